@@ -1,0 +1,35 @@
+"""What the hardware does to a number, described: frozen data, no array arithmetic.
+
+    exact result ──► register observes ──► round ──► overflow rule ──► flags ──► written value
+
+Backends read these descriptions and compute; nothing here touches an array of values.
+
+Source: NUMERICS, sections 3 to 8.
+"""
+
+from emu.datapath.flags import FLAG_NAMES, Flags
+from emu.datapath.mac import Mac
+from emu.datapath.order import Lanes, Order, Pairwise, Sequential
+from emu.datapath.overflow import Overflow
+from emu.datapath.random import Philox, RandomSource, RecordedBits, stream_of
+from emu.datapath.registers import StatisticsRegister
+from emu.datapath.rounding import Rounding
+from emu.datapath.stage import OutputStage
+
+__all__ = [
+    "FLAG_NAMES",
+    "Flags",
+    "Lanes",
+    "Mac",
+    "Order",
+    "OutputStage",
+    "Overflow",
+    "Pairwise",
+    "Philox",
+    "RandomSource",
+    "RecordedBits",
+    "Rounding",
+    "Sequential",
+    "StatisticsRegister",
+    "stream_of",
+]

@@ -1,0 +1,59 @@
+"""The overflow rules: what is written when the rounded result lies outside the format."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from emu.errors import FormatError, nearest_name
+from emu.formats import Fixed, Format
+
+
+class Overflow(str, Enum):
+    """What is written when the rounded result lies outside the format.
+
+    Source: NUMERICS 4; IEEE 754-2019 section 7.4; IEEE 1666 section 7.10.
+    """
+
+    #: fixed: the nearest limit (unsigned: negative results become 0)
+    SATURATE = "saturate"
+    #: fixed: like saturate, the most negative code excluded
+    SATURATE_SYMMETRIC = "saturate_symmetric"
+    #: fixed: zero
+    SATURATE_ZERO = "saturate_zero"
+    #: fixed: the result modulo 2**width
+    WRAP = "wrap"
+    #: float: infinity or the largest value, as the rounding mode directs
+    IEEE = "ieee"
+    #: float: the largest value of the result's sign, for infinities too
+    SATFINITE = "satfinite"
+
+    @property
+    def number(self) -> int:
+        """The rule as the integer kernels take: 0 saturate .. 5 satfinite."""
+        return _NUMBERS[self]
+
+    @classmethod
+    def parse(cls, name: str | Overflow | None, fmt: Format) -> Overflow:
+        """Return the rule called `name`; None means the default of the format's family.
+
+        Raises:
+            FormatError: no such rule, or it belongs to the other family of formats.
+        """
+        allowed = FIXED_RULES if isinstance(fmt, Fixed) else FLOAT_RULES
+        if name is None:
+            return allowed[0]
+        names = [rule.value for rule in cls]
+        if name not in names:
+            raise FormatError(f"`overflow` must be an overflow rule, got {name!r}{nearest_name(str(name), names)}")
+        rule = cls(name)
+        if rule not in allowed:
+            raise FormatError(
+                f"`overflow` of {fmt} must be one of {', '.join(r.value for r in allowed)}, got {rule.value!r}: "
+                "that rule belongs to the other family of formats"
+            )
+        return rule
+
+
+FIXED_RULES = (Overflow.SATURATE, Overflow.SATURATE_SYMMETRIC, Overflow.SATURATE_ZERO, Overflow.WRAP)
+FLOAT_RULES = (Overflow.IEEE, Overflow.SATFINITE)
+_NUMBERS = {rule: number for number, rule in enumerate(Overflow)}

@@ -1,0 +1,57 @@
+"""Sources of the random bits of stochastic rounding and of seeded choices: a description, not a generator.
+
+Philox4x32-10 is addressed, not stepped: the bits of element `index` depend on (seed, stream, step, draw, index) alone,
+so tiling, threads and backends never matter.
+
+Source: NUMERICS 8; Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Philox:
+    """Counter-based random bits.
+
+    Attributes:
+        seed: the run's seed, 0..2**64-1: the key.
+        stream: what draws, 0..2**32-1; see `stream_of`.
+        step: the training step, modulo 2**32.
+        draw: which draw of the operation: 0 the output stage, then those inside a Mac.
+    """
+
+    seed: int = 0
+    stream: int = 0
+    step: int = 0
+    draw: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedBits:
+    """Random bits given by the caller.
+
+    Attributes:
+        bits: uint32, the shape of the result; each below 2**n_rbits.
+    """
+
+    bits: NDArray[np.uint32] | NDArray[Any]
+
+
+RandomSource: TypeAlias = Philox | RecordedBits
+
+
+def stream_of(layer: str, role: str, node: int = 0) -> int:
+    """Return the stream number of a layer's role on a node: the first 4 bytes of SHA-256("layer/role@node").
+
+    Example:
+        >>> stream_of("conv1", "activation")
+        1198927681
+    """
+    return int.from_bytes(hashlib.sha256(f"{layer}/{role}@{node}".encode()).digest()[:4], "little")

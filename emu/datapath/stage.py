@@ -1,0 +1,61 @@
+"""The output stage: what happens between an exact result and the word that is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emu.datapath.overflow import Overflow
+from emu.datapath.rounding import MAX_RANDOM_BITS, Rounding
+from emu.errors import FormatError
+from emu.formats import DynamicFixed, Fixed, Float, Format, parse
+
+DEFAULT_RANDOM_BITS = 24
+
+
+@dataclass(frozen=True)
+class OutputStage:
+    """Format, rounding mode and overflow rule of everything a unit writes.
+
+    Attributes:
+        format: what is written.
+        rounding: where results between two values go.
+        overflow: what happens to results out of range; never None once constructed.
+        n_rbits: random bits r of stochastic rounding, 1..32.
+
+    Raises:
+        FormatError: the overflow rule belongs to the other family, or `n_rbits` is outside 1..32.
+
+    Example:
+        >>> OutputStage.of("fix8f4").overflow.value
+        'saturate'
+    """
+
+    format: Format
+    rounding: Rounding = Rounding.NEAREST_EVEN
+    overflow: Overflow = Overflow.SATURATE
+    n_rbits: int = DEFAULT_RANDOM_BITS
+
+    @classmethod
+    def of(
+        cls,
+        fmt: str | Format,
+        rounding: str | Rounding = Rounding.NEAREST_EVEN,
+        overflow: str | Overflow | None = None,
+        n_rbits: int = DEFAULT_RANDOM_BITS,
+    ) -> OutputStage:
+        """Return the stage from text forms, with the format family's default overflow rule."""
+        fmt = require_placed(parse(fmt))
+        if not 1 <= n_rbits <= MAX_RANDOM_BITS:
+            raise FormatError(f"`n_rbits` must be in 1..{MAX_RANDOM_BITS}, got {n_rbits}")
+        return cls(fmt, Rounding.parse(rounding), Overflow.parse(overflow, fmt), n_rbits)
+
+
+def require_placed(fmt: Format | DynamicFixed) -> Format:
+    """Return `fmt` unless its binary point is still open.
+
+    Raises:
+        FormatError: `fmt` is a `DynamicFixed`.
+    """
+    if isinstance(fmt, (Fixed, Float)):
+        return fmt
+    raise FormatError(f"arithmetic needs a format with its point in place, got {fmt}; choose one with `.at(frac_bits)`")

@@ -1,0 +1,54 @@
+"""Every error emu raises on purpose.
+
+    EmuError
+    ├── FormatError         (ValueError)   a number format, or a value that is not in it
+    ├── ShapeError          (ValueError)   arrays or layers whose shapes do not fit together
+    ├── ConfigError         (ValueError)   a device, model, recipe, data file or run folder
+    ├── BackendUnavailable  (ImportError)  a backend that cannot compute here; names the remedy
+    └── NotDifferentiable   (TypeError)    a gradient was asked of something that has none
+
+Each message says: what must hold, the value found, and what to do.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class EmuError(Exception):
+    """Base of every error emu raises on purpose."""
+
+
+class FormatError(EmuError, ValueError):
+    """A number format is impossible, or a value does not belong to the format it was declared with."""
+
+
+class ShapeError(EmuError, ValueError):
+    """Shapes do not fit together."""
+
+
+class ConfigError(EmuError, ValueError):
+    """A device, model, recipe, data file or run folder cannot be used as it is."""
+
+
+class BackendUnavailable(EmuError, ImportError):
+    """The backend asked for cannot compute on this machine."""
+
+
+class NotDifferentiable(EmuError, TypeError):
+    """A gradient was asked of an operation or value that has none."""
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """Return `"; did you mean 'x'?"` for the known name nearest to `name`, or the list of known names.
+
+    Example:
+        >>> nearest_name("fixed61", ["fixed16", "fp16"])
+        "; did you mean 'fixed16'?"
+        >>> nearest_name("zzz", ["fixed16", "fp16"])
+        '; known: fixed16, fp16'
+    """
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]!r}?" if close else "; known: " + ", ".join(names)

@@ -1,0 +1,13 @@
+"""What a number is: formats, their values and their codes.
+
+A format is a finite set of values and its encoding. `Fixed` and `Float` are frozen and hashable; `parse` reads their
+text form. Values travel in carriers, ordinary NumPy arrays that hold every value of the format exactly.
+
+Source: NUMERICS, sections 1 and 2.
+"""
+
+from emu.formats.fixed import DynamicFixed, Fixed
+from emu.formats.floating import Float
+from emu.formats.parse import PRESETS, Format, parse
+
+__all__ = ["PRESETS", "DynamicFixed", "Fixed", "Float", "Format", "parse"]

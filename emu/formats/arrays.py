@@ -1,0 +1,59 @@
+"""What the format families share about arrays of codes and values: dtypes, range checks, the first offender."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.errors import FormatError
+
+MAX_ENUMERABLE_BITS = 16
+
+
+class HasWidth(Protocol):
+    """The part of a format the functions here need."""
+
+    @property
+    def width_bits(self) -> int:
+        """Bits of a code."""
+        ...
+
+
+def require_integer(name: str, value: object, low: int, high: int) -> None:
+    """Raise FormatError unless `value` is an integer in `low..high`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise FormatError(f"`{name}` must be an integer, got {value!r}")
+    if not low <= value <= high:
+        raise FormatError(f"`{name}` must be in {low}..{high}, got {value}")
+
+
+def code_dtype_for(width_bits: int) -> np.dtype[Any]:
+    """Return the smallest unsigned dtype of at least `width_bits` bits.
+
+    Example:
+        >>> code_dtype_for(9)
+        dtype('uint16')
+    """
+    return next(np.dtype(f"uint{n}") for n in (8, 16, 32, 64) if width_bits <= n)
+
+
+def require_codes(fmt: HasWidth) -> NDArray[Any]:
+    """Return all codes of a format of up to 16 bits, in order."""
+    if fmt.width_bits > MAX_ENUMERABLE_BITS:
+        raise FormatError(
+            f"a format whose codes are listed must have at most {MAX_ENUMERABLE_BITS} bits, "
+            f"{fmt} has {fmt.width_bits}; encode the values you need instead"
+        )
+    return np.arange(1 << fmt.width_bits, dtype=np.uint32).astype(code_dtype_for(fmt.width_bits))
+
+
+def first_offender(fmt: object, array: NDArray[Any], inside: NDArray[np.bool_], *, what: str = "value") -> str:
+    """Return the sentence that names the first element outside `fmt`, its index, and the remedy."""
+    index = tuple(int(i) for i in np.argwhere(~inside)[0]) if array.ndim else ()
+    element = array[index]
+    count = int((~inside).sum())
+    others = f" ({count} such elements)" if count > 1 else ""
+    remedy = "quantize it first" if what == "value" else "mask it to the width"
+    return f"every {what} must belong to {fmt}, got {element!r} at index {index}{others}; {remedy}"

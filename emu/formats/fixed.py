@@ -1,0 +1,227 @@
+"""Fixed-point formats: a two's-complement word and the place of its binary point.
+
+    value = raw * 2**-frac_bits          code = raw mod 2**width_bits
+
+`frac_bits` may be negative (the last bit weighs more than one) or exceed the width (leading fraction bits are implied).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.errors import FormatError
+from emu.formats.arrays import code_dtype_for, first_offender, require_codes, require_integer
+
+Array = NDArray[Any]
+
+MAX_WIDTH_BITS = 64
+# Points beyond these would put every value outside what any number format of a machine can scale to.
+FRAC_BITS_LIMIT = 4096
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """A fixed-point format of `width_bits` bits, `frac_bits` of them behind the binary point.
+
+    Attributes:
+        width_bits: bits of the word, 1..64, sign bit included.
+        frac_bits: bits behind the point; negative or above the width is allowed.
+        signed: two's complement if true, else unsigned.
+
+    Raises:
+        FormatError: `width_bits` is outside 1..64, or an argument is not an integer.
+
+    Example:
+        >>> fmt = Fixed(16, 8)
+        >>> fmt.min, fmt.max, fmt.ulp()
+        (-128.0, 127.99609375, 0.00390625)
+        >>> fmt.encode(np.array([1.5, -1.0]))
+        array([  384, 65280], dtype=uint16)
+
+    Source: NUMERICS 2; IEEE 1666 (SystemC) section 7.10 for the aliases.
+    """
+
+    width_bits: int
+    frac_bits: int
+    signed: bool = True
+
+    def __post_init__(self) -> None:
+        require_integer("width_bits", self.width_bits, 1, MAX_WIDTH_BITS)
+        require_integer("frac_bits", self.frac_bits, -FRAC_BITS_LIMIT, FRAC_BITS_LIMIT)
+
+    def __repr__(self) -> str:
+        sign = "" if self.signed else ", signed=False"
+        return f"Fixed({self.width_bits}, {self.frac_bits}{sign})"
+
+    def __str__(self) -> str:
+        return f"{'' if self.signed else 'u'}fix{self.width_bits}f{self.frac_bits}"
+
+    @property
+    def min_raw(self) -> int:
+        """Smallest raw integer."""
+        return -(1 << (self.width_bits - 1)) if self.signed else 0
+
+    @property
+    def max_raw(self) -> int:
+        """Largest raw integer."""
+        return (1 << (self.width_bits - self.signed)) - 1
+
+    def _real(self, raw: int) -> float | Fraction:
+        exact = Fraction(raw) * Fraction(2) ** -self.frac_bits
+        try:
+            near = float(exact)
+        except OverflowError:
+            return exact
+        return near if near == exact else exact
+
+    @property
+    def min(self) -> float | Fraction:
+        """Smallest value; a `Fraction` where float64 cannot hold it."""
+        return self._real(self.min_raw)
+
+    @property
+    def max(self) -> float | Fraction:
+        """Largest value; a `Fraction` where float64 cannot hold it."""
+        return self._real(self.max_raw)
+
+    @property
+    def smallest_positive(self) -> float | Fraction:
+        """Smallest value above zero: one unit of the last place (0 if the format has no positive value)."""
+        return self._real(1) if self.max_raw else 0.0
+
+    def ulp(self, value: float = 0.0) -> float | Fraction:
+        """Distance from `value` to the next value of larger magnitude: the same everywhere."""
+        return self._real(1)
+
+    @property
+    def n_codes(self) -> int:
+        """Number of codes, all of them values."""
+        return 1 << self.width_bits
+
+    @cached_property
+    def carrier(self) -> np.dtype[Any]:
+        """Dtype of the arrays that carry values: float32, float64, or int64/uint64 raws where those are too narrow."""
+        significant = self.width_bits - self.signed  # the most negative value needs one bit only
+        if significant <= 24 and -self.frac_bits >= -149 and significant - self.frac_bits <= 127:
+            return np.dtype(np.float32)
+        if significant <= 53 and -self.frac_bits >= -1074 and significant - self.frac_bits <= 1023:
+            return np.dtype(np.float64)
+        return np.dtype(np.int64 if self.signed else np.uint64)
+
+    @property
+    def carries_raws(self) -> bool:
+        """Whether arrays of this format hold raw integers instead of values."""
+        return self.carrier.kind in "iu"
+
+    @property
+    def code_dtype(self) -> np.dtype[Any]:
+        """Smallest unsigned dtype that holds a code."""
+        return code_dtype_for(self.width_bits)
+
+    def codes(self) -> Array:
+        """Return every code in order, shape `(2**width_bits,)`; formats of up to 16 bits.
+
+        Raises:
+            FormatError: the format has more than 16 bits.
+        """
+        return require_codes(self)
+
+    def contains(self, values: Array) -> NDArray[np.bool_]:
+        """Return, per element, whether it is a value of this format. -0.0 counts as 0; NaN and infinities do not."""
+        values = np.asarray(values)
+        if self.carries_raws and values.dtype.kind in "iu":
+            return (values >= self.min_raw) & (values <= self.max_raw)
+        if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
+            return self._contains_integers(values)
+        wide = values.astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+            raw = np.ldexp(wide, self.frac_bits)
+            back = np.ldexp(raw, -self.frac_bits)
+            inside = (raw >= self.min_raw) & (raw < float(self.max_raw + 1))
+            return np.isfinite(wide) & inside & (raw == np.floor(raw)) & (back == wide)
+
+    def _contains_integers(self, values: Array) -> NDArray[np.bool_]:
+        raws = [Fraction(int(v)) * Fraction(2) ** self.frac_bits for v in values.ravel()]
+        inside = [r.denominator == 1 and self.min_raw <= r <= self.max_raw for r in raws]
+        return np.array(inside, dtype=bool).reshape(values.shape)
+
+    def to_raw(self, values: Array) -> NDArray[np.int64] | NDArray[np.uint64]:
+        """Return the raw integers of `values`, int64 (uint64 for an unsigned format of 64 bits).
+
+        Args:
+            values: any shape; values of this format in any float or integer dtype, or its raws if it carries raws.
+
+        Raises:
+            FormatError: an element is not a value of this format (NaN, infinite, between two values, out of range).
+        """
+        values = np.asarray(values)
+        inside = self.contains(values)
+        if not inside.all():
+            raise FormatError(first_offender(self, values, inside))
+        wide = np.uint64 if self.max_raw > np.iinfo(np.int64).max else np.int64
+        if self.carries_raws and values.dtype.kind in "iu":
+            return values.astype(wide)
+        if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
+            exact = [int(Fraction(int(v)) * Fraction(2) ** self.frac_bits) for v in values.ravel()]
+            return np.array(exact, dtype=wide).reshape(values.shape)
+        return np.ldexp(values.astype(np.float64), self.frac_bits).astype(wide)
+
+    def from_raw(self, raw: Array) -> Array:
+        """Return the carrier of raw integers: values, or the raws themselves if the format carries raws."""
+        if self.carries_raws:
+            return np.asarray(raw).astype(self.carrier)
+        return np.ldexp(np.asarray(raw).astype(np.float64), -self.frac_bits).astype(self.carrier)
+
+    def encode(self, values: Array) -> Array:
+        """Return the codes of `values`: the smallest unsigned dtype, the shape of `values`. -0.0 encodes as 0.
+
+        Raises:
+            FormatError: an element is not a value of this format; names the first one.
+        """
+        raw = self.to_raw(values).astype(np.uint64, casting="unsafe")
+        return (raw & np.uint64(self.n_codes - 1)).astype(self.code_dtype)
+
+    def decode(self, codes: Array) -> Array:
+        """Return the values of `codes` in the carrier dtype. Never produces -0.0.
+
+        Raises:
+            FormatError: a code does not fit the width.
+        """
+        codes = np.asarray(codes)
+        inside = (codes >= 0) & (codes <= self.n_codes - 1)
+        if not inside.all():
+            raise FormatError(first_offender(self, codes, inside, what="code"))
+        wide = codes.astype(np.uint64)
+        if not self.signed:
+            return self.from_raw(wide)
+        spare = np.uint64(MAX_WIDTH_BITS - self.width_bits)
+        return self.from_raw((wide << spare).view(np.int64) >> spare.astype(np.int64))
+
+
+@dataclass(frozen=True)
+class DynamicFixed:
+    """A fixed-point word whose binary point is chosen while the machine runs: `fix16f?`.
+
+    Attributes:
+        width_bits: bits of the word, 1..64.
+        signed: two's complement if true, else unsigned.
+    """
+
+    width_bits: int
+    signed: bool = True
+
+    def __post_init__(self) -> None:
+        require_integer("width_bits", self.width_bits, 1, MAX_WIDTH_BITS)
+
+    def __str__(self) -> str:
+        return f"{'' if self.signed else 'u'}fix{self.width_bits}f?"
+
+    def at(self, frac_bits: int) -> Fixed:
+        """Return the format with its point put in place."""
+        return Fixed(self.width_bits, frac_bits, self.signed)

@@ -1,0 +1,306 @@
+"""Floating-point formats: sign, biased exponent, fraction, and the codes set aside for infinity and NaN.
+
+    | s | exponent field | fraction |
+    field > 0:  (-1)**s * 2**(field - bias) * 1.fraction
+    field = 0:  (-1)**s * 2**(1 - bias)     * 0.fraction         (subnormal)
+
+Special codes sit at the top of the magnitudes, NaN above infinity. `nans` says where NaN lives: the whole all-ones exponent
+with a nonzero fraction ("ieee"), only the all-ones code ("top", OCP e4m3), the code of -0 ("negative_zero", fnuz), nowhere ("none").
+Infinity, if there is one, is the code right below the NaNs (for "ieee": the all-ones exponent with fraction 0).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.errors import FormatError
+from emu.formats.arrays import code_dtype_for, first_offender, require_codes, require_integer
+
+Array = NDArray[Any]
+NanCodes = Literal["ieee", "top", "negative_zero", "none"]
+NAN_CODES: tuple[NanCodes, ...] = ("ieee", "top", "negative_zero", "none")
+
+
+@dataclass(frozen=True)
+class Float:
+    """A binary floating-point format of 1 + `exponent_bits` + `fraction_bits` bits.
+
+    Attributes:
+        exponent_bits: width of the exponent field, 2..11.
+        fraction_bits: stored fraction bits, 0..52.
+        bias: exponent bias; None means 2**(exponent_bits-1) - 1 and is replaced by it.
+        infinities: whether the format has +-inf.
+        nans: which codes are NaN: "ieee", "top", "negative_zero" or "none".
+        ftz: flush to zero: nonzero results below the smallest normal are written as 0 of their sign.
+        daz: denormals are zero: subnormal operands count as 0 of their sign.
+
+    Raises:
+        FormatError: a width is out of range, the special codes do not fit, or float64 cannot hold every value.
+
+    Example:
+        >>> half = Float(5, 10)
+        >>> half.max, half.smallest_normal, half.smallest_positive
+        (65504.0, 6.103515625e-05, 5.960464477539063e-08)
+        >>> Float(4, 3).max, Float(4, 3, infinities=False, nans="top").max
+        (240.0, 448.0)
+
+    Source: IEEE 754-2019 section 3.4; OCP 8-bit Floating Point Specification 1.0, section 5.
+    """
+
+    exponent_bits: int
+    fraction_bits: int
+    bias: int | None = None
+    infinities: bool = True
+    nans: NanCodes = "ieee"
+    ftz: bool = False
+    daz: bool = False
+
+    def __post_init__(self) -> None:
+        require_integer("exponent_bits", self.exponent_bits, 2, 11)
+        require_integer("fraction_bits", self.fraction_bits, 0, 52)
+        if self.bias is None:
+            object.__setattr__(self, "bias", (1 << (self.exponent_bits - 1)) - 1)
+        require_integer("bias", self.bias, -2048, 2048)
+        if self.nans not in NAN_CODES:
+            raise FormatError(f"`nans` must be one of {', '.join(NAN_CODES)}, got {self.nans!r}")
+        if self.nans == "ieee" and self.fraction_bits == 0 and self.infinities:
+            raise FormatError(
+                f"a format with IEEE infinities and NaNs must have fraction bits, got {self.exponent_bits} exponent "
+                "and 0 fraction bits; set `infinities=False` or `nans`"
+            )
+        if self.emin - self.fraction_bits < -1074 or self.emax > 1023:
+            raise FormatError(
+                f"every value of a float format must be a float64, got exponents {self.emin - self.fraction_bits}"
+                f"..{self.emax} with `bias` {self.bias}; choose a bias nearer to {(1 << (self.exponent_bits - 1)) - 1}"
+            )
+
+    def __repr__(self) -> str:
+        options = [
+            f"{f.name}={getattr(self, f.name)!r}"
+            for f in fields(self)[2:]
+            if getattr(self, f.name) != (self.default_bias if f.name == "bias" else f.default)
+        ]
+        return f"Float({', '.join([str(self.exponent_bits), str(self.fraction_bits), *options])})"
+
+    def __str__(self) -> str:
+        from emu.formats.parse import text_of_float
+
+        return text_of_float(self)
+
+    @property
+    def default_bias(self) -> int:
+        """The IEEE bias of this exponent width."""
+        return (1 << (self.exponent_bits - 1)) - 1
+
+    @property
+    def width_bits(self) -> int:
+        """Bits of a code: sign, exponent, fraction."""
+        return 1 + self.exponent_bits + self.fraction_bits
+
+    @property
+    def significand_bits(self) -> int:
+        """Precision p: the fraction and the leading bit."""
+        return self.fraction_bits + 1
+
+    @property
+    def emin(self) -> int:
+        """Exponent of the smallest normal."""
+        assert self.bias is not None
+        return 1 - self.bias
+
+    @cached_property
+    def emax(self) -> int:
+        """Exponent of the largest finite value."""
+        return max(self.max_code >> self.fraction_bits, 1) + self.emin - 1
+
+    @property
+    def _all_ones(self) -> int:
+        return (1 << (self.width_bits - 1)) - 1
+
+    @property
+    def sign_code(self) -> int:
+        """The sign bit."""
+        return 1 << (self.width_bits - 1)
+
+    @cached_property
+    def first_special_code(self) -> int:
+        """First magnitude code that is not a finite value; every magnitude from here on is infinity or NaN."""
+        if self.nans == "ieee":
+            return ((1 << self.exponent_bits) - 1) << self.fraction_bits
+        return self._all_ones + 1 - (self.nans == "top") - self.infinities
+
+    @property
+    def max_code(self) -> int:
+        """Code of the largest finite value."""
+        return self.first_special_code - 1
+
+    @property
+    def infinity_code(self) -> int | None:
+        """Code of +inf, or None."""
+        return self.first_special_code if self.infinities else None
+
+    @property
+    def nan_code(self) -> int | None:
+        """Canonical NaN code (positive, quiet, payload 0), or None."""
+        if self.nans == "ieee":
+            quiet = 1 << (self.fraction_bits - 1) if self.fraction_bits else 0
+            return self.first_special_code | quiet
+        return {"top": self._all_ones, "negative_zero": self.sign_code, "none": None}[self.nans]
+
+    @property
+    def has_negative_zero(self) -> bool:
+        """Whether -0 is a value."""
+        return self.nans != "negative_zero"
+
+    @cached_property
+    def max(self) -> float:
+        """Largest finite value."""
+        return float(self._decode_magnitude(np.array(self.max_code, dtype=np.int64)))
+
+    @property
+    def min(self) -> float:
+        """Smallest finite value."""
+        return -self.max
+
+    @property
+    def smallest_normal(self) -> float:
+        """Smallest normal value."""
+        return math.ldexp(1.0, self.emin)
+
+    @property
+    def smallest_positive(self) -> float:
+        """Smallest value above zero that an operation can write (the smallest normal under FTZ)."""
+        if self.ftz or self.fraction_bits == 0:
+            return self.smallest_normal
+        return math.ldexp(1.0, self.emin - self.fraction_bits)
+
+    def ulp(self, value: float = 1.0) -> float:
+        """Distance from `value` to the next value of larger magnitude.
+
+        Args:
+            value: any finite real. Beyond the maximum the grid is continued.
+
+        Raises:
+            FormatError: `value` is NaN or infinite.
+        """
+        if not math.isfinite(value):
+            raise FormatError(f"the ulp is defined at finite values, got {value!r}")
+        exponent = max(math.frexp(value)[1] - 1, self.emin) if value else self.emin
+        return math.ldexp(1.0, exponent - self.fraction_bits)
+
+    @property
+    def n_codes(self) -> int:
+        """Number of codes, special ones included."""
+        return 1 << self.width_bits
+
+    @cached_property
+    def carrier(self) -> np.dtype[Any]:
+        """Dtype of the arrays that carry values: float32 if it holds every one of them, else float64."""
+        narrow = self.significand_bits <= 24 and self.emin - self.fraction_bits >= -149 and self.emax <= 127
+        return np.dtype(np.float32 if narrow else np.float64)
+
+    @property
+    def carries_raws(self) -> bool:
+        """Never: a float format's carrier holds values."""
+        return False
+
+    @property
+    def code_dtype(self) -> np.dtype[Any]:
+        """Smallest unsigned dtype that holds a code."""
+        return code_dtype_for(self.width_bits)
+
+    def codes(self) -> Array:
+        """Return every code in order, shape `(2**width_bits,)`; formats of up to 16 bits.
+
+        Raises:
+            FormatError: the format has more than 16 bits.
+        """
+        return require_codes(self)
+
+    def contains(self, values: Array) -> NDArray[np.bool_]:
+        """Return, per element, whether it is a value of this format.
+
+        NaN and infinities count if the format has them; -0.0 counts as 0 where there is no -0; subnormals always count.
+        """
+        wide = np.asarray(values).astype(np.float64)
+        if np.asarray(values).dtype.kind in "iu":
+            exact = wide.astype(object) == np.asarray(values).astype(object)
+            return self._contains_floats(wide) & exact.astype(bool)
+        return self._contains_floats(wide)
+
+    def _contains_floats(self, wide: NDArray[np.float64]) -> NDArray[np.bool_]:
+        finite = np.isfinite(wide)
+        magnitude = np.abs(np.where(finite, wide, 0.0))
+        significand, _ = self._split(magnitude)
+        on_grid = (significand == np.floor(significand)) & (magnitude <= self.max)
+        special = (np.isnan(wide) & (self.nans != "none")) | (np.isinf(wide) & self.infinities)
+        return np.where(finite, on_grid, special).astype(bool)
+
+    def _split(self, magnitude: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return significand (in units of the last place) and exponent, subnormals at emin."""
+        exponent = np.maximum(np.frexp(magnitude)[1] - 1, self.emin).astype(np.int64)
+        exponent = np.where(magnitude == 0, self.emin, exponent)
+        # in two steps: one would overflow where the exponent range is that of float64
+        half = (self.fraction_bits - exponent) // 2
+        return np.ldexp(np.ldexp(magnitude, half), self.fraction_bits - exponent - half), exponent
+
+    def encode(self, values: Array) -> Array:
+        """Return the codes of `values`: the smallest unsigned dtype, the shape of `values`.
+
+        NaN gets the canonical code, whatever its sign and payload. -0.0 encodes as 0 where the format has no -0.
+
+        Raises:
+            FormatError: an element is not a value of this format; names the first one.
+        """
+        values = np.asarray(values)
+        inside = self.contains(values)
+        if not inside.all():
+            raise FormatError(first_offender(self, values, inside))
+        wide = values.astype(np.float64)
+        significand, exponent = self._split(np.abs(np.where(np.isfinite(wide), wide, 0.0)))
+        code = significand.astype(np.int64).astype(np.uint64) + (
+            (exponent - self.emin).astype(np.uint64) << np.uint64(self.fraction_bits)
+        )
+        if self.infinity_code is not None:
+            code = np.where(np.isinf(wide), np.uint64(self.infinity_code), code)
+        negative = np.signbit(wide) & (self.has_negative_zero | (code != 0))
+        code = np.where(negative, code | np.uint64(self.sign_code), code)
+        if self.nan_code is not None:
+            code = np.where(np.isnan(wide), np.uint64(self.nan_code), code)
+        return code.astype(self.code_dtype)
+
+    def decode(self, codes: Array) -> Array:
+        """Return the values of `codes` in the carrier dtype; under DAZ subnormal codes give 0 of their sign.
+
+        Raises:
+            FormatError: a code does not fit the width.
+        """
+        codes = np.asarray(codes)
+        inside = (codes >= 0) & (codes <= self.n_codes - 1)
+        if not inside.all():
+            raise FormatError(first_offender(self, codes, inside, what="code"))
+        wide = codes.astype(np.uint64)
+        magnitude_code = (wide & np.uint64(self._all_ones)).astype(np.int64)
+        value = self._decode_magnitude(np.minimum(magnitude_code, self.max_code))
+        if self.daz:
+            value = np.where(magnitude_code >> self.fraction_bits == 0, 0.0, value)
+        special = magnitude_code >= self.first_special_code
+        is_infinity = magnitude_code == (-1 if self.infinity_code is None else self.infinity_code)
+        value = np.where(special, np.where(is_infinity, np.inf, np.nan), value)
+        negative = wide >= np.uint64(self.sign_code)
+        if self.nans == "negative_zero":
+            value = np.where(wide == np.uint64(self.sign_code), np.nan, value)
+        return np.where(negative & ~np.isnan(value), -value, value).astype(self.carrier)
+
+    def _decode_magnitude(self, code: NDArray[np.int64]) -> NDArray[np.float64]:
+        field = code >> self.fraction_bits
+        fraction = code & ((1 << self.fraction_bits) - 1)
+        significand = np.where(field > 0, fraction + (1 << self.fraction_bits), fraction)
+        exponent = np.maximum(field, 1) + self.emin - 1
+        return np.ldexp(significand.astype(np.float64), (exponent - self.fraction_bits).astype(np.int32))

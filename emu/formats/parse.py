@@ -1,0 +1,154 @@
+"""The text form of formats: what device files, the command line and error messages write.
+
+    fix16f8   ufix8f0   fix8f-2   fix16f?          fixed point; aliases sfix16_En8, ap_fixed<16,8>, sc_fixed<16,8>, Q7.8
+    e5m10     e4m3 finite nans=top bias=7 ftz      floating point; aliases fp16, bf16, e4m3fn, e4m3fnuz, ...
+
+`str(fmt)` writes it, `parse` reads it back to an equal format.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from emu.errors import FormatError, nearest_name
+from emu.formats.fixed import DynamicFixed, Fixed
+from emu.formats.floating import NAN_CODES, Float
+
+Format: TypeAlias = Fixed | Float
+
+#: Named formats. Sources: IEEE 754-2019 table 3.5; Google bfloat16; NVIDIA TF32; OCP 8-bit Floating Point Specification 1.0.
+PRESETS: dict[str, Float] = {
+    "fp16": Float(5, 10),
+    "bf16": Float(8, 7),
+    "tf32": Float(8, 10),
+    "fp32": Float(8, 23),
+    "fp64": Float(11, 52),
+    "fp8_e4m3": Float(4, 3, infinities=False, nans="top"),
+    "fp8_e5m2": Float(5, 2),
+}
+
+_ALIASES = {
+    "binary16": "fp16", "half": "fp16", "float16": "fp16", "bfloat16": "bf16", "binary32": "fp32", "float32": "fp32",
+    "float": "fp32", "binary64": "fp64", "float64": "fp64", "double": "fp64", "fp8e4m3": "fp8_e4m3",
+    "fp8e5m2": "fp8_e5m2", "e4m3fn": "fp8_e4m3",
+}  # fmt: skip
+_FNUZ = re.compile(r"e(\d+)m(\d+)(?:b(\d+))?fnuz")
+_FLOAT = re.compile(r"e(\d+)m(\d+)")
+_FIXED = re.compile(r"(u?)fix(\d+)f(-?\d+|\?)")
+_MATLAB = re.compile(r"([su])fix(\d+)(?:_(En|E)(\d+))?")
+_C_FIXED = re.compile(r"(?:ap|sc)_(u?)fixed<(\d+),(-?\d+)>")
+_C_INT = re.compile(r"(?:ap|sc)_(u?)int<(\d+)>")
+_Q = re.compile(r"(u?)q(-?\d+)\.(-?\d+)", re.IGNORECASE)
+_FORMS = "fix16f8, ufix8f0, fix16f?, e5m10, sfix16_En8, ap_fixed<16,8>, Q7.8 or one of " + ", ".join(PRESETS)
+
+
+def parse(text: str | Format | DynamicFixed) -> Any:
+    """Return the format that `text` names; a format is returned as it is.
+
+    Args:
+        text: a text form, alias or preset name.
+
+    Returns:
+        `Fixed`, `Float`, or `DynamicFixed` for a point chosen at run time (`fix16f?`).
+
+    Raises:
+        FormatError: no such form, or the format it names is impossible.
+
+    Example:
+        >>> parse("fix16f8"), parse("sfix16_En8") == parse("ap_fixed<16,8>") == parse("Q7.8")
+        (Fixed(16, 8), True)
+        >>> parse("fp16"), str(parse("e5m10"))
+        (Float(5, 10), 'fp16')
+    """
+    if isinstance(text, (Fixed, Float, DynamicFixed)):
+        return text
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise FormatError(f"a format must be text or a format, got {text!r}; write it as {_FORMS}")
+    return _parse(text.strip())
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> Format | DynamicFixed:
+    fmt = _parse_fixed(text.replace(" ", "")) or _parse_float(text)
+    if fmt is None:
+        hint = nearest_name(text, [*PRESETS, *_ALIASES]).split("; known")[0]
+        raise FormatError(f"a format must be written as {_FORMS}; got {text!r}{hint}")
+    return fmt
+
+
+def _parse_fixed(text: str) -> Fixed | DynamicFixed | None:
+    if found := _FIXED.fullmatch(text):
+        unsigned, width, frac = found.groups()
+        word = DynamicFixed(int(width), not unsigned)
+        return word if frac == "?" else word.at(int(frac))
+    if found := _MATLAB.fullmatch(text):
+        sign, width, direction, exponent = found.groups()
+        frac = int(exponent or 0) * (1 if direction == "En" else -1)
+        return Fixed(int(width), frac, sign == "s")
+    if found := _C_FIXED.fullmatch(text):
+        unsigned, width, integer_bits = found.groups()
+        return Fixed(int(width), int(width) - int(integer_bits), not unsigned)
+    if found := _C_INT.fullmatch(text):
+        return Fixed(int(found[2]), 0, not found[1])
+    if found := _Q.fullmatch(text):
+        unsigned, integer_bits, frac = found.groups()
+        return Fixed(int(integer_bits) + int(frac) + (not unsigned), int(frac), not unsigned)
+    return None
+
+
+def _parse_float(text: str) -> Float | None:
+    name, *options = text.lower().split() or [""]
+    name = _ALIASES.get(name, name)
+    if found := _FNUZ.fullmatch(name):
+        exponent_bits, fraction_bits, bias = found.groups()
+        default = 1 << (int(exponent_bits) - 1)
+        base = {"infinities": False, "nans": "negative_zero", "bias": int(bias) if bias else default}
+        return Float(int(exponent_bits), int(fraction_bits), **{**base, **_float_options(options)})
+    if name in PRESETS:
+        preset = PRESETS[name]
+        base = {"infinities": preset.infinities, "nans": preset.nans}
+        return Float(preset.exponent_bits, preset.fraction_bits, **{**base, **_float_options(options)})
+    if found := _FLOAT.fullmatch(name):
+        return Float(int(found[1]), int(found[2]), **_float_options(options))
+    return None
+
+
+def _float_options(options: list[str]) -> dict[str, Any]:
+    flags = {
+        "finite": {"infinities": False},
+        "ftz": {"ftz": True},
+        "daz": {"daz": True},
+        "no-subnormals": {"ftz": True, "daz": True},
+    }
+    chosen: dict[str, Any] = {}
+    for option in options:
+        key, _, value = option.partition("=")
+        if option in flags:
+            chosen |= flags[option]
+        elif key == "nans" and value in NAN_CODES:
+            chosen["nans"] = value
+        elif key == "bias" and re.fullmatch(r"-?\d+", value):
+            chosen["bias"] = int(value)
+        else:
+            known = ", ".join([*flags, *(f"nans={n}" for n in NAN_CODES), "bias=N"])
+            raise FormatError(f"an option of a float format must be one of {known}; got {option!r}")
+    return chosen
+
+
+def text_of_float(fmt: Float) -> str:
+    """Return the shortest text form of `fmt`: a preset's name where it has one, then its options.
+
+    Example:
+        >>> text_of_float(Float(4, 3, ftz=True))
+        'e4m3 ftz'
+    """
+    flushes = [name for name, on in (("ftz", fmt.ftz), ("daz", fmt.daz)) if on]
+    plain = Float(fmt.exponent_bits, fmt.fraction_bits, fmt.bias, fmt.infinities, fmt.nans)
+    for name, preset in PRESETS.items():
+        if plain == preset:
+            return " ".join([name, *flushes])
+    options = ["finite"] * (not fmt.infinities) + [f"nans={fmt.nans}"] * (fmt.nans != "ieee")
+    options += [f"bias={fmt.bias}"] * (fmt.bias != fmt.default_bias)
+    return " ".join([f"e{fmt.exponent_bits}m{fmt.fraction_bits}", *options, *flushes])
