@@ -1,0 +1,199 @@
+"""What every backend implements: kernels on plain arrays and integers.
+
+A kernel knows bits, not objects. Formats, output stages, accumulators, registers and random sources reach it as tuples of integers,
+arrays as C-contiguous carriers; it returns an `Outcome`: the written array and counts. `encode_*` turn descriptions into tuples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.datapath import Mac, OutputStage, Philox, RandomSource, RecordedBits, StatisticsRegister
+from emu.datapath.order import Lanes, Pairwise
+from emu.formats import Fixed, Format
+
+Array = NDArray[Any]
+
+#: Rounding and overflow numbers, as `Rounding.number` and `Overflow.number` count them.
+(NEAREST_EVEN, NEAREST_AWAY, NEAREST_UP, NEAREST_DOWN, NEAREST_ZERO, FLOOR, CEIL, TOWARD_ZERO, TO_ODD, STOCHASTIC) = range(10)
+(SATURATE, SATURATE_SYMMETRIC, SATURATE_ZERO, WRAP, IEEE, SATFINITE) = range(6)
+
+#: Positions of the counts in `Outcome.flags`, as `FLAG_NAMES` orders them.
+(OVERFLOW_FLAG, UNDERFLOW_FLAG, INEXACT_FLAG, INVALID_FLAG, SUBNORMAL_FLAG, ACCUMULATOR_FLAG) = range(6)
+N_FLAGS = 6
+
+
+class FormatCode(NamedTuple):
+    """A format as integers: value = significand * 2**exponent, exponent >= quantum, significand < 2**precision.
+
+    `quantum` is the exponent of the finest step; `precision` 0 means unbounded (fixed point: every exponent is the quantum).
+    """
+
+    is_float: int
+    width_bits: int
+    signed: int
+    quantum: int
+    precision: int
+    emin: int
+    max_significand: int
+    max_exponent: int
+    has_infinity: int
+    has_nan: int
+    has_negative_zero: int
+    ftz: int
+    daz: int
+    carries_raws: int
+
+
+class StageCode(NamedTuple):
+    """An output stage as integers."""
+
+    format: FormatCode
+    rounding: int
+    overflow: int
+    n_rbits: int
+
+
+class RegisterCode(NamedTuple):
+    """Positions of a statistics register. `fixed_quantum`: exponent of the fixed accumulator observed (raw -1 is `none`), or NO_QUANTUM."""
+
+    lowest: int
+    bins: int
+    fixed_quantum: int
+
+
+NO_QUANTUM = -(1 << 40)
+
+
+class RandomCode(NamedTuple):
+    """Where random bits come from: Philox numbers, or recorded bits of the result's shape."""
+
+    seed: int
+    stream: int
+    step: int
+    draw: int
+    recorded: Array | None
+
+
+class MacCode(NamedTuple):
+    """A multiply-accumulate unit as integers; None stands for an exact product or accumulator."""
+
+    product: StageCode | None
+    accumulator: StageCode | None
+    order: int
+    lanes: int
+
+
+(SEQUENTIAL, PAIRWISE, LANES) = range(3)
+
+
+@dataclass
+class Outcome:
+    """What a kernel wrote and counted.
+
+    Attributes:
+        values: carrier array of the output format.
+        flags: int64, shape (6,): counts in the order of `FLAG_NAMES`.
+        register: int64, shape (2*bins + 5,), or None where none was asked for.
+        max_exponent: largest floor(log2|x|) observed, `NO_EXPONENT` if nothing nonzero was.
+    """
+
+    values: Array
+    flags: NDArray[np.int64]
+    register: NDArray[np.int64] | None
+    max_exponent: int
+
+
+class Kernels(Protocol):
+    """The table of kernels. Each method is one; shapes and dtypes are the engine's to check."""
+
+    name: str
+
+    def quantize(
+        self, x: Array, source: FormatCode | None, stage: StageCode, random: RandomCode, register: RegisterCode | None, out: Array | None
+    ) -> Outcome:
+        """Write `x` (any shape; float32, float64, or raws of `source`) through the output stage."""
+        ...
+
+    def elementwise(
+        self, operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode,
+        random: RandomCode, register: RegisterCode | None, out: Array | None,
+    ) -> Outcome:  # fmt: skip
+        """Write `operation` of operands of equal shape: add subtract multiply divide fma sqrt."""
+        ...
+
+    def product(
+        self, a: Array, b: Array, addend: Array | None, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode,
+        stage: StageCode, random: RandomCode, register: RegisterCode | None, path: str, divisor_exponent: int,
+    ) -> Outcome:  # fmt: skip
+        """Write a (B, M, K) times b (B, K, N) plus addend (B or 1, M or 1, N or 1), times 2**-divisor_exponent."""
+        ...
+
+    def relu(self, x: Array) -> Array:
+        """x where x > 0, NaN where NaN, else +0."""
+        ...
+
+    def max_pool(self, windows: Array) -> tuple[Array, NDArray[np.uint8]]:
+        """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
+        ...
+
+
+def encode_format(fmt: Format) -> FormatCode:
+    """Return the integers of a format."""
+    if isinstance(fmt, Fixed):
+        return FormatCode(
+            is_float=0, width_bits=fmt.width_bits, signed=int(fmt.signed), quantum=-fmt.frac_bits, precision=0, emin=-fmt.frac_bits,
+            max_significand=fmt.max_raw, max_exponent=-fmt.frac_bits, has_infinity=0, has_nan=0, has_negative_zero=0,
+            ftz=0, daz=0, carries_raws=int(fmt.carries_raws),
+        )  # fmt: skip
+    quantum = fmt.emin - fmt.fraction_bits
+    field = max(fmt.max_code >> fmt.fraction_bits, 1)
+    hidden = 1 << fmt.fraction_bits if fmt.max_code >> fmt.fraction_bits else 0
+    return FormatCode(
+        is_float=1, width_bits=fmt.width_bits, signed=1, quantum=quantum, precision=fmt.significand_bits, emin=fmt.emin,
+        max_significand=(fmt.max_code & ((1 << fmt.fraction_bits) - 1)) + hidden, max_exponent=quantum + field - 1,
+        has_infinity=int(fmt.infinities), has_nan=int(fmt.nans != "none"), has_negative_zero=int(fmt.has_negative_zero),
+        ftz=int(fmt.ftz), daz=int(fmt.daz), carries_raws=0,
+    )  # fmt: skip
+
+
+def encode_stage(stage: OutputStage) -> StageCode:
+    """Return the integers of an output stage."""
+    return StageCode(encode_format(stage.format), stage.rounding.number, stage.overflow.number, stage.n_rbits)
+
+
+def encode_mac(mac: Mac) -> MacCode:
+    """Return the integers of a multiply-accumulate unit."""
+    product = None if mac.product == "exact" else encode_stage(mac.stage_of(mac.product))
+    accumulator = None if mac.accumulator == "exact" else encode_stage(mac.stage_of(mac.accumulator))
+    if isinstance(mac.order, Lanes):
+        return MacCode(product, accumulator, LANES, mac.order.count)
+    return MacCode(product, accumulator, PAIRWISE if isinstance(mac.order, Pairwise) else SEQUENTIAL, 1)
+
+
+def encode_random(source: RandomSource) -> RandomCode:
+    """Return the numbers of a random source."""
+    if isinstance(source, RecordedBits):
+        return RandomCode(0, 0, 0, 0, source.bits)
+    assert isinstance(source, Philox)
+    return RandomCode(source.seed % 2**64, source.stream % 2**32, source.step % 2**32, source.draw, None)
+
+
+def encode_register(register: StatisticsRegister, fixed_quantum: int | None) -> RegisterCode:
+    """Return the positions of a placed register."""
+    assert register.lowest is not None and register.bins is not None
+    return RegisterCode(register.lowest, register.bins, NO_QUANTUM if fixed_quantum is None else fixed_quantum)
+
+
+def carrier_of(fmt: FormatCode) -> np.dtype[Any]:
+    """Return the carrier dtype of a format given as integers."""
+    if fmt.carries_raws:
+        return np.dtype(np.int64 if fmt.signed else np.uint64)
+    significant = fmt.precision if fmt.is_float else fmt.width_bits - fmt.signed
+    top = fmt.max_exponent + (fmt.precision - 1 if fmt.is_float else significant)
+    narrow = significant <= 24 and fmt.quantum >= -149 and top <= 127
+    return np.dtype(np.float32 if narrow else np.float64)

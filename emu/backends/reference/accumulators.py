@@ -1,0 +1,285 @@
+"""What a multiply-accumulate unit holds between two adds, and how it adds.
+
+`Rounded` is the definition: every product and every sum through the output stage's `write`. The other three are shortcuts that the
+machine's own IEEE arithmetic or plain integers provide where they are provably the same:
+
+    NativeFloat32   fp32 accumulator, nearest_even; products exact in 24 bits or rounded to fp32
+    NativeFloat16   fp16 accumulator, nearest_even, fused: float64 and one conversion (proof in NUMERICS 7)
+    Integer         fixed accumulator whose adds never round
+
+Source: NUMERICS 7.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import FormatCode, MacCode, RandomCode, StageCode, encode_format
+from emu.backends.reference import arithmetic
+from emu.backends.reference.exact import INT64_BITS, NAN, Exact, sum_to_odd
+from emu.backends.reference.stage import draw_bits, write
+from emu.formats import PRESETS
+
+Array = NDArray[Any]
+FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
+#: Only the sign rule of exact sums is read from it.
+EXACT_SUM = StageCode(FP32, k.NEAREST_EVEN, k.IEEE, 1)
+_SATURATING = (k.SATURATE, k.SATURATE_SYMMETRIC, k.SATURATE_ZERO, k.SATFINITE)
+
+
+class Rounded:
+    """The definition: products and sums are exact, then written into their formats.
+
+    States and terms are carrier arrays. `touched` marks outputs whose saturating accumulator touched a limit.
+    """
+
+    def __init__(self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode) -> None:
+        assert mac.accumulator is not None or mac.product is not None
+        self.mac, self.formats, self.random = mac, formats, random
+        a, b, _ = formats
+        self.term_format = mac.product.format if mac.product is not None else None
+        self.exact_product_in_float64 = not (a.carries_raws or b.carries_raws) and _significant(a) + _significant(b) <= 53
+        self.touched: NDArray[np.bool_] | None = None
+
+    def zero(self, shape: tuple[int, ...]) -> Exact:
+        """Return +0."""
+        return Exact.from_float(np.zeros(shape, np.float32))
+
+    def addend(self, addend: Array) -> Exact:
+        """Return an addend as it is."""
+        return arithmetic.exact_of(addend, self.formats[2])
+
+    def term(self, a: Array, b: Array, draw: int) -> Exact:
+        """Return the products of broadcast operands, rounded into the product format if there is one."""
+        a, b = np.broadcast_arrays(a, b)
+        stage = self.mac.product
+        if stage is None and self.exact_product_in_float64 and np.isfinite(a).all() and np.isfinite(b).all():
+            a64, b64 = (arithmetic.flush_operands(x, f).astype(np.float64) for x, f in ((a, self.formats[0]), (b, self.formats[1])))
+            if arithmetic.leading_bound(a64) + arithmetic.leading_bound(b64) < arithmetic.SAFE_EXPONENT and min(self._lowest(), 0) > -1000:
+                return Exact.from_float(a64 * b64)
+        any_stage = stage or self.mac.accumulator
+        assert any_stage is not None
+        product = arithmetic.compute("multiply", (a, b), self.formats[:2], any_stage)
+        return product if stage is None else self._write(product, stage, draw)
+
+    def _lowest(self) -> int:
+        return self.formats[0].quantum + self.formats[1].quantum
+
+    def add(self, state: Exact, term: Exact, draw: int) -> Exact:
+        """Return R(state + term)."""
+        stage = self.mac.accumulator
+        if stage is None:
+            return arithmetic.add([state, term], EXACT_SUM)
+        return self._write(_sum(state, term, stage), stage, draw)
+
+    def round(self, term: Exact, draw: int) -> Exact:
+        """Return R(term): a product or addend alone in an accumulator."""
+        stage = self.mac.accumulator
+        return term if stage is None else self._write(term, stage, draw)
+
+    def _write(self, exact: Exact, stage: StageCode, draw: int) -> Exact:
+        u = draw_bits(exact.kind.shape, stage, self.random._replace(draw=draw))
+        values, flags = write(exact, stage, u)
+        if stage is self.mac.accumulator and stage.overflow in _SATURATING:
+            overflow = flags[k.OVERFLOW_FLAG]
+            self.touched = overflow if self.touched is None else self.touched | overflow
+        return arithmetic.exact_of(values, stage.format._replace(daz=0))
+
+    def result(self, state: Exact) -> Exact:
+        """Return the accumulator's content; the zero of an exact accumulator is +0."""
+        if self.mac.accumulator is None:
+            state.negative = state.negative & ((state.significand != 0).astype(bool) | (state.kind != 0))
+        return state
+
+
+def _sum(x: Exact, y: Exact, stage: StageCode) -> Exact:
+    """Return x + y exactly, or rounded to odd in float64 where the stage cannot tell."""
+    if (x.kind | y.kind).any():
+        return arithmetic.with_specials("add", [x, y], arithmetic.add([x, y], stage))
+    narrow = x.significand.dtype != object and y.significand.dtype != object
+    if narrow and int(max(x.bit_length.max(initial=0), y.bit_length.max(initial=0))) <= 53:
+        leading = max((int(p.leading[p.significand != 0].max()) for p in (x, y) if (p.significand != 0).any()), default=0) + 1
+        lowest = min((int(p.exponent[p.significand != 0].min()) for p in (x, y) if (p.significand != 0).any()), default=0)
+        if leading <= arithmetic.SAFE_EXPONENT and lowest > -1070 and arithmetic.decides_in_float64(stage, leading):
+            total = sum_to_odd(_to_float64(x), _to_float64(y))
+            result = Exact.from_float(total)
+            both = x.negative & y.negative
+            sign_of_zero = x.negative | y.negative if stage.rounding == k.FLOOR else both
+            return Exact(np.where(total == 0, sign_of_zero, result.negative), result.significand, result.exponent, result.kind)
+    return arithmetic.add([x, y], stage)
+
+
+def _to_float64(x: Exact) -> NDArray[np.float64]:
+    value = np.ldexp(x.significand.astype(np.float64), x.exponent.astype(np.int32))
+    return np.where(x.negative, -value, value)
+
+
+def _significant(fmt: FormatCode) -> int:
+    return fmt.precision if fmt.is_float else fmt.width_bits
+
+
+class NativeFloat32:
+    """float32 accumulators: the machine's own IEEE addition."""
+
+    def __init__(self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode) -> None:
+        a, b, _ = formats
+        lowest, highest = a.quantum + b.quantum, a.max_exponent + b.max_exponent + _significant(a) + _significant(b)
+        in_float32 = mac.product is not None or (lowest >= -149 and highest <= 127)
+        self.wide = np.float32 if in_float32 else np.float64
+        self.formats = formats
+        self.touched: NDArray[np.bool_] | None = None
+
+    @staticmethod
+    def applies(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
+        """Return whether products are exact in 24 bits or rounded to fp32, and every add is an IEEE fp32 addition."""
+        a, b, _ = formats
+        rounded = mac.product is not None and _is_ieee(mac.product, FP32)
+        operands_fit = all(carrier.itemsize == 4 for carrier in map(k.carrier_of, (a, b)))
+        exact = mac.product is None and _significant(a) + _significant(b) <= 24
+        return mac.accumulator is not None and _is_ieee(mac.accumulator, FP32) and operands_fit and (rounded or exact)
+
+    def zero(self, shape: tuple[int, ...]) -> Array:
+        """Return +0."""
+        return np.zeros(shape, np.float32)
+
+    def addend(self, addend: Array) -> Array:
+        """Return an addend as it is."""
+        assert self.formats[2] is not None
+        return arithmetic.flush_operands(addend, self.formats[2]).astype(np.float64)
+
+    def round(self, term: Array, draw: int) -> Array:
+        """Return R(term)."""
+        return term.astype(np.float32)
+
+    def term(self, a: Array, b: Array, draw: int) -> Array:
+        """Return the products."""
+        return a.astype(self.wide, copy=False) * b.astype(self.wide, copy=False)
+
+    def add(self, state: Array, term: Array, draw: int) -> Array:
+        """Return R(state + term): innocuous in float64, which has more than 2 * 24 + 2 bits (Figueroa 1995)."""
+        return (state + term).astype(np.float32, copy=False)
+
+    def result(self, state: Array) -> Exact:
+        """Return the accumulator's content."""
+        return Exact.from_float(state)
+
+
+class NativeFloat16(NativeFloat32):
+    """binary16 accumulators, fused: float64 sums and one direct conversion."""
+
+    def __init__(self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode) -> None:
+        super().__init__(mac, formats, random)
+        self.wide = np.float64
+
+    @staticmethod
+    def applies(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
+        """Return whether this is a binary16 fused multiply-add chain on binary16 operands."""
+        is_half = all(f._replace(daz=0, ftz=0) == FP16 for f in formats[:2])
+        return mac.product is None and mac.accumulator is not None and _is_ieee(mac.accumulator, FP16) and is_half
+
+    def round(self, term: Array, draw: int) -> Array:
+        """Return R(term)."""
+        return term.astype(np.float16).astype(np.float32)
+
+    def add(self, state: Array, term: Array, draw: int) -> Array:
+        """Return R(state + term)."""
+        return (state + term).astype(np.float16).astype(np.float32)
+
+
+def _is_ieee(stage: StageCode, fmt: FormatCode) -> bool:
+    return stage.format == fmt and stage.rounding == k.NEAREST_EVEN and stage.overflow == k.IEEE
+
+
+class Integer:
+    """Fixed-point accumulators at least as fine as the products: integer adds, saturated or wrapped each time."""
+
+    def __init__(self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode) -> None:
+        assert mac.accumulator is not None
+        self.stage, self.formats = mac.accumulator, formats
+        self.product_shift = formats[0].quantum + formats[1].quantum - self.stage.format.quantum
+        self.touched: NDArray[np.bool_] | None = None
+        self.high = self.stage.format.max_significand
+        signed = self.stage.format.signed
+        self.low = 0 if not signed else -self.high if self.stage.overflow == k.SATURATE_SYMMETRIC else -self.high - 1
+
+    @staticmethod
+    def applies(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
+        """Return whether operands and accumulator are fixed, nothing rounds, and every sum fits 62 bits."""
+        a, b, c = formats
+        if mac.product is not None or mac.accumulator is None or a.is_float or b.is_float or mac.accumulator.format.is_float:
+            return False
+        target = mac.accumulator.format
+        shift = a.quantum + b.quantum - target.quantum
+        fits = shift >= 0 and a.width_bits + b.width_bits + shift < INT64_BITS - 1 and target.width_bits < INT64_BITS - 1
+        if c is None:
+            return fits
+        addend_shift = c.quantum - target.quantum
+        return fits and not c.is_float and addend_shift >= 0 and c.width_bits + addend_shift < INT64_BITS
+
+    def zero(self, shape: tuple[int, ...]) -> Array:
+        """Return 0."""
+        return np.zeros(shape, np.int64)
+
+    def addend(self, addend: Array) -> Array:
+        """Return an addend in units of the accumulator."""
+        fmt = self.formats[2]
+        assert fmt is not None
+        return raw_of(addend, fmt) << (fmt.quantum - self.stage.format.quantum)
+
+    def round(self, term: Array, draw: int) -> Array:
+        """Return R(term)."""
+        return self._limit(term)
+
+    def term(self, a: Array, b: Array, draw: int) -> Array:
+        """Return exact products in units of the accumulator."""
+        return (raw_of(a, self.formats[0]) * raw_of(b, self.formats[1])) << self.product_shift
+
+    def add(self, state: Array, term: Array, draw: int) -> Array:
+        """Return R(state + term)."""
+        return self._limit(state + term)
+
+    def _limit(self, total: Array) -> Array:
+        if self.stage.overflow == k.WRAP:
+            width = self.stage.format.width_bits
+            wrapped = total & ((1 << width) - 1)
+            return np.where(wrapped > self.high, wrapped - (1 << width), wrapped)
+        outside = (total > self.high) | (total < self.low)
+        self.touched = outside if self.touched is None else self.touched | outside
+        if self.stage.overflow == k.SATURATE_ZERO:
+            return np.where(outside, 0, total)
+        return np.clip(total, self.low, self.high)
+
+    def result(self, state: Array) -> Exact:
+        """Return the accumulator's content."""
+        return Exact.from_integers(state, self.stage.format.quantum)
+
+
+def raw_of(x: Array, fmt: FormatCode) -> Array:
+    """Return the raw integers of a fixed-point carrier, int64 (or as they are, where the carrier holds raws)."""
+    return x if fmt.carries_raws else np.ldexp(x.astype(np.float64), -fmt.quantum).astype(np.int64)
+
+
+def choose(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode) -> Any:
+    """Return the accumulator for a Mac: a shortcut where it applies, else the definition."""
+    for shortcut in (NativeFloat32, NativeFloat16, Integer):
+        if shortcut.applies(mac, formats):
+            return shortcut(mac, formats, random)
+    return Rounded(mac, formats, random)
+
+
+def nan_among(a: Array, b: Array, addend: Array | None, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Return, per output of a product, whether any operand it saw was NaN."""
+    seen = np.isnan(a).any(axis=2)[:, :, None] | np.isnan(b).any(axis=1)[:, None, :]
+    if addend is not None:
+        seen = seen | np.isnan(addend)
+    return np.broadcast_to(seen, shape)
+
+
+def mark_new_nans(exact: Exact, propagated: NDArray[np.bool_]) -> Exact:
+    """Return results whose NaNs raise `invalid` unless an operand was NaN."""
+    kind = np.where(exact.kind >= NAN, np.where(propagated, NAN, NAN + 1), exact.kind).astype(np.uint8)
+    return Exact(exact.negative, exact.significand, exact.exponent, kind)

@@ -1,0 +1,208 @@
+"""Elementwise arithmetic, exact before the one rounding of the output stage.
+
+Sums and products are exact integers. Quotients and roots are computed to more bits than any stage can tell apart, the rest
+collapsed into a sticky last bit. Infinities and NaNs follow IEEE 754-2019 section 6 and 7.
+
+Source: NUMERICS 7 (elementwise); IEEE 754-2019 section 5.4.1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import FormatCode, StageCode
+from emu.backends.reference.exact import INT64_BITS, NAN, NEW_NAN, Exact, sum_to_odd, to_common_exponent
+
+Array = NDArray[Any]
+# Exponents between which float64 sums of two terms neither overflow nor lose bits.
+SAFE_EXPONENT = 960
+# Bits of a rounded-to-odd float64 that stand before its sticky bit.
+ODD_BITS = 51
+# Bits behind the target's last place that decide any rounding: a guard bit, up to 32 random bits, a sticky bit and spare.
+DECIDING_BITS = 40
+
+
+def exact_of(x: Array, fmt: FormatCode | None) -> Exact:
+    """Return the carrier array `x` of `fmt` as exact results; subnormals count as 0 under DAZ."""
+    if fmt is not None and fmt.carries_raws:
+        return Exact.from_integers(x, fmt.quantum)
+    return Exact.from_float(flush_operands(x, fmt))
+
+
+def flush_operands(x: Array, fmt: FormatCode | None) -> Array:
+    """Return float operands with subnormals replaced by 0 of their sign if the format is DAZ."""
+    if fmt is None or not fmt.daz:
+        return x
+    return np.where(np.abs(x) < math.ldexp(1.0, fmt.emin), np.copysign(np.zeros_like(x), x), x)
+
+
+def compute(operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode) -> Exact:
+    """Return `operation` of carriers of equal shape, exact or with a sticky bit below everything `stage` looks at."""
+    fast = _through_float64(operation, operands, formats, stage)
+    if fast is not None:
+        return Exact.from_float(fast)
+    parts = [exact_of(x, fmt) for x, fmt in zip(operands, formats, strict=True)]
+    result = _OPERATIONS[operation](parts, stage)
+    return with_specials(operation, parts, result)
+
+
+def decides_in_float64(stage: StageCode, leading: int) -> bool:
+    """Return whether a result below 2**(leading+1), rounded to odd in float64, is rounded by `stage` as the exact one is."""
+    fmt = stage.format
+    random_bits = stage.n_rbits if stage.rounding == k.STOCHASTIC else 1
+    precision = fmt.precision if fmt.is_float else leading + 1 - fmt.quantum
+    return precision + random_bits + 1 <= ODD_BITS and fmt.quantum - random_bits > -SAFE_EXPONENT
+
+
+def leading_bound(x: Array) -> int:
+    """Return the exponent of the largest magnitude in a finite float array, -SAFE_EXPONENT if all are 0."""
+    largest = float(np.max(np.abs(x), initial=0.0))
+    return math.frexp(largest)[1] - 1 if largest else -SAFE_EXPONENT
+
+
+def _through_float64(
+    operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode
+) -> NDArray[np.float64] | None:
+    """Add and subtract float32 and float64 carriers by one sum rounded to odd, where that provably decides."""
+    if operation not in ("add", "subtract") or any(f is not None and f.carries_raws for f in formats):
+        return None
+    a, b = (flush_operands(x, f).astype(np.float64) for x, f in zip(operands, formats, strict=True))
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return None
+    leading = max(leading_bound(a), leading_bound(b)) + 1
+    if leading > SAFE_EXPONENT or not decides_in_float64(stage, leading):
+        return None
+    total = sum_to_odd(a, -b if operation == "subtract" else b)
+    if stage.rounding != k.FLOOR:
+        return total
+    minus_zero = (total == 0) & (np.signbit(a) | np.signbit(-b if operation == "subtract" else b))
+    return np.where(minus_zero, -0.0, total)
+
+
+def _zeros(parts: list[Exact]) -> NDArray[np.uint8]:
+    return np.zeros(parts[0].kind.shape, np.uint8)
+
+
+def multiply(parts: list[Exact], stage: StageCode) -> Exact:
+    """Return the exact product; a zero's sign is the XOR."""
+    a, b = parts
+    bits = int(a.bit_length.max(initial=0)) + int(b.bit_length.max(initial=0))
+    if bits > INT64_BITS:
+        a, b = a.as_object(), b.as_object()
+    return Exact(a.negative ^ b.negative, a.significand * b.significand, a.exponent + b.exponent, _zeros(parts))
+
+
+def add(parts: list[Exact], stage: StageCode) -> Exact:
+    """Return the exact sum; an exact zero is -0 if both terms are, or under floor if their signs differ, else +0."""
+    a, b = parts
+    (left, right), exponent = to_common_exponent(parts)
+    total = left + right
+    zero = (total == 0).astype(bool)
+    either = a.negative | b.negative
+    sign_of_zero = either if stage.rounding == k.FLOOR else a.negative & b.negative
+    negative = np.where(zero, sign_of_zero, (total < 0).astype(bool)).astype(bool)
+    return Exact(negative, np.where(negative, -total, total), np.full(total.shape, exponent, np.int64), _zeros(parts))
+
+
+def _subtract(parts: list[Exact], stage: StageCode) -> Exact:
+    a, b = parts
+    return add([a, Exact(~b.negative, b.significand, b.exponent, b.kind)], stage)
+
+
+def _fma(parts: list[Exact], stage: StageCode) -> Exact:
+    a, b, c = parts
+    return add([multiply([a, b], stage), c], stage)
+
+
+def _deciding_exponent(stage: StageCode, leading: int) -> int:
+    """Return the exponent below which digits only matter as a sticky bit, for a result of about 2**leading."""
+    fmt = stage.format
+    last_place = max(leading - fmt.precision, fmt.quantum) if fmt.is_float else fmt.quantum
+    return last_place - DECIDING_BITS
+
+
+def _divide_scalar(a: int, b: int, exponent: int, stage: StageCode) -> tuple[int, int]:
+    if a == 0 or b == 0:
+        return 0, 0
+    leading = a.bit_length() - b.bit_length() + exponent
+    unit = min(_deciding_exponent(stage, leading), exponent)
+    quotient, remainder = divmod(a << (exponent - unit), b)
+    return quotient | (remainder != 0), unit
+
+
+def _divide(parts: list[Exact], stage: StageCode) -> Exact:
+    a, b = (p.as_object() for p in parts)
+    by_element = np.frompyfunc(lambda x, y, e: _divide_scalar(x, y, e, stage), 3, 1)
+    return _from_pairs(by_element(a.significand, b.significand, (a.exponent - b.exponent).astype(object)), a.negative ^ b.negative)
+
+
+def _sqrt_scalar(a: int, exponent: int, stage: StageCode) -> tuple[int, int]:
+    if a == 0:
+        return 0, 0
+    unit = min(_deciding_exponent(stage, (a.bit_length() - 1 + exponent) // 2), exponent // 2)
+    shifted = a << (exponent - 2 * unit)
+    root = math.isqrt(shifted)
+    return root | (root * root != shifted), unit
+
+
+def _sqrt(parts: list[Exact], stage: StageCode) -> Exact:
+    (a,) = (p.as_object() for p in parts)
+    by_element = np.frompyfunc(lambda x, e: _sqrt_scalar(x, e, stage), 2, 1)
+    return _from_pairs(by_element(a.significand, a.exponent.astype(object)), a.negative)
+
+
+def _from_pairs(pairs: Array, negative: NDArray[np.bool_]) -> Exact:
+    pairs = np.asarray(pairs, dtype=object)
+    significand = np.frompyfunc(lambda p: p[0], 1, 1)(pairs)
+    exponent = np.frompyfunc(lambda p: p[1], 1, 1)(pairs)
+    return Exact(negative, np.asarray(significand, object), np.asarray(exponent).astype(np.int64), np.zeros(negative.shape, np.uint8))
+
+
+def _float_twin(part: Exact) -> NDArray[np.float64]:
+    """Return an array with the same signs, zeros, infinities and NaNs, every other element +-1."""
+    twin = np.where((part.significand != 0).astype(bool), 1.0, 0.0)
+    twin = np.where(part.kind == 0, twin, np.where(part.kind >= NAN, np.nan, np.inf))
+    return np.where(part.negative, -twin, twin)
+
+
+def with_specials(operation: str, parts: list[Exact], result: Exact) -> Exact:
+    """Replace results that involve infinities, NaN, division by zero or a negative root by what IEEE 754 says."""
+    twins = [_float_twin(p) for p in parts]
+    with np.errstate(all="ignore"):
+        special = np.asarray(_TWIN_OPERATIONS[operation](*twins))
+    operand_special = np.any([p.kind != 0 for p in parts], axis=0)
+    from_nan = np.any([p.kind >= NAN for p in parts], axis=0)
+    replaced = operand_special | ~np.isfinite(special)
+    if not replaced.any():
+        return result
+    kind = np.where(np.isnan(special), np.where(from_nan, NAN, NEW_NAN), np.where(np.isinf(special), 1, 0))
+    significand = result.significand.copy()
+    significand[replaced] = 0  # the finite special result is x / inf = 0
+    return Exact(
+        np.where(replaced, np.signbit(special), result.negative), significand, result.exponent,
+        np.where(replaced, kind, result.kind).astype(np.uint8),
+    )  # fmt: skip
+
+
+_OPERATIONS: dict[str, Callable[[list[Exact], StageCode], Exact]] = {
+    "add": add,
+    "subtract": _subtract,
+    "multiply": multiply,
+    "fma": _fma,
+    "divide": _divide,
+    "sqrt": _sqrt,
+}
+_TWIN_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "fma": lambda a, b, c: a * b + c,
+    "divide": np.divide,
+    "sqrt": np.sqrt,
+}

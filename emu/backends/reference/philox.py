@@ -1,0 +1,54 @@
+"""Philox4x32-10, addressed by element index.
+
+Source: Salmon, Moraes, Dror, Shaw, SC 2011 (Random123); NUMERICS 8 for the counter and the fields.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.errors import ShapeError
+
+ROUNDS = 10
+MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+WEYL = (np.uint32(0x9E3779B9), np.uint32(0xBB67AE85))
+INDEX_LIMIT = 1 << 32
+_LOW = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+
+
+def philox4x32(counter: NDArray[np.uint32], key: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return the ten-round Philox of counters, shape (4, n), uint32, under one key, shape (2,), uint32."""
+    c0, c1, c2, c3 = (c.astype(np.uint64) for c in counter)
+    k0, k1 = np.uint64(key[0]), np.uint64(key[1])
+    for _ in range(ROUNDS):
+        p0, p1 = c0 * MULTIPLIERS[0], c2 * MULTIPLIERS[1]
+        c0, c1, c2, c3 = (p1 >> _32) ^ c1 ^ k0, p1 & _LOW, (p0 >> _32) ^ c3 ^ k1, p0 & _LOW
+        k0, k1 = (k0 + np.uint64(WEYL[0])) & _LOW, (k1 + np.uint64(WEYL[1])) & _LOW
+    return np.stack([c0, c1, c2, c3]).astype(np.uint32)
+
+
+def fields_per_block(n_rbits: int) -> int:
+    """Return how many elements share the 128 bits of one counter: 4, 8 or 16."""
+    return 4 if n_rbits > 16 else 8 if n_rbits > 8 else 16
+
+
+def random_integers(n: int, n_rbits: int, *, seed: int, stream: int, step: int, draw: int) -> NDArray[np.int64]:
+    """Return u of elements 0..n-1: uniform integers below 2**n_rbits, int64.
+
+    Raises:
+        ShapeError: the result needs 2**32 counters or more.
+    """
+    per_block = fields_per_block(n_rbits)
+    blocks = -(-n // per_block)
+    if blocks >= INDEX_LIMIT:
+        raise ShapeError(f"stochastic rounding numbers at most 2**32 blocks of {per_block} elements, got {n} elements; split the array")
+    counter = np.empty((4, blocks), np.uint32)
+    counter[0] = np.arange(blocks, dtype=np.uint64).astype(np.uint32)
+    counter[1], counter[2], counter[3] = draw, stream, step
+    words = philox4x32(counter, np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)).T  # (blocks, 4), word 0 lowest
+    field_bits = 128 // per_block
+    shifts = np.arange(0, 32, field_bits, dtype=np.uint32)
+    fields = (words[:, :, None] >> shifts) & np.uint32((1 << field_bits) - 1)
+    return (fields.reshape(-1)[:n] >> np.uint32(field_bits - n_rbits)).astype(np.int64)

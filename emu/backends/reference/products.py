@@ -1,0 +1,124 @@
+"""Matrix products: exact sums, or adds in the order the unit makes them.
+
+Source: NUMERICS 7.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import FormatCode, MacCode, RandomCode
+from emu.backends.reference import accumulators, arithmetic
+from emu.backends.reference.accumulators import mark_new_nans, nan_among, raw_of
+from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, Exact, to_common_exponent
+
+Array = NDArray[Any]
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+
+
+def exact_sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Exact:
+    """Return the exact (B, M, N) sums of products plus addend; a zero is +0."""
+    shape = (a.shape[0], a.shape[1], b.shape[2])
+    fa, fb, fc = formats
+    if fa.is_float or fb.is_float:
+        left, left_exponent = to_common_exponent([arithmetic.exact_of(a, fa)])
+        right, right_exponent = to_common_exponent([arithmetic.exact_of(b, fb)])
+        left, right = left[0], right[0]
+        bits = _bits(left) + _bits(right)
+    else:
+        left, right = raw_of(a, fa), raw_of(b, fb)
+        left_exponent, right_exponent = fa.quantum, fb.quantum
+        bits = _bits(left) + _bits(right)
+    if bits + a.shape[2].bit_length() > INT64_BITS:
+        left, right = left.astype(object), right.astype(object)
+    sums = Exact.from_integers(np.matmul(left, right), left_exponent + right_exponent)
+    if addend is not None:
+        sums = _plus(sums, arithmetic.exact_of(np.broadcast_to(addend, shape), fc))
+    if fa.is_float or fb.is_float or (fc is not None and fc.is_float):
+        sums = _with_special_sums(sums, a, b, addend)
+    return sums
+
+
+def _bits(integers: Array) -> int:
+    return max((abs(int(integers.max())), abs(int(integers.min())))).bit_length() if integers.size else 0
+
+
+def _plus(sums: Exact, addend: Exact) -> Exact:
+    (left, right), exponent = to_common_exponent([sums, addend])
+    return Exact.from_integers(left + right, exponent)
+
+
+def _with_special_sums(sums: Exact, a: Array, b: Array, addend: Array | None) -> Exact:
+    operands = [x for x in (a, b, addend) if x is not None]
+    if all(np.isfinite(x).all() for x in operands):
+        return sums
+    twins = [np.where(np.isfinite(x), np.sign(x), x).astype(np.float64) for x in operands]
+    with np.errstate(invalid="ignore"):
+        terms = twins[0][:, :, :, None] * twins[1][:, None, :, :]
+        special = np.where(np.isfinite(terms), 0.0, terms).sum(axis=2)
+        if addend is not None:
+            special = special + np.where(np.isfinite(twins[2]), 0.0, twins[2])
+    kind = np.where(np.isnan(special), NAN, np.where(np.isinf(special), INFINITE, FINITE)).astype(np.uint8)
+    negative = np.where(kind == FINITE, sums.negative, np.signbit(special))
+    significand = np.where(kind == FINITE, sums.significand, 0)
+    exact = Exact(negative, significand, sums.exponent, kind)
+    return mark_new_nans(exact, nan_among(a, b, addend, exact.kind.shape))
+
+
+def ordered_sums(
+    a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode, random: RandomCode
+) -> tuple[Exact, NDArray[np.bool_] | None]:
+    """Return the accumulator's (B, M, N) contents after adding in the Mac's order, and where it touched a limit."""
+    shape = (a.shape[0], a.shape[1], b.shape[2])
+    unit = accumulators.choose(mac, formats, random)
+    a = arithmetic.flush_operands(a, formats[0])
+    b = arithmetic.flush_operands(b, formats[1])
+    with np.errstate(all="ignore"):
+        start = None if addend is None else unit.addend(np.broadcast_to(addend, shape))
+        last_draw = 2 * a.shape[2] + 1
+        if mac.order == k.SEQUENTIAL:
+            state = unit.zero(shape) if start is None else unit.round(start, last_draw)
+            for step in range(a.shape[2]):
+                state = unit.add(state, unit.term(a[:, :, step, None], b[:, step, None, :], 1 + 2 * step), 2 + 2 * step)
+        else:
+            state, last_draw = _join(unit, _leaves(unit, a, b, shape, mac), last_draw, shape)
+            if start is not None:
+                state = unit.add(state, start, last_draw)
+        result = unit.result(state)
+    if (result.kind != FINITE).any():
+        result = mark_new_nans(result, nan_among(a, b, addend, shape))
+    return result, unit.touched
+
+
+def _leaves(unit: Any, a: Array, b: Array, shape: tuple[int, ...], mac: MacCode) -> list[Any]:
+    """Return what stands in each lane before joining: running sums, or for `pairwise` one rounded product each."""
+    depth = a.shape[2]
+
+    def term(step: int) -> Any:
+        return unit.term(a[:, :, step, None], b[:, step, None, :], 1 + 2 * step)
+
+    if mac.order == k.PAIRWISE:
+        return [unit.round(term(step), 2 + 2 * step) for step in range(depth)]
+    lanes: list[Any] = []
+    for lane in range(mac.lanes):
+        state = unit.zero(shape)
+        for step in range(lane, depth, mac.lanes):
+            state = unit.add(state, term(step), 2 + 2 * step)
+        lanes.append(state)
+    return lanes
+
+
+def _join(unit: Any, lanes: list[Any], draw: int, shape: tuple[int, ...]) -> tuple[Any, int]:
+    """Join neighbours level by level, left to right, padded with +0 to a power of two; return the root and the next draw."""
+    lanes = lanes or [unit.zero(shape)]
+    while len(lanes) & (len(lanes) - 1):
+        lanes.append(unit.zero(shape))
+    while len(lanes) > 1:
+        pairs = list(zip(lanes[0::2], lanes[1::2], strict=True))
+        lanes = [unit.add(left, right, draw + i) for i, (left, right) in enumerate(pairs)]
+        draw += len(pairs)
+    return lanes[0], draw

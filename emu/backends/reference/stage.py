@@ -1,0 +1,172 @@
+"""The output stage: observe, round, overflow rule, flags. Every written element of the reference passes through `write`.
+
+Source: NUMERICS 4, 5 and 6.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
+from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, NEW_NAN, Exact
+from emu.backends.reference.philox import random_integers
+from emu.backends.reference.rounding import round_magnitude
+from emu.datapath.registers import NO_EXPONENT
+
+Array = NDArray[Any]
+Mask = NDArray[np.bool_]
+
+
+def finish(exact: Exact, stage: StageCode, random: RandomCode, register: RegisterCode | None, touched: Mask | None = None) -> Outcome:
+    """Observe exact results, write them, and count.
+
+    Args:
+        exact: results of any shape, in logical C order.
+        stage: output stage.
+        random: source of u for stochastic rounding.
+        register: positions of the statistics register, or None.
+        touched: where a saturating accumulator touched a limit, or None.
+    """
+    counts, max_exponent = observe(exact, register) if register is not None else (None, NO_EXPONENT)
+    values, flags = write(exact, stage, draw_bits(exact.kind.shape, stage, random))
+    if touched is not None:
+        flags[k.ACCUMULATOR_FLAG] += touched
+    return Outcome(values, np.array([f.sum() for f in flags], np.int64), counts, max_exponent)
+
+
+def draw_bits(shape: tuple[int, ...], stage: StageCode, random: RandomCode) -> Array | None:
+    """Return the random integers a stage needs for a result of `shape`, or None."""
+    if stage.rounding != k.STOCHASTIC:
+        return None
+    if random.recorded is not None:
+        return random.recorded.astype(np.int64)
+    n = int(np.prod(shape, dtype=np.int64))
+    u = random_integers(n, stage.n_rbits, seed=random.seed, stream=random.stream, step=random.step, draw=random.draw)
+    return u.reshape(shape)
+
+
+def observe(exact: Exact, register: RegisterCode) -> tuple[NDArray[np.int64], int]:
+    """Return the counts of a statistics register and the largest floor(log2|x|)."""
+    finite = exact.kind == FINITE
+    nonzero = finite & (exact.significand != 0).astype(bool)
+    leading = exact.leading
+    trailing = exact.significand & (exact.significand - 1)
+    power_of_two = nonzero & (trailing == 0).astype(bool)
+    e = leading - (exact.negative & power_of_two)
+    minus_one = exact.negative & power_of_two & (leading == register.fixed_quantum)
+    placed = nonzero & ~minus_one
+    position = e - register.lowest
+    inside = placed & (position >= 0) & (position < register.bins)
+    counts = np.zeros(2 * register.bins + 5, np.int64)
+    for side, sign in enumerate((~exact.negative, exact.negative)):
+        counts[side * register.bins : (side + 1) * register.bins] = np.bincount(position[inside & sign], minlength=register.bins)
+    below, above = placed & (position < 0), placed & (position >= register.bins)
+    counts[2 * register.bins :] = [(finite & ~placed).sum(), below.sum(), above.sum(), (~finite).sum(), finite.size]
+    return counts, int(leading[nonzero].max()) if nonzero.any() else NO_EXPONENT
+
+
+def write(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[Mask]]:
+    """Round exact results, apply the overflow rule, and tell what happened.
+
+    Args:
+        exact: results of any shape.
+        stage: format, rounding, overflow.
+        u: random integers of that shape for stochastic rounding.
+
+    Returns:
+        The carrier array, and one mask per flag in the order of `FLAG_NAMES`.
+    """
+    return _write_float(exact, stage, u) if stage.format.is_float else _write_fixed(exact, stage, u)
+
+
+def _round_to(exact: Exact, target: NDArray[np.int64], stage: StageCode, u: Array | None, widest: int) -> tuple[Array, Mask]:
+    """Return quotients in units of 2**target, exact where the grid is finer than the result."""
+    grow = np.maximum(exact.exponent - target, 0)
+    if exact.significand.dtype != object and (widest > INT64_BITS or (exact.bit_length + grow).max(initial=0) > INT64_BITS):
+        exact = exact.as_object()
+    significand = exact.significand << (grow.astype(object) if exact.significand.dtype == object else grow)
+    return round_magnitude(
+        significand, np.maximum(target - exact.exponent, 0), exact.negative, rounding=stage.rounding,
+        n_rbits=stage.n_rbits, u=u, two_s_complement=not stage.format.is_float,
+    )  # fmt: skip
+
+
+def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[Mask]]:
+    fmt = stage.format
+    target = np.full(exact.kind.shape, fmt.quantum, np.int64)
+    quotient, inexact = _round_to(exact, target, stage, u, fmt.width_bits)
+    rounded = np.where(exact.negative, -quotient, quotient)
+    high = fmt.max_significand
+    low = 0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1
+    infinite, nan = exact.kind == INFINITE, exact.kind >= NAN
+    too_high = (rounded > high).astype(bool) | (infinite & ~exact.negative)
+    too_low = (rounded < low).astype(bool) | (infinite & exact.negative)
+    overflow = too_high | too_low
+    if stage.overflow == k.WRAP:
+        modulus = 1 << fmt.width_bits
+        wrapped = (rounded.astype(object) & (modulus - 1)) if overflow.any() else rounded
+        wrapped = np.where(overflow & (wrapped > high), wrapped - modulus, wrapped) if overflow.any() and fmt.signed else wrapped
+        raw = np.where(infinite, np.where(exact.negative, low, high), wrapped)
+    elif stage.overflow == k.SATURATE_ZERO:
+        raw = np.where(overflow, 0, rounded)
+    else:
+        raw = np.where(too_high, high, np.where(too_low, low, rounded))
+    raw = np.where(nan, 0, raw)
+    nonzero = (exact.significand != 0).astype(bool)
+    underflow = nonzero & ~overflow & (rounded == 0).astype(bool)
+    none = np.zeros(nan.shape, bool)
+    return _carry_fixed(raw, fmt), [overflow, underflow, inexact | overflow, nan, none, none.copy()]
+
+
+def _carry_fixed(raw: Array, fmt: FormatCode) -> Array:
+    if fmt.carries_raws:
+        return raw.astype(carrier_of(fmt))
+    return np.ldexp(raw.astype(np.float64), fmt.quantum).astype(carrier_of(fmt))
+
+
+def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[Mask]]:
+    fmt = stage.format
+    target = np.where(exact.significand != 0, np.maximum(exact.leading - (fmt.precision - 1), fmt.quantum), fmt.quantum)
+    quotient, inexact = _round_to(exact, target, stage, u, fmt.precision)
+    with np.errstate(over="ignore"):
+        magnitude = np.ldexp(quotient.astype(np.float64), np.minimum(target, 2000).astype(np.int32))
+    nonzero = (exact.significand != 0).astype(bool)
+    if fmt.ftz:
+        flushed = (magnitude != 0) & (magnitude < np.ldexp(1.0, fmt.emin))
+        magnitude = np.where(flushed, 0.0, magnitude)
+        inexact = inexact | flushed
+    underflow = nonzero & (magnitude == 0)
+    largest = np.ldexp(float(fmt.max_significand), fmt.max_exponent)
+    infinite = exact.kind == INFINITE
+    overflow = magnitude > largest
+    beyond = overflow | infinite
+    magnitude = np.where(beyond, _overflow_magnitude(exact, stage, largest, overflow), magnitude)
+    applied = overflow | (infinite & ~np.isinf(magnitude))
+    made_nan = np.isnan(magnitude) | (exact.kind == NEW_NAN)
+    nan = made_nan | (exact.kind == NAN)
+    value = np.where(exact.negative, -magnitude, magnitude)
+    value = np.where(nan, np.nan if fmt.has_nan else 0.0, value)
+    if not fmt.has_negative_zero:
+        value = np.where(value == 0, 0.0, value)
+    invalid = made_nan if fmt.has_nan else nan
+    subnormal = (np.abs(value) < np.ldexp(1.0, fmt.emin)) & (value != 0)
+    flags = [applied, underflow & ~nan, inexact | applied, invalid, subnormal & ~nan, np.zeros(nan.shape, bool)]
+    return value.astype(carrier_of(fmt)), flags
+
+
+def _overflow_magnitude(exact: Exact, stage: StageCode, largest: float, overflow: Mask) -> Array:
+    """Return what stands for a magnitude beyond the largest one: the largest, infinity, or NaN where there is no infinity."""
+    infinity = np.inf if stage.format.has_infinity else np.nan
+    if stage.overflow == k.SATFINITE:
+        return np.full(overflow.shape, largest)
+    toward_largest = {
+        k.TOWARD_ZERO: np.ones(overflow.shape, bool),
+        k.TO_ODD: np.ones(overflow.shape, bool),
+        k.FLOOR: ~exact.negative,
+        k.CEIL: exact.negative,
+    }.get(stage.rounding, np.zeros(overflow.shape, bool))
+    return np.where(toward_largest & overflow, largest, infinity)  # infinite operands stay infinite in every mode

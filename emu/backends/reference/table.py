@@ -1,0 +1,75 @@
+"""The reference backend's table of kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
+from emu.backends.reference import arithmetic, products
+from emu.backends.reference.exact import NAN, NEW_NAN, Exact
+from emu.backends.reference.stage import finish
+
+Array = NDArray[Any]
+
+
+class ReferenceKernels:
+    """Exact NumPy kernels: the executable definition every other backend is compared with."""
+
+    name = "reference"
+
+    def quantize(
+        self, x: Array, source: FormatCode | None, stage: StageCode, random: RandomCode, register: RegisterCode | None, out: Array | None
+    ) -> Outcome:
+        """Write `x` through the output stage."""
+        return _into(out, finish(arithmetic.exact_of(x, source), stage, random, register))
+
+    def elementwise(
+        self, operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode,
+        random: RandomCode, register: RegisterCode | None, out: Array | None,
+    ) -> Outcome:  # fmt: skip
+        """Write `operation` of the operands through the output stage."""
+        return _into(out, finish(arithmetic.compute(operation, operands, formats, stage), stage, random, register))
+
+    def product(
+        self, a: Array, b: Array, addend: Array | None, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode,
+        stage: StageCode, random: RandomCode, register: RegisterCode | None, path: str, divisor_exponent: int,
+    ) -> Outcome:  # fmt: skip
+        """Write the product; the path is for other backends to read: here the definition is run."""
+        touched = None
+        if mac.product is None and mac.accumulator is None:
+            sums = products.exact_sums(a, b, addend, formats)
+        else:
+            sums, touched = products.ordered_sums(a, b, addend, formats, mac, random)
+        return finish(scaled(sums, -divisor_exponent), stage, random, register, touched)
+
+    def relu(self, x: Array) -> Array:
+        """x where x > 0, NaN where NaN, else +0."""
+        return np.where(np.isnan(x) | (x > 0), x, np.zeros((), x.dtype))
+
+    def max_pool(self, windows: Array) -> tuple[Array, NDArray[np.uint8]]:
+        """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
+        best, index = windows[..., 0], np.zeros(windows.shape[:-1], np.uint8)
+        for position in range(1, windows.shape[-1]):
+            rival = windows[..., position]
+            zeros = (rival == best) & (best == 0) & np.signbit(best) & ~np.signbit(rival)
+            wins = ~np.isnan(best) & (np.isnan(rival) | (rival > best) | zeros)
+            best, index = np.where(wins, rival, best), np.where(wins, np.uint8(position), index)
+        return best, index
+
+
+def scaled(exact: Exact, exponent: int) -> Exact:
+    """Return exact results times 2**exponent."""
+    return Exact(exact.negative, exact.significand, exact.exponent + exponent, exact.kind)
+
+
+def _into(out: Array | None, outcome: Outcome) -> Outcome:
+    if out is not None:
+        out[...] = outcome.values
+        outcome.values = out
+    return outcome
+
+
+__all__ = ["NAN", "NEW_NAN", "ReferenceKernels"]

@@ -1,0 +1,56 @@
+"""Which backends there are, which are ready, and how to load one.
+
+Nothing is imported before it is asked for: `import emu` loads neither Numba nor CuPy.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from functools import lru_cache
+
+from emu.backends.interface import Kernels
+from emu.errors import BackendUnavailable, nearest_name
+
+#: Backend -> module and class of its kernel table, and the package it needs.
+_TABLES = {
+    "reference": ("emu.backends.reference", "ReferenceKernels", None),
+    "numba": ("emu.backends.numba", "NumbaKernels", "numba"),
+}
+_REMEDIES = {"numba": "pip install numba"}
+#: What "auto" tries, fastest first.
+PREFERENCE = ("numba", "reference")
+
+
+def backends() -> dict[str, str]:
+    """Return, for every backend, "ready" or the reason why it is not.
+
+    Example:
+        >>> backends()["reference"]
+        'ready'
+    """
+    return {name: _status(name) for name in _TABLES}
+
+
+def _status(name: str) -> str:
+    package = _TABLES[name][2]
+    if package is None or importlib.util.find_spec(package) is not None:
+        return "ready"
+    return f"{package} is not installed: {_REMEDIES[name]}"
+
+
+@lru_cache(maxsize=8)
+def load(name: str = "auto") -> Kernels:
+    """Return the kernel table of a backend.
+
+    Raises:
+        BackendUnavailable: no such backend, or it cannot compute here; names the remedy.
+    """
+    if name == "auto":
+        name = next(candidate for candidate in PREFERENCE if _status(candidate) == "ready")
+    if name not in _TABLES:
+        raise BackendUnavailable(f"`backend` must be auto or a backend, got {name!r}{nearest_name(name, _TABLES)}")
+    if (status := _status(name)) != "ready":
+        raise BackendUnavailable(f"backend {name!r} cannot compute here: {status}")
+    module, table, _ = _TABLES[name]
+    return getattr(importlib.import_module(module), table)()
