@@ -1,0 +1,71 @@
+"""Where the files live that engineers edit: the one module that knows.
+
+A checkout keeps them beside the package, a wheel inside it:
+
+    checkout    emu/_paths.py   devices/*.toml             models/*.toml
+    wheel       emu/_paths.py   emu/_data/devices/*.toml   emu/_data/models/*.toml
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from emu.errors import ConfigError, nearest_name
+
+#: Folders of shipped content, and the word for one file of each.
+Content = Literal["devices", "models"]
+_SINGULAR: dict[Content, str] = {"devices": "device", "models": "model"}
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def content_folder(content: Content, package: Path = _PACKAGE) -> Path:
+    """Return the folder of the shipped devices or models, the wheel's before the checkout's.
+
+    Args:
+        content: which folder.
+        package: folder of the import package.
+    """
+    inside = package / "_data" / content
+    return inside if inside.is_dir() else package.parent / content
+
+
+def content_names(content: Content) -> list[str]:
+    """Return the names of the shipped devices or models, sorted."""
+    return sorted(path.stem for path in content_folder(content).glob("*.toml"))
+
+
+def find_content(content: Content, name_or_path: str | Path) -> Path:
+    """Return the TOML file that a name or a path stands for.
+
+    Args:
+        content: what is looked for.
+        name_or_path: a shipped name (`fixed16`), or a path: anything with a folder in it or ending in `.toml`.
+
+    Raises:
+        ConfigError: no shipped file has that name, or no file is at that path.
+    """
+    path, names = Path(name_or_path), content_names(content)
+    if isinstance(name_or_path, str) and name_or_path in names:
+        return content_folder(content) / f"{name_or_path}.toml"
+    kind = _SINGULAR[content]
+    if path.suffix != ".toml" and len(path.parts) < 2:
+        raise ConfigError(
+            f"a {kind} must be the name of a shipped {kind} or the path of a .toml file, "
+            f"got {str(name_or_path)!r}{nearest_name(str(name_or_path), names)}"
+        )
+    if not path.is_file():
+        raise ConfigError(
+            f"a {kind} file must exist, got {str(name_or_path)!r}; "
+            f"check the path, or name a shipped {kind}: {', '.join(names)}"
+        )
+    return path
+
+
+def shown(path: Path) -> str:
+    """Return `path` as messages write it: shipped files as `devices/x.toml`, others as they were given."""
+    for content in _SINGULAR:
+        if path.parent == content_folder(content):
+            return f"{content}/{path.name}"
+    return str(path)

@@ -1,0 +1,146 @@
+"""A device: one machine, described in one TOML file.
+
+    name, description, source        what it is, and where its numbers are from
+    [precision]                      formats, rounding, overflow, Mac and registers (`PrecisionTable`)
+    [compute]                        clock, lanes, memory bandwidth, units
+    [[links]]                        what connects it to others
+
+Every number of the machine carries its source beside it, its unit in its name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, model_validator
+
+from emu._config import Items, Table, checked, load_toml
+from emu._paths import content_names, find_content, shown
+from emu.errors import ConfigError, FormatError
+from emu.hardware.precision_table import DEFAULT_LOSS_FORMAT, ROLES, PrecisionTable, RoleTable
+
+
+class Quantity(Table):
+    """A number of the machine; its unit is in the name of its key.
+
+    Attributes:
+        value: the number, above 0.
+        source: where it is from: a datasheet, a measurement, a design choice and its reason.
+    """
+
+    value: float = Field(gt=0)
+    source: str = Field(min_length=1)
+
+
+class Unit(Table):
+    """A compute unit.
+
+    Attributes:
+        kind: what it computes: `mac_array`, `vector`, `statistics`, ...
+        lanes: results per cycle.
+        clock_hz: its own clock; None means the device's.
+    """
+
+    kind: str = Field(min_length=1)
+    lanes: Quantity | None = None
+    clock_hz: Quantity | None = None
+
+
+class Compute(Table):
+    """What computes, and how fast. A device without a clock has bits but no time.
+
+    Attributes:
+        clock_hz: clock of every unit without its own.
+        lanes: multiply-accumulates per cycle.
+        memory_bandwidth_bytes_per_s: between the units and the main memory.
+        units: by name.
+    """
+
+    clock_hz: Quantity | None = None
+    lanes: Quantity | None = None
+    memory_bandwidth_bytes_per_s: Quantity | None = None
+    units: dict[str, Unit] = Field(default_factory=dict[str, Unit])
+
+
+class Link(Table):
+    """A connection to other devices.
+
+    Attributes:
+        to: name of the device or switch at the other end.
+        bandwidth_bytes_per_s: in each direction.
+        latency_s: of the first byte.
+    """
+
+    to: str = Field(min_length=1)
+    bandwidth_bytes_per_s: Quantity
+    latency_s: Quantity
+
+
+class Device(Table):
+    """One machine.
+
+    Attributes:
+        name: what `--device` calls it.
+        description: one sentence.
+        source: where its numbers are from.
+        precision: number formats and arithmetic; every role has a format.
+        compute: units and speeds.
+        links: connections to other devices.
+    """
+
+    name: str = Field(min_length=1)
+    description: str = Field(min_length=1)
+    source: str = Field(min_length=1)
+    precision: PrecisionTable
+    compute: Compute = Compute()
+    links: Items[Link] = ()
+
+    @model_validator(mode="after")
+    def _complete(self) -> Device:
+        for role in ROLES[:-1]:
+            table = self.precision.role(role)
+            if table is None or table.format is None:
+                raise ConfigError(
+                    f"a device must give every tensor role a format, got none for `{role}`; "
+                    f"add [precision.{role}] with `format = ...`"
+                )
+        return self
+
+    def with_precision(self, over: PrecisionTable, *, origin: str) -> Device:
+        """Return this device with another `[precision]` laid over its own.
+
+        Args:
+            over: the upper table, a recipe's for instance; its layers come last and so win.
+            origin: what messages call the upper table's source.
+
+        Raises:
+            ConfigError: the two cannot be combined.
+        """
+        try:
+            precision = over.over(self.precision)
+        except FormatError as error:
+            raise ConfigError(f"{error} (in {origin}: precision, laid over device {self.name})") from None
+        return self.model_copy(update={"precision": precision})
+
+
+def device_names() -> list[str]:
+    """Return the names of the shipped devices, sorted."""
+    return content_names("devices")
+
+
+def load_device(name_or_path: str | Path) -> Device:
+    """Return a shipped device by name, or the one a TOML file describes.
+
+    The role `loss` gets its default here, so that a resolved device says everything.
+
+    Raises:
+        ConfigError: no such device, or its file breaks a rule.
+
+    Example:
+        >>> load_device("fp16").precision.stage("conv1", "weight").format
+        Float(5, 10)
+    """
+    path = find_content("devices", name_or_path)
+    device = checked(Device, load_toml(path), file=shown(path))
+    loss = (device.precision.loss or RoleTable()).over(RoleTable(format=DEFAULT_LOSS_FORMAT))
+    return device.model_copy(update={"precision": device.precision.model_copy(update={"loss": loss})})

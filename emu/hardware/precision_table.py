@@ -1,0 +1,303 @@
+"""The `[precision]` table of devices and recipes: which format, rounding and overflow rule each tensor role gets.
+
+    [precision.weight]     format = "fix16f13"            roles: see `ROLES`
+    [precision.mac]        product, accumulator, order, rounding, overflow
+    [precision.register]   lowest, bins, counter_bits
+    [[precision.layers]]   match = "conv*", then any of the role tables and `mac`; the later match wins
+
+Every key is optional here: a recipe's table is laid over its device's, a layer's over both.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from emu._config import Items, Table, merge
+from emu.datapath import Mac, OutputStage, Overflow, Rounding
+from emu.datapath.order import parse_order
+from emu.datapath.rounding import MAX_RANDOM_BITS
+from emu.datapath.stage import DEFAULT_RANDOM_BITS, require_placed
+from emu.errors import EmuError, FormatError
+from emu.formats import parse
+
+#: What a tensor is for. `loss` is the arithmetic of softmax, losses and normalisation statistics.
+ROLES = ("weight", "bias", "activation", "error", "gradient", "update", "master", "loss")
+#: Format of the `loss` role where a device says nothing (NUMERICS 7, reductions).
+DEFAULT_LOSS_FORMAT = "fp32"
+
+TableT = TypeVar("TableT", bound=Table)
+
+
+def _known_format(text: str | None) -> str | None:
+    if text is not None and text != "exact":
+        require_placed(parse(text))
+    return text
+
+
+def _known_rounding(text: str | None) -> str | None:
+    return None if text is None else Rounding.parse(text).value
+
+
+def _known_order(text: str | None) -> str | None:
+    return None if text is None else str(parse_order(text))
+
+
+class RoleTable(Table):
+    """Format, rounding and overflow rule of one tensor role; keys that are None are taken from the table below.
+
+    Attributes:
+        format: text form of a format.
+        rounding: a rounding mode; in the end `nearest_even`.
+        overflow: an overflow rule; in the end the default of the format's family.
+        n_rbits: random bits of stochastic rounding; in the end 24.
+    """
+
+    format: str | None = None
+    rounding: str | None = None
+    overflow: str | None = None
+    n_rbits: int | None = Field(default=None, ge=1, le=MAX_RANDOM_BITS)
+
+    _format_known = field_validator("format")(_known_format)
+    _rounding_known = field_validator("rounding")(_known_rounding)
+
+    @model_validator(mode="after")
+    def _possible(self) -> RoleTable:
+        _stage(self.format or _any_format_for(self.overflow), self)
+        return self
+
+    def over(self, below: RoleTable | None) -> RoleTable:
+        """Return this table laid over another one.
+
+        A new format takes an overflow rule it cannot have from `below` as its own family's default.
+        """
+        return _laid_over(self, below, format_keys=("format",))
+
+    def stage(self) -> OutputStage:
+        """Return the output stage this table describes.
+
+        Raises:
+            FormatError: no format was given.
+        """
+        if self.format is None:
+            raise FormatError('a tensor role must have a format, got none; add `format = "..."` to its table')
+        return _stage(self.format, self)
+
+
+class MacTable(Table):
+    """The multiply-accumulate unit; keys that are None are taken from the table below.
+
+    Attributes:
+        product: `exact` or a format; in the end `exact`.
+        accumulator: `exact` or a format; in the end `exact`.
+        order: `sequential`, `pairwise` or `lanes(n)`; in the end `sequential`.
+        rounding: mode of every product and add; in the end `nearest_even`.
+        overflow: rule of every product and add; in the end each format's default.
+    """
+
+    product: str | None = None
+    accumulator: str | None = None
+    order: str | None = None
+    rounding: str | None = None
+    overflow: str | None = None
+
+    _formats_known = field_validator("product", "accumulator")(_known_format)
+    _order_known = field_validator("order")(_known_order)
+    _rounding_known = field_validator("rounding")(_known_rounding)
+
+    @model_validator(mode="after")
+    def _possible(self) -> MacTable:
+        if {self.product, self.accumulator} <= {None, "exact"}:
+            Overflow.parse(self.overflow, parse(_any_format_for(self.overflow)))
+        self.mac()
+        return self
+
+    def over(self, below: MacTable | None) -> MacTable:
+        """Return this table laid over another one; see `RoleTable.over`."""
+        return _laid_over(self, below, format_keys=("product", "accumulator"))
+
+    def mac(self) -> Mac:
+        """Return the unit this table describes."""
+        return Mac(**self.model_dump(exclude_none=True))
+
+
+class RegisterTable(Table):
+    """Leading-bit statistics registers of the device.
+
+    Attributes:
+        lowest: exponent of the first position; None leaves it to the format (NUMERICS 6).
+        bins: number of positions; None leaves it to the format.
+        counter_bits: width of each counter, in bits.
+    """
+
+    lowest: int | None = None
+    bins: int | None = Field(default=None, ge=1, le=4096)
+    counter_bits: int = Field(default=32, ge=1, le=64)
+
+
+class RoleTables(Table):
+    """One table per tensor role, and the multiply-accumulate unit."""
+
+    weight: RoleTable | None = None
+    bias: RoleTable | None = None
+    activation: RoleTable | None = None
+    error: RoleTable | None = None
+    gradient: RoleTable | None = None
+    update: RoleTable | None = None
+    master: RoleTable | None = None
+    loss: RoleTable | None = None
+    mac: MacTable | None = None
+
+    def role(self, role: str) -> RoleTable | None:
+        """Return the table of a role, None if it is not given."""
+        assert role in ROLES, role
+        return getattr(self, role)
+
+
+class LayerTables(RoleTables):
+    """What is different in some layers.
+
+    Attributes:
+        match: a glob over layer names (`fnmatch`): `conv*`.
+    """
+
+    match: str = Field(min_length=1)
+
+
+class _LayeredTables(RoleTables):
+    """Role tables with exceptions by layer.
+
+    Attributes:
+        layers: exceptions by layer name; the later match wins, key by key.
+    """
+
+    layers: Items[LayerTables] = ()
+
+    @model_validator(mode="after")
+    def _layers_possible(self) -> _LayeredTables:
+        for tables in self.layers:
+            for role in (role for role in ROLES if tables.role(role)):
+                with _naming(f"{role} of layers {tables.match}"):
+                    self._resolved(role, (tables,))
+            with _naming(f"mac of layers {tables.match}"):
+                self._resolved_mac((tables,))
+        return self
+
+    def stage(self, layer: str, role: str) -> OutputStage:
+        """Return the output stage of a role in a layer.
+
+        Args:
+            layer: the layer's name; `input` for the network's input.
+            role: one of `ROLES`.
+
+        Raises:
+            FormatError: no table gives the role a format.
+        """
+        with _naming(f"{role} of layer {layer}"):
+            return self._resolved(role, self._matching(layer)).stage()
+
+    def mac_of(self, layer: str) -> Mac:
+        """Return the multiply-accumulate unit that works for a layer."""
+        return self._resolved_mac(self._matching(layer)).mac()
+
+    def _matching(self, layer: str) -> tuple[LayerTables, ...]:
+        return tuple(tables for tables in self.layers if fnmatchcase(layer, tables.match))
+
+    def _resolved(self, role: str, layers: tuple[LayerTables, ...]) -> RoleTable:
+        table = self.role(role) or RoleTable()
+        if role == "loss":
+            table = table.over(RoleTable(format=DEFAULT_LOSS_FORMAT))
+        for tables in layers:
+            table = _over(tables.role(role), table) or table
+        return table
+
+    def _resolved_mac(self, layers: tuple[LayerTables, ...]) -> MacTable:
+        table = self.mac or MacTable()
+        for tables in layers:
+            table = tables.mac.over(table) if tables.mac else table
+        return table
+
+
+with warnings.catch_warnings():
+    # `register` is the files' word for it, and also a class method of every abstract base class
+    warnings.filterwarnings("ignore", 'Field name "register"', UserWarning)
+
+    class PrecisionTable(_LayeredTables):
+        """A whole `[precision]` table.
+
+        Attributes:
+            register: the statistics registers.
+        """
+
+        register: RegisterTable = RegisterTable()  # pyright: ignore[reportIncompatibleMethodOverride]
+
+        def over(self, below: PrecisionTable) -> PrecisionTable:
+            """Return this table laid over another one, its layers behind the other's.
+
+            Raises:
+                FormatError: an overflow rule of this table cannot go with the format below it.
+            """
+            merged: dict[str, object] = {"layers": below.layers + self.layers}
+            for role in ROLES:
+                with _naming(role):
+                    merged[role] = _over(self.role(role), below.role(role))
+            with _naming("mac"):
+                merged["mac"] = self.mac.over(below.mac) if self.mac else below.mac
+            register = merge(below.register.model_dump(), self.register.model_dump(exclude_unset=True))
+            return _built(PrecisionTable, {**merged, "register": RegisterTable(**register)})
+
+
+@contextmanager
+def _naming(what: str) -> Generator[None]:
+    """Put `what` in front of the message of a FormatError."""
+    try:
+        yield
+    except FormatError as error:
+        raise FormatError(f"{what}: {error}") from None
+
+
+def _built(model: type[TableT], data: Mapping[str, object]) -> TableT:
+    """Return a table merged from valid ones; all that can fail is what our own validators raise."""
+    try:
+        return model(**data)
+    except ValidationError as error:
+        raise error.errors()[0]["ctx"]["error"] from None  # pyright: ignore[reportTypedDictNotRequiredAccess]
+
+
+def _over(table: RoleTable | None, below: RoleTable | None) -> RoleTable | None:
+    return table.over(below) if table else below
+
+
+def _laid_over(table: TableT, below: TableT | None, *, format_keys: tuple[str, ...]) -> TableT:
+    if below is None:
+        return table
+    own, under = table.model_dump(exclude_none=True), below.model_dump(exclude_none=True)
+    if "overflow" not in own and any(not _can_have(own.get(key), under.get("overflow")) for key in format_keys):
+        under.pop("overflow")
+    return _built(type(table), merge(under, own))
+
+
+def _can_have(fmt: str | None, overflow: str | None) -> bool:
+    """Return whether a format may have an overflow rule; what is not given forbids nothing."""
+    if fmt is None or fmt == "exact" or overflow is None:
+        return True
+    try:
+        Overflow.parse(overflow, require_placed(parse(fmt)))
+    except EmuError:
+        return False
+    return True
+
+
+def _any_format_for(overflow: str | None) -> str:
+    """Return a format that may have `overflow`, to check the rest of a table that leaves its format open."""
+    return "fix8f0" if _can_have("fix8f0", overflow) else "fp32"
+
+
+def _stage(fmt: str, table: RoleTable) -> OutputStage:
+    n_rbits = DEFAULT_RANDOM_BITS if table.n_rbits is None else table.n_rbits
+    return OutputStage.of(fmt, table.rounding or Rounding.NEAREST_EVEN, table.overflow, n_rbits)
