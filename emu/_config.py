@@ -193,9 +193,8 @@ def _sentence(error: ValidationError, data: Mapping[str, Any], file: str, settin
     cause = _cause(first)
     if isinstance(cause, UnknownKeyError):
         table = f"[{_dotted(keys, names)}]" if keys else "the top level"
-        return (
-            f"`{cause.key}` is not a key of {table} in {_source([*keys, cause.key], names, file, settings)}{cause.hint}"
-        )
+        source = _source([*keys, cause.key], names, file, settings).removeprefix(f"{file} with ")
+        return f"`{cause.key}` is not a key of {table} in {source}{cause.hint}"
     source = _source(keys, names, file, settings)
     if isinstance(cause, EmuError):
         return f"{cause} (in {_place(source, keys, names, file)})"
@@ -231,26 +230,32 @@ def _cause(detail: Data) -> object:
 
 
 def _key_path(detail: Data, data: Mapping[str, Any]) -> tuple[list[str | int], dict[int, str]]:
-    """Return the keys from the top to the offender, and the names of array items by depth.
-
-    Pydantic puts the tag of a tagged union between them; only what the data has is kept.
-    """
-    keys: list[str | int] = []
+    """Return the keys from the top to the offender, and the names of array items by depth."""
+    location = cast("tuple[str | int, ...]", detail["loc"])
+    missing = location[-1:] if detail["type"] == "missing" else ()
+    keys = _steps(data, location[: len(location) - len(missing)], detail["input"]) or []
     names: dict[int, str] = {}
     node: Any = data
-    location = cast("tuple[str | int, ...]", detail["loc"])
-    for depth, part in enumerate(location):
-        missing_here = depth == len(location) - 1 and detail["type"] == "missing"
-        if isinstance(node, Mapping) and (part in node or missing_here):
-            node = cast(Data, node).get(str(part))
-        elif isinstance(node, Sequence) and not isinstance(node, str) and isinstance(part, int):
-            node = cast("Sequence[Any]", node)[part]
-            if isinstance(node, Mapping) and "name" in node:
-                names[len(keys)] = str(cast(Data, node)["name"])
-        else:
-            continue
-        keys.append(part)
-    return keys, names
+    for depth, key in enumerate(keys):
+        node = node[key]
+        if isinstance(key, int) and isinstance(node, Mapping) and "name" in node:
+            names[depth] = str(cast(Data, node)["name"])
+    return [*keys, *missing], names
+
+
+def _steps(node: object, location: Sequence[str | int], target: object) -> list[str | int] | None:
+    """Return the parts of pydantic's `location` that lead from `node` to `target` through the data, None if none do.
+
+    The parts left out are the tags of tagged unions; a tag may be spelt like a key (`momentum`).
+    """
+    if not location:
+        return [] if node is target or node == target else None
+    part, *rest = location
+    items = cast(Any, node)
+    inside = part in items if isinstance(node, Mapping) else isinstance(node, Sequence) and isinstance(part, int)
+    if inside and (found := _steps(items[part], rest, target)) is not None:
+        return [part, *found]
+    return _steps(items, rest, target)
 
 
 def _dotted(keys: Sequence[str | int], names: Mapping[int, str]) -> str:
@@ -274,7 +279,7 @@ def _source(keys: Sequence[str | int], names: Mapping[int, str], file: str, sett
             return f"--set {path}={_brief(value)}"
         if not keys or any(path.startswith(f"{own}.") for own in (by_position, by_name)):
             inside.append(f"--set {path}={_brief(value)}")
-    return " with ".join([file, *inside])
+    return f"{file} with {' '.join(inside)}" if inside else file
 
 
 def _brief(value: object, limit: int = 80) -> str:
@@ -309,6 +314,7 @@ _FIXED_RULES: dict[str, tuple[str, str]] = {
     "float_type": ("a number", _NUMBER),
     "finite_number": ("a finite number", "write a number that is neither inf nor nan"),
     "string_type": ("text", "put it in quotes"),
+    "string_pattern_mismatch": ("letters, digits and underscores, no digit first", "choose another name"),
     "bool_type": ("true or false", "write true or false without quotes"),
     "tuple_type": ("an array", "put it in square brackets"),
     "list_type": ("an array", "put it in square brackets"),
@@ -320,7 +326,6 @@ _RULES: dict[str, Callable[[Data], tuple[str, str]]] = {
     "literal_error": _literal,
     "too_short": _length,
     "too_long": _length,
-    "string_pattern_mismatch": lambda d: (f"text of the form {d['ctx']['pattern']}", "choose another name"),
     "greater_than": lambda d: (f"above {d['ctx']['gt']}", "choose a larger value"),
     "greater_than_equal": lambda d: (f"at least {d['ctx']['ge']}", "choose a larger value"),
     "less_than": lambda d: (f"below {d['ctx']['lt']}", "choose a smaller value"),
