@@ -1,0 +1,87 @@
+"""emu: what does this hardware's arithmetic do to my numbers, my network, my cluster?
+
+A bit-exact model of fixed-point and floating-point datapaths, networks trained through it, and the machine around it.
+
+    >>> import emu
+    >>> emu.quantize([0.1, 200.0], "fix8f4").tolist()
+    [0.125, 7.9375]
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+from emu.datapath import Flags, Mac, OutputStage, Overflow, Rounding, StatisticsRegister
+from emu.engine import add, conv2d, divide, explain, fma, matmul, multiply, quantize, sqrt, subtract
+from emu.errors import BackendUnavailable, ConfigError, EmuError, FormatError, NotDifferentiable, ShapeError
+from emu.formats import DynamicFixed, Fixed, Float, parse
+
+if not TYPE_CHECKING:
+    from emu import backends  # the package is callable: emu.backends()
+
+try:
+    __version__ = version("emu-numerics")
+except PackageNotFoundError:  # a source tree that was never installed
+    __version__ = "0+unknown"
+
+#: Names that load only when used: they bring the training machinery with them.
+_LAZY = {
+    "device": ("emu.hardware", "load_device"),
+    "model": ("emu.training", "load_recipe"),
+    "train": ("emu.training", "train"),
+    "evaluate": ("emu.training", "evaluate"),
+}
+_LAZY_MODULES = ("autodiff", "hardware", "nn", "optim", "precision", "report", "testing", "training")
+
+if TYPE_CHECKING:
+    from emu.backends.registry import backends
+    from emu.hardware import load_device as device
+    from emu.training import evaluate, train
+    from emu.training import load_recipe as model
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        module, attribute = _LAZY[name]
+        return getattr(importlib.import_module(module), attribute)
+    if name in _LAZY_MODULES:
+        return importlib.import_module(f"emu.{name}")
+    raise AttributeError(f"module 'emu' has no attribute {name!r}")
+
+
+__all__ = [
+    "BackendUnavailable",
+    "ConfigError",
+    "DynamicFixed",
+    "EmuError",
+    "Fixed",
+    "Flags",
+    "Float",
+    "FormatError",
+    "Mac",
+    "NotDifferentiable",
+    "OutputStage",
+    "Overflow",
+    "Rounding",
+    "ShapeError",
+    "StatisticsRegister",
+    "__version__",
+    "add",
+    "backends",
+    "conv2d",
+    "device",
+    "divide",
+    "evaluate",
+    "explain",
+    "fma",
+    "matmul",
+    "model",
+    "multiply",
+    "parse",
+    "quantize",
+    "sqrt",
+    "subtract",
+    "train",
+]

@@ -7,6 +7,7 @@ arrays as C-contiguous carriers; it returns an `Outcome`: the written array and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -142,6 +143,7 @@ class Kernels(Protocol):
         ...
 
 
+@lru_cache(maxsize=1024)
 def encode_format(fmt: Format) -> FormatCode:
     """Return the integers of a format."""
     if isinstance(fmt, Fixed):
@@ -161,11 +163,13 @@ def encode_format(fmt: Format) -> FormatCode:
     )  # fmt: skip
 
 
+@lru_cache(maxsize=1024)
 def encode_stage(stage: OutputStage) -> StageCode:
     """Return the integers of an output stage."""
     return StageCode(encode_format(stage.format), stage.rounding.number, stage.overflow.number, stage.n_rbits)
 
 
+@lru_cache(maxsize=1024)
 def encode_mac(mac: Mac) -> MacCode:
     """Return the integers of a multiply-accumulate unit."""
     product = None if mac.product == "exact" else encode_stage(mac.stage_of(mac.product))

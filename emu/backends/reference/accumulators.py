@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, RandomCode, StageCode, encode_format
+from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound
 from emu.backends.reference import arithmetic
 from emu.backends.reference.exact import INT64_BITS, NAN, Exact, sum_to_odd
 from emu.backends.reference.stage import draw_bits, write
@@ -59,7 +60,7 @@ class Rounded:
         stage = self.mac.product
         if stage is None and self.exact_product_in_float64 and np.isfinite(a).all() and np.isfinite(b).all():
             a64, b64 = (arithmetic.flush_operands(x, f).astype(np.float64) for x, f in ((a, self.formats[0]), (b, self.formats[1])))
-            if arithmetic.leading_bound(a64) + arithmetic.leading_bound(b64) < arithmetic.SAFE_EXPONENT and min(self._lowest(), 0) > -1000:
+            if leading_bound(a64) + leading_bound(b64) < SAFE_EXPONENT and min(self._lowest(), 0) > -1000:
                 return Exact.from_float(a64 * b64)
         any_stage = stage or self.mac.accumulator
         assert any_stage is not None
@@ -104,7 +105,7 @@ def _sum(x: Exact, y: Exact, stage: StageCode) -> Exact:
     if narrow and int(max(x.bit_length.max(initial=0), y.bit_length.max(initial=0))) <= 53:
         leading = max((int(p.leading[p.significand != 0].max()) for p in (x, y) if (p.significand != 0).any()), default=0) + 1
         lowest = min((int(p.exponent[p.significand != 0].min()) for p in (x, y) if (p.significand != 0).any()), default=0)
-        if leading <= arithmetic.SAFE_EXPONENT and lowest > -1070 and arithmetic.decides_in_float64(stage, leading):
+        if leading <= SAFE_EXPONENT and lowest > -1070 and decides_in_float64(stage, leading):
             total = sum_to_odd(_to_float64(x), _to_float64(y))
             result = Exact.from_float(total)
             both = x.negative & y.negative

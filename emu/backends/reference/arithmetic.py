@@ -17,13 +17,10 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, StageCode
+from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound
 from emu.backends.reference.exact import INT64_BITS, NAN, NEW_NAN, Exact, sum_to_odd, to_common_exponent
 
 Array = NDArray[Any]
-# Exponents between which float64 sums of two terms neither overflow nor lose bits.
-SAFE_EXPONENT = 960
-# Bits of a rounded-to-odd float64 that stand before its sticky bit.
-ODD_BITS = 51
 # Bits behind the target's last place that decide any rounding: a guard bit, up to 32 random bits, a sticky bit and spare.
 DECIDING_BITS = 40
 
@@ -50,20 +47,6 @@ def compute(operation: str, operands: tuple[Array, ...], formats: tuple[FormatCo
     parts = [exact_of(x, fmt) for x, fmt in zip(operands, formats, strict=True)]
     result = _OPERATIONS[operation](parts, stage)
     return with_specials(operation, parts, result)
-
-
-def decides_in_float64(stage: StageCode, leading: int) -> bool:
-    """Return whether a result below 2**(leading+1), rounded to odd in float64, is rounded by `stage` as the exact one is."""
-    fmt = stage.format
-    random_bits = stage.n_rbits if stage.rounding == k.STOCHASTIC else 1
-    precision = fmt.precision if fmt.is_float else leading + 1 - fmt.quantum
-    return precision + random_bits + 1 <= ODD_BITS and fmt.quantum - random_bits > -SAFE_EXPONENT
-
-
-def leading_bound(x: Array) -> int:
-    """Return the exponent of the largest magnitude in a finite float array, -SAFE_EXPONENT if all are 0."""
-    largest = float(np.max(np.abs(x), initial=0.0))
-    return math.frexp(largest)[1] - 1 if largest else -SAFE_EXPONENT
 
 
 def _through_float64(

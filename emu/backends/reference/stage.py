@@ -107,9 +107,7 @@ def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
     too_low = (rounded < low).astype(bool) | (infinite & exact.negative)
     overflow = too_high | too_low
     if stage.overflow == k.WRAP:
-        modulus = 1 << fmt.width_bits
-        wrapped = (rounded.astype(object) & (modulus - 1)) if overflow.any() else rounded
-        wrapped = np.where(overflow & (wrapped > high), wrapped - modulus, wrapped) if overflow.any() and fmt.signed else wrapped
+        wrapped = _wrap(rounded, fmt) if overflow.any() else rounded
         raw = np.where(infinite, np.where(exact.negative, low, high), wrapped)
     elif stage.overflow == k.SATURATE_ZERO:
         raw = np.where(overflow, 0, rounded)
@@ -120,6 +118,12 @@ def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
     underflow = nonzero & ~overflow & (rounded == 0).astype(bool)
     none = np.zeros(nan.shape, bool)
     return _carry_fixed(raw, fmt), [overflow, underflow, inexact | overflow, nan, none, none.copy()]
+
+
+def _wrap(rounded: Array, fmt: FormatCode) -> Array:
+    modulus = 1 << fmt.width_bits
+    residue = rounded.astype(object) & (modulus - 1)
+    return np.where((residue > fmt.max_significand).astype(bool), residue - modulus, residue)
 
 
 def _carry_fixed(raw: Array, fmt: FormatCode) -> Array:

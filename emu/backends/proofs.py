@@ -1,0 +1,51 @@
+"""Conditions under which float64 arithmetic, rounded to odd, decides every rounding as the exact result would.
+
+A float64 sum, product, quotient or root rounded to odd keeps 52 bits and a sticky bit. Rounding it again to p bits in any mode equals
+rounding the exact result once as long as p and the bits a mode looks at fit before the sticky bit (Boldo & Melquiond 2008).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.interface import STOCHASTIC, FormatCode, StageCode
+
+#: Exponents between which float64 operations on a few terms neither overflow nor become subnormal.
+SAFE_EXPONENT = 480
+#: Bits of a float64 rounded to odd that stand before its sticky bit.
+ODD_BITS = 51
+
+
+def deciding_bits(stage: StageCode) -> int:
+    """Return how many bits behind the last place a rounding mode looks at: one guard bit, or r random ones."""
+    return stage.n_rbits if stage.rounding == STOCHASTIC else 1
+
+
+def decides_in_float64(stage: StageCode, leading: int) -> bool:
+    """Return whether a result below 2**(leading+1), rounded to odd in float64, is rounded by `stage` as the exact one is."""
+    fmt = stage.format
+    precision = fmt.precision if fmt.is_float else max(leading + 1 - fmt.quantum, 1)
+    top = fmt.max_exponent + fmt.precision if fmt.is_float else leading
+    in_range = -2 * SAFE_EXPONENT < fmt.quantum - deciding_bits(stage) and max(top, leading) < 2 * SAFE_EXPONENT
+    return precision + deciding_bits(stage) + 1 <= ODD_BITS and in_range
+
+
+def leading_bound(x: NDArray[Any]) -> int:
+    """Return the exponent of the largest finite magnitude in a float array, -SAFE_EXPONENT if there is none."""
+    magnitude = np.abs(x)
+    largest = float(np.max(magnitude, initial=0.0, where=magnitude < np.inf))
+    return max(math.frexp(largest)[1] - 1, -SAFE_EXPONENT) if largest else -SAFE_EXPONENT
+
+
+def significand_bits(fmt: FormatCode) -> int:
+    """Return the bits a significand of the format can have."""
+    return fmt.precision if fmt.is_float else fmt.width_bits
+
+
+def largest_exponent(fmt: FormatCode) -> int:
+    """Return a bound e such that every finite magnitude of the format is at most 2**e."""
+    return fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits - fmt.signed)

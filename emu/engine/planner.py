@@ -1,0 +1,143 @@
+"""The planner: picks the fastest kernel that is proved to return the reference's bits, and says why.
+
+    fixed operands, exact sums           K * max|a| * max|b| + max|addend| in units of the last place
+        <= 2**24                         float32 BLAS, exact in any order
+        <= 2**53                         float64 BLAS, exact in any order
+        else                             wide integers
+    saturating accumulator, bound below its limit    never saturates: as exact
+    rounding accumulator                 in order along k, vectorised over outputs
+
+Source: NUMERICS 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.datapath import Mac, Overflow
+from emu.formats import Fixed, Format
+
+Array = NDArray[Any]
+FLOAT32_INTEGERS, FLOAT64_INTEGERS = 24, 53
+FLOAT32_SCALE, FLOAT64_SCALE = 126, 1022
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which path a product takes, and the proof.
+
+    Attributes:
+        path: "float32_blas", "float64_blas", "wide" or "in_order".
+        proof: one sentence.
+        mac: the unit to emulate; exact where the proof shows that the given one never rounds or saturates.
+    """
+
+    path: str
+    proof: str
+    mac: Mac
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.proof}"
+
+
+def plan_product(a_format: Format, b_format: Format, addend_format: Format | None, depth: int, mac: Mac, maxima: Callable[[], tuple[float, float]] | None = None) -> Plan:
+    """Return the plan of a product of inner size `depth`.
+
+    Args:
+        a_format: format of the left operand.
+        b_format: format of the right operand.
+        addend_format: format of the addend, or None.
+        depth: K.
+        mac: the unit.
+        maxima: measures max|a| and max|b|; asked only if the formats alone do not prove a fast path.
+    """
+    operands = [f for f in (a_format, b_format, addend_format) if f is not None]
+    fixed = [f for f in operands if isinstance(f, Fixed)]
+    if mac.product != "exact" or len(fixed) < len(operands):
+        return _plan_of_floats(mac)
+    assert isinstance(a_format, Fixed)
+    assert isinstance(b_format, Fixed)
+    addend = addend_format if isinstance(addend_format, Fixed) else None
+    bound = _Bound.of_formats(a_format, b_format, addend, depth)
+    plan = _plan_of_integers(bound, mac)
+    if plan.path not in ("float32_blas", "float64_blas") and maxima is not None and not (a_format.carries_raws or b_format.carries_raws):
+        plan = _plan_of_integers(_Bound.of_maxima(a_format, b_format, addend, depth, *maxima()), mac)
+    return plan
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A bound on every partial sum, in units of 2**-frac_bits."""
+
+    magnitude: int
+    frac_bits: int
+    origin: str
+
+    @classmethod
+    def of_formats(cls, a: Fixed, b: Fixed, addend: Fixed | None, depth: int) -> _Bound:
+        return cls._of(-a.min_raw if a.signed else a.max_raw, -b.min_raw if b.signed else b.max_raw, a, b, addend, depth, "the formats")
+
+    @classmethod
+    def of_maxima(cls, a: Fixed, b: Fixed, addend: Fixed | None, depth: int, max_a: float, max_b: float) -> _Bound:
+        raws = (int(np.ldexp(m, f.frac_bits)) for m, f in ((max_a, a), (max_b, b)))
+        return cls._of(*raws, a, b, addend, depth, "the data's measured maxima")
+
+    @classmethod
+    def _of(cls, max_a: int, max_b: int, a: Fixed, b: Fixed, addend: Fixed | None, depth: int, origin: str) -> _Bound:
+        frac = a.frac_bits + b.frac_bits
+        unit = max(frac, addend.frac_bits) if addend else frac
+        total = depth * max_a * max_b << (unit - frac)
+        if addend:
+            total += max(-addend.min_raw, addend.max_raw) << (unit - addend.frac_bits)
+        return cls(total, unit, origin)
+
+    def __str__(self) -> str:
+        return f"K*max|a|*max|b| + max|addend| <= 2**{max(self.magnitude - 1, 0).bit_length()} units of 2**{-self.frac_bits} by {self.origin}"
+
+
+def _plan_of_integers(bound: _Bound, mac: Mac) -> Plan:
+    why = ""
+    if mac.accumulator != "exact":
+        if not isinstance(mac.accumulator, Fixed) or mac.accumulator.frac_bits < bound.frac_bits:
+            return Plan("in_order", f"the accumulator {mac.accumulator} rounds at every add", mac)
+        limit = mac.accumulator.max_raw
+        if mac.overflow is Overflow.WRAP or bound.magnitude << (mac.accumulator.frac_bits - bound.frac_bits) > limit:
+            return Plan("in_order", f"the accumulator {mac.accumulator} may leave its range: {bound}", mac)
+        why = f"; the accumulator {mac.accumulator} never saturates"
+        mac = Mac()
+    small_scale = abs(bound.frac_bits) <= FLOAT32_SCALE
+    if bound.magnitude <= 1 << FLOAT32_INTEGERS and small_scale:
+        return Plan("float32_blas", f"{bound}, exact in float32 in any order{why}", mac)
+    if bound.magnitude <= 1 << FLOAT64_INTEGERS and abs(bound.frac_bits) <= FLOAT64_SCALE:
+        return Plan("float64_blas", f"{bound}, exact in float64 in any order{why}", mac)
+    return Plan("wide", f"{bound}, beyond float64: wide integers{why}", mac)
+
+
+def _plan_of_floats(mac: Mac) -> Plan:
+    if mac.is_exact:
+        return Plan("wide", "float operands and an exact accumulator: a wide integer sum, rounded once", mac)
+    held = mac.accumulator if mac.accumulator != "exact" else mac.product
+    return Plan("in_order", f"{held} rounds on the way, so adds keep the order {mac.order}, vectorised over outputs", mac)
+
+
+def explain(operation: Callable[..., Any], *args: Any, **options: Any) -> Plan:
+    """Return the plan that a call of `operation` with these arguments would follow.
+
+    Args:
+        operation: `emu.matmul` or `emu.conv2d`.
+        *args: arguments of the call.
+        **options: options of the call.
+
+    Example:
+        >>> from emu.engine import matmul
+        >>> a = np.zeros((2, 100)), np.zeros((100, 2))
+        >>> print(explain(matmul, *a, a_format="fix8f4", b_format="fix8f4", out_format="fix8f4"))
+        float32_blas: K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats, exact in float32 in any order
+    """
+    planner: Callable[..., Plan] = getattr(operation, "plan")  # noqa: B009 - attribute set by the operation's module
+    return planner(*args, **options)

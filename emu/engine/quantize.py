@@ -1,0 +1,87 @@
+"""Quantize: write any real array in a format, through the output stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.datapath import Flags, Overflow, Rounding, StatisticsRegister
+from emu.engine.request import Request, as_operand, code_of
+from emu.errors import ShapeError
+from emu.formats import Fixed, Format
+
+Array = NDArray[Any]
+
+
+def quantize(
+    x: Any,
+    fmt: str | Format,
+    *,
+    rounding: str | Rounding = "nearest_even",
+    overflow: str | Overflow | None = None,
+    n_rbits: int = 24,
+    rbits: Array | None = None,
+    seed: int = 0,
+    stream: int = 0,
+    step: int = 0,
+    register: StatisticsRegister | None = None,
+    flags: Flags | None = None,
+    out: Array | None = None,
+    x_format: str | Format | None = None,
+    backend: str = "auto",
+) -> Array:
+    """Round every element of `x` once into `fmt`, apply the overflow rule, and count.
+
+    Args:
+        x: real numbers, any shape; float16/32/64 or integers, taken at their exact values.
+        fmt: format written.
+        rounding: one of the ten modes.
+        overflow: rule; None is `saturate` for fixed, `ieee` for float.
+        n_rbits: random bits r of stochastic rounding, 1..32.
+        rbits: the random integers themselves, below 2**n_rbits, in the shape of `x`; else Philox draws them.
+        seed: key of Philox.
+        stream: stream of Philox.
+        step: step of Philox.
+        register: observes the exact values.
+        flags: counts what happened.
+        out: where to write, in the carrier dtype and shape.
+        x_format: format of `x`, needed where its carrier holds raws.
+        backend: "auto", "reference" or "numba".
+
+    Returns:
+        Carrier array of `fmt`, in the shape of `x`. NaN: NaN, or 0 and flag `invalid` where the format has none. Infinities: NUMERICS 4.
+
+    Raises:
+        FormatError: an impossible format, rule or mode, or random bits out of range.
+        ShapeError: `rbits` or `out` has another shape.
+        BackendUnavailable: the backend cannot compute here.
+
+    Exactness: equals the rounding of the real value, once.
+
+    Example:
+        >>> quantize([1.26, -9.0, 0.03], "fix8f4", backend="reference").tolist()
+        [1.25, -8.0, 0.0]
+
+    Source: NUMERICS 3 to 6.
+    """
+    array, source = as_operand(x, x_format, "x", check=x_format is not None)
+    request = Request.of(fmt, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, array.shape)
+    out = require_out(out, array.shape, request.stage.format)
+    accumulator = source if isinstance(source, Fixed) else None
+    outcome = request.kernels.quantize(
+        np.ascontiguousarray(array), code_of(source), request.stage_code, request.random, request.place(accumulator), out
+    )
+    return request.account(outcome)
+
+
+def require_out(out: Array | None, shape: tuple[int, ...], fmt: Format) -> Array | None:
+    """Return `out` if it can receive the result.
+
+    Raises:
+        ShapeError: another shape or dtype than the result's.
+    """
+    if out is not None and (out.shape != shape or out.dtype != fmt.carrier):
+        raise ShapeError(f"`out` must be a {fmt.carrier} array of shape {shape}, got {out.dtype} of shape {out.shape}")
+    return out

@@ -1,0 +1,120 @@
+"""What every engine call shares: reading options, placing the register, running a kernel, adding up its counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.interface import (
+    FormatCode,
+    Kernels,
+    Outcome,
+    RandomCode,
+    RegisterCode,
+    StageCode,
+    encode_format,
+    encode_random,
+    encode_register,
+    encode_stage,
+)
+from emu.backends.registry import load
+from emu.datapath import Flags, OutputStage, Philox, RecordedBits, StatisticsRegister
+from emu.errors import FormatError, ShapeError
+from emu.formats import Fixed, Format, parse
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """How an operation writes its result: stage, random bits, register, flags, backend."""
+
+    stage: OutputStage
+    stage_code: StageCode
+    random: RandomCode
+    kernels: Kernels
+    register: StatisticsRegister | None
+    flags: Flags | None
+
+    @classmethod
+    def of(
+        cls, out_format: str | Format, rounding: Any, overflow: Any, n_rbits: int, rbits: Array | None, seed: int, stream: int,
+        step: int, register: StatisticsRegister | None, flags: Flags | None, backend: str, shape: tuple[int, ...],
+    ) -> Request:  # fmt: skip
+        """Return the request of a public call, its options checked."""
+        stage = OutputStage.of(out_format, rounding, overflow, n_rbits)
+        source = Philox(seed, stream, step) if rbits is None else RecordedBits(require_rbits(rbits, n_rbits, shape))
+        return cls(stage, encode_stage(stage), encode_random(source), load(backend), register, flags)
+
+    def place(self, accumulator: Fixed | None) -> RegisterCode | None:
+        """Fix the register's open positions for results of `accumulator` and return them."""
+        if self.register is None:
+            return None
+        bits = None if accumulator is None else accumulator.width_bits
+        self.register.place(accumulator, bits, self.stage.format)
+        return encode_register(self.register, None if accumulator is None else -accumulator.frac_bits)
+
+    def account(self, outcome: Outcome) -> Array:
+        """Add a kernel's counts to register and flags; return what it wrote."""
+        if self.register is not None:
+            self.register.add_counts(outcome.register, outcome.max_exponent)
+        if self.flags is not None:
+            self.flags.add(outcome.flags.tolist())
+        return outcome.values
+
+
+def require_rbits(rbits: Array, n_rbits: int, shape: tuple[int, ...]) -> Array:
+    """Return recorded random bits, checked against the result's shape and the number of bits."""
+    rbits = np.asarray(rbits)
+    if rbits.shape != shape:
+        raise ShapeError(f"`rbits` must have the shape of the result, {shape}, got {rbits.shape}")
+    if rbits.dtype.kind not in "iu" or (rbits.size and (int(rbits.min()) < 0 or int(rbits.max()) >> n_rbits)):
+        raise FormatError(f"`rbits` must be integers below 2**{n_rbits}, got {rbits.dtype} up to {rbits.max()}")
+    return rbits.astype(np.uint32)
+
+
+def as_carrier(x: Any, name: str = "x") -> tuple[Array, Fixed | None]:
+    """Return any real array as float32, float64, or int64/uint64 with the integer format that says so.
+
+    Raises:
+        FormatError: the array holds neither integers nor floats.
+    """
+    array = np.asarray(x)
+    if array.dtype == np.float16:
+        array = array.astype(np.float32)
+    if array.dtype in (np.float32, np.float64):
+        return array, None
+    if array.dtype.kind in "iub":
+        unsigned = array.dtype == np.uint64
+        if array.dtype.itemsize < 4 or array.dtype == bool:
+            return array.astype(np.float32), None
+        return array.astype(np.uint64 if unsigned else np.int64), Fixed(64, 0, signed=not unsigned)
+    raise FormatError(f"`{name}` must be an array of real numbers, got dtype {array.dtype}")
+
+
+def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> tuple[Array, Format | None]:
+    """Return an operand's carrier and format; with a format, its values are checked to belong to it.
+
+    Raises:
+        FormatError: a value does not belong to the format; names the operand, the first offender and the remedy.
+    """
+    if fmt is None:
+        return as_carrier(x, name)
+    parsed = parse(fmt)
+    array = np.asarray(x)
+    if check:
+        inside = parsed.contains(array)
+        if not inside.all():
+            try:
+                parsed.encode(array)
+            except FormatError as error:
+                raise FormatError(f"`{name}`: {error}") from None
+    return np.ascontiguousarray(array, dtype=parsed.carrier), parsed
+
+
+def code_of(fmt: Format | None) -> FormatCode | None:
+    """Return the integers of a format, None for a plain float array."""
+    return None if fmt is None else encode_format(fmt)
