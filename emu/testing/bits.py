@@ -1,0 +1,165 @@
+"""Comparison of bits, and the picture of the first difference.
+
+actual differs from expected in 1 of 4 elements of fp16
+first at index (2,)
+  actual    0x3c01  0|01111|0000000001  1.0009765625
+  expected  0x3c00  0|01111|0000000000  1.0
+  distance  1 ulp
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from emu.errors import FormatError
+from emu.formats import Fixed, Float, Format, parse
+
+Array = NDArray[Any]
+MAX_SHOWN = 4
+_FLOAT_DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+
+
+def assert_bits_equal(actual: ArrayLike, expected: ArrayLike, fmt: str | Format | None = None) -> None:
+    """Raise unless two arrays hold the same bits: equal shapes, equal codes.
+
+    Every NaN counts as the canonical one; -0.0 differs from +0.0.
+
+    Args:
+        actual: what was computed, any shape. Floats are values; unsigned integers are codes of `fmt`; signed integers
+            are raws if `fmt` carries raws, else values.
+        expected: what should have come out, the same shape.
+        fmt: the format whose codes are compared. None takes it from the dtype: float16, float32 and float64 arrays are
+            binary16, 32 and 64, integers are compared as they are, and the dtypes must be equal.
+
+    Raises:
+        AssertionError: they differ; the message shows index, codes, fields, values and the distance in ulp.
+
+    Example:
+        >>> assert_bits_equal([1.0, float("nan")], [1.0, -float("nan")], "fp16")
+        >>> assert_bits_equal([0.5, -0.0], [0.5, 0.0], "fp16")
+        Traceback (most recent call last):
+        AssertionError: actual differs from expected in 1 of 2 elements of fp16
+        first at index (1,)
+          actual    0x8000  1|00000|0000000000  -0.0
+          expected  0x0000  0|00000|0000000000  0.0
+          distance  0 ulp: the zeros differ in sign
+    """
+    actual, expected = np.asarray(actual), np.asarray(expected)
+    if actual.shape != expected.shape:
+        raise AssertionError(f"shapes must be equal, got {actual.shape} and {expected.shape}")
+    if fmt is None and actual.dtype != expected.dtype:
+        raise AssertionError(
+            f"dtypes must be equal to compare bits, got {actual.dtype} and {expected.dtype}; "
+            "name the format with `fmt=`"
+        )
+    known: Format = _format_of(actual.dtype) if fmt is None else parse(fmt)
+    ours, theirs = _codes_of("actual", actual, known), _codes_of("expected", expected, known)
+    differs = np.asarray(ours != theirs)
+    if not (isinstance(known, Float) and known.has_negative_zero):  # their codes do not tell zeros apart
+        differs |= _negative_zeros(actual) != _negative_zeros(expected)
+    if differs.any():
+        raise AssertionError(_picture(known, ours, theirs, differs, actual, expected))
+
+
+def _format_of(dtype: np.dtype[Any]) -> Format:
+    if dtype.name in _FLOAT_DTYPES:
+        return parse(_FLOAT_DTYPES[dtype.name])
+    if dtype.kind in "iu":
+        return Fixed(8 * dtype.itemsize, 0, signed=dtype.kind == "i")
+    if dtype.kind == "b":
+        return Fixed(1, 0, signed=False)
+    raise AssertionError(f"arrays must hold floats or integers, got dtype {dtype}; name the format with `fmt=`")
+
+
+def _codes_of(name: str, array: Array, fmt: Format) -> NDArray[np.uint64]:
+    """Return codes with every NaN mapped to the canonical one."""
+    plain = replace(fmt, daz=False) if isinstance(fmt, Float) else fmt
+    try:
+        if array.dtype.kind in "ub":
+            array = plain.decode(array.astype(np.uint64))
+        return plain.encode(array).astype(np.uint64)
+    except FormatError as error:
+        raise AssertionError(f"`{name}` does not hold values of {fmt}: {error}") from None
+
+
+def _negative_zeros(array: Array) -> NDArray[np.bool_]:
+    if array.dtype.kind in "iub":
+        return np.zeros(array.shape, dtype=bool)
+    wide = array.astype(np.float64)
+    return np.asarray((wide == 0) & np.signbit(wide))
+
+
+def _picture(
+    fmt: Format, ours: Array, theirs: Array, differs: NDArray[np.bool_], actual: Array, expected: Array
+) -> str:
+    where = np.argwhere(differs)
+    lines = [f"actual differs from expected in {len(where)} of {differs.size} elements of {fmt}"]
+    for row in where[:MAX_SHOWN]:
+        index = tuple(int(i) for i in row)
+        first = int(ours[index]), int(theirs[index])
+        lines.append(f"{'first' if len(lines) == 1 else 'then'} at index {index}")
+        lines.append(f"  actual    {describe_code(fmt, first[0], actual[index])}")
+        lines.append(f"  expected  {describe_code(fmt, first[1], expected[index])}")
+        lines.append(f"  distance  {_distance(fmt, *first)}")
+    if len(where) > MAX_SHOWN:
+        lines.append(f"... and {len(where) - MAX_SHOWN} more")
+    return "\n".join(lines)
+
+
+def describe_code(fmt: Format, code: int, element: Any = None) -> str:
+    """Return a code in hex, in binary with field separators, and its value.
+
+    Floats are written sign|exponent|fraction, fixed-point words sign integer.fraction (no point where it lies outside
+    the word).
+
+    Args:
+        fmt: the code's format.
+        code: a code of it.
+        element: the array element it came from; a -0.0 that the format cannot encode is pointed out.
+
+    Example:
+        >>> describe_code(Fixed(8, 4), 0xE8)
+        '0xe8  1 110.1000  -1.5'
+    """
+    digits = -(-fmt.width_bits // 4)
+    return f"0x{code:0{digits}x}  {_fields(fmt, code)}  {_value(fmt, code, element)}"
+
+
+def _fields(fmt: Format, code: int) -> str:
+    bits = f"{code:0{fmt.width_bits}b}"
+    if isinstance(fmt, Float):
+        return f"{bits[0]}|{bits[1 : 1 + fmt.exponent_bits]}|{bits[1 + fmt.exponent_bits :]}"
+    point = fmt.width_bits - fmt.frac_bits
+    sign = 1 if fmt.signed else 0
+    whole, fraction = bits[sign:point], bits[max(point, sign) :]
+    word = f"{whole}.{fraction}" if sign <= point < fmt.width_bits else bits[sign:]
+    return f"{bits[0]} {word}".rstrip() if fmt.signed else word
+
+
+def _value(fmt: Format, code: int, element: Any) -> str:
+    if code == 0 and element is not None and _negative_zeros(np.asarray(element)):
+        return "-0.0, which the format does not have"
+    value = fmt.decode(np.array(code, dtype=np.uint64))[()]
+    if fmt.carries_raws:
+        return f"raw {int(value)}"
+    return repr(float(value))
+
+
+def _distance(fmt: Format, ours: int, theirs: int) -> str:
+    if isinstance(fmt, Float) and any(math.isnan(fmt.decode(np.array(c, dtype=np.uint64))[()]) for c in (ours, theirs)):
+        return "undefined: one is NaN"
+    steps = abs(_ordinal(fmt, ours) - _ordinal(fmt, theirs))
+    return f"{steps} ulp" if steps else "0 ulp: the zeros differ in sign"
+
+
+def _ordinal(fmt: Format, code: int) -> int:
+    """Return the place of a code among the format's values: neighbours differ by 1."""
+    sign = 1 << (fmt.width_bits - 1)
+    if isinstance(fmt, Float):
+        return -(code - sign) if code & sign else code
+    return code - 2 * sign if fmt.signed and code & sign else code
