@@ -238,8 +238,8 @@ def _key_path(detail: Data, data: Mapping[str, Any]) -> tuple[list[str | int], d
     node: Any = data
     for depth, key in enumerate(keys):
         node = node[key]
-        if isinstance(key, int) and isinstance(node, Mapping) and "name" in node:
-            names[depth] = str(cast(Data, node)["name"])
+        if isinstance(key, int) and hasattr(node, "keys") and "name" in node:
+            names[depth] = str(node["name"])
     return [*keys, *missing], names
 
 

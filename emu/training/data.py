@@ -1,0 +1,198 @@
+"""Images and labels: read, checked, and brought to the network's input.
+
+    digits | folder of IDX files | .npz | .npy ──► scale ──► repeat pixels ──► pad with zeros ──► (N, C, H, W) float32
+
+Pixels of the bundled digits are n/16, exact in every format with 5 significant bits; others are one float32 division.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.errors import ConfigError
+from emu.training.data_files import Raw, read_digits, read_idx_folder, read_npy, read_npz
+from emu.training.recipe import Data
+
+Images = NDArray[np.float32]
+Labels = NDArray[np.int64]
+
+#: Names the split; another text would be another split, and change every accuracy.
+SPLIT_KEY = "emu test split 1"
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Images and labels, ready for the network.
+
+    Attributes:
+        train_images: float32, shape (N, channels, rows, columns), finite.
+        train_labels: int64, shape (N,), 0..classes-1.
+        test_images: as `train_images`; no image is in both.
+        test_labels: as `train_labels`.
+        source: one sentence: where the images are from and what was done to them.
+        sha256: of shapes and values of all four arrays, in the order above.
+    """
+
+    train_images: Images
+    train_labels: Labels
+    test_images: Images
+    test_labels: Labels
+    source: str
+    sha256: str
+
+
+def load_dataset(spec: Data, input_shape: Sequence[int], classes: int) -> Dataset:
+    """Return the images a recipe's `[data]` table asks for.
+
+    Args:
+        spec: the table.
+        input_shape: channels, rows and columns of the network's input.
+        classes: number of labels.
+
+    Raises:
+        ConfigError: a file is missing, truncated or of another kind, a value is not finite, a label is out of range,
+            counts differ, or the images do not reach `input_shape`; names the file.
+    """
+    train, test = _read(spec.source)
+    for raw in (train, test):
+        if raw is not None:
+            _check(raw, classes)
+    if test is None:
+        train, test = split(train, spec.test_images)
+    (train_images, how), (test_images, _) = (_prepare(raw, spec, input_shape) for raw in (train, test))
+    arrays = (train_images, train.labels.astype(np.int64), test_images, test.labels.astype(np.int64))
+    source = f"{train.title}: {len(train_images)} images to train, {len(test_images)} to test; {how}"
+    return Dataset(*arrays, source=source, sha256=_sha256(arrays))
+
+
+def _read(source: str) -> tuple[Raw, Raw | None]:
+    if source == "digits":
+        return read_digits(), None
+    path = Path(source)
+    readers: dict[str, Callable[[Path], tuple[Raw, Raw | None]]] = {".npz": read_npz, ".npy": read_npy}
+    if path.is_dir():
+        return read_idx_folder(path)
+    if not path.exists():
+        raise ConfigError(
+            f"`source` of [data] must be 'digits' or an existing path, got {source!r}; check the path, which starts at "
+            "the current folder"
+        )
+    if path.suffix not in readers:
+        raise ConfigError(
+            f"`source` of [data] must be 'digits', a folder of IDX files, an .npz or an .npy, got {source!r}; "
+            "name the folder instead of a file in it"
+        )
+    return readers[path.suffix](path)
+
+
+def split(raw: Raw, test_images: int) -> tuple[Raw, Raw]:
+    """Return training and test images: each class gives the test set its share, chosen by a fixed key.
+
+    The choice depends on positions and labels alone: images are ranked by SHA-256 of the key and their position.
+
+    Raises:
+        ConfigError: nothing would be left to train on.
+    """
+    count = len(raw.labels)
+    if test_images >= count:
+        raise ConfigError(
+            f"`test_images` must be below the number of images, got {test_images} of {count} in {raw.path}; "
+            "choose fewer"
+        )
+    rank = [hashlib.sha256(f"{SPLIT_KEY}/{i}".encode()).digest() for i in range(count)]
+    classes, sizes = np.unique(raw.labels, return_counts=True)
+    exact = [int(size) * test_images for size in sizes]
+    quota = [share // count for share in exact]
+    # largest remainders first, so that the shares add up to test_images
+    by_remainder = sorted(range(len(exact)), key=lambda c: (-(exact[c] % count), c))
+    for c in by_remainder[: test_images - sum(quota)]:
+        quota[c] += 1
+    chosen = np.zeros(count, dtype=bool)
+    for label, share in zip(classes, quota, strict=True):
+        members = np.flatnonzero(raw.labels == label)
+        chosen[sorted(members, key=lambda i: rank[i])[:share]] = True
+    return raw.select(~chosen), raw.select(chosen)
+
+
+def _check(raw: Raw, classes: int) -> None:
+    if raw.images.ndim not in (2, 3, 4) or 0 in raw.images.shape[1:]:
+        raise _bad_shape(raw)
+    if raw.labels.ndim != 1 or raw.labels.dtype.kind not in "ui":
+        raise ConfigError(
+            f"labels must be one integer per image, got dtype {raw.labels.dtype} and shape {raw.labels.shape} in "
+            f"{raw.labels_path}; store class numbers"
+        )
+    if len(raw.images) != len(raw.labels):
+        raise ConfigError(
+            f"images and labels must be equally many, got {len(raw.images)} images in {raw.path} and {len(raw.labels)} "
+            f"labels in {raw.labels_path}; check that the two files belong together"
+        )
+    if not len(raw.images):
+        raise ConfigError(f"a data file must hold at least one image, got none in {raw.path}; check the file")
+    if raw.images.dtype.kind not in "uif":
+        raise ConfigError(f"images must be real numbers, got dtype {raw.images.dtype} in {raw.path}; convert them")
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(raw.images.astype(np.float32))
+    if not finite.all():
+        index = _first(~finite)
+        raise ConfigError(
+            f"every pixel must be finite in float32, got {raw.images[index]!s} at index {list(index)} in {raw.path}; "
+            "repair or remove that image"
+        )
+    outside = (raw.labels < 0) | (raw.labels >= classes)
+    if outside.any():
+        index = _first(outside)
+        raise ConfigError(
+            f"every label must be in 0..{classes - 1}, got {raw.labels[index]!s} at index {list(index)} in "
+            f"{raw.labels_path}; correct it, or `classes` of [network]"
+        )
+
+
+def _bad_shape(raw: Raw) -> ConfigError:
+    return ConfigError(
+        f"images must have the shape (N, rows, columns) or (N, channels, rows, columns), got {raw.images.shape} in "
+        f"{raw.path}; reshape them"
+    )
+
+
+def _first(mask: NDArray[np.bool_]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(int(mask.argmax()), mask.shape))
+
+
+def _prepare(raw: Raw, spec: Data, input_shape: Sequence[int]) -> tuple[Images, str]:
+    """Return images of the network's input shape, and what was done to them."""
+    channels, rows, columns = input_shape
+    images = raw.images.reshape(len(raw.images), 1, *raw.images.shape[1:]) if raw.images.ndim == 3 else raw.images
+    if images.ndim == 2 and images.shape[1] == channels * rows * columns:
+        images = images.reshape(-1, channels, rows, columns)
+    if images.ndim != 4:
+        raise _bad_shape(raw)
+    upsample = spec.upsample or max(min(rows // images.shape[2], columns // images.shape[3]), 1)
+    pad = max((rows - upsample * images.shape[2]) // 2, 0) if spec.pad is None else spec.pad
+    reached = (images.shape[1], *(upsample * extent + 2 * pad for extent in images.shape[2:]))
+    if reached != tuple(input_shape):
+        raise ConfigError(
+            f"images must reach the network's input {tuple(input_shape)}, got {images.shape[1:]} in {raw.path}, "
+            f"upsampled {upsample}x and padded by {pad}: {reached}; change `upsample` and `pad` of [data], or "
+            "`input` of [network]"
+        )
+    scale = raw.scale if spec.scale is None else spec.scale
+    images = images.astype(np.float32) / np.float32(scale)
+    images = images.repeat(upsample, axis=2).repeat(upsample, axis=3)
+    images = np.pad(images, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    return np.ascontiguousarray(images), f"divided by {scale:g}, upsampled {upsample}x, padded by {pad}"
+
+
+def _sha256(arrays: Sequence[NDArray[Any]]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(cast(Any, np.ascontiguousarray(array)))
+    return digest.hexdigest()
