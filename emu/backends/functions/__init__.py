@@ -1,0 +1,18 @@
+"""Elementary functions: exp, log, tanh, sigmoid, erf, gelu, rsqrt.
+
+    input of at most 16 bits    tables.py      all codes, rounded correctly once, gathered by every backend
+    wider input                 double.py      a fixed sequence of float64 operations, then the output stage
+
+    pairs.py         sums and products carried as two doubles
+    coefficients.py  constants of the polynomials, made by fitting.py
+    grid.py          which bits of a value an output stage can tell apart
+    evaluation.py    function values shortened to those bits; ziv.py decides the hard ones with mpmath
+    store.py         tables on disk
+
+Source: NUMERICS, section 8.
+"""
+
+from emu.backends.functions.double import FUNCTIONS
+from emu.backends.functions.tables import FunctionTable, function_table, is_tabled
+
+__all__ = ["FUNCTIONS", "FunctionTable", "function_table", "is_tabled"]

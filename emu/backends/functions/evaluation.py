@@ -1,0 +1,199 @@
+"""Exact function values of many arguments, shortened to the bits an output stage can tell apart.
+
+Four ways, each taken only where it is certain:
+
+    exact      0, 1, infinities, NaN, poles, rsqrt(4**n): the value itself
+    limit      f = T + d with T simple and |d| bounded (tanh x = x - ..., sigmoid = 1 - ...): T's bits, and on which side of them f lies
+    double     `double.py`, where no number within its error bound shortens to other bits
+    Ziv        one by one in growing precision: the few that remain
+
+A fifth finds the leading bit of what is far out of range (exp of 1000) from the logarithm of the value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.functions.double import ERROR_ULP, FUNCTIONS, Doubles
+from emu.backends.functions.grid import Grid, Integers
+from emu.backends.functions.ziv import shortened
+from emu.backends.reference.exact import FINITE, INFINITE, NAN, NEW_NAN, Exact
+
+Mask = NDArray[np.bool_]
+
+#: `leading` of zeros, infinities and NaN, and the largest magnitude of any other: exponents beyond are cut to it.
+NO_LEADING = -(1 << 31)
+LEADING_LIMIT = 1 << 30
+LOG2_E = 1.4426950408889634
+#: log(1 / sqrt(2 pi)): gelu(x) tends to -exp(-x**2/2) / sqrt(2 pi) from below.
+LOG_TAIL = -0.9189385332046727
+_LAST_SHIFT = 62
+
+
+@dataclass
+class Shortened:
+    """Function values, shortened to odd: integers whose last bit says whether anything nonzero follows.
+
+    Attributes:
+        exact: what the output stage rounds, as if it were the exact value.
+        leading: floor(log2|value|) of the exact value, or NO_LEADING.
+    """
+
+    exact: Exact
+    leading: Integers
+
+
+@dataclass
+class _Attempt:
+    """One way's results: where it is certain, and what it found there."""
+
+    certain: Mask
+    significand: Integers
+    exponent: Integers
+    leading: Integers
+
+
+def evaluate(name: str, x: Doubles, grid: Grid) -> Shortened:
+    """Return the exact values of function `name` at `x`, shortened to `grid`.
+
+    Args:
+        name: one of `FUNCTIONS`.
+        x: arguments, shape (n,), float64, taken as exact.
+        grid: see `Grid`.
+    """
+    y = FUNCTIONS[name](x)
+    special = _is_exact(name, x, y)
+    values = Exact.from_float(y)
+    values.kind[np.isnan(y) & ~np.isnan(x)] = NEW_NAN
+    values.kind[~special] = FINITE
+    values.negative[values.kind >= NAN] = False
+    leading = np.where(special & (values.kind == FINITE) & (y != 0), values.leading, NO_LEADING)
+    _reduce(values, grid)
+    undecided = ~special
+    with np.errstate(all="ignore"):
+        for attempt in (_by_double(y, grid), _by_limit(name, x, grid), _by_logarithm(name, x, grid)):
+            found = undecided & attempt.certain
+            np.copyto(values.significand, attempt.significand, where=found)
+            np.copyto(values.exponent, attempt.exponent, where=found)
+            np.copyto(leading, attempt.leading, where=found)
+            undecided &= ~found
+    values = _by_ziv(name, x, grid, undecided, values, leading)
+    _cut_beyond(values, leading, grid)
+    return Shortened(values, leading)
+
+
+def _is_exact(name: str, x: Doubles, y: Doubles) -> Mask:
+    """Return where `y`, the float64 value, is the exact one."""
+    special = (x == 0) | np.isinf(x) | np.isnan(y)
+    if name == "log":
+        special |= x == 1
+    if name == "rsqrt":  # x = 4**n exactly where y = 2**-n and x * y * y = 1, all exact
+        with np.errstate(all="ignore"):
+            special |= (np.frexp(y)[0] == 0.5) & (x * y * y == 1)
+    return special
+
+
+def _reduce(values: Exact, grid: Grid) -> None:
+    """Strip the trailing zeros of the exact cases, which are 0 or powers of two, so that they need no wide shifts."""
+    nonzero = values.significand != 0
+    values.exponent[:] = np.where(nonzero, values.leading, grid.quantum)
+    values.significand[:] = nonzero
+
+
+def _by_double(y: Doubles, grid: Grid) -> _Attempt:
+    bits = y.view(np.int64)
+    field = (bits >> 52) & 0x7FF
+    m, last = (bits & ((1 << 52) - 1)) | (1 << 52), field - 1075
+    leading = last + 52
+    step = grid.step(leading)
+    drop = step - last
+    shift = np.clip(drop, 0, _LAST_SHIFT)
+    low, high = m - (ERROR_ULP + 1), m + (ERROR_ULP + 1)
+    leading_sure = (field > 1) & (field < 0x7FF) & (low >> 52 == 1) & (high >> 52 == 1)
+    digits_sure = grid.is_beyond(leading) | ((drop > 0) & (low >> shift == high >> shift))
+    return _Attempt(leading_sure & digits_sure, 2 * (low >> shift) + 1, step - 1, leading)
+
+
+def _by_limit(name: str, x: Doubles, grid: Grid) -> _Attempt:
+    limit, shrinks, bound = _limit(name, x)
+    bits = limit.view(np.int64)
+    field = (bits >> 52) & 0x7FF
+    m, last = (bits & ((1 << 52) - 1)) | (1 << 52), field - 1075
+    leading = last + 52 - (shrinks & (m == 1 << 52))
+    step = grid.step(leading)
+    drop = step - last
+    shift, grow = np.clip(drop, 0, _LAST_SHIFT), np.clip(-drop, 0, 8)
+    units = (m >> shift) << grow
+    on_grid = ((m >> shift) << shift) == m
+    certain = (field > 0) & (field < 0x7FF) & (drop >= -8) & (bound <= np.where(on_grid, step, last))
+    return _Attempt(certain, 2 * (units - (shrinks & on_grid)) + 1, step - 1, leading)
+
+
+def _limit(name: str, x: Doubles) -> tuple[Doubles, Mask, Integers]:
+    """Return T, whether |f| < |T|, and b with |f - T| < 2**b; T is NaN where there is none. NaN, 0 and infinities never reach it."""
+    size = np.abs(x)
+    e = np.frexp(x)[1].astype(np.int64) - 1
+    small = (e < -1) & (e > -1000)
+    none = np.full(x.shape, np.nan)
+    everywhere = np.ones(x.shape, bool)
+    decay = lambda rate: -np.floor(np.minimum(rate, 2.0**40)).astype(np.int64)  # noqa: E731
+    one = np.copysign(1.0, x)
+    if name == "exp":  # |e**x - 1| < 2 |x|
+        return np.where(small, 1.0, none), x < 0, e + 2
+    if name == "sigmoid":  # |sigmoid - 1/2| < |x|/4;  1 - sigmoid < e**-x
+        limit = np.where(small, 0.5, np.where(x > 4, 1.0, none))
+        return limit, np.where(small, x < 0, everywhere), np.where(small, e - 1, decay(1.442 * size))
+    if name == "tanh":  # x - tanh x < x**3/3;  1 - tanh x < 2 e**-2x
+        limit = np.where(small, x, np.where(size > 4, one, none))
+        return limit, everywhere, np.where(small, 3 * e + 2, 1 + decay(2.885 * size))
+    if name == "erf":  # 1 - erf x < e**-x**2 from 1 on
+        return np.where(size > 2, one, none), everywhere, decay(1.442 * size * size)
+    if name == "gelu":  # 0 < gelu - x/2 < 0.4 x**2;  0 < x - gelu < 0.4 e**-x**2/2
+        limit = np.where(small, 0.5 * x, np.where(x > 4, x, none))
+        return limit, np.where(small, x < 0, everywhere), np.where(small, 2 * e + 1, decay(0.7213 * size * size))
+    return none, everywhere, e
+
+
+def _by_logarithm(name: str, x: Doubles, grid: Grid) -> _Attempt:
+    """Values so large or small that the leading bit is all that matters: from log2 of the value, where its error cannot reach an integer."""
+    logarithm, error = np.full(x.shape, np.nan), np.zeros(x.shape)
+    if name == "exp":
+        logarithm = x * LOG2_E
+    elif name == "sigmoid":
+        logarithm = np.where(x < -64, x * LOG2_E, np.nan)
+    elif name == "gelu":  # x Phi(x) exp(x**2/2) sqrt(2 pi) lies between -1 and -1 + 1/x**2
+        logarithm = np.where(x < -16, (LOG_TAIL - 0.5 * x * x) * LOG2_E, np.nan)
+        error = 1.6 / (x * x)
+    error = error + np.abs(logarithm) * 2.0**-48 + 2.0**-40
+    outside = np.abs(logarithm) > LEADING_LIMIT + 1
+    sure = outside | (np.floor(logarithm - error) == np.floor(logarithm + error))
+    cut = np.clip(logarithm, -LEADING_LIMIT, LEADING_LIMIT)
+    leading = np.floor(np.where(np.isnan(cut), 0.0, cut)).astype(np.int64)
+    step = grid.step(leading)
+    certain = sure & ~np.isnan(logarithm) & (grid.is_beyond(leading) | (leading < step))
+    return _Attempt(certain, np.ones(x.shape, np.int64), step - 1, leading)
+
+
+def _by_ziv(name: str, x: Doubles, grid: Grid, undecided: Mask, values: Exact, leading: Integers) -> Exact:
+    """Fill in the undecided elements one by one; significands become Python integers where 62 bits are too few."""
+    where = np.flatnonzero(undecided)
+    found = [shortened(name, float(x[i]), grid) for i in where]
+    significands = [significand for significand, _, _ in found]
+    if max((s.bit_length() for s in significands), default=0) > _LAST_SHIFT:
+        values = values.as_object()
+    for i, (significand, exponent, lead) in zip(where, found, strict=True):
+        values.significand[i], values.exponent[i], leading[i] = significand, exponent, lead
+    return values
+
+
+def _cut_beyond(values: Exact, leading: Integers, grid: Grid) -> None:
+    """Replace what overflows in every mode by something small enough to shift: 3 * 2**top, or infinity under wrap."""
+    beyond: Any = (values.kind == FINITE) & (leading != NO_LEADING) & grid.is_beyond(leading)
+    values.significand[beyond] = 0 if grid.wraps else 3
+    values.exponent[beyond] = grid.quantum if grid.wraps else grid.top + 1
+    if grid.wraps:
+        values.kind[beyond] = INFINITE

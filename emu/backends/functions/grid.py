@@ -1,0 +1,63 @@
+"""Which bits of an exact function value an output stage can tell apart.
+
+    leading bit ... last bit written | first spare bits | sticky
+                                     └ `step`           └ one bit: anything nonzero below?
+
+With one spare bit every deterministic mode, with r spare bits stochastic rounding reads the same from the shortened value as from the exact one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.interface import STOCHASTIC, WRAP, StageCode
+
+Integers = NDArray[np.int64]
+
+#: Values from 2**1024 on count as infinite under `wrap`, as they do where the function is computed in float64.
+WRAP_LIMIT = 1024
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The grid of an output stage, spare bits included.
+
+    Attributes:
+        precision: significand bits of a float format; 0 for fixed point.
+        quantum: exponent of the finest step written.
+        spare_bits: bits wanted below the last one written: r for stochastic rounding, else 1.
+        top: every magnitude from 2**(top+1) on overflows, in every mode.
+        wraps: overflow is modulo 2**width, so that no leading bit may be left out.
+    """
+
+    precision: int
+    quantum: int
+    spare_bits: int
+    top: int
+    wraps: bool
+
+    @classmethod
+    def of(cls, stage: StageCode) -> Grid:
+        """Return the grid of a stage."""
+        fmt = stage.format
+        top = fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits) + 1
+        spare_bits = stage.n_rbits if stage.rounding == STOCHASTIC else 1
+        return cls(fmt.precision, fmt.quantum, spare_bits, top, stage.overflow == WRAP)
+
+    def last_bit(self, leading: Any) -> Any:
+        """Return the exponent of the last bit written for values with this leading-bit exponent (integers or arrays)."""
+        if not self.precision:
+            return leading * 0 + self.quantum
+        return np.maximum(leading - (self.precision - 1), self.quantum)
+
+    def step(self, leading: Any) -> Any:
+        """Return the exponent of the last spare bit."""
+        return self.last_bit(leading) - self.spare_bits
+
+    def is_beyond(self, leading: Any) -> Any:
+        """Return whether the digits of a value no longer matter, because every mode overflows."""
+        return leading >= WRAP_LIMIT if self.wraps else leading > self.top

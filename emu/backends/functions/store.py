@@ -1,0 +1,74 @@
+"""Arrays kept on disk between runs: one .npz file per key, no pickles.
+
+A file that cannot be read, or is not what its name promises, counts as absent; a folder that cannot be written is left alone. Files are written
+under another name and renamed, so that no reader meets half of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import zipfile
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import platformdirs
+from numpy.typing import NDArray
+
+Arrays = dict[str, NDArray[Any]]
+
+#: Change when the files' layout changes.
+LAYOUT = 1
+_BACKENDS = Path(__file__).resolve().parents[1]
+#: Whatever decides the bits of a table.
+_SOURCES = ("functions/*.py", "reference/*.py", "interface.py", "../formats/*.py", "../datapath/*.py")
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+def default_folder() -> Path:
+    """Return the folder of tables in the user's cache."""
+    return platformdirs.user_cache_path("emu") / "functions"
+
+
+@cache
+def sources_digest() -> str:
+    """Return a hash over the layout number and every source file that decides the bits."""
+    digest = hashlib.sha256(f"layout {LAYOUT}".encode())
+    for pattern in _SOURCES:
+        for path in sorted(_BACKENDS.glob(pattern)):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def path_of(folder: Path, key: str) -> Path:
+    """Return the file of a key: a hash of the key and of the sources."""
+    return folder / f"{hashlib.sha256(f'{sources_digest()} {key}'.encode()).hexdigest()[:32]}.npz"
+
+
+def load(path: Path, key: str) -> Arrays | None:
+    """Return the arrays stored under `key`, or None where there are none to be trusted."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except _UNREADABLE:
+        return None
+    return arrays if str(arrays.pop("key", "")) == key else None
+
+
+def save(path: Path, key: str, arrays: Arrays) -> None:
+    """Store arrays under `key`, whole or not at all; a cache that cannot be written is no error."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".emu-tmp")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.savez_compressed(file, key=np.array(key), **arrays)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise

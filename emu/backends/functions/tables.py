@@ -1,0 +1,182 @@
+"""Function tables: for an input format of up to 16 bits, what a function writes for every code, rounded once.
+
+    code ──► table ──► value, register exponent, flags
+                └────► stochastic: value below, value above, first r dropped bits:  above if u >= 2**r - dropped
+
+Tables are made on the host on first use, kept in memory, and kept on disk for the next run. Every backend gathers from the same table.
+
+Source: NUMERICS 8; rounding, overflow and flags are those of the reference backend's output stage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.functions import store
+from emu.backends.functions.double import FUNCTIONS
+from emu.backends.functions.evaluation import LEADING_LIMIT, NO_LEADING, Shortened, evaluate
+from emu.backends.functions.grid import Grid
+from emu.backends.interface import STOCHASTIC, Outcome, RegisterCode, StageCode, encode_stage
+from emu.backends.reference.exact import FINITE, Exact
+from emu.backends.reference.stage import observe, write
+from emu.datapath import FLAG_NAMES, OutputStage, Rounding
+from emu.datapath.registers import NO_EXPONENT
+from emu.errors import FormatError, nearest_name
+from emu.formats import Format
+from emu.formats.arrays import MAX_ENUMERABLE_BITS
+
+Array = NDArray[Any]
+
+#: Tables kept in memory: about 1 MB each at 16 bits.
+TABLES_IN_MEMORY = 64
+
+__all__ = ["LEADING_LIMIT", "NO_LEADING", "FunctionTable", "function_table", "is_tabled"]
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionTable:
+    """What a function writes for every code of an input format. All arrays have shape (2**width,), indexed by code; none is writeable.
+
+    Attributes:
+        values: what is written, in the carrier of the output format; for stochastic rounding what is written where u does not move it: the
+            neighbour below (fixed) or toward zero (float), after the overflow rule.
+        flags: uint8; bit i is flag i of `FLAG_NAMES`.
+        leading: int32; floor(log2|y|) of the exact function value y, cut to +-2**30; NO_LEADING for 0, infinities and NaN.
+        exponent: int32; the same for the statistics register: one lower where y is a negative exact power of two.
+        negative: sign of y.
+        kind: uint8; FINITE, INFINITE, NAN or NEW_NAN of `emu.backends.reference.exact`.
+        next_values: stochastic only, else empty: what is written where u moves it.
+        next_flags: the flags that go with it.
+        dropped: uint32; the first r dropped bits: `next_values` is written where u + dropped >= 2**r.
+    """
+
+    values: Array
+    flags: NDArray[np.uint8]
+    leading: NDArray[np.int32]
+    exponent: NDArray[np.int32]
+    negative: NDArray[np.bool_]
+    kind: NDArray[np.uint8]
+    next_values: Array
+    next_flags: NDArray[np.uint8]
+    dropped: NDArray[np.uint32]
+
+    def lookup(self, codes: Array, *, n_rbits: int = 0, u: Array | None = None) -> tuple[Array, NDArray[np.uint8]]:
+        """Return values and flag bits for `codes` (any shape, unsigned).
+
+        Args:
+            codes: codes of the input format.
+            n_rbits: r, where the table is for stochastic rounding.
+            u: random integers below 2**r, the shape of `codes`; None for the other modes.
+        """
+        values, flags = self.values[codes], self.flags[codes]
+        if u is None:
+            return values, flags
+        moves = u.astype(np.int64) + self.dropped[codes] >= 1 << n_rbits
+        return np.where(moves, self.next_values[codes], values), np.where(moves, self.next_flags[codes], flags)
+
+    def observed(self, codes: Array) -> Exact:
+        """Return what a statistics register sees: numbers of the exact values' sign, leading bit and kind."""
+        leading, negative, kind = self.leading[codes], self.negative[codes], self.kind[codes]
+        is_power = self.exponent[codes] < leading  # seen as 1, any other number as 1.1 in binary
+        significand = np.where(leading == NO_LEADING, 0, np.where(is_power, 1, 3)).astype(np.int64)
+        return Exact(negative, significand, leading - (significand == 3).astype(np.int64), kind)
+
+    def outcome(self, codes: Array, *, n_rbits: int = 0, u: Array | None = None, register: RegisterCode | None = None) -> Outcome:
+        """Return what a kernel returns for `codes`: values, flag counts, register counts. Arguments as in `lookup`."""
+        values, flags = self.lookup(codes, n_rbits=n_rbits, u=u)
+        by_pattern = np.bincount(flags.reshape(-1), minlength=256)
+        patterns = np.arange(256)
+        counts = np.array([by_pattern[(patterns >> i) & 1 == 1].sum() for i in range(len(FLAG_NAMES))], np.int64)
+        positions, max_exponent = observe(self.observed(codes), register) if register is not None else (None, NO_EXPONENT)
+        return Outcome(values, counts, positions, max_exponent)
+
+
+def is_tabled(source: Format) -> bool:
+    """Return whether functions of this input format are tables (up to 16 bits) instead of float64 sequences."""
+    return source.width_bits <= MAX_ENUMERABLE_BITS
+
+
+def function_table(name: str, source: Format, stage: OutputStage, *, folder: Path | None = None) -> FunctionTable:
+    """Return the table of a function, from memory, from disk, or made now (0.1 to a few seconds).
+
+    Args:
+        name: one of `FUNCTIONS`.
+        source: input format, at most 16 bits.
+        stage: format, rounding and overflow of what is written.
+        folder: where tables are kept; None is the user's cache.
+
+    Raises:
+        FormatError: no such function, an input format of more than 16 bits, or one whose values float64 cannot hold.
+
+    Exactness: every entry is correctly rounded. Under `wrap` a finite value of 2**1024 or more counts as infinite.
+    """
+    if name not in FUNCTIONS:
+        raise FormatError(f"a function must be one of emu's, got {name!r}{nearest_name(name, FUNCTIONS)}")
+    if not is_tabled(source):
+        raise FormatError(
+            f"the input format of a tabled function must have at most {MAX_ENUMERABLE_BITS} bits, {source} has "
+            f"{source.width_bits}; wider inputs are computed in float64"
+        )
+    if source.carries_raws:
+        raise FormatError(f"the values of a function's input format must be float64 numbers, {source} is outside their range; move its point")
+    return _table(name, source, stage, folder or store.default_folder())
+
+
+@lru_cache(maxsize=TABLES_IN_MEMORY)
+def _table(name: str, source: Format, stage: OutputStage, folder: Path) -> FunctionTable:
+    n_rbits = stage.n_rbits if stage.rounding == Rounding.STOCHASTIC else 0
+    key = f"{name} {source} {stage.format} {stage.rounding.value} {stage.overflow.value} {n_rbits}"
+    path = store.path_of(folder, key)
+    arrays = store.load(path, key)
+    if arrays is None or arrays.keys() != {f.name for f in fields(FunctionTable)}:
+        arrays = _make(name, source, encode_stage(stage))
+        store.save(path, key, arrays)
+    for array in arrays.values():
+        array.flags.writeable = False
+    return FunctionTable(**arrays)
+
+
+def _make(name: str, source: Format, stage: StageCode) -> store.Arrays:
+    x = source.decode(source.codes()).astype(np.float64)
+    grid = Grid.of(stage)
+    shortened = evaluate(name, x, grid)
+    exact, leading = shortened.exact, shortened.leading
+    finite = (exact.kind == FINITE) & (leading != NO_LEADING)
+    is_power = finite & exact.negative & (exact.significand == 1).astype(bool) & (exact.exponent == leading)
+    arrays: store.Arrays = {
+        "leading": leading.astype(np.int32),
+        "exponent": (leading - is_power).astype(np.int32),
+        "negative": exact.negative,
+        "kind": exact.kind,
+    }
+    if stage.rounding != STOCHASTIC:
+        arrays["values"], arrays["flags"] = _written(exact, stage, None)
+        return arrays | {"next_values": arrays["values"][:0], "next_flags": arrays["flags"][:0], "dropped": np.empty(0, np.uint32)}
+    u = np.zeros(x.shape, np.int64)
+    arrays["values"], arrays["flags"] = _written(exact, stage, u)
+    arrays["next_values"], arrays["next_flags"] = _written(exact, stage, u + ((1 << stage.n_rbits) - 1))
+    arrays["dropped"] = _dropped(shortened, grid, in_two_s_complement=not stage.format.is_float)
+    return arrays
+
+
+def _written(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, NDArray[np.uint8]]:
+    with np.errstate(all="ignore"):
+        values, masks = write(exact, stage, u)
+    return values, np.packbits(np.stack(masks), axis=0, bitorder="little")[0]
+
+
+def _dropped(shortened: Shortened, grid: Grid, *, in_two_s_complement: bool) -> NDArray[np.uint32]:
+    """Return the first r bits below the last one written, of the magnitude or of the two's complement."""
+    exact = shortened.exact.as_object()
+    shift = (grid.step(shortened.leading) - exact.exponent).astype(object)
+    units = (exact.significand << np.maximum(-shift, 0)) >> np.maximum(shift, 0)
+    cut = (units << np.maximum(shift, 0)) != (exact.significand << np.maximum(-shift, 0))
+    if in_two_s_complement:
+        units = np.where(exact.negative, -units - cut.astype(object), units)
+    return (units & ((1 << grid.spare_bits) - 1)).astype(np.uint32)

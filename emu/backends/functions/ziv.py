@@ -1,0 +1,87 @@
+"""One function value in as many digits as its rounding needs (Ziv's strategy), with mpmath.
+
+    precision 64, 128, 256 ... until every number within the error of the approximation shortens to the same bits
+
+It ends because no value asked for lies on the grid: those arguments are the exact cases of `evaluation`. By Lindemann and Weierstrass exp, log, tanh
+and sigmoid of a rational number are rational only there; for erf and gelu no other such argument is known; rsqrt is algebraic and checked.
+
+Source: Ziv, "Fast evaluation of elementary mathematical functions with correctly rounded last bit", ACM TOMS 17 (1991).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import mpmath
+
+from emu.backends.functions.grid import Grid
+
+#: Extra working bits, so that the result's relative error is below 2**-precision: mpmath errs by a few units, the argument of a
+#: tail function is squared (exponents up to 2**30), and gelu's argument is rounded once before.
+GUARD_BITS = 80
+FIRST_PRECISION = 64
+#: Half width of the enclosure, in units of the last bit kept: 1 for the approximation, 1 for dropping bits, and a margin.
+ENCLOSURE = 4
+PRECISION_LIMIT = 1 << 22
+
+Context = Any  # mpmath has no stubs
+_mpmath: Any = mpmath
+
+
+@cache
+def _context() -> Context:
+    """Return an mpmath context of our own: its precision is nobody else's."""
+    return _mpmath.MPContext()
+
+
+def _sigmoid(mp: Context, x: Any) -> Any:
+    e = mp.exp(-abs(x))
+    return (1 if x >= 0 else e) / (1 + e)
+
+
+_FUNCTIONS: dict[str, Callable[[Context, Any], Any]] = {
+    "exp": lambda mp, x: mp.exp(x),
+    "log": lambda mp, x: mp.log(x),
+    "tanh": lambda mp, x: mp.tanh(x),
+    "sigmoid": _sigmoid,
+    "erf": lambda mp, x: mp.erf(x),
+    "gelu": lambda mp, x: x * mp.erfc(-x / mp.sqrt(2)) / 2,
+    "rsqrt": lambda mp, x: 1 / mp.sqrt(x),
+}
+
+
+def shortened(name: str, x: float, grid: Grid) -> tuple[int, int, int]:
+    """Return |f(x)| shortened to a grid, as (significand, exponent, leading).
+
+    Args:
+        name: function.
+        x: finite argument, no exact case of the function.
+        grid: where the bits stop mattering.
+
+    Returns:
+        Odd significand and exponent: the bits of |f(x)| down to the grid's step and a sticky 1; and floor(log2|f(x)|). Where the value is beyond
+        the grid the significand is only its leading bits.
+    """
+    mp = _context()
+    precision = FIRST_PRECISION
+    while precision < PRECISION_LIMIT:
+        mp.prec = precision + GUARD_BITS
+        _, man, exp, bits = _FUNCTIONS[name](mp, mp.mpf(x))._mpf_
+        man, exp, bits = int(man), int(exp), int(bits)
+        leading = exp + bits - 1
+        low_exponent = leading - precision
+        shift = low_exponent - exp
+        kept = man >> shift if shift > 0 else man << -shift
+        low, high = kept - ENCLOSURE, kept + ENCLOSURE
+        if low.bit_length() == high.bit_length():
+            if grid.is_beyond(leading):
+                return low | 1, low_exponent, leading
+            step = int(grid.step(leading))
+            drop = step - low_exponent
+            if drop > 0 and low >> drop == high >> drop:
+                return 2 * (low >> drop) + 1, step - 1, leading
+            precision = max(precision, precision - drop)
+        precision *= 2
+    raise AssertionError(f"{name}({x!r}) does not leave the grid {grid}: an exact case is missing")

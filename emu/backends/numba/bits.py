@@ -1,0 +1,96 @@
+"""Float bit patterns and error-free transformations, as scalar functions that vectorise.
+
+Sources: Knuth (TwoSum), Dekker and Veltkamp (TwoProduct), Boldo & Melquiond 2008 (rounding to odd).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from emu.backends.numba.compiling import kernel
+
+
+@intrinsic  # pyright: ignore[reportUntypedFunctionDecorator]
+def bits_of(typing_context: Any, x: Any) -> Any:
+    """Return the bit pattern of a float64 as int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.int64(types.float64), generate
+
+
+@intrinsic  # pyright: ignore[reportUntypedFunctionDecorator]
+def float_of(typing_context: Any, bits: Any) -> Any:
+    """Return the float64 of an int64 bit pattern."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+FIELD = 0x7FF
+FRACTION = (1 << 52) - 1
+SPLITTER = 134217729.0  # 2**27 + 1
+
+
+@kernel
+def power_of_two(exponent: int) -> float:
+    """Return 2.0**exponent for exponents of normal float64 numbers."""
+    return float_of((exponent + 1023) << 52)
+
+
+@kernel
+def move_to_odd(x: float, error: float) -> float:
+    """Return `x`, moved toward `error` to the neighbour with an odd last bit if x + error is not x."""
+    bits = bits_of(x)
+    if error != 0.0 and (bits & 1) == 0 and np.isfinite(x):
+        bits = bits + (1 if (error > 0.0) == (x > 0.0) else -1)
+    return float_of(bits)
+
+
+@kernel
+def add_to_odd(a: float, b: float) -> float:
+    """Return a + b rounded to odd."""
+    s = a + b
+    bb = s - a
+    return move_to_odd(s, (a - (s - bb)) + (b - bb))
+
+
+@kernel
+def product_error(a: float, b: float, p: float) -> float:
+    """Return a*b - p for p = fl(a*b), exactly."""
+    t = SPLITTER * a
+    ah = t - (t - a)
+    al = a - ah
+    t = SPLITTER * b
+    bh = t - (t - b)
+    bl = b - bh
+    return ((ah * bh - p) + ah * bl + al * bh) + al * bl
+
+
+@kernel
+def divide_to_odd(a: float, b: float) -> float:
+    """Return a / b rounded to odd."""
+    q = a / b
+    if not np.isfinite(q) or q == 0.0 or not np.isfinite(b):
+        return q
+    p = q * b
+    remainder = (a - p) - product_error(q, b, p)
+    return move_to_odd(q, remainder if b > 0.0 else -remainder)
+
+
+@kernel
+def sqrt_to_odd(a: float) -> float:
+    """Return the square root of `a` rounded to odd."""
+    s = np.sqrt(a)
+    if not np.isfinite(s) or s == 0.0:
+        return s
+    p = s * s
+    return move_to_odd(s, (a - p) - product_error(s, s, p))

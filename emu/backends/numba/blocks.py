@@ -1,0 +1,240 @@
+"""The output stage on one block: scale to units of the last place, round, apply the overflow rule, count.
+
+A block holds exact results as float64 (or rounded to odd, where that provably decides). Each step is one loop over the block, so the
+choice of mode or rule is made once per block and the loops vectorise.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from emu.backends import interface as k
+from emu.backends.numba.bits import FIELD, FRACTION, bits_of, float_of, power_of_two
+from emu.backends.numba.compiling import kernel
+
+NEAREST_EVEN, NEAREST_AWAY, NEAREST_UP, NEAREST_DOWN = k.NEAREST_EVEN, k.NEAREST_AWAY, k.NEAREST_UP, k.NEAREST_DOWN
+FLOOR, CEIL, TOWARD_ZERO, TO_ODD, STOCHASTIC = k.FLOOR, k.CEIL, k.TOWARD_ZERO, k.TO_ODD, k.STOCHASTIC
+SATURATE_ZERO, WRAP = k.SATURATE_ZERO, k.WRAP
+OVERFLOW_FLAG, UNDERFLOW_FLAG, INEXACT_FLAG, INVALID_FLAG, SUBNORMAL_FLAG = range(5)
+# Every fast-path format ends below 2**HUGE: larger magnitudes overflow it whatever their digits.
+HUGE = 970
+
+
+class Stage(NamedTuple):
+    """An output stage as the loops want it."""
+
+    is_float: int
+    rounding: int
+    overflow: int
+    n_rbits: int
+    quantum: int
+    precision: int
+    emin: int
+    ftz: int
+    has_nan: int
+    has_negative_zero: int
+    high: float  # fixed: largest raw; float: largest value
+    low: float
+    modulus: float  # fixed: 2**width
+    above: float  # float: what stands for finite results above `high`
+    below: float
+    infinite: float  # float: what stands for +inf
+
+
+@kernel
+def round_block(v: Any, r: Any, u: Any, n: int, stage: Stage) -> None:
+    """Round v (in units of the last place) to integers r, sign kept on zeros."""
+    mode = stage.rounding
+    if mode == NEAREST_EVEN:
+        for i in range(n):
+            r[i] = np.rint(v[i])
+    elif mode == TOWARD_ZERO:
+        for i in range(n):
+            r[i] = np.trunc(v[i])
+    elif mode == FLOOR:
+        for i in range(n):
+            r[i] = np.floor(v[i])
+    elif mode == CEIL:
+        for i in range(n):
+            r[i] = np.ceil(v[i])
+    elif mode == STOCHASTIC:
+        _round_stochastic(v, r, u, n, stage.n_rbits, stage.is_float)
+    else:
+        for i in range(n):
+            a = abs(v[i])
+            t = np.floor(a)
+            f = a - t
+            negative = v[i] < 0.0
+            if mode == TO_ODD:
+                up = f > 0.0 and t * 0.5 == np.floor(t * 0.5)
+            else:
+                tie = f == 0.5 and (mode == NEAREST_AWAY or (mode == NEAREST_UP and not negative) or (mode == NEAREST_DOWN and negative))
+                up = f > 0.5 or tie
+            r[i] = np.copysign(t + 1.0 if up else t, v[i])
+    if mode == FLOOR or mode == CEIL:
+        for i in range(n):
+            r[i] = np.copysign(r[i], v[i])
+
+
+@kernel
+def _round_stochastic(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: int) -> None:
+    scale = power_of_two(n_rbits)
+    for i in range(n):
+        a = abs(v[i])
+        t = np.floor(a)
+        f = (a - t) * scale
+        drawn = np.float64(u[i])
+        if is_float == 0 and v[i] < 0.0:
+            up = drawn < np.ceil(f)
+        else:
+            up = drawn + np.floor(f) >= scale
+        r[i] = np.copysign(t + 1.0 if up else t, v[i])
+
+
+@kernel
+def write_fixed(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, flags: Any) -> None:
+    """Write a block into a fixed-point format: values x to values y."""
+    scale = power_of_two(-stage.quantum)
+    step = power_of_two(stage.quantum)
+    for i in range(n):
+        v[i] = x[i] * scale
+    round_block(v, r, u, n, stage)
+    high, low, modulus = stage.high, stage.low, stage.modulus
+    overflows = 0
+    inexacts = 0
+    underflows = 0
+    for i in range(n):
+        outside = r[i] > high or r[i] < low
+        overflows += outside
+        inexacts += outside or r[i] != v[i]
+        underflows += r[i] == 0.0 and v[i] != 0.0
+    nans = 0
+    if stage.overflow == WRAP or stage.overflow == SATURATE_ZERO:
+        for i in range(n):
+            if r[i] > high or r[i] < low:
+                if stage.overflow == SATURATE_ZERO:
+                    r[i] = 0.0
+                elif not np.isinf(r[i]):
+                    r[i] = r[i] - np.floor(r[i] / modulus) * modulus
+                    if r[i] > high:
+                        r[i] = r[i] - modulus
+    for i in range(n):
+        w = min(max(r[i], low), high)
+        nan = r[i] != r[i]
+        nans += nan
+        y[i] = 0.0 if nan else w * step + 0.0
+    flags[OVERFLOW_FLAG] += overflows
+    flags[INEXACT_FLAG] += inexacts - nans  # a NaN compares unequal to itself
+    flags[UNDERFLOW_FLAG] += underflows
+    flags[INVALID_FLAG] += nans
+
+
+@kernel
+def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, flags: Any) -> None:
+    """Write a block into a floating-point format: values x to values y."""
+    quantum, tail = stage.quantum, stage.precision - 1
+    huge = power_of_two(HUGE)
+    for i in range(n):
+        magnitude = abs(x[i])
+        exponent = ((bits_of(x[i]) >> 52) & FIELD) - 1023
+        last = max(min(exponent, HUGE) - tail, quantum)
+        bounded = np.copysign(huge, x[i]) if magnitude > huge and magnitude < np.inf else x[i]
+        v[i] = bounded * power_of_two(-last)
+        y[i] = power_of_two(last)
+    round_block(v, r, u, n, stage)
+    inexacts = 0
+    underflows = 0
+    beyond = 0
+    nans = 0
+    largest = stage.high
+    for i in range(n):
+        inexacts += r[i] != v[i]
+        underflows += r[i] == 0.0 and v[i] != 0.0
+        y[i] = r[i] * y[i]
+        beyond += abs(y[i]) > largest
+        nans += y[i] != y[i]
+    inexacts -= nans
+    if stage.ftz:
+        smallest = power_of_two(stage.emin)
+        for i in range(n):
+            if y[i] != 0.0 and abs(y[i]) < smallest:
+                underflows += 1
+                inexacts += r[i] == v[i]
+                y[i] = np.copysign(0.0, y[i])
+    if beyond > 0:
+        _apply_overflow(x, y, v, r, n, stage, flags)
+    flags[INEXACT_FLAG] += inexacts
+    flags[UNDERFLOW_FLAG] += underflows
+    if not stage.has_nan:
+        for i in range(n):
+            if y[i] != y[i]:
+                flags[INVALID_FLAG] += 1
+                y[i] = 0.0
+    if not stage.has_negative_zero:
+        for i in range(n):
+            y[i] = y[i] + 0.0
+    normal = power_of_two(stage.emin)
+    subnormals = 0
+    for i in range(n):
+        subnormals += y[i] != 0.0 and abs(y[i]) < normal
+    flags[SUBNORMAL_FLAG] += subnormals
+
+
+@kernel
+def _apply_overflow(x: Any, y: Any, v: Any, r: Any, n: int, stage: Stage, flags: Any) -> None:
+    for i in range(n):
+        if abs(y[i]) > stage.high:
+            finite = abs(x[i]) < np.inf
+            if finite:
+                y[i] = stage.above if x[i] > 0.0 else stage.below
+            else:
+                y[i] = np.copysign(stage.infinite, x[i])
+            if finite or not np.isinf(y[i]):
+                flags[OVERFLOW_FLAG] += 1
+                flags[INEXACT_FLAG] += r[i] == v[i]  # otherwise counted already
+            if stage.has_nan and y[i] != y[i]:
+                flags[INVALID_FLAG] += 1
+
+
+@kernel
+def observe_block(x: Any, n: int, lowest: int, bins: int, fixed_quantum: int, counts: Any, max_exponent: int) -> int:
+    """Count the leading bits of a block in a statistics register; return the largest exponent so far."""
+    scalars = 2 * bins
+    for i in range(n):
+        bits = bits_of(x[i])
+        field = (bits >> 52) & FIELD
+        fraction = bits & FRACTION
+        if field == FIELD:
+            counts[scalars + 3] += 1
+            continue
+        if field == 0:
+            if fraction == 0:
+                counts[scalars] += 1
+                continue
+            bits = bits_of(x[i] * 18014398509481984.0)  # 2**54: subnormal float64 become normal
+            field = ((bits >> 52) & FIELD) - 54
+            fraction = bits & FRACTION
+        exponent = field - 1023
+        max_exponent = max(max_exponent, exponent)
+        side = 0
+        if bits < 0:
+            side = bins
+            if fraction == 0:
+                if exponent == fixed_quantum:
+                    counts[scalars] += 1
+                    continue
+                exponent -= 1
+        position = exponent - lowest
+        if position < 0:
+            counts[scalars + 1] += 1
+        elif position >= bins:
+            counts[scalars + 2] += 1
+        else:
+            counts[side + position] += 1
+    counts[scalars + 4] += n
+    return max_exponent
+
+
+__all__ = ["Stage", "float_of", "observe_block", "round_block", "write_fixed", "write_float"]

@@ -1,0 +1,235 @@
+"""Sequential accumulators that round, saturate or wrap at every add: in order along k, vectorised over the columns of the result.
+
+    for each row:  acc[0..N-1] = R(acc + a[row, k] * b[k, 0..N-1])   for k = 0, 1, ... K-1
+
+Four units, each a loop the compiler vectorises, chosen by `unit_for`:
+
+    FLOAT32   the machine's float32 addition; products exact in float32 or rounded to it
+    WIDE32    float32 accumulator, products exact only in float64: one innocuous double rounding
+    FLOAT     any float accumulator, nearest_even: float64, rounded to odd unless the proof of NUMERICS 7 makes that needless
+    FIXED     fixed accumulator that never rounds: integers in float64, clamped or wrapped
+
+Source: NUMERICS 7 and 9.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import FormatCode, MacCode, StageCode, carrier_of, encode_format
+from emu.backends.numba.bits import FIELD, add_to_odd, bits_of, float_of
+from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.proofs import decides_in_float64, largest_exponent, significand_bits
+from emu.formats import PRESETS
+
+Array = NDArray[Any]
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+FLOAT32, WIDE32, FLOAT, FIXED = range(4)
+FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
+SATURATE_ZERO, WRAP = k.SATURATE_ZERO, k.WRAP
+#: Multiply-adds below this are not worth a second thread.
+GRAIN_MACS = 1 << 17
+
+
+class Unit(NamedTuple):
+    """An accumulator as the loops want it."""
+
+    kind: int
+    needs_odd: int
+    tail: int  # 52 - fraction bits: how far the rounding constant stands above the last place
+    emin_field: int
+    largest: float
+    infinite: float
+    has_negative_zero: int
+    overflow: int
+    high: float
+    low: float
+    modulus: float
+    product_scale: float
+
+
+def unit_for(mac: MacCode, formats: Formats) -> Unit | None:
+    """Return the loop for a Mac, or None if only the reference computes it."""
+    if mac.order != k.SEQUENTIAL or mac.accumulator is None:
+        return None
+    if not mac.accumulator.format.is_float:
+        return _fixed_unit(mac, mac.accumulator, formats)
+    return _float_unit(mac, mac.accumulator, formats)
+
+
+def _float_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None:
+    fmt = stage.format
+    if stage.rounding != k.NEAREST_EVEN or stage.overflow != k.IEEE or any(f is not None and f.daz for f in formats):
+        return None
+    if any(f is not None and carrier_of(f) != np.float32 for f in formats) or fmt.ftz or not fmt.has_nan:
+        return None
+    infinite = math.inf if fmt.has_infinity else math.nan
+    largest = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
+    make = Unit(FLOAT, 1, 53 - fmt.precision, fmt.emin + 1023, largest, infinite, fmt.has_negative_zero, 0, 0.0, 0.0, 0.0, 1.0)
+    significant = significand_bits(formats[0]) + significand_bits(formats[1])
+    if fmt == FP32:
+        if mac.product is not None:
+            same = mac.product.format == FP32 and mac.product.rounding == k.NEAREST_EVEN and mac.product.overflow == k.IEEE
+            return make._replace(kind=FLOAT32) if same else None
+        if significant <= 24:
+            lowest = formats[0].quantum + formats[1].quantum
+            highest = largest_exponent(formats[0]) + largest_exponent(formats[1])
+            return make._replace(kind=FLOAT32 if lowest >= -149 and highest <= 127 else WIDE32)
+    if mac.product is not None or significant > 53 or not decides_in_float64(stage, 0):
+        return None
+    fused_half = fmt == FP16 and all(f == FP16 for f in formats[:2])
+    return make._replace(needs_odd=int(not fused_half))
+
+
+def _fixed_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None:
+    fa, fb, fc = formats
+    fmt = stage.format
+    if mac.product is not None or fa.is_float or fb.is_float or (fc is not None and (fc.is_float or fc.carries_raws)):
+        return None
+    shift = fa.quantum + fb.quantum - fmt.quantum
+    product_bits = fa.width_bits + fb.width_bits + shift
+    addend_fits = fc is None or (fc.quantum >= fmt.quantum and fc.width_bits + fc.quantum - fmt.quantum <= 52)
+    if shift < 0 or product_bits > 52 or fmt.width_bits > 52 or fa.carries_raws or fb.carries_raws or not addend_fits:
+        return None
+    if not -900 < fmt.quantum < 900 or not -900 < fa.quantum + fb.quantum < 900:
+        return None
+    high = float(fmt.max_significand)
+    low = 0.0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1.0
+    scale = math.ldexp(1.0, -fmt.quantum)
+    return Unit(FIXED, 0, 0, 0, 0.0, 0.0, 0, stage.overflow, high, low, math.ldexp(1.0, fmt.width_bits), scale)
+
+
+@kernel
+def _float32_rows(a: Any, b: Any, addend: Any, out: Any, start: int, stop: int) -> None:
+    depth, columns = b.shape[1], b.shape[2]
+    acc = np.empty(columns, np.float32)
+    for row in range(start, stop):
+        batch, m = row // a.shape[1], row % a.shape[1]
+        for j in range(columns):
+            acc[j] = addend[batch % addend.shape[0], m % addend.shape[1], j % addend.shape[2]]
+        for step in range(depth):
+            left = a[batch, m, step]
+            for j in range(columns):
+                acc[j] += left * b[batch, step, j]
+        for j in range(columns):
+            out[batch, m, j] = acc[j]
+
+
+@kernel
+def _wide32_rows(a: Any, b: Any, addend: Any, out: Any, start: int, stop: int) -> None:
+    depth, columns = b.shape[1], b.shape[2]
+    acc = np.empty(columns, np.float32)
+    for row in range(start, stop):
+        batch, m = row // a.shape[1], row % a.shape[1]
+        for j in range(columns):
+            acc[j] = addend[batch % addend.shape[0], m % addend.shape[1], j % addend.shape[2]]
+        for step in range(depth):
+            left = np.float64(a[batch, m, step])
+            for j in range(columns):
+                acc[j] = np.float32(np.float64(acc[j]) + left * np.float64(b[batch, step, j]))
+        for j in range(columns):
+            out[batch, m, j] = acc[j]
+
+
+@kernel
+def _nearest_even(s: float, unit: Any) -> float:
+    """Round a float64 into the accumulator: adding and subtracting 1.5 * 2**k leaves the wanted bits (k: 52 above the last place)."""
+    field = max((bits_of(s) >> 52) & FIELD, unit.emin_field)
+    big = float_of(((min(field, 2000) + unit.tail) << 52) | (1 << 51))
+    y = math.copysign((s + big) - big, s)
+    if abs(y) > unit.largest:
+        y = math.copysign(unit.infinite, s)
+    return y
+
+
+@kernel
+def _float_rows(a: Any, b: Any, addend: Any, out: Any, unit: Any, start: int, stop: int) -> None:
+    depth, columns = b.shape[1], b.shape[2]
+    acc = np.empty(columns, np.float64)
+    for row in range(start, stop):
+        batch, m = row // a.shape[1], row % a.shape[1]
+        for j in range(columns):
+            acc[j] = _nearest_even(np.float64(addend[batch % addend.shape[0], m % addend.shape[1], j % addend.shape[2]]), unit)
+        if unit.needs_odd:
+            for step in range(depth):
+                left = np.float64(a[batch, m, step])
+                for j in range(columns):
+                    acc[j] = _nearest_even(add_to_odd(acc[j], left * np.float64(b[batch, step, j])), unit)
+        else:
+            for step in range(depth):
+                left = np.float64(a[batch, m, step])
+                for j in range(columns):
+                    acc[j] = _nearest_even(acc[j] + left * np.float64(b[batch, step, j]), unit)
+        for j in range(columns):
+            out[batch, m, j] = acc[j] if unit.has_negative_zero else acc[j] + 0.0
+
+
+@kernel
+def _limit(s: float, unit: Any) -> float:
+    if unit.overflow == WRAP:
+        s = s - np.floor(s / unit.modulus) * unit.modulus
+        return s - unit.modulus if s > unit.high else s
+    if unit.overflow == SATURATE_ZERO:
+        return 0.0 if s > unit.high or s < unit.low else s
+    return min(max(s, unit.low), unit.high)
+
+
+@kernel
+def _fixed_rows(a: Any, b: Any, addend: Any, out: Any, touched: Any, unit: Any, start: int, stop: int) -> None:
+    depth, columns = b.shape[1], b.shape[2]
+    acc = np.empty(columns, np.float64)
+    hit = np.empty(columns, np.uint8)
+    back = 1.0 / unit.product_scale
+    for row in range(start, stop):
+        batch, m = row // a.shape[1], row % a.shape[1]
+        for j in range(columns):
+            first = np.float64(addend[batch % addend.shape[0], m % addend.shape[1], j % addend.shape[2]]) * unit.product_scale
+            acc[j] = _limit(first, unit)
+            hit[j] = acc[j] != first
+        for step in range(depth):
+            left = np.float64(a[batch, m, step]) * unit.product_scale
+            for j in range(columns):
+                s = acc[j] + left * np.float64(b[batch, step, j])
+                w = _limit(s, unit)
+                hit[j] |= w != s
+                acc[j] = w
+        for j in range(columns):
+            out[batch, m, j] = acc[j] * back
+            touched[batch, m, j] = hit[j] and unit.overflow != WRAP
+
+
+def accumulate(a: Array, b: Array, addend: Array | None, formats: Formats, unit: Unit) -> tuple[Array, Array | None]:
+    """Return the accumulator's (B, M, N) contents and where it touched a limit.
+
+    Args:
+        a: float carriers, (B, M, K).
+        b: float carriers, (B, K, N).
+        addend: broadcasts to the result over its last three axes, or None.
+        formats: formats of the three.
+        unit: from `unit_for`.
+    """
+    shape = (a.shape[0], a.shape[1], b.shape[2])
+    third = np.zeros((1, 1, 1), np.float32) if addend is None else np.ascontiguousarray(addend)
+    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    narrow = unit.kind in (FLOAT32, WIDE32) or (unit.kind == FLOAT and unit.largest < 2.0**127 and unit.tail >= 29 and unit.emin_field > 1023 - 120)
+    out = np.empty(shape, np.float32 if narrow else np.float64)
+    touched = np.zeros(shape, np.uint8) if unit.kind == FIXED else None
+    rows = shape[0] * shape[1]
+
+    def work(index: int, start: int, stop: int) -> None:
+        if unit.kind == FLOAT32:
+            _float32_rows(a, b, third, out, start, stop)
+        elif unit.kind == WIDE32:
+            _wide32_rows(a, b, third, out, start, stop)
+        elif unit.kind == FLOAT:
+            _float_rows(a, b, third, out, unit, start, stop)
+        else:
+            _fixed_rows(a, b, third, out, touched, unit, start, stop)
+
+    over_ranges(work, rows, 1, max(1, GRAIN_MACS // max(a.shape[2] * shape[2], 1)))
+    return out, touched

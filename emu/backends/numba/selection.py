@@ -1,0 +1,33 @@
+"""ReLU and max pooling: selections, compiled."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from emu.backends.numba.compiling import kernel
+
+
+@kernel
+def relu_range(x: Any, out: Any, start: int, stop: int) -> None:
+    """Write x where x > 0 or NaN, else +0."""
+    for i in range(start, stop):
+        out[i] = 0 if x[i] <= 0 else x[i]
+
+
+@kernel
+def max_pool_range(windows: Any, best: Any, index: Any, start: int, stop: int) -> None:
+    """Write maxima and first positions of rows of `windows`; NaN wins, -0 < +0."""
+    for row in range(start, stop):
+        top = windows[row, 0]
+        where = 0
+        for j in range(1, windows.shape[1]):
+            rival = windows[row, j]
+            wins = rival > top or (rival != rival and top == top)
+            if rival == top and rival == 0:
+                wins = math.copysign(1.0, top) < 0.0 and math.copysign(1.0, rival) > 0.0
+            if wins:
+                top = rival
+                where = j
+        best[row] = top
+        index[row] = where

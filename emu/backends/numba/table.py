@@ -1,0 +1,154 @@
+"""The Numba backend's table of kernels: fast where the bits are proved equal, the reference elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
+from emu.backends.numba import in_order
+from emu.backends.numba.compiling import BLOCK, over_ranges
+from emu.backends.numba.selection import max_pool_range, relu_range
+from emu.backends.numba.stage import run_stage, supports
+from emu.backends.proofs import decides_in_float64, leading_bound, significand_bits
+from emu.backends.reference import ReferenceKernels
+
+Array = NDArray[Any]
+
+
+class NumbaKernels:
+    """Compiled CPU kernels, bit for bit the reference's results."""
+
+    name = "numba"
+
+    def __init__(self) -> None:
+        self._reference = ReferenceKernels()
+
+    def quantize(
+        self, x: Array, source: FormatCode | None, stage: StageCode, random: RandomCode, register: RegisterCode | None, out: Array | None
+    ) -> Outcome:
+        """Write `x` through the output stage."""
+        if x.dtype.kind != "f" or (source is not None and source.daz) or not supports(stage) or not _scales_exactly(x, stage):
+            return self._reference.quantize(x, source, stage, random, register, out)
+        return run_stage("quantize", (x,), stage, random, register, out=out)
+
+    def elementwise(
+        self, operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode,
+        random: RandomCode, register: RegisterCode | None, out: Array | None,
+    ) -> Outcome:  # fmt: skip
+        """Write `operation` of the operands through the output stage."""
+        if not supports(stage) or not _decides(operation, operands, formats, stage):
+            return self._reference.elementwise(operation, operands, formats, stage, random, register, out)
+        return run_stage(operation, operands, stage, random, register, out=out)
+
+    def product(
+        self, a: Array, b: Array, addend: Array | None, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode,
+        stage: StageCode, random: RandomCode, register: RegisterCode | None, path: str, divisor_exponent: int,
+    ) -> Outcome:  # fmt: skip
+        """Write the product on the planned path."""
+        scale = 2.0**-divisor_exponent
+        if supports(stage) and abs(divisor_exponent) < 64:
+            if path in ("float32_blas", "float64_blas") and _scales_exactly_from(formats, stage):
+                sums = _blas(a, b, addend, np.dtype(np.float32 if path == "float32_blas" else np.float64))
+                return run_stage("quantize", (sums,), stage, random, register, scale=scale)
+            unit = in_order.unit_for(mac, formats) if path == "in_order" else None
+            if unit is not None:
+                contents, touched = in_order.accumulate(a, b, addend, formats, unit)
+                outcome = run_stage("quantize", (contents,), stage, random, register, scale=scale)
+                _count_accumulator_events(outcome, contents, touched, (a, b, addend), stage)
+                return outcome
+        return self._reference.product(a, b, addend, formats, mac, stage, random, register, path, divisor_exponent)
+
+    def relu(self, x: Array) -> Array:
+        """x where x > 0, NaN where NaN, else +0."""
+        flat, out = np.ascontiguousarray(x).reshape(-1), np.empty(x.size, x.dtype)
+        over_ranges(lambda _, start, stop: relu_range(flat, out, start, stop), x.size, BLOCK)
+        return out.reshape(x.shape)
+
+    def max_pool(self, windows: Array) -> tuple[Array, NDArray[np.uint8]]:
+        """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
+        rows = np.ascontiguousarray(windows).reshape(-1, windows.shape[-1])
+        best, index = np.empty(rows.shape[0], windows.dtype), np.empty(rows.shape[0], np.uint8)
+        over_ranges(lambda _, start, stop: max_pool_range(rows, best, index, start, stop), rows.shape[0], 1)
+        return best.reshape(windows.shape[:-1]), index.reshape(windows.shape[:-1])
+
+
+def _blas(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -> Array:
+    """Return exact sums from a BLAS product; the planner has bounded every partial sum."""
+    left, right = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+    if left.shape[0] == 1:
+        sums = np.matmul(left[0], right[0])[None]
+    else:
+        sums = np.matmul(left, right)
+    sums += 0.0 if addend is None else addend.astype(dtype, copy=False)  # + 0.0: an exact accumulator's zero is +0
+    return sums
+
+
+def _count_accumulator_events(
+    outcome: Outcome, contents: Array, touched: Array | None, operands: tuple[Array, Array, Array | None], stage: StageCode
+) -> None:
+    """Add the flags only the accumulator knows: limits touched, NaN out of operands that were not NaN."""
+    if touched is not None:
+        outcome.flags[k.ACCUMULATOR_FLAG] += int(np.count_nonzero(touched))
+        return
+    if not stage.format.has_nan:
+        return
+    nans = np.isnan(contents)
+    if nans.any():
+        from emu.backends.reference.accumulators import nan_among
+
+        a, b, addend = operands
+        outcome.flags[k.INVALID_FLAG] += int((nans & ~nan_among(a, b, addend, contents.shape)).sum())
+
+
+def _scales_exactly(x: Array, stage: StageCode) -> bool:
+    """Return whether x in units of the last place is a float64, or so large that only its size matters."""
+    if stage.format.is_float or x.dtype == np.float32:
+        return True
+    if stage.overflow == k.WRAP:
+        return leading_bound(x) - stage.format.quantum < 1000 and stage.format.quantum <= 0
+    return stage.format.quantum <= 0
+
+
+def _scales_exactly_from(formats: tuple[FormatCode, FormatCode, FormatCode | None], stage: StageCode) -> bool:
+    """Return whether integer sums of these formats, scaled to the last place, are normal float64 numbers."""
+    lowest = formats[0].quantum + formats[1].quantum
+    return -900 < lowest < 900 and -900 < lowest - stage.format.quantum < 900
+
+
+def _decides(operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode) -> bool:
+    """Return whether the operation in float64, rounded to odd, is written as the exact result would be."""
+    if any(x.dtype.kind != "f" for x in operands) or any(f is not None and (f.daz or f.carries_raws) for f in formats):
+        return False
+    narrow = all(x.dtype == np.float32 for x in operands)
+    if not narrow and operation not in ("add", "subtract"):
+        return False
+    if operation in ("multiply", "fma") and sum(_bits(x, f) for x, f in zip(operands[:2], formats[:2], strict=True)) > 53:
+        return False
+    if not narrow and max(leading_bound(x) for x in operands) > 900:
+        return False
+    leading = 0
+    if not stage.format.is_float:
+        leading = stage.format.width_bits + stage.format.quantum  # beyond it every digit but the sign is irrelevant
+        if stage.overflow == k.WRAP:
+            leading = max(leading, _result_bound(operation, operands, stage))
+    return decides_in_float64(stage, leading)
+
+
+def _result_bound(operation: str, operands: tuple[Array, ...], stage: StageCode) -> int:
+    bounds = [leading_bound(x) + 1 for x in operands]
+    if operation in ("add", "subtract"):
+        return max(bounds) + 1
+    if operation in ("multiply", "fma"):
+        return max(sum(bounds[:2]), *bounds[2:], 0) + 1
+    return 1 << 20  # quotients: not bounded cheaply
+
+
+def _bits(x: Array, fmt: FormatCode | None) -> int:
+    return significand_bits(fmt) if fmt is not None else 24 if x.dtype == np.float32 else 53
+
+
+__all__ = ["NumbaKernels", "carrier_of"]
