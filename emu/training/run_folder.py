@@ -1,0 +1,294 @@
+"""A run's folder: every file replaced in one step, so that a run killed anywhere can go on.
+
+    run.json   metrics.parquet   registers.parquet   flags.parquet   snr.parquet   checkpoint.safetensors   report.html
+
+A file is written beside its place as `*.emu-tmp`, forced to the disk, and moved over the old one. Write tables before
+the checkpoint: then they always reach at least as far as it, and a resumed run cuts them back (`read_table`).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.errors import ConfigError
+from emu.training.tables import TABLES
+
+Array = NDArray[Any]
+
+TEMPORARY = ".emu-tmp"
+CHECKPOINT = "checkpoint.safetensors"
+RUN = "run.json"
+#: Version of the checkpoint's layout, in its metadata.
+CHECKPOINT_FORMAT = "emu checkpoint 1"
+
+
+class RunFolder:
+    """The folder of one run.
+
+    Attributes:
+        path: where it is.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, path: str | Path) -> RunFolder:
+        """Make a new folder, parents included; an empty one that exists is used.
+
+        Raises:
+            ConfigError: the folder exists and is not empty, or cannot be made or written.
+        """
+        folder = cls(path)
+        try:
+            if folder.path.is_dir() and any(folder.path.iterdir()):
+                raise ConfigError(
+                    f"the folder of a new run must be empty, got {folder.path} with files in it; choose another one "
+                    f"with --out, or continue that run with --resume {folder.path}"
+                )
+            folder.path.mkdir(parents=True, exist_ok=True)
+            folder._probe()
+        except OSError as error:
+            raise ConfigError(
+                f"the folder of a run must be writable, got {_reason(error)!r} for {folder.path}; choose another one "
+                "with --out"
+            ) from None
+        return folder
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """Open the folder of a run that was started before, and remove what a killed process left half written.
+
+        Raises:
+            ConfigError: it is not the folder of a run, or cannot be written.
+        """
+        folder = cls(path)
+        if not (folder.path / RUN).is_file():
+            raise ConfigError(
+                f"a run must be a folder with a {RUN}, got {str(path)!r}; name the folder that `emu train` wrote, or "
+                "start a new run without --resume"
+            )
+        try:
+            for left in folder.path.glob(f"*{TEMPORARY}"):
+                left.unlink()
+            folder._probe()
+        except OSError as error:
+            raise ConfigError(
+                f"the folder of a run must be writable, got {_reason(error)!r} for {folder.path}; change its "
+                "permissions"
+            ) from None
+        return folder
+
+    def _probe(self) -> None:
+        """Write nothing, to learn whether something could be."""
+        probe = self.path / f"probe{TEMPORARY}"
+        probe.touch()
+        probe.unlink()
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Replace a file by `content`, in one step.
+
+        Raises:
+            ConfigError: the disk is full, or the file cannot be written; the old file is intact.
+        """
+        self._replace(name, lambda file: file.write(content))
+
+    def write_text(self, name: str, text: str) -> None:
+        """Replace a file by `text` in UTF-8, in one step; see `write_bytes`."""
+        self.write_bytes(name, text.encode())
+
+    def write_json(self, name: str, data: object) -> None:
+        """Replace a file by `data` as JSON, in one step; see `write_bytes`.
+
+        NaN and infinities, which JSON lacks, become null.
+        """
+        self.write_text(name, json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def write_table(self, name: str, columns: Mapping[str, Any]) -> None:
+        """Replace a Parquet table, in one step.
+
+        Args:
+            name: one of `TABLES`, without ending.
+            columns: every column of that table, sequences or arrays of one length; None is null, apart from NaN.
+
+        Raises:
+            ConfigError: as `write_bytes`.
+        """
+        arrow, parquet = _arrow(), import_module("pyarrow.parquet")
+        schema = arrow.schema([(column, getattr(arrow, kind)()) for column, kind in TABLES[name].items()])
+        assert set(columns) == set(TABLES[name]), (
+            f"{name} must have the columns {list(TABLES[name])}, got {list(columns)}"
+        )
+        arrays = [arrow.array(columns[column], getattr(arrow, kind)()) for column, kind in TABLES[name].items()]
+        table = arrow.Table.from_arrays(arrays, schema=schema)
+        self._replace(f"{name}.parquet", lambda file: parquet.write_table(table, file, compression="zstd"))
+
+    def read_table(self, name: str, *, up_to_step: int | None = None) -> dict[str, list[Any]]:
+        """Return the columns of a Parquet table, null as None; empty columns if the file is not there.
+
+        Args:
+            name: one of `TABLES`, without ending.
+            up_to_step: leaves out rows of later steps, which a killed run wrote after its last checkpoint.
+
+        Raises:
+            ConfigError: the file is damaged.
+        """
+        path = self.path / f"{name}.parquet"
+        if not path.is_file():
+            return {column: [] for column in TABLES[name]}
+        arrow, parquet = _arrow(), import_module("pyarrow.parquet")
+        try:
+            table = parquet.read_table(path)
+        except (OSError, arrow.ArrowException) as error:
+            raise _damaged(
+                path, "a Parquet table", str(error), "delete it; the run goes on without its history"
+            ) from None
+        columns = cast("dict[str, list[Any]]", table.to_pydict())
+        if up_to_step is None:
+            return columns
+        kept = [row for row, step in enumerate(columns["step"]) if step <= up_to_step]
+        return {column: [values[row] for row in kept] for column, values in columns.items()}
+
+    def read_json(self, name: str = RUN) -> dict[str, Any]:
+        """Return the content of a JSON file.
+
+        Raises:
+            ConfigError: the file is missing or damaged.
+        """
+        path = self.path / name
+        try:
+            return cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            raise _damaged(path, "a JSON file", str(error), "start a new run with --out") from None
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether a checkpoint was ever written."""
+        return (self.path / CHECKPOINT).is_file()
+
+    def save_checkpoint(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Replace the checkpoint, in one step.
+
+        Args:
+            arrays: by name; any numeric dtype and shape.
+            state: everything else, as JSON has it; NaN and infinities come back, too.
+
+        Raises:
+            ConfigError: the disk is full, or the file cannot be written; the old checkpoint is intact.
+        """
+        contiguous = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in arrays.items()}
+        text = json.dumps(state, sort_keys=True)
+        label = {"format": CHECKPOINT_FORMAT, "sha256": _sha256(contiguous, text), "state": text}
+        # one entry: safetensors writes several in an order that changes from call to call
+        self.write_bytes(CHECKPOINT, _safetensors().save(contiguous, {"emu": json.dumps(label)}))
+
+    def load_checkpoint(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return arrays and state of the checkpoint, exactly as they were saved.
+
+        Raises:
+            ConfigError: there is none, or it is truncated or corrupt; names file and remedy.
+        """
+        path, remedy = self.path / CHECKPOINT, "restore it from a backup, or start a new run with --out"
+        try:
+            content = path.read_bytes()
+            length = int.from_bytes(content[:8], "little")
+            label = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["emu"])
+            arrays = cast("dict[str, Array]", _safetensors().load(content))
+            if label["format"] != CHECKPOINT_FORMAT:
+                raise _damaged(path, f"a checkpoint of the form {CHECKPOINT_FORMAT!r}", label["format"], remedy)
+            sound = _sha256(arrays, label["state"]) == label["sha256"]
+            state = json.loads(label["state"])
+        except FileNotFoundError:
+            raise ConfigError(
+                f"a run must have a checkpoint to be resumed, got none at {path}; start a new run with --out"
+            ) from None
+        except (OSError, ValueError, KeyError, TypeError, _safetensors_error()) as error:
+            raise (
+                error if isinstance(error, ConfigError) else _damaged(path, "a checkpoint", str(error), remedy)
+            ) from None
+        if not sound:
+            raise _damaged(path, "a checkpoint", "content that differs from its SHA-256", remedy)
+        return arrays, state
+
+    def _replace(self, name: str, write: Callable[[BinaryIO], object]) -> None:
+        path = self.path / name
+        temporary = path.with_name(f"{name}{TEMPORARY}")
+        try:
+            with temporary.open("wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            _sync_folder(self.path)
+        except OSError as error:
+            with suppress(OSError):
+                temporary.unlink()
+            raise _unwritten(path, error) from None
+
+
+def _finite(data: object) -> object:
+    """Return plain data with None in the place of floats that are not finite."""
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in cast("Mapping[str, object]", data).items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(value) for value in cast("list[object]", data)]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the folder's entries to the disk, where the system can."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _unwritten(path: Path, error: OSError) -> ConfigError:
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    remedy = "free some space" if full else "check the folder"
+    old = f"the {path.name} saved before is intact; " if path.is_file() else ""
+    resume = f", then continue with --resume {path.parent}" if (path.parent / CHECKPOINT).is_file() else ""
+    return ConfigError(f"{path} must be writable, got {_reason(error)!r}; {old}{remedy}{resume}")
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _damaged(path: Path, kind: str, got: str, remedy: str) -> ConfigError:
+    return ConfigError(f"{path} must be {kind}, got {' '.join(got.split()) or 'nothing'}; {remedy}")
+
+
+def _sha256(arrays: Mapping[str, Array], state: str) -> str:
+    digest = hashlib.sha256(state.encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"\n{name} {array.dtype.str} {np.shape(arrays[name])}\n".encode())
+        digest.update(cast(Any, array.reshape(-1).view(np.uint8)))
+    return digest.hexdigest()
+
+
+def _arrow() -> Any:
+    return import_module("pyarrow")
+
+
+def _safetensors() -> Any:
+    return import_module("safetensors.numpy")
+
+
+def _safetensors_error() -> type[Exception]:
+    return import_module("safetensors").SafetensorError

@@ -1,0 +1,50 @@
+"""The tables of a run folder: their columns and types."""
+
+from __future__ import annotations
+
+#: Table -> column -> Arrow type. Every column can be null.
+TABLES: dict[str, dict[str, str]] = {
+    # one row per logged point; accuracies and test loss are null where they were not measured, rates are fractions of
+    # all elements written since the row before
+    "metrics": {
+        "step": "int64",
+        "epoch": "float64",
+        "train_loss": "float64",
+        "train_accuracy": "float64",
+        "test_accuracy": "float64",
+        "test_loss": "float64",
+        "overflow_rate": "float64",
+        "underflow_rate": "float64",
+        "learning_rate": "float64",
+    },
+    # statistics registers: one interval per step value, which is its end; `kind` is positive, negative, none, below,
+    # above, nonfinite or total; `exponent` is null for the last five
+    "registers": {
+        "step": "int64",
+        "layer": "string",
+        "role": "string",
+        "kind": "string",
+        "exponent": "int32",
+        "count": "int64",
+    },
+    # flag counts of each interval
+    "flags": {
+        "step": "int64",
+        "layer": "string",
+        "role": "string",
+        "elements": "int64",
+        "overflow": "int64",
+        "underflow": "int64",
+        "inexact": "int64",
+        "invalid": "int64",
+        "subnormal": "int64",
+        "accumulator_overflow": "int64",
+    },
+    # signal to noise against float32 with the same weights; null: no noise at all; NaN: no signal, or not finite
+    "snr": {
+        "step": "int64",
+        "layer": "string",
+        "role": "string",
+        "snr_db": "float64",
+    },
+}
