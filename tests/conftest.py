@@ -1,0 +1,24 @@
+"""What every test shares: Hypothesis profiles, and the backends that must agree."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
+
+settings.register_profile("dev", max_examples=60, deadline=None, suppress_health_check=SLOW_DRAWS)
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, database=None, print_blob=True)
+settings.register_profile("soak", settings.get_profile("dev"), max_examples=10_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+#: Backends of this machine's processor; each promised to return the reference's bits.
+BACKENDS = ("reference", "numba")
+
+
+@pytest.fixture(params=BACKENDS, scope="session")
+def backend(request: pytest.FixtureRequest) -> str:
+    """Name of a backend; a test that takes it runs on each."""
+    return request.param

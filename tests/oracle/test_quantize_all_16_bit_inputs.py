@@ -1,0 +1,106 @@
+"""Every 16-bit input into 8-bit formats, under every rounding mode and overflow rule, against rational numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rational_model import FLAGS, MODES, FixedModel, FloatModel, Model
+from whole_arrays import RANDOM_BITS, all_inputs, emu_format, expected, expected_register, random_bits
+
+import emu
+from emu.testing import assert_bits_equal
+
+E4M3 = FloatModel(4, 3, infinities=False, nans="top")
+E5M2 = FloatModel(5, 2)
+FAST = [("fp16", E4M3), ("bf16", E5M2), ("fix16f8", FixedModel(8, 4))]
+TARGETS: list[Model] = [
+    E4M3,
+    E5M2,
+    FloatModel(4, 3),
+    FloatModel(4, 3, bias=8, infinities=False, nans="negative_zero"),
+    FloatModel(5, 2, bias=16, infinities=False, nans="negative_zero"),
+    FloatModel(3, 4, infinities=False, nans="none"),
+    FloatModel(3, 4, infinities=True, nans="none"),
+    FloatModel(2, 5, infinities=True, nans="top"),
+    FloatModel(4, 3, ftz=True),
+    FloatModel(6, 1, infinities=False, nans="ieee"),
+    FloatModel(7, 0, infinities=True, nans="top"),
+    FixedModel(8, 4),
+    FixedModel(8, 4, signed=False),
+    FixedModel(8, 7),
+    FixedModel(8, 0),
+    FixedModel(8, -2, signed=False),
+    FixedModel(8, 11),
+]
+SLOW = [
+    (source, target) for source in ("fp16", "bf16", "fix16f8") for target in TARGETS if (source, target) not in FAST
+]
+
+
+# the backends one after the other on each case, so that the model's results are computed once
+each_backend = pytest.mark.parametrize("backend", ["reference", "numba"])
+
+
+def name_of(pair: tuple[str, Model]) -> str:
+    return f"{pair[0]} to {emu_format(pair[1])}"
+
+
+def check_pair(source: str, model: Model, mode: str, backend: str) -> None:
+    x, fmt = all_inputs(source), emu_format(model)
+    options = {"rounding": mode, "n_rbits": RANDOM_BITS, "backend": backend}
+    drawn = random_bits(x.size) if mode == "stochastic" else None
+    for rule in model.rules:
+        flags, want = emu.Flags(), expected(source, model, mode, rule)
+        written = emu.quantize(x, fmt, overflow=rule, rbits=drawn, flags=flags, **options)
+        assert_bits_equal(written, want.codes, fmt)
+        counts = {name: int(want.flags[name].sum()) for name in FLAGS}
+        assert {name: getattr(flags, name) for name in FLAGS} == counts, f"{mode}, {rule}"
+        assert flags.accumulator_overflow == 0
+
+
+def check_where_flags_rise(source: str, model: Model, mode: str, backend: str) -> None:
+    """The counts agree; so do the elements, if those the model flags raise the flag every one."""
+    x, fmt = all_inputs(source), emu_format(model)
+    for rule in model.rules:
+        for name, raised in expected(source, model, mode, rule).flags.items():
+            flags = emu.Flags()
+            emu.quantize(x[raised], fmt, rounding=mode, overflow=rule, flags=flags, backend=backend)
+            assert getattr(flags, name) == raised.sum(), f"{name} under {mode}, {rule}"
+
+
+@each_backend
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("pair", FAST, ids=name_of)
+def test_quantize_writes_the_code_and_raises_the_flags_that_rational_numbers_say(pair, mode, backend):
+    check_pair(*pair, mode, backend)
+
+
+@pytest.mark.slow
+@each_backend
+@pytest.mark.parametrize("pair", SLOW, ids=name_of)
+def test_quantize_writes_what_rational_numbers_say_into_every_kind_of_8_bit_format(pair, backend):
+    for mode in MODES:
+        check_pair(*pair, mode, backend)
+
+
+@each_backend
+@pytest.mark.parametrize("mode", ["nearest_even", "floor"])
+@pytest.mark.parametrize("pair", FAST, ids=name_of)
+def test_flags_rise_at_the_elements_that_rational_numbers_name(pair, mode, backend):
+    check_where_flags_rise(*pair, mode, backend)
+
+
+@each_backend
+@pytest.mark.parametrize(("lowest", "bins"), [(-20, 30), (-3, 5)])
+@pytest.mark.parametrize("source", ["fp16", "bf16", "fix16f8"])
+def test_the_register_counts_the_leading_bits_that_rational_numbers_have(source, lowest, bins, backend):
+    register = emu.StatisticsRegister(lowest=lowest, bins=bins)
+    emu.quantize(all_inputs(source), "fix16f8", register=register, backend=backend)
+    for name, counts in expected_register(source, lowest, bins).items():
+        assert getattr(register, name) == counts, name
+
+
+def test_the_inputs_are_all_65536_codes():
+    assert np.isnan(all_inputs("fp16")).sum() == 2 * 1023
+    assert np.unique(all_inputs("bf16")[np.isfinite(all_inputs("bf16"))]).size == 2 * 255 * 128 - 1
+    assert np.unique(all_inputs("fix16f8")).size == 65536
