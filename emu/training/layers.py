@@ -134,6 +134,15 @@ def output_shape(layer: Layer, shape: Shape) -> Shape:
     return shape
 
 
+def parameter_count(layer: Layer, shape: Shape) -> int:
+    """Return the number of trained values of a layer whose input has `shape`, biases included."""
+    if isinstance(layer, Linear):
+        return layer.out_features * (shape[0] + layer.bias)
+    if isinstance(layer, Conv2d):
+        return layer.out_channels * (shape[0] * layer.kernel**2 + layer.bias)
+    return 0
+
+
 def _windowed(layer: Conv2d | MaxPool | AvgPool, shape: Shape) -> Shape:
     if len(shape) != 3:
         raise _misfit(layer, "(channels, rows, columns)", shape, "put it before the flatten layer")

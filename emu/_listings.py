@@ -1,0 +1,129 @@
+"""What `emu devices` and `emu models` print: tables of the shipped files, or one file in full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from emu.hardware import ROLES, Device, device_names, load_device
+from emu.training.layers import Layer, Shape, parameter_count
+from emu.training.recipe import Recipe, load_recipe, model_names
+
+#: Wide enough for a table where the output is no terminal.
+_PIPE_WIDTH = 100
+
+
+def console() -> Console:
+    """Return the console listings go to; without a terminal it has a fixed width and no colour."""
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
+
+
+def grid(*columns: str, title: str | None = None) -> Table:
+    """Return an empty table in the style of all listings."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", title_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def facts(rows: dict[str, str]) -> Table:
+    """Return a table of names and what they are."""
+    table = grid("", "")
+    table.show_header = False
+    for name, value in rows.items():
+        table.add_row(Text(name, style="bold"), Text(value))
+    return table
+
+
+def print_devices() -> None:
+    """Print the shipped devices."""
+    table = grid("device", "tensors", "master weights", "accumulates in", "description")
+    for name in device_names():
+        device = load_device(name)
+        texts = (name, _tensors(device), _format(device, "master"), _accumulator(device), device.description)
+        table.add_row(*(Text(text) for text in texts))
+    console().print(table, Text("\nemu devices NAME shows one in full; a path of a .toml file works as well."))
+
+
+def print_device(name_or_path: str | Path) -> None:
+    """Print one device: every role's arithmetic, in words of its file."""
+    device = load_device(name_or_path)
+    precision = device.precision
+    roles = grid("role", "format", "rounding", "overflow")
+    for role in ROLES:
+        stage = precision.stage("", role)
+        roles.add_row(role, str(stage.format), stage.rounding.value, stage.overflow.value)
+    mac = precision.mac_of("")
+    bins = precision.register.bins or "as many as the format needs"
+    rows = {
+        "products": str(mac.product),
+        "accumulator": str(mac.accumulator),
+        "order": "irrelevant: nothing rounds before the output" if mac.is_exact else str(mac.order),
+        "registers": f"positions: {bins}; counters of {precision.register.counter_bits} bits",
+        "exceptions": ", ".join(layer.match for layer in precision.layers) or "none",
+        "source": device.source,
+    }
+    console().print(Group(Text(f"{device.name}: {device.description}\n"), roles, Text(), facts(rows)))
+
+
+def _format(device: Device, role: str) -> str:
+    return str(device.precision.stage("", role).format)
+
+
+def _tensors(device: Device) -> str:
+    formats = [_format(device, role) for role in ("weight", "activation", "error", "gradient")]
+    return ", ".join(dict.fromkeys(formats))
+
+
+def _accumulator(device: Device) -> str:
+    return str(device.precision.mac_of("").accumulator)
+
+
+def print_models() -> None:
+    """Print the shipped models."""
+    table = grid("model", "input", "layers", "parameters", "training", "description")
+    for name in model_names():
+        recipe = load_recipe(name)
+        texts = (
+            name,
+            "x".join(str(extent) for extent in recipe.network.input),
+            str(sum(parameter_count(layer, shape) > 0 for layer, shape in _layers(recipe))),
+            str(sum(parameter_count(layer, shape) for layer, shape in _layers(recipe))),
+            _length(recipe),
+            recipe.description,
+        )
+        table.add_row(*(Text(text) for text in texts))
+    console().print(table, Text("\nemu models NAME shows one in full; a path of a .toml file works as well."))
+
+
+def print_model(name_or_path: str | Path) -> None:
+    """Print one model: its layers with the shapes behind them, and how it is trained."""
+    recipe = load_recipe(name_or_path)
+    layers = grid("layer", "type", "output", "parameters")
+    layers.add_row("input", "", str(recipe.network.input), "")
+    for (layer, before), after in zip(_layers(recipe), recipe.network.shapes()[1:], strict=True):
+        layers.add_row(layer.name, layer.type, str(after), str(parameter_count(layer, before) or ""))
+    optimiser = recipe.training.optimiser
+    rows = {
+        "parameters": str(sum(parameter_count(layer, shape) for layer, shape in _layers(recipe))),
+        "loss": recipe.network.loss,
+        "data": recipe.data.source,
+        "training": f"{_length(recipe)}, batch {recipe.training.batch}, seed {recipe.training.seed}",
+        "optimiser": f"{optimiser.name}, learning rate {optimiser.learning_rate:g}, {recipe.training.schedule.name}",
+        "source": recipe.source,
+    }
+    console().print(Group(Text(f"{recipe.name}: {recipe.description}\n"), layers, Text(), facts(rows)))
+
+
+def _layers(recipe: Recipe) -> list[tuple[Layer, Shape]]:
+    """Return every layer with the shape of its input."""
+    return list(zip(recipe.network.layers, recipe.network.shapes()[:-1], strict=True))
+
+
+def _length(recipe: Recipe) -> str:
+    training = recipe.training
+    return f"{training.steps} steps" if training.steps else f"{training.epochs} epochs"
