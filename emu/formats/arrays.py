@@ -39,6 +39,12 @@ def code_dtype_for(width_bits: int) -> np.dtype[Any]:
     return next(np.dtype(f"uint{n}") for n in (8, 16, 32, 64) if width_bits <= n)
 
 
+def as_float64(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return `values` in float64. A signalling NaN becomes a quiet one, without NumPy's warning."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(values).astype(np.float64)
+
+
 def require_codes(fmt: HasWidth) -> NDArray[Any]:
     """Return all codes of a format of up to 16 bits, in order."""
     if fmt.width_bits > MAX_ENUMERABLE_BITS:

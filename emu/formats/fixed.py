@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import FormatError
-from emu.formats.arrays import code_dtype_for, first_offender, require_codes, require_integer
+from emu.formats.arrays import as_float64, code_dtype_for, first_offender, require_codes, require_integer
 
 Array = NDArray[Any]
 
@@ -139,7 +139,7 @@ class Fixed:
             return (values >= self.min_raw) & (values <= self.max_raw)
         if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
             return self._contains_integers(values)
-        wide = values.astype(np.float64)
+        wide = as_float64(values)
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             raw = np.ldexp(wide, self.frac_bits)
             back = np.ldexp(raw, -self.frac_bits)

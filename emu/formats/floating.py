@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import FormatError
-from emu.formats.arrays import code_dtype_for, first_offender, require_codes, require_integer
+from emu.formats.arrays import as_float64, code_dtype_for, first_offender, require_codes, require_integer
 
 Array = NDArray[Any]
 NanCodes = Literal["ieee", "top", "negative_zero", "none"]
@@ -228,7 +228,7 @@ class Float:
 
         NaN and infinities count if the format has them; -0.0 counts as 0 where there is no -0; subnormals always count.
         """
-        wide = np.asarray(values).astype(np.float64)
+        wide = as_float64(values)
         if np.asarray(values).dtype.kind in "iu":
             exact = wide.astype(object) == np.asarray(values).astype(object)
             return self._contains_floats(wide) & exact.astype(bool)
@@ -262,7 +262,7 @@ class Float:
         inside = self.contains(values)
         if not inside.all():
             raise FormatError(first_offender(self, values, inside))
-        wide = values.astype(np.float64)
+        wide = as_float64(values)
         significand, exponent = self._split(np.abs(np.where(np.isfinite(wide), wide, 0.0)))
         code = significand.astype(np.int64).astype(np.uint64) + (
             (exponent - self.emin).astype(np.uint64) << np.uint64(self.fraction_bits)

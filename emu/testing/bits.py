@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from emu.errors import FormatError
 from emu.formats import Fixed, Float, Format, parse
+from emu.formats.arrays import as_float64
 
 Array = NDArray[Any]
 MAX_SHOWN = 4
@@ -90,7 +91,7 @@ def _codes_of(name: str, array: Array, fmt: Format) -> NDArray[np.uint64]:
 def _negative_zeros(array: Array) -> NDArray[np.bool_]:
     if array.dtype.kind in "iub":
         return np.zeros(array.shape, dtype=bool)
-    wide = array.astype(np.float64)
+    wide = as_float64(array)
     return np.asarray((wide == 0) & np.signbit(wide))
 
 
