@@ -50,6 +50,7 @@ def assert_bits_equal(actual: ArrayLike, expected: ArrayLike, fmt: str | Format 
           expected  0x0000  0|00000|0000000000  0.0
           distance  0 ulp: the zeros differ in sign
     """
+    __tracebackhide__ = True  # pytest then points at the test
     actual, expected = np.asarray(actual), np.asarray(expected)
     if actual.shape != expected.shape:
         raise AssertionError(f"shapes must be equal, got {actual.shape} and {expected.shape}")
