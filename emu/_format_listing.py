@@ -116,7 +116,7 @@ def _float_facts(fmt: Float) -> dict[str, str]:
         "normal from": _power(fmt.emin),
         "smallest": number(fmt.smallest_positive),
         "subnormals": subnormals,
-        "precision": f"{fmt.significand_bits} significant bit{'s' * (fmt.significand_bits > 1)}, about {digits:.1f} decimal digits",
+        "precision": f"significant bits: {fmt.significand_bits}, about {digits:.1f} decimal digits",
         "rounding error": f"relative, at most {_power(-fmt.significand_bits)} (nearest, normal results)",
         "special values": _special_words(fmt),
         "out of range": f"{Overflow.parse(None, fmt).value} unless another rule is given",
@@ -127,7 +127,7 @@ def _float_facts(fmt: Float) -> dict[str, str]:
 def _special_words(fmt: Float) -> str:
     per_sign = (1 << (fmt.width_bits - 1)) - fmt.first_special_code - fmt.infinities
     nans = {"ieee": f"{2 * per_sign} NaN codes", "top": "2 NaN codes", "negative_zero": "1 NaN code", "none": "no NaN"}
-    infinity = "±infinity" if fmt.infinities else "no infinity"
+    infinity = "±inf" if fmt.infinities else "no inf"
     return f"{infinity}, {nans[fmt.nans]}, {'±0' if fmt.has_negative_zero else 'one 0'}"
 
 

@@ -1,0 +1,153 @@
+"""Every shipped device loads, says everything, and can be laid under a recipe."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from emu._paths import content_folder
+from emu.datapath import Mac, OutputStage
+from emu.errors import ConfigError, FormatError
+from emu.hardware import ROLES, Device, PrecisionTable, device_names, load_device
+
+TENSORS = ("weight", "bias", "activation", "error", "gradient")
+
+
+def laid_over(device: str, **tables: object) -> PrecisionTable:
+    """The precision of a device under a recipe's tables."""
+    return load_device(device).with_precision(PrecisionTable.model_validate(tables), origin="models/x.toml").precision
+
+
+def formats_of(device: Device, roles: tuple[str, ...]) -> set[str]:
+    return {str(device.precision.stage("conv1", role).format) for role in roles}
+
+
+class TestShippedDevices:
+    def test_the_six_of_the_first_release_are_there(self):
+        assert {"float32", "fp16", "fp16-mixed", "bf16-mixed", "fixed16", "fixed8"} <= set(device_names())
+
+    @pytest.mark.parametrize("name", device_names())
+    def test_a_device_is_called_as_its_file(self, name: str):
+        assert load_device(name).name == name
+
+    @pytest.mark.parametrize("name", device_names())
+    def test_a_device_comes_back_from_json(self, name: str):
+        device = load_device(name)
+        assert Device.model_validate(json.loads(json.dumps(device.model_dump(mode="json")))) == device
+
+    @pytest.mark.parametrize("name", device_names())
+    def test_every_role_has_an_output_stage(self, name: str):
+        for role in ROLES:
+            assert isinstance(load_device(name).precision.stage("conv1", role), OutputStage)
+
+    @pytest.mark.parametrize("name", device_names())
+    def test_losses_are_computed_in_float32(self, name: str):
+        assert load_device(name).precision.stage("loss", "loss") == OutputStage.of("fp32")
+
+    @pytest.mark.parametrize("name", device_names())
+    def test_every_format_is_explained_in_a_comment_above_it(self, name: str):
+        """A comment may stand above several tables of one format."""
+        explained = set()
+        comment = False
+        for line in (content_folder("devices") / f"{name}.toml").read_text().splitlines():
+            comment = line.startswith("#") or (comment and bool(line.strip()))
+            if found := re.match(r'format = "(.*)"', line):
+                explained |= {found[1]} if comment else set()
+                assert found[1] in explained, f"{found[1]} in devices/{name}.toml has no comment"
+
+    def test_float32_rounds_every_product_and_every_sum(self):
+        device = load_device("float32")
+        assert formats_of(device, ROLES) == {"fp32"}
+        assert device.precision.mac_of("conv1") == Mac(product="fp32", accumulator="fp32")
+
+    @pytest.mark.parametrize(
+        ("name", "tensors", "accumulator"),
+        [("fp16", "fp16", "fp16"), ("fp16-mixed", "fp16", "fp32"), ("bf16-mixed", "bf16", "fp32")],
+    )
+    def test_half_width_devices_keep_float32_master_weights(self, name: str, tensors: str, accumulator: str):
+        device = load_device(name)
+        assert formats_of(device, TENSORS) == {tensors}
+        assert formats_of(device, ("update", "master", "loss")) == {"fp32"}
+        assert device.precision.mac_of("conv1") == Mac(product="exact", accumulator=accumulator)
+
+    @pytest.mark.parametrize(("name", "width_bits"), [("fixed16", 16), ("fixed8", 8)])
+    def test_fixed_point_devices_have_words_of_one_width_and_saturate(self, name: str, width_bits: int):
+        precision = load_device(name).precision
+        for role in TENSORS:
+            stage = precision.stage("conv1", role)
+            assert (stage.format.width_bits, stage.overflow.value) == (width_bits, "saturate")
+        assert precision.mac_of("conv1").is_exact
+        assert precision.register.bins == 40
+        for role in ("update", "master"):
+            assert precision.stage("conv1", role).format.width_bits > width_bits
+
+
+class TestPrecedence:
+    def test_a_recipe_changes_one_key_and_leaves_the_others(self):
+        stage = laid_over("fixed16", weight={"rounding": "floor"}).stage("conv1", "weight")
+        assert stage == OutputStage.of("fix16f13", "floor", "saturate")
+
+    def test_a_layer_glob_applies_to_its_layers_only(self):
+        precision = laid_over("fixed16", layers=[{"match": "conv*", "weight": {"format": "fix8f6"}}])
+        assert str(precision.stage("conv2", "weight").format) == "fix8f6"
+        assert str(precision.stage("fc1", "weight").format) == "fix16f13"
+        assert str(precision.stage("conv2", "activation").format) == "fix16f10"
+
+    def test_among_globs_the_later_wins_key_by_key(self):
+        rules = [
+            {"match": "conv*", "weight": {"format": "fix8f6", "rounding": "floor"}},
+            {"match": "*1", "weight": {"format": "fix8f5"}},
+        ]
+        precision = laid_over("fixed16", layers=rules)
+        assert precision.stage("conv1", "weight") == OutputStage.of("fix8f5", "floor")
+        assert precision.stage("conv2", "weight") == OutputStage.of("fix8f6", "floor")
+
+    def test_a_recipes_globs_come_after_the_devices(self):
+        device = load_device("fixed16").with_precision(
+            PrecisionTable.model_validate({"layers": [{"match": "fc1", "weight": {"format": "fix8f1"}}]}), origin="a"
+        )
+        over = PrecisionTable.model_validate({"layers": [{"match": "fc*", "weight": {"format": "fix8f2"}}]})
+        assert str(device.with_precision(over, origin="b").precision.stage("fc1", "weight").format) == "fix8f2"
+
+    def test_another_family_of_formats_brings_its_own_overflow_rule(self):
+        """`--set precision.weight.format=fp16` on a saturating device means binary16 as IEEE has it."""
+        assert laid_over("fixed16", weight={"format": "fp16"}).stage("conv1", "weight") == OutputStage.of("fp16")
+
+    def test_a_rule_that_the_new_format_can_have_is_kept(self):
+        precision = laid_over(
+            "fixed16", weight={"overflow": "wrap"}, layers=[{"match": "*", "weight": {"format": "fix8f6"}}]
+        )
+        assert precision.stage("conv1", "weight").overflow.value == "wrap"
+
+    def test_a_layer_can_have_its_own_accumulator(self):
+        precision = laid_over("fp16", layers=[{"match": "output", "mac": {"accumulator": "fp32"}}])
+        assert precision.mac_of("output") == Mac(product="exact", accumulator="fp32")
+        assert precision.mac_of("fc1") == Mac(product="exact", accumulator="fp16")
+
+    def test_registers_are_laid_over_key_by_key(self):
+        register = laid_over("fixed16", register={"lowest": -30}).register
+        assert (register.lowest, register.bins, register.counter_bits) == (-30, 40, 32)
+
+    def test_the_device_below_is_not_changed(self):
+        device = load_device("fixed16")
+        before = device.model_dump_json()
+        device.with_precision(PrecisionTable.model_validate({"weight": {"format": "fp16"}}), origin="x")
+        assert device.model_dump_json() == before
+
+    def test_a_rule_of_the_wrong_family_is_refused_when_the_tables_meet(self):
+        with pytest.raises(ConfigError) as caught:
+            laid_over("fixed16", weight={"overflow": "ieee"})
+        assert str(caught.value) == (
+            "weight: `overflow` of fix16f13 must be one of saturate, saturate_symmetric, saturate_zero, wrap, got "
+            "'ieee': "
+            "that rule belongs to the other family of formats (in models/x.toml: precision, laid over device fixed16)"
+        )
+
+    def test_a_role_without_a_format_is_named(self):
+        with pytest.raises(FormatError) as caught:
+            PrecisionTable().stage("conv1", "weight")
+        assert str(caught.value) == (
+            'weight of layer conv1: a tensor role must have a format, got none; add `format = "..."` to its table'
+        )

@@ -1,0 +1,136 @@
+"""The command: tables for people, one line and exit code 2 for what cannot be."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from emu import cli
+from emu.hardware import device_names
+from emu.training.recipe import model_names
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run the command in this process; gives exit code, stdout and stderr."""
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["emu", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        captured = capsys.readouterr()
+        return int(stopped.value.code or 0), captured.out, captured.err
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (
+            ["devices", "fixed61"],
+            "emu: a device must be the name of a shipped device or the path of a .toml file, got 'fixed61'; did you "
+            "mean "
+            "'fixed16'?\n",
+        ),
+        (["formats", "fix65f0"], "emu: `width_bits` must be in 1..64, got 65\n"),
+        (
+            ["models", "lenett"],
+            "emu: a model must be the name of a shipped model or the path of a .toml file, got 'lenett'; did you mean "
+            "'lenet'?\n",
+        ),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(run, arguments: list[str], expected: str):
+    assert run(*arguments) == (2, "", expected)
+
+
+def test_the_module_runs_like_the_command():
+    done = subprocess.run([sys.executable, "-m", "emu", "formats", "fp61"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert done.stderr.endswith("got 'fp61'; did you mean 'fp64'?\n")
+
+
+def test_the_version_is_the_packages(run):
+    from importlib.metadata import version
+
+    assert run("--version") == (0, f"emu {version('emu-numerics')}\n", "")
+
+
+def test_devices_lists_every_shipped_device(run):
+    code, out, _ = run("devices")
+    assert code == 0
+    assert all(name in out for name in device_names())
+
+
+def test_models_lists_every_shipped_model(run):
+    code, out, _ = run("models")
+    assert code == 0
+    assert all(name in out for name in model_names())
+    assert "61706" in out  # LeNet-5's weights and biases: 156 + 2416 + 48120 + 10164 + 850
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_device_can_be_shown(run, name: str):
+    code, out, _ = run("devices", name)
+    assert code == 0
+    assert "accumulator" in out
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_model_can_be_shown(run, name: str):
+    assert run("models", name)[0] == 0
+
+
+def rows(out: str) -> dict[str, str]:
+    """The rows of a listing: first cell to the others, single spaces."""
+    cells = [[" ".join(cell.split()) for cell in line.split("  ") if cell.strip()] for line in out.splitlines()]
+    return {row[0]: " | ".join(row[1:]) for row in cells if len(row) > 1}
+
+
+def test_a_fixed_format_is_shown_with_its_range_and_codes(run):
+    shown = rows(run("formats", "fix16f8")[1])
+    assert shown["range"] == "-128 to 127.99609375"
+    assert shown["layout"] == "s iiiiiii.ffffffff"
+    assert shown["ulp"] == "2**-8 = 0.00390625, the same everywhere"
+    assert shown["smallest"] == "0x8000 | 1 0000000.00000000 | -128"
+    assert shown["one"] == "0x0100 | 0 0000001.00000000 | 1"
+
+
+def test_a_float_format_is_shown_with_its_special_codes_and_ulps(run):
+    shown = rows(run("formats", "fp16")[1])
+    assert shown["range"] == "-65504 to 65504"
+    assert shown["infinity"] == "0x7c00 | 0 11111 0000000000 | inf"
+    assert shown["NaN, as written"] == "0x7e00 | 0 11111 1000000000 | nan"
+    assert shown["smallest subnormal"] == "0x0001 | 0 00000 0000000001 | 2**-24 ≈ 5.96046e-08"
+    assert shown["smallest normal"] == "0x0400 | 0 00001 0000000000 | 6.103515625e-05"
+    assert shown["1000"] == "2**-1 = 0.5 | 0.0005"
+    assert shown["negative zero"] == "0x8000 | 1 00000 0000000000 | -0"
+
+
+def test_a_format_with_options_needs_no_quotes(run):
+    shown = rows(run("formats", "e4m3", "finite", "nans=top")[1])
+    assert shown["special values"] == "no inf, 2 NaN codes, ±0"
+    assert shown["range"] == "-448 to 448"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["fix1f0", "ufix1f0", "fix64f63", "ufix64f0", "fix8f-2", "fix8f2000", "fix64f-4000", "ufix4f9", "fix16f?", "fp64",
+     "e10m0 finite nans=none", "e2m0 nans=top finite", "fp16 ftz daz", "e4m3fnuz", "e8m0 finite nans=none"],
+)  # fmt: skip
+def test_odd_formats_are_shown_too(run, name: str):
+    code, out, err = run("formats", name)
+    assert (code, err) == (0, "")
+    assert out
+
+
+def test_without_a_name_the_presets_are_listed(run):
+    code, out, _ = run("formats")
+    assert code == 0
+    assert rows(out)["fp8_e4m3"] == "8 | 448 | 0.015625 | 0.00195312 | 0.125 | no inf, 2 NaN codes, ±0"

@@ -1,0 +1,48 @@
+"""`import emu` is light: what is heavy is loaded where it is used."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = (
+    "numba",
+    "llvmlite",
+    "cupy",
+    "sklearn",
+    "scipy",
+    "pyarrow",
+    "altair",
+    "pandas",
+    "mpmath",
+    "pydantic",
+    "matplotlib",
+)
+
+
+def loaded_after(statement: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has loaded after `statement`."""
+    script = f"{statement}\nimport json, sys\nprint(json.dumps(sorted({{name.split('.')[0] for name in sys.modules}})))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("statement", ["import emu", "import emu.cli", "import emu; emu.parse('fix16f8').encode"])
+def test_nothing_heavy_is_loaded(statement: str):
+    assert not loaded_after(statement) & set(HEAVY)
+
+
+def test_listing_devices_loads_no_compiler():
+    script = (
+        "import sys; sys.argv = ['emu', 'devices']\nfrom emu.cli import main\ntry:\n    main()\nexcept SystemExit: pass"
+    )
+    assert not loaded_after(script) & {"numba", "llvmlite", "cupy", "sklearn", "pyarrow"}
+
+
+def test_reading_the_bundled_digits_loads_no_learning_library():
+    statement = "from emu.training.data import load_dataset; from emu.training.recipe import Data\n"
+    statement += "load_dataset(Data(), (1, 28, 28), 10)"
+    assert not loaded_after(statement) & {"numba", "cupy", "sklearn", "scipy"}
