@@ -1,17 +1,18 @@
-"""Constants of `double.py`, made by `fitting.py`: `python -m emu.backends.functions.fitting` prints the constants below.
+"""Constants of `double.py`, as `python -m emu.backends.functions.fitting` prints them.
 
-    EXP   (e**r - 1 - r) / r**2              |r| <= ln 2 / 2                  error of the result below 2**-60
-    LOG   (log(m) - 2 s) / (s * s**2)        s = (m-1)/(m+1) <= 0.1716        below 2**-61, relative
-    ERF   erf(x) / x - 1                     in x**2 <= 1/4                   below 2**-55, relative
-    ERFC  (log((1+5x/4) erfc(x)) + x**2) / v      v = x/(x+K), t = 2v - 1, 1/2 <= x <= 6
-    PHI   (log((1+5x/4) 2 Phi(-x)) + x**2/2) / v  the same, 0 <= x <= 40
+    EXP   (e**r - 1 - r) / r**2                    |r| <= ln 2 / 2                     2**-60
+    LOG   (log(m) - 2 s) / (s * s**2)              s = (m-1)/(m+1) <= 0.1716           2**-60, relative
+    ERF   erf(x) / x - 1                           in x**2 <= 1/4                      2**-55, relative
+    ERFC  (log((1+5x/4) erfc(x)) + x**2) / v       v = x/(x+K), t = 2v-1, x in 1/2..6  2**-56, relative
+    PHI   (log((1+5x/4) 2 Phi(-x)) + x**2/2) / v   the same, x in 0..40                2**-56, relative
 
-Lowest power first. The errors are those of the polynomials with these rounded coefficients, evaluated exactly; a test measures them again.
+Lowest power first. Last column: what the polynomial with these rounded coefficients, evaluated exactly, adds to the
+error of the function; a test measures it again.
 """
 
 from __future__ import annotations
 
-#: Centre K of the variable t = (x-K)/(x+K), for erfc on 1/2..6 and for 2 Phi on 0..40; chosen so that t spans both signs evenly.
+#: Centre K of v = x/(x+K), for erfc on 1/2..6 and 2 Phi on 0..40: where interpolation needed the fewest powers.
 ERFC_CENTRE, PHI_CENTRE = 1.75, 2.0
 #: 1 + 5x/4 times the scaled tail stays near 1 (for 2 Phi the slope at infinity would be sqrt(pi/2) = 1.2533).
 TAIL_SLOPE = 1.25

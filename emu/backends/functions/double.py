@@ -1,13 +1,15 @@
-"""exp, log, tanh, sigmoid, erf, gelu and rsqrt in float64: one fixed sequence of IEEE operations, the same bits on every machine.
+"""Elementary functions in float64 as a fixed sequence of IEEE operations, so that every machine gives the same bits.
 
-    argument ──► reduce to a small interval ──► polynomial for the small part ──► sum the parts, largest last ──► scale by 2**k
+    argument ──► reduce to a small interval ──► polynomial for the small part ──► sum, largest last ──► scale by 2**k
 
-Add, subtract, multiply, divide, square root, compare, select and views of the bits: every one of them is exact or correctly rounded, none
-is contracted, nothing is reduced over the array, and no library function is called (its bits depend on the processor). Element i of the result
-depends on element i of the argument alone. Compiled backends transcribe these lines one by one.
+Add, subtract, multiply, divide, square root, compare, select and views of the bits: every one of them is exact or
+correctly rounded, none is contracted, nothing is reduced over the array, and no library function is called (its bits
+depend on the processor). Element i of the result depends on element i of the argument alone. Compiled backends
+transcribe these lines one by one.
 
-Bounds: the last addition rounds a value that is known to a few hundredths of a unit beyond it, so each result lies within 1 ulp of the
-mathematical value (in 2**-1074 where that is subnormal). `ERROR_ULP` is what the tables rely on, and leaves a factor of four.
+Bounds: the last addition rounds (1/2 ulp) a sum whose smaller part, at most an eighth of it, carries one or two
+roundings of its own. Measured maxima stand with each function, in ulp of the result (2**-1074 where it is subnormal).
+`ERROR_ULP` is what the tables rely on; it leaves a factor of more than three.
 
 Source: NUMERICS 8; Muller, "Elementary Functions" (3rd ed. 2016), chapters 10 and 11 for the reductions.
 """
@@ -76,9 +78,9 @@ def _scale(x: Doubles, k: Integers) -> Doubles:
 
 
 def _exp_parts(high: Doubles, low: Doubles | float) -> tuple[Doubles, Doubles, Integers]:
-    """Return (r, t, k) with exp(high + low) = 2**k * (1 + r + t), |r| <= 0.3466, |t| <= 0.068; |high| <= 1200, |low| <= ulp(high).
+    """Return (r, t, k) with exp(high + low) = 2**k * (1 + r + t), |r| <= 0.3466, |t| <= 0.068.
 
-    The error of r + t is below 2**-55: t is r**2/2 and smaller terms.
+    |high| <= 1200 and |low| <= ulp(high). The error of r + t is below 2**-55: t is r**2/2 and smaller terms.
     """
     shifted = high * c.INVERSE_LN2 + MAGIC
     k = shifted.view(np.int64) - MAGIC_BITS
@@ -96,9 +98,9 @@ def _exp_pair(high: Doubles, low: Doubles | float) -> tuple[Pair, Integers]:
 
 @_by_blocks
 def exp(x: Doubles) -> Doubles:
-    """Return e**x. exp(-inf) = 0, exp(inf) = inf, exp(+-0) = 1; overflows above 709.78, 0 below -745.13.
+    """Return e**x: 0 at -inf, 1 at +-0, inf at inf; overflows above 709.78, 0 below -745.13.
 
-    Error: within 0.70 ulp.
+    Error: below 0.85 ulp (measured 0.75).
     """
     r, t, k = _exp_parts(np.minimum(np.maximum(x, -800.0), 800.0), 0.0)
     one, error = sum_of_ordered(1.0, r)
@@ -107,9 +109,9 @@ def exp(x: Doubles) -> Doubles:
 
 @_by_blocks
 def log(x: Doubles) -> Doubles:
-    """Return the natural logarithm. log(+-0) = -inf, log(inf) = inf, NaN below 0.
+    """Return the natural logarithm: -inf at +-0, inf at inf, NaN below 0.
 
-    Error: within 0.55 ulp, near 1 too.
+    Error: below 0.55 ulp (measured 0.53), near 1 too.
     """
     tiny = x < SMALLEST_NORMAL
     bits = np.where(tiny, x * 2.0**54, x).view(np.int64)
@@ -128,9 +130,9 @@ def log(x: Doubles) -> Doubles:
 
 @_by_blocks
 def tanh(x: Doubles) -> Doubles:
-    """Return the hyperbolic tangent, (e**2|x| - 1) / (e**2|x| + 1) with the sign of x. tanh(+-0) = +-0, tanh(+-inf) = +-1.
+    """Return the hyperbolic tangent, (e**2|x| - 1) / (e**2|x| + 1) with the sign of x: +-0 at +-0, +-1 at +-inf.
 
-    Error: within 0.75 ulp.
+    Error: below 0.85 ulp (measured 0.77).
     """
     magnitude = np.abs(x)
     r, t, k = _exp_parts(2.0 * np.minimum(magnitude, 22.0), 0.0)
@@ -144,9 +146,9 @@ def tanh(x: Doubles) -> Doubles:
 
 @_by_blocks
 def sigmoid(x: Doubles) -> Doubles:
-    """Return 1 / (1 + e**-x), for negative x as e**x / (1 + e**x). sigmoid(-inf) = 0, sigmoid(inf) = 1.
+    """Return 1 / (1 + e**-x), for negative x as e**x / (1 + e**x): 0 at -inf, 1 at inf.
 
-    Error: within 0.75 ulp, in the lower tail too.
+    Error: below 0.85 ulp (measured 0.74), in the lower tail too.
     """
     (high, low), k = _exp_pair(-np.minimum(np.abs(x), 800.0), 0.0)
     power = _power_of_two(np.maximum(k, -200))
@@ -158,7 +160,10 @@ def sigmoid(x: Doubles) -> Doubles:
 
 
 def _upper_tail(x: Doubles, scale: float, centre: float, powers: tuple[float, ...]) -> tuple[Pair, Pair, Integers]:
-    """Return exp(-scale * x**2 + v * P(t)) as a pair, 1 + 5x/4 as a pair, and the power of two of the first; 0 <= x <= 40, scale 1 or 1/2."""
+    """Return E and D as pairs and k, with tail(x) = 2**k * E / D: E = exp(-scale * x**2 + v * P(t)), D = 1 + 5x/4.
+
+    0 <= x <= 40; scale is 1 (erfc) or 1/2 (2 Phi).
+    """
     square, square_rest = product_of(x, x)
     v = x / (x + centre)
     high, low = sum_of(-scale * square, v * _polynomial(2.0 * v - 1.0, powers))
@@ -170,9 +175,9 @@ def _upper_tail(x: Doubles, scale: float, centre: float, powers: tuple[float, ..
 
 @_by_blocks
 def erf(x: Doubles) -> Doubles:
-    """Return the error function: x + x * P(x**2) up to 1/2, 1 - erfc beyond. erf(+-0) = +-0, erf(+-inf) = +-1.
+    """Return the error function, x + x * P(x**2) up to 1/2 and 1 - erfc beyond: +-0 at +-0, +-1 at +-inf.
 
-    Error: within 0.80 ulp.
+    Error: below 0.9 ulp (measured 0.81).
     """
     magnitude = np.abs(x)
     inner = np.minimum(magnitude, 0.5)
@@ -186,10 +191,10 @@ def erf(x: Doubles) -> Doubles:
 
 @_by_blocks
 def gelu(x: Doubles) -> Doubles:
-    """Return x * Phi(x), Phi the normal distribution function. gelu(+-0) = +-0, gelu(inf) = inf, gelu(-inf) = -0.
+    """Return x * Phi(x), Phi the normal distribution function: +-0 at +-0, inf at inf, -0 at -inf.
 
-    The negative side is -|x|/2 * 2 Phi(-|x|), relatively accurate down to the subnormals; the positive side is x minus the same.
-    Error: within 0.80 ulp.
+    The negative side is -|x|/2 * 2 Phi(-|x|), relatively accurate down to the subnormals; the positive side is x plus
+    the same. Error: below 1.2 ulp (measured 1.05, below x = -20; 0.55 for positive x).
     """
     magnitude = np.abs(x)
     inner = np.minimum(magnitude, 40.0)
@@ -205,9 +210,9 @@ def gelu(x: Doubles) -> Doubles:
 
 @_by_blocks
 def rsqrt(x: Doubles) -> Doubles:
-    """Return 1 / sqrt(x). rsqrt(+-0) = +-inf (IEEE 754-2019 table 9.1), rsqrt(inf) = 0, NaN below 0.
+    """Return 1 / sqrt(x): +-inf at +-0 (as rSqrt of IEEE 754-2019 section 9.2.1), 0 at inf, NaN below 0.
 
-    Error: within 0.51 ulp: one step of Newton's iteration, its residual 1 - m * y**2 formed exactly.
+    Error: below 0.51 ulp: one step of Newton's iteration, its residual 1 - m * y**2 formed exactly.
     """
     tiny = x < SMALLEST_NORMAL
     bits = np.where(tiny, x * 2.0**54, x).view(np.int64)

@@ -3,7 +3,7 @@
 Four ways, each taken only where it is certain:
 
     exact      0, 1, infinities, NaN, poles, rsqrt(4**n): the value itself
-    limit      f = T + d with T simple and |d| bounded (tanh x = x - ..., sigmoid = 1 - ...): T's bits, and on which side of them f lies
+    limit      f = T + d, T simple, |d| bounded (tanh x = x - ..., sigmoid = 1 - ...): T's bits, and the side f lies on
     double     `double.py`, where no number within its error bound shortens to other bits
     Ziv        one by one in growing precision: the few that remain
 
@@ -41,10 +41,12 @@ class Shortened:
     Attributes:
         exact: what the output stage rounds, as if it were the exact value.
         leading: floor(log2|value|) of the exact value, or NO_LEADING.
+        is_power: where the exact value is plus or minus a power of two.
     """
 
     exact: Exact
     leading: Integers
+    is_power: Mask
 
 
 @dataclass
@@ -52,7 +54,7 @@ class _Attempt:
     """One way's results: where it is certain, and what it found there."""
 
     certain: Mask
-    significand: Integers
+    significand: Integers | NDArray[Any]
     exponent: Integers
     leading: Integers
 
@@ -71,19 +73,22 @@ def evaluate(name: str, x: Doubles, grid: Grid) -> Shortened:
     values.kind[np.isnan(y) & ~np.isnan(x)] = NEW_NAN
     values.kind[~special] = FINITE
     values.negative[values.kind >= NAN] = False
-    leading = np.where(special & (values.kind == FINITE) & (y != 0), values.leading, NO_LEADING)
+    is_power = special & (values.kind == FINITE) & (y != 0)
+    leading = np.where(is_power, values.leading, NO_LEADING)
     _reduce(values, grid)
     undecided = ~special
     with np.errstate(all="ignore"):
         for attempt in (_by_double(y, grid), _by_limit(name, x, grid), _by_logarithm(name, x, grid)):
             found = undecided & attempt.certain
+            if attempt.significand.dtype == object:
+                values = values.as_object()
             np.copyto(values.significand, attempt.significand, where=found)
             np.copyto(values.exponent, attempt.exponent, where=found)
             np.copyto(leading, attempt.leading, where=found)
             undecided &= ~found
     values = _by_ziv(name, x, grid, undecided, values, leading)
     _cut_beyond(values, leading, grid)
-    return Shortened(values, leading)
+    return Shortened(values, leading, is_power)
 
 
 def _is_exact(name: str, x: Doubles, y: Doubles) -> Mask:
@@ -126,40 +131,48 @@ def _by_limit(name: str, x: Doubles, grid: Grid) -> _Attempt:
     leading = last + 52 - (shrinks & (m == 1 << 52))
     step = grid.step(leading)
     drop = step - last
-    shift, grow = np.clip(drop, 0, _LAST_SHIFT), np.clip(-drop, 0, 8)
-    units = (m >> shift) << grow
+    shift = np.clip(drop, 0, _LAST_SHIFT)
     on_grid = ((m >> shift) << shift) == m
-    certain = (field > 0) & (field < 0x7FF) & (drop >= -8) & (bound <= np.where(on_grid, step, last))
-    return _Attempt(certain, 2 * (units - (shrinks & on_grid)) + 1, step - 1, leading)
+    beyond = grid.is_beyond(leading)
+    certain = (field > 0) & (field < 0x7FF) & (bound <= np.where(on_grid & ~beyond, step, last))
+    grow = np.where(certain & ~beyond, np.maximum(-drop, 0), 0)
+    units = m >> shift
+    if grow.max(initial=0) > _LAST_SHIFT - 54:
+        units, grow = units.astype(object), grow.astype(object)
+    return _Attempt(certain, 2 * ((units << grow) - (shrinks & on_grid).astype(units.dtype)) + 1, step - 1, leading)
+
+
+def _decay(rate: Doubles) -> Integers:
+    """Return the least integer b known to satisfy 2**-rate <= 2**b."""
+    return -np.floor(np.minimum(rate, 2.0**40)).astype(np.int64)
 
 
 def _limit(name: str, x: Doubles) -> tuple[Doubles, Mask, Integers]:
-    """Return T, whether |f| < |T|, and b with |f - T| < 2**b; T is NaN where there is none. NaN, 0 and infinities never reach it."""
+    """Return T, whether |f| < |T|, and b with |f - T| < 2**b, for finite x but 0; T is NaN where there is none."""
     size = np.abs(x)
     e = np.frexp(x)[1].astype(np.int64) - 1
     small = (e < -1) & (e > -1000)
     none = np.full(x.shape, np.nan)
     everywhere = np.ones(x.shape, bool)
-    decay = lambda rate: -np.floor(np.minimum(rate, 2.0**40)).astype(np.int64)  # noqa: E731
     one = np.copysign(1.0, x)
     if name == "exp":  # |e**x - 1| < 2 |x|
         return np.where(small, 1.0, none), x < 0, e + 2
     if name == "sigmoid":  # |sigmoid - 1/2| < |x|/4;  1 - sigmoid < e**-x
         limit = np.where(small, 0.5, np.where(x > 4, 1.0, none))
-        return limit, np.where(small, x < 0, everywhere), np.where(small, e - 1, decay(1.442 * size))
+        return limit, np.where(small, x < 0, everywhere), np.where(small, e - 1, _decay(1.442 * size))
     if name == "tanh":  # x - tanh x < x**3/3;  1 - tanh x < 2 e**-2x
         limit = np.where(small, x, np.where(size > 4, one, none))
-        return limit, everywhere, np.where(small, 3 * e + 2, 1 + decay(2.885 * size))
+        return limit, everywhere, np.where(small, 3 * e + 2, 1 + _decay(2.885 * size))
     if name == "erf":  # 1 - erf x < e**-x**2 from 1 on
-        return np.where(size > 2, one, none), everywhere, decay(1.442 * size * size)
+        return np.where(size > 2, one, none), everywhere, _decay(1.442 * size * size)
     if name == "gelu":  # 0 < gelu - x/2 < 0.4 x**2;  0 < x - gelu < 0.4 e**-x**2/2
         limit = np.where(small, 0.5 * x, np.where(x > 4, x, none))
-        return limit, np.where(small, x < 0, everywhere), np.where(small, 2 * e + 1, decay(0.7213 * size * size))
+        return limit, np.where(small, x < 0, everywhere), np.where(small, 2 * e + 1, _decay(0.7213 * size * size))
     return none, everywhere, e
 
 
 def _by_logarithm(name: str, x: Doubles, grid: Grid) -> _Attempt:
-    """Values so large or small that the leading bit is all that matters: from log2 of the value, where its error cannot reach an integer."""
+    """Values so large or small that only the leading bit matters: from their log2, unless an integer is too near."""
     logarithm, error = np.full(x.shape, np.nan), np.zeros(x.shape)
     if name == "exp":
         logarithm = x * LOG2_E

@@ -1,4 +1,4 @@
-"""Where the constants of `coefficients.py` come from: Chebyshev interpolation in 60 digits, each coefficient rounded once.
+"""Where the constants of `coefficients.py` come from: Chebyshev interpolation in 60 digits, each rounded once.
 
     exp(r)   = 1 + r + r**2 * EXP(r)                      |r| <= ln 2 / 2
     log(m)   = 2 s + s * z * LOG(z)                        s = (m-1)/(m+1), z = s**2, sqrt(1/2) <= m <= sqrt(2)
@@ -6,8 +6,9 @@
     erfc(x)  = exp(-x**2 + v * ERFC(t)) / (1 + 5x/4)       v = x/(x+K), t = 2 v - 1, 1/2 <= x <= 6
     2 Phi(-x) = exp(-x**2/2 + v * PHI(t)) / (1 + 5x/4)     v = x/(x+K), t = 2 v - 1, 0 <= x <= 40
 
-The polynomials are the small part of each result, so that their own rounding hardly shows in it. Interpolation at Chebyshev nodes is
-within a small factor of the best polynomial; degrees are one or two above what 2**-58 of the result needs.
+The polynomials are the small part of each result, so that their own rounding hardly shows in it. Interpolation at
+Chebyshev nodes is within a small factor of the best polynomial; degrees are such that the rounding of the coefficients
+is the larger error.
 
 `python -m emu.backends.functions.fitting` prints the constants; a test compares them with the file.
 
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import mpmath
+import mpmath  # pyright: ignore[reportMissingTypeStubs]
 
 from emu.backends.functions.coefficients import ERFC_CENTRE, PHI_CENTRE, TAIL_SLOPE
 
@@ -34,9 +35,9 @@ _mp: Any = mpmath
 
 
 def interpolate(function: Callable[[Real], Real], low: Real, high: Real, degree: int) -> list[float]:
-    """Return the coefficients, lowest power first, of the polynomial that meets `function` at degree+1 Chebyshev nodes of low..high.
+    """Return the coefficients, lowest power first, of the polynomial that meets `function` at degree+1 Chebyshev nodes.
 
-    Each coefficient is the exact one, rounded to the nearest double.
+    The nodes are those of low..high; each coefficient is the exact one, rounded to the nearest double.
     """
     count = degree + 1
     centre, radius = (_mp.mpf(high) + low) / 2, (_mp.mpf(high) - low) / 2
@@ -83,12 +84,15 @@ def _phi_rest(t: Real) -> Real:
     return _tail(t, PHI_CENTRE, lambda x: _mp.erfc(x / _mp.sqrt(2)) * _mp.exp(x * x / 2))
 
 
+def _t(x: float, centre: float) -> Real:
+    return (_mp.mpf(x) - centre) / (_mp.mpf(x) + centre)
+
+
 def coefficients() -> dict[str, list[float]]:
     """Return every constant of `coefficients.py` by name; scalars as lists of length 1."""
     with _mp.workdps(DIGITS):
         ln2 = _mp.ln(2)
         high = _mp.floor(_mp.ldexp(ln2, LN2_HIGH_BITS)) / 2**LN2_HIGH_BITS
-        t_of = lambda x, centre: (_mp.mpf(x) - centre) / (_mp.mpf(x) + centre)  # noqa: E731
         z_log = ((_mp.sqrt(2) - 1) / (_mp.sqrt(2) + 1)) ** 2
         return {
             "INVERSE_LN2": [float(1 / ln2)],
@@ -97,8 +101,8 @@ def coefficients() -> dict[str, list[float]]:
             "EXP": interpolate(_exp_rest, -ln2 / 2, ln2 / 2, 11),
             "LOG": interpolate(_log_rest, 0, z_log, 7),
             "ERF": interpolate(_erf_rest, 0, _mp.mpf(1) / 4, 8),
-            "ERFC": interpolate(_erfc_rest, t_of(0.5, ERFC_CENTRE), t_of(6, ERFC_CENTRE), 20),
-            "PHI": interpolate(_phi_rest, -1, t_of(40, PHI_CENTRE), 28),
+            "ERFC": interpolate(_erfc_rest, _t(0.5, ERFC_CENTRE), _t(6, ERFC_CENTRE), 20),
+            "PHI": interpolate(_phi_rest, -1, _t(40, PHI_CENTRE), 28),
         }
 
 

@@ -3,7 +3,8 @@
     leading bit ... last bit written | first spare bits | sticky
                                      └ `step`           └ one bit: anything nonzero below?
 
-With one spare bit every deterministic mode, with r spare bits stochastic rounding reads the same from the shortened value as from the exact one.
+With one spare bit every deterministic mode, with r spare bits stochastic rounding decides from the shortened value as
+from the exact one.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Grid:
         return cls(fmt.precision, fmt.quantum, spare_bits, top, stage.overflow == WRAP)
 
     def last_bit(self, leading: Any) -> Any:
-        """Return the exponent of the last bit written for values with this leading-bit exponent (integers or arrays)."""
+        """Return the exponent of the last bit written for values with these leading-bit exponents."""
         if not self.precision:
             return leading * 0 + self.quantum
         return np.maximum(leading - (self.precision - 1), self.quantum)

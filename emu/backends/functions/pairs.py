@@ -1,9 +1,11 @@
 """Unevaluated sums of two doubles: a value carried as high + low, with about 106 bits where one double has 53.
 
-Only IEEE additions, subtractions and multiplications, in this order and without contraction: a fused multiply-add would change the bits.
-All take and return float64 arrays of one shape; underflow in the low part costs accuracy, so callers keep magnitudes inside 2**-900..2**900.
+Only IEEE additions, subtractions and multiplications, in this order and without contraction: a fused multiply-add would
+change the bits. All take and return float64 arrays of one shape; underflow in the low part costs accuracy, so callers
+keep magnitudes inside 2**-900..2**900.
 
-Source: Dekker, "A floating-point technique for extending the available precision", Numer. Math. 18 (1971); Knuth, TAOCP 2, 4.2.2.
+Source: Dekker, "A floating-point technique for extending the available precision", Numer. Math. 18 (1971);
+Knuth, "The Art of Computer Programming" 2, section 4.2.2.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Arrays kept on disk between runs: one .npz file per key, no pickles.
 
-A file that cannot be read, or is not what its name promises, counts as absent; a folder that cannot be written is left alone. Files are written
-under another name and renamed, so that no reader meets half of one.
+A file that cannot be read, or is not what its name promises, counts as absent; a folder that cannot be written is left
+alone. Files are written under another name and renamed, so that no reader meets half of one.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def path_of(folder: Path, key: str) -> Path:
 def load(path: Path, key: str) -> Arrays | None:
     """Return the arrays stored under `key`, or None where there are none to be trusted."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
     except _UNREADABLE:
         return None
     return arrays if str(arrays.pop("key", "")) == key else None
@@ -67,7 +67,8 @@ def save(path: Path, key: str, arrays: Arrays) -> None:
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".emu-tmp")
         try:
             with os.fdopen(handle, "wb") as file:
-                np.savez_compressed(file, key=np.array(key), **arrays)
+                named: dict[str, Any] = {"key": np.array(key), **arrays}
+                np.savez_compressed(file, **named)
             os.replace(temporary, path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)

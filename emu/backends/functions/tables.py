@@ -3,7 +3,8 @@
     code ──► table ──► value, register exponent, flags
                 └────► stochastic: value below, value above, first r dropped bits:  above if u >= 2**r - dropped
 
-Tables are made on the host on first use, kept in memory, and kept on disk for the next run. Every backend gathers from the same table.
+Tables are made on the host on first use, kept in memory, and kept on disk for the next run. Every backend gathers from
+the same table.
 
 Source: NUMERICS 8; rounding, overflow and flags are those of the reference backend's output stage.
 """
@@ -23,7 +24,7 @@ from emu.backends.functions.double import FUNCTIONS
 from emu.backends.functions.evaluation import LEADING_LIMIT, NO_LEADING, Shortened, evaluate
 from emu.backends.functions.grid import Grid
 from emu.backends.interface import STOCHASTIC, Outcome, RegisterCode, StageCode, encode_stage
-from emu.backends.reference.exact import FINITE, Exact
+from emu.backends.reference.exact import Exact
 from emu.backends.reference.stage import observe, write
 from emu.datapath import FLAG_NAMES, OutputStage, Rounding
 from emu.datapath.registers import NO_EXPONENT
@@ -41,13 +42,15 @@ __all__ = ["LEADING_LIMIT", "NO_LEADING", "FunctionTable", "function_table", "is
 
 @dataclass(frozen=True, eq=False)
 class FunctionTable:
-    """What a function writes for every code of an input format. All arrays have shape (2**width,), indexed by code; none is writeable.
+    """What a function writes for every code of an input format.
+
+    All arrays have shape (2**width,), are indexed by code, and cannot be written.
 
     Attributes:
-        values: what is written, in the carrier of the output format; for stochastic rounding what is written where u does not move it: the
-            neighbour below (fixed) or toward zero (float), after the overflow rule.
+        values: what is written, in the carrier of the output format; for stochastic rounding what is written where u
+            does not move it: the neighbour below (fixed) or toward zero (float), after the overflow rule.
         flags: uint8; bit i is flag i of `FLAG_NAMES`.
-        leading: int32; floor(log2|y|) of the exact function value y, cut to +-2**30; NO_LEADING for 0, infinities and NaN.
+        leading: int32; floor(log2|y|) of the exact function value y, cut to +-2**30; NO_LEADING for 0, infinity, NaN.
         exponent: int32; the same for the statistics register: one lower where y is a negative exact power of two.
         negative: sign of y.
         kind: uint8; FINITE, INFINITE, NAN or NEW_NAN of `emu.backends.reference.exact`.
@@ -87,13 +90,17 @@ class FunctionTable:
         significand = np.where(leading == NO_LEADING, 0, np.where(is_power, 1, 3)).astype(np.int64)
         return Exact(negative, significand, leading - (significand == 3).astype(np.int64), kind)
 
-    def outcome(self, codes: Array, *, n_rbits: int = 0, u: Array | None = None, register: RegisterCode | None = None) -> Outcome:
+    def outcome(
+        self, codes: Array, *, n_rbits: int = 0, u: Array | None = None, register: RegisterCode | None = None
+    ) -> Outcome:
         """Return what a kernel returns for `codes`: values, flag counts, register counts. Arguments as in `lookup`."""
         values, flags = self.lookup(codes, n_rbits=n_rbits, u=u)
         by_pattern = np.bincount(flags.reshape(-1), minlength=256)
         patterns = np.arange(256)
         counts = np.array([by_pattern[(patterns >> i) & 1 == 1].sum() for i in range(len(FLAG_NAMES))], np.int64)
-        positions, max_exponent = observe(self.observed(codes), register) if register is not None else (None, NO_EXPONENT)
+        positions, max_exponent = (
+            observe(self.observed(codes), register) if register is not None else (None, NO_EXPONENT)
+        )
         return Outcome(values, counts, positions, max_exponent)
 
 
@@ -124,7 +131,10 @@ def function_table(name: str, source: Format, stage: OutputStage, *, folder: Pat
             f"{source.width_bits}; wider inputs are computed in float64"
         )
     if source.carries_raws:
-        raise FormatError(f"the values of a function's input format must be float64 numbers, {source} is outside their range; move its point")
+        raise FormatError(
+            "the values of a tabled function's input format must be float64 numbers, "
+            f"those of {source} are not; move its point"
+        )
     return _table(name, source, stage, folder or store.default_folder())
 
 
@@ -147,17 +157,19 @@ def _make(name: str, source: Format, stage: StageCode) -> store.Arrays:
     grid = Grid.of(stage)
     shortened = evaluate(name, x, grid)
     exact, leading = shortened.exact, shortened.leading
-    finite = (exact.kind == FINITE) & (leading != NO_LEADING)
-    is_power = finite & exact.negative & (exact.significand == 1).astype(bool) & (exact.exponent == leading)
     arrays: store.Arrays = {
         "leading": leading.astype(np.int32),
-        "exponent": (leading - is_power).astype(np.int32),
+        "exponent": (leading - (shortened.is_power & exact.negative)).astype(np.int32),
         "negative": exact.negative,
         "kind": exact.kind,
     }
     if stage.rounding != STOCHASTIC:
         arrays["values"], arrays["flags"] = _written(exact, stage, None)
-        return arrays | {"next_values": arrays["values"][:0], "next_flags": arrays["flags"][:0], "dropped": np.empty(0, np.uint32)}
+        return arrays | {
+            "next_values": arrays["values"][:0],
+            "next_flags": arrays["flags"][:0],
+            "dropped": np.empty(0, np.uint32),
+        }
     u = np.zeros(x.shape, np.int64)
     arrays["values"], arrays["flags"] = _written(exact, stage, u)
     arrays["next_values"], arrays["next_flags"] = _written(exact, stage, u + ((1 << stage.n_rbits) - 1))
@@ -175,8 +187,10 @@ def _dropped(shortened: Shortened, grid: Grid, *, in_two_s_complement: bool) -> 
     """Return the first r bits below the last one written, of the magnitude or of the two's complement."""
     exact = shortened.exact.as_object()
     shift = (grid.step(shortened.leading) - exact.exponent).astype(object)
-    units = (exact.significand << np.maximum(-shift, 0)) >> np.maximum(shift, 0)
-    cut = (units << np.maximum(shift, 0)) != (exact.significand << np.maximum(-shift, 0))
+    left, right = np.maximum(-shift, 0), np.maximum(shift, 0)
+    significand: Array = exact.significand << left
+    units: Array = significand >> right
+    cut = (units << right) != significand
     if in_two_s_complement:
         units = np.where(exact.negative, -units - cut.astype(object), units)
     return (units & ((1 << grid.spare_bits) - 1)).astype(np.uint32)

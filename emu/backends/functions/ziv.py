@@ -2,8 +2,9 @@
 
     precision 64, 128, 256 ... until every number within the error of the approximation shortens to the same bits
 
-It ends because no value asked for lies on the grid: those arguments are the exact cases of `evaluation`. By Lindemann and Weierstrass exp, log, tanh
-and sigmoid of a rational number are rational only there; for erf and gelu no other such argument is known; rsqrt is algebraic and checked.
+It ends because no value asked for lies on the grid: those arguments are the exact cases of `evaluation`. By the theorem
+of Lindemann and Weierstrass exp, log, tanh and sigmoid of a rational number are rational only there; rsqrt is rational
+only at squares; for erf and gelu no other such argument is known, and one would stop the search with an error.
 
 Source: Ziv, "Fast evaluation of elementary mathematical functions with correctly rounded last bit", ACM TOMS 17 (1991).
 """
@@ -12,28 +13,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
+from threading import Lock
 from typing import Any
-
-import mpmath
 
 from emu.backends.functions.grid import Grid
 
-#: Extra working bits, so that the result's relative error is below 2**-precision: mpmath errs by a few units, the argument of a
-#: tail function is squared (exponents up to 2**30), and gelu's argument is rounded once before.
+#: Extra working bits, so that the relative error stays below 2**-precision: mpmath errs by a few units of the last
+#: place, and gelu's argument is rounded before its square, up to 2**31, becomes an exponent.
 GUARD_BITS = 80
 FIRST_PRECISION = 64
-#: Half width of the enclosure, in units of the last bit kept: 1 for the approximation, 1 for dropping bits, and a margin.
+#: Half width of the enclosure in units of the last bit kept: 1 for the approximation, 1 for dropping bits, a margin.
 ENCLOSURE = 4
 PRECISION_LIMIT = 1 << 22
 
+#: The context's precision is changed on the way: one thread at a time.
+_ONE_AT_A_TIME = Lock()
+
 Context = Any  # mpmath has no stubs
-_mpmath: Any = mpmath
 
 
 @cache
 def _context() -> Context:
     """Return an mpmath context of our own: its precision is nobody else's."""
-    return _mpmath.MPContext()
+    mpmath: Any = import_module("mpmath")  # only now: most tables are made without it, and importing it takes a while
+    return mpmath.MPContext()
 
 
 def _sigmoid(mp: Context, x: Any) -> Any:
@@ -61,10 +65,14 @@ def shortened(name: str, x: float, grid: Grid) -> tuple[int, int, int]:
         grid: where the bits stop mattering.
 
     Returns:
-        Odd significand and exponent: the bits of |f(x)| down to the grid's step and a sticky 1; and floor(log2|f(x)|). Where the value is beyond
-        the grid the significand is only its leading bits.
+        Odd significand and exponent: the bits of |f(x)| down to the grid's step and a sticky 1; and floor(log2|f(x)|).
+        Where the value is beyond the grid the significand is only its leading bits.
     """
-    mp = _context()
+    with _ONE_AT_A_TIME:
+        return _shortened(_context(), name, x, grid)
+
+
+def _shortened(mp: Context, name: str, x: float, grid: Grid) -> tuple[int, int, int]:
     precision = FIRST_PRECISION
     while precision < PRECISION_LIMIT:
         mp.prec = precision + GUARD_BITS
