@@ -5,7 +5,8 @@
 Nothing above this layer calls a kernel, nothing below it knows an option's text form.
 """
 
-from emu.engine.elementwise import add, divide, fma, multiply, sqrt, subtract
+from emu.engine.elementwise import add, divide, elementwise, fma, multiply, sqrt, subtract
+from emu.engine.functions import function
 from emu.engine.planner import Plan, explain
 from emu.engine.products import conv2d, matmul, total
 from emu.engine.quantize import quantize
@@ -16,8 +17,10 @@ __all__ = [
     "add",
     "conv2d",
     "divide",
+    "elementwise",
     "explain",
     "fma",
+    "function",
     "matmul",
     "max_pool",
     "multiply",

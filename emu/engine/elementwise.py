@@ -45,7 +45,7 @@ def elementwise(operation: str, operands: tuple[Any, ...], formats: tuple[str | 
     request = Request.of(shape=shape, **settings)
     codes = tuple(code_of(fmt) for _, fmt in checked)
     outcome = request.kernels.elementwise(
-        operation, tuple(np.ascontiguousarray(array) for array in arrays), codes, request.stage_code, request.random,
+        operation, tuple(np.asarray(array, order="C") for array in arrays), codes, request.stage_code, request.random,
         request.place(None), require_out(out, shape, request.stage.format),
     )  # fmt: skip
     return request.account(outcome)

@@ -146,8 +146,9 @@ def _as_batches(a: Array, b: Array) -> tuple[Array, Array, tuple[int, ...], tupl
         raise ShapeError(f"matmul: batch dimensions must broadcast, got shapes {a.shape} and {b.shape}") from None
     m, n = wide_a.shape[-2], wide_b.shape[-1]
     shape = (*batch, *([m] if a.ndim > 1 else []), *([n] if b.ndim > 1 else []))
-    flat_a = np.broadcast_to(wide_a, (*batch, *wide_a.shape[-2:])).reshape(-1, *wide_a.shape[-2:])
-    flat_b = np.broadcast_to(wide_b, (*batch, *wide_b.shape[-2:])).reshape(-1, *wide_b.shape[-2:])
+    count = math.prod(batch)
+    flat_a = np.broadcast_to(wide_a, (*batch, *wide_a.shape[-2:])).reshape(count, *wide_a.shape[-2:])
+    flat_b = np.broadcast_to(wide_b, (*batch, *wide_b.shape[-2:])).reshape(count, *wide_b.shape[-2:])
     return flat_a, flat_b, shape, batch
 
 
@@ -167,7 +168,7 @@ def _as_addend(
         array = np.broadcast_to(array, shape).reshape(full)
     if array.ndim <= 3 and len(full) <= 3:
         return array.reshape((1,) * (3 - array.ndim) + array.shape), parsed
-    return np.broadcast_to(array, full).reshape(-1, *full[-2:]), parsed
+    return np.broadcast_to(array, full).reshape(math.prod(full[:-2]), *full[-2:]), parsed
 
 
 def accumulator_of(a: Format, b: Format, addend: Format | None, depth: int, mac: Mac) -> Fixed | None:
@@ -207,7 +208,7 @@ def total(x: Any, *, x_format: str | Format, out_format: str | Format, axis: int
     assert fmt is not None
     axes = tuple(range(array.ndim)) if axis is None else tuple(a % array.ndim for a in np.atleast_1d(axis))
     kept = [a for a in range(array.ndim) if a not in axes]
-    rows = array.transpose(*kept, *axes).reshape(math.prod(array.shape[a] for a in kept), -1)
+    rows = array.transpose(*kept, *axes).reshape(math.prod(array.shape[a] for a in kept), math.prod(array.shape[a] for a in axes))
     ones = np.ones(rows.shape[1], one_of(fmt).carrier)
     sums = matmul(rows, ones, a_format=fmt, b_format=one_of(fmt), out_format=out_format, check=False, **options)
     return sums.reshape([array.shape[a] for a in kept])

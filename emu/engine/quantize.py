@@ -71,7 +71,7 @@ def quantize(
     out = require_out(out, array.shape, request.stage.format)
     accumulator = source if isinstance(source, Fixed) else None
     outcome = request.kernels.quantize(
-        np.ascontiguousarray(array), code_of(source), request.stage_code, request.random, request.place(accumulator), out
+        np.asarray(array, order="C"), code_of(source), request.stage_code, request.random, request.place(accumulator), out
     )
     return request.account(outcome)
 

@@ -112,7 +112,7 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
                 parsed.encode(array)
             except FormatError as error:
                 raise FormatError(f"`{name}`: {error}") from None
-    return np.ascontiguousarray(array, dtype=parsed.carrier), parsed
+    return np.asarray(array, dtype=parsed.carrier), parsed
 
 
 def code_of(fmt: Format | None) -> FormatCode | None:

@@ -76,6 +76,31 @@ def product_error(a: float, b: float, p: float) -> float:
 
 
 @kernel
+def multiply_to_odd(a: float, b: float) -> float:
+    """Return a * b rounded to odd."""
+    p = a * b
+    if not np.isfinite(p) or p == 0.0:
+        return p
+    return move_to_odd(p, product_error(a, b, p))
+
+
+@kernel
+def fma_to_odd(a: float, b: float, c: float) -> float:
+    """Return a * b + c rounded to odd (Boldo & Melquiond 2008, figure 4, with a last step that rounds to odd as well)."""
+    product = a * b
+    if not np.isfinite(product) or product == 0.0 or not np.isfinite(c):
+        return product + c
+    product_low = product_error(a, b, product)
+    high = c + product_low
+    back = high - c
+    low = (c - (high - back)) + (product_low - back)
+    s = product + high
+    back = s - product
+    rest = (product - (s - back)) + (high - back)
+    return add_to_odd(s, add_to_odd(low, rest))
+
+
+@kernel
 def divide_to_odd(a: float, b: float) -> float:
     """Return a / b rounded to odd."""
     q = a / b

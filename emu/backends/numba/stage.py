@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
-from emu.backends.numba.bits import add_to_odd, divide_to_odd, sqrt_to_odd
+from emu.backends.numba.bits import add_to_odd, divide_to_odd, fma_to_odd, multiply_to_odd, sqrt_to_odd
 from emu.backends.numba.blocks import Stage, observe_block, write_fixed, write_float
 from emu.backends.numba.compiling import BLOCK, kernel, over_ranges
 from emu.backends.numba.philox import fill_random
@@ -42,11 +42,11 @@ def _load(operation: int, a: Any, b: Any, c: Any, at: int, n: int, scale: float,
             if s == 0.0 and floor and (math.copysign(1.0, p) < 0.0 or math.copysign(1.0, q) < 0.0):
                 s = -0.0
         elif operation == 3:
-            s = p * q
+            s = multiply_to_odd(p, q)
         elif operation == 4:
             product = p * q
             t = np.float64(c[at + i])
-            s = add_to_odd(product, t)
+            s = fma_to_odd(p, q, t)
             if s == 0.0 and floor and (math.copysign(1.0, product) < 0.0 or math.copysign(1.0, t) < 0.0):
                 s = -0.0
             new_nans += s != s and not (p != p or q != q or t != t)

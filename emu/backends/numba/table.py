@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
-from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
+from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
 from emu.backends.numba import in_order
 from emu.backends.numba.compiling import BLOCK, over_ranges
 from emu.backends.numba.selection import max_pool_range, relu_range
 from emu.backends.numba.stage import run_stage, supports
-from emu.backends.proofs import decides_in_float64, leading_bound, significand_bits
+from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, leading_bound
 from emu.backends.reference import ReferenceKernels
 
 Array = NDArray[Any]
@@ -123,13 +123,12 @@ def _decides(operation: str, operands: tuple[Array, ...], formats: tuple[FormatC
     """Return whether the operation in float64, rounded to odd, is written as the exact result would be."""
     if any(x.dtype.kind != "f" for x in operands) or any(f is not None and (f.daz or f.carries_raws) for f in formats):
         return False
-    narrow = all(x.dtype == np.float32 for x in operands)
-    if not narrow and operation not in ("add", "subtract"):
-        return False
-    if operation in ("multiply", "fma") and sum(_bits(x, f) for x, f in zip(operands[:2], formats[:2], strict=True)) > 53:
-        return False
-    if not narrow and max(leading_bound(x) for x in operands) > 900:
-        return False
+    sums = operation in ("add", "subtract")
+    for x, fmt in zip(operands, formats, strict=True):
+        if x.dtype == np.float32:
+            continue
+        if leading_bound(x) > 900 if sums else fmt is None or not _is_central(fmt):
+            return False
     leading = 0
     if not stage.format.is_float:
         leading = stage.format.width_bits + stage.format.quantum  # beyond it every digit but the sign is irrelevant
@@ -147,8 +146,6 @@ def _result_bound(operation: str, operands: tuple[Array, ...], stage: StageCode)
     return 1 << 20  # quotients: not bounded cheaply
 
 
-def _bits(x: Array, fmt: FormatCode | None) -> int:
-    return significand_bits(fmt) if fmt is not None else 24 if x.dtype == np.float32 else 53
-
-
-__all__ = ["NumbaKernels", "carrier_of"]
+def _is_central(fmt: FormatCode) -> bool:
+    """Return whether products, quotients and their errors stay far from the ends of float64."""
+    return fmt.quantum > -SAFE_EXPONENT // 2 and largest_exponent(fmt) < SAFE_EXPONENT // 2

@@ -121,8 +121,9 @@ def _divide_scalar(a: int, b: int, exponent: int, stage: StageCode) -> tuple[int
 
 def _divide(parts: list[Exact], stage: StageCode) -> Exact:
     a, b = (p.as_object() for p in parts)
-    by_element = np.frompyfunc(lambda x, y, e: _divide_scalar(x, y, e, stage), 3, 1)
-    return _from_pairs(by_element(a.significand, b.significand, (a.exponent - b.exponent).astype(object)), a.negative ^ b.negative)
+    by_element = np.frompyfunc(lambda x, y, e: _divide_scalar(x, y, e, stage), 3, 2)
+    significand, exponent = by_element(a.significand, b.significand, (a.exponent - b.exponent).astype(object))
+    return Exact(a.negative ^ b.negative, significand, exponent.astype(np.int64), _zeros(parts))
 
 
 def _sqrt_scalar(a: int, exponent: int, stage: StageCode) -> tuple[int, int]:
@@ -136,15 +137,9 @@ def _sqrt_scalar(a: int, exponent: int, stage: StageCode) -> tuple[int, int]:
 
 def _sqrt(parts: list[Exact], stage: StageCode) -> Exact:
     (a,) = (p.as_object() for p in parts)
-    by_element = np.frompyfunc(lambda x, e: _sqrt_scalar(x, e, stage), 2, 1)
-    return _from_pairs(by_element(a.significand, a.exponent.astype(object)), a.negative)
-
-
-def _from_pairs(pairs: Array, negative: NDArray[np.bool_]) -> Exact:
-    pairs = np.asarray(pairs, dtype=object)
-    significand = np.frompyfunc(lambda p: p[0], 1, 1)(pairs)
-    exponent = np.frompyfunc(lambda p: p[1], 1, 1)(pairs)
-    return Exact(negative, np.asarray(significand, object), np.asarray(exponent).astype(np.int64), np.zeros(negative.shape, np.uint8))
+    by_element = np.frompyfunc(lambda x, e: _sqrt_scalar(x, e, stage), 2, 2)
+    significand, exponent = by_element(a.significand, a.exponent.astype(object))
+    return Exact(a.negative, significand, exponent.astype(np.int64), _zeros(parts))
 
 
 def _float_twin(part: Exact) -> NDArray[np.float64]:

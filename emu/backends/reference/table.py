@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
 from emu.backends.reference import arithmetic, products
-from emu.backends.reference.exact import NAN, NEW_NAN, Exact
+from emu.backends.reference.exact import Exact
 from emu.backends.reference.stage import finish
 
 Array = NDArray[Any]
@@ -24,14 +24,16 @@ class ReferenceKernels:
         self, x: Array, source: FormatCode | None, stage: StageCode, random: RandomCode, register: RegisterCode | None, out: Array | None
     ) -> Outcome:
         """Write `x` through the output stage."""
-        return _into(out, finish(arithmetic.exact_of(x, source), stage, random, register))
+        exact = arithmetic.exact_of(x.reshape(-1), source)
+        return _into(out, x.shape, finish(exact, stage, _flat(random), register))
 
     def elementwise(
         self, operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode,
         random: RandomCode, register: RegisterCode | None, out: Array | None,
     ) -> Outcome:  # fmt: skip
         """Write `operation` of the operands through the output stage."""
-        return _into(out, finish(arithmetic.compute(operation, operands, formats, stage), stage, random, register))
+        exact = arithmetic.compute(operation, tuple(x.reshape(-1) for x in operands), formats, stage)
+        return _into(out, operands[0].shape, finish(exact, stage, _flat(random), register))
 
     def product(
         self, a: Array, b: Array, addend: Array | None, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode,
@@ -65,11 +67,13 @@ def scaled(exact: Exact, exponent: int) -> Exact:
     return Exact(exact.negative, exact.significand, exact.exponent + exponent, exact.kind)
 
 
-def _into(out: Array | None, outcome: Outcome) -> Outcome:
+def _flat(random: RandomCode) -> RandomCode:
+    return random if random.recorded is None else random._replace(recorded=random.recorded.reshape(-1))
+
+
+def _into(out: Array | None, shape: tuple[int, ...], outcome: Outcome) -> Outcome:
+    outcome.values = outcome.values.reshape(shape)
     if out is not None:
         out[...] = outcome.values
         outcome.values = out
     return outcome
-
-
-__all__ = ["NAN", "NEW_NAN", "ReferenceKernels"]

@@ -1,0 +1,148 @@
+"""The tape: applies primitives, remembers how to go back, walks back.
+
+Each primitive's forward and backward go through the runner with a role: results are `activation`s, what flows back to them is
+`error`, what arrives at a parameter is `gradient`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from emu.autodiff.rules import PRIMITIVES, Context
+from emu.autodiff.runner import Operation, Runner
+from emu.autodiff.value import Value
+from emu.errors import NotDifferentiable, nearest_name
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A node of the graph.
+
+    Attributes:
+        value: array and format.
+        record: how it was made; None for inputs and parameters.
+        is_parameter: gradients arrive with role `gradient` instead of `error`.
+        needs_gradient: whether anything it was made from is a parameter or a tracked input.
+    """
+
+    value: Value
+    record: Record | None = None
+    is_parameter: bool = False
+    needs_gradient: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self.value.shape
+
+
+@dataclass(eq=False)
+class Record:
+    """One application of a primitive."""
+
+    primitive: str
+    inputs: tuple[Tensor, ...]
+    layer: str
+    options: Mapping[str, Any]
+    saved: Any
+
+
+class Graph:
+    """A tape bound to a runner."""
+
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
+
+    def constant(self, value: Value) -> Tensor:
+        """Return a node no gradient flows to."""
+        return Tensor(value)
+
+    def parameter(self, value: Value) -> Tensor:
+        """Return a node whose gradient has role `gradient`."""
+        return Tensor(value, is_parameter=True, needs_gradient=True)
+
+    def variable(self, value: Value) -> Tensor:
+        """Return an input whose gradient is wanted, with role `error`."""
+        return Tensor(value, needs_gradient=True)
+
+    def apply(self, primitive: str, *inputs: Tensor, layer: str, **options: Any) -> Tensor:
+        """Apply a primitive and remember it.
+
+        Args:
+            primitive: a key of `rules.PRIMITIVES`.
+            *inputs: operands.
+            layer: whose result this is.
+            **options: the primitive's own.
+
+        Raises:
+            NotDifferentiable: no such primitive.
+        """
+        if primitive not in PRIMITIVES:
+            raise NotDifferentiable(f"a primitive must be known, got {primitive!r}{nearest_name(primitive, PRIMITIVES)}")
+        context = Context(self.runner, layer, options)
+        result = PRIMITIVES[primitive].forward(context, *(tensor.value for tensor in inputs))
+        tracked = any(tensor.needs_gradient for tensor in inputs)
+        record = Record(primitive, inputs, layer, options, context.saved) if tracked else None
+        return Tensor(result, record, needs_gradient=tracked)
+
+    def backward(self, loss: Tensor, seed: Value) -> dict[int, Value]:
+        """Return the gradient of every tracked leaf, by `id` of its tensor.
+
+        Args:
+            loss: where to start; its shape is that of `seed`.
+            seed: gradient that arrives there, usually 1 (or the loss scale).
+
+        Raises:
+            NotDifferentiable: `loss` was not made from anything tracked.
+        """
+        if loss.record is None:
+            raise NotDifferentiable("a gradient needs a result made from a parameter or tracked input, got a constant")
+        arrived: dict[int, Value] = {id(loss): seed}
+        leaves: dict[int, Value] = {}
+        for node in reversed(_in_order(loss)):
+            gradient = arrived.pop(id(node), None)
+            if gradient is None:
+                continue
+            if node.record is None:
+                leaves[id(node)] = gradient
+                continue
+            self._step_back(node, node.record, gradient, arrived)
+        return leaves
+
+    def _step_back(self, node: Tensor, record: Record, gradient: Value, arrived: dict[int, Value]) -> None:
+        rules = PRIMITIVES[record.primitive].backward
+        for position, tensor in enumerate(record.inputs):
+            if not tensor.needs_gradient:
+                continue
+            rule = rules[position] if position < len(rules) else None
+            if rule is None:
+                raise NotDifferentiable(f"{record.primitive} has no derivative by operand {position} (layer {record.layer})")
+            context = Context(self.runner, record.layer, record.options, record.saved)
+            context.role = "gradient" if tensor.is_parameter else "error"
+            operands = tuple(t.value for t in record.inputs)
+            contribution = rule(context, gradient, node.value, *operands)
+            before = arrived.get(id(tensor))
+            if before is not None:
+                contribution = self.runner.run(Operation("add", (before, contribution), part="sum"), context.role, record.layer)
+            arrived[id(tensor)] = contribution
+
+
+def _in_order(loss: Tensor) -> list[Tensor]:
+    """Return every tracked node `loss` was made from, operands before results."""
+    order: list[Tensor] = []
+    seen: set[int] = set()
+    stack: list[tuple[Tensor, bool]] = [(loss, False)]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            order.append(node)
+            continue
+        if id(node) in seen or not node.needs_gradient:
+            continue
+        seen.add(id(node))
+        stack.append((node, True))
+        if node.record is not None:
+            stack.extend((tensor, False) for tensor in node.record.inputs)
+    return order

@@ -1,0 +1,272 @@
+"""The table of primitives: each one's forward and backward, in terms of operations the runner computes.
+
+Moves (reshape, gather, scatter to distinct places) are done here on the array; everything that could round is an operation. A
+backward rule receives the arriving gradient, the result and the operands, and returns the gradient by one operand.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from emu.autodiff.runner import Operation, Runner
+from emu.autodiff.value import Value
+
+
+class Context:
+    """What a rule works with: the runner, the layer, the primitive's options, and what its forward saved."""
+
+    def __init__(self, runner: Runner, layer: str, options: Mapping[str, Any], saved: Any = None) -> None:
+        self.runner, self.layer, self.options, self.saved = runner, layer, options, saved
+        self.role = "activation"
+
+    def run(self, name: str, *operands: Value, part: str = "", role: str | None = None, **options: Any) -> Value:
+        """Run an operation in this context's role and layer."""
+        return self.runner.run(Operation(name, operands, options, part), role or self.role, self.layer)
+
+
+Forward = Callable[..., Value]
+Backward = Callable[..., Value]
+
+
+class Primitive(NamedTuple):
+    """Forward, and one backward rule per operand (None: no gradient flows there)."""
+
+    forward: Forward
+    backward: tuple[Backward | None, ...]
+
+
+def _summed_to(c: Context, g: Value, shape: tuple[int, ...], part: str) -> Value:
+    """Sum a gradient over the axes along which its operand was broadcast."""
+    if g.shape == shape:
+        return g
+    lead = len(g.shape) - len(shape)
+    axes = tuple(range(lead)) + tuple(lead + i for i, n in enumerate(shape) if n == 1 and g.shape[lead + i] != 1)
+    return _reshaped(c.run("sum", g, part=part, axis=axes), shape)
+
+
+def _reshaped(x: Value, shape: tuple[int, ...]) -> Value:
+    return x.with_array(x.array.reshape(shape))
+
+
+def _swapped(x: Value) -> Value:
+    return x.with_array(x.array.swapaxes(-1, -2))
+
+
+# ---- elementwise -------------------------------------------------------------------------------------------------------------------
+
+
+def _elementwise(name: str) -> Forward:
+    return lambda c, *operands: c.run(name, *operands)
+
+
+def _add_back(position: int) -> Backward:
+    return lambda c, g, y, a, b: _summed_to(c, g, (a, b)[position].shape, f"operand{position}")
+
+
+def _subtract_back(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
+    return _summed_to(c, c.run("negate", g, part="negated"), b.shape, "operand1")
+
+
+def _multiply_back(position: int) -> Backward:
+    def rule(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
+        mine, other = (a, b) if position == 0 else (b, a)
+        return _summed_to(c, c.run("multiply", g, other, part=f"product{position}"), mine.shape, f"operand{position}")
+
+    return rule
+
+
+def _divide_back_denominator(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
+    scaled = c.run("negate", c.run("multiply", g, c.run("divide", y, b, part="slope"), part="product1"), part="negated")
+    return _summed_to(c, scaled, b.shape, "operand1")
+
+
+# ---- products ----------------------------------------------------------------------------------------------------------------------
+
+
+def _linear(c: Context, x: Value, w: Value, *bias: Value) -> Value:
+    """x (N, in) times w (out, in) transposed, plus bias (out,)."""
+    return c.run("matmul", x, _swapped(w), *bias)
+
+
+def _linear_back_x(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Value) -> Value:
+    return c.run("matmul", g, w)
+
+
+def _linear_back_w(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Value) -> Value:
+    return c.run("matmul", _swapped(g), x)
+
+
+def _linear_back_bias(c: Context, g: Value, y: Value, x: Value, w: Value, bias: Value) -> Value:
+    return c.run("sum", g, part="bias", axis=(0,))
+
+
+def _matmul_back_a(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
+    return _summed_to(c, c.run("matmul", g, _swapped(b), part="product0"), a.shape, "operand0")
+
+
+def _matmul_back_b(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
+    return _summed_to(c, c.run("matmul", _swapped(a), g, part="product1"), b.shape, "operand1")
+
+
+def _conv2d(c: Context, x: Value, w: Value, *bias: Value) -> Value:
+    return c.run("conv2d", x, w, *bias, **c.options)
+
+
+def _conv2d_back_x(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Value) -> Value:
+    return c.run("conv2d_input_gradient", g, w, shape=x.shape, **c.options)
+
+
+def _conv2d_back_w(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Value) -> Value:
+    return c.run("conv2d_weight_gradient", x, g, kernel=w.shape[2:], **c.options)
+
+
+def _conv2d_back_bias(c: Context, g: Value, y: Value, x: Value, w: Value, bias: Value) -> Value:
+    return c.run("sum", g, part="bias", axis=(0, 2, 3))
+
+
+def _sum(c: Context, x: Value) -> Value:
+    return c.run("sum", x, axis=c.options["axis"])
+
+
+def _sum_back(c: Context, g: Value, y: Value, x: Value) -> Value:
+    axes = {axis % len(x.shape) for axis in c.options["axis"]}
+    kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    xp = g.array.__array_namespace__()
+    return g.with_array(xp.broadcast_to(g.array.reshape(kept), x.shape))
+
+
+# ---- functions ---------------------------------------------------------------------------------------------------------------------
+
+
+def _function(name: str) -> Forward:
+    return lambda c, x: c.run("function", x, function=name)
+
+
+def _function_back(slope: str) -> Backward:
+    """The slope is written in the layer's activation format, then the gradient's product with it in its own."""
+
+    def rule(c: Context, g: Value, y: Value, x: Value) -> Value:
+        return c.run("multiply", g, c.run(slope, y, role="slope"))
+
+    return rule
+
+
+def _relu(c: Context, x: Value) -> Value:
+    return c.run("relu", x)
+
+
+def _relu_back(c: Context, g: Value, y: Value, x: Value) -> Value:
+    return c.run("select", g, Value(x.array > 0))
+
+
+# ---- pooling -----------------------------------------------------------------------------------------------------------------------
+
+
+def windows_of(x: Any, window: int, stride: int) -> Any:
+    """Return the windows of images (N, C, H, W) as (N, C, OH, OW, window * window)."""
+    rows, columns = ((size - window) // stride + 1 for size in x.shape[2:])
+    xp = x.__array_namespace__()
+    parts = [x[:, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride] for i in range(window) for j in range(window)]
+    return xp.stack(parts, axis=-1)
+
+
+def _max_pool(c: Context, x: Value) -> Value:
+    result = c.run("max_pool", x, **c.options)
+    c.saved = result.array[1]
+    return result.with_array(result.array[0])
+
+
+def _spread(c: Context, g: Value, shape: tuple[int, ...], place: Callable[[int], Any]) -> Value:
+    """Bring pooled gradients back to their windows: a move where windows do not overlap, a sum of contributions where they do."""
+    window, stride = c.options["window"], c.options["stride"]
+    xp = g.array.__array_namespace__()
+    rows, columns = g.shape[2:]
+    overlapping = stride < window
+    layers = window * window if overlapping else 1
+    spread = xp.zeros((layers, *shape), dtype=g.array.dtype)
+    for position in range(window * window):
+        i, j = divmod(position, window)
+        target = spread[position if overlapping else 0]
+        target[:, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride] = place(position)
+    if not overlapping:
+        return g.with_array(spread[0])
+    return c.run("sum", g.with_array(spread), axis=(0,))
+
+
+def _max_pool_back(c: Context, g: Value, y: Value, x: Value) -> Value:
+    xp = g.array.__array_namespace__()
+    zero = xp.zeros((), dtype=g.array.dtype)
+    return _spread(c, g, x.shape, lambda position: xp.where(c.saved == position, g.array, zero))
+
+
+def _avg_pool(c: Context, x: Value) -> Value:
+    return c.run("average", x.with_array(windows_of(x.array, c.options["window"], c.options["stride"])))
+
+
+def _avg_pool_back(c: Context, g: Value, y: Value, x: Value) -> Value:
+    share = c.run("divide_by", g, part="share", divisor=c.options["window"] ** 2)
+    return _spread(c, share, x.shape, lambda position: share.array)
+
+
+# ---- moves and losses --------------------------------------------------------------------------------------------------------------
+
+
+def _reshape(c: Context, x: Value) -> Value:
+    return _reshaped(x, c.options["shape"])
+
+
+def _flatten(c: Context, x: Value) -> Value:
+    return _reshaped(x, (x.shape[0], math.prod(x.shape[1:])))
+
+
+def _reshape_back(c: Context, g: Value, y: Value, x: Value) -> Value:
+    return _reshaped(g, x.shape)
+
+
+def _transpose(c: Context, x: Value) -> Value:
+    return x.with_array(x.array.transpose(c.options["axes"]))
+
+
+def _transpose_back(c: Context, g: Value, y: Value, x: Value) -> Value:
+    axes = c.options["axes"]
+    return g.with_array(g.array.transpose(sorted(range(len(axes)), key=lambda i: axes[i])))
+
+
+def _loss(name: str) -> Primitive:
+    def forward(c: Context, x: Value, target: Value) -> Value:
+        result = c.run(name, x, target, role="loss")
+        c.saved = result.array[1:]
+        return result.with_array(result.array[0])
+
+    def backward(c: Context, g: Value, y: Value, x: Value, target: Value) -> Value:
+        return c.run(f"{name}_gradient", g, x, target, saved=c.saved)
+
+    return Primitive(forward, (backward, None))
+
+
+#: Every primitive by name.
+PRIMITIVES: dict[str, Primitive] = {
+    "add": Primitive(_elementwise("add"), (_add_back(0), _add_back(1))),
+    "subtract": Primitive(_elementwise("subtract"), (_add_back(0), _subtract_back)),
+    "multiply": Primitive(_elementwise("multiply"), (_multiply_back(0), _multiply_back(1))),
+    "divide": Primitive(
+        _elementwise("divide"),
+        (lambda c, g, y, a, b: _summed_to(c, c.run("divide", g, b, part="quotient"), a.shape, "operand0"), _divide_back_denominator),
+    ),
+    "matmul": Primitive(_elementwise("matmul"), (_matmul_back_a, _matmul_back_b)),
+    "linear": Primitive(_linear, (_linear_back_x, _linear_back_w, _linear_back_bias)),
+    "conv2d": Primitive(_conv2d, (_conv2d_back_x, _conv2d_back_w, _conv2d_back_bias)),
+    "sum": Primitive(_sum, (_sum_back,)),
+    "relu": Primitive(_relu, (_relu_back,)),
+    "sigmoid": Primitive(_function("sigmoid"), (_function_back("sigmoid_slope"),)),
+    "tanh": Primitive(_function("tanh"), (_function_back("tanh_slope"),)),
+    "max_pool": Primitive(_max_pool, (_max_pool_back,)),
+    "avg_pool": Primitive(_avg_pool, (_avg_pool_back,)),
+    "reshape": Primitive(_reshape, (_reshape_back,)),
+    "flatten": Primitive(_flatten, (_reshape_back,)),
+    "transpose": Primitive(_transpose, (_transpose_back,)),
+    "softmax_cross_entropy": _loss("softmax_cross_entropy"),
+    "mse": _loss("mse"),
+}

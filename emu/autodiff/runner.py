@@ -1,0 +1,34 @@
+"""The protocol by which primitives reach arithmetic. Autodiff defines it, precision implements it, layers never see formats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from emu.autodiff.value import Value
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """One arithmetic operation on values.
+
+    Attributes:
+        name: what it does; the runner's table names them.
+        operands: values it reads.
+        options: shapes, strides, axes: what is not a number of the network.
+        part: tells apart several results of one layer and role, e.g. the bias gradient beside the weight's.
+    """
+
+    name: str
+    operands: tuple[Value, ...]
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    part: str = ""
+
+
+class Runner(Protocol):
+    """Runs operations on a datapath."""
+
+    def run(self, operation: Operation, role: str, layer: str) -> Value:
+        """Return the operation's result as the unit that writes `role` of `layer` produces it."""
+        ...

@@ -1,0 +1,70 @@
+"""Elementary functions of arrays: tables for inputs of up to 16 bits, a fixed sequence of doubles for wider ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.datapath import Flags, Overflow, Rounding, StatisticsRegister
+from emu.engine.request import Request, as_operand
+from emu.errors import FormatError, nearest_name
+from emu.formats import Format
+
+Array = NDArray[Any]
+
+
+def function(
+    name: str, x: Any, *, x_format: str | Format, out_format: str | Format, rounding: str | Rounding = "nearest_even",
+    overflow: str | Overflow | None = None, n_rbits: int = 24, rbits: Array | None = None, seed: int = 0, stream: int = 0, step: int = 0,
+    register: StatisticsRegister | None = None, flags: Flags | None = None, backend: str = "auto", check: bool = True,
+) -> Array:  # fmt: skip
+    """Return an elementary function of `x`, written through the output stage.
+
+    Args:
+        name: exp, log, tanh, sigmoid, erf, gelu or rsqrt.
+        x: values of `x_format`, any shape.
+        x_format: format of `x`.
+        out_format: format written.
+        rounding: mode.
+        overflow: rule.
+        n_rbits: random bits of stochastic rounding.
+        rbits: recorded random bits.
+        seed: key of Philox.
+        stream: stream of Philox.
+        step: step of Philox.
+        register: observes the exact function value (a table) or its double (wider inputs).
+        flags: counts what happened.
+        backend: who computes.
+        check: whether to check that `x` holds values of its format.
+
+    Returns:
+        Carrier array of `out_format`, the shape of `x`.
+
+    Exactness: correctly rounded once for inputs of up to 16 bits; for wider ones the rounding of a double within one ulp of the
+    function, the same double on every backend.
+
+    Source: NUMERICS 8.
+    """
+    from emu.backends.functions import FUNCTIONS, function_table, is_tabled
+
+    if name not in FUNCTIONS:
+        raise FormatError(f"a function must be one of the known ones, got {name!r}{nearest_name(name, FUNCTIONS)}")
+    array, fmt = as_operand(x, x_format, "x", check=check)
+    assert fmt is not None
+    request = Request.of(out_format, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, array.shape)
+    place = request.place(None)
+    if not is_tabled(fmt):
+        if fmt.carries_raws:
+            raise FormatError(f"{name}: operands beyond float64 have no functions, got {fmt}; quantize to at most 53 bits first")
+        return request.account(
+            request.kernels.quantize(FUNCTIONS[name](array.astype(np.float64)), None, request.stage_code, request.random, place, None)
+        )
+    u = None
+    if request.stage.rounding is Rounding.STOCHASTIC:
+        from emu.backends.reference.stage import draw_bits
+
+        u = draw_bits(array.shape, request.stage_code, request.random)
+    table = function_table(name, fmt, request.stage)
+    return request.account(table.outcome(fmt.encode(array), n_rbits=n_rbits, u=u, register=place))

@@ -1,0 +1,47 @@
+"""Seeded initialisers: uniform numbers from Philox, the same bits on every machine.
+
+    he       +- sqrt(6 / fan_in)                for layers before relu       He et al., ICCV 2015
+    xavier   +- sqrt(6 / (fan_in + fan_out))    for sigmoid, tanh, outputs   Glorot & Bengio, AISTATS 2010
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.reference.philox import random_integers
+from emu.datapath import stream_of
+from emu.errors import ConfigError, nearest_name
+
+Initialiser = Literal["he", "xavier", "zero"]
+INITIALISERS: tuple[Initialiser, ...] = ("he", "xavier", "zero")
+RANDOM_BITS = 32
+
+
+def initialise(name: str, kind: str, shape: tuple[int, ...], fan_in: int, fan_out: int, seed: int) -> NDArray[np.float64]:
+    """Return the initial values of a parameter.
+
+    Args:
+        name: of the parameter: its own random stream.
+        kind: he, xavier or zero.
+        shape: of the parameter.
+        fan_in: inputs that meet in one output.
+        fan_out: outputs one input reaches.
+        seed: of the run.
+
+    Returns:
+        float64, shape `shape`, uniform in +-bound, symmetric, never 0 for he and xavier.
+
+    Raises:
+        ConfigError: no such initialiser.
+    """
+    if kind not in INITIALISERS:
+        raise ConfigError(f"`initialiser` must be one of the known ones, got {kind!r}{nearest_name(kind, INITIALISERS)}")
+    if kind == "zero":
+        return np.zeros(shape)
+    bound = math.sqrt(6.0 / (fan_in if kind == "he" else fan_in + fan_out))
+    u = random_integers(math.prod(shape), RANDOM_BITS, seed=seed, stream=stream_of(name, "initial"), step=0, draw=0)
+    return (((2 * u + 1) * 2.0**-RANDOM_BITS - 1.0) * bound).reshape(shape)

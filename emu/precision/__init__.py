@@ -1,0 +1,15 @@
+"""Who decides formats: a policy gives every tensor role of every layer its output stage and its multiply-accumulate unit.
+
+    policy.py       role and layer -> output stage, Mac
+    counters.py     registers and flags per layer and role
+    operations.py   what each operation of autodiff means on a datapath
+    runner.py       runs operations by a policy; controllers are runners around it
+
+Loss scaling and dynamic fixed point join here as runners that run, measure, compare and run again.
+"""
+
+from emu.precision.counters import Counters, CounterTable
+from emu.precision.policy import DERIVED_ROLES, Policy
+from emu.precision.runner import DatapathRunner, RecordingRunner
+
+__all__ = ["DERIVED_ROLES", "CounterTable", "Counters", "DatapathRunner", "Policy", "RecordingRunner"]

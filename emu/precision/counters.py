@@ -1,0 +1,91 @@
+"""Registers and flags per layer and role, and their sums over a run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from emu.datapath import Flags, StatisticsRegister
+
+Key = tuple[str, str]
+
+
+@dataclass
+class Counters:
+    """What was counted of one role of one layer.
+
+    Attributes:
+        register: leading-bit positions of the exact results.
+        flags: sticky flags with counts.
+    """
+
+    register: StatisticsRegister
+    flags: Flags = field(default_factory=Flags)
+
+    @property
+    def elements(self) -> int:
+        """Elements written."""
+        return self.register.total
+
+    def merge(self, other: Counters) -> None:
+        """Add another unit's counts."""
+        self.register.merge(other.register)
+        self.flags.merge(other.flags)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that `from_dict` reads back."""
+        return {"register": self.register.to_dict(), "flags": list(self.flags.counts())}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Counters:
+        """Return the counters `to_dict` wrote."""
+        return cls(StatisticsRegister.from_dict(data["register"]), Flags(*data["flags"]))
+
+
+class CounterTable:
+    """Counters by (layer, role), made when first needed."""
+
+    def __init__(self, make_register: Callable[[], StatisticsRegister]) -> None:
+        self._make_register = make_register
+        self._counters: dict[Key, Counters] = {}
+
+    def of(self, layer: str, role: str) -> Counters:
+        """Return the counters of one role of one layer."""
+        key = (layer, role)
+        if key not in self._counters:
+            self._counters[key] = Counters(self._make_register())
+        return self._counters[key]
+
+    def items(self) -> list[tuple[Key, Counters]]:
+        """Return keys and counters in the order of first use."""
+        return list(self._counters.items())
+
+    def merge(self, other: CounterTable) -> None:
+        """Add every counter of another table."""
+        for (layer, role), counters in other.items():
+            self.of(layer, role).merge(counters)
+
+    def reset(self) -> None:
+        """Set every count to 0; keys and positions stay."""
+        for counters in self._counters.values():
+            counters.register.reset()
+            counters.flags.reset()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data (JSON) that `load` reads back, in the order of first use."""
+        return {f"{layer}/{role}": counters.to_dict() for (layer, role), counters in self._counters.items()}
+
+    def load(self, data: dict[str, Any]) -> None:
+        """Replace everything by what `to_dict` wrote."""
+        self._counters = {}
+        for key, counters in data.items():
+            layer, role = key.rsplit("/", 1)
+            self._counters[layer, role] = Counters.from_dict(counters)
+
+    def sha256(self) -> str:
+        """Return the hash of every register and flag, keys sorted."""
+        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()

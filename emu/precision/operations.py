@@ -1,0 +1,289 @@
+"""What each operation of autodiff means on a datapath: one engine call, or the short sequence the hardware or its host runs.
+
+Selections (relu, max pooling) move values and write nothing new: they round, and are observed, only where the layer's format differs
+from the operand's. Softmax and losses run in the `loss` role's format, their sums pairwise; what leaves them is written in the role of
+whoever reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu import engine
+from emu.autodiff import Value
+from emu.datapath import OutputStage
+from emu.autodiff.rules import windows_of
+from emu.engine.products import patches_of
+from emu.formats import PRESETS, Fixed, Format
+from emu.precision.policy import Policy
+
+Array = NDArray[Any]
+FP32 = PRESETS["fp32"]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """The unit that writes a role of a layer: its stage, its Mac, and where its counts and random bits go."""
+
+    policy: Policy
+    layer: str
+    role: str
+    backend: str
+    options: dict[str, Any]
+
+    @property
+    def stage(self) -> OutputStage:
+        """The output stage of what is written."""
+        return self.policy.stage(self.layer, self.role)
+
+    def writing(self, stage: OutputStage | None = None) -> dict[str, Any]:
+        """Return the engine options of a result that is written and observed."""
+        stage = stage or self.stage
+        rounding = {"rounding": stage.rounding, "overflow": stage.overflow, "n_rbits": stage.n_rbits}
+        return {"out_format": stage.format, **rounding, "backend": self.backend, "check": False, **self.options}
+
+    def on_host(self) -> dict[str, Any]:
+        """Return the engine options of an intermediate result in the `loss` role's format, not observed."""
+        random = {name: self.options[name] for name in ("seed", "stream", "step")}
+        stage = self.policy.stage(self.layer, "loss")
+        rounding = {"rounding": stage.rounding, "overflow": stage.overflow, "n_rbits": stage.n_rbits}
+        return {"out_format": stage.format, **rounding, "backend": self.backend, "check": False, **random}
+
+    def value(self, array: Array) -> Value:
+        """Return what the stage wrote."""
+        return Value(array, self.stage.format)
+
+
+def _product(unit: Unit, product: Callable[..., Array], names: tuple[str, str], x: Value, y: Value, addend: Value | None, **shapes: Any) -> Value:
+    formats: dict[str, Any] = {names[0]: x.format, names[1]: y.format}
+    if addend is not None:
+        third = "addend" if names[0] == "a_format" else "bias"
+        formats |= {third: addend.array, f"{third}_format": addend.format}
+    return unit.value(product(x.array, y.array, mac=unit.policy.mac(unit.layer), **formats, **shapes, **unit.writing()))
+
+
+def _matmul(unit: Unit, a: Value, b: Value, addend: Value | None = None) -> Value:
+    return _product(unit, engine.matmul, ("a_format", "b_format"), a, b, addend)
+
+
+def _conv2d(unit: Unit, x: Value, w: Value, bias: Value | None = None, *, stride: Any, padding: Any) -> Value:
+    return _product(unit, engine.conv2d, ("x_format", "w_format"), x, w, bias, stride=stride, padding=padding)
+
+
+def _conv2d_input_gradient(unit: Unit, g: Value, w: Value, *, shape: Any, stride: Any, padding: Any) -> Value:
+    """The errors, spread by the stride and padded, convolved with the flipped kernels: one product per result, as a Mac runs it."""
+    kernel = w.shape[2:]
+    spread = np.zeros((*g.shape[:2], shape[2] + kernel[0] - 1, shape[3] + kernel[1] - 1), g.array.dtype)
+    here, there = zip(*(_overlap(g.shape[2 + i], spread.shape[2 + i], stride[i], kernel[i] - 1 - padding[i]) for i in (0, 1)), strict=True)
+    spread[:, :, there[0], there[1]] = g.array[:, :, here[0], here[1]]
+    flipped = w.with_array(w.array.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1])
+    return _conv2d(unit, g.with_array(spread), flipped, stride=(1, 1), padding=(0, 0))
+
+
+def _overlap(size: int, room: int, stride: int, offset: int) -> tuple[slice, slice]:
+    """Return which of `size` elements land inside `room` when element i goes to offset + i * stride, and where."""
+    first = max(0, -(-(-offset) // stride)) if offset < 0 else 0
+    last = min(size - 1, (room - 1 - offset) // stride)
+    start = offset + first * stride
+    return slice(first, last + 1), slice(start, start + (last - first) * stride + 1, stride)
+
+
+def _conv2d_weight_gradient(unit: Unit, x: Value, g: Value, *, kernel: Any, stride: Any, padding: Any) -> Value:
+    """One product per weight, k running over images, then output rows and columns."""
+    patches = patches_of(x.array, tuple(kernel), stride, padding)
+    n, depth, places = patches.shape
+    errors = g.array.reshape(n, -1, places).transpose(1, 0, 2).reshape(-1, n * places)
+    inputs = patches.transpose(0, 2, 1).reshape(n * places, depth)
+    product = _matmul(unit, g.with_array(errors), x.with_array(inputs))
+    return product.with_array(product.array.reshape(-1, x.shape[1], *kernel))
+
+
+def _sum(unit: Unit, x: Value, *, axis: tuple[int, ...]) -> Value:
+    return unit.value(engine.total(x.array, x_format=x.format, axis=axis, mac=unit.policy.mac(unit.layer), **unit.writing()))
+
+
+def _average(unit: Unit, windows: Value) -> Value:
+    """The mean of the last axis: the accumulator's content divided by the count, rounded once (a power of two moves the point)."""
+    count = windows.shape[-1]
+    mac = unit.policy.mac(unit.layer)
+    if count & (count - 1) == 0:
+        shift = count.bit_length() - 1
+        options = {"x_format": windows.format, "axis": (windows.array.ndim - 1,), "mac": mac, "divisor_exponent": shift}
+        return unit.value(engine.total(windows.array, **options, **unit.writing()))
+    held = _sum_format(windows.format, count) if mac.accumulator == "exact" else mac.accumulator
+    plain = {"backend": unit.backend, "check": False, "out_format": held}
+    sums = engine.total(windows.array, x_format=windows.format, axis=(windows.array.ndim - 1,), mac=mac, **plain)
+    return unit.value(engine.divide(sums, np.float32(count), a_format=held, b_format=FP32, **unit.writing()))
+
+
+def _sum_format(fmt: Format, count: int) -> Format:
+    """Return the format an exact accumulator's sum of `count` values is held in before a division: fixed exactly, floats as float64."""
+    if isinstance(fmt, Fixed):
+        return Fixed(min(fmt.width_bits + count.bit_length(), 64), fmt.frac_bits, fmt.signed)
+    return PRESETS["fp64"]
+
+
+def _elementwise(name: str) -> Callable[..., Value]:
+    def operation(unit: Unit, *operands: Value) -> Value:
+        formats = tuple(value.format for value in operands)
+        return unit.value(engine.elementwise(name, tuple(value.array for value in operands), formats, **unit.writing()))
+
+    return operation
+
+
+def _quantize(unit: Unit, x: Value) -> Value:
+    options = unit.writing()
+    out_format = options.pop("out_format")
+    del options["check"]
+    return unit.value(engine.quantize(x.array, out_format, x_format=x.format if getattr(x.format, "carries_raws", False) else None, **options))
+
+
+def _negate(unit: Unit, x: Value) -> Value:
+    return _elementwise("subtract")(unit, Value(np.zeros((), np.float32), FP32), x)
+
+
+def _divide_by(unit: Unit, x: Value, *, divisor: int) -> Value:
+    if divisor & (divisor - 1) == 0:
+        return _elementwise("multiply")(unit, x, Value(np.float32(1 / divisor), FP32))
+    return _elementwise("divide")(unit, x, Value(np.float32(divisor), FP32))
+
+
+def _selected(unit: Unit, x: Value) -> Value:
+    """Return a selection of `x`: written through the stage only if the layer's format is another one."""
+    return x if x.format == unit.stage.format else _quantize(unit, x)
+
+
+def _relu(unit: Unit, x: Value) -> Value:
+    return _selected(unit, x.with_array(engine.relu(x.array, backend=unit.backend)))
+
+
+def _select(unit: Unit, x: Value, mask: Value) -> Value:
+    return _selected(unit, x.with_array(np.where(mask.array, x.array, np.zeros((), x.array.dtype))))
+
+
+def _max_pool(unit: Unit, x: Value, *, window: int, stride: int) -> Value:
+    best, index = engine.max_pool(windows_of(x.array, window, stride), backend=unit.backend)
+    written = _selected(unit, x.with_array(best))
+    return Value((written.array, index), written.format)
+
+
+def _function(unit: Unit, x: Value, *, function: str) -> Value:
+    return unit.value(engine.function(function, x.array, x_format=x.format, **unit.writing()))
+
+
+def _sigmoid_slope(unit: Unit, y: Value) -> Value:
+    """y * (1 - y) = y - y * y, rounded once."""
+    return _elementwise("fma")(unit, _negated(y), y, y)
+
+
+def _tanh_slope(unit: Unit, y: Value) -> Value:
+    """1 - y * y, rounded once."""
+    return _elementwise("fma")(unit, _negated(y), y, Value(np.float32(1), FP32))
+
+
+def _negated(y: Value) -> Value:
+    return y.with_array(0.0 - y.array)  # exact, and +0 for 0
+
+
+# ---- losses, in the format of the `loss` role ---------------------------------------------------------------------------------------
+
+
+class _Host:
+    """Arithmetic in the `loss` role's format."""
+
+    def __init__(self, unit: Unit) -> None:
+        self.unit, self.options = unit, unit.on_host()
+        self.format: Format = self.options["out_format"]
+
+    def elementwise(self, name: str, *operands: Any) -> Array:
+        """Return an elementwise operation; arrays are in the role's format, `Value`s in their own."""
+        values = [x if isinstance(x, Value) else Value(x, self.format) for x in operands]
+        return engine.elementwise(name, tuple(v.array for v in values), tuple(v.format for v in values), **self.options)
+
+    def function(self, name: str, x: Array) -> Array:
+        """Return an elementary function."""
+        return engine.function(name, x, x_format=self.format, **self.options)
+
+    def total(self, x: Array, axis: int | None) -> Array:
+        """Return a pairwise sum."""
+        return engine.total(x, x_format=self.format, axis=axis, mac=self.unit.policy.reduction(self.unit.layer), **self.options)
+
+    def count(self, n: int) -> Value:
+        """Return an integer as an operand."""
+        return Value(np.float32(n), FP32)
+
+
+def _softmax_cross_entropy(unit: Unit, x: Value, labels: Value) -> Value:
+    """log(sum(exp(z))) - z[label] with z = x - max(x), its mean over the batch; and the probabilities, for the way back."""
+    host = _Host(unit)
+    shifted = host.elementwise("subtract", x, x.with_array(x.array.max(axis=1, keepdims=True)))
+    exponentials = host.function("exp", shifted)
+    sums = host.total(exponentials, 1)
+    picked = np.take_along_axis(shifted, labels.array[:, None], axis=1)[:, 0]
+    losses = host.elementwise("subtract", host.function("log", sums), picked)
+    probabilities = host.elementwise("divide", exponentials, sums[:, None])
+    return _mean_loss(unit, host, losses, probabilities)
+
+
+def _mean_loss(unit: Unit, host: _Host, losses: Array, saved: Array) -> Value:
+    total = host.total(losses, None)
+    mean = engine.elementwise("divide", (total, np.float32(losses.size)), (host.format, FP32), **unit.writing())
+    return Value((mean, saved), host.format)
+
+
+def _softmax_cross_entropy_gradient(unit: Unit, g: Value, x: Value, labels: Value, *, saved: Any) -> Value:
+    """g * (p - one-hot) / N: the difference and the product on the host, the quotient written in the role that reads it."""
+    host = _Host(unit)
+    return _shared_out(unit, host, g, host.elementwise("subtract", saved[0], _one_hot(x, labels)), x.shape[0])
+
+
+def _shared_out(unit: Unit, host: _Host, g: Value, difference: Array, count: int) -> Value:
+    scaled = Value(host.elementwise("multiply", g, difference), host.format)
+    return _elementwise("divide")(unit, scaled, host.count(count))
+
+
+def _one_hot(x: Value, labels: Value) -> Value:
+    return Value((np.arange(x.shape[1]) == labels.array[:, None]).astype(np.float32), FP32)
+
+
+def _mse(unit: Unit, x: Value, labels: Value) -> Value:
+    """The mean of squared differences from one-hot targets."""
+    host = _Host(unit)
+    difference = host.elementwise("subtract", x, _one_hot(x, labels))
+    return _mean_loss(unit, host, host.elementwise("multiply", difference, difference), difference)
+
+
+def _mse_gradient(unit: Unit, g: Value, x: Value, labels: Value, *, saved: Any) -> Value:
+    host = _Host(unit)
+    twice = Value(host.elementwise("multiply", g, host.count(2)), host.format)
+    return _shared_out(unit, host, twice, saved[0], saved[0].size)
+
+
+#: Every operation by name.
+OPERATIONS: dict[str, Callable[..., Value]] = {
+    **{name: _elementwise(name) for name in ("add", "subtract", "multiply", "divide", "fma", "sqrt")},
+    "quantize": _quantize,
+    "negate": _negate,
+    "divide_by": _divide_by,
+    "sum": _sum,
+    "average": _average,
+    "matmul": _matmul,
+    "conv2d": _conv2d,
+    "conv2d_input_gradient": _conv2d_input_gradient,
+    "conv2d_weight_gradient": _conv2d_weight_gradient,
+    "relu": _relu,
+    "select": _select,
+    "max_pool": _max_pool,
+    "function": _function,
+    "sigmoid_slope": _sigmoid_slope,
+    "tanh_slope": _tanh_slope,
+    "softmax_cross_entropy": _softmax_cross_entropy,
+    "softmax_cross_entropy_gradient": _softmax_cross_entropy_gradient,
+    "mse": _mse,
+    "mse_gradient": _mse_gradient,
+}

@@ -1,0 +1,47 @@
+"""The static policy: formats come from the device's precision table and stay."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from emu.datapath import Mac, OutputStage, StatisticsRegister
+from emu.formats import Float
+from emu.hardware import PrecisionTable
+
+#: Roles that have no table of their own, and the role whose format they take: the slope of an activation function is held like an
+#: activation, momentum and what decays into it like the master weights.
+DERIVED_ROLES = {"slope": "activation", "momentum": "master"}
+
+
+class Policy:
+    """Gives every role of every layer its output stage, unit and register.
+
+    Attributes:
+        table: the precision table it reads.
+    """
+
+    def __init__(self, table: PrecisionTable) -> None:
+        self.table = table
+        self._stage = lru_cache(maxsize=None)(self._find_stage)
+        self._mac = lru_cache(maxsize=None)(table.mac_of)
+
+    def stage(self, layer: str, role: str) -> OutputStage:
+        """Return the output stage that writes `role` of `layer`."""
+        return self._stage(layer, role)
+
+    def _find_stage(self, layer: str, role: str) -> OutputStage:
+        return self.table.stage(layer, DERIVED_ROLES.get(role, role))
+
+    def mac(self, layer: str) -> Mac:
+        """Return the multiply-accumulate unit that works for `layer`."""
+        return self._mac(layer)
+
+    def reduction(self, layer: str) -> Mac:
+        """Return the unit of reductions in the `loss` role: pairwise, in that role's format (NUMERICS 7)."""
+        fmt = self.stage(layer, "loss").format
+        product = fmt if isinstance(fmt, Float) else "exact"
+        return Mac(product=product, accumulator=fmt, order="pairwise")
+
+    def register(self) -> StatisticsRegister:
+        """Return an empty register with the device's positions."""
+        return StatisticsRegister(self.table.register.lowest, self.table.register.bins)

@@ -1,0 +1,55 @@
+"""The runner of a static policy: every operation goes through the engine with its role's output stage, unit, register and stream."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from emu.autodiff import Operation, Runner, Value
+from emu.datapath import stream_of
+from emu.precision.counters import CounterTable
+from emu.precision.operations import OPERATIONS, Unit
+from emu.precision.policy import Policy
+
+
+class DatapathRunner:
+    """Runs operations on the datapath a policy describes.
+
+    Attributes:
+        policy: formats, rounding, units.
+        counters: registers and flags; None observes nothing (evaluation).
+        step: training step, part of every random number's address.
+    """
+
+    def __init__(self, policy: Policy, *, seed: int = 0, backend: str = "auto", counters: CounterTable | None = None) -> None:
+        self.policy, self.counters = policy, counters
+        self.seed, self.backend, self.step = seed, backend, 0
+        self._stream = lru_cache(maxsize=None)(stream_of)
+
+    def run(self, operation: Operation, role: str, layer: str) -> Value:
+        """Return the operation's result as the unit that writes `role` of `layer` produces it."""
+        name = f"{layer}.{operation.part}" if operation.part else layer
+        options: dict[str, Any] = {"seed": self.seed, "stream": self._stream(name, role), "step": self.step}
+        if self.counters is not None:
+            counters = self.counters.of(layer, role)
+            options |= {"register": counters.register, "flags": counters.flags}
+        unit = Unit(self.policy, layer, role, self.backend, options)
+        return OPERATIONS[operation.name](unit, *operation.operands, **operation.options)
+
+
+class RecordingRunner:
+    """Runs operations on another runner and keeps every result.
+
+    Attributes:
+        results: (layer, role, part) -> arrays in the order they were written.
+    """
+
+    def __init__(self, inner: Runner) -> None:
+        self.inner = inner
+        self.results: dict[tuple[str, str, str], list[Any]] = {}
+
+    def run(self, operation: Operation, role: str, layer: str) -> Value:
+        """Return the inner runner's result."""
+        value = self.inner.run(operation, role, layer)
+        self.results.setdefault((layer, role, operation.part), []).append(value.array)
+        return value

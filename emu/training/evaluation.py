@@ -1,0 +1,119 @@
+"""Evaluation: a model's accuracy on a device, without training."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.registry import load
+from emu.errors import ConfigError
+from emu.hardware import Device
+from emu.optim import GradientDescent
+from emu.precision import CounterTable, Policy
+from emu.training.build import build_network
+from emu.training.data import load_dataset
+from emu.training.model import Model, as_master
+from emu.training.recipe import Recipe
+from emu.training.run_folder import RUN, RunFolder
+from emu.training.trainer import evaluate_model
+
+Array = NDArray[Any]
+PREFIX = "parameters/"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation measured.
+
+    Attributes:
+        test_loss: mean loss of the test images.
+        test_accuracy: share classified right.
+        images: how many.
+        weights_sha256: hash of the weights in the device's master format.
+        counters: registers and flags by layer and role.
+    """
+
+    test_loss: float
+    test_accuracy: float
+    images: int
+    weights_sha256: str
+    counters: CounterTable
+
+
+def evaluate(weights: str | Path, recipe: Recipe | None = None, device: Device | None = None, *, backend: str = "auto") -> Evaluation:
+    """Return the test accuracy of weights on a device.
+
+    Args:
+        weights: a run folder, or a `.safetensors` or `.npz` file with arrays named `layer.weight` and `layer.bias`.
+        recipe: network and data; a run folder brings its own.
+        device: where to run; a run folder brings its own.
+        backend: who computes.
+
+    Raises:
+        ConfigError: weights, recipe or device are missing or do not fit together.
+    """
+    path = Path(weights)
+    if (path / RUN).is_file():
+        info = RunFolder(path).read_json()
+        recipe = recipe or Recipe.model_validate(info["recipe"])
+        device = device or Device.model_validate(info["device"])
+    if recipe is None or device is None:
+        raise ConfigError(f"weights that are no run folder need a model and a device, got {path}; add --model and --device")
+    arrays = read_weights(path)
+    device = device.with_precision(recipe.precision, origin=f"model {recipe.name}")
+    policy = Policy(device.precision)
+    data = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
+    model = Model.initial(build_network(recipe.network), policy, GradientDescent(), recipe.training.seed)
+    for state in model.states:
+        state.master = as_master(_fitting(arrays, state.name, state.master.shape, path), policy, state.layer)
+    counters = CounterTable(policy.register)
+    loss, accuracy = evaluate_model(
+        model, data.test_images, data.test_labels, seed=recipe.training.seed, backend=load(backend).name, counters=counters
+    )
+    return Evaluation(loss, accuracy, len(data.test_labels), model.sha256(), counters)
+
+
+def read_weights(path: Path) -> dict[str, Array]:
+    """Return arrays by parameter name from a run folder, a `.safetensors` or an `.npz` file.
+
+    Raises:
+        ConfigError: the file is missing, damaged or of another kind.
+    """
+    if path.is_dir():
+        arrays, _ = RunFolder(path).load_checkpoint()
+        return {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
+    if not path.is_file():
+        raise ConfigError(f"weights must be a run folder, a .safetensors or an .npz file, got {str(path)!r}, which does not exist; check the path")
+    if path.suffix == ".npz":
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                return dict(file)
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise ConfigError(f"weights in {path} must be an .npz file of plain arrays, got {error}; write it with numpy.savez") from None
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        try:
+            arrays = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise ConfigError(f"weights in {path} must be a safetensors file, got {error}; write it again") from None
+        return {name.removeprefix(PREFIX): array for name, array in arrays.items()}
+    raise ConfigError(f"weights must be a run folder, a .safetensors or an .npz file, got {str(path)!r}")
+
+
+def _fitting(arrays: dict[str, Array], name: str, shape: tuple[int, ...], path: Path) -> Array:
+    if name not in arrays:
+        raise ConfigError(f"weights must have an array {name!r}, got {', '.join(sorted(arrays)) or 'none'} in {path}; check the model")
+    array = arrays[name]
+    if array.shape != shape or array.dtype.kind not in "fiu":
+        raise ConfigError(f"array {name!r} must be real numbers of shape {shape}, got {array.dtype} of shape {array.shape} in {path}; check the model")
+    if not np.isfinite(array).all():
+        index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise ConfigError(f"array {name!r} must be finite, got {array[index]} at index {index} in {path}; train again, or clean it")
+    return array.astype(np.float64)

@@ -1,0 +1,66 @@
+"""What a run writes down while it goes: one row of metrics per logged point, and the counts of the interval before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emu.datapath import FLAG_NAMES
+from emu.precision import CounterTable
+from emu.training.run_folder import RunFolder
+from emu.training.tables import TABLES
+
+_SCALARS = ("none", "below", "above", "nonfinite", "total")
+
+
+class History:
+    """The tables of a run folder, grown row by row."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, dict[str, list[Any]]] = {name: {c: [] for c in columns} for name, columns in TABLES.items()}
+
+    @classmethod
+    def read(cls, folder: RunFolder, step: int) -> History:
+        """Return the history of a run up to a step."""
+        history = cls()
+        for name in TABLES:
+            history._columns[name] = folder.read_table(name, up_to_step=step)
+        return history
+
+    def add(self, table: str, **row: Any) -> None:
+        """Add a row; columns that are not given are null."""
+        for column, values in self._columns[table].items():
+            values.append(row.get(column))
+
+    def add_counts(self, step: int, counters: CounterTable) -> None:
+        """Add the registers and flags of the interval that ends at `step`."""
+        for (layer, role), counts in counters.items():
+            if not counts.elements:
+                continue
+            where = {"step": step, "layer": layer, "role": role}
+            register = counts.register
+            for kind, side in (("positive", register.positive), ("negative", register.negative)):
+                for exponent, count in sorted(side.items()):
+                    self.add("registers", **where, kind=kind, exponent=exponent, count=count)
+            for kind in _SCALARS:
+                self.add("registers", **where, kind=kind, count=getattr(register, kind))
+            flags = dict(zip(FLAG_NAMES, counts.flags.counts(), strict=True))
+            self.add("flags", **where, elements=counts.elements, **flags)
+
+    def last(self, table: str, column: str) -> Any:
+        """Return the newest value of a column that is not null, or None."""
+        return next((value for value in reversed(self._columns[table][column]) if value is not None), None)
+
+    def write(self, folder: RunFolder) -> None:
+        """Write every table."""
+        for name, columns in self._columns.items():
+            folder.write_table(name, columns)
+
+
+def rates(counters: CounterTable) -> tuple[float, float]:
+    """Return the share of written elements that overflowed, and that became 0."""
+    elements = sum(c.elements for _, c in counters.items())
+    if not elements:
+        return 0.0, 0.0
+    overflow = sum(c.flags.overflow for _, c in counters.items())
+    underflow = sum(c.flags.underflow for _, c in counters.items())
+    return overflow / elements, underflow / elements

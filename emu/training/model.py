@@ -1,0 +1,121 @@
+"""A model in training: a network, its parameters, and what one pass through the datapath does with them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu import engine, nn
+from emu.autodiff import Graph, Operation, Runner, Tensor, Value
+from emu.nn.network import INPUT_LAYER
+from emu.optim import GradientDescent, ParameterState
+from emu.precision import Policy
+
+Array = NDArray[Any]
+
+
+@dataclass
+class Pass:
+    """What one pass over a batch gave.
+
+    Attributes:
+        loss: mean loss.
+        correct: images whose largest output stands at their label.
+        gradients: by parameter name; empty after a forward pass.
+    """
+
+    loss: float
+    correct: int
+    gradients: dict[str, Value]
+
+
+class Model:
+    """A network and its master parameters.
+
+    Attributes:
+        network: layers and loss.
+        policy: formats of everything.
+        states: parameters in order.
+    """
+
+    def __init__(self, network: nn.Network, policy: Policy, states: list[ParameterState]) -> None:
+        self.network, self.policy, self.states = network, policy, states
+
+    @classmethod
+    def initial(cls, network: nn.Network, policy: Policy, optimiser: GradientDescent, seed: int) -> Model:
+        """Return a model with seeded parameters, written into the master format."""
+        states: list[ParameterState] = []
+        for layer, p in network.parameters():
+            values = nn.initialise(f"{layer.name}.{p.part}", p.initialiser, p.shape, p.fan_in, p.fan_out, seed)
+            states.append(ParameterState(layer.name, p.part, as_master(values, policy, layer.name)))
+            optimiser.start(states[-1], policy.stage(layer.name, "momentum").format)
+        return cls(network, policy, states)
+
+    def reduced(self, runner: Runner) -> dict[str, dict[str, Value]]:
+        """Return the working copies of the parameters, by layer and part."""
+        copies: dict[str, dict[str, Value]] = {}
+        for state in self.states:
+            copy = runner.run(Operation("quantize", (state.master,)), state.part, state.layer)
+            copies.setdefault(state.layer, {})[state.part] = copy
+        return copies
+
+    def run(self, runner: Runner, images: Array, labels: Array, *, backward: bool) -> Pass:
+        """Run a batch forward, and backward if asked.
+
+        Args:
+            runner: the datapath.
+            images: float32, (N, C, H, W).
+            labels: int64, (N,).
+            backward: whether gradients are wanted.
+        """
+        graph = Graph(runner)
+        make = graph.parameter if backward else graph.constant
+        leaves = {layer: {part: make(v) for part, v in parts.items()} for layer, parts in self.reduced(runner).items()}
+        x = runner.run(Operation("quantize", (Value(images),)), "activation", INPUT_LAYER)
+        output = self.network.forward(graph, graph.constant(x), leaves)
+        loss = self.network.apply_loss(graph, output, Tensor(Value(labels)))
+        gradients = self._gradients(graph, loss, leaves) if backward else {}
+        return Pass(float(loss.value.array), count_correct(output.value.array, labels), gradients)
+
+    def _gradients(self, graph: Graph, loss: Tensor, leaves: dict[str, dict[str, Tensor]]) -> dict[str, Value]:
+        one = Value(np.ones((), loss.value.format.carrier), loss.value.format)
+        arrived = graph.backward(loss, one)
+        named = {f"{layer}.{part}": tensor for layer, parts in leaves.items() for part, tensor in parts.items()}
+        return {name: arrived[id(tensor)] for name, tensor in named.items()}
+
+    def arrays(self) -> dict[str, Array]:
+        """Return everything a checkpoint must hold: masters and optimiser slots, by name."""
+        masters = {f"parameters/{s.name}": s.master.array for s in self.states}
+        slots = {f"{slot}/{s.name}": value.array for s in self.states for slot, value in s.slots.items()}
+        return masters | slots
+
+    def load(self, arrays: dict[str, Array]) -> None:
+        """Take the arrays of a checkpoint."""
+        for state in self.states:
+            state.master = state.master.with_array(arrays[f"parameters/{state.name}"])
+            for slot, value in state.slots.items():
+                state.slots[slot] = value.with_array(arrays[f"{slot}/{state.name}"])
+
+    def sha256(self) -> str:
+        """Return the hash of the master parameters: names, formats, shapes and codes, in order."""
+        digest = hashlib.sha256()
+        for state in self.states:
+            codes = state.master.format.encode(state.master.array)
+            digest.update(f"{state.name} {state.master.format} {codes.shape}".encode())
+            digest.update(codes.astype(codes.dtype.newbyteorder("<")).tobytes())
+        return digest.hexdigest()
+
+
+def as_master(values: Array, policy: Policy, layer: str) -> Value:
+    """Return float64 values written into the master format, to nearest."""
+    fmt = policy.stage(layer, "master").format
+    return Value(engine.quantize(values, fmt, backend="reference"), fmt)
+
+
+def count_correct(outputs: Array, labels: Array) -> int:
+    """Return how many rows have their largest value at their label; a row with NaN is wrong."""
+    return int(((outputs.argmax(axis=1) == labels) & ~np.isnan(outputs).any(axis=1)).sum())

@@ -1,0 +1,391 @@
+"""The training loop: recipe and device in, a run folder out.
+
+    for every step:  batch -> working copies -> forward -> backward -> update      all through the datapath
+    every log point: metrics, registers and flags of the interval, checkpoint
+    now and then:    test accuracy, signal-to-noise against float32
+
+A step depends on (recipe, device, seed, step number) and the arrays of the checkpoint alone, so a run killed anywhere and resumed
+ends in the same bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.reference.philox import random_integers
+from emu.backends.registry import load
+from emu.datapath import stream_of
+from emu.errors import ConfigError
+from emu.hardware import ROLES, Device
+from emu.nn.network import INPUT_LAYER, LOSS_LAYER
+from emu.precision import DERIVED_ROLES, CounterTable, DatapathRunner, Policy
+from emu.training.build import build_network, build_optimiser
+from emu.training.data import Dataset, load_dataset
+from emu.training.history import History, rates
+from emu.training.model import Model
+from emu.training.noise import signal_to_noise
+from emu.training.recipe import Recipe
+from emu.training.run_folder import RunFolder
+from emu.training.schedule import learning_rate
+
+Array = NDArray[Any]
+#: Log points of a run whose recipe does not say.
+LOG_POINTS = 40
+#: Log points between two measurements of test accuracy and noise.
+LOG_POINTS_PER_TEST = 4
+#: Images per batch in evaluation.
+TEST_BATCH = 64
+#: Seconds after which a checkpoint is written even between log points.
+CHECKPOINT_SECONDS = 20.0
+
+
+class Progress(Protocol):
+    """Hears how training goes; the command line draws a bar from it."""
+
+    def start(self, step: int, steps: int) -> None:
+        """Training begins behind `step` of `steps`."""
+        ...
+
+    def update(self, step: int, loss: float, accuracy: float, overflow: float, underflow: float) -> None:
+        """A step is done: loss and accuracy of its batch, rates of the interval so far."""
+        ...
+
+    def finish(self) -> None:
+        """Training is over."""
+        ...
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        path: its folder.
+        info: the content of `run.json`.
+    """
+
+    path: Path
+    info: dict[str, Any]
+
+    @property
+    def test_accuracy(self) -> float:
+        """Share of test images classified right at the end."""
+        return self.info["metrics"]["test_accuracy"]
+
+    @property
+    def weights_sha256(self) -> str:
+        """Hash of the master weights."""
+        return self.info["weights_sha256"]
+
+    @property
+    def registers_sha256(self) -> str:
+        """Hash of every register and flag of the run."""
+        return self.info["registers_sha256"]
+
+
+def train(
+    recipe: Recipe, device: Device, *, out: str | Path, backend: str = "auto", overrides: Mapping[str, Any] | None = None,
+    progress: Progress | None = None, report: bool = True,
+) -> Run:  # fmt: skip
+    """Train a recipe's network on a device.
+
+    Args:
+        recipe: network, data, training; see `emu.model`.
+        device: formats and units; see `emu.device`.
+        out: folder of the run; must not exist or be empty.
+        backend: "auto", "reference" or "numba": the bits are the same.
+        overrides: key path -> value, laid over the recipe, e.g. `{"training.steps": 20}`.
+        progress: hears how it goes.
+        report: whether to write `report.html`.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        ConfigError: recipe, data or folder cannot be used; nothing is written then.
+        BackendUnavailable: the backend cannot compute here.
+    """
+    recipe = recipe.with_settings(overrides) if overrides else recipe
+    trainer = Trainer(recipe, device, backend)
+    return trainer.run(RunFolder.create(out), progress, report=report)
+
+
+def resume(path: str | Path, *, backend: str | None = None, progress: Progress | None = None, report: bool = True) -> Run:
+    """Continue a run that was interrupted; it ends in the same bits as one that was not.
+
+    Args:
+        path: folder of the run.
+        backend: another backend than the run's, if given.
+        progress: hears how it goes.
+        report: whether to write `report.html`.
+
+    Raises:
+        ConfigError: the folder holds no run, its checkpoint is damaged or belongs to another recipe.
+    """
+    folder = RunFolder.open(path)
+    info = folder.read_json()
+    try:
+        recipe, device = Recipe.model_validate(info["recipe"]), Device.model_validate(info["device"])
+    except (KeyError, ValueError) as error:
+        raise ConfigError(f"run.json must hold the run's recipe and device, got {error} in {folder.path}; start a new run with --out") from None
+    trainer = Trainer(recipe, device, backend or str(info.get("backend", "auto")))
+    if folder.has_checkpoint:
+        trainer.restore(folder)
+    trainer.started = str(info.get("started") or trainer.started)
+    return trainer.run(folder, progress, report=report)
+
+
+class Trainer:
+    """One run: everything it holds between two steps."""
+
+    def __init__(self, recipe: Recipe, device: Device, backend: str) -> None:
+        self.recipe = recipe
+        self.device = device.with_precision(recipe.precision, origin=f"model {recipe.name}")
+        self.backend = load(backend).name
+        self.data: Dataset = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
+        settings = recipe.training
+        if settings.batch > len(self.data.train_images):
+            raise ConfigError(f"`training.batch` must be at most the {len(self.data.train_images)} training images, got {settings.batch}")
+        self.policy = Policy(self.device.precision)
+        self.optimiser = build_optimiser(settings.optimiser)
+        self.model = Model.initial(build_network(recipe.network), self.policy, self.optimiser, settings.seed)
+        self.batches_per_epoch = len(self.data.train_images) // settings.batch
+        self.steps = settings.steps or (settings.epochs or 1) * self.batches_per_epoch
+        self.log_every = settings.log_every or max(1, self.steps // LOG_POINTS)
+        self.checkpoint_every = settings.checkpoint_every or self.log_every
+        self.interval = CounterTable(self.policy.register)
+        self.total = CounterTable(self.policy.register)
+        self.runner = DatapathRunner(self.policy, seed=settings.seed, backend=self.backend, counters=self.interval)
+        self.history = History()
+        self.step, self.seconds = 0, 0.0
+        self.losses: list[float] = []
+        self.correct: list[int] = []
+        self.started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._order: tuple[int, Array] = (-1, np.empty(0, np.int64))
+
+    # ---- one step ----
+
+    def batch(self, step: int) -> tuple[Array, Array]:
+        """Return images and labels of a step: a seeded permutation per epoch, the remainder left out."""
+        epoch, position = divmod(step, self.batches_per_epoch)
+        if self._order[0] != epoch:
+            n = len(self.data.train_images)
+            keys = random_integers(n, 32, seed=self.recipe.training.seed, stream=stream_of("data", "order"), step=epoch, draw=0)
+            self._order = (epoch, np.argsort(keys, kind="stable"))
+        size = self.recipe.training.batch
+        chosen = self._order[1][position * size : (position + 1) * size]
+        return self.data.train_images[chosen], self.data.train_labels[chosen]
+
+    def advance(self) -> tuple[float, float]:
+        """Run one step; return loss and accuracy of its batch."""
+        images, labels = self.batch(self.step)
+        self.runner.step = self.step
+        result = self.model.run(self.runner, images, labels, backward=True)
+        rate = self.rate(self.step)
+        for state in self.model.states:
+            self.optimiser.apply(state, result.gradients[state.name], rate, self.runner)
+        self.step += 1
+        self.losses.append(result.loss)
+        self.correct.append(result.correct)
+        return result.loss, result.correct / len(labels)
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        settings = self.recipe.training
+        return learning_rate(settings.optimiser.learning_rate, settings.schedule, step, self.steps)
+
+    # ---- the run ----
+
+    def run(self, folder: RunFolder, progress: Progress | None, *, report: bool) -> Run:
+        """Run the steps that are left, and write everything."""
+        folder.write_json("run.json", self.describe("running"))
+        if progress:
+            progress.start(self.step, self.steps)
+        before, saved_at = time.perf_counter(), time.perf_counter()
+        while self.step < self.steps:
+            loss, accuracy = self.advance()
+            if progress:
+                progress.update(self.step, loss, accuracy, *rates(self.interval))
+            now = time.perf_counter()
+            self.seconds, before = self.seconds + now - before, now
+            logged = self.step % self.log_every == 0 or self.step == self.steps
+            if logged:
+                self.log()
+            if logged or self.step % self.checkpoint_every == 0 or now - saved_at > CHECKPOINT_SECONDS:
+                self.save(folder)
+                saved_at = time.perf_counter()
+        if progress:
+            progress.finish()
+        self.history.write(folder)
+        info = self.describe("finished")
+        folder.write_json("run.json", info)
+        if report:
+            from emu.report import build_report
+
+            build_report(folder.path)
+        return Run(folder.path, info)
+
+    def log(self) -> None:
+        """Write down the interval that ends here, and begin the next one."""
+        overflow, underflow = rates(self.interval)
+        point = self.step // self.log_every
+        measured = point % LOG_POINTS_PER_TEST == 0 or self.step == self.steps
+        test_loss, test_accuracy = self.evaluate() if measured else (None, None)
+        images = len(self.losses) * self.recipe.training.batch
+        self.history.add(
+            "metrics", step=self.step, epoch=self.step / self.batches_per_epoch, train_loss=sum(self.losses) / len(self.losses),
+            train_accuracy=sum(self.correct) / images, test_accuracy=test_accuracy, test_loss=test_loss,
+            overflow_rate=overflow, underflow_rate=underflow, learning_rate=self.rate(self.step - 1),
+        )  # fmt: skip
+        self.history.add_counts(self.step, self.interval)
+        if measured:
+            images_now, labels_now = self.batch(self.step - 1)
+            settings = {"seed": self.recipe.training.seed, "step": self.step - 1, "backend": self.backend}
+            for layer, role, ratio in signal_to_noise(self.model, images_now, labels_now, **settings):
+                self.history.add("snr", step=self.step, layer=layer, role=role, snr_db=ratio)
+        self.total.merge(self.interval)
+        self.interval.reset()
+        self.losses, self.correct = [], []
+
+    def evaluate(self) -> tuple[float, float]:
+        """Return loss and accuracy on the test images."""
+        return evaluate_model(self.model, self.data.test_images, self.data.test_labels, seed=self.recipe.training.seed, backend=self.backend)
+
+    # ---- what a killed run goes on from ----
+
+    def identity(self) -> str:
+        """Return the hash of what decides the bits: recipe, device and data."""
+        parts = [self.recipe.model_dump(mode="json"), self.device.model_dump(mode="json"), self.data.sha256]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def save(self, folder: RunFolder) -> None:
+        """Write tables, then the checkpoint."""
+        self.history.write(folder)
+        state = {
+            "identity": self.identity(), "step": self.step, "seconds": self.seconds, "losses": self.losses, "correct": self.correct,
+            "interval": self.interval.to_dict(), "total": self.total.to_dict(),
+        }  # fmt: skip
+        folder.save_checkpoint(self.model.arrays(), state)
+
+    def restore(self, folder: RunFolder) -> None:
+        """Take everything from a checkpoint.
+
+        Raises:
+            ConfigError: it is damaged, or belongs to another recipe, device or data.
+        """
+        arrays, state = folder.load_checkpoint()
+        if state.get("identity") != self.identity():
+            raise ConfigError(
+                f"a checkpoint must belong to the run's recipe, device and data, got another one's in {folder.path}; "
+                "resume the run it came from, or start a new run with --out"
+            )
+        self.model.load(arrays)
+        self.step, self.seconds = state["step"], state["seconds"]
+        self.losses, self.correct = state["losses"], state["correct"]
+        self.interval.load(state["interval"])
+        self.total.load(state["total"])
+        self.history = History.read(folder, self.step)
+
+    # ---- run.json ----
+
+    def describe(self, status: str) -> dict[str, Any]:
+        """Return the content of `run.json`."""
+        return {
+            "status": status,
+            "recipe": self.recipe.model_dump(mode="json"),
+            "device": self.device.model_dump(mode="json"),
+            "data": {"source": self.data.source, "sha256": self.data.sha256},
+            "seed": self.recipe.training.seed,
+            "backend": self.backend,
+            "versions": versions(),
+            "emu_version": versions()["emu"],
+            "weights_sha256": self.model.sha256(),
+            "registers_sha256": self.registers().sha256(),
+            "metrics": self.metrics(),
+            "steps": self.step,
+            "seconds": round(self.seconds, 3),
+            "simulated_seconds": None,
+            "parameters": sum(state.master.array.size for state in self.model.states),
+            "layers": self.model.network.names,
+            "formats": self.formats(),
+            "history": {"log_every": self.log_every},
+            "started": self.started,
+            "ended": datetime.now(UTC).isoformat(timespec="seconds") if status == "finished" else None,
+            "failures": [],
+        }
+
+    def registers(self) -> CounterTable:
+        """Return the counters of the whole run so far."""
+        merged = CounterTable(self.policy.register)
+        merged.merge(self.total)
+        merged.merge(self.interval)
+        return merged
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the newest metrics, and the counts of systems that are not in use."""
+        overflow, underflow = rates(self.registers())
+        names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
+        newest = {name: self.history.last("metrics", name) for name in names}
+        counts = {"overflow_rate": overflow, "underflow_rate": underflow, "redos": 0, "repeats": 0, "skips": 0, "bytes_sent": 0}
+        return newest | counts
+
+    def formats(self) -> list[dict[str, str]]:
+        """Return what each role of each layer is written in."""
+        rows: list[dict[str, str]] = []
+        names = self.model.network.names
+        parameters = {state.layer for state in self.model.states}
+        for layer in names:
+            for role in (*ROLES, *DERIVED_ROLES):
+                if (role in ("activation", "error", "slope", "loss") or layer in parameters) and _occurs(layer, role):
+                    stage = self.policy.stage(layer, role)
+                    rows.append(
+                        {
+                            "layer": layer, "role": role, "format": str(stage.format), "rounding": stage.rounding.value,
+                            "overflow": stage.overflow.value, "mac": repr(self.policy.mac(layer)),
+                        }
+                    )  # fmt: skip
+        return rows
+
+
+def _occurs(layer: str, role: str) -> bool:
+    if layer == INPUT_LAYER:
+        return role == "activation"
+    if layer == LOSS_LAYER:
+        return role in ("error", "loss")
+    return role not in ("loss", "slope")
+
+
+def evaluate_model(model: Model, images: Array, labels: Array, *, seed: int, backend: str, counters: CounterTable | None = None) -> tuple[float, float]:
+    """Return mean loss and accuracy of a forward pass over images, in batches, on the model's device."""
+    runner = DatapathRunner(model.policy, seed=seed, backend=backend, counters=counters)
+    loss, correct = 0.0, 0
+    for start in range(0, len(images), TEST_BATCH):
+        runner.step = start // TEST_BATCH
+        part = model.run(runner, images[start : start + TEST_BATCH], labels[start : start + TEST_BATCH], backward=False)
+        loss += part.loss * len(labels[start : start + TEST_BATCH])
+        correct += part.correct
+    return loss / len(images), correct / len(images)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of everything that computes."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version(), "machine": platform.machine()}
+    for name, distribution in (("emu", "emu-numerics"), ("numpy", "numpy"), ("numba", "numba")):
+        try:
+            found[name] = version(distribution)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
