@@ -204,7 +204,7 @@ def test_wrapped_values_keep_their_lowest_bits(tmp_path):
 
 
 def test_float32_results_of_fp16_arguments_are_rounded_correctly(tmp_path):
-    codes = some_codes(1500, 8)
+    codes = some_codes(400, 8)
     for name in FUNCTIONS:
         table = function_table(name, parse("fp16"), OutputStage.of("fp32"), folder=tmp_path)
         for code, found in zip(codes.tolist(), table.values[codes], strict=True):

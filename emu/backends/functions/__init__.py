@@ -2,6 +2,7 @@
 
     input of at most 16 bits    tables.py      all codes, rounded correctly once, gathered by every backend
     wider input                 double.py      a fixed sequence of float64 operations, then the output stage
+                                wide.py        and what float64 cannot say: finite but beyond, not 0 but below, new NaN
 
     pairs.py         sums and products carried as two doubles
     coefficients.py  constants of the polynomials, made by fitting.py
@@ -14,5 +15,6 @@ Source: NUMERICS, section 8.
 
 from emu.backends.functions.double import FUNCTIONS
 from emu.backends.functions.tables import FunctionTable, function_table, is_tabled
+from emu.backends.functions.wide import WideResult, evaluate_wide
 
-__all__ = ["FUNCTIONS", "FunctionTable", "function_table", "is_tabled"]
+__all__ = ["FUNCTIONS", "FunctionTable", "WideResult", "evaluate_wide", "function_table", "is_tabled"]

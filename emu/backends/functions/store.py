@@ -24,9 +24,15 @@ Arrays = dict[str, NDArray[Any]]
 
 #: Change when the files' layout changes.
 LAYOUT = 1
-_BACKENDS = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parents[2]
 #: Whatever decides the bits of a table.
-_SOURCES = ("functions/*.py", "reference/*.py", "interface.py", "../formats/*.py", "../datapath/*.py")
+_SOURCES = (
+    "backends/functions/*.py",
+    "backends/reference/*.py",
+    "backends/interface.py",
+    "formats/*.py",
+    "datapath/*.py",
+)
 _UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
@@ -40,8 +46,8 @@ def sources_digest() -> str:
     """Return a hash over the layout number and every source file that decides the bits."""
     digest = hashlib.sha256(f"layout {LAYOUT}".encode())
     for pattern in _SOURCES:
-        for path in sorted(_BACKENDS.glob(pattern)):
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        for path in sorted(_PACKAGE.glob(pattern)):
+            digest.update(str(path.relative_to(_PACKAGE).as_posix()).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 

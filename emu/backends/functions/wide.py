@@ -1,0 +1,60 @@
+"""Function values of inputs wider than 16 bits, as the output stage must see them: doubles, and what they cannot say.
+
+    exp(1000)    float64 inf     finite, beyond every format       flag overflow, and `floor` writes the largest value
+    exp(-1000)   float64 0       not 0, below every format         flag underflow, and `ceil` writes the smallest value
+    log(-1)      float64 NaN     a NaN out of a number             flag invalid
+
+Source: NUMERICS 5 and 8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from emu.backends.functions.double import FUNCTIONS, Doubles
+from emu.backends.reference.exact import FINITE, NEW_NAN, Exact
+
+#: Exponents outside float64's range, hence outside every float format's: stand for all that lies farther out.
+BEYOND, BELOW = 1030, -1100
+
+
+@dataclass(frozen=True, eq=False)
+class WideResult:
+    """Values of a function.
+
+    Attributes:
+        doubles: float64, the shape of the argument.
+        exact: the same as exact results, or None where the doubles say everything.
+    """
+
+    doubles: Doubles
+    exact: Exact | None
+
+
+def evaluate_wide(name: str, x: Doubles) -> WideResult:
+    """Return function `name` of `x`.
+
+    Args:
+        name: one of `FUNCTIONS`.
+        x: any shape, float64.
+
+    Exactness: the doubles of `double.py`; finite values outside float64's range keep sign and side.
+    """
+    y = FUNCTIONS[name](x)
+    ordinary = np.isfinite(x) & (x != 0)  # infinities of 0 are poles
+    overflowed = ordinary & np.isinf(y)
+    underflowed = ordinary & (y == 0)
+    if name == "log":
+        underflowed &= x != 1
+    made_nan = np.isnan(y) & ~np.isnan(x)
+    if not (overflowed | underflowed | made_nan).any():
+        return WideResult(y, None)
+    exact = Exact.from_float(y)
+    exact.kind[overflowed] = FINITE
+    exact.kind[made_nan] = NEW_NAN
+    exact.negative[made_nan] = False
+    exact.significand[overflowed | underflowed] = 3
+    exact.exponent[overflowed], exact.exponent[underflowed] = BEYOND, BELOW
+    return WideResult(y, exact)

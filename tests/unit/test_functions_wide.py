@@ -1,0 +1,56 @@
+"""Functions of inputs wider than 16 bits: what a double cannot say still reaches the output stage."""
+
+import numpy as np
+import pytest
+
+from emu.backends.functions import FUNCTIONS, evaluate_wide
+from emu.backends.interface import encode_stage
+from emu.backends.reference.stage import write
+from emu.datapath import FLAG_NAMES, OutputStage
+from emu.formats import parse
+
+
+def written(name, x, target, rounding):
+    exact = evaluate_wide(name, np.array([x])).exact
+    values, masks = write(exact, encode_stage(OutputStage.of(target, rounding)), None)
+    return values[0], {flag for flag, mask in zip(FLAG_NAMES, masks, strict=True) if mask[0]}
+
+
+@pytest.mark.parametrize("target", ["fp32", "fp64", "bf16"])
+def test_finite_values_beyond_float64_overflow_as_the_mode_directs(target):
+    assert written("exp", 1000.0, target, "nearest_even") == (np.inf, {"overflow", "inexact"})
+    assert written("exp", 1000.0, target, "floor") == (parse(target).max, {"overflow", "inexact"})
+    assert written("exp", 1000.0, "fix16f8", "floor") == (parse("fix16f8").max, {"overflow", "inexact"})
+
+
+@pytest.mark.parametrize("target", ["fp32", "fp64", "bf16"])
+def test_values_below_float64_underflow_as_the_mode_directs(target):
+    smallest = parse(target).smallest_positive
+    assert written("exp", -1000.0, target, "nearest_even") == (0.0, {"underflow", "inexact"})
+    assert written("exp", -1000.0, target, "ceil") == (smallest, {"inexact", "subnormal"})
+    assert written("gelu", -1000.0, target, "floor") == (-smallest, {"inexact", "subnormal"})
+    value, flags = written("gelu", -1000.0, target, "nearest_even")
+    assert np.signbit(value)
+    assert flags == {"underflow", "inexact"}
+
+
+def test_a_nan_out_of_a_number_is_invalid_and_a_nan_out_of_a_nan_is_not():
+    for name in ("log", "rsqrt"):
+        value, flags = written(name, -1.0, "fp32", "nearest_even")
+        assert np.isnan(value)
+        assert flags == {"invalid"}
+        assert evaluate_wide(name, np.array([np.nan])).exact is None
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_doubles_that_say_everything_come_alone(name):
+    x = np.array([[0.5, 1.0, 2.0], [np.nan, np.inf, 0.0]])
+    result = evaluate_wide(name, x)
+    assert result.exact is None
+    np.testing.assert_array_equal(result.doubles, FUNCTIONS[name](x))
+
+
+def test_poles_and_limits_are_exact():
+    assert evaluate_wide("log", np.array([0.0, 1.0])).exact is None
+    assert evaluate_wide("rsqrt", np.array([0.0, np.inf])).exact is None
+    assert evaluate_wide("exp", np.array([-np.inf])).exact is None
