@@ -30,15 +30,17 @@ except PackageNotFoundError:  # a source tree that was never installed
 _LAZY = {
     "device": ("emu.hardware", "load_device"),
     "model": ("emu.training", "load_recipe"),
-    "train": ("emu.training", "train"),
+    "train": ("emu._runs", "train"),
+    "resume": ("emu._runs", "resume"),
     "evaluate": ("emu.training", "evaluate"),
 }
 _LAZY_MODULES = ("autodiff", "hardware", "nn", "optim", "precision", "report", "testing", "training")
 
 if TYPE_CHECKING:
     from emu.backends.registry import backends
+    from emu._runs import resume, train
     from emu.hardware import load_device as device
-    from emu.training import evaluate, train
+    from emu.training import evaluate
     from emu.training import load_recipe as model
 
 
@@ -81,6 +83,7 @@ __all__ = [
     "multiply",
     "parse",
     "quantize",
+    "resume",
     "sqrt",
     "subtract",
     "train",

@@ -8,6 +8,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from emu.backends.registry import backends
 from emu.hardware import ROLES, Device, device_names, load_device
 from emu.training.layers import Layer, Shape, parameter_count
 from emu.training.recipe import Recipe, load_recipe, model_names
@@ -47,6 +48,14 @@ def print_devices() -> None:
         texts = (name, _tensors(device), _format(device, "master"), _accumulator(device), device.description)
         table.add_row(*(Text(text) for text in texts))
     console().print(table, Text("\nemu devices NAME shows one in full; a path of a .toml file works as well."))
+
+
+def print_backends() -> None:
+    """Print who can compute here, and why others cannot."""
+    table = grid("backend", "state")
+    for name, state in backends().items():
+        table.add_row(Text(name), Text(state))
+    console().print(table)
 
 
 def print_device(name_or_path: str | Path) -> None:

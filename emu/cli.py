@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -50,14 +51,71 @@ def options(
     """Train networks on an emulated datapath, bit by bit."""
 
 
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Lay a value over the recipe: training.steps=200. Repeatable."),
+]
+Backend = Annotated[str | None, typer.Option(help="Who computes: auto, reference or numba. The bits are the same.")]
+
+
+@app.command()
+def train(
+    model: Annotated[str | None, typer.Argument(help="A model's name or the path of its TOML file.")] = None,
+    device: Annotated[str | None, typer.Option(help="A device's name or the path of its TOML file.")] = None,
+    backend: Backend = None,
+    settings: Settings = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; without: runs/MODEL-DEVICE-N.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted run.")] = None,
+) -> None:
+    """Train a network through a device's arithmetic; write a run folder and its report."""
+    from emu._run_commands import resume_run, train_model
+
+    if resume is not None:
+        resume_run(resume, model, device, backend, settings or [], out)
+    else:
+        train_model(model, device, backend or "auto", settings or [], out)
+
+
+@app.command()
+def evaluate(
+    weights: Annotated[
+        Path, typer.Argument(help="A run folder, or a .safetensors or .npz file of arrays named layer.weight.")
+    ],
+    model: Annotated[str | None, typer.Option(help="A model; a run brings its own.")] = None,
+    device: Annotated[str | None, typer.Option(help="A device; a run brings its own.")] = None,
+    backend: Backend = None,
+    settings: Settings = None,
+) -> None:
+    """Measure the test accuracy of trained weights on a device."""
+    from emu._run_commands import evaluate_weights
+
+    evaluate_weights(weights, model, device, backend or "auto", settings or [])
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> None:
+    """Build a run's report.html again."""
+    from emu._run_commands import rebuild_report
+
+    rebuild_report(run)
+
+
 @app.command()
 def devices(
     name: Annotated[str | None, typer.Argument(help="Show this one in full; a name or a .toml file.")] = None,
+    backends: Annotated[
+        bool, typer.Option("--backends", help="List who can compute here, and why others cannot.")
+    ] = False,
 ) -> None:
     """List the shipped devices: their formats and their multiply-accumulate units."""
-    from emu._listings import print_device, print_devices
+    from emu._listings import print_backends, print_device, print_devices
 
-    print_devices() if name is None else print_device(name)
+    if backends:
+        print_backends()
+    elif name is None:
+        print_devices()
+    else:
+        print_device(name)
 
 
 @app.command()

@@ -58,9 +58,9 @@ def _array_of(result: Any) -> Array:
 
 
 def _ratio(truth: list[Array], measured: list[Array]) -> float | None:
-    signal = sum(float(a @ a) for a in truth)
+    signal = sum(float(np.square(a).sum()) for a in truth)
     with np.errstate(invalid="ignore", over="ignore"):
-        noise = sum(float((a - b) @ (a - b)) for a, b in zip(truth, measured, strict=True))
+        noise = sum(float(np.square(a - b).sum()) for a, b in zip(truth, measured, strict=True))
     if noise == 0:
         return None
     if signal == 0 or not math.isfinite(signal) or not math.isfinite(noise):

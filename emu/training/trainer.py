@@ -40,8 +40,8 @@ from emu.training.run_folder import RunFolder
 from emu.training.schedule import learning_rate
 
 Array = NDArray[Any]
-#: Log points of a run whose recipe does not say.
-LOG_POINTS = 40
+#: Log points of a run whose recipe does not say, and the fewest steps between two.
+LOG_POINTS, LOG_STEPS = 40, 5
 #: Log points between two measurements of test accuracy and noise.
 LOG_POINTS_PER_TEST = 4
 #: Images per batch in evaluation.
@@ -96,7 +96,7 @@ class Run:
 
 def train(
     recipe: Recipe, device: Device, *, out: str | Path, backend: str = "auto", overrides: Mapping[str, Any] | None = None,
-    progress: Progress | None = None, report: bool = True,
+    progress: Progress | None = None,
 ) -> Run:  # fmt: skip
     """Train a recipe's network on a device.
 
@@ -107,7 +107,6 @@ def train(
         backend: "auto", "reference" or "numba": the bits are the same.
         overrides: key path -> value, laid over the recipe, e.g. `{"training.steps": 20}`.
         progress: hears how it goes.
-        report: whether to write `report.html`.
 
     Returns:
         The finished run.
@@ -118,17 +117,16 @@ def train(
     """
     recipe = recipe.with_settings(overrides) if overrides else recipe
     trainer = Trainer(recipe, device, backend)
-    return trainer.run(RunFolder.create(out), progress, report=report)
+    return trainer.run(RunFolder.create(out), progress)
 
 
-def resume(path: str | Path, *, backend: str | None = None, progress: Progress | None = None, report: bool = True) -> Run:
+def resume(path: str | Path, *, backend: str | None = None, progress: Progress | None = None) -> Run:
     """Continue a run that was interrupted; it ends in the same bits as one that was not.
 
     Args:
         path: folder of the run.
         backend: another backend than the run's, if given.
         progress: hears how it goes.
-        report: whether to write `report.html`.
 
     Raises:
         ConfigError: the folder holds no run, its checkpoint is damaged or belongs to another recipe.
@@ -143,7 +141,7 @@ def resume(path: str | Path, *, backend: str | None = None, progress: Progress |
     if folder.has_checkpoint:
         trainer.restore(folder)
     trainer.started = str(info.get("started") or trainer.started)
-    return trainer.run(folder, progress, report=report)
+    return trainer.run(folder, progress)
 
 
 class Trainer:
@@ -162,7 +160,7 @@ class Trainer:
         self.model = Model.initial(build_network(recipe.network), self.policy, self.optimiser, settings.seed)
         self.batches_per_epoch = len(self.data.train_images) // settings.batch
         self.steps = settings.steps or (settings.epochs or 1) * self.batches_per_epoch
-        self.log_every = settings.log_every or max(1, self.steps // LOG_POINTS)
+        self.log_every = settings.log_every or max(LOG_STEPS, self.steps // LOG_POINTS)
         self.checkpoint_every = settings.checkpoint_every or self.log_every
         self.interval = CounterTable(self.policy.register)
         self.total = CounterTable(self.policy.register)
@@ -207,7 +205,7 @@ class Trainer:
 
     # ---- the run ----
 
-    def run(self, folder: RunFolder, progress: Progress | None, *, report: bool) -> Run:
+    def run(self, folder: RunFolder, progress: Progress | None) -> Run:
         """Run the steps that are left, and write everything."""
         folder.write_json("run.json", self.describe("running"))
         if progress:
@@ -230,10 +228,6 @@ class Trainer:
         self.history.write(folder)
         info = self.describe("finished")
         folder.write_json("run.json", info)
-        if report:
-            from emu.report import build_report
-
-            build_report(folder.path)
         return Run(folder.path, info)
 
     def log(self) -> None:

@@ -31,7 +31,7 @@ ALLOWED["precision"] = ALLOWED["cluster"] = ALLOWED["nn"] | {"nn", "optim", "har
 ALLOWED["training"] = ALLOWED["precision"] | {"precision", "cluster"}
 ALLOWED["report"] = ALLOWED["training"] | {"training"}
 #: The public face and the command may import everything.
-TOP = {"__init__", "__main__", "cli", "_listings", "_format_listing"}
+TOP = {"__init__", "__main__", "cli", "_runs", "_listings", "_format_listing", "_run_commands"}
 #: Below `_config`, in order.
 BELOW_BASE = {"errors": set(), "_paths": {"errors"}, "_config": {"errors", "_paths"}}
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
@@ -17,6 +19,8 @@ from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_expon
 from emu.backends.reference import ReferenceKernels
 
 Array = NDArray[Any]
+#: Multiply-adds of a BLAS product below which a second thread is not worth waking.
+BLAS_GRAIN_MACS = 1 << 20
 
 
 class NumbaKernels:
@@ -76,13 +80,32 @@ class NumbaKernels:
         return best.reshape(windows.shape[:-1]), index.reshape(windows.shape[:-1])
 
 
+@lru_cache(maxsize=1)
+def _blas_threads() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
 def _blas(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -> Array:
-    """Return exact sums from a BLAS product; the planner has bounded every partial sum."""
+    """Return exact sums from BLAS products; the planner has bounded every partial sum.
+
+    BLAS runs on one thread and ours share the batch or the rows: two pools of threads would wait for each other.
+    """
     left, right = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
-    if left.shape[0] == 1:
-        sums = np.matmul(left[0], right[0])[None]
-    else:
-        sums = np.matmul(left, right)
+    batch, rows, columns = a.shape[0], a.shape[1], b.shape[2]
+    sums = np.empty((batch, rows, columns), dtype)
+    macs_per_row = max(a.shape[2] * columns, 1)
+
+    def work(_: int, start: int, stop: int) -> None:
+        if batch == 1:
+            np.matmul(left[0, start:stop], right[0], out=sums[0, start:stop])
+        else:
+            np.matmul(left[start:stop], right[start:stop], out=sums[start:stop])
+
+    with _blas_threads().limit(limits=1, user_api="blas"):
+        if batch == 1:
+            over_ranges(work, rows, 1, max(1, BLAS_GRAIN_MACS // macs_per_row))
+        else:
+            over_ranges(work, batch, 1, max(1, BLAS_GRAIN_MACS // (macs_per_row * max(rows, 1))))
     sums += 0.0 if addend is None else addend.astype(dtype, copy=False)  # + 0.0: an exact accumulator's zero is +0
     return sums
 

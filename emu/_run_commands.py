@@ -1,0 +1,132 @@
+"""What the commands that train, evaluate and report do: read names, show progress, say where things are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from emu._runs import resume, train
+from emu.errors import ConfigError
+from emu.hardware import load_device
+from emu.report import build_report
+from emu.training import Run, evaluate, load_recipe
+
+RUNS = Path("runs")
+DEFAULT_DEVICE = "float32"
+
+
+class Bar:
+    """A progress bar with loss, accuracy, overflow and underflow rates; plain lines where there is no terminal."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.console = Console(stderr=True)
+        self.live = self.console.is_terminal
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+        self.progress = Progress(*columns, TextColumn("{task.fields[state]}"), TimeElapsedColumn(), TimeRemainingColumn(), console=self.console)
+        self.task = TaskID(0)
+        self.steps = 0
+
+    def start(self, step: int, steps: int) -> None:
+        """Show the bar."""
+        self.steps = steps
+        self.task = self.progress.add_task(self.title, total=steps, completed=step, state="")
+        if self.live:
+            self.progress.start()
+
+    def update(self, step: int, loss: float, accuracy: float, overflow: float, underflow: float) -> None:
+        """Move the bar."""
+        state = f"loss {loss:.3f}  accuracy {accuracy:6.1%}  overflow {overflow:.1e}  underflow {underflow:.1e}"
+        if self.live:
+            self.progress.update(self.task, completed=step, state=state)
+        elif step == self.steps or step % max(self.steps // 20, 1) == 0:
+            print(f"{self.title}: step {step}/{self.steps}  {state}", file=sys.stderr, flush=True)
+
+    def finish(self) -> None:
+        """Leave the bar as it is."""
+        if self.live:
+            self.progress.stop()
+
+
+def train_model(model: str | None, device: str | None, backend: str, settings: list[str], out: Path | None) -> None:
+    """Train, and print what came out."""
+    if model is None:
+        raise ConfigError("`emu train` must be given a model, e.g. `emu train lenet --device fixed16`; `emu models` lists them")
+    recipe, machine = load_recipe(model, settings), load_device(device or DEFAULT_DEVICE)
+    folder = out or _free_folder(f"{recipe.name}-{machine.name}")
+    _finish(folder, f"{recipe.name} on {machine.name}", lambda bar: train(recipe, machine, out=folder, backend=backend, progress=bar))
+
+
+def resume_run(folder: Path, model: str | None, device: str | None, backend: str | None, settings: list[str], out: Path | None) -> None:
+    """Go on with a run; whatever would make it another run is refused."""
+    given = [name for name, value in (("a model", model), ("--device", device), ("--set", settings), ("--out", out)) if value]
+    if given:
+        raise ConfigError(
+            f"--resume must stand without {' and '.join(given)}: a run goes on with its own recipe and device, got {given[0]}; "
+            "leave it out, or start a new run"
+        )
+    _finish(folder, f"{folder}", lambda bar: resume(folder, backend=backend, progress=bar))
+
+
+def _finish(folder: Path, title: str, work: Callable[[Bar], Run]) -> None:
+    bar = Bar(title)
+    try:
+        run = work(bar)
+    except KeyboardInterrupt:
+        bar.finish()
+        print(f"emu: interrupted; go on with: emu train --resume {folder}", file=sys.stderr)
+        sys.exit(130)
+    finally:
+        bar.finish()
+    _print_run(run)
+
+
+def _print_run(run: Run) -> None:
+    metrics = run.info["metrics"]
+    console = Console()
+    console.print(
+        f"test accuracy [bold]{metrics['test_accuracy']:.2%}[/]   loss {metrics['test_loss']:.4f}   "
+        f"overflow {metrics['overflow_rate']:.2e}   underflow {metrics['underflow_rate']:.2e}   {run.info['seconds']:.1f} s",
+        highlight=False,
+    )
+    console.print(f"weights   {run.weights_sha256}\nregisters {run.registers_sha256}", highlight=False, soft_wrap=True)
+    console.print(f"report    {run.path / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def _free_folder(name: str) -> Path:
+    number = 1
+    while (RUNS / f"{name}-{number}").exists():
+        number += 1
+    return RUNS / f"{name}-{number}"
+
+
+def evaluate_weights(weights: Path, model: str | None, device: str | None, backend: str, settings: list[str]) -> None:
+    """Evaluate, and print accuracy and where results overflowed or vanished."""
+    recipe = load_recipe(model, settings) if model else None
+    if settings and not model:
+        raise ConfigError("--set lays values over a recipe, so --model must be given with it; add --model")
+    result = evaluate(weights, recipe, load_device(device) if device else None, backend=backend)
+    console = Console()
+    console.print(
+        f"test accuracy [bold]{result.test_accuracy:.2%}[/] of {result.images} images   loss {result.test_loss:.4f}", highlight=False
+    )
+    console.print(f"weights {result.weights_sha256}", highlight=False, soft_wrap=True)
+    table = Table("layer", "role", "results", "overflow", "underflow", "inexact", "largest")
+    for (layer, role), counters in result.counters.items():
+        if not counters.elements:  # a selection: nothing was written anew
+            continue
+        flags, total = counters.flags, counters.elements
+        top = counters.register.max_exponent
+        shares = [f"{count / total:.2%}" for count in (flags.overflow, flags.underflow, flags.inexact)]
+        table.add_row(layer, role, str(counters.elements), *shares, "0" if top is None else f"< 2**{top + 1}")
+    console.print(table)
+
+
+def rebuild_report(run: Path) -> None:
+    """Build a report, and print where it is."""
+    print(build_report(run))
