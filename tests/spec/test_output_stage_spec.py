@@ -1,0 +1,83 @@
+"""NUMERICS 2 and 5: flushing, and the flags that are no overflow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import emu
+from emu.testing import assert_bits_equal
+
+TINY = 2.0**-24  # smallest subnormal of binary16
+NORMAL = 2.0**-14
+
+
+def flags_of(x, fmt, backend, **options):
+    flags = emu.Flags()
+    value = emu.quantize([x], fmt, flags=flags, backend=backend, **options)
+    return value, {name for name, count in vars(flags).items() if count}
+
+
+@pytest.mark.parametrize(
+    ("x", "fmt", "want", "raised"),
+    [
+        (1.0, "fp16", 1.0, set()),
+        (1 + 2.0**-12, "fp16", 1.0, {"inexact"}),
+        (TINY, "fp16", TINY, {"subnormal"}),
+        (1.25 * TINY, "fp16", TINY, {"subnormal", "inexact"}),
+        (0.5 * TINY, "fp16", 0.0, {"underflow", "inexact"}),
+        (-0.5 * TINY, "fp16", -0.0, {"underflow", "inexact"}),
+        (NORMAL - TINY / 4, "fp16", NORMAL, {"inexact"}),
+        (0.0, "fp16", 0.0, set()),
+        (-0.0, "fp16", -0.0, set()),
+        (-0.0, "e4m3fnuz", 0.0, set()),
+        (-1e-9, "e4m3fnuz", 0.0, {"underflow", "inexact"}),
+        (0.03, "fix8f4", 0.0, {"underflow", "inexact"}),
+        (-0.03, "fix8f4", 0.0, {"underflow", "inexact"}),
+        (-0.03, "ufix8f4", 0.0, {"underflow", "inexact"}),
+        (-0.0, "fix8f4", 0.0, set()),
+    ],
+)
+def test_flags_say_what_happened_to_the_element(x, fmt, want, raised, backend):
+    value, flags = flags_of(x, fmt, backend)
+    assert_bits_equal(value, [want], fmt)
+    assert flags == raised
+
+
+@pytest.mark.parametrize(
+    ("x", "mode", "want", "raised"),
+    [
+        (3 * TINY, "nearest_even", 0.0, {"underflow", "inexact"}),
+        (-3 * TINY, "nearest_even", -0.0, {"underflow", "inexact"}),
+        (NORMAL - TINY / 4, "nearest_even", NORMAL, {"inexact"}),
+        (NORMAL - TINY / 4, "toward_zero", 0.0, {"underflow", "inexact"}),
+        (NORMAL - TINY, "ceil", 0.0, {"underflow", "inexact"}),
+        (TINY / 4, "ceil", 0.0, {"underflow", "inexact"}),
+        (NORMAL, "nearest_even", NORMAL, set()),
+    ],
+)
+def test_ftz_flushes_after_rounding_on_the_subnormal_grid(x, mode, want, raised, backend):
+    value, flags = flags_of(x, "fp16 ftz", backend, rounding=mode)
+    assert_bits_equal(value, [want], "fp16")
+    assert flags == raised
+
+
+def test_daz_alone_still_writes_subnormals_and_reads_them_as_zero_of_their_sign(backend):
+    fmt = emu.parse("fp16 daz")
+    assert_bits_equal(emu.quantize([TINY, -TINY], fmt, backend=backend), [TINY, -TINY], "fp16")
+    read = emu.quantize([TINY, -TINY, NORMAL], "fp32", x_format=fmt, backend=backend)
+    assert_bits_equal(read, [0.0, -0.0, NORMAL], "fp32")
+
+
+def test_flags_are_sticky_counts_over_calls(backend):
+    flags = emu.Flags()
+    emu.quantize([1e9, 0.03, 0.3], "fix8f4", flags=flags, backend=backend)
+    emu.quantize([[1e9, np.nan], [1.0, -1e9]], "fix8f4", flags=flags, backend=backend)
+    assert flags == emu.Flags(overflow=3, underflow=1, inexact=5, invalid=1)
+    flags.reset()
+    assert flags == emu.Flags()
+
+
+def test_signalling_nans_pass_without_a_warning(backend):
+    x = np.array([0x7F800001, 0xFFBFFFFF], np.uint32).view(np.float32)
+    assert np.isnan(emu.quantize(x, "fp16", backend=backend)).all()
