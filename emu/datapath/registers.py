@@ -63,11 +63,11 @@ class StatisticsRegister:
 
         Args:
             accumulator: the fixed-point accumulator observed, or None for a float result.
-            accumulator_bits: its width A: A-1 positions from -frac_bits.
+            accumulator_bits: its width A: A-1 positions from -frac_bits; A if unsigned, where the top bit is no sign.
             output: format written; a float result gets 40 positions from its smallest subnormal on.
         """
         if isinstance(accumulator, Fixed) and accumulator_bits is not None:
-            lowest, bins = -accumulator.frac_bits, max(accumulator_bits - 1, 1)
+            lowest, bins = -accumulator.frac_bits, max(accumulator_bits - accumulator.signed, 1)
         elif isinstance(output, Fixed):
             lowest, bins = -output.frac_bits, DEFAULT_FLOAT_BINS
         else:
