@@ -1,0 +1,11 @@
+"""Pictures of a run: one self-contained HTML page that needs no network and no other file.
+
+    run folder ──► read ──► sections (a picture each) ──► page ──► report.html
+
+One file per picture in `pictures/`; `page` knows HTML and nothing of runs, so a study's report is another list of
+sections. Altair is imported when a page is built, never by `import emu.report`.
+"""
+
+from emu.report.build import build_report
+
+__all__ = ["build_report"]

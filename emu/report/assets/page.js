@@ -1,0 +1,110 @@
+// Draws the charts and lets the reader choose a tensor. Runs last; needs nothing that is not on the page.
+"use strict";
+(() => {
+  const read = (id) => {
+    const block = document.getElementById(id);
+    return block ? JSON.parse(block.textContent) : null;
+  };
+  const options = { actions: false, renderer: "svg", ast: false, tooltip: { theme: "custom" } };
+  const draw = (id, spec) => vegaEmbed(document.getElementById(id), spec, options).then((drawn) => drawn.view);
+
+  const make = (name, text, attributes = {}) => {
+    const node = document.createElement(name);
+    node.textContent = text;
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    return node;
+  };
+
+  // A share in millionths, as the page writes shares elsewhere.
+  const percent = (parts) => {
+    const hundred = parts / 1e4;
+    if (parts === 0) return "0%";
+    if (hundred >= 99 && hundred < 100) return `${Math.min(hundred, 99.99).toFixed(2)}%`;
+    if (hundred >= 10) return `${hundred.toFixed(0)}%`;
+    return hundred < 0.001 ? "<0.001%" : `${Number(hundred.toPrecision(2))}%`;
+  };
+  const superscript = (n) => String(n).replace(/[-0-9]/g, (c) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(c)]);
+  const decimal = (exponent) => {
+    const value = Math.pow(2, exponent);
+    return value < 1e-3 || value >= 1e6 ? value.toExponential(1).replace("+", "") : String(Number(value.toPrecision(3)));
+  };
+  const span = (e) => `2${superscript(e)} to 2${superscript(e + 1)} (${decimal(e)} to ${decimal(e + 1)})`;
+  const interval = (steps, i) => `${(i ? steps[i - 1] : 0) + 1} to ${steps[i]}`;
+
+  function cellsOf(panel) {
+    const cells = [];
+    const add = (bottom, height, range, parts) => parts.forEach((share, i) => {
+      if (!share) return;
+      cells.push({
+        x0: i ? panel.steps[i - 1] : 0, x1: panel.steps[i], y0: bottom, y1: bottom + height, share: share / 1e6,
+        steps: interval(panel.steps, i), range, text: percent(share),
+      });
+    });
+    panel.rows.forEach(([exponent, parts]) => add(exponent, 1, span(exponent), parts));
+    panel.special.forEach(([bottom, name, parts]) => add(bottom, panel.thick, name, parts));
+    return cells;
+  }
+
+  function tableOf(panel) {
+    const table = make("table", "");
+    table.append(make("caption", `Share of the results of ${panel.layer} ${panel.role} by magnitude`));
+    const last = panel.steps.length - 1;
+    const chosen = [...new Set([0, Math.floor(last / 2), last])];
+    const head = make("tr", "");
+    head.append(make("th", "magnitude", { scope: "col" }));
+    chosen.forEach((i) => head.append(make("th", `steps ${interval(panel.steps, i)}`, { scope: "col", class: "number" })));
+    const body = make("tbody", "");
+    const row = (name, parts) => {
+      const line = make("tr", "");
+      line.append(make("th", name, { scope: "row" }));
+      chosen.forEach((i) => line.append(make("td", percent(parts[i]), { class: "number" })));
+      body.append(line);
+    };
+    [...panel.rows].reverse().forEach(([exponent, parts]) => row(span(exponent), parts));
+    panel.special.forEach(([, name, parts]) => row(name, parts));
+    const header = make("thead", "");
+    header.append(head);
+    table.append(header, body);
+    return table;
+  }
+
+  function explore(view, data) {
+    const layer = document.getElementById("bits-layer");
+    const role = document.getElementById("bits-role");
+    const find = (l, r) => data.panels.find((p) => p.layer === l && p.role === r);
+    const roles = [...role.options].map((o) => o.value);
+
+    function offer(wanted) {
+      const there = roles.filter((r) => find(layer.value, r));
+      role.replaceChildren(...there.map((r) => make("option", r)));
+      role.value = there.includes(wanted) ? wanted : there[0];
+    }
+    function show() {
+      const panel = find(layer.value, role.value);
+      view.signal("lo", panel.domain[0]).signal("hi", panel.domain[1]);
+      view.signal("ticks", panel.ticks).signal("names", panel.names);
+      view.data("cells", cellsOf(panel)).data("lines", panel.lines).data("outside", panel.outside);
+      document.getElementById("bits-chart").setAttribute("aria-label", `Leading bits of ${panel.layer} ${panel.role} over time. ${panel.summary}`);
+      document.getElementById("bits-summary").textContent = panel.summary;
+      document.getElementById("bits-facts").replaceChildren(...panel.facts.map(([term, text]) => {
+        const pair = make("div", "");
+        pair.append(make("dt", term), make("dd", text));
+        return pair;
+      }));
+      document.getElementById("bits-table").replaceChildren(tableOf(panel));
+      return view.runAsync();
+    }
+    layer.addEventListener("change", () => { offer(role.value); show(); });
+    role.addEventListener("change", show);
+    layer.value = data.first[0];
+    offer(data.first[1]);
+    return show();
+  }
+
+  const drawn = Object.entries(read("charts") || {}).map(([id, spec]) => draw(id, spec).then((view) => {
+    if (id === "bits-chart") return explore(view, read("leading-bits-data")).then(() => view);
+    return view;
+  }));
+  // "ready" tells tests and printers that every chart is drawn.
+  Promise.all(drawn).then(() => { document.documentElement.dataset.ready = "true"; });
+})();

@@ -1,0 +1,36 @@
+"""The report of one run: which sections, in which order, under which title."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from emu.report.evidence import gather
+from emu.report.header import footer, header
+from emu.report.page import page
+from emu.report.pictures import curves, leading_bits, noise, range_events
+from emu.report.texts import machine, provenance, recipe
+from emu.training.run_folder import RunFolder
+
+#: Sections in reading order: how it went, what the numbers did, what the machine is, where it all came from.
+SECTIONS = (curves, leading_bits, range_events, noise, machine, recipe, provenance)
+FILE_NAME = "report.html"
+
+
+def build_report(run_folder: Path) -> Path:
+    """Write the report of a run into its folder and return its path.
+
+    The page holds everything it needs: no network, no other file. Equal folders give equal pages.
+
+    Args:
+        run_folder: a folder `emu train` wrote, finished or not. Files other than `run.json` may be missing; the page
+            says so where their pictures would be.
+
+    Raises:
+        ConfigError: the folder or its `run.json` cannot be read, or the report cannot be written.
+    """
+    evidence = gather(Path(run_folder))
+    sections = [one.section(evidence) for one in SECTIONS]
+    model, device = evidence.run.name()
+    text = page(f"{model} on {device}: emu report", header(evidence), sections, footer(evidence))
+    RunFolder(run_folder).write_text(FILE_NAME, text)
+    return Path(run_folder) / FILE_NAME

@@ -1,0 +1,157 @@
+"""What all charts share: the Vega-Lite specification as data, colours that follow the page, scales of shares.
+
+Colours are CSS variables (`var(--ink)`), so dark mode and print restyle a drawn chart without a script. Data travel
+beside the chart under a name: Altair checks the chart against its schema, never every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from emu.report.html import Html, element
+from emu.report.words import percent
+
+if TYPE_CHECKING:
+    import altair as alt
+
+Rows = Sequence[Mapping[str, Any]]
+#: A Vega-Lite specification.
+Spec = dict[str, Any]
+
+#: Edges between the classes of a share, logarithmic below 1% and finer above, where decisions are made.
+SHARE_EDGES = (1e-5, 1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
+#: Colours of nothing at all and of those classes; the page defines them for light, dark and print.
+SHARE_COLOURS = ("var(--none)", *(f"var(--share-{i})" for i in range(len(SHARE_EDGES) + 1)))
+#: Text colours that can be read on them.
+SHARE_INKS = ("var(--quiet)", *(f"var(--share-ink-{i})" for i in range(len(SHARE_EDGES) + 1)))
+#: A share below every count a run can make: what is smaller is nothing.
+_NOTHING = 1e-300
+#: Colours of unordered things, colour-blind safe. Source: Okabe and Ito, Color Universal Design, 2008.
+SERIES_COLOURS = tuple(f"var(--series-{i})" for i in range(8))
+SERIES_SHAPES = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "cross",
+    "triangle-down",
+    "triangle-right",
+    "triangle-left",
+)
+_SHAPE_PATHS = {
+    "circle": "M10.5 7a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z",
+    "square": "M11 3h8v8h-8z",
+    "triangle-up": "M15 2l5 9h-10z",
+    "diamond": "M15 2l4 5l-4 5l-4-5z",
+    "cross": "M13.5 2h3v3.5h3.5v3h-3.5v3.5h-3v-3.5h-3.5v-3h3.5z",
+    "triangle-down": "M15 12l5-9h-10z",
+    "triangle-right": "M20 7l-9 5v-10z",
+    "triangle-left": "M10 7l9 5v-10z",
+}
+SERIES_DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
+
+_INK, _QUIET, _GRID = "var(--ink)", "var(--quiet)", "var(--grid)"
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart and what stands for it where it cannot be seen.
+
+    Attributes:
+        identifier: of its place on the page.
+        label: what a screen reader says.
+        spec: the Vega-Lite specification, data included.
+        height: pixels kept free for it until it is drawn.
+    """
+
+    identifier: str
+    label: str
+    spec: Spec
+    height: int
+
+    def place(self) -> Html:
+        """Return the empty element that the page's script draws it into."""
+        return element(
+            "div",
+            class_="chart",
+            id=self.identifier,
+            role="img",
+            aria_label=self.label,
+            style=f"min-height:{self.height}px",
+        )
+
+
+def specification(chart: Any, **datasets: Rows) -> Spec:
+    """Return the specification of `chart`, as wide as its place on the page, with its named data.
+
+    Args:
+        chart: an Altair chart, drawn from `altair.NamedData`.
+        datasets: name -> rows, plain JSON values.
+    """
+    spec: Spec = chart.to_dict()
+    spec.pop("$schema", None)
+    spec["datasets"] = {name: list(rows) for name, rows in datasets.items()}
+    spec["width"] = "container"
+    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+    spec["config"] = _config()
+    return spec
+
+
+def _config() -> Spec:
+    axis = {
+        "domainColor": _QUIET, "gridColor": _GRID, "tickColor": _QUIET, "labelColor": _INK, "titleColor": _QUIET,
+        "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 8, "labelPadding": 6,
+        "domain": False, "ticks": False,
+    }  # fmt: skip
+    return {
+        "background": "transparent",
+        "font": _FONT,
+        "view": {"stroke": None},
+        "axis": axis,
+        "axisQuantitative": {"labelOverlap": "greedy", "labelSeparation": 8},
+        "legend": {"disable": True},
+        "title": {"color": _INK},
+        "aria": False,
+    }
+
+
+def share_scale(inks: bool = False) -> alt.Scale:
+    """Return the scale that colours a share of 1 by its class; `inks` for text upon those colours."""
+    import altair as alt
+
+    return alt.Scale(
+        type="threshold", domain=[_NOTHING, *SHARE_EDGES], range=list(SHARE_INKS if inks else SHARE_COLOURS)
+    )
+
+
+def series_legend(names: Sequence[str], places: Sequence[int]) -> Html:
+    """Return the legend of lines as a list that wraps on narrow screens.
+
+    Args:
+        names: of the lines.
+        places: of each line in `SERIES_COLOURS`, `SERIES_DASHES` and `SERIES_SHAPES`.
+    """
+    items = (element("li", _key(place), name) for name, place in zip(names, places, strict=True))
+    return element("ul", *items, class_="legend")
+
+
+def _key(place: int) -> Html:
+    dashes = " ".join(str(length) for length in SERIES_DASHES[place]) if SERIES_DASHES[place] != (1, 0) else None
+    line = element("path", d="M0 7H30", stroke=SERIES_COLOURS[place], stroke_width="2", stroke_dasharray=dashes)
+    shape = element("path", d=_SHAPE_PATHS[SERIES_SHAPES[place]], fill=SERIES_COLOURS[place])
+    return element("svg", line, shape, class_="key", viewBox="0 0 30 14", width="30", height="14", aria_hidden="true")
+
+
+def share_legend(what: str) -> Html:
+    """Return the legend of `share_scale` as a list that wraps on narrow screens."""
+    within = (f"{percent(low).removesuffix('%')}\u2013{percent(high)}" for low, high in pairwise(SHARE_EDGES))
+    names = [f"under {percent(SHARE_EDGES[0])}", *within, f"over {percent(SHARE_EDGES[-1])}"]
+    swatches = (
+        element("li", element("span", "", class_="swatch", style=f"background:{colour}", aria_hidden="true"), name)
+        for name, colour in zip(names, SHARE_COLOURS[1:], strict=True)
+    )
+    return element("ul", element("li", what, class_="what"), *swatches, class_="legend")

@@ -1,0 +1,239 @@
+"""Where the arithmetic hurt, and why, in sentences a reader can act on.
+
+Each rule looks at one kind of evidence and yields findings; the worst come first. A rule never guesses: its numbers
+stand in the sentence, and what follows for the network follows from the role of the tensor alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from emu.formats import Fixed, Float
+from emu.report.histories import FlagCounts, Noise
+from emu.report.outcome import Outcome
+from emu.report.run_data import Run, Tensor
+from emu.report.words import decibels, family_limit_in_words, integer, number, parse_or_none, percent
+
+#: Shares of written elements from which a finding is worth a sentence, and from which it is severe.
+UNDERFLOW_NOTABLE, UNDERFLOW_SEVERE = 0.30, 0.80
+OVERFLOW_NOTABLE, OVERFLOW_SEVERE = 0.01, 0.10
+#: Signal-to-noise in dB below which a tensor is noisy (noise 32% of the signal), and lost (as large as the signal).
+NOISY_DB, LOST_DB = 10.0, 0.0
+#: Groups of findings told in sentences; the tables hold the rest.
+MOST_FINDINGS = 8
+
+_AFTER_UNDERFLOW = {
+    "error": "the layers below it receive {how} gradient",
+    "gradient": "those parameters of {layer} are not updated",
+    "update": "those parameters of {layer} stay where they are, however often the same update comes",
+    "master": "those parameters are 0 for the optimiser",
+    "weight": "{layer} computes as if those weights were 0",
+    "bias": "{layer} computes as if those biases were 0",
+    "activation": "the layers above it see 0 there",
+    "loss": "the loss does not see those values",
+}
+_AFTER_OVERFLOW = {
+    "error": "the gradient below it points elsewhere",
+    "gradient": "those parameters of {layer} move by less, or elsewhere, than the loss asks",
+    "update": "those parameters move by less, or elsewhere, than the optimiser asks",
+    "master": "those parameters cannot grow any further",
+    "weight": "{layer} computes with other weights than the optimiser keeps",
+    "bias": "{layer} computes with other biases than the optimiser keeps",
+    "activation": "the layers above it see other values than {layer} computed",
+    "loss": "the loss is not the one the network has",
+}
+_WRITTEN_INSTEAD = {
+    "wrap": "wrapped around, sign included",
+    "saturate_zero": "were written as 0",
+    "ieee": "became infinite",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that went wrong.
+
+    Attributes:
+        severity: 0..1 for notable, above 1 for severe; findings are sorted by it.
+        subject: what it is about, `error of conv1`, or the run as a whole.
+        sentence: what happened and what follows.
+        section: identifier of the section whose picture shows it.
+        kind: what happened: findings of one kind and role are told together.
+        amount: how much of it, in words.
+        tensor: the tensor it is about, or None for the run.
+    """
+
+    severity: float
+    subject: str
+    sentence: str
+    section: str
+    kind: str
+    amount: str = ""
+    tensor: Tensor | None = None
+
+
+def grouped(found: Iterable[Finding]) -> list[list[Finding]]:
+    """Return findings of one kind and role together, the worst of a group first, in the order of their worst."""
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for i, one in enumerate(found):
+        groups.setdefault((one.kind, one.tensor[1] if one.tensor else str(i)), []).append(one)
+    return list(groups.values())
+
+
+def findings(run: Run, outcome: Outcome, flags: dict[Tensor, FlagCounts], noise: dict[Tensor, Noise]) -> list[Finding]:
+    """Return everything worth a sentence, the run first, then the worst tensors first."""
+    events = [*_underflows(run, flags), *_overflows(run, flags), *_invalids(flags)]
+    causes = [_with_noise(finding, noise) for finding in events]
+    explained = {finding.tensor for finding in causes}
+    rest = [finding for finding in _noise(flags, noise) if finding.tensor not in explained]
+    return [*_run_findings(outcome), *sorted([*causes, *rest], key=lambda f: -f.severity)]
+
+
+def _with_noise(finding: Finding, noise: dict[Tensor, Noise]) -> Finding:
+    """Add the signal-to-noise of a noisy tensor to the finding that explains it, so that it is told once."""
+    history = noise.get(finding.tensor) if finding.tensor else None
+    if history is None or not history.last < NOISY_DB:
+        return finding
+    return replace(finding, sentence=f"{finding.sentence} Its signal-to-noise is {decibels(history.last)}.")
+
+
+def _run_findings(outcome: Outcome) -> Iterator[Finding]:
+    if outcome.first_nonfinite_step is not None:
+        step = integer(outcome.first_nonfinite_step)
+        said = f"the loss is not a finite number from step {step} on: training stopped meaning anything there."
+        yield Finding(9.0, "The run", said, "curves", "loss")
+    elif outcome.at_chance:
+        assert outcome.test_accuracy is not None
+        assert outcome.chance is not None
+        said = (
+            f"{percent(outcome.test_accuracy)} of the test images are right, and guessing gets "
+            f"{percent(outcome.chance)}: the network has learned nothing."
+        )
+        yield Finding(8.0, "The run", said, "curves", "chance")
+    if outcome.collapsed_from is not None:
+        best, step = outcome.collapsed_from
+        now = percent(outcome.test_accuracy or 0.0)
+        said = f"test accuracy was {percent(best)} at step {integer(step)} and has fallen to {now} since."
+        yield Finding(7.0, "The run", said, "curves", "collapse")
+    for failure in outcome.failures:
+        yield Finding(7.5, "The run", failure, "curves", "failure")
+
+
+def _underflows(run: Run, flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:
+    for tensor, history in flags.items():
+        share = history.share("underflow")
+        if share < UNDERFLOW_NOTABLE:
+            continue
+        layer, role = tensor
+        fmt = run.formats.get(tensor)
+        how = "no" if share > 0.95 else "almost no" if share > UNDERFLOW_SEVERE else "only part of the"
+        after = _AFTER_UNDERFLOW.get(role, "whatever reads them sees 0").format(layer=layer, how=how)
+        limit = family_limit_in_words(fmt.format if fmt else None)
+        said = f"{percent(share)} of results fell below {limit} and were written as 0: {after}."
+        severity = share / UNDERFLOW_SEVERE
+        yield Finding(
+            severity,
+            f"{role} of {layer}",
+            said + _worst_interval(history, "underflow", share),
+            "range",
+            "underflow",
+            percent(share),
+            tensor,
+        )
+
+
+def _overflows(run: Run, flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:
+    for tensor, history in flags.items():
+        layer, role = tensor
+        share = history.share("overflow")
+        if share >= OVERFLOW_NOTABLE:
+            after = _AFTER_OVERFLOW.get(role, "whatever reads them sees another value").format(layer=layer)
+            said = f"{percent(share)} of results were too large and {_written_instead(run, tensor)}: {after}."
+            severity = share / OVERFLOW_SEVERE
+            yield Finding(
+                severity,
+                f"{role} of {layer}",
+                said + _worst_interval(history, "overflow", share),
+                "range",
+                "overflow",
+                percent(share),
+                tensor,
+            )
+        inside = history.share("accumulator_overflow")
+        if inside >= OVERFLOW_NOTABLE:
+            said = (
+                f"the accumulator touched its limit in {percent(inside)} of the dot products, before the result was "
+                "rounded: those sums lost whatever came on top; give the accumulator more bits in front of the point."
+            )
+            yield Finding(
+                inside / OVERFLOW_SEVERE, f"{role} of {layer}", said, "range", "accumulator", percent(inside), tensor
+            )
+
+
+def _written_instead(run: Run, tensor: Tensor) -> str:
+    one = run.formats.get(tensor)
+    fmt = parse_or_none(one.format) if one else None
+    rule = one.overflow if one and one.overflow else "ieee" if isinstance(fmt, Float) else "saturate"
+    if rule in _WRITTEN_INSTEAD:
+        return _WRITTEN_INSTEAD[rule]
+    if one and isinstance(fmt, Fixed | Float):
+        return f"were written as a limit of {one.format} ({number(fmt.min)} or {number(fmt.max)})"
+    return "were written as a limit of their format"
+
+
+def _worst_interval(history: FlagCounts, flag: str, overall: float) -> str:
+    shares = history.shares(flag)
+    worst = int(np.argmax(shares))
+    if len(shares) < 3 or shares[worst] < 1.5 * overall:
+        return ""
+    until = integer(int(history.steps[worst]))
+    return f" At its worst, in the interval up to step {until}, it was {percent(float(shares[worst]))}."
+
+
+def _invalids(flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:
+    for (layer, role), history in flags.items():
+        if (counts := history.counts.get("invalid")) is not None and counts.any():
+            first = int(history.steps[np.flatnonzero(counts)[0]])
+            said = (
+                f"{percent(history.share('invalid'))} of results were not a number (first in the interval up to step "
+                f"{first}): an operation such as infinity minus infinity, or a NaN that came in."
+            )
+            share = history.share("invalid")
+            yield Finding(2.0 + share, f"{role} of {layer}", said, "range", "invalid", percent(share), (layer, role))
+
+
+def _noise(flags: dict[Tensor, FlagCounts], noise: dict[Tensor, Noise]) -> Iterator[Finding]:
+    for tensor, history in noise.items():
+        last = history.last
+        if not last < NOISY_DB:
+            continue
+        layer, role = tensor
+        relative = percent(10 ** (-last / 20)) if last > LOST_DB else "as large as the signal or larger"
+        meaning = f"noise is {relative} of the signal" if last > LOST_DB else f"noise is {relative}"
+        said = (
+            f"signal-to-noise is {last:.1f} dB against float32 with the same weights: {meaning}{_cause(tensor, flags)}."
+        )
+        severity = min((NOISY_DB - last) / (NOISY_DB - LOST_DB), 1.0)  # a symptom: causes come first
+        yield Finding(severity, f"{role} of {layer}", said, "noise", "noise", decibels(last), tensor)
+
+
+def _cause(tensor: Tensor, flags: dict[Tensor, FlagCounts]) -> str:
+    history = flags.get(tensor)
+    if history is None:
+        return ""
+    causes = {flag: history.share(flag) for flag in ("overflow", "underflow")}
+    flag, share = max(causes.items(), key=lambda item: item[1])
+    if share < OVERFLOW_NOTABLE:
+        return (
+            "; it wrote hardly any overflow or underflow itself, so the noise came in with its operands or is rounding"
+        )
+    return f"; {percent(share)} of its own results raised {flag}"
+
+
+def is_severe(finding: Finding) -> bool:
+    """Return whether a finding says that a tensor, or the run, is of little use."""
+    return finding.severity >= 1.0 and math.isfinite(finding.severity)

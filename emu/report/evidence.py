@@ -1,0 +1,43 @@
+"""Everything the sections of a run's report draw from, read and judged once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from emu.report.diagnosis import Finding, findings
+from emu.report.histories import FlagCounts, LeadingBits, Noise, flag_counts, leading_bits, noises
+from emu.report.outcome import Outcome, outcome_of
+from emu.report.run_data import Run, Tensor, read_run
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A run, its histories per tensor in network order, and what they say.
+
+    Attributes:
+        run: the run folder.
+        outcome: how it ended.
+        bits: tensor -> its register over time.
+        flags: tensor -> its flags over time.
+        noise: tensor -> its signal-to-noise over time.
+        findings: what went wrong, worst first.
+    """
+
+    run: Run
+    outcome: Outcome
+    bits: dict[Tensor, LeadingBits]
+    flags: dict[Tensor, FlagCounts]
+    noise: dict[Tensor, Noise]
+    findings: list[Finding]
+
+
+def gather(folder: Path) -> Evidence:
+    """Return the evidence in a run folder.
+
+    Raises:
+        ConfigError: the folder or its `run.json` cannot be read.
+    """
+    run = read_run(folder)
+    outcome, flags, noise = outcome_of(run), flag_counts(run), noises(run)
+    return Evidence(run, outcome, leading_bits(run), flags, noise, findings(run, outcome, flags, noise))

@@ -1,0 +1,168 @@
+"""The tables of a run as one history per tensor: what its register, its flags and its noise did over the steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.report.run_data import Array, Columns, Run, Tensor, rows_of_tensors
+
+SCALAR_KINDS = ("none", "below", "above", "nonfinite", "total")
+
+
+@dataclass(frozen=True)
+class LeadingBits:
+    """The statistics register of one tensor over the logged intervals.
+
+    Attributes:
+        steps: last step of each interval, shape `(n,)`.
+        lowest: exponent of the first column of `counts`.
+        counts: results per interval and leading-bit position, both signs together, shape `(n, positions)`.
+        scalars: kind -> results per interval, shape `(n,)`, for `SCALAR_KINDS`.
+    """
+
+    steps: NDArray[np.int64]
+    lowest: int
+    counts: NDArray[np.int64]
+    scalars: dict[str, NDArray[np.int64]]
+
+    def merged(self, most: int) -> LeadingBits:
+        """Return the history in at most `most` intervals, neighbours added together."""
+        group = math.ceil(len(self.steps) / most)
+        if group <= 1:
+            return self
+        starts = np.arange(0, len(self.steps), group)
+        ends = np.minimum(starts + group, len(self.steps)) - 1
+        scalars = {kind: np.add.reduceat(values, starts) for kind, values in self.scalars.items()}
+        return LeadingBits(self.steps[ends], self.lowest, np.add.reduceat(self.counts, starts, axis=0), scalars)
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return the share of each interval's results per position, shape `(n, positions)`."""
+        return self.counts / np.maximum(self.scalars["total"], 1)[:, None]
+
+    def share(self, kind: str) -> NDArray[np.float64]:
+        """Return the share of each interval's results that one of `SCALAR_KINDS` counted, shape `(n,)`."""
+        return self.scalars[kind] / np.maximum(self.scalars["total"], 1)
+
+    def exponents(self) -> tuple[int, int] | None:
+        """Return the lowest and highest exponent ever seen, or None if every result was zero or not finite."""
+        seen = np.flatnonzero(self.counts.sum(axis=0))
+        return (self.lowest + int(seen[0]), self.lowest + int(seen[-1])) if len(seen) else None
+
+
+@dataclass(frozen=True)
+class FlagCounts:
+    """The flags of one tensor over the logged intervals, all arrays of shape `(n,)`.
+
+    Attributes:
+        steps: last step of each interval.
+        elements: elements written in the interval.
+        counts: flag name -> elements that raised it.
+    """
+
+    steps: NDArray[np.int64]
+    elements: NDArray[np.int64]
+    counts: dict[str, NDArray[np.int64]]
+
+    def share(self, flag: str) -> float:
+        """Return the share of all written elements that raised `flag`."""
+        return float(self.counts[flag].sum() / max(int(self.elements.sum()), 1)) if flag in self.counts else 0.0
+
+    def shares(self, flag: str) -> NDArray[np.float64]:
+        """Return the share of each interval's elements that raised `flag`."""
+        return self.counts[flag] / np.maximum(self.elements, 1)
+
+    def merged(self, most: int) -> FlagCounts:
+        """Return the history in at most `most` intervals, neighbours added together."""
+        group = math.ceil(len(self.steps) / most)
+        if group <= 1:
+            return self
+        starts = np.arange(0, len(self.steps), group)
+        ends = np.minimum(starts + group, len(self.steps)) - 1
+        counts = {flag: np.add.reduceat(values, starts) for flag, values in self.counts.items()}
+        return FlagCounts(self.steps[ends], np.add.reduceat(self.elements, starts), counts)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Signal-to-noise of one tensor against float32 with the same weights.
+
+    Attributes:
+        steps: steps at which it was measured, shape `(n,)`.
+        decibels: the ratio, shape `(n,)`; infinity where every element agreed, NaN where there was no signal.
+    """
+
+    steps: NDArray[np.int64]
+    decibels: NDArray[np.float64]
+
+    @property
+    def last(self) -> float:
+        """The last measurement."""
+        return float(self.decibels[-1])
+
+    @property
+    def median(self) -> float:
+        """Median of the measurements that are numbers, infinity included; NaN without any."""
+        known = np.sort(self.decibels[~np.isnan(self.decibels)])
+        return float(known[(len(known) - 1) // 2]) if len(known) else math.nan
+
+
+def leading_bits(run: Run) -> dict[Tensor, LeadingBits]:
+    """Return tensor -> history of its register, in network order; empty without registers."""
+    table = run.registers
+    if table is None:
+        return {}
+    rows = rows_of_tensors(table)
+    return {
+        tensor: _leading_bits({name: v[rows[tensor]] for name, v in table.items()}) for tensor in run.in_order(rows)
+    }
+
+
+def _leading_bits(table: Columns) -> LeadingBits:
+    steps, interval = np.unique(table["step"].astype(np.int64), return_inverse=True)
+    kind, count = table["kind"].astype(str), _integers(table["count"])
+    at_exponent = (kind == "positive") | (kind == "negative")
+    exponent = _integers(table["exponent"][at_exponent])
+    lowest = int(exponent.min()) if len(exponent) else 0
+    width = int(exponent.max()) - lowest + 1 if len(exponent) else 0
+    counts = np.zeros((len(steps), width), dtype=np.int64)
+    np.add.at(counts, (interval[at_exponent], exponent - lowest), count[at_exponent])
+    scalars = {name: np.zeros(len(steps), dtype=np.int64) for name in SCALAR_KINDS}
+    for name in SCALAR_KINDS:
+        np.add.at(scalars[name], interval[kind == name], count[kind == name])
+    return LeadingBits(steps, lowest, counts, scalars)
+
+
+def flag_counts(run: Run) -> dict[Tensor, FlagCounts]:
+    """Return tensor -> history of its flags, in network order; empty without flags."""
+    table = run.flags
+    if table is None:
+        return {}
+    rows = rows_of_tensors(table)
+    names = [name for name in table if name not in ("step", "layer", "role", "elements")]
+    histories: dict[Tensor, FlagCounts] = {}
+    for tensor in run.in_order(rows):
+        at = rows[tensor][np.argsort(table["step"][rows[tensor]], kind="stable")]
+        counts = {name: _integers(table[name][at]) for name in names}
+        histories[tensor] = FlagCounts(_integers(table["step"][at]), _integers(table["elements"][at]), counts)
+    return histories
+
+
+def noises(run: Run) -> dict[Tensor, Noise]:
+    """Return tensor -> history of its signal-to-noise ratio, in network order; empty without it."""
+    table = run.snr
+    if table is None:
+        return {}
+    rows = rows_of_tensors(table)
+    histories: dict[Tensor, Noise] = {}
+    for tensor in run.in_order(rows):
+        at = rows[tensor][np.argsort(table["step"][rows[tensor]], kind="stable")]
+        histories[tensor] = Noise(_integers(table["step"][at]), table["snr_db"][at].astype(np.float64))
+    return histories
+
+
+def _integers(values: Array) -> NDArray[np.int64]:
+    return np.asarray(values).astype(np.int64)

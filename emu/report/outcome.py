@@ -1,0 +1,123 @@
+"""How a run ended: the numbers of its last steps, and one sentence that says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.report.run_data import Columns, Run, table_of
+from emu.report.words import accuracy, integer, number, percent, seconds
+
+#: Accuracy below this multiple of guessing is no better than guessing on a small test set.
+CHANCE_FACTOR = 1.5
+#: Loss of accuracy against the best point of the run that counts as a collapse.
+COLLAPSE = 0.10
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended.
+
+    Attributes:
+        finished: whether it ran to its last step.
+        steps: steps done.
+        train_loss: last training loss, or None.
+        test_accuracy: last measured test accuracy, 0..1, or None.
+        chance: accuracy of guessing, or None where the number of classes is unknown.
+        first_nonfinite_step: first logged step with a loss that is NaN or infinite, or None.
+        collapsed_from: best test accuracy and its step, if the last is far below it, or None.
+        seconds: wall-clock time, or None.
+        failures: what the run itself reports as failed.
+    """
+
+    finished: bool
+    steps: int
+    train_loss: float | None
+    test_accuracy: float | None
+    chance: float | None
+    first_nonfinite_step: int | None
+    collapsed_from: tuple[float, int] | None
+    seconds: float | None
+    failures: tuple[str, ...]
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether the network is no better than guessing."""
+        if self.test_accuracy is None or self.chance is None:
+            return False
+        return self.test_accuracy <= CHANCE_FACTOR * self.chance
+
+    def sentence(self) -> str:
+        """Return the outcome in one sentence."""
+        time = f" in {seconds(self.seconds)}" if self.seconds is not None else ""
+        done = f"Trained {integer(self.steps)} steps{time}"
+        if not self.finished:
+            done = f"Still running, or interrupted, at step {integer(self.steps)}"
+        if self.first_nonfinite_step is not None:
+            return f"{done}, but the loss is not a finite number from step {integer(self.first_nonfinite_step)} on."
+        if self.at_chance:
+            assert self.test_accuracy is not None
+            assert self.chance is not None
+            reached = f"{accuracy(self.test_accuracy)} test accuracy, where guessing gets {percent(self.chance)}"
+            return f"{done} and learned nothing: {reached}."
+        reached = [] if self.test_accuracy is None else [f"{accuracy(self.test_accuracy)} test accuracy"]
+        reached += [] if self.train_loss is None else [f"training loss {number(self.train_loss, 3)}"]
+        return f"{done}: {', '.join(reached)}." if reached else f"{done}; no loss or accuracy was logged."
+
+
+def outcome_of(run: Run) -> Outcome:
+    """Return how the run ended; measured tables win over `run.json`, which may be older in a running run."""
+    columns, final = run.metrics or {}, run.section("metrics")
+    finished, said = run.info.get("status") == "finished", int(run.info.get("steps") or 0)
+    logged = int(columns["step"][-1]) if "step" in columns else said
+    steps = max(logged, said) if finished else logged
+    classes = table_of(run.section("recipe").get("network")).get("classes")
+    return Outcome(
+        finished=finished,
+        steps=steps,
+        train_loss=_last(columns, "train_loss", final),
+        test_accuracy=_last(columns, "test_accuracy", final),
+        chance=1 / classes if isinstance(classes, int) and classes > 1 else None,
+        first_nonfinite_step=_first_nonfinite(columns),
+        collapsed_from=_collapse(columns),
+        seconds=_number(run.info.get("seconds")),
+        failures=tuple(str(failure) for failure in run.info.get("failures") or ()),
+    )
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _measured(columns: Columns, name: str) -> NDArray[np.intp]:
+    return (
+        np.flatnonzero(~np.isnan(columns[name].astype(np.float64))) if name in columns else np.array([], dtype=np.intp)
+    )
+
+
+def _last(columns: Columns, name: str, final: Mapping[str, Any]) -> float | None:
+    at = _measured(columns, name)
+    if name == "train_loss" and len(columns.get(name, ())):
+        return float(columns[name][-1])
+    return float(columns[name][at[-1]]) if len(at) else _number(final.get(name))
+
+
+def _first_nonfinite(columns: Columns) -> int | None:
+    if "train_loss" not in columns:
+        return None
+    bad = np.flatnonzero(~np.isfinite(columns["train_loss"].astype(np.float64)))
+    return int(columns["step"][bad[0]]) if len(bad) else None
+
+
+def _collapse(columns: Columns) -> tuple[float, int] | None:
+    at = _measured(columns, "test_accuracy")
+    if len(at) < 2:
+        return None
+    measured = columns["test_accuracy"][at].astype(np.float64)
+    best = int(np.argmax(measured))
+    fallen = float(measured[best] - measured[-1])
+    return (float(measured[best]), int(columns["step"][at[best]])) if fallen > COLLAPSE else None

@@ -1,0 +1,127 @@
+"""The page: sections under a title, with everything it needs inside it.
+
+    head      policy that forbids every request, styles
+    body      skip link, header, contents, sections (text, places of charts, tables), footer
+    end       data as JSON, the drawing library, the page's own script
+
+It knows nothing of runs: a report is a title, a header and a list of sections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import import_module, resources
+from typing import Any
+
+from emu.report.chart import Chart
+from emu.report.html import Html, element, join, json_block, script
+
+#: The browser itself refuses every request of the page, so that "needs no network" is enforced, not hoped for.
+#: Vega compiles its expressions, hence 'unsafe-eval'.
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+_WITHOUT_SCRIPT = (
+    "The charts on this page are drawn by a script inside it; without scripts, the tables below each chart hold the "
+    "numbers."
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of a report.
+
+    Attributes:
+        identifier: what links point to.
+        title: its heading.
+        body: its markup.
+        charts: the charts whose places are in the body.
+        data: identifier -> JSON data that the page's script reads.
+    """
+
+    identifier: str
+    title: str
+    body: Html
+    charts: tuple[Chart, ...] = ()
+    data: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def page(title: str, header: Html, sections: Sequence[Section], footer: Html) -> str:
+    """Return the whole page as text.
+
+    Args:
+        title: of the browser's tab.
+        header: what stands above the contents, its `h1` included.
+        sections: in reading order.
+        footer: the last lines.
+    """
+    head = join(
+        [
+            Html('<meta charset="utf-8">'),
+            Html(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
+            Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+            Html('<meta name="color-scheme" content="light dark">'),
+            Html('<link rel="icon" href="data:,">'),
+            element("title", title),
+            Html(f"<style>{_asset('page.css')}</style>"),
+        ],
+        "\n",
+    )
+    body = join([*_body(header, sections, footer), *_scripts(sections)], "\n")
+    return f'<!doctype html>\n<html lang="en">\n<head>\n{head}\n</head>\n<body>\n{body}\n</body>\n</html>\n'
+
+
+def _body(header: Html, sections: Sequence[Section], footer: Html) -> list[Html]:
+    links = (element("li", element("a", one.title, href=f"#{one.identifier}")) for one in sections)
+    return [
+        element("a", "Skip to the report", class_="skip", href="#report"),
+        element("header", header),
+        element("nav", element("ul", *links), aria_label="Contents"),
+        element(
+            "main",
+            element("noscript", element("p", _WITHOUT_SCRIPT)),
+            *map(_section, sections),
+            id="report",
+            tabindex="-1",
+        ),
+        element("footer", footer),
+    ]
+
+
+def _section(one: Section) -> Html:
+    heading = f"{one.identifier}-title"
+    return element(
+        "section", element("h2", one.title, id=heading), one.body, id=one.identifier, aria_labelledby=heading
+    )
+
+
+def _scripts(sections: Sequence[Section]) -> list[Html]:
+    specs = {chart.identifier: chart.spec for one in sections for chart in one.charts}
+    data = [json_block(name, value) for one in sections for name, value in one.data.items()]
+    if not specs:
+        return data
+    return [*data, json_block("charts", specs), script(drawing_library()), script(_asset("page.js"))]
+
+
+def _asset(name: str) -> str:
+    return resources.files("emu.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def drawing_library() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one program, in the version Altair writes for; about 0.9 MB."""
+    import altair as alt
+
+    vl_convert: Any = import_module("vl_convert")  # its stubs make an optional argument required
+    wanted = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    known = vl_convert.get_vegalite_versions()
+    return str(vl_convert.javascript_bundle(vl_version=wanted if wanted in known else known[-1]))
+
+
+def figure(title: str, *parts: str, reading: str) -> Html:
+    """Return a picture with its title above and how to read it below, if there is anything to read."""
+    caption = [element("figcaption", element("strong", "How to read it. "), reading)] if reading else []
+    return element("figure", element("h3", title), *parts, *caption)

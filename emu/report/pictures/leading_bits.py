@@ -1,0 +1,124 @@
+"""Leading-bit heatmap: how large the results of each tensor were, step by step, against the range of its format.
+
+One chart serves every tensor: the page's script hands it the panel of the layer and role chosen.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emu.report.chart import Chart, share_legend
+from emu.report.evidence import Evidence
+from emu.report.histories import LeadingBits
+from emu.report.html import Html, disclosure, element, join, paragraph, table
+from emu.report.page import Section, figure
+from emu.report.pictures.leading_bits_chart import HEIGHT, heatmap
+from emu.report.pictures.leading_bits_panel import below_range, beyond_range, panel
+from emu.report.range_of_format import range_of
+from emu.report.run_data import Tensor
+from emu.report.words import NO_NUMBER, integer, percent, power_of_two
+
+#: Columns of a heatmap, and cells of all heatmaps together: what a screen shows, and what keeps the page small.
+MOST_COLUMNS, MOST_CELLS = 120, 150_000
+_READING = (
+    "Every column is an interval of training, every row a power of two; a cell's colour is the share of the interval's "
+    "results whose leading bit lies there, that is, whose magnitude lies between the two powers of two at its edges. "
+    "Results are seen as the datapath computed them, before rounding. What lies above the upper line is too large for "
+    "the format, what lies below the lower line is smaller than anything it can write; the tinted areas are out of its "
+    "range. Rows apart from the others hold exact zeros (in a fixed-point accumulator also the raw integer -1), "
+    "infinities and NaN, and what the register could not place."
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """Return the heatmap with its two selects, and a table of all tensors."""
+    title = "How large the numbers were"
+    if not evidence.bits:
+        return Section("leading-bits", title, paragraph(evidence.run.missing["registers.parquet"], class_="missing"))
+    most = _columns_that_fit(evidence.bits)
+    panels = [panel(evidence, tensor, history.merged(most)) for tensor, history in evidence.bits.items()]
+    chart = Chart(
+        "bits-chart",
+        "Leading-bit heatmap of the chosen tensor; the table below holds its numbers.",
+        heatmap(_last_step(evidence)),
+        HEIGHT,
+    )
+    numbers = element(
+        "div", id="bits-table", class_="scroll", tabindex="0", role="region", aria_label="Leading bits, chosen tensor"
+    )
+    picture = figure(
+        "Leading bits over time",
+        _controls(evidence),
+        element("p", id="bits-summary", class_="summary", aria_live="polite"),
+        chart.place(),
+        share_legend("share of the results:"),
+        element("dl", id="bits-facts"),
+        disclosure("The chosen tensor as a table", numbers),
+        reading=_READING,
+    )
+    body = join([picture, disclosure("All tensors as a table", _overview(evidence))])
+    data = {"panels": panels, "first": list(_first_shown(evidence))}
+    return Section("leading-bits", title, body, (chart,), {"leading-bits-data": data})
+
+
+def _last_step(evidence: Evidence) -> int:
+    return max(int(history.steps[-1]) for history in evidence.bits.values())
+
+
+def _columns_that_fit(bits: dict[Tensor, LeadingBits]) -> int:
+    rows = sum(history.counts.shape[1] + 5 for history in bits.values())
+    return max(10, min(MOST_COLUMNS, MOST_CELLS // max(rows, 1)))
+
+
+def _first_shown(evidence: Evidence) -> Tensor:
+    """The worst tensor, else the first activation that has parameters of its own, else the first tensor."""
+    for finding in evidence.findings:
+        if finding.tensor in evidence.bits:
+            return finding.tensor
+    trained = {layer for layer, role in evidence.bits if role == "weight"}
+    forward = [tensor for tensor in evidence.bits if tensor[1] == "activation" and tensor[0] in trained]
+    return next(iter(forward or evidence.bits))
+
+
+def _controls(evidence: Evidence) -> Html:
+    layers = list(dict.fromkeys(layer for layer, _ in evidence.bits))
+    roles = list(dict.fromkeys(role for _, role in evidence.bits))
+    boxes = (_select("Layer", layers), _select("Role", roles))
+    return element("div", *boxes, class_="controls")
+
+
+def _select(name: str, values: list[str]) -> Html:
+    options = (element("option", value) for value in values)
+    return element("label", element("span", name), element("select", *options, id=f"bits-{name.lower()}"))
+
+
+def _overview(evidence: Evidence) -> Html:
+    header = ["tensor", "format", "results", "largest", "half lie above", "exactly zero", "beyond range", "below range"]
+    rows = (_overview_row(evidence, tensor, history) for tensor, history in evidence.bits.items())
+    return table("Leading bits of every tensor over the whole run", header, rows, numeric_from=2)
+
+
+def _overview_row(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> list[str]:
+    one = evidence.run.formats.get(tensor)
+    covered = range_of(one.format if one else None)
+    total = int(history.scalars["total"].sum())
+    seen = history.exponents()
+    ends = [beyond_range(history, covered.top), below_range(history, covered.bottom)] if covered else []
+    shares = [percent(count / max(total, 1)) for count in (int(history.scalars["none"].sum()), *ends)]
+    return [
+        f"{tensor[0]} {tensor[1]}",
+        one.format if one else NO_NUMBER,
+        integer(total),
+        f"under {power_of_two(seen[1] + 1)}" if seen else NO_NUMBER,
+        _median(history),
+        *(shares if covered else [*shares, NO_NUMBER, NO_NUMBER]),
+    ]
+
+
+def _median(history: LeadingBits) -> str:
+    """The largest power of two that at least half of the nonzero results reach."""
+    whole = history.counts.sum(axis=0)
+    if not whole.any():
+        return NO_NUMBER
+    from_above = np.cumsum(whole[::-1])[::-1]
+    return power_of_two(history.lowest + int(np.flatnonzero(2 * from_above >= whole.sum())[-1]))

@@ -1,0 +1,168 @@
+"""What the leading-bit heatmap shows of one tensor: cells, axis, range lines and sentences, as plain data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.report.evidence import Evidence
+from emu.report.histories import LeadingBits
+from emu.report.range_of_format import FormatRange, range_of
+from emu.report.run_data import Tensor
+from emu.report.words import (
+    decibels,
+    format_in_words,
+    mac_in_words,
+    overflow_in_words,
+    percent,
+    power_of_two,
+    rounding_in_words,
+    sentence_case,
+)
+
+#: Powers of two beyond the data within which a range line is still drawn.
+NEAR = 6
+_MILLION = 1_000_000
+
+
+def panel(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> dict[str, Any]:
+    """Everything the script shows of one tensor, plain JSON."""
+    one = evidence.run.formats.get(tensor)
+    covered = range_of(one.format if one else None)
+    low, high = _visible(history, covered)
+    extra = [
+        (name, kind) for name, kind in (("above", "above"), ("NaN, ∞", "nonfinite")) if history.scalars[kind].any()
+    ]
+    under = [("zero", "none"), *([("below", "below")] if history.scalars["below"].any() else [])]
+    thick = max(1.0, (high - low) / 22)
+    special = [(high + thick * (0.5 + 1.1 * i), *item) for i, item in enumerate(extra)]
+    special += [(low - thick * (1.7 + 1.1 * i), *item) for i, item in enumerate(under)]
+    ticks = _ticks(low, high)
+    names = {str(t): power_of_two(t) for t in ticks} | {_key(at + thick / 2): name for at, name, _ in special}
+    lines = [line for line in covered.lines if low <= line.at <= high] if covered else []
+    shares = history.shares()
+    rows = [
+        [history.lowest + column, _parts(shares[:, column])]
+        for column in range(shares.shape[1])
+        if history.counts[:, column].any()
+    ]
+    return {
+        "layer": tensor[0],
+        "role": tensor[1],
+        "steps": history.steps.tolist(),
+        "domain": [
+            round(min(at for at, *_ in special) - 0.1, 2),
+            round(max([high + 0.1, *(at + 1.1 * thick for at, *_ in special)]), 2),
+        ],
+        "thick": thick,
+        "ticks": [*ticks, *(float(_key(at + thick / 2)) for at, *_ in special)],
+        "names": names,
+        "lines": [{"at": line.at, "label": line.label, "kind": line.kind} for line in lines],
+        "outside": _outside(covered, low, high),
+        "rows": rows,
+        "special": [[round(at, 2), name, _parts(history.share(kind))] for at, name, kind in special],
+        "summary": _summary(history, covered),
+        "facts": [*_facts(evidence, tensor), *_out_of_sight(covered, low, high)],
+    }
+
+
+def _key(at: float) -> str:
+    """The text JavaScript makes of a number, so that the axis finds its name."""
+    return f"{round(at, 2):g}"
+
+
+def _parts(shares: NDArray[np.float64]) -> list[int]:
+    """Shares in millionths; what is more than nothing stays more than nothing."""
+    parts = np.round(shares * _MILLION).astype(np.int64)
+    return np.where((shares > 0) & (parts == 0), 1, parts).tolist()
+
+
+def _visible(history: LeadingBits, covered: FormatRange | None) -> tuple[int, int]:
+    """The powers of two shown: all data, and the ends of the range where they are near."""
+    seen = history.exponents()
+    if seen is None:
+        return (covered.bottom, covered.top) if covered and covered.top - covered.bottom < 64 else (-8, 8)
+    low, high = seen[0], seen[1] + 1
+    for line in covered.lines if covered else ():
+        if low - NEAR <= line.at <= high + NEAR:
+            low, high = min(low, int(line.at) - 2), max(high, int(line.at) + 2)
+    return low, high
+
+
+def _ticks(low: int, high: int) -> list[int]:
+    stride = next(s for s in (1, 2, 4, 8, 16, 32, 64) if (high - low) / s <= 12 or s == 64)
+    return list(range(math.ceil(low / stride) * stride, high + 1, stride))
+
+
+def _outside(covered: FormatRange | None, low: int, high: int) -> list[dict[str, int]]:
+    if covered is None:
+        return []
+    bands = ((max(covered.top, low), high), (low, min(covered.bottom, high)))
+    return [{"low": a, "high": b} for a, b in bands if a < b]
+
+
+def _summary(history: LeadingBits, covered: FormatRange | None) -> str:
+    total = max(int(history.scalars["total"].sum()), 1)
+    seen = history.exponents()
+    if seen is None:
+        return "Every result was zero or not a finite number."
+    zeros = percent(int(history.scalars["none"].sum()) / total)
+    said = f"Results from {power_of_two(seen[0])} to {power_of_two(seen[1] + 1)}, {zeros} exactly zero."
+    if covered is None:
+        return said + " The range of the format is not fixed, so none is drawn."
+    beyond, below = beyond_range(history, covered.top), below_range(history, covered.bottom)
+    over = f"{percent(beyond / total)} beyond the range" if beyond else _headroom(covered.top - seen[1] - 1)
+    return f"{said} {sentence_case(over)}. {percent(below / total)} smaller than anything the format can write."
+
+
+def _headroom(powers: int) -> str:
+    room = {0: "no headroom to spare", 1: "1 power of two of headroom"}
+    return f"none beyond the range, {room.get(powers, f'{powers} powers of two of headroom')}"
+
+
+def beyond_range(history: LeadingBits, top: int) -> int:
+    """Return how many results had a magnitude of 2**top or more."""
+    from_top = max(top - history.lowest, 0)
+    return int(history.counts[:, from_top:].sum() + history.scalars["above"].sum())
+
+
+def below_range(history: LeadingBits, bottom: int) -> int:
+    """Return how many results were not zero and had a magnitude below 2**bottom."""
+    return int(history.counts[:, : max(bottom - history.lowest, 0)].sum() + history.scalars["below"].sum())
+
+
+def _out_of_sight(covered: FormatRange | None, low: int, high: int) -> list[list[str]]:
+    """The ends of the range that are too far from the data to be drawn."""
+    if covered is None:
+        return []
+    far = [f"{line.label}, {line.at - high:.0f} powers of two above" for line in covered.lines if line.at > high]
+    far += [f"{line.label}, {low - line.at:.0f} powers of two below" for line in covered.lines if line.at < low]
+    return [["Outside the picture", "; ".join(far)]] if far else []
+
+
+def _facts(evidence: Evidence, tensor: Tensor) -> list[list[str]]:
+    facts: list[list[str]] = []
+    if one := evidence.run.formats.get(tensor):
+        facts.append(["Format", f"{one.format}: {format_in_words(one.format)}"])
+        facts.append(
+            [
+                "Rounding",
+                sentence_case(f"{rounding_in_words(one.rounding)}; {overflow_in_words(one.overflow, one.format)}"),
+            ]
+        )
+        if one.mac:
+            facts.append(["Multiply-accumulate", sentence_case(mac_in_words(one.mac))])
+    if history := evidence.flags.get(tensor):
+        raised = ((percent(history.share(flag)), flag) for flag in ("overflow", "underflow", "inexact"))
+        facts.append(["Flags over the run", ", ".join(f"{share} {flag}" for share, flag in raised)])
+    if noise := evidence.noise.get(tensor):
+        facts.append(
+            [
+                "Signal-to-noise",
+                f"{decibels(noise.last)} at the end, {decibels(noise.median)} in the middle of all measurements",
+            ]
+        )
+    return facts

@@ -1,0 +1,163 @@
+"""Signal-to-noise of every tensor against float32 with the same weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from emu.report.chart import SERIES_COLOURS, SERIES_DASHES, SERIES_SHAPES, Chart, Spec, series_legend, specification
+from emu.report.diagnosis import NOISY_DB
+from emu.report.evidence import Evidence
+from emu.report.html import Html, disclosure, join, paragraph, table
+from emu.report.page import Section, figure
+from emu.report.words import ROLES, decibels, integer
+
+#: Fall from one layer to the next, in dB, that is worth a sentence: the noise triples.
+DROP_DB = 10.0
+_HEIGHT = 330
+_READING = (
+    "Each layer computes once on this device and once in float32, with the same weights and the same batch; the ratio "
+    "compares the power of the float32 values with the power of the difference. 20 dB: the error is a tenth of the "
+    "values; 40 dB: a hundredth; 6 dB are one bit. Read activations from left to right, as the network computes, and "
+    "errors from right to left: a sudden drop names the layer whose arithmetic adds the noise. Tensors identical to "
+    "float32 have no end to their ratio and no point here."
+)
+
+
+def section(evidence: Evidence) -> Section:
+    """Return the ratio of every tensor as a chart and as a table, and what it says in sentences."""
+    title = "Signal-to-noise"
+    if not evidence.noise:
+        return Section("noise", title, paragraph(evidence.run.missing["snr.parquet"], class_="missing"))
+    intro = paragraph(*_sentences(evidence), class_="summary")
+    rows = [
+        {"layer": layer, "role": role, "db": round(one.last, 2), "text": decibels(one.last)}
+        for (layer, role), one in evidence.noise.items()
+        if math.isfinite(one.last)
+    ]
+    if not rows:
+        return Section("noise", title, join([intro, _table(evidence)]))
+    chart = Chart(
+        "noise-chart", f"Signal-to-noise by layer and role. {' '.join(_sentences(evidence))}", _spec(rows), _HEIGHT
+    )
+    picture = figure(
+        "Signal-to-noise along the network, at the end of training",
+        series_legend(*_roles(rows)),
+        chart.place(),
+        reading=_READING,
+    )
+    tables = [_matrix(evidence), disclosure("First, median and last measurement of every tensor", _table(evidence))]
+    return Section("noise", title, join([intro, picture, *tables]), (chart,))
+
+
+def _agreement(bits: float) -> str:
+    whole = round(bits)
+    return (
+        f"about {whole} bit{'' if whole == 1 else 's'} of it agree{'s' if whole == 1 else ''} with float32"
+        if whole
+        else "nothing of it agrees with float32"
+    )
+
+
+def _sentences(evidence: Evidence) -> list[str]:
+    last = {tensor: one.last for tensor, one in evidence.noise.items()}
+    finite = {tensor: value for tensor, value in last.items() if math.isfinite(value)}
+    identical = sum(1 for value in last.values() if value == math.inf)
+    undefined = sum(1 for value in last.values() if math.isnan(value))
+    said: list[str] = []
+    if finite:
+        (layer, role), worst = min(finite.items(), key=lambda item: item[1])
+        bits = max(worst, 0.0) / (20 * math.log10(2))
+        said.append(f"Noisiest is {role} of {layer}, {decibels(worst)}: {_agreement(bits)}. ")
+        noisy = sum(1 for value in finite.values() if value < NOISY_DB)
+        said.append(
+            f"{noisy} of {len(last)} tensors lie below {NOISY_DB:.0f} dB. "
+            if noisy
+            else f"No tensor lies below {NOISY_DB:.0f} dB. "
+        )
+    said += _drops(evidence)
+    if identical:
+        said.append(f"{identical} of {len(last)} tensors are identical to float32. ")
+    if undefined:
+        said.append(f"{undefined} have no ratio: their float32 values are all zero, or some value is not finite.")
+    return said
+
+
+def _drops(evidence: Evidence) -> Iterator[str]:
+    """Say where along the network the noise comes in: activations as they are computed, errors on their way back."""
+    for role, direction in (("activation", 1), ("error", -1)):
+        ratios = [(layer, one.last) for (layer, its), one in evidence.noise.items() if its == role]
+        along = [(layer, ratio) for layer, ratio in ratios if math.isfinite(ratio)][::direction]
+        for before, after in sorted(pairwise(along), key=lambda pair: pair[1][1] - pair[0][1])[:1]:
+            if before[1] - after[1] >= DROP_DB:
+                fall = f"{decibels(before[1])} at {before[0]}, {decibels(after[1])} there"
+                yield f"The largest drop of {role} is at {after[0]}: {fall}. "
+
+
+def _roles(rows: list[dict[str, Any]]) -> tuple[list[str], list[int]]:
+    """The roles drawn, in reading order, and the place of each among the line styles."""
+    there = {row["role"] for row in rows}
+    known = [role for role in ROLES if role in there]
+    roles = known + sorted(there - set(known))
+    return roles, [ROLES.index(role) if role in ROLES else len(ROLES) - 1 for role in roles]
+
+
+def _spec(rows: list[dict[str, Any]]) -> Spec:
+    import altair as alt
+
+    layers = list(dict.fromkeys(row["layer"] for row in rows))
+    roles, place = _roles(rows)
+    base = alt.Chart(alt.NamedData("rows"), height=_HEIGHT - 80).encode(
+        x=alt.X(
+            "layer:N",
+            sort=layers,
+            title=None,
+            scale=alt.Scale(padding=0.5),
+            axis=alt.Axis(labelAngle=-40, labelLimit=90),
+        ),
+        y=alt.Y(
+            "db:Q",
+            title="dB",
+            scale=alt.Scale(zero=min(row["db"] for row in rows) < 2 * NOISY_DB),
+            axis=alt.Axis(tickCount=6),
+        ),
+        color=alt.Color("role:N", scale=alt.Scale(domain=roles, range=[SERIES_COLOURS[i] for i in place])),
+    )
+    dashes = [list(SERIES_DASHES[i]) for i in place]
+    lines = base.mark_line(strokeWidth=1.5, opacity=0.7).encode(
+        detail="role:N", strokeDash=alt.StrokeDash("role:N", scale=alt.Scale(domain=roles, range=dashes))
+    )
+    points = base.mark_point(size=70, filled=True, opacity=1).encode(
+        shape=alt.Shape("role:N", scale=alt.Scale(domain=roles, range=[SERIES_SHAPES[i] for i in place])),
+        tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("role:N"), alt.Tooltip("text:N", title="signal-to-noise")],
+    )
+    return specification(alt.layer(lines, points), rows=rows)
+
+
+def _matrix(evidence: Evidence) -> Html:
+    layers = list(dict.fromkeys(layer for layer, _ in evidence.noise))
+    roles, _ = _roles([{"role": role} for _, role in evidence.noise])
+    rows = ([layer, *(_cell(evidence, layer, role) for role in roles)] for layer in layers)
+    return table("Signal-to-noise in dB by layer and role, at the end of training", ["layer", *roles], rows)
+
+
+def _cell(evidence: Evidence, layer: str, role: str) -> str:
+    one = evidence.noise.get((layer, role))
+    return decibels(one.last).removesuffix(" dB") if one else ""
+
+
+def _table(evidence: Evidence) -> Html:
+    header = ["tensor", "first", "median", "last", "measured at"]
+    rows = (
+        [
+            f"{layer} {role}",
+            decibels(float(one.decibels[0])),
+            decibels(one.median),
+            decibels(one.last),
+            f"{integer(len(one.steps))} steps",
+        ]
+        for (layer, role), one in evidence.noise.items()
+    )
+    return table("Signal-to-noise in dB against float32 with the same weights", header, rows)

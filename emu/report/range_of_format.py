@@ -1,0 +1,71 @@
+"""Where a format begins and ends, as powers of two: the lines drawn on a picture of magnitudes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from emu.formats import Fixed, Float
+from emu.report.words import number, parse_or_none
+
+
+@dataclass(frozen=True)
+class RangeLine:
+    """One line across a picture of magnitudes.
+
+    Attributes:
+        at: where, as log2 of the magnitude.
+        label: what it is.
+        kind: "largest", "normal" or "smallest".
+    """
+
+    at: float
+    label: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class FormatRange:
+    """The magnitudes a format covers.
+
+    Attributes:
+        top: log2 of where the range ends: results from there on overflow.
+        bottom: log2 of the smallest positive value: results below it become it, or 0.
+        lines: what to draw, largest first.
+    """
+
+    top: int
+    bottom: int
+    lines: tuple[RangeLine, ...]
+
+
+def range_of(text: str | None) -> FormatRange | None:
+    """Return the magnitudes the format `text` covers; None where its point moves, or where it is unknown.
+
+    Example:
+        >>> covered = range_of("fix16f13")
+        >>> covered.top, covered.bottom, [line.label for line in covered.lines]
+        (2, -13, ['largest 3.99988', 'smallest step 1.2e-4'])
+    """
+    fmt = parse_or_none(text)
+    if isinstance(fmt, Fixed):
+        top, bottom = fmt.width_bits - fmt.signed - fmt.frac_bits, -fmt.frac_bits
+        smallest = RangeLine(bottom, f"smallest step {number(fmt.ulp(), 2)}", "smallest")
+        return FormatRange(top, bottom, (RangeLine(top, f"largest {number(fmt.max)}", "largest"), smallest))
+    if isinstance(fmt, Float):
+        return _range_of_float(fmt)
+    return None
+
+
+def _range_of_float(fmt: Float) -> FormatRange:
+    top, bottom = fmt.emax + 1, _exponent(fmt.smallest_positive)
+    lines = [RangeLine(top, f"largest {number(fmt.max)}", "largest")]
+    if bottom < fmt.emin:
+        lines.append(RangeLine(fmt.emin, f"smallest normal {number(fmt.smallest_normal, 2)}", "normal"))
+    lines.append(RangeLine(bottom, f"smallest {number(fmt.smallest_positive, 2)}", "smallest"))
+    return FormatRange(top, bottom, tuple(lines))
+
+
+def _exponent(value: float | Fraction) -> int:
+    return math.frexp(float(value))[1] - 1

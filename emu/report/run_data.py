@@ -1,0 +1,225 @@
+"""What a run folder holds, read into arrays; what it does not hold is said in a sentence.
+
+run.json            -> Run.info          required
+metrics.parquet     -> Run.metrics       optional, like the three below
+registers.parquet   -> Run.registers
+flags.parquet       -> Run.flags
+snr.parquet         -> Run.snr
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.errors import ConfigError
+from emu.report.words import ROLES
+
+Array = NDArray[Any]
+#: A column file: name -> values, all of one length.
+Columns = dict[str, Array]
+#: A tensor of a run: its layer and its role there.
+Tensor = tuple[str, str]
+
+#: Columns each file must have for its pictures.
+FILES: dict[str, tuple[str, ...]] = {
+    "metrics.parquet": ("step", "train_loss"),
+    "registers.parquet": ("step", "layer", "role", "kind", "exponent", "count"),
+    "flags.parquet": ("step", "layer", "role", "elements", "overflow", "underflow"),
+    "snr.parquet": ("step", "layer", "role", "snr_db"),
+}
+#: Columns whose null means infinite: nothing differed, so the ratio has no end.
+_NULL_IS_INFINITE = {"snr_db"}
+_REMEDY = "it is written by `emu train`; the rest of this page does not need it"
+
+
+@dataclass(frozen=True)
+class TensorFormat:
+    """The datapath of one tensor.
+
+    Attributes:
+        layer: layer name.
+        role: role of the tensor in that layer.
+        format: text form of the number format.
+        rounding: rounding mode, or None for the default.
+        overflow: overflow rule, or None for the default of the format's family.
+        mac: the multiply-accumulate unit that computes it, or None.
+    """
+
+    layer: str
+    role: str
+    format: str
+    rounding: str | None = None
+    overflow: str | None = None
+    mac: Mapping[str, Any] | str | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, as its folder tells it.
+
+    Attributes:
+        info: `run.json`.
+        tables: file name -> its columns, for the files that are there.
+        missing: file name -> a sentence that says why it is not.
+    """
+
+    info: dict[str, Any]
+    tables: dict[str, Columns] = field(default_factory=dict[str, Columns])
+    missing: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def metrics(self) -> Columns | None:
+        """Loss and accuracy over steps, or None."""
+        return self.tables.get("metrics.parquet")
+
+    @property
+    def registers(self) -> Columns | None:
+        """Leading-bit counts per step, tensor and exponent, or None."""
+        return self.tables.get("registers.parquet")
+
+    @property
+    def flags(self) -> Columns | None:
+        """Flag counts per step and tensor, or None."""
+        return self.tables.get("flags.parquet")
+
+    @property
+    def snr(self) -> Columns | None:
+        """Signal-to-noise in dB per step and tensor, or None."""
+        return self.tables.get("snr.parquet")
+
+    @cached_property
+    def layers(self) -> list[str]:
+        """Layer names in network order, then any that only the tables know."""
+        layers: list[Any] = self.info.get("layers") or []
+        named = [str(name) for name in layers]
+        seen: dict[str, None] = dict.fromkeys(named)
+        for table in (self.registers, self.flags, self.snr):
+            if table is not None:
+                seen.update(dict.fromkeys(str(name) for name in np.unique(table["layer"].astype(str))))
+        seen.update(dict.fromkeys(layer for layer, _ in self.formats))
+        return list(seen)
+
+    @cached_property
+    def formats(self) -> dict[Tensor, TensorFormat]:
+        """Tensor -> its datapath, for every tensor `run.json` names."""
+        rows: Iterable[Mapping[str, Any]] = self.info.get("formats") or []
+        read = (
+            TensorFormat(
+                str(row["layer"]),
+                str(row["role"]),
+                str(row["format"]),
+                row.get("rounding"),
+                row.get("overflow"),
+                row.get("mac"),
+            )
+            for row in rows
+        )
+        return {(one.layer, one.role): one for one in read}
+
+    def section(self, name: str) -> dict[str, Any]:
+        """Return the table `name` of `run.json`, empty where there is none."""
+        return table_of(self.info.get(name))
+
+    def in_order(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        """Return tensors sorted by network order, then by role."""
+        place = {name: i for i, name in enumerate(self.layers)}
+        rank = {name: i for i, name in enumerate(ROLES)}
+        return sorted(set(tensors), key=lambda t: (place.get(t[0], len(place)), rank.get(t[1], len(rank)), t))
+
+    def name(self) -> tuple[str, str]:
+        """Return the names of the model and of the device."""
+        recipe, device = self.section("recipe"), self.section("device")
+        model = self.info.get("model") or recipe.get("name") or "network"
+        return str(model), str(device.get("name") or self.info.get("device") or "unnamed device")
+
+
+def read_run(folder: Path) -> Run:
+    """Return the run in `folder`.
+
+    Raises:
+        ConfigError: the folder does not exist, or its `run.json` is missing or not JSON.
+    """
+    info = _read_info(folder)
+    tables: dict[str, Columns] = {}
+    missing: dict[str, str] = {}
+    for name, required in FILES.items():
+        try:
+            tables[name] = _read_columns(folder / name, required)
+        except ConfigError as error:
+            missing[name] = str(error)
+    return Run(info, tables, missing)
+
+
+def _read_info(folder: Path) -> dict[str, Any]:
+    path = folder / "run.json"
+    if not folder.is_dir():
+        raise ConfigError(f"a run folder must exist, got {str(folder)!r}; `emu train` writes one and prints its name")
+    if not path.is_file():
+        raise ConfigError(
+            f"a run folder must hold run.json, got {str(folder)!r} without it; give a folder `emu train` wrote"
+        )
+    try:
+        info = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"run.json must be JSON, got {error} in {path}; train again, or restore the file") from None
+    if not isinstance(info, dict):
+        raise ConfigError(f"run.json must hold a JSON object, got {type(info).__name__} in {path}; train again")
+    return table_of(info)
+
+
+def table_of(value: Any) -> dict[str, Any]:
+    """Return a JSON object as a table, anything else as an empty one."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _read_columns(path: Path, required: tuple[str, ...]) -> Columns:
+    if not path.is_file():
+        raise ConfigError(f"{path.name} is not in this run folder, so there is nothing to show here; {_REMEDY}.")
+    pyarrow: Any = import_module("pyarrow")
+    parquet: Any = import_module("pyarrow.parquet")
+    try:
+        read = parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"{path.name} could not be read ({reason}), so there is nothing to show here; {_REMEDY}."
+        ) from None
+    absent = [name for name in required if name not in read.column_names]
+    if absent:
+        raise ConfigError(
+            f"{path.name} lacks the columns {', '.join(absent)}, so there is nothing to show here; {_REMEDY}."
+        )
+    if not read.num_rows:
+        raise ConfigError(f"{path.name} holds no rows yet: the run has not logged a first interval.")
+    columns: Columns = {name: _values(read.column(name)) for name in read.column_names}
+    for name in _NULL_IS_INFINITE & columns.keys():
+        columns[name] = np.where(read.column(name).is_null().to_numpy(), np.inf, columns[name])
+    return columns
+
+
+def _values(column: Any) -> Array:
+    """The values of an Arrow column, null as NaN; one that is all null may have lost its type."""
+    return np.full(len(column), np.nan) if column.null_count == len(column) else column.to_numpy()
+
+
+def rows_of_tensors(table: Columns) -> dict[Tensor, NDArray[np.int64]]:
+    """Return tensor -> indices of its rows, in the order of the table."""
+    layers, layer_of = np.unique(table["layer"].astype(str), return_inverse=True)
+    roles, role_of = np.unique(table["role"].astype(str), return_inverse=True)
+    key = layer_of * len(roles) + role_of
+    order = np.argsort(key, kind="stable")
+    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    ends = [*starts[1:], len(order)]
+    return {
+        (str(layers[key[order[a]] // len(roles)]), str(roles[key[order[a]] % len(roles)])): order[a:b]
+        for a, b in zip(starts, ends, strict=True)
+    }

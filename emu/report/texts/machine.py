@@ -1,0 +1,107 @@
+"""The device, its formats and its multiply-accumulate unit in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from emu.report.evidence import Evidence
+from emu.report.html import Html, bullets, definitions, element, join, paragraph, table
+from emu.report.page import Section
+from emu.report.run_data import TensorFormat, table_of
+from emu.report.words import (
+    ROLE_MEANINGS,
+    ROLES,
+    format_in_words,
+    mac_in_words,
+    number,
+    overflow_in_words,
+    rounding_in_words,
+    sentence_case,
+)
+
+_UNITS = {"_bytes_per_s": " bytes/s", "_hz": " Hz", "_s": " s"}
+
+
+def section(evidence: Evidence) -> Section:
+    """Return what the machine is and which format each role has where."""
+    device = evidence.run.section("device")
+    formats = list(evidence.run.formats.values())
+    parts = [paragraph(text) for key in ("description", "source") if (text := _line(device, key))]
+    if formats:
+        parts += [_formats(formats), _roles(formats), _table(formats), _macs(formats)]
+    else:
+        parts.append(
+            paragraph("run.json names no formats, so this page cannot say which tensor had which.", class_="missing")
+        )
+    if compute := _quantities(device):
+        parts += [element("h3", "Speed"), definitions(compute)]
+    return Section("machine", "Device and formats", join(parts))
+
+
+def _line(device: Mapping[str, Any], key: str) -> str:
+    text = str(device.get(key) or "")
+    return f"Source: {text}" if key == "source" and text else text
+
+
+def _formats(formats: Iterable[TensorFormat]) -> Html:
+    names = list(dict.fromkeys(one.format for one in formats))
+    items = (join([element("code", name), f": {format_in_words(name)}"]) for name in names)
+    return join([element("h3", "Number formats"), bullets(items, class_="plain")])
+
+
+def _roles(formats: Iterable[TensorFormat]) -> Html:
+    there = {one.role for one in formats}
+    known = [(role, ROLE_MEANINGS[role]) for role in ROLES if role in there]
+    return join([element("h3", "Roles of a tensor"), definitions(known, class_="glossary")]) if known else Html("")
+
+
+def _table(formats: list[TensorFormat]) -> Html:
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for one in formats:
+        rules = sentence_case(f"{rounding_in_words(one.rounding)}; {overflow_in_words(one.overflow, one.format)}")
+        groups.setdefault((one.role, one.format, rules), []).append(one.layer)
+    rank = {role: i for i, role in enumerate(ROLES)}
+    all_of = {role: sum(one.role == role for one in formats) for role in {one.role for one in formats}}
+    rows = [
+        [role, fmt, rules, "every layer that has one" if len(layers) == all_of[role] else ", ".join(layers)]
+        for (role, fmt, rules), layers in sorted(groups.items(), key=lambda item: rank.get(item[0][0], len(rank)))
+    ]
+    shown = table(
+        "Format, rounding and overflow by role",
+        ["role", "format", "rounding and overflow", "layers"],
+        rows,
+        numeric_from=9,
+        stacks=True,
+    )
+    return join([element("h3", "Which tensor has which"), shown])
+
+
+def _macs(formats: Iterable[TensorFormat]) -> Html:
+    groups: dict[str, list[str]] = {}
+    for one in formats:
+        if one.mac:
+            layers = groups.setdefault(sentence_case(mac_in_words(one.mac)), [])
+            layers += [one.layer] if one.layer not in layers else []
+    if not groups:
+        return Html("")
+    items = (f"{words}." if len(groups) == 1 else f"{words}: {', '.join(layers)}." for words, layers in groups.items())
+    return join([element("h3", "Multiply-accumulate"), bullets(items, class_="plain")])
+
+
+def _quantities(device: Mapping[str, Any]) -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for key, value in table_of(device.get("compute")).items():
+        if "value" in (quantity := table_of(value)):
+            pairs.append(_quantity(key, quantity))
+        elif value:
+            pairs.append((key, json.dumps(value, sort_keys=True)))
+    return pairs
+
+
+def _quantity(key: str, value: Mapping[str, Any]) -> tuple[str, str]:
+    suffix = next((suffix for suffix in _UNITS if key.endswith(suffix)), "")
+    name = key.removesuffix(suffix).replace("_", " ")
+    source = f" ({value['source']})" if value.get("source") else ""
+    return name, f"{number(float(value['value']), 6)}{_UNITS.get(suffix, '')}{source}"

@@ -1,0 +1,242 @@
+"""Formats, rounding modes, overflow rules and multiply-accumulate units in words; numbers as a reader wants them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from emu.errors import FormatError
+from emu.formats import DynamicFixed, Fixed, Float, Format, parse
+
+#: Roles in the order a reader meets them: forward, backward, update.
+ROLES = ("weight", "bias", "activation", "loss", "error", "gradient", "update", "master")
+
+ROLE_MEANINGS = {
+    "weight": "weights as the forward and backward passes read them",
+    "bias": "biases as the forward pass reads them",
+    "activation": "results of the forward pass, handed to the next layer",
+    "loss": "softmax, the loss and other statistics",
+    "error": "derivative of the loss by a layer's values, handed to the layer before it",
+    "gradient": "derivative of the loss by the parameters",
+    "update": "what the optimiser is about to add to the parameters",
+    "master": "the parameters the optimiser keeps, rounded to role weight for the passes",
+}
+
+_ROUNDING = {
+    "nearest_even": "to the nearest value, ties to even",
+    "nearest_away": "to the nearest value, ties away from zero",
+    "nearest_up": "to the nearest value, ties upward",
+    "nearest_down": "to the nearest value, ties downward",
+    "nearest_zero": "to the nearest value, ties toward zero",
+    "floor": "toward minus infinity (low bits dropped)",
+    "ceil": "toward plus infinity",
+    "toward_zero": "toward zero",
+    "to_odd": "inexact results to the neighbour with last bit 1",
+    "stochastic": "up or down at random, in proportion to the distance",
+}
+_OVERFLOW = {
+    "saturate": "results beyond the range become the nearest limit",
+    "saturate_symmetric": "results beyond the range become the nearest limit, the most negative code excluded",
+    "saturate_zero": "results beyond the range become 0",
+    "wrap": "results beyond the range wrap around, sign included",
+    "ieee": "results beyond the range become infinity (IEEE 754)",
+    "satfinite": "results beyond the range become the largest finite value",
+}
+#: What a table shows where there is no number.
+NO_NUMBER = "\u2013"
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def number(value: float | Fraction, digits: int = 6) -> str:
+    """Return `value` in at most `digits` significant digits, exponents without padding.
+
+    Example:
+        >>> number(3.9998779296875), number(0.0001220703125, 2), number(-4.0), number(2.0**-149, 2)
+        ('3.99988', '1.2e-4', '-4', '1.4e-45')
+    """
+    if isinstance(value, Fraction):
+        exponent = math.log10(abs(value)) if value else 0.0
+        return f"{'-' if value < 0 else ''}10{superscript(round(exponent))}"
+    text = f"{value:.{digits}g}"
+    if 0 < abs(value) < 1e-3 and "e" not in text:
+        text = f"{value:.{digits - 1}e}"
+    mantissa, mark, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent)}" if mark else text
+
+
+def percent(share: float) -> str:
+    """Return a share of 1 in percent, with as many digits as it deserves.
+
+    Example:
+        >>> percent(0.97), percent(0.0834), percent(0.00004), percent(0.0), percent(0.9999)
+        ('97%', '8.3%', '0.004%', '0%', '99.99%')
+    """
+    if not math.isfinite(share):
+        return "not a number"
+    hundred = share * 100
+    if hundred in (0, 100):
+        return f"{hundred:.0f}%"
+    if hundred > 99:
+        return f"{min(hundred, 99.99):.2f}".rstrip("0").rstrip(".") + "%"
+    if hundred >= 10:
+        return f"{hundred:.0f}%"
+    if hundred >= 0.001:
+        return number(float(f"{hundred:.2g}"), 2) + "%" if hundred < 0.01 else f"{hundred:.2g}%"
+    return "<0.001%"
+
+
+def accuracy(share: float) -> str:
+    """Return an accuracy in percent with one decimal, the resolution a reader compares runs at."""
+    return f"{share * 100:.1f}%" if math.isfinite(share) else "not a number"
+
+
+def integer(value: int) -> str:
+    """Return `value` with commas between groups of three digits, as the axes write them."""
+    return f"{value:,}"
+
+
+def decibels(value: float) -> str:
+    """Return a ratio in dB; infinity means that nothing differs."""
+    if math.isnan(value):
+        return "undefined"
+    return "identical" if math.isinf(value) and value > 0 else f"{value:.1f} dB"
+
+
+def seconds(value: float) -> str:
+    """Return a duration the way people say it.
+
+    Example:
+        >>> seconds(0.25), seconds(74.2), seconds(8000)
+        ('0.25 s', '74 s', '2 h 13 min')
+    """
+    if value < 10:
+        return f"{value:.2g} s"
+    if value < 120:
+        return f"{value:.0f} s"
+    minutes = round(value / 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def sentence_case(text: str) -> str:
+    """Return `text` with a capital first letter; names and acronyms within it stay as they are."""
+    return text[:1].upper() + text[1:]
+
+
+def superscript(exponent: int) -> str:
+    """Return `exponent` in superscript digits."""
+    return str(exponent).translate(_SUPERSCRIPTS)
+
+
+def power_of_two(exponent: int) -> str:
+    """Return 2 to the `exponent` as a reader writes it.
+
+    Example:
+        >>> power_of_two(-13)
+        '2⁻¹³'
+    """
+    return "2" + superscript(exponent)
+
+
+def parse_or_none(text: str | None) -> Format | DynamicFixed | None:
+    """Return the format `text` names, or None where a run of another version names one unknown here."""
+    if not text:
+        return None
+    try:
+        return parse(text)
+    except FormatError:
+        return None
+
+
+def format_in_words(text: str) -> str:
+    """Return what a format's bits are, its range and its steps.
+
+    Example:
+        >>> format_in_words("fix16f13")
+        '16 bits, 13 behind the point, -4 .. 3.99988, steps of 1.2e-4'
+        >>> format_in_words("fp16").split("; ")[1]
+        '-65504 .. 65504, full precision (about 3 digits) down to 6.1e-5, smallest 6.0e-8'
+    """
+    fmt = parse_or_none(text)
+    if isinstance(fmt, Fixed):
+        unsigned = "" if fmt.signed else " unsigned"
+        word = f"{_bits(fmt.width_bits)}{unsigned}, {_point(fmt.frac_bits)}"
+        return f"{word}, {number(fmt.min)} .. {number(fmt.max)}, steps of {number(fmt.ulp(), 2)}"
+    if isinstance(fmt, DynamicFixed):
+        unsigned = "" if fmt.signed else " unsigned"
+        return f"{_bits(fmt.width_bits)}{unsigned}, the point moves while the machine runs"
+    if isinstance(fmt, Float):
+        return _float_in_words(fmt)
+    return "a format this version of emu does not know"
+
+
+def _bits(width: int) -> str:
+    return f"{width} bit{'' if width == 1 else 's'}"
+
+
+def _point(frac_bits: int) -> str:
+    return f"{frac_bits} behind the point" if frac_bits >= 0 else f"the last one weighs {power_of_two(-frac_bits)}"
+
+
+def _float_in_words(fmt: Float) -> str:
+    digits = max(1, math.floor(fmt.significand_bits * math.log10(2)))
+    parts = [f"{number(fmt.min)} .. {number(fmt.max)}"]
+    parts.append(
+        f"full precision (about {digits} digit{'s' * (digits > 1)}) down to {_two_digits(fmt.smallest_normal)}"
+    )
+    if fmt.smallest_positive < fmt.smallest_normal:
+        parts.append(f"smallest {_two_digits(fmt.smallest_positive)}")
+    if fmt.ftz:
+        parts.append("smaller results are flushed to 0")
+    parts += [f"no {name}" for name, there in (("infinity", fmt.infinities), ("NaN", fmt.nans != "none")) if not there]
+    fields = f"{fmt.width_bits} bits: sign, {fmt.exponent_bits} exponent, {fmt.fraction_bits} fraction"
+    return f"{fields}; {', '.join(parts)}"
+
+
+def _two_digits(value: float) -> str:
+    mantissa, _, exponent = f"{value:.1e}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if abs(int(exponent)) > 2 else number(value, 2)
+
+
+def rounding_in_words(name: str | None) -> str:
+    """Return where a result between two values goes."""
+    return _ROUNDING.get(name or "nearest_even", str(name))
+
+
+def overflow_in_words(name: str | None, text: str | None = None) -> str:
+    """Return what becomes of a result outside the range; None means the default of the format called `text`."""
+    if name is None:
+        name = "ieee" if isinstance(parse_or_none(text), Float) else "saturate"
+    return _OVERFLOW.get(name, str(name))
+
+
+def mac_in_words(mac: Mapping[str, Any] | str | None) -> str:
+    """Return how a dot product's products and sums are rounded on the way.
+
+    Example:
+        >>> mac_in_words({"product": "exact", "accumulator": "exact"})
+        'products and sums are exact; only the result is rounded, once'
+    """
+    if not mac:
+        return "none"
+    if isinstance(mac, str):
+        return "products and sums are exact; only the result is rounded, once" if mac == "exact" else mac
+    product, accumulator = (str(mac.get(name) or "exact") for name in ("product", "accumulator"))
+    if product == accumulator == "exact":
+        return "products and sums are exact; only the result is rounded, once"
+    rounding = rounding_in_words(mac.get("rounding"))
+    products = "products are exact" if product == "exact" else f"each product is rounded to {product}"
+    order = str(mac.get("order") or "sequential")
+    sums = "summed exactly" if accumulator == "exact" else f"each sum is rounded to {accumulator}, in {order} order"
+    return f"{products}, {sums}; rounding {rounding}"
+
+
+def family_limit_in_words(text: str | None) -> str:
+    """Return the name of the smallest thing a format can write: its step, or its smallest positive value."""
+    fmt = parse_or_none(text)
+    if isinstance(fmt, Fixed):
+        return f"the smallest step of {text} ({number(fmt.smallest_positive, 2)})"
+    if isinstance(fmt, Float):
+        return f"the smallest value of {text} ({_two_digits(fmt.smallest_positive)})"
+    return f"the smallest step of {text}" if text else "the smallest step of its format"

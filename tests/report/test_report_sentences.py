@@ -1,0 +1,252 @@
+"""What the report says about a run: outcome, diagnosis, formats and units in words."""
+
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from synthetic_run import write_run
+
+from emu.report.diagnosis import grouped
+from emu.report.evidence import gather
+from emu.report.histories import LeadingBits, leading_bits
+from emu.report.pictures.leading_bits_panel import panel
+from emu.report.range_of_format import range_of
+from emu.report.words import format_in_words, mac_in_words, overflow_in_words, percent
+
+FLAGS = ("overflow", "underflow", "inexact", "invalid", "subnormal", "accumulator_overflow")
+
+
+def run_with(folder, *, formats=(), flags=(), snr=(), metrics=None, **info):
+    """Write a run folder that holds only what is given: rows of flags (layer, role, elements, {flag: count})."""
+    rows = [{"layer": layer, "role": role, "format": text, **more} for layer, role, text, more in formats]
+    base = {"status": "finished", "steps": 10, "layers": list(dict.fromkeys(row["layer"] for row in rows))}
+    (folder / "run.json").write_text(json.dumps({**base, "formats": rows, **info}))
+    if flags:
+        columns = {"step": [10] * len(flags), "layer": [f[0] for f in flags], "role": [f[1] for f in flags]}
+        counts = {name: [f[3].get(name, 0) for f in flags] for name in FLAGS}
+        pq.write_table(pa.table({**columns, "elements": [f[2] for f in flags], **counts}), folder / "flags.parquet")
+    if snr:
+        columns = {"step": [10] * len(snr), "layer": [s[0] for s in snr], "role": [s[1] for s in snr]}
+        pq.write_table(
+            pa.table({**columns, "snr_db": pa.array([s[2] for s in snr], pa.float64())}), folder / "snr.parquet"
+        )
+    if metrics:
+        pq.write_table(pa.table(metrics), folder / "metrics.parquet")
+    return gather(folder)
+
+
+def told(evidence):
+    return [f"{one.subject}: {one.sentence}" for one in evidence.findings]
+
+
+def test_errors_lost_below_the_smallest_step_cost_the_layers_below_their_gradient(tmp_path):
+    evidence = run_with(
+        tmp_path, formats=[("conv1", "error", "fix8f7", {})], flags=[("conv1", "error", 100, {"underflow": 97})]
+    )
+    assert told(evidence) == [
+        "error of conv1: 97% of results fell below the smallest step of fix8f7 (0.0078) and were written as 0: "
+        "the layers below it receive no gradient."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fmt", "rule", "instead"),
+    [
+        ("fix16f13", "saturate", "were written as a limit of fix16f13 (-4 or 3.99988)"),
+        ("fix16f13", "wrap", "wrapped around, sign included"),
+        ("fp16", None, "became infinite"),
+        ("fp16", "satfinite", "were written as a limit of fp16 (-65504 or 65504)"),
+    ],
+)
+def test_overflow_says_what_was_written_instead(tmp_path, fmt, rule, instead):
+    formats = [("conv1", "activation", fmt, {"overflow": rule})]
+    evidence = run_with(tmp_path, formats=formats, flags=[("conv1", "activation", 100, {"overflow": 25})])
+    assert told(evidence) == [
+        f"activation of conv1: 25% of results were too large and {instead}: "
+        "the layers above it see other values than conv1 computed."
+    ]
+
+
+def test_little_overflow_and_underflow_is_no_finding(tmp_path):
+    flags = [("conv1", "weight", 1000, {"overflow": 1, "underflow": 200, "inexact": 999})]
+    assert told(run_with(tmp_path, formats=[("conv1", "weight", "fp16", {})], flags=flags)) == []
+
+
+def test_noise_names_the_flag_that_explains_it(tmp_path):
+    evidence = run_with(
+        tmp_path,
+        formats=[("fc1", "weight", "fix8f5", {}), ("fc2", "weight", "fix8f5", {})],
+        flags=[("fc1", "weight", 100, {"underflow": 20}), ("fc2", "weight", 100, {})],
+        snr=[("fc1", "weight", 6.0), ("fc2", "weight", -3.0)],
+    )
+    first, second = told(evidence)
+    assert first.startswith("weight of fc2: signal-to-noise is -3.0 dB against float32 with the same weights: ")
+    assert first.endswith(
+        "hardly any overflow or underflow itself, so the noise came in with its operands or is rounding."
+    )
+    assert second.endswith("noise is 50% of the signal; 20% of its own results raised underflow.")
+
+
+def test_noise_of_a_tensor_with_a_known_cause_is_told_once(tmp_path):
+    evidence = run_with(
+        tmp_path,
+        formats=[("fc1", "update", "fix8f5", {})],
+        flags=[("fc1", "update", 100, {"underflow": 99})],
+        snr=[("fc1", "update", 1.5)],
+    )
+    assert len(evidence.findings) == 1
+    assert evidence.findings[0].sentence.endswith("Its signal-to-noise is 1.5 dB.")
+
+
+def test_findings_of_one_kind_and_role_are_told_together(tmp_path):
+    flags = [(layer, "error", 100, {"underflow": count}) for layer, count in (("a", 60), ("b", 90), ("c", 70))]
+    evidence = run_with(tmp_path, formats=[(f[0], "error", "fp16", {}) for f in flags], flags=flags)
+    assert [[one.subject for one in group] for group in grouped(evidence.findings)] == [
+        ["error of b", "error of c", "error of a"]
+    ]
+
+
+def test_a_null_ratio_means_identical_and_nan_means_undefined(tmp_path):
+    evidence = run_with(tmp_path, snr=[("a", "weight", None), ("b", "weight", math.nan), ("c", "weight", 40.0)])
+    assert evidence.noise["a", "weight"].last == math.inf
+    assert math.isnan(evidence.noise["b", "weight"].last)
+    assert evidence.findings == []
+
+
+def test_the_outcome_of_a_network_that_learned(tmp_path):
+    metrics = {"step": [5, 10], "train_loss": [2.0, 0.0812], "test_accuracy": [None, 0.973]}
+    evidence = run_with(tmp_path, metrics=metrics, seconds=74.2)
+    assert evidence.outcome.sentence() == "Trained 10 steps in 74 s: 97.3% test accuracy, training loss 0.0812."
+    assert evidence.findings == []
+
+
+def test_the_outcome_of_a_network_that_guesses(tmp_path):
+    metrics = {"step": [5, 10], "train_loss": [2.3, 2.3], "test_accuracy": [0.1, 0.102]}
+    evidence = run_with(tmp_path, metrics=metrics, recipe={"network": {"classes": 10}})
+    assert (
+        evidence.outcome.sentence()
+        == "Trained 10 steps and learned nothing: 10.2% test accuracy, where guessing gets 10%."
+    )
+    assert evidence.findings[0].sentence.endswith("the network has learned nothing.")
+
+
+def test_the_outcome_of_a_loss_that_is_not_finite_names_the_step(tmp_path):
+    metrics = {"step": [5, 10, 15], "train_loss": [2.3, math.inf, math.nan]}
+    evidence = run_with(tmp_path, metrics=metrics)
+    assert evidence.outcome.sentence() == "Trained 15 steps, but the loss is not a finite number from step 10 on."
+
+
+def test_the_outcome_of_a_run_that_has_not_finished(tmp_path):
+    evidence = run_with(tmp_path, metrics={"step": [5], "train_loss": [2.0]}, status="running", steps=100)
+    assert evidence.outcome.sentence() == "Still running, or interrupted, at step 5: training loss 2."
+
+
+def test_accuracy_that_was_lost_again_is_a_finding(tmp_path):
+    metrics = {"step": [5, 10], "train_loss": [0.3, 1.0], "test_accuracy": [0.9, 0.5]}
+    evidence = run_with(tmp_path, metrics=metrics)
+    assert told(evidence) == ["The run: test accuracy was 90% at step 5 and has fallen to 50% since."]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("fix16f13", "16 bits, 13 behind the point, -4 .. 3.99988, steps of 1.2e-4"),
+        ("ufix8f0", "8 bits unsigned, 0 behind the point, 0 .. 255, steps of 1"),
+        ("fix8f-2", "8 bits, the last one weighs 2², -512 .. 508, steps of 4"),
+        ("fix16f?", "16 bits, the point moves while the machine runs"),
+        (
+            "fp8_e4m3",
+            "8 bits: sign, 4 exponent, 3 fraction; -448 .. 448, full precision (about 1 digit) down to 0.016, "
+            "smallest 2.0e-3, no infinity",
+        ),
+        (
+            "e5m2 ftz",
+            "8 bits: sign, 5 exponent, 2 fraction; -57344 .. 57344, full precision (about 1 digit) down to 6.1e-5, "
+            "smaller results are flushed to 0",
+        ),
+        ("posit8", "a format this version of emu does not know"),
+    ],
+)
+def test_a_format_in_words(text, words):
+    assert format_in_words(text) == words
+
+
+def test_a_mac_in_words():
+    chain = {"product": "fp32", "accumulator": "fp32", "order": "sequential", "rounding": "nearest_even"}
+    assert mac_in_words(chain) == (
+        "each product is rounded to fp32, each sum is rounded to fp32, in sequential order; "
+        "rounding to the nearest value, ties to even"
+    )
+    assert mac_in_words({"product": "exact", "accumulator": "fp32", "order": "pairwise", "rounding": "floor"}) == (
+        "products are exact, each sum is rounded to fp32, in pairwise order; "
+        "rounding toward minus infinity (low bits dropped)"
+    )
+
+
+def test_the_default_overflow_rule_is_that_of_the_format():
+    assert overflow_in_words(None, "fp16") == overflow_in_words("ieee")
+    assert overflow_in_words(None, "fix8f4") == overflow_in_words("saturate")
+
+
+@pytest.mark.parametrize(
+    ("text", "top", "bottom", "kinds"),
+    [
+        ("fix8f4", 3, -4, ["largest", "smallest"]),
+        ("ufix8f4", 4, -4, ["largest", "smallest"]),
+        ("fp16", 16, -24, ["largest", "normal", "smallest"]),
+        ("fp16 ftz", 16, -14, ["largest", "smallest"]),
+        ("fp8_e4m3", 9, -9, ["largest", "normal", "smallest"]),
+    ],
+)
+def test_the_range_of_a_format_in_powers_of_two(text, top, bottom, kinds):
+    covered = range_of(text)
+    assert (covered.top, covered.bottom, [line.kind for line in covered.lines]) == (top, bottom, kinds)
+
+
+def test_a_format_whose_point_moves_has_no_range_to_draw():
+    assert range_of("fix16f?") is None
+
+
+def test_shares_in_percent_never_hide_something_as_nothing_nor_almost_all_as_all():
+    assert [percent(s) for s in (1e-9, 0.99999, 0.5, 1.0)] == ["<0.001%", "99.99%", "50%", "100%"]
+
+
+def history():
+    counts = np.array([[1, 0, 2], [0, 3, 0], [4, 0, 0]])
+    zeros = np.array([0, 0, 0])
+    scalars = {
+        "none": np.array([1, 2, 3]),
+        "below": zeros,
+        "above": zeros,
+        "nonfinite": zeros,
+        "total": np.array([4, 5, 7]),
+    }
+    return LeadingBits(np.array([10, 20, 30]), -5, counts, scalars)
+
+
+def test_merged_intervals_hold_every_count_and_end_where_the_last_of_them_ends():
+    merged = history().merged(2)
+    assert merged.steps.tolist() == [20, 30]
+    assert merged.counts.tolist() == [[1, 3, 2], [4, 0, 0]]
+    assert merged.scalars["total"].tolist() == [9, 7]
+
+
+def test_every_result_of_an_interval_is_drawn_once(tmp_path):
+    evidence = gather(write_run(tmp_path / "x", points=4))
+    bits = leading_bits(evidence.run)["conv1", "activation"]
+    shown = panel(evidence, ("conv1", "activation"), bits)
+    columns = np.array([parts for _, parts in shown["rows"]] + [parts for *_, parts in shown["special"]])
+    # shares are rounded to millionths, row by row
+    assert np.all(np.abs(columns.sum(axis=0) - 1_000_000) <= len(columns))
+
+
+def test_the_panel_says_how_much_lies_outside_the_range_of_its_format(tmp_path):
+    evidence = run_with(tmp_path, formats=[("conv1", "weight", "fix8f4", {})])
+    summary = panel(evidence, ("conv1", "weight"), history())["summary"]
+    assert summary == (
+        "Results from 2⁻⁵ to 2⁻², 38% exactly zero. None beyond the range, 5 powers of two of headroom. "
+        "31% smaller than anything the format can write."
+    )
