@@ -1,0 +1,189 @@
+"""Laws of quantize over random formats and the numbers where rounding decides."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import copysign, floor, isfinite, isnan
+
+import numpy as np
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import emu
+from emu.testing import arrays, assert_bits_equal, formats, values
+
+MODES = [mode.value for mode in emu.Rounding]
+DETERMINISTIC = [mode for mode in MODES if mode != "stochastic"]
+SYMMETRIC = ["nearest_even", "nearest_away", "nearest_zero", "toward_zero", "to_odd"]
+MIRRORED = {"floor": "ceil", "ceil": "floor", "nearest_up": "nearest_down", "nearest_down": "nearest_up"}
+FIXED_RULES = ["saturate", "saturate_symmetric", "saturate_zero", "wrap"]
+backends = st.sampled_from(["reference", "numba"])
+r_bits = st.integers(1, 32)
+
+
+def rules_of(fmt) -> list[str]:
+    return FIXED_RULES if isinstance(fmt, emu.Fixed) else ["ieee", "satfinite"]
+
+
+def draw_inputs(data, fmt, n: int = 8, **options) -> np.ndarray:
+    return data.draw(arrays(fmt, n, representable=False, **options))
+
+
+@given(st.data(), formats(), st.sampled_from(MODES), r_bits, backends)
+def test_representable_values_never_move(data, fmt, mode, r, backend):
+    x = data.draw(arrays(fmt, 8, infinity=False))
+    if isinstance(fmt, emu.Float) and fmt.ftz:
+        x = x[(x == 0) | ~(np.abs(x) < fmt.smallest_normal)]
+    for rule in rules_of(fmt):
+        if rule == "saturate_symmetric":
+            x = x[x != fmt.min]
+        flags = emu.Flags()
+        y = emu.quantize(
+            x,
+            fmt,
+            rounding=mode,
+            overflow=rule,
+            n_rbits=r,
+            seed=data.draw(st.integers(0, 2**64 - 1)),
+            flags=flags,
+            backend=backend,
+        )
+        assert_bits_equal(y, x, fmt)
+        assert (flags.overflow, flags.underflow, flags.inexact, flags.invalid) == (0, 0, 0, 0)
+
+
+@given(st.data(), formats(raws=True), st.sampled_from(MODES), backends)
+def test_rounding_twice_is_rounding_once(data, fmt, mode, backend):
+    rule = data.draw(st.sampled_from(rules_of(fmt)))
+    once = emu.quantize(draw_inputs(data, fmt), fmt, rounding=mode, overflow=rule, backend=backend)
+    source = fmt if fmt.carries_raws else None
+    twice = emu.quantize(once, fmt, rounding=mode, overflow=rule, seed=1, x_format=source, backend=backend)
+    assert_bits_equal(twice, once, fmt)
+
+
+@given(st.data(), formats(), st.sampled_from(DETERMINISTIC), backends)
+def test_rounding_is_monotone(data, fmt, mode, backend):
+    rule = data.draw(
+        st.sampled_from(["saturate", "saturate_symmetric"] if isinstance(fmt, emu.Fixed) else ["satfinite", "ieee"])
+    )
+    x = np.sort(draw_inputs(data, fmt, 20, nan=False))
+    y = emu.quantize(x, fmt, rounding=mode, overflow=rule, backend=backend)
+    y = y[~np.isnan(y)]  # overflow without infinity, at the ends
+    if not (isinstance(fmt, emu.Float) and rule == "ieee" and not fmt.infinities):
+        assert (y[1:] >= y[:-1]).all(), (x, y)
+
+
+@given(st.data(), formats(unsigned=False), st.sampled_from([*SYMMETRIC, *MIRRORED]), backends)
+def test_modes_are_symmetric_or_mirror_each_other(data, fmt, mode, backend):
+    x = draw_inputs(data, fmt)
+    rule = "saturate_symmetric" if isinstance(fmt, emu.Fixed) else data.draw(st.sampled_from(["ieee", "satfinite"]))
+    y = emu.quantize(x, fmt, rounding=mode, overflow=rule, backend=backend)
+    mirrored = emu.quantize(-x, fmt, rounding=MIRRORED.get(mode, mode), overflow=rule, backend=backend)
+    if isinstance(fmt, emu.Float) and fmt.has_negative_zero:
+        mirrored = np.where(np.isnan(mirrored) | ((mirrored == 0) & np.isnan(x)), mirrored, -mirrored)
+        assert_bits_equal(y, mirrored, fmt)
+    else:
+        assert_bits_equal(y, -mirrored + 0, fmt)
+
+
+@given(st.data(), formats(), st.sampled_from(DETERMINISTIC), backends)
+def test_directed_modes_bracket_the_number_and_every_mode_picks_one_of_the_two(data, fmt, mode, backend):
+    x = draw_inputs(data, fmt, nan=False, infinity=False)
+    x = x[(x >= float(fmt.min)) & (x <= float(fmt.max))]
+    below, above, picked = (emu.quantize(x, fmt, rounding=m, backend=backend) for m in ("floor", "ceil", mode))
+    if not (isinstance(fmt, emu.Float) and fmt.ftz):
+        assert ((below <= x) & (x <= above)).all()
+    assert ((picked == below) | (picked == above)).all()
+
+
+@given(st.data(), formats(floats=False, max_width_bits=24), st.sampled_from(MODES), backends)
+def test_wrap_is_the_rounded_integer_modulo_the_word(data, fmt, mode, backend):
+    x = data.draw(arrays(emu.Fixed(40, fmt.frac_bits + 4), 8))
+    u = data.draw(st.integers(0, 255))
+    wide = emu.Fixed(48, fmt.frac_bits)
+    options = {
+        "rounding": mode,
+        "n_rbits": 8,
+        "rbits": np.full(8, u) if mode == "stochastic" else None,
+        "backend": backend,
+    }
+    raws = wide.to_raw(emu.quantize(x, wide, **options))
+    wrapped = emu.quantize(x, fmt, overflow="wrap", **options)
+    assert_bits_equal(wrapped, np.array([int(raw) % 2**fmt.width_bits for raw in raws], np.uint64), fmt)
+
+
+@given(st.data(), formats(raws=True), st.sampled_from(MODES), backends)
+def test_saturation_stays_within_the_limits_and_is_idempotent(data, fmt, mode, backend):
+    rule = "saturate" if isinstance(fmt, emu.Fixed) else "satfinite"
+    x = draw_inputs(data, fmt, nan=False)
+    y = emu.quantize(x, fmt, rounding=mode, overflow=rule, backend=backend)
+    assert fmt.contains(y).all()
+    source = fmt if fmt.carries_raws else None
+    flags = emu.Flags()
+    again = emu.quantize(y, fmt, rounding=mode, overflow=rule, x_format=source, flags=flags, backend=backend)
+    assert_bits_equal(again, y, fmt)
+    assert flags.overflow == 0
+
+
+@given(st.data(), formats(raws=True), st.sampled_from(MODES))
+def test_the_backends_return_the_same_bits_flags_and_registers(data, fmt, mode):
+    x = draw_inputs(data, fmt, 16)
+    options = {
+        "rounding": mode,
+        "overflow": data.draw(st.sampled_from(rules_of(fmt))),
+        "n_rbits": data.draw(r_bits),
+        "seed": data.draw(st.integers(0, 2**64 - 1)),
+    }
+    results = []
+    for backend in ("reference", "numba"):
+        flags, register = emu.Flags(), emu.StatisticsRegister()
+        results.append(
+            (emu.quantize(x, fmt, flags=flags, register=register, backend=backend, **options), flags, register)
+        )
+    (expected, *counts), (got, *others) = results
+    assert_bits_equal(got, expected, fmt)
+    assert counts == others
+
+
+@given(st.data(), formats(), r_bits, backends)
+def test_stochastic_rounding_follows_its_formula(data, fmt, r, backend):
+    """Fixed: floor(x/ulp + u/2**r). Float: the same on |x|, with the spacing of x's own binade (NUMERICS 3)."""
+    x = data.draw(values(fmt, nan=False, infinity=False))
+    assume(float(fmt.min) <= x <= float(fmt.max) and not (isinstance(fmt, emu.Float) and fmt.ftz))
+    u = data.draw(st.integers(0, 2**r - 1))
+    wide = emu.quantize(
+        [x], fmt, rounding="stochastic", n_rbits=r, rbits=np.array([u]), backend=backend,
+        overflow="saturate" if isinstance(fmt, emu.Fixed) else "satfinite",
+    )  # fmt: skip
+    if isinstance(fmt, emu.Fixed):
+        ulp = Fraction(2) ** -fmt.frac_bits
+        number = min(floor(Fraction(x) / ulp + Fraction(u, 2**r)) * ulp, Fraction(fmt.max))
+    else:
+        ulp = Fraction(fmt.ulp(x)) if x else Fraction(1)
+        magnitude = floor(abs(Fraction(x)) / ulp + Fraction(u, 2**r)) * ulp
+        number = min(magnitude, Fraction(fmt.max)) * (-1 if x < 0 else 1)
+        if (
+            fmt.fraction_bits == 0 and abs(x) < fmt.smallest_normal and x
+        ):  # its one subnormal step is the smallest normal
+            assert fmt.ulp(x) == fmt.smallest_normal
+    assert Fraction(wide.item()) == number
+
+
+@given(st.data(), formats(max_width_bits=20), st.sampled_from(DETERMINISTIC), backends)
+def test_the_nearest_modes_are_nearest(data, fmt, mode, backend):
+    assume(mode.startswith("nearest") and not (isinstance(fmt, emu.Float) and fmt.ftz))
+    x = data.draw(values(fmt, nan=False, infinity=False))
+    assume(float(fmt.min) <= x <= float(fmt.max))
+    y, low, high = (emu.quantize([x], fmt, rounding=m, backend=backend).item() for m in (mode, "floor", "ceil"))
+    away, to_low, to_high = (abs(Fraction(v) - Fraction(x)) for v in (y, low, high))
+    assert away == min(to_low, to_high)
+
+
+@given(st.data(), formats(), st.sampled_from(DETERMINISTIC), backends)
+def test_the_sign_is_kept_where_the_format_has_a_sign_for_it(data, fmt, mode, backend):
+    x = data.draw(values(fmt, nan=False))
+    y = emu.quantize([x], fmt, rounding=mode, backend=backend).item()
+    if isinstance(fmt, emu.Float) and fmt.has_negative_zero and not isnan(y) and (isfinite(x) or fmt.infinities):
+        assert isnan(y) or copysign(1, y) == copysign(1, x) or (y == 0 and fmt.nans == "none" and not fmt.infinities)
+    elif not isnan(y):
+        assert copysign(1, y) == 1 or y != 0
