@@ -37,8 +37,8 @@ _LAZY = {
 _LAZY_MODULES = ("autodiff", "hardware", "nn", "optim", "precision", "report", "testing", "training")
 
 if TYPE_CHECKING:
-    from emu.backends.registry import backends
     from emu._runs import resume, train
+    from emu.backends.registry import backends
     from emu.hardware import load_device as device
     from emu.training import evaluate
     from emu.training import load_recipe as model

@@ -221,8 +221,13 @@ def _plain(detail: Data) -> Data:
     if detail["type"] == "union_tag_not_found":
         return {**detail, "type": "missing", "loc": (*detail["loc"], key)}
     expected = detail["ctx"]["expected_tags"]
-    return {**detail, "type": "literal_error", "loc": (*detail["loc"], key), "ctx": {"expected": expected},
-            "input": detail["ctx"]["tag"]}  # fmt: skip
+    return {
+        **detail,
+        "type": "literal_error",
+        "loc": (*detail["loc"], key),
+        "ctx": {"expected": expected},
+        "input": detail["ctx"]["tag"],
+    }
 
 
 def _cause(detail: Data) -> object:

@@ -31,12 +31,14 @@ def print_presets() -> None:
             *(f"{x:.6g}" for x in (fmt.max, fmt.smallest_normal, fmt.smallest_positive, fmt.ulp())),
         ]
         table.add_row(name, *cells, _special_words(fmt))
-    forms = facts({
-        "fix16f8": "fixed point: 16 bits, 8 of them behind the point; ufix16f8 unsigned",
-        "fix16f?": "fixed point, the point chosen while the machine runs",
-        "e5m10": "floating point: 5 exponent and 10 fraction bits; options: finite, nans=..., bias=..., ftz, daz",
-        "others": "sfix16_En8 (MATLAB), ap_fixed<16,8>, sc_fixed<16,8>, Q7.8, e4m3fnuz",
-    })  # fmt: skip
+    forms = facts(
+        {
+            "fix16f8": "fixed point: 16 bits, 8 of them behind the point; ufix16f8 unsigned",
+            "fix16f?": "fixed point, the point chosen while the machine runs",
+            "e5m10": "floating point: 5 exponent and 10 fraction bits; options: finite, nans=..., bias=..., ftz, daz",
+            "others": "sfix16_En8 (MATLAB), ap_fixed<16,8>, sc_fixed<16,8>, Q7.8, e4m3fnuz",
+        }
+    )
     console().print(Group(table, Text("\nAny other format is written out:\n"), forms))
 
 
@@ -66,12 +68,14 @@ def _sign_words(fmt: Fixed | DynamicFixed) -> str:
 
 def _dynamic(fmt: DynamicFixed) -> Table:
     bits = fmt.width_bits
-    return facts({
-        "word": f"{bits} bits, {_sign_words(fmt)}",
-        "point": "chosen while the machine runs, per tensor",
-        "range": f"with f fraction bits: {'-' if fmt.signed else '0 to '}2**({bits - fmt.signed} - f)"
-                 f"{' to ' + f'2**({bits - 1} - f)' if fmt.signed else ''}, in steps of 2**-f",
-    })  # fmt: skip
+    return facts(
+        {
+            "word": f"{bits} bits, {_sign_words(fmt)}",
+            "point": "chosen while the machine runs, per tensor",
+            "range": f"with f fraction bits: {'-' if fmt.signed else '0 to '}2**({bits - fmt.signed} - f)"
+            f"{' to ' + f'2**({bits - 1} - f)' if fmt.signed else ''}, in steps of 2**-f",
+        }
+    )
 
 
 def _fixed_facts(fmt: Fixed) -> dict[str, str]:

@@ -27,8 +27,19 @@ class Bar:
         self.title = title
         self.console = Console(stderr=True)
         self.live = self.console.is_terminal
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-        self.progress = Progress(*columns, TextColumn("{task.fields[state]}"), TimeElapsedColumn(), TimeRemainingColumn(), console=self.console)
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+        )
+        self.progress = Progress(
+            *columns,
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
         self.task = TaskID(0)
         self.steps = 0
 
@@ -56,15 +67,25 @@ class Bar:
 def train_model(model: str | None, device: str | None, backend: str, settings: list[str], out: Path | None) -> None:
     """Train, and print what came out."""
     if model is None:
-        raise ConfigError("`emu train` must be given a model, e.g. `emu train lenet --device fixed16`; `emu models` lists them")
+        raise ConfigError(
+            "`emu train` must be given a model, e.g. `emu train lenet --device fixed16`; `emu models` lists them"
+        )
     recipe, machine = load_recipe(model, settings), load_device(device or DEFAULT_DEVICE)
     folder = out or _free_folder(f"{recipe.name}-{machine.name}")
-    _finish(folder, f"{recipe.name} on {machine.name}", lambda bar: train(recipe, machine, out=folder, backend=backend, progress=bar))
+    _finish(
+        folder,
+        f"{recipe.name} on {machine.name}",
+        lambda bar: train(recipe, machine, out=folder, backend=backend, progress=bar),
+    )
 
 
-def resume_run(folder: Path, model: str | None, device: str | None, backend: str | None, settings: list[str], out: Path | None) -> None:
+def resume_run(
+    folder: Path, model: str | None, device: str | None, backend: str | None, settings: list[str], out: Path | None
+) -> None:
     """Go on with a run; whatever would make it another run is refused."""
-    given = [name for name, value in (("a model", model), ("--device", device), ("--set", settings), ("--out", out)) if value]
+    given = [
+        name for name, value in (("a model", model), ("--device", device), ("--set", settings), ("--out", out)) if value
+    ]
     if given:
         raise ConfigError(
             f"--resume must stand without {' and '.join(given)}: a run goes on with its own recipe and device, got {given[0]}; "
@@ -113,7 +134,8 @@ def evaluate_weights(weights: Path, model: str | None, device: str | None, backe
     result = evaluate(weights, recipe, load_device(device) if device else None, backend=backend)
     console = Console()
     console.print(
-        f"test accuracy [bold]{result.test_accuracy:.2%}[/] of {result.images} images   loss {result.test_loss:.4f}", highlight=False
+        f"test accuracy [bold]{result.test_accuracy:.2%}[/] of {result.images} images   loss {result.test_loss:.4f}",
+        highlight=False,
     )
     console.print(f"weights {result.weights_sha256}", highlight=False, soft_wrap=True)
     table = Table("layer", "role", "results", "overflow", "underflow", "inexact", "largest")

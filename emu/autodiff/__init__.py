@@ -1,11 +1,11 @@
 """Reverse-mode differentiation, small and table-driven.
 
-    value.py     an array and the format whose values it holds
-    runner.py    the protocol by which a primitive reaches arithmetic: run(operation, role, layer) -> value
-    graph.py     the tape: apply a primitive, remember how to go back
-    rules.py     forward and backward of every primitive, in terms of operations
-    plain.py     a runner in float64, for checking derivatives
-    check.py     derivatives against differences along a random direction
+value.py     an array and the format whose values it holds
+runner.py    the protocol by which a primitive reaches arithmetic: run(operation, role, layer) -> value
+graph.py     the tape: apply a primitive, remember how to go back
+rules.py     forward and backward of every primitive, in terms of operations
+plain.py     a runner in float64, for checking derivatives
+check.py     derivatives against differences along a random direction
 """
 
 from emu.autodiff.check import check_gradient

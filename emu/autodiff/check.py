@@ -17,7 +17,9 @@ Array = NDArray[Any]
 STEP = 2.0**-17
 
 
-def check_gradient(build: Callable[[Graph, list[Tensor]], Tensor], inputs: Sequence[Array], *, seed: int = 0) -> tuple[float, float]:
+def check_gradient(
+    build: Callable[[Graph, list[Tensor]], Tensor], inputs: Sequence[Array], *, seed: int = 0
+) -> tuple[float, float]:
     """Return the derivative along a random direction by the tape, and by a central difference.
 
     Args:
@@ -39,6 +41,10 @@ def check_gradient(build: Callable[[Graph, list[Tensor]], Tensor], inputs: Seque
     graph, leaves, result = forward(0.0)
     weights = rng.standard_normal(np.shape(result.value.array))
     gradients = graph.backward(result, Value(weights))
-    by_tape = sum(float(np.sum(gradients[id(leaf)].array * d)) for leaf, d in zip(leaves, directions, strict=True) if id(leaf) in gradients)
+    by_tape = sum(
+        float(np.sum(gradients[id(leaf)].array * d))
+        for leaf, d in zip(leaves, directions, strict=True)
+        if id(leaf) in gradients
+    )
     above, below = (float(np.sum(forward(sign * STEP)[2].value.array * weights)) for sign in (1, -1))
     return by_tape, (above - below) / (2 * STEP)

@@ -80,7 +80,9 @@ class Graph:
             NotDifferentiable: no such primitive.
         """
         if primitive not in PRIMITIVES:
-            raise NotDifferentiable(f"a primitive must be known, got {primitive!r}{nearest_name(primitive, PRIMITIVES)}")
+            raise NotDifferentiable(
+                f"a primitive must be known, got {primitive!r}{nearest_name(primitive, PRIMITIVES)}"
+            )
         context = Context(self.runner, layer, options)
         result = PRIMITIVES[primitive].forward(context, *(tensor.value for tensor in inputs))
         tracked = any(tensor.needs_gradient for tensor in inputs)
@@ -118,14 +120,18 @@ class Graph:
                 continue
             rule = rules[position] if position < len(rules) else None
             if rule is None:
-                raise NotDifferentiable(f"{record.primitive} has no derivative by operand {position} (layer {record.layer})")
+                raise NotDifferentiable(
+                    f"{record.primitive} has no derivative by operand {position} (layer {record.layer})"
+                )
             context = Context(self.runner, record.layer, record.options, record.saved)
             context.role = "gradient" if tensor.is_parameter else "error"
             operands = tuple(t.value for t in record.inputs)
             contribution = rule(context, gradient, node.value, *operands)
             before = arrived.get(id(tensor))
             if before is not None:
-                contribution = self.runner.run(Operation("add", (before, contribution), part="sum"), context.role, record.layer)
+                contribution = self.runner.run(
+                    Operation("add", (before, contribution), part="sum"), context.role, record.layer
+                )
             arrived[id(tensor)] = contribution
 
 

@@ -29,14 +29,19 @@ def _columns(xp: Any, x: Any, kernel: Any, stride: Any, padding: Any) -> Any:
     x = xp.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
     rows, columns = ((x.shape[2 + i] - kernel[i]) // stride[i] + 1 for i in (0, 1))
     picked = [
-        [x[:, :, i : i + stride[0] * (rows - 1) + 1 : stride[0], j : j + stride[1] * (columns - 1) + 1 : stride[1]] for j in range(kernel[1])]
+        [
+            x[:, :, i : i + stride[0] * (rows - 1) + 1 : stride[0], j : j + stride[1] * (columns - 1) + 1 : stride[1]]
+            for j in range(kernel[1])
+        ]
         for i in range(kernel[0])
     ]
     return xp.stack([xp.stack(row, axis=-1) for row in picked], axis=-2).transpose(0, 2, 3, 1, 4, 5)
 
 
 def _conv2d(xp: Any, x: Any, w: Any, bias: Any = None, *, stride: Any, padding: Any) -> Any:
-    y = xp.tensordot(_columns(xp, x, w.shape[2:], stride, padding), w, axes=((3, 4, 5), (1, 2, 3))).transpose(0, 3, 1, 2)
+    y = xp.tensordot(_columns(xp, x, w.shape[2:], stride, padding), w, axes=((3, 4, 5), (1, 2, 3))).transpose(
+        0, 3, 1, 2
+    )
     return y if bias is None else y + bias[:, None, None]
 
 
@@ -49,7 +54,12 @@ def _conv2d_input_gradient(xp: Any, g: Any, w: Any, *, shape: Any, stride: Any, 
     for i in range(w.shape[2]):
         for j in range(w.shape[3]):
             part = xp.tensordot(g, w[:, :, i, j], axes=((1,), (0,))).transpose(0, 3, 1, 2)
-            padded[:, :, i : i + stride[0] * (g.shape[2] - 1) + 1 : stride[0], j : j + stride[1] * (g.shape[3] - 1) + 1 : stride[1]] += part
+            padded[
+                :,
+                :,
+                i : i + stride[0] * (g.shape[2] - 1) + 1 : stride[0],
+                j : j + stride[1] * (g.shape[3] - 1) + 1 : stride[1],
+            ] += part
     return padded[:, :, padding[0] : padding[0] + shape[2], padding[1] : padding[1] + shape[3]]
 
 

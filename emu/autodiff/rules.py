@@ -86,7 +86,7 @@ def _divide_back_denominator(c: Context, g: Value, y: Value, a: Value, b: Value)
 
 
 def _linear(c: Context, x: Value, w: Value, *bias: Value) -> Value:
-    """x (N, in) times w (out, in) transposed, plus bias (out,)."""
+    """X (N, in) times w (out, in) transposed, plus bias (out,)."""
     return c.run("matmul", x, _swapped(w), *bias)
 
 
@@ -168,7 +168,11 @@ def windows_of(x: Any, window: int, stride: int) -> Any:
     """Return the windows of images (N, C, H, W) as (N, C, OH, OW, window * window)."""
     rows, columns = ((size - window) // stride + 1 for size in x.shape[2:])
     xp = x.__array_namespace__()
-    parts = [x[:, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride] for i in range(window) for j in range(window)]
+    parts = [
+        x[:, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride]
+        for i in range(window)
+        for j in range(window)
+    ]
     return xp.stack(parts, axis=-1)
 
 
@@ -189,7 +193,9 @@ def _spread(c: Context, g: Value, shape: tuple[int, ...], place: Callable[[int],
     for position in range(window * window):
         i, j = divmod(position, window)
         target = spread[position if overlapping else 0]
-        target[:, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride] = place(position)
+        target[:, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride] = place(
+            position
+        )
     if not overlapping:
         return g.with_array(spread[0])
     return c.run("sum", g.with_array(spread), axis=(0,))
@@ -253,7 +259,10 @@ PRIMITIVES: dict[str, Primitive] = {
     "multiply": Primitive(_elementwise("multiply"), (_multiply_back(0), _multiply_back(1))),
     "divide": Primitive(
         _elementwise("divide"),
-        (lambda c, g, y, a, b: _summed_to(c, c.run("divide", g, b, part="quotient"), a.shape, "operand0"), _divide_back_denominator),
+        (
+            lambda c, g, y, a, b: _summed_to(c, c.run("divide", g, b, part="quotient"), a.shape, "operand0"),
+            _divide_back_denominator,
+        ),
     ),
     "matmul": Primitive(_elementwise("matmul"), (_matmul_back_a, _matmul_back_b)),
     "linear": Primitive(_linear, (_linear_back_x, _linear_back_w, _linear_back_bias)),

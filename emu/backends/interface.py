@@ -20,7 +20,9 @@ from emu.formats import Fixed, Format
 Array = NDArray[Any]
 
 #: Rounding and overflow numbers, as `Rounding.number` and `Overflow.number` count them.
-(NEAREST_EVEN, NEAREST_AWAY, NEAREST_UP, NEAREST_DOWN, NEAREST_ZERO, FLOOR, CEIL, TOWARD_ZERO, TO_ODD, STOCHASTIC) = range(10)
+(NEAREST_EVEN, NEAREST_AWAY, NEAREST_UP, NEAREST_DOWN, NEAREST_ZERO, FLOOR, CEIL, TOWARD_ZERO, TO_ODD, STOCHASTIC) = (
+    range(10)
+)
 (SATURATE, SATURATE_SYMMETRIC, SATURATE_ZERO, WRAP, IEEE, SATFINITE) = range(6)
 
 #: Positions of the counts in `Outcome.flags`, as `FLAG_NAMES` orders them.
@@ -115,27 +117,48 @@ class Kernels(Protocol):
     name: str
 
     def quantize(
-        self, x: Array, source: FormatCode | None, stage: StageCode, random: RandomCode, register: RegisterCode | None, out: Array | None
+        self,
+        x: Array,
+        source: FormatCode | None,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        out: Array | None,
     ) -> Outcome:
         """Write `x` (any shape; float32, float64, or raws of `source`) through the output stage."""
         ...
 
     def elementwise(
-        self, operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode,
-        random: RandomCode, register: RegisterCode | None, out: Array | None,
-    ) -> Outcome:  # fmt: skip
+        self,
+        operation: str,
+        operands: tuple[Array, ...],
+        formats: tuple[FormatCode | None, ...],
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        out: Array | None,
+    ) -> Outcome:
         """Write `operation` of operands of equal shape: add subtract multiply divide fma sqrt."""
         ...
 
     def product(
-        self, a: Array, b: Array, addend: Array | None, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode,
-        stage: StageCode, random: RandomCode, register: RegisterCode | None, path: str, divisor_exponent: int,
-    ) -> Outcome:  # fmt: skip
+        self,
+        a: Array,
+        b: Array,
+        addend: Array | None,
+        formats: tuple[FormatCode, FormatCode, FormatCode | None],
+        mac: MacCode,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        path: str,
+        divisor_exponent: int,
+    ) -> Outcome:
         """Write a (B, M, K) times b (B, K, N) plus addend (B or 1, M or 1, N or 1), times 2**-divisor_exponent."""
         ...
 
     def relu(self, x: Array) -> Array:
-        """x where x > 0, NaN where NaN, else +0."""
+        """X where x > 0, NaN where NaN, else +0."""
         ...
 
     def max_pool(self, windows: Array) -> tuple[Array, NDArray[np.uint8]]:
@@ -148,19 +171,40 @@ def encode_format(fmt: Format) -> FormatCode:
     """Return the integers of a format."""
     if isinstance(fmt, Fixed):
         return FormatCode(
-            is_float=0, width_bits=fmt.width_bits, signed=int(fmt.signed), quantum=-fmt.frac_bits, precision=0, emin=-fmt.frac_bits,
-            max_significand=fmt.max_raw, max_exponent=-fmt.frac_bits, has_infinity=0, has_nan=0, has_negative_zero=0,
-            ftz=0, daz=0, carries_raws=int(fmt.carries_raws),
-        )  # fmt: skip
+            is_float=0,
+            width_bits=fmt.width_bits,
+            signed=int(fmt.signed),
+            quantum=-fmt.frac_bits,
+            precision=0,
+            emin=-fmt.frac_bits,
+            max_significand=fmt.max_raw,
+            max_exponent=-fmt.frac_bits,
+            has_infinity=0,
+            has_nan=0,
+            has_negative_zero=0,
+            ftz=0,
+            daz=0,
+            carries_raws=int(fmt.carries_raws),
+        )
     quantum = fmt.emin - fmt.fraction_bits
     field = max(fmt.max_code >> fmt.fraction_bits, 1)
     hidden = 1 << fmt.fraction_bits if fmt.max_code >> fmt.fraction_bits else 0
     return FormatCode(
-        is_float=1, width_bits=fmt.width_bits, signed=1, quantum=quantum, precision=fmt.significand_bits, emin=fmt.emin,
-        max_significand=(fmt.max_code & ((1 << fmt.fraction_bits) - 1)) + hidden, max_exponent=quantum + field - 1,
-        has_infinity=int(fmt.infinities), has_nan=int(fmt.nans != "none"), has_negative_zero=int(fmt.has_negative_zero),
-        ftz=int(fmt.ftz), daz=int(fmt.daz), carries_raws=0,
-    )  # fmt: skip
+        is_float=1,
+        width_bits=fmt.width_bits,
+        signed=1,
+        quantum=quantum,
+        precision=fmt.significand_bits,
+        emin=fmt.emin,
+        max_significand=(fmt.max_code & ((1 << fmt.fraction_bits) - 1)) + hidden,
+        max_exponent=quantum + field - 1,
+        has_infinity=int(fmt.infinities),
+        has_nan=int(fmt.nans != "none"),
+        has_negative_zero=int(fmt.has_negative_zero),
+        ftz=int(fmt.ftz),
+        daz=int(fmt.daz),
+        carries_raws=0,
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -30,7 +30,7 @@ def decides_in_float64(stage: StageCode, leading: int) -> bool:
     fmt = stage.format
     precision = fmt.precision if fmt.is_float else max(leading + 1 - fmt.quantum, 1)
     top = fmt.max_exponent + fmt.precision if fmt.is_float else leading
-    in_range = -2 * SAFE_EXPONENT < fmt.quantum - deciding_bits(stage) and max(top, leading) < 2 * SAFE_EXPONENT
+    in_range = fmt.quantum - deciding_bits(stage) > -2 * SAFE_EXPONENT and max(top, leading) < 2 * SAFE_EXPONENT
     return precision + deciding_bits(stage) + 1 <= ODD_BITS and in_range
 
 

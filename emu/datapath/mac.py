@@ -1,8 +1,8 @@
 """The multiply-accumulate unit: how a dot product's products and sums are rounded on the way.
 
-    a ──►(×)──► product ──► (+) ──► accumulator ──► output stage
-    b ──►                    ▲          │
-                             └──────────┘
+a ──►(×)──► product ──► (+) ──► accumulator ──► output stage
+b ──►                    ▲          │
+└──────────┘
 """
 
 from __future__ import annotations

@@ -54,7 +54,9 @@ class Rounding(str, Enum):
             return cls(name)
         except ValueError:
             names = [mode.value for mode in cls]
-            raise FormatError(f"`rounding` must be a rounding mode, got {name!r}{nearest_name(str(name), names)}") from None
+            raise FormatError(
+                f"`rounding` must be a rounding mode, got {name!r}{nearest_name(str(name), names)}"
+            ) from None
 
 
 _NUMBERS = {mode: number for number, mode in enumerate(Rounding)}

@@ -15,7 +15,9 @@ from emu.formats import Format
 Array = NDArray[Any]
 
 
-def elementwise(operation: str, operands: tuple[Any, ...], formats: tuple[str | Format | None, ...], **options: Any) -> Array:
+def elementwise(
+    operation: str, operands: tuple[Any, ...], formats: tuple[str | Format | None, ...], **options: Any
+) -> Array:
     """Write `operation` of broadcast operands through the output stage.
 
     Args:
@@ -28,11 +30,23 @@ def elementwise(operation: str, operands: tuple[Any, ...], formats: tuple[str | 
         ShapeError: the operands do not broadcast.
     """
     settings = {
-        "rounding": "nearest_even", "overflow": None, "n_rbits": 24, "rbits": None, "seed": 0, "stream": 0, "step": 0,
-        "register": None, "flags": None, "out": None, "backend": "auto", "check": True, **options,
-    }  # fmt: skip
+        "rounding": "nearest_even",
+        "overflow": None,
+        "n_rbits": 24,
+        "rbits": None,
+        "seed": 0,
+        "stream": 0,
+        "step": 0,
+        "register": None,
+        "flags": None,
+        "out": None,
+        "backend": "auto",
+        "check": True,
+        **options,
+    }
     checked = [
-        as_operand(x, fmt, name, check=settings["check"]) for x, fmt, name in zip(operands, formats, "abc", strict=False)
+        as_operand(x, fmt, name, check=settings["check"])
+        for x, fmt, name in zip(operands, formats, "abc", strict=False)
     ]
     try:
         arrays = np.broadcast_arrays(*(array for array, _ in checked))
@@ -45,13 +59,26 @@ def elementwise(operation: str, operands: tuple[Any, ...], formats: tuple[str | 
     request = Request.of(shape=shape, **settings)
     codes = tuple(code_of(fmt) for _, fmt in checked)
     outcome = request.kernels.elementwise(
-        operation, tuple(np.asarray(array, order="C") for array in arrays), codes, request.stage_code, request.random,
-        request.place(None), require_out(out, shape, request.stage.format),
-    )  # fmt: skip
+        operation,
+        tuple(np.asarray(array, order="C") for array in arrays),
+        codes,
+        request.stage_code,
+        request.random,
+        request.place(None),
+        require_out(out, shape, request.stage.format),
+    )
     return request.account(outcome)
 
 
-def add(a: Any, b: Any, *, out_format: str | Format, a_format: str | Format | None = None, b_format: str | Format | None = None, **options: Any) -> Array:
+def add(
+    a: Any,
+    b: Any,
+    *,
+    out_format: str | Format,
+    a_format: str | Format | None = None,
+    b_format: str | Format | None = None,
+    **options: Any,
+) -> Array:
     """Return a + b, rounded once into `out_format`. Options as in `quantize`. Source: NUMERICS 7.
 
     Example:
@@ -61,12 +88,28 @@ def add(a: Any, b: Any, *, out_format: str | Format, a_format: str | Format | No
     return elementwise("add", (a, b), (a_format, b_format), out_format=out_format, **options)
 
 
-def subtract(a: Any, b: Any, *, out_format: str | Format, a_format: str | Format | None = None, b_format: str | Format | None = None, **options: Any) -> Array:
+def subtract(
+    a: Any,
+    b: Any,
+    *,
+    out_format: str | Format,
+    a_format: str | Format | None = None,
+    b_format: str | Format | None = None,
+    **options: Any,
+) -> Array:
     """Return a - b, rounded once into `out_format`. Options as in `quantize`. Source: NUMERICS 7."""
     return elementwise("subtract", (a, b), (a_format, b_format), out_format=out_format, **options)
 
 
-def multiply(a: Any, b: Any, *, out_format: str | Format, a_format: str | Format | None = None, b_format: str | Format | None = None, **options: Any) -> Array:
+def multiply(
+    a: Any,
+    b: Any,
+    *,
+    out_format: str | Format,
+    a_format: str | Format | None = None,
+    b_format: str | Format | None = None,
+    **options: Any,
+) -> Array:
     """Return a * b, rounded once into `out_format`. Options as in `quantize`. Source: NUMERICS 7.
 
     Example:
@@ -76,15 +119,30 @@ def multiply(a: Any, b: Any, *, out_format: str | Format, a_format: str | Format
     return elementwise("multiply", (a, b), (a_format, b_format), out_format=out_format, **options)
 
 
-def divide(a: Any, b: Any, *, out_format: str | Format, a_format: str | Format | None = None, b_format: str | Format | None = None, **options: Any) -> Array:
+def divide(
+    a: Any,
+    b: Any,
+    *,
+    out_format: str | Format,
+    a_format: str | Format | None = None,
+    b_format: str | Format | None = None,
+    **options: Any,
+) -> Array:
     """Return a / b, rounded once into `out_format`; x/0 is an infinity, 0/0 NaN and invalid. Options as in `quantize`."""
     return elementwise("divide", (a, b), (a_format, b_format), out_format=out_format, **options)
 
 
 def fma(
-    a: Any, b: Any, c: Any, *, out_format: str | Format, a_format: str | Format | None = None, b_format: str | Format | None = None,
-    c_format: str | Format | None = None, **options: Any,
-) -> Array:  # fmt: skip
+    a: Any,
+    b: Any,
+    c: Any,
+    *,
+    out_format: str | Format,
+    a_format: str | Format | None = None,
+    b_format: str | Format | None = None,
+    c_format: str | Format | None = None,
+    **options: Any,
+) -> Array:
     """Return a * b + c, rounded once into `out_format` (fused). Options as in `quantize`. Source: NUMERICS 7."""
     return elementwise("fma", (a, b, c), (a_format, b_format, c_format), out_format=out_format, **options)
 

@@ -16,10 +16,23 @@ Array = NDArray[Any]
 
 
 def function(
-    name: str, x: Any, *, x_format: str | Format, out_format: str | Format, rounding: str | Rounding = "nearest_even",
-    overflow: str | Overflow | None = None, n_rbits: int = 24, rbits: Array | None = None, seed: int = 0, stream: int = 0, step: int = 0,
-    register: StatisticsRegister | None = None, flags: Flags | None = None, backend: str = "auto", check: bool = True,
-) -> Array:  # fmt: skip
+    name: str,
+    x: Any,
+    *,
+    x_format: str | Format,
+    out_format: str | Format,
+    rounding: str | Rounding = "nearest_even",
+    overflow: str | Overflow | None = None,
+    n_rbits: int = 24,
+    rbits: Array | None = None,
+    seed: int = 0,
+    stream: int = 0,
+    step: int = 0,
+    register: StatisticsRegister | None = None,
+    flags: Flags | None = None,
+    backend: str = "auto",
+    check: bool = True,
+) -> Array:
     """Return an elementary function of `x`, written through the output stage.
 
     Args:
@@ -53,13 +66,19 @@ def function(
         raise FormatError(f"a function must be one of the known ones, got {name!r}{nearest_name(name, FUNCTIONS)}")
     array, fmt = as_operand(x, x_format, "x", check=check)
     assert fmt is not None
-    request = Request.of(out_format, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, array.shape)
+    request = Request.of(
+        out_format, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, array.shape
+    )
     place = request.place(None)
     if not is_tabled(fmt):
         if fmt.carries_raws:
-            raise FormatError(f"{name}: operands beyond float64 have no functions, got {fmt}; quantize to at most 53 bits first")
+            raise FormatError(
+                f"{name}: operands beyond float64 have no functions, got {fmt}; quantize to at most 53 bits first"
+            )
         return request.account(
-            request.kernels.quantize(FUNCTIONS[name](array.astype(np.float64)), None, request.stage_code, request.random, place, None)
+            request.kernels.quantize(
+                FUNCTIONS[name](array.astype(np.float64)), None, request.stage_code, request.random, place, None
+            )
         )
     u = None
     if request.stage.rounding is Rounding.STOCHASTIC:

@@ -45,7 +45,14 @@ class Plan:
         return f"{self.path}: {self.proof}"
 
 
-def plan_product(a_format: Format, b_format: Format, addend_format: Format | None, depth: int, mac: Mac, maxima: Callable[[], tuple[float, float]] | None = None) -> Plan:
+def plan_product(
+    a_format: Format,
+    b_format: Format,
+    addend_format: Format | None,
+    depth: int,
+    mac: Mac,
+    maxima: Callable[[], tuple[float, float]] | None = None,
+) -> Plan:
     """Return the plan of a product of inner size `depth`.
 
     Args:
@@ -65,7 +72,11 @@ def plan_product(a_format: Format, b_format: Format, addend_format: Format | Non
     addend = addend_format if isinstance(addend_format, Fixed) else None
     bound = _Bound.of_formats(a_format, b_format, addend, depth)
     plan = _plan_of_integers(bound, mac)
-    if plan.path not in ("float32_blas", "float64_blas") and maxima is not None and not (a_format.carries_raws or b_format.carries_raws):
+    if (
+        plan.path not in ("float32_blas", "float64_blas")
+        and maxima is not None
+        and not (a_format.carries_raws or b_format.carries_raws)
+    ):
         plan = _plan_of_integers(_Bound.of_maxima(a_format, b_format, addend, depth, *maxima()), mac)
     return plan
 
@@ -80,7 +91,15 @@ class _Bound:
 
     @classmethod
     def of_formats(cls, a: Fixed, b: Fixed, addend: Fixed | None, depth: int) -> _Bound:
-        return cls._of(-a.min_raw if a.signed else a.max_raw, -b.min_raw if b.signed else b.max_raw, a, b, addend, depth, "the formats")
+        return cls._of(
+            -a.min_raw if a.signed else a.max_raw,
+            -b.min_raw if b.signed else b.max_raw,
+            a,
+            b,
+            addend,
+            depth,
+            "the formats",
+        )
 
     @classmethod
     def of_maxima(cls, a: Fixed, b: Fixed, addend: Fixed | None, depth: int, max_a: float, max_b: float) -> _Bound:
@@ -122,7 +141,9 @@ def _plan_of_floats(mac: Mac) -> Plan:
     if mac.is_exact:
         return Plan("wide", "float operands and an exact accumulator: a wide integer sum, rounded once", mac)
     held = mac.accumulator if mac.accumulator != "exact" else mac.product
-    return Plan("in_order", f"{held} rounds on the way, so adds keep the order {mac.order}, vectorised over outputs", mac)
+    return Plan(
+        "in_order", f"{held} rounds on the way, so adds keep the order {mac.order}, vectorised over outputs", mac
+    )
 
 
 def explain(operation: Callable[..., Any], *args: Any, **options: Any) -> Plan:

@@ -92,7 +92,9 @@ def matmul(
     assert fb is not None
     left, right, shape, batch_shape = _as_batches(left, right)
     third, fc = _as_addend(addend, addend_format, shape, (*batch_shape, left.shape[1], right.shape[2]), check=check)
-    request = Request.of(out_format, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, shape)
+    request = Request.of(
+        out_format, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, shape
+    )
     if rbits is not None:
         recorded = request.random.recorded
         assert recorded is not None
@@ -103,7 +105,16 @@ def matmul(
     if request.kernels.name != "reference":
         plan = plan_product(fa, fb, fc, left.shape[2], mac, lambda: (_largest(left), _largest(right)))
     outcome = request.kernels.product(
-        left, right, third, codes, encode_mac(plan.mac), request.stage_code, request.random, place, plan.path, divisor_exponent
+        left,
+        right,
+        third,
+        codes,
+        encode_mac(plan.mac),
+        request.stage_code,
+        request.random,
+        place,
+        plan.path,
+        divisor_exponent,
     )
     values = request.account(outcome).reshape(shape)
     if out is None:
@@ -119,10 +130,14 @@ def _with_recorded(request: Request, recorded: Array) -> Request:
     return Request(request.stage, request.stage_code, random, request.kernels, request.register, request.flags)
 
 
-def _plan_matmul(a: Any, b: Any, *, a_format: Any, b_format: Any, addend_format: Any = None, mac: Mac = EXACT, **_: Any) -> Plan:
+def _plan_matmul(
+    a: Any, b: Any, *, a_format: Any, b_format: Any, addend_format: Any = None, mac: Mac = EXACT, **_: Any
+) -> Plan:
     left, right = np.asarray(a), np.asarray(b)
     fc = None if addend_format is None else parse(addend_format)
-    return plan_product(parse(a_format), parse(b_format), fc, left.shape[-1], mac, lambda: (_largest(left), _largest(right)))
+    return plan_product(
+        parse(a_format), parse(b_format), fc, left.shape[-1], mac, lambda: (_largest(left), _largest(right))
+    )
 
 
 setattr(matmul, "plan", _plan_matmul)  # noqa: B010 - read by explain
@@ -139,7 +154,9 @@ def _as_batches(a: Array, b: Array) -> tuple[Array, Array, tuple[int, ...], tupl
     wide_a = a[None, :] if a.ndim == 1 else a
     wide_b = b[:, None] if b.ndim == 1 else b
     if wide_a.shape[-1] != wide_b.shape[-2]:
-        raise ShapeError(f"matmul: inner sizes must agree, got shapes {a.shape} and {b.shape}: {wide_a.shape[-1]} against {wide_b.shape[-2]}")
+        raise ShapeError(
+            f"matmul: inner sizes must agree, got shapes {a.shape} and {b.shape}: {wide_a.shape[-1]} against {wide_b.shape[-2]}"
+        )
     try:
         batch = np.broadcast_shapes(wide_a.shape[:-2], wide_b.shape[:-2])
     except ValueError:
@@ -191,7 +208,14 @@ def one_of(fmt: Format) -> Fixed | Format:
     return Fixed(1, 0, signed=False) if isinstance(fmt, Fixed) else fmt
 
 
-def total(x: Any, *, x_format: str | Format, out_format: str | Format, axis: int | tuple[int, ...] | None = None, **options: Any) -> Array:
+def total(
+    x: Any,
+    *,
+    x_format: str | Format,
+    out_format: str | Format,
+    axis: int | tuple[int, ...] | None = None,
+    **options: Any,
+) -> Array:
     """Return the sum of `x` over `axis`: a product with ones, in C order of the summed axes.
 
     Args:
@@ -208,7 +232,9 @@ def total(x: Any, *, x_format: str | Format, out_format: str | Format, axis: int
     assert fmt is not None
     axes = tuple(range(array.ndim)) if axis is None else tuple(a % array.ndim for a in np.atleast_1d(axis))
     kept = [a for a in range(array.ndim) if a not in axes]
-    rows = array.transpose(*kept, *axes).reshape(math.prod(array.shape[a] for a in kept), math.prod(array.shape[a] for a in axes))
+    rows = array.transpose(*kept, *axes).reshape(
+        math.prod(array.shape[a] for a in kept), math.prod(array.shape[a] for a in axes)
+    )
     ones = np.ones(rows.shape[1], one_of(fmt).carrier)
     sums = matmul(rows, ones, a_format=fmt, b_format=one_of(fmt), out_format=out_format, check=False, **options)
     return sums.reshape([array.shape[a] for a in kept])
@@ -239,10 +265,19 @@ def convolved_size(size: int, kernel: int, stride: int, padding: int) -> int:
 
 
 def conv2d(
-    x: Any, w: Any, *, x_format: str | Format, w_format: str | Format, out_format: str | Format, bias: Any = None,
-    bias_format: str | Format | None = None, stride: tuple[int, int] = (1, 1), padding: tuple[int, int] = (0, 0),
-    check: bool = True, **options: Any,
-) -> Array:  # fmt: skip
+    x: Any,
+    w: Any,
+    *,
+    x_format: str | Format,
+    w_format: str | Format,
+    out_format: str | Format,
+    bias: Any = None,
+    bias_format: str | Format | None = None,
+    stride: tuple[int, int] = (1, 1),
+    padding: tuple[int, int] = (0, 0),
+    check: bool = True,
+    **options: Any,
+) -> Array:
     """Return the two-dimensional convolution (cross-correlation) of images with kernels.
 
     Args:
@@ -269,20 +304,33 @@ def conv2d(
     assert fx is not None
     assert fw is not None
     if images.ndim != 4 or kernels.ndim != 4 or images.shape[1] != kernels.shape[1]:
-        raise ShapeError(f"conv2d: x must be (N, C, H, W) and w (O, C, KH, KW) with the same C, got {images.shape} and {kernels.shape}")
+        raise ShapeError(
+            f"conv2d: x must be (N, C, H, W) and w (O, C, KH, KW) with the same C, got {images.shape} and {kernels.shape}"
+        )
     sizes = [convolved_size(images.shape[2 + i], kernels.shape[2 + i], stride[i], padding[i]) for i in (0, 1)]
     if min(sizes) < 1:
-        raise ShapeError(f"conv2d: the kernel must fit the padded image, got x {images.shape}, w {kernels.shape}, padding {padding}")
+        raise ShapeError(
+            f"conv2d: the kernel must fit the padded image, got x {images.shape}, w {kernels.shape}, padding {padding}"
+        )
     columns = patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding)
     addend = None if bias is None else np.asarray(bias)[:, None]
     y = matmul(
-        kernels.reshape(kernels.shape[0], -1), columns, a_format=fw, b_format=fx, out_format=out_format, addend=addend,
-        addend_format=bias_format, check=False, **options,
-    )  # fmt: skip
+        kernels.reshape(kernels.shape[0], -1),
+        columns,
+        a_format=fw,
+        b_format=fx,
+        out_format=out_format,
+        addend=addend,
+        addend_format=bias_format,
+        check=False,
+        **options,
+    )
     return y.reshape(images.shape[0], kernels.shape[0], *sizes)
 
 
-def _plan_conv2d(x: Any, w: Any, *, x_format: Any, w_format: Any, bias_format: Any = None, mac: Mac = EXACT, **_: Any) -> Plan:
+def _plan_conv2d(
+    x: Any, w: Any, *, x_format: Any, w_format: Any, bias_format: Any = None, mac: Mac = EXACT, **_: Any
+) -> Plan:
     kernels, images = np.asarray(w), np.asarray(x)
     fc = None if bias_format is None else parse(bias_format)
     depth = math.prod(kernels.shape[1:])

@@ -67,11 +67,18 @@ def quantize(
     Source: NUMERICS 3 to 6.
     """
     array, source = as_operand(x, x_format, "x", check=x_format is not None)
-    request = Request.of(fmt, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, array.shape)
+    request = Request.of(
+        fmt, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, array.shape
+    )
     out = require_out(out, array.shape, request.stage.format)
     accumulator = source if isinstance(source, Fixed) else None
     outcome = request.kernels.quantize(
-        np.asarray(array, order="C"), code_of(source), request.stage_code, request.random, request.place(accumulator), out
+        np.asarray(array, order="C"),
+        code_of(source),
+        request.stage_code,
+        request.random,
+        request.place(accumulator),
+        out,
     )
     return request.account(outcome)
 

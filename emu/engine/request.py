@@ -41,9 +41,20 @@ class Request:
 
     @classmethod
     def of(
-        cls, out_format: str | Format, rounding: Any, overflow: Any, n_rbits: int, rbits: Array | None, seed: int, stream: int,
-        step: int, register: StatisticsRegister | None, flags: Flags | None, backend: str, shape: tuple[int, ...],
-    ) -> Request:  # fmt: skip
+        cls,
+        out_format: str | Format,
+        rounding: Any,
+        overflow: Any,
+        n_rbits: int,
+        rbits: Array | None,
+        seed: int,
+        stream: int,
+        step: int,
+        register: StatisticsRegister | None,
+        flags: Flags | None,
+        backend: str,
+        shape: tuple[int, ...],
+    ) -> Request:
         """Return the request of a public call, its options checked."""
         stage = OutputStage.of(out_format, rounding, overflow, n_rbits)
         source = Philox(seed, stream, step) if rbits is None else RecordedBits(require_rbits(rbits, n_rbits, shape))

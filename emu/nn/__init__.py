@@ -1,8 +1,8 @@
 """Layers and networks. Layers name their parameters and apply primitives; they never see a format.
 
-    layers.py         Linear, Conv2d, pooling, activations
-    network.py        a sequence of layers and a loss
-    initialisers.py   seeded, the same bits on every machine
+layers.py         Linear, Conv2d, pooling, activations
+network.py        a sequence of layers and a loss
+initialisers.py   seeded, the same bits on every machine
 """
 
 from emu.nn.initialisers import INITIALISERS, initialise

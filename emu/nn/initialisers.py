@@ -1,7 +1,7 @@
 """Seeded initialisers: uniform numbers from Philox, the same bits on every machine.
 
-    he       +- sqrt(6 / fan_in)                for layers before relu       He et al., ICCV 2015
-    xavier   +- sqrt(6 / (fan_in + fan_out))    for sigmoid, tanh, outputs   Glorot & Bengio, AISTATS 2010
+he       +- sqrt(6 / fan_in)                for layers before relu       He et al., ICCV 2015
+xavier   +- sqrt(6 / (fan_in + fan_out))    for sigmoid, tanh, outputs   Glorot & Bengio, AISTATS 2010
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ INITIALISERS: tuple[Initialiser, ...] = ("he", "xavier", "zero")
 RANDOM_BITS = 32
 
 
-def initialise(name: str, kind: str, shape: tuple[int, ...], fan_in: int, fan_out: int, seed: int) -> NDArray[np.float64]:
+def initialise(
+    name: str, kind: str, shape: tuple[int, ...], fan_in: int, fan_out: int, seed: int
+) -> NDArray[np.float64]:
     """Return the initial values of a parameter.
 
     Args:
@@ -39,7 +41,9 @@ def initialise(name: str, kind: str, shape: tuple[int, ...], fan_in: int, fan_ou
         ConfigError: no such initialiser.
     """
     if kind not in INITIALISERS:
-        raise ConfigError(f"`initialiser` must be one of the known ones, got {kind!r}{nearest_name(kind, INITIALISERS)}")
+        raise ConfigError(
+            f"`initialiser` must be one of the known ones, got {kind!r}{nearest_name(kind, INITIALISERS)}"
+        )
     if kind == "zero":
         return np.zeros(shape)
     bound = math.sqrt(6.0 / (fan_in if kind == "he" else fan_in + fan_out))

@@ -83,7 +83,9 @@ class Conv2d(Layer):
         """Return weight and bias."""
         area = self.kernel**2
         fans = (self.in_channels * area, self.out_channels * area)
-        weight = Parameter("weight", (self.out_channels, self.in_channels, self.kernel, self.kernel), self.initialiser, *fans)
+        weight = Parameter(
+            "weight", (self.out_channels, self.in_channels, self.kernel, self.kernel), self.initialiser, *fans
+        )
         return (weight, Parameter("bias", (self.out_channels,), "zero", *fans)) if self.bias else (weight,)
 
     def forward(self, graph: Graph, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:

@@ -1,9 +1,9 @@
 """Gradient descent, with momentum and weight decay:
 
-    d = gradient + decay * master       (if decay > 0)      role momentum
-    m = momentum * m + d                (if momentum > 0)   role momentum
-    update = -rate * m                                      role update
-    master = master + update                                role master
+d = gradient + decay * master       (if decay > 0)      role momentum
+m = momentum * m + d                (if momentum > 0)   role momentum
+update = -rate * m                                      role update
+master = master + update                                role master
 """
 
 from __future__ import annotations

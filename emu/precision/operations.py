@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from emu import engine
 from emu.autodiff import Value
-from emu.datapath import OutputStage
 from emu.autodiff.rules import windows_of
+from emu.datapath import OutputStage
 from emu.engine.products import patches_of
 from emu.formats import PRESETS, Fixed, Format
 from emu.precision.policy import Policy
@@ -59,7 +59,15 @@ class Unit:
         return Value(array, self.stage.format)
 
 
-def _product(unit: Unit, product: Callable[..., Array], names: tuple[str, str], x: Value, y: Value, addend: Value | None, **shapes: Any) -> Value:
+def _product(
+    unit: Unit,
+    product: Callable[..., Array],
+    names: tuple[str, str],
+    x: Value,
+    y: Value,
+    addend: Value | None,
+    **shapes: Any,
+) -> Value:
     formats: dict[str, Any] = {names[0]: x.format, names[1]: y.format}
     if addend is not None:
         third = "addend" if names[0] == "a_format" else "bias"
@@ -79,7 +87,10 @@ def _conv2d_input_gradient(unit: Unit, g: Value, w: Value, *, shape: Any, stride
     """The errors, spread by the stride and padded, convolved with the flipped kernels: one product per result, as a Mac runs it."""
     kernel = w.shape[2:]
     spread = np.zeros((*g.shape[:2], shape[2] + kernel[0] - 1, shape[3] + kernel[1] - 1), g.array.dtype)
-    here, there = zip(*(_overlap(g.shape[2 + i], spread.shape[2 + i], stride[i], kernel[i] - 1 - padding[i]) for i in (0, 1)), strict=True)
+    here, there = zip(
+        *(_overlap(g.shape[2 + i], spread.shape[2 + i], stride[i], kernel[i] - 1 - padding[i]) for i in (0, 1)),
+        strict=True,
+    )
     spread[:, :, there[0], there[1]] = g.array[:, :, here[0], here[1]]
     flipped = w.with_array(w.array.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1])
     return _conv2d(unit, g.with_array(spread), flipped, stride=(1, 1), padding=(0, 0))
@@ -104,7 +115,9 @@ def _conv2d_weight_gradient(unit: Unit, x: Value, g: Value, *, kernel: Any, stri
 
 
 def _sum(unit: Unit, x: Value, *, axis: tuple[int, ...]) -> Value:
-    return unit.value(engine.total(x.array, x_format=x.format, axis=axis, mac=unit.policy.mac(unit.layer), **unit.writing()))
+    return unit.value(
+        engine.total(x.array, x_format=x.format, axis=axis, mac=unit.policy.mac(unit.layer), **unit.writing())
+    )
 
 
 def _average(unit: Unit, windows: Value) -> Value:
@@ -140,7 +153,11 @@ def _quantize(unit: Unit, x: Value) -> Value:
     options = unit.writing()
     out_format = options.pop("out_format")
     del options["check"]
-    return unit.value(engine.quantize(x.array, out_format, x_format=x.format if getattr(x.format, "carries_raws", False) else None, **options))
+    return unit.value(
+        engine.quantize(
+            x.array, out_format, x_format=x.format if getattr(x.format, "carries_raws", False) else None, **options
+        )
+    )
 
 
 def _negate(unit: Unit, x: Value) -> Value:
@@ -177,7 +194,7 @@ def _function(unit: Unit, x: Value, *, function: str) -> Value:
 
 
 def _sigmoid_slope(unit: Unit, y: Value) -> Value:
-    """y * (1 - y) = y - y * y, rounded once."""
+    """Y * (1 - y) = y - y * y, rounded once."""
     return _elementwise("fma")(unit, _negated(y), y, y)
 
 
@@ -211,7 +228,9 @@ class _Host:
 
     def total(self, x: Array, axis: int | None) -> Array:
         """Return a pairwise sum."""
-        return engine.total(x, x_format=self.format, axis=axis, mac=self.unit.policy.reduction(self.unit.layer), **self.options)
+        return engine.total(
+            x, x_format=self.format, axis=axis, mac=self.unit.policy.reduction(self.unit.layer), **self.options
+        )
 
     def count(self, n: int) -> Value:
         """Return an integer as an operand."""
@@ -237,7 +256,7 @@ def _mean_loss(unit: Unit, host: _Host, losses: Array, saved: Array) -> Value:
 
 
 def _softmax_cross_entropy_gradient(unit: Unit, g: Value, x: Value, labels: Value, *, saved: Any) -> Value:
-    """g * (p - one-hot) / N: the difference and the product on the host, the quotient written in the role that reads it."""
+    """G * (p - one-hot) / N: the difference and the product on the host, the quotient written in the role that reads it."""
     host = _Host(unit)
     return _shared_out(unit, host, g, host.elementwise("subtract", saved[0], _one_hot(x, labels)), x.shape[0])
 

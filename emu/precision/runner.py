@@ -21,7 +21,9 @@ class DatapathRunner:
         step: training step, part of every random number's address.
     """
 
-    def __init__(self, policy: Policy, *, seed: int = 0, backend: str = "auto", counters: CounterTable | None = None) -> None:
+    def __init__(
+        self, policy: Policy, *, seed: int = 0, backend: str = "auto", counters: CounterTable | None = None
+    ) -> None:
         self.policy, self.counters = policy, counters
         self.seed, self.backend, self.step = seed, backend, 0
         self._stream = lru_cache(maxsize=None)(stream_of)

@@ -103,10 +103,19 @@ def specification(chart: Any, **datasets: Rows) -> Spec:
 
 def _config() -> Spec:
     axis = {
-        "domainColor": _QUIET, "gridColor": _GRID, "tickColor": _QUIET, "labelColor": _INK, "titleColor": _QUIET,
-        "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal", "titlePadding": 8, "labelPadding": 6,
-        "domain": False, "ticks": False,
-    }  # fmt: skip
+        "domainColor": _QUIET,
+        "gridColor": _GRID,
+        "tickColor": _QUIET,
+        "labelColor": _INK,
+        "titleColor": _QUIET,
+        "labelFontSize": 12,
+        "titleFontSize": 12,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelPadding": 6,
+        "domain": False,
+        "ticks": False,
+    }
     return {
         "background": "transparent",
         "font": _FONT,

@@ -177,10 +177,18 @@ def read_npz(path: Path) -> tuple[Raw, Raw | None]:
                 "store x_train, y_train, x_test, y_test"
             )
     train, test = (
-        Raw(arrays[f"x_{side}"], arrays[f"y_{side}"], f"{path}: x_{side}", f"{path}: y_{side}", str(path),
-            _scale_of(arrays[f"x_{side}"])) if f"x_{side}" in arrays else None
+        Raw(
+            arrays[f"x_{side}"],
+            arrays[f"y_{side}"],
+            f"{path}: x_{side}",
+            f"{path}: y_{side}",
+            str(path),
+            _scale_of(arrays[f"x_{side}"]),
+        )
+        if f"x_{side}" in arrays
+        else None
         for side in ("train", "test")
-    )  # fmt: skip
+    )
     assert train is not None
     return train, test
 

@@ -45,7 +45,9 @@ class Evaluation:
     counters: CounterTable
 
 
-def evaluate(weights: str | Path, recipe: Recipe | None = None, device: Device | None = None, *, backend: str = "auto") -> Evaluation:
+def evaluate(
+    weights: str | Path, recipe: Recipe | None = None, device: Device | None = None, *, backend: str = "auto"
+) -> Evaluation:
     """Return the test accuracy of weights on a device.
 
     Args:
@@ -63,7 +65,9 @@ def evaluate(weights: str | Path, recipe: Recipe | None = None, device: Device |
         recipe = recipe or Recipe.model_validate(info["recipe"])
         device = device or Device.model_validate(info["device"])
     if recipe is None or device is None:
-        raise ConfigError(f"weights that are no run folder need a model and a device, got {path}; add --model and --device")
+        raise ConfigError(
+            f"weights that are no run folder need a model and a device, got {path}; add --model and --device"
+        )
     arrays = read_weights(path)
     device = device.with_precision(recipe.precision, origin=f"model {recipe.name}")
     policy = Policy(device.precision)
@@ -73,7 +77,12 @@ def evaluate(weights: str | Path, recipe: Recipe | None = None, device: Device |
         state.master = as_master(_fitting(arrays, state.name, state.master.shape, path), policy, state.layer)
     counters = CounterTable(policy.register)
     loss, accuracy = evaluate_model(
-        model, data.test_images, data.test_labels, seed=recipe.training.seed, backend=load(backend).name, counters=counters
+        model,
+        data.test_images,
+        data.test_labels,
+        seed=recipe.training.seed,
+        backend=load(backend).name,
+        counters=counters,
     )
     return Evaluation(loss, accuracy, len(data.test_labels), model.sha256(), counters)
 
@@ -88,13 +97,17 @@ def read_weights(path: Path) -> dict[str, Array]:
         arrays, _ = RunFolder(path).load_checkpoint()
         return {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
     if not path.is_file():
-        raise ConfigError(f"weights must be a run folder, a .safetensors or an .npz file, got {str(path)!r}, which does not exist; check the path")
+        raise ConfigError(
+            f"weights must be a run folder, a .safetensors or an .npz file, got {str(path)!r}, which does not exist; check the path"
+        )
     if path.suffix == ".npz":
         try:
             with np.load(path, allow_pickle=False) as file:
                 return dict(file)
         except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise ConfigError(f"weights in {path} must be an .npz file of plain arrays, got {error}; write it with numpy.savez") from None
+            raise ConfigError(
+                f"weights in {path} must be an .npz file of plain arrays, got {error}; write it with numpy.savez"
+            ) from None
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
@@ -109,11 +122,17 @@ def read_weights(path: Path) -> dict[str, Array]:
 
 def _fitting(arrays: dict[str, Array], name: str, shape: tuple[int, ...], path: Path) -> Array:
     if name not in arrays:
-        raise ConfigError(f"weights must have an array {name!r}, got {', '.join(sorted(arrays)) or 'none'} in {path}; check the model")
+        raise ConfigError(
+            f"weights must have an array {name!r}, got {', '.join(sorted(arrays)) or 'none'} in {path}; check the model"
+        )
     array = arrays[name]
     if array.shape != shape or array.dtype.kind not in "fiu":
-        raise ConfigError(f"array {name!r} must be real numbers of shape {shape}, got {array.dtype} of shape {array.shape} in {path}; check the model")
+        raise ConfigError(
+            f"array {name!r} must be real numbers of shape {shape}, got {array.dtype} of shape {array.shape} in {path}; check the model"
+        )
     if not np.isfinite(array).all():
         index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise ConfigError(f"array {name!r} must be finite, got {array[index]} at index {index} in {path}; train again, or clean it")
+        raise ConfigError(
+            f"array {name!r} must be finite, got {array[index]} at index {index} in {path}; train again, or clean it"
+        )
     return array.astype(np.float64)

@@ -16,7 +16,9 @@ class History:
     """The tables of a run folder, grown row by row."""
 
     def __init__(self) -> None:
-        self._columns: dict[str, dict[str, list[Any]]] = {name: {c: [] for c in columns} for name, columns in TABLES.items()}
+        self._columns: dict[str, dict[str, list[Any]]] = {
+            name: {c: [] for c in columns} for name, columns in TABLES.items()
+        }
 
     @classmethod
     def read(cls, folder: RunFolder, step: int) -> History:

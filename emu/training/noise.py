@@ -17,7 +17,9 @@ Array = NDArray[Any]
 PROBE_IMAGES = 32
 
 
-def signal_to_noise(model: Model, images: Array, labels: Array, *, seed: int, step: int, backend: str) -> list[tuple[str, str, float | None]]:
+def signal_to_noise(
+    model: Model, images: Array, labels: Array, *, seed: int, step: int, backend: str
+) -> list[tuple[str, str, float | None]]:
     """Return layer, role and signal-to-noise ratio in dB of every tensor of one forward and backward pass.
 
     Args:
@@ -42,7 +44,9 @@ def signal_to_noise(model: Model, images: Array, labels: Array, *, seed: int, st
     return [(layer, role, _ratio(*pairs)) for (layer, role), pairs in _paired(*results).items()]
 
 
-def _paired(truth: dict[tuple[str, str, str], list[Any]], measured: dict[tuple[str, str, str], list[Any]]) -> dict[tuple[str, str], tuple[list[Array], list[Array]]]:
+def _paired(
+    truth: dict[tuple[str, str, str], list[Any]], measured: dict[tuple[str, str, str], list[Any]]
+) -> dict[tuple[str, str], tuple[list[Array], list[Array]]]:
     pairs: dict[tuple[str, str], tuple[list[Array], list[Array]]] = {}
     for (layer, role, part), arrays in truth.items():
         left, right = pairs.setdefault((layer, role), ([], []))

@@ -95,9 +95,14 @@ class Run:
 
 
 def train(
-    recipe: Recipe, device: Device, *, out: str | Path, backend: str = "auto", overrides: Mapping[str, Any] | None = None,
+    recipe: Recipe,
+    device: Device,
+    *,
+    out: str | Path,
+    backend: str = "auto",
+    overrides: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
-) -> Run:  # fmt: skip
+) -> Run:
     """Train a recipe's network on a device.
 
     Args:
@@ -136,7 +141,9 @@ def resume(path: str | Path, *, backend: str | None = None, progress: Progress |
     try:
         recipe, device = Recipe.model_validate(info["recipe"]), Device.model_validate(info["device"])
     except (KeyError, ValueError) as error:
-        raise ConfigError(f"run.json must hold the run's recipe and device, got {error} in {folder.path}; start a new run with --out") from None
+        raise ConfigError(
+            f"run.json must hold the run's recipe and device, got {error} in {folder.path}; start a new run with --out"
+        ) from None
     trainer = Trainer(recipe, device, backend or str(info.get("backend", "auto")))
     if folder.has_checkpoint:
         trainer.restore(folder)
@@ -154,7 +161,9 @@ class Trainer:
         self.data: Dataset = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
         settings = recipe.training
         if settings.batch > len(self.data.train_images):
-            raise ConfigError(f"`training.batch` must be at most the {len(self.data.train_images)} training images, got {settings.batch}")
+            raise ConfigError(
+                f"`training.batch` must be at most the {len(self.data.train_images)} training images, got {settings.batch}"
+            )
         self.policy = Policy(self.device.precision)
         self.optimiser = build_optimiser(settings.optimiser)
         self.model = Model.initial(build_network(recipe.network), self.policy, self.optimiser, settings.seed)
@@ -179,7 +188,9 @@ class Trainer:
         epoch, position = divmod(step, self.batches_per_epoch)
         if self._order[0] != epoch:
             n = len(self.data.train_images)
-            keys = random_integers(n, 32, seed=self.recipe.training.seed, stream=stream_of("data", "order"), step=epoch, draw=0)
+            keys = random_integers(
+                n, 32, seed=self.recipe.training.seed, stream=stream_of("data", "order"), step=epoch, draw=0
+            )
             self._order = (epoch, np.argsort(keys, kind="stable"))
         size = self.recipe.training.batch
         chosen = self._order[1][position * size : (position + 1) * size]
@@ -238,10 +249,17 @@ class Trainer:
         test_loss, test_accuracy = self.evaluate() if measured else (None, None)
         images = len(self.losses) * self.recipe.training.batch
         self.history.add(
-            "metrics", step=self.step, epoch=self.step / self.batches_per_epoch, train_loss=sum(self.losses) / len(self.losses),
-            train_accuracy=sum(self.correct) / images, test_accuracy=test_accuracy, test_loss=test_loss,
-            overflow_rate=overflow, underflow_rate=underflow, learning_rate=self.rate(self.step - 1),
-        )  # fmt: skip
+            "metrics",
+            step=self.step,
+            epoch=self.step / self.batches_per_epoch,
+            train_loss=sum(self.losses) / len(self.losses),
+            train_accuracy=sum(self.correct) / images,
+            test_accuracy=test_accuracy,
+            test_loss=test_loss,
+            overflow_rate=overflow,
+            underflow_rate=underflow,
+            learning_rate=self.rate(self.step - 1),
+        )
         self.history.add_counts(self.step, self.interval)
         if measured:
             images_now, labels_now = self.batch(self.step - 1)
@@ -254,7 +272,13 @@ class Trainer:
 
     def evaluate(self) -> tuple[float, float]:
         """Return loss and accuracy on the test images."""
-        return evaluate_model(self.model, self.data.test_images, self.data.test_labels, seed=self.recipe.training.seed, backend=self.backend)
+        return evaluate_model(
+            self.model,
+            self.data.test_images,
+            self.data.test_labels,
+            seed=self.recipe.training.seed,
+            backend=self.backend,
+        )
 
     # ---- what a killed run goes on from ----
 
@@ -267,9 +291,14 @@ class Trainer:
         """Write tables, then the checkpoint."""
         self.history.write(folder)
         state = {
-            "identity": self.identity(), "step": self.step, "seconds": self.seconds, "losses": self.losses, "correct": self.correct,
-            "interval": self.interval.to_dict(), "total": self.total.to_dict(),
-        }  # fmt: skip
+            "identity": self.identity(),
+            "step": self.step,
+            "seconds": self.seconds,
+            "losses": self.losses,
+            "correct": self.correct,
+            "interval": self.interval.to_dict(),
+            "total": self.total.to_dict(),
+        }
         folder.save_checkpoint(self.model.arrays(), state)
 
     def restore(self, folder: RunFolder) -> None:
@@ -331,7 +360,14 @@ class Trainer:
         overflow, underflow = rates(self.registers())
         names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
         newest = {name: self.history.last("metrics", name) for name in names}
-        counts = {"overflow_rate": overflow, "underflow_rate": underflow, "redos": 0, "repeats": 0, "skips": 0, "bytes_sent": 0}
+        counts = {
+            "overflow_rate": overflow,
+            "underflow_rate": underflow,
+            "redos": 0,
+            "repeats": 0,
+            "skips": 0,
+            "bytes_sent": 0,
+        }
         return newest | counts
 
     def formats(self) -> list[dict[str, str]]:
@@ -345,10 +381,14 @@ class Trainer:
                     stage = self.policy.stage(layer, role)
                     rows.append(
                         {
-                            "layer": layer, "role": role, "format": str(stage.format), "rounding": stage.rounding.value,
-                            "overflow": stage.overflow.value, "mac": repr(self.policy.mac(layer)),
+                            "layer": layer,
+                            "role": role,
+                            "format": str(stage.format),
+                            "rounding": stage.rounding.value,
+                            "overflow": stage.overflow.value,
+                            "mac": repr(self.policy.mac(layer)),
                         }
-                    )  # fmt: skip
+                    )
         return rows
 
 
@@ -360,7 +400,9 @@ def _occurs(layer: str, role: str) -> bool:
     return role not in ("loss", "slope")
 
 
-def evaluate_model(model: Model, images: Array, labels: Array, *, seed: int, backend: str, counters: CounterTable | None = None) -> tuple[float, float]:
+def evaluate_model(
+    model: Model, images: Array, labels: Array, *, seed: int, backend: str, counters: CounterTable | None = None
+) -> tuple[float, float]:
     """Return mean loss and accuracy of a forward pass over images, in batches, on the model's device."""
     runner = DatapathRunner(model.policy, seed=seed, backend=backend, counters=counters)
     loss, correct = 0.0, 0

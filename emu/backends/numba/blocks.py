@@ -70,7 +70,9 @@ def round_block(v: Any, r: Any, u: Any, n: int, stage: Stage) -> None:
             if mode == TO_ODD:
                 up = f > 0.0 and t * 0.5 == np.floor(t * 0.5)
             else:
-                tie = f == 0.5 and (mode == NEAREST_AWAY or (mode == NEAREST_UP and not negative) or (mode == NEAREST_DOWN and negative))
+                tie = f == 0.5 and (
+                    mode == NEAREST_AWAY or (mode == NEAREST_UP and not negative) or (mode == NEAREST_DOWN and negative)
+                )
                 up = f > 0.5 or tie
             r[i] = np.copysign(t + 1.0 if up else t, v[i])
     if mode == FLOOR or mode == CEIL:

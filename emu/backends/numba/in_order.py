@@ -70,11 +70,15 @@ def _float_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None
         return None
     infinite = math.inf if fmt.has_infinity else math.nan
     largest = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
-    make = Unit(FLOAT, 1, 53 - fmt.precision, fmt.emin + 1023, largest, infinite, fmt.has_negative_zero, 0, 0.0, 0.0, 0.0, 1.0)
+    make = Unit(
+        FLOAT, 1, 53 - fmt.precision, fmt.emin + 1023, largest, infinite, fmt.has_negative_zero, 0, 0.0, 0.0, 0.0, 1.0
+    )
     significant = significand_bits(formats[0]) + significand_bits(formats[1])
     if fmt == FP32:
         if mac.product is not None:
-            same = mac.product.format == FP32 and mac.product.rounding == k.NEAREST_EVEN and mac.product.overflow == k.IEEE
+            same = (
+                mac.product.format == FP32 and mac.product.rounding == k.NEAREST_EVEN and mac.product.overflow == k.IEEE
+            )
             return make._replace(kind=FLOAT32) if same else None
         if significant <= 24:
             lowest = formats[0].quantum + formats[1].quantum
@@ -154,7 +158,9 @@ def _float_rows(a: Any, b: Any, addend: Any, out: Any, unit: Any, start: int, st
     for row in range(start, stop):
         batch, m = row // a.shape[1], row % a.shape[1]
         for j in range(columns):
-            acc[j] = _nearest_even(np.float64(addend[batch % addend.shape[0], m % addend.shape[1], j % addend.shape[2]]), unit)
+            acc[j] = _nearest_even(
+                np.float64(addend[batch % addend.shape[0], m % addend.shape[1], j % addend.shape[2]]), unit
+            )
         if unit.needs_odd:
             for step in range(depth):
                 left = np.float64(a[batch, m, step])
@@ -188,7 +194,10 @@ def _fixed_rows(a: Any, b: Any, addend: Any, out: Any, touched: Any, unit: Any, 
     for row in range(start, stop):
         batch, m = row // a.shape[1], row % a.shape[1]
         for j in range(columns):
-            first = np.float64(addend[batch % addend.shape[0], m % addend.shape[1], j % addend.shape[2]]) * unit.product_scale
+            first = (
+                np.float64(addend[batch % addend.shape[0], m % addend.shape[1], j % addend.shape[2]])
+                * unit.product_scale
+            )
             acc[j] = _limit(first, unit)
             hit[j] = acc[j] != first
         for step in range(depth):
@@ -216,7 +225,9 @@ def accumulate(a: Array, b: Array, addend: Array | None, formats: Formats, unit:
     shape = (a.shape[0], a.shape[1], b.shape[2])
     third = np.zeros((1, 1, 1), np.float32) if addend is None else np.ascontiguousarray(addend)
     a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
-    narrow = unit.kind in (FLOAT32, WIDE32) or (unit.kind == FLOAT and unit.largest < 2.0**127 and unit.tail >= 29 and unit.emin_field > 1023 - 120)
+    narrow = unit.kind in (FLOAT32, WIDE32) or (
+        unit.kind == FLOAT and unit.largest < 2.0**127 and unit.tail >= 29 and unit.emin_field > 1023 - 120
+    )
     out = np.empty(shape, np.float32 if narrow else np.float64)
     touched = np.zeros(shape, np.uint8) if unit.kind == FIXED else None
     rows = shape[0] * shape[1]

@@ -68,7 +68,21 @@ def _store(y: Any, out: Any, at: int, n: int) -> None:
 
 
 @kernel
-def _core(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Any, lowest: int, bins: int, fixed_quantum: int, flags: Any, counts: Any, top: int) -> int:
+def _core(
+    x: Any,
+    y: Any,
+    v: Any,
+    r: Any,
+    u: Any,
+    n: int,
+    stage: Any,
+    lowest: int,
+    bins: int,
+    fixed_quantum: int,
+    flags: Any,
+    counts: Any,
+    top: int,
+) -> int:
     if bins > 0:
         top = observe_block(x, n, lowest, bins, fixed_quantum, counts, top)
     if stage.is_float:
@@ -80,9 +94,26 @@ def _core(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Any, lowest: in
 
 @kernel
 def _run(
-    operation: int, a: Any, b: Any, c: Any, scale: float, out: Any, start: int, stop: int, stage: Any, seed: int, stream: int, step: int,
-    draw: int, recorded: Any, lowest: int, bins: int, fixed_quantum: int, flags: Any, counts: Any,
-) -> int:  # fmt: skip
+    operation: int,
+    a: Any,
+    b: Any,
+    c: Any,
+    scale: float,
+    out: Any,
+    start: int,
+    stop: int,
+    stage: Any,
+    seed: int,
+    stream: int,
+    step: int,
+    draw: int,
+    recorded: Any,
+    lowest: int,
+    bins: int,
+    fixed_quantum: int,
+    flags: Any,
+    counts: Any,
+) -> int:
     x = np.empty(BLOCK, np.float64)
     y = np.empty(BLOCK, np.float64)
     v = np.empty(BLOCK, np.float64)
@@ -106,9 +137,15 @@ def _run(
 
 
 def run_stage(
-    operation: str, operands: tuple[Array, ...], stage: StageCode, random: RandomCode, register: RegisterCode | None,
-    *, out: Array | None = None, scale: float = 1.0,
-) -> Outcome:  # fmt: skip
+    operation: str,
+    operands: tuple[Array, ...],
+    stage: StageCode,
+    random: RandomCode,
+    register: RegisterCode | None,
+    *,
+    out: Array | None = None,
+    scale: float = 1.0,
+) -> Outcome:
     """Write an elementwise operation through the output stage.
 
     Args:
@@ -134,9 +171,24 @@ def run_stage(
 
     def work(index: int, start: int, stop: int) -> None:
         tops[index] = _run(
-            OPERATIONS[operation], *flat, scale, target, start, stop, code, random.seed, random.stream, random.step, random.draw,
-            recorded, lowest, bins, fixed_quantum, flags[index], counts[index],
-        )  # fmt: skip
+            OPERATIONS[operation],
+            *flat,
+            scale,
+            target,
+            start,
+            stop,
+            code,
+            random.seed,
+            random.stream,
+            random.step,
+            random.draw,
+            recorded,
+            lowest,
+            bins,
+            fixed_quantum,
+            flags[index],
+            counts[index],
+        )
 
     over_ranges(work, size, BLOCK)
     if target.base is not values and target is not values and not values.flags.c_contiguous:
@@ -153,7 +205,11 @@ def _count_arrays(size: int, bins: int) -> tuple[Array, Array, Array]:
     from emu.backends.numba.compiling import thread_count
 
     rows = thread_count() + 1
-    return np.zeros((rows, k.N_FLAGS), np.int64), np.zeros((rows, 2 * bins + 5), np.int64), np.full(rows, NO_EXPONENT, np.int64)
+    return (
+        np.zeros((rows, k.N_FLAGS), np.int64),
+        np.zeros((rows, 2 * bins + 5), np.int64),
+        np.full(rows, NO_EXPONENT, np.int64),
+    )
 
 
 def prepare(stage: StageCode) -> Stage:
@@ -172,9 +228,23 @@ def prepare(stage: StageCode) -> Stage:
         below = -high if clamps or mode in (k.TOWARD_ZERO, k.TO_ODD, k.CEIL) else -infinity
         infinite = high if clamps else infinity
     return Stage(
-        fmt.is_float, stage.rounding, stage.overflow, stage.n_rbits, fmt.quantum, fmt.precision, fmt.emin, fmt.ftz, fmt.has_nan,
-        fmt.has_negative_zero, high, low, math.ldexp(1.0, fmt.width_bits), above, below, infinite,
-    )  # fmt: skip
+        fmt.is_float,
+        stage.rounding,
+        stage.overflow,
+        stage.n_rbits,
+        fmt.quantum,
+        fmt.precision,
+        fmt.emin,
+        fmt.ftz,
+        fmt.has_nan,
+        fmt.has_negative_zero,
+        high,
+        low,
+        math.ldexp(1.0, fmt.width_bits),
+        above,
+        below,
+        infinite,
+    )
 
 
 def supports(stage: StageCode) -> bool:

@@ -32,26 +32,52 @@ class NumbaKernels:
         self._reference = ReferenceKernels()
 
     def quantize(
-        self, x: Array, source: FormatCode | None, stage: StageCode, random: RandomCode, register: RegisterCode | None, out: Array | None
+        self,
+        x: Array,
+        source: FormatCode | None,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        out: Array | None,
     ) -> Outcome:
         """Write `x` through the output stage."""
-        if x.dtype.kind != "f" or (source is not None and source.daz) or not supports(stage) or not _scales_exactly(x, stage):
+        if (
+            x.dtype.kind != "f"
+            or (source is not None and source.daz)
+            or not supports(stage)
+            or not _scales_exactly(x, stage)
+        ):
             return self._reference.quantize(x, source, stage, random, register, out)
         return run_stage("quantize", (x,), stage, random, register, out=out)
 
     def elementwise(
-        self, operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode,
-        random: RandomCode, register: RegisterCode | None, out: Array | None,
-    ) -> Outcome:  # fmt: skip
+        self,
+        operation: str,
+        operands: tuple[Array, ...],
+        formats: tuple[FormatCode | None, ...],
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        out: Array | None,
+    ) -> Outcome:
         """Write `operation` of the operands through the output stage."""
         if not supports(stage) or not _decides(operation, operands, formats, stage):
             return self._reference.elementwise(operation, operands, formats, stage, random, register, out)
         return run_stage(operation, operands, stage, random, register, out=out)
 
     def product(
-        self, a: Array, b: Array, addend: Array | None, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode,
-        stage: StageCode, random: RandomCode, register: RegisterCode | None, path: str, divisor_exponent: int,
-    ) -> Outcome:  # fmt: skip
+        self,
+        a: Array,
+        b: Array,
+        addend: Array | None,
+        formats: tuple[FormatCode, FormatCode, FormatCode | None],
+        mac: MacCode,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        path: str,
+        divisor_exponent: int,
+    ) -> Outcome:
         """Write the product on the planned path."""
         scale = 2.0**-divisor_exponent
         if supports(stage) and abs(divisor_exponent) < 64:
@@ -67,7 +93,7 @@ class NumbaKernels:
         return self._reference.product(a, b, addend, formats, mac, stage, random, register, path, divisor_exponent)
 
     def relu(self, x: Array) -> Array:
-        """x where x > 0, NaN where NaN, else +0."""
+        """X where x > 0, NaN where NaN, else +0."""
         flat, out = np.ascontiguousarray(x).reshape(-1), np.empty(x.size, x.dtype)
         over_ranges(lambda _, start, stop: relu_range(flat, out, start, stop), x.size, BLOCK)
         return out.reshape(x.shape)
@@ -111,7 +137,11 @@ def _blas(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -> Arr
 
 
 def _count_accumulator_events(
-    outcome: Outcome, contents: Array, touched: Array | None, operands: tuple[Array, Array, Array | None], stage: StageCode
+    outcome: Outcome,
+    contents: Array,
+    touched: Array | None,
+    operands: tuple[Array, Array, Array | None],
+    stage: StageCode,
 ) -> None:
     """Add the flags only the accumulator knows: limits touched, NaN out of operands that were not NaN."""
     if touched is not None:
@@ -142,7 +172,9 @@ def _scales_exactly_from(formats: tuple[FormatCode, FormatCode, FormatCode | Non
     return -900 < lowest < 900 and -900 < lowest - stage.format.quantum < 900
 
 
-def _decides(operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode) -> bool:
+def _decides(
+    operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode
+) -> bool:
     """Return whether the operation in float64, rounded to odd, is written as the exact result would be."""
     if any(x.dtype.kind != "f" for x in operands) or any(f is not None and (f.daz or f.carries_raws) for f in formats):
         return False

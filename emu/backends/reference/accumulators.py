@@ -38,12 +38,16 @@ class Rounded:
     States and terms are carrier arrays. `touched` marks outputs whose saturating accumulator touched a limit.
     """
 
-    def __init__(self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode) -> None:
+    def __init__(
+        self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode
+    ) -> None:
         assert mac.accumulator is not None or mac.product is not None
         self.mac, self.formats, self.random = mac, formats, random
         a, b, _ = formats
         self.term_format = mac.product.format if mac.product is not None else None
-        self.exact_product_in_float64 = not (a.carries_raws or b.carries_raws) and _significant(a) + _significant(b) <= 53
+        self.exact_product_in_float64 = (
+            not (a.carries_raws or b.carries_raws) and _significant(a) + _significant(b) <= 53
+        )
         self.touched: NDArray[np.bool_] | None = None
 
     def zero(self, shape: tuple[int, ...]) -> Exact:
@@ -59,7 +63,10 @@ class Rounded:
         a, b = np.broadcast_arrays(a, b)
         stage = self.mac.product
         if stage is None and self.exact_product_in_float64 and np.isfinite(a).all() and np.isfinite(b).all():
-            a64, b64 = (arithmetic.flush_operands(x, f).astype(np.float64) for x, f in ((a, self.formats[0]), (b, self.formats[1])))
+            a64, b64 = (
+                arithmetic.flush_operands(x, f).astype(np.float64)
+                for x, f in ((a, self.formats[0]), (b, self.formats[1]))
+            )
             if leading_bound(a64) + leading_bound(b64) < SAFE_EXPONENT and min(self._lowest(), 0) > -1000:
                 return Exact.from_float(a64 * b64)
         any_stage = stage or self.mac.accumulator
@@ -103,14 +110,20 @@ def _sum(x: Exact, y: Exact, stage: StageCode) -> Exact:
         return arithmetic.with_specials("add", [x, y], arithmetic.add([x, y], stage))
     narrow = x.significand.dtype != object and y.significand.dtype != object
     if narrow and int(max(x.bit_length.max(initial=0), y.bit_length.max(initial=0))) <= 53:
-        leading = max((int(p.leading[p.significand != 0].max()) for p in (x, y) if (p.significand != 0).any()), default=0) + 1
-        lowest = min((int(p.exponent[p.significand != 0].min()) for p in (x, y) if (p.significand != 0).any()), default=0)
+        leading = (
+            max((int(p.leading[p.significand != 0].max()) for p in (x, y) if (p.significand != 0).any()), default=0) + 1
+        )
+        lowest = min(
+            (int(p.exponent[p.significand != 0].min()) for p in (x, y) if (p.significand != 0).any()), default=0
+        )
         if leading <= SAFE_EXPONENT and lowest > -1070 and decides_in_float64(stage, leading):
             total = sum_to_odd(_to_float64(x), _to_float64(y))
             result = Exact.from_float(total)
             both = x.negative & y.negative
             sign_of_zero = x.negative | y.negative if stage.rounding == k.FLOOR else both
-            return Exact(np.where(total == 0, sign_of_zero, result.negative), result.significand, result.exponent, result.kind)
+            return Exact(
+                np.where(total == 0, sign_of_zero, result.negative), result.significand, result.exponent, result.kind
+            )
     return arithmetic.add([x, y], stage)
 
 
@@ -126,7 +139,9 @@ def _significant(fmt: FormatCode) -> int:
 class NativeFloat32:
     """float32 accumulators: the machine's own IEEE addition."""
 
-    def __init__(self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode) -> None:
+    def __init__(
+        self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode
+    ) -> None:
         a, b, _ = formats
         lowest, highest = a.quantum + b.quantum, a.max_exponent + b.max_exponent + _significant(a) + _significant(b)
         in_float32 = mac.product is not None or (lowest >= -149 and highest <= 127)
@@ -172,7 +187,9 @@ class NativeFloat32:
 class NativeFloat16(NativeFloat32):
     """binary16 accumulators, fused: float64 sums and one direct conversion."""
 
-    def __init__(self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode) -> None:
+    def __init__(
+        self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode
+    ) -> None:
         super().__init__(mac, formats, random)
         self.wide = np.float64
 
@@ -198,7 +215,9 @@ def _is_ieee(stage: StageCode, fmt: FormatCode) -> bool:
 class Integer:
     """Fixed-point accumulators at least as fine as the products: integer adds, saturated or wrapped each time."""
 
-    def __init__(self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode) -> None:
+    def __init__(
+        self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode
+    ) -> None:
         assert mac.accumulator is not None
         self.stage, self.formats = mac.accumulator, formats
         self.product_shift = formats[0].quantum + formats[1].quantum - self.stage.format.quantum
@@ -211,11 +230,19 @@ class Integer:
     def applies(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
         """Return whether operands and accumulator are fixed, nothing rounds, and every sum fits 62 bits."""
         a, b, c = formats
-        if mac.product is not None or mac.accumulator is None or a.is_float or b.is_float or mac.accumulator.format.is_float:
+        if (
+            mac.product is not None
+            or mac.accumulator is None
+            or a.is_float
+            or b.is_float
+            or mac.accumulator.format.is_float
+        ):
             return False
         target = mac.accumulator.format
         shift = a.quantum + b.quantum - target.quantum
-        fits = shift >= 0 and a.width_bits + b.width_bits + shift < INT64_BITS - 1 and target.width_bits < INT64_BITS - 1
+        fits = (
+            shift >= 0 and a.width_bits + b.width_bits + shift < INT64_BITS - 1 and target.width_bits < INT64_BITS - 1
+        )
         if c is None:
             return fits
         addend_shift = c.quantum - target.quantum

@@ -39,7 +39,9 @@ def flush_operands(x: Array, fmt: FormatCode | None) -> Array:
     return np.where(np.abs(x) < math.ldexp(1.0, fmt.emin), np.copysign(np.zeros_like(x), x), x)
 
 
-def compute(operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode) -> Exact:
+def compute(
+    operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode
+) -> Exact:
     """Return `operation` of carriers of equal shape, exact or with a sticky bit below everything `stage` looks at."""
     fast = _through_float64(operation, operands, formats, stage)
     if fast is not None:
@@ -163,9 +165,11 @@ def with_specials(operation: str, parts: list[Exact], result: Exact) -> Exact:
     significand = result.significand.copy()
     significand[replaced] = 0  # the finite special result is x / inf = 0
     return Exact(
-        np.where(replaced, np.signbit(special), result.negative), significand, result.exponent,
+        np.where(replaced, np.signbit(special), result.negative),
+        significand,
+        result.exponent,
         np.where(replaced, kind, result.kind).astype(np.uint8),
-    )  # fmt: skip
+    )
 
 
 _OPERATIONS: dict[str, Callable[[list[Exact], StageCode], Exact]] = {

@@ -30,7 +30,14 @@ def shift_right_to_odd(significand: Array, drop: NDArray[np.int64]) -> Array:
 
 
 def round_magnitude(
-    significand: Array, drop: NDArray[np.int64], negative: NDArray[np.bool_], *, rounding: int, n_rbits: int, u: Array | None, two_s_complement: bool
+    significand: Array,
+    drop: NDArray[np.int64],
+    negative: NDArray[np.bool_],
+    *,
+    rounding: int,
+    n_rbits: int,
+    u: Array | None,
+    two_s_complement: bool,
 ) -> tuple[Array, NDArray[np.bool_]]:
     """Drop the low `drop` bits of each significand, rounding as the hardware does.
 
@@ -49,7 +56,9 @@ def round_magnitude(
     if significand.dtype != object:
         too_far = drop > MAX_DROP
         if too_far.any():
-            significand = np.where(too_far, shift_right_to_odd(significand, np.maximum(drop - MAX_DROP, 0)), significand)
+            significand = np.where(
+                too_far, shift_right_to_odd(significand, np.maximum(drop - MAX_DROP, 0)), significand
+            )
             drop = np.minimum(drop, MAX_DROP)
     else:
         drop = drop.astype(object)
@@ -63,9 +72,16 @@ def round_magnitude(
 
 
 def _steps_up(
-    quotient: Array, remainder: Array, drop: Array, negative: NDArray[np.bool_], inexact: NDArray[np.bool_],
-    rounding: int, n_rbits: int, u: Array | None, two_s_complement: bool,
-) -> NDArray[np.bool_]:  # fmt: skip
+    quotient: Array,
+    remainder: Array,
+    drop: Array,
+    negative: NDArray[np.bool_],
+    inexact: NDArray[np.bool_],
+    rounding: int,
+    n_rbits: int,
+    u: Array | None,
+    two_s_complement: bool,
+) -> NDArray[np.bool_]:
     if rounding == k.FLOOR:
         return inexact & negative
     if rounding == k.CEIL:
@@ -79,11 +95,19 @@ def _steps_up(
     half = np.ones_like(remainder) << drop
     twice = remainder << 1
     above, tie = (twice > half).astype(bool), (twice == half).astype(bool)
-    ties_up = {k.NEAREST_EVEN: odd, k.NEAREST_AWAY: True, k.NEAREST_UP: ~negative, k.NEAREST_DOWN: negative, k.NEAREST_ZERO: False}
+    ties_up = {
+        k.NEAREST_EVEN: odd,
+        k.NEAREST_AWAY: True,
+        k.NEAREST_UP: ~negative,
+        k.NEAREST_DOWN: negative,
+        k.NEAREST_ZERO: False,
+    }
     return above | (tie & ties_up[rounding])
 
 
-def _stochastic_step(remainder: Array, drop: Array, complement: NDArray[np.bool_], n_rbits: int, u: Array) -> NDArray[np.bool_]:
+def _stochastic_step(
+    remainder: Array, drop: Array, complement: NDArray[np.bool_], n_rbits: int, u: Array
+) -> NDArray[np.bool_]:
     """floor(x + u/2**r): with f the dropped fraction, u >= 2**r - floor(f*2**r); in two's complement of a negative x, u < ceil(f*2**r)."""
     right = np.maximum(drop - n_rbits, 0)
     left = np.maximum(n_rbits - drop, 0)

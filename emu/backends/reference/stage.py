@@ -21,7 +21,9 @@ Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 
 
-def finish(exact: Exact, stage: StageCode, random: RandomCode, register: RegisterCode | None, touched: Mask | None = None) -> Outcome:
+def finish(
+    exact: Exact, stage: StageCode, random: RandomCode, register: RegisterCode | None, touched: Mask | None = None
+) -> Outcome:
     """Observe exact results, write them, and count.
 
     Args:
@@ -63,7 +65,9 @@ def observe(exact: Exact, register: RegisterCode) -> tuple[NDArray[np.int64], in
     inside = placed & (position >= 0) & (position < register.bins)
     counts = np.zeros(2 * register.bins + 5, np.int64)
     for side, sign in enumerate((~exact.negative, exact.negative)):
-        counts[side * register.bins : (side + 1) * register.bins] = np.bincount(position[inside & sign], minlength=register.bins)
+        counts[side * register.bins : (side + 1) * register.bins] = np.bincount(
+            position[inside & sign], minlength=register.bins
+        )
     below, above = placed & (position < 0), placed & (position >= register.bins)
     counts[2 * register.bins :] = [(finite & ~placed).sum(), below.sum(), above.sum(), (~finite).sum(), finite.size]
     return counts, int(leading[nonzero].max()) if nonzero.any() else NO_EXPONENT
@@ -83,16 +87,25 @@ def write(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[
     return _write_float(exact, stage, u) if stage.format.is_float else _write_fixed(exact, stage, u)
 
 
-def _round_to(exact: Exact, target: NDArray[np.int64], stage: StageCode, u: Array | None, widest: int) -> tuple[Array, Mask]:
+def _round_to(
+    exact: Exact, target: NDArray[np.int64], stage: StageCode, u: Array | None, widest: int
+) -> tuple[Array, Mask]:
     """Return quotients in units of 2**target, exact where the grid is finer than the result."""
     grow = np.maximum(exact.exponent - target, 0)
-    if exact.significand.dtype != object and (widest > INT64_BITS or (exact.bit_length + grow).max(initial=0) > INT64_BITS):
+    if exact.significand.dtype != object and (
+        widest > INT64_BITS or (exact.bit_length + grow).max(initial=0) > INT64_BITS
+    ):
         exact = exact.as_object()
     significand = exact.significand << (grow.astype(object) if exact.significand.dtype == object else grow)
     return round_magnitude(
-        significand, np.maximum(target - exact.exponent, 0), exact.negative, rounding=stage.rounding,
-        n_rbits=stage.n_rbits, u=u, two_s_complement=not stage.format.is_float,
-    )  # fmt: skip
+        significand,
+        np.maximum(target - exact.exponent, 0),
+        exact.negative,
+        rounding=stage.rounding,
+        n_rbits=stage.n_rbits,
+        u=u,
+        two_s_complement=not stage.format.is_float,
+    )
 
 
 def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[Mask]]:

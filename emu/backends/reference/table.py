@@ -21,24 +21,45 @@ class ReferenceKernels:
     name = "reference"
 
     def quantize(
-        self, x: Array, source: FormatCode | None, stage: StageCode, random: RandomCode, register: RegisterCode | None, out: Array | None
+        self,
+        x: Array,
+        source: FormatCode | None,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        out: Array | None,
     ) -> Outcome:
         """Write `x` through the output stage."""
         exact = arithmetic.exact_of(x.reshape(-1), source)
         return _into(out, x.shape, finish(exact, stage, _flat(random), register))
 
     def elementwise(
-        self, operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode,
-        random: RandomCode, register: RegisterCode | None, out: Array | None,
-    ) -> Outcome:  # fmt: skip
+        self,
+        operation: str,
+        operands: tuple[Array, ...],
+        formats: tuple[FormatCode | None, ...],
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        out: Array | None,
+    ) -> Outcome:
         """Write `operation` of the operands through the output stage."""
         exact = arithmetic.compute(operation, tuple(x.reshape(-1) for x in operands), formats, stage)
         return _into(out, operands[0].shape, finish(exact, stage, _flat(random), register))
 
     def product(
-        self, a: Array, b: Array, addend: Array | None, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode,
-        stage: StageCode, random: RandomCode, register: RegisterCode | None, path: str, divisor_exponent: int,
-    ) -> Outcome:  # fmt: skip
+        self,
+        a: Array,
+        b: Array,
+        addend: Array | None,
+        formats: tuple[FormatCode, FormatCode, FormatCode | None],
+        mac: MacCode,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        path: str,
+        divisor_exponent: int,
+    ) -> Outcome:
         """Write the product; the path is for other backends to read: here the definition is run."""
         touched = None
         if mac.product is None and mac.accumulator is None:
@@ -48,7 +69,7 @@ class ReferenceKernels:
         return finish(scaled(sums, -divisor_exponent), stage, random, register, touched)
 
     def relu(self, x: Array) -> Array:
-        """x where x > 0, NaN where NaN, else +0."""
+        """X where x > 0, NaN where NaN, else +0."""
         return np.where(np.isnan(x) | (x > 0), x, np.zeros((), x.dtype))
 
     def max_pool(self, windows: Array) -> tuple[Array, NDArray[np.uint8]]:
