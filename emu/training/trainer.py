@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from emu.backends.reference.philox import random_integers
 from emu.backends.registry import load
-from emu.datapath import stream_of
+from emu.datapath import Mac, stream_of
 from emu.errors import ConfigError
 from emu.hardware import ROLES, Device
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
@@ -370,9 +370,9 @@ class Trainer:
         }
         return newest | counts
 
-    def formats(self) -> list[dict[str, str]]:
+    def formats(self) -> list[dict[str, Any]]:
         """Return what each role of each layer is written in."""
-        rows: list[dict[str, str]] = []
+        rows: list[dict[str, Any]] = []
         names = self.model.network.names
         parameters = {state.layer for state in self.model.states}
         for layer in names:
@@ -386,10 +386,17 @@ class Trainer:
                             "format": str(stage.format),
                             "rounding": stage.rounding.value,
                             "overflow": stage.overflow.value,
-                            "mac": repr(self.policy.mac(layer)),
+                            "mac": _describe_mac(self.policy.mac(layer)),
                         }
                     )
         return rows
+
+
+def _describe_mac(mac: Mac) -> str | dict[str, str]:
+    if mac.is_exact:
+        return "exact"
+    parts = {"product": mac.product, "accumulator": mac.accumulator, "order": mac.order, "rounding": mac.rounding.value}
+    return {name: str(part) for name, part in parts.items()}
 
 
 def _occurs(layer: str, role: str) -> bool:
