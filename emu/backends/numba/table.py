@@ -116,19 +116,20 @@ def _blas(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -> Arr
 
     BLAS runs on one thread and ours share the batch or the rows: two pools of threads would wait for each other.
     """
-    left, right = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
     batch, rows, columns = a.shape[0], a.shape[1], b.shape[2]
     sums = np.empty((batch, rows, columns), dtype)
     macs_per_row = max(a.shape[2] * columns, 1)
+    whole = b[0].astype(dtype, copy=False) if batch == 1 else None
 
     def work(_: int, start: int, stop: int) -> None:
-        if batch == 1:
-            np.matmul(left[0, start:stop], right[0], out=sums[0, start:stop])
-        else:
-            np.matmul(left[start:stop], right[start:stop], out=sums[start:stop])
+        if whole is not None:
+            np.matmul(a[0, start:stop].astype(dtype, copy=False), whole, out=sums[0, start:stop])
+            return
+        for i in range(start, stop):  # converted one by one: a wide copy of all of them would leave the cache
+            np.matmul(a[i].astype(dtype, copy=False), b[i].astype(dtype, copy=False), out=sums[i])
 
     with _blas_threads().limit(limits=1, user_api="blas"):
-        if batch == 1:
+        if whole is not None:
             over_ranges(work, rows, 1, max(1, BLAS_GRAIN_MACS // macs_per_row))
         else:
             over_ranges(work, batch, 1, max(1, BLAS_GRAIN_MACS // (macs_per_row * max(rows, 1))))
