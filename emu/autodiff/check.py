@@ -13,7 +13,8 @@ from emu.autodiff.plain import PlainRunner
 from emu.autodiff.value import Value
 
 Array = NDArray[Any]
-#: Step of the central difference: the cube root of float64's epsilon balances truncation (h**2) and cancellation (eps / h).
+#: Step of the central difference: the cube root of float64's epsilon balances truncation (h**2)
+#: and cancellation (eps / h).
 STEP = 2.0**-17
 
 

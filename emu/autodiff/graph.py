@@ -1,7 +1,7 @@
 """The tape: applies primitives, remembers how to go back, walks back.
 
-Each primitive's forward and backward go through the runner with a role: results are `activation`s, what flows back to them is
-`error`, what arrives at a parameter is `gradient`.
+Each primitive's forward and backward go through the runner with a role: results are `activation`s, what flows back to
+them is `error`, what arrives at a parameter is `gradient`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A runner in plain float64: the mathematics of every operation, for checking derivatives and measuring what a datapath loses."""
+"""A runner in plain float64: the mathematics of every operation.
+
+For checking derivatives and for measuring what a datapath loses.
+"""
 
 from __future__ import annotations
 
@@ -93,27 +96,45 @@ def _mse(xp: Any, x: Any, labels: Any) -> Any:
     return (difference * difference).mean(), difference
 
 
-_OPERATIONS: dict[str, Callable[..., Any]] = {
+def _mse_gradient(xp: Any, g: Any, x: Any, labels: Any, *, saved: Any) -> Any:
+    return g * 2 * saved[0] / x.size
+
+
+def _divide_by(xp: Any, a: Any, *, divisor: int) -> Any:
+    return a / divisor
+
+
+def _sum(xp: Any, a: Any, *, axis: Any) -> Any:
+    return a.sum(axis=axis)
+
+
+_OF_ONE: dict[str, Callable[[Any, Any], Any]] = {
+    "negate": lambda xp, a: -a,
+    "average": lambda xp, a: a.mean(axis=-1),
+    "relu": lambda xp, a: xp.maximum(a, 0.0),
+    "sigmoid_slope": lambda xp, y: y * (1 - y),
+    "tanh_slope": lambda xp, y: 1 - y * y,
+}
+_OF_TWO: dict[str, Callable[[Any, Any, Any], Any]] = {
     "add": lambda xp, a, b: a + b,
     "subtract": lambda xp, a, b: a - b,
     "multiply": lambda xp, a, b: a * b,
     "divide": lambda xp, a, b: a / b,
-    "negate": lambda xp, a: -a,
-    "divide_by": lambda xp, a, divisor: a / divisor,
     "select": lambda xp, a, mask: xp.where(mask, a, 0.0),
-    "sum": lambda xp, a, axis: a.sum(axis=axis),
-    "average": lambda xp, a: a.mean(axis=-1),
+}
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    **_OF_ONE,
+    **_OF_TWO,
+    "divide_by": _divide_by,
+    "sum": _sum,
     "matmul": _matmul,
     "conv2d": _conv2d,
     "conv2d_weight_gradient": _conv2d_weight_gradient,
     "conv2d_input_gradient": _conv2d_input_gradient,
-    "relu": lambda xp, a: xp.maximum(a, 0.0),
     "function": _function,
-    "sigmoid_slope": lambda xp, y: y * (1 - y),
-    "tanh_slope": lambda xp, y: 1 - y * y,
     "max_pool": _max_pool,
     "softmax_cross_entropy": _softmax_cross_entropy,
     "softmax_cross_entropy_gradient": _softmax_cross_entropy_gradient,
     "mse": _mse,
-    "mse_gradient": lambda xp, g, x, labels, saved: g * 2 * saved[0] / x.size,
+    "mse_gradient": _mse_gradient,
 }

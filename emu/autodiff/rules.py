@@ -1,7 +1,8 @@
 """The table of primitives: each one's forward and backward, in terms of operations the runner computes.
 
-Moves (reshape, gather, scatter to distinct places) are done here on the array; everything that could round is an operation. A
-backward rule receives the arriving gradient, the result and the operands, and returns the gradient by one operand.
+Moves (reshape, gather, scatter to distinct places) are done here on the array; everything that
+could round is an operation. A backward rule receives the arriving gradient, the result and the
+operands, and returns the gradient by one operand.
 """
 
 from __future__ import annotations
@@ -54,15 +55,21 @@ def _swapped(x: Value) -> Value:
     return x.with_array(x.array.swapaxes(-1, -2))
 
 
-# ---- elementwise -------------------------------------------------------------------------------------------------------------------
+# ---- elementwise ----------------------------------------------------------------------------------------------------
 
 
 def _elementwise(name: str) -> Forward:
-    return lambda c, *operands: c.run(name, *operands)
+    def rule(c: Context, *operands: Value) -> Value:
+        return c.run(name, *operands)
+
+    return rule
 
 
 def _add_back(position: int) -> Backward:
-    return lambda c, g, y, a, b: _summed_to(c, g, (a, b)[position].shape, f"operand{position}")
+    def rule(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
+        return _summed_to(c, g, (a, b)[position].shape, f"operand{position}")
+
+    return rule
 
 
 def _subtract_back(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
@@ -77,12 +84,16 @@ def _multiply_back(position: int) -> Backward:
     return rule
 
 
+def _divide_back_numerator(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
+    return _summed_to(c, c.run("divide", g, b, part="quotient"), a.shape, "operand0")
+
+
 def _divide_back_denominator(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
     scaled = c.run("negate", c.run("multiply", g, c.run("divide", y, b, part="slope"), part="product1"), part="negated")
     return _summed_to(c, scaled, b.shape, "operand1")
 
 
-# ---- products ----------------------------------------------------------------------------------------------------------------------
+# ---- products -------------------------------------------------------------------------------------------------------
 
 
 def _linear(c: Context, x: Value, w: Value, *bias: Value) -> Value:
@@ -137,11 +148,14 @@ def _sum_back(c: Context, g: Value, y: Value, x: Value) -> Value:
     return g.with_array(xp.broadcast_to(g.array.reshape(kept), x.shape))
 
 
-# ---- functions ---------------------------------------------------------------------------------------------------------------------
+# ---- functions ------------------------------------------------------------------------------------------------------
 
 
 def _function(name: str) -> Forward:
-    return lambda c, x: c.run("function", x, function=name)
+    def rule(c: Context, x: Value) -> Value:
+        return c.run("function", x, function=name)
+
+    return rule
 
 
 def _function_back(slope: str) -> Backward:
@@ -161,7 +175,7 @@ def _relu_back(c: Context, g: Value, y: Value, x: Value) -> Value:
     return c.run("select", g, Value(x.array > 0))
 
 
-# ---- pooling -----------------------------------------------------------------------------------------------------------------------
+# ---- pooling --------------------------------------------------------------------------------------------------------
 
 
 def windows_of(x: Any, window: int, stride: int) -> Any:
@@ -183,7 +197,7 @@ def _max_pool(c: Context, x: Value) -> Value:
 
 
 def _spread(c: Context, g: Value, shape: tuple[int, ...], place: Callable[[int], Any]) -> Value:
-    """Bring pooled gradients back to their windows: a move where windows do not overlap, a sum of contributions where they do."""
+    """Bring pooled gradients back to their windows: a move where windows do not overlap, a sum where they do."""
     window, stride = c.options["window"], c.options["stride"]
     xp = g.array.__array_namespace__()
     rows, columns = g.shape[2:]
@@ -216,7 +230,7 @@ def _avg_pool_back(c: Context, g: Value, y: Value, x: Value) -> Value:
     return _spread(c, share, x.shape, lambda position: share.array)
 
 
-# ---- moves and losses --------------------------------------------------------------------------------------------------------------
+# ---- moves and losses -----------------------------------------------------------------------------------------------
 
 
 def _reshape(c: Context, x: Value) -> Value:
@@ -257,13 +271,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "add": Primitive(_elementwise("add"), (_add_back(0), _add_back(1))),
     "subtract": Primitive(_elementwise("subtract"), (_add_back(0), _subtract_back)),
     "multiply": Primitive(_elementwise("multiply"), (_multiply_back(0), _multiply_back(1))),
-    "divide": Primitive(
-        _elementwise("divide"),
-        (
-            lambda c, g, y, a, b: _summed_to(c, c.run("divide", g, b, part="quotient"), a.shape, "operand0"),
-            _divide_back_denominator,
-        ),
-    ),
+    "divide": Primitive(_elementwise("divide"), (_divide_back_numerator, _divide_back_denominator)),
     "matmul": Primitive(_elementwise("matmul"), (_matmul_back_a, _matmul_back_b)),
     "linear": Primitive(_linear, (_linear_back_x, _linear_back_w, _linear_back_bias)),
     "conv2d": Primitive(_conv2d, (_conv2d_back_x, _conv2d_back_w, _conv2d_back_bias)),

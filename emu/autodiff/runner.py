@@ -1,4 +1,7 @@
-"""The protocol by which primitives reach arithmetic. Autodiff defines it, precision implements it, layers never see formats."""
+"""The protocol by which primitives reach arithmetic.
+
+Autodiff defines it, precision implements it, layers never see formats.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ class Value:
 
     Attributes:
         array: carrier array.
-        format: a number format, opaque here; None for plain floats and for integers that are no operands (labels, indices).
+        format: a number format, opaque here; None for plain floats and for integers that are no operands
+            (labels, indices).
     """
 
     array: Any
