@@ -24,7 +24,8 @@ from emu.formats import Fixed, Format
 
 Array = NDArray[Any]
 FLOAT32_INTEGERS, FLOAT64_INTEGERS = 24, 53
-FLOAT32_SCALE, FLOAT64_SCALE = 126, 1022
+#: Binary points between which integers of that many bits are normal numbers of the type.
+FLOAT32_SCALES, FLOAT64_SCALES = (24 - 127, 126), (53 - 1023, 1022)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,17 @@ class _Bound:
 
     magnitude: int
     frac_bits: int
+    operands: tuple[Fixed, ...]
     origin: str
+
+    @property
+    def signed(self) -> bool:
+        """Whether a partial sum can be negative."""
+        return any(f.signed for f in self.operands)
+
+    def scales_within(self, points: tuple[int, int]) -> bool:
+        """Return whether the binary points of operands and sums lie in a range."""
+        return all(points[0] <= frac <= points[1] for frac in (self.frac_bits, *(f.frac_bits for f in self.operands)))
 
     @classmethod
     def of_formats(cls, a: Fixed, b: Fixed, addend: Fixed | None, depth: int) -> _Bound:
@@ -103,7 +114,8 @@ class _Bound:
 
     @classmethod
     def of_maxima(cls, a: Fixed, b: Fixed, addend: Fixed | None, depth: int, max_a: float, max_b: float) -> _Bound:
-        raws = (int(np.ldexp(m, f.frac_bits)) for m, f in ((max_a, a), (max_b, b)))
+        # at least 1: beside zeros alone the other operand would have no bound
+        raws = (max(int(np.ldexp(m, f.frac_bits)), 1) for m, f in ((max_a, a), (max_b, b)))
         return cls._of(*raws, a, b, addend, depth, "the data's measured maxima")
 
     @classmethod
@@ -113,7 +125,7 @@ class _Bound:
         total = depth * max_a * max_b << (unit - frac)
         if addend:
             total += max(-addend.min_raw, addend.max_raw) << (unit - addend.frac_bits)
-        return cls(total, unit, origin)
+        return cls(total, unit, tuple(f for f in (a, b, addend) if f), origin)
 
     def __str__(self) -> str:
         return f"K*max|a|*max|b| + max|addend| <= 2**{max(self.magnitude - 1, 0).bit_length()} units of 2**{-self.frac_bits} by {self.origin}"
@@ -124,15 +136,14 @@ def _plan_of_integers(bound: _Bound, mac: Mac) -> Plan:
     if mac.accumulator != "exact":
         if not isinstance(mac.accumulator, Fixed) or mac.accumulator.frac_bits < bound.frac_bits:
             return Plan("in_order", f"the accumulator {mac.accumulator} rounds at every add", mac)
-        limit = mac.accumulator.max_raw
+        limit = mac.accumulator.max_raw if mac.accumulator.signed or not bound.signed else -1
         if mac.overflow is Overflow.WRAP or bound.magnitude << (mac.accumulator.frac_bits - bound.frac_bits) > limit:
             return Plan("in_order", f"the accumulator {mac.accumulator} may leave its range: {bound}", mac)
         why = f"; the accumulator {mac.accumulator} never saturates"
         mac = Mac()
-    small_scale = abs(bound.frac_bits) <= FLOAT32_SCALE
-    if bound.magnitude <= 1 << FLOAT32_INTEGERS and small_scale:
+    if bound.magnitude <= 1 << FLOAT32_INTEGERS and bound.scales_within(FLOAT32_SCALES):
         return Plan("float32_blas", f"{bound}, exact in float32 in any order{why}", mac)
-    if bound.magnitude <= 1 << FLOAT64_INTEGERS and abs(bound.frac_bits) <= FLOAT64_SCALE:
+    if bound.magnitude <= 1 << FLOAT64_INTEGERS and bound.scales_within(FLOAT64_SCALES):
         return Plan("float64_blas", f"{bound}, exact in float64 in any order{why}", mac)
     return Plan("wide", f"{bound}, beyond float64: wide integers{why}", mac)
 
