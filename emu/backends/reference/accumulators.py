@@ -72,7 +72,7 @@ class Rounded:
         any_stage = stage or self.mac.accumulator
         assert any_stage is not None
         product = arithmetic.compute("multiply", (a, b), self.formats[:2], any_stage)
-        return product if stage is None else self._write(product, stage, draw)
+        return product if stage is None else self._write(product, stage, draw)[0]
 
     def _lowest(self) -> int:
         return self.formats[0].quantum + self.formats[1].quantum
@@ -82,20 +82,23 @@ class Rounded:
         stage = self.mac.accumulator
         if stage is None:
             return arithmetic.add([state, term], EXACT_SUM)
-        return self._write(_sum(state, term, stage), stage, draw)
+        return self._accumulate(_sum(state, term, stage), stage, draw)
 
     def round(self, term: Exact, draw: int) -> Exact:
         """Return R(term): a product or addend alone in an accumulator."""
         stage = self.mac.accumulator
-        return term if stage is None else self._write(term, stage, draw)
+        return term if stage is None else self._accumulate(term, stage, draw)
 
-    def _write(self, exact: Exact, stage: StageCode, draw: int) -> Exact:
+    def _accumulate(self, exact: Exact, stage: StageCode, draw: int) -> Exact:
+        content, overflow = self._write(exact, stage, draw)
+        if stage.overflow in _SATURATING:
+            self.touched = overflow if self.touched is None else self.touched | overflow
+        return content
+
+    def _write(self, exact: Exact, stage: StageCode, draw: int) -> tuple[Exact, NDArray[np.bool_]]:
         u = draw_bits(exact.kind.shape, stage, self.random._replace(draw=draw))
         values, flags = write(exact, stage, u)
-        if stage is self.mac.accumulator and stage.overflow in _SATURATING:
-            overflow = flags[k.OVERFLOW_FLAG]
-            self.touched = overflow if self.touched is None else self.touched | overflow
-        return arithmetic.exact_of(values, stage.format._replace(daz=0))
+        return arithmetic.exact_of(values, stage.format._replace(daz=0)), flags[k.OVERFLOW_FLAG]
 
     def result(self, state: Exact) -> Exact:
         """Return the accumulator's content; the zero of an exact accumulator is +0."""
@@ -154,7 +157,7 @@ class NativeFloat32:
         """Return whether products are exact in 24 bits or rounded to fp32, and every add is an IEEE fp32 addition."""
         a, b, _ = formats
         rounded = mac.product is not None and _is_ieee(mac.product, FP32)
-        operands_fit = all(carrier.itemsize == 4 for carrier in map(k.carrier_of, (a, b)))
+        operands_fit = _in_float32(formats)
         exact = mac.product is None and _significant(a) + _significant(b) <= 24
         return mac.accumulator is not None and _is_ieee(mac.accumulator, FP32) and operands_fit and (rounded or exact)
 
@@ -196,7 +199,7 @@ class NativeFloat16(NativeFloat32):
     @staticmethod
     def applies(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
         """Return whether this is a binary16 fused multiply-add chain on binary16 operands."""
-        is_half = all(f._replace(daz=0, ftz=0) == FP16 for f in formats[:2])
+        is_half = all(f._replace(daz=0, ftz=0) == FP16 for f in formats[:2]) and _in_float32(formats)
         return mac.product is None and mac.accumulator is not None and _is_ieee(mac.accumulator, FP16) and is_half
 
     def round(self, term: Array, draw: int) -> Array:
@@ -206,6 +209,11 @@ class NativeFloat16(NativeFloat32):
     def add(self, state: Array, term: Array, draw: int) -> Array:
         """Return R(state + term)."""
         return (state + term).astype(np.float16).astype(np.float32)
+
+
+def _in_float32(formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
+    """Return whether every operand has at most 24 bits; a wider addend would make float64 sums round twice."""
+    return all(k.carrier_of(fmt) == np.float32 for fmt in formats if fmt is not None)
 
 
 def _is_ieee(stage: StageCode, fmt: FormatCode) -> bool:

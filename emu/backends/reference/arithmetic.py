@@ -19,6 +19,7 @@ from emu.backends import interface as k
 from emu.backends.interface import FormatCode, StageCode
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound
 from emu.backends.reference.exact import INT64_BITS, NAN, NEW_NAN, Exact, sum_to_odd, to_common_exponent
+from emu.formats.arrays import as_float64
 
 Array = NDArray[Any]
 # Bits behind the target's last place that decide any rounding: a guard bit, up to 32 random bits, a sticky bit and spare.
@@ -57,7 +58,7 @@ def _through_float64(
     """Add and subtract float32 and float64 carriers by one sum rounded to odd, where that provably decides."""
     if operation not in ("add", "subtract") or any(f is not None and f.carries_raws for f in formats):
         return None
-    a, b = (flush_operands(x, f).astype(np.float64) for x, f in zip(operands, formats, strict=True))
+    a, b = (as_float64(flush_operands(x, f)) for x, f in zip(operands, formats, strict=True))
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return None
     leading = max(leading_bound(a), leading_bound(b)) + 1

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.formats.arrays import as_float64
+
 Array = NDArray[Any]
 FINITE, INFINITE, NAN, NEW_NAN = range(4)  # NEW_NAN: no operand was NaN, so the flag `invalid` is due
 INT64_BITS = 62
@@ -37,7 +39,7 @@ class Exact:
     @classmethod
     def from_float(cls, x: Array) -> Exact:
         """Return floats as they are: significands of 53 bits, of 24 for a float32 array."""
-        bits = np.ascontiguousarray(x, dtype=np.float64).view(np.int64).reshape(np.shape(x))
+        bits = np.ascontiguousarray(as_float64(x)).view(np.int64).reshape(np.shape(x))
         spare = 29 if np.asarray(x).dtype == np.float32 else 0  # low bits every float32 leaves 0
         field = (bits >> 52) & 0x7FF
         fraction = bits & ((1 << 52) - 1)
