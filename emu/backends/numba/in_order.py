@@ -24,7 +24,7 @@ from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, StageCode, carrier_of, encode_format
 from emu.backends.numba.bits import FIELD, add_to_odd, bits_of, float_of
 from emu.backends.numba.compiling import kernel, over_ranges
-from emu.backends.proofs import decides_in_float64, largest_exponent, significand_bits
+from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, significand_bits
 from emu.formats import PRESETS
 
 Array = NDArray[Any]
@@ -68,6 +68,8 @@ def _float_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None
         return None
     if any(f is not None and carrier_of(f) != np.float32 for f in formats) or fmt.ftz or not fmt.has_nan:
         return None
+    if abs(fmt.quantum) >= SAFE_EXPONENT:
+        return None
     infinite = math.inf if fmt.has_infinity else math.nan
     largest = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
     make = Unit(
@@ -100,7 +102,7 @@ def _fixed_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None
     addend_fits = fc is None or (fc.quantum >= fmt.quantum and fc.width_bits + fc.quantum - fmt.quantum <= 52)
     if shift < 0 or product_bits > 52 or fmt.width_bits > 52 or fa.carries_raws or fb.carries_raws or not addend_fits:
         return None
-    if not -900 < fmt.quantum < 900 or not -900 < fa.quantum + fb.quantum < 900:
+    if any(f is not None and abs(f.quantum) >= SAFE_EXPONENT for f in (*formats, fmt)):
         return None
     high = float(fmt.max_significand)
     low = 0.0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1.0

@@ -158,11 +158,13 @@ def run_stage(
         scale: power of two by which a single operand is multiplied first.
     """
     dtype = np.result_type(*operands)
-    flat = [np.ascontiguousarray(x, dtype=dtype).reshape(-1) for x in operands]
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        flat = [np.ascontiguousarray(x, dtype=dtype).reshape(-1) for x in operands]
     flat += [flat[0]] * (3 - len(flat))
     shape, size = operands[0].shape, operands[0].size
     values = np.empty(shape, carrier_of(stage.format)) if out is None else out
-    target = values.reshape(-1) if values.flags.c_contiguous else np.empty(size, values.dtype)
+    in_place = values.flags.c_contiguous and not any(_overlaps(values, x) for x in flat)
+    target = values.reshape(-1) if in_place else np.empty(size, values.dtype)
     lowest, bins, fixed_quantum = register if register is not None else RegisterCode(0, 0, NO_QUANTUM)
     recorded, code = _recorded(random), prepare(stage)
     if random.recorded is not None and size == 1:  # one recorded bit looks like none: hand it over twice
@@ -191,10 +193,16 @@ def run_stage(
         )
 
     over_ranges(work, size, BLOCK)
-    if target.base is not values and target is not values and not values.flags.c_contiguous:
+    if not in_place:
         values[...] = target.reshape(shape)
     total = counts.sum(axis=0) if register is not None else None
     return Outcome(values, flags.sum(axis=0), total, int(tops.max()))
+
+
+def _overlaps(values: Array, x: Array) -> bool:
+    """Return whether writing `values` could change elements of `x` before they are read: shared memory, but not place by place."""
+    same_places = values.ctypes.data == x.ctypes.data and values.dtype == x.dtype and values.size == x.size
+    return not same_places and np.may_share_memory(values, x)
 
 
 def _recorded(random: RandomCode) -> Array:
@@ -248,7 +256,7 @@ def prepare(stage: StageCode) -> Stage:
 
 
 def supports(stage: StageCode) -> bool:
-    """Return whether every value of the written format and every scale between it and float64 is a normal float64."""
+    """Return whether results in units of the format's last place, and its values, stay far from the ends of float64."""
     fmt = stage.format
     top = fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits)
-    return not fmt.carries_raws and fmt.quantum > -2 * SAFE_EXPONENT and top < 2 * SAFE_EXPONENT
+    return not fmt.carries_raws and abs(fmt.quantum) < SAFE_EXPONENT and top < 2 * SAFE_EXPONENT

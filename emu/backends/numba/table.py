@@ -160,10 +160,10 @@ def _count_accumulator_events(
 
 def _scales_exactly(x: Array, stage: StageCode) -> bool:
     """Return whether x in units of the last place is a float64, or so large that only its size matters."""
-    if stage.format.is_float or x.dtype == np.float32:
+    if x.dtype == np.float32:
         return True
-    if stage.overflow == k.WRAP:
-        return leading_bound(x) - stage.format.quantum < 1000 and stage.format.quantum <= 0
+    if stage.overflow == k.WRAP and leading_bound(x) - stage.format.quantum >= 1000:
+        return False
     return stage.format.quantum <= 0
 
 
@@ -183,7 +183,7 @@ def _decides(
     for x, fmt in zip(operands, formats, strict=True):
         if x.dtype == np.float32:
             continue
-        if leading_bound(x) > 900 if sums else fmt is None or not _is_central(fmt):
+        if leading_bound(x) > 900 or stage.format.quantum > 0 if sums else fmt is None or not _is_central(fmt):
             return False
     leading = 0
     if not stage.format.is_float:
