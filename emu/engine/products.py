@@ -313,7 +313,7 @@ def conv2d(
             f"conv2d: the kernel must fit the padded image, got x {images.shape}, w {kernels.shape}, padding {padding}"
         )
     columns = patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding)
-    addend = None if bias is None else np.asarray(bias)[:, None]
+    addend = None if bias is None else _bias_column(bias, bias_format, kernels.shape[0], check=check)
     y = matmul(
         kernels.reshape(kernels.shape[0], -1),
         columns,
@@ -326,6 +326,17 @@ def conv2d(
         **options,
     )
     return y.reshape(images.shape[0], kernels.shape[0], *sizes)
+
+
+def _bias_column(bias: Any, fmt: str | Format | None, channels: int, *, check: bool) -> Array:
+    if fmt is None:
+        raise FormatError("`bias_format` must be given with `bias`")
+    column, _ = as_operand(bias, fmt, "bias", check=check)
+    if column.shape != (channels,):
+        raise ShapeError(
+            f"conv2d: the bias must have one value per output channel, shape ({channels},), got {column.shape}"
+        )
+    return column[:, None]
 
 
 def _plan_conv2d(

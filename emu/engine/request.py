@@ -23,7 +23,7 @@ from emu.backends.interface import (
 from emu.backends.registry import load
 from emu.datapath import Flags, OutputStage, Philox, RecordedBits, StatisticsRegister
 from emu.errors import FormatError, ShapeError
-from emu.formats import Fixed, Format, parse
+from emu.formats import Fixed, Float, Format, parse
 
 Array = NDArray[Any]
 
@@ -123,7 +123,10 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
                 parsed.encode(array)
             except FormatError as error:
                 raise FormatError(f"`{name}`: {error}") from None
-    return np.asarray(array, dtype=parsed.carrier), parsed
+    carrier = np.asarray(array, dtype=parsed.carrier)
+    if check and carrier.dtype.kind == "f" and not (isinstance(parsed, Float) and parsed.has_negative_zero):
+        carrier = carrier + 0.0  # -0.0 counts as 0 where the format has no -0
+    return carrier, parsed
 
 
 def code_of(fmt: Format | None) -> FormatCode | None:
