@@ -167,6 +167,7 @@ def run_stage(
     target = values.reshape(-1) if in_place else np.empty(size, values.dtype)
     lowest, bins, fixed_quantum = register if register is not None else RegisterCode(0, 0, NO_QUANTUM)
     recorded, code = _recorded(random), prepare(stage)
+    seed = random.seed - (random.seed >> 63 << 64)  # the same 64 bits, as the int64 kernels take
     if random.recorded is not None and size == 1:  # one recorded bit looks like none: hand it over twice
         recorded = np.repeat(recorded, 2)
     flags, counts, tops = _count_arrays(size, bins)
@@ -180,7 +181,7 @@ def run_stage(
             start,
             stop,
             code,
-            random.seed,
+            seed,
             random.stream,
             random.step,
             random.draw,
@@ -200,7 +201,7 @@ def run_stage(
 
 
 def _overlaps(values: Array, x: Array) -> bool:
-    """Return whether writing `values` could change elements of `x` before they are read: shared memory, but not place by place."""
+    """Return whether writing `values` could change elements of `x` before they are read: shared, not place by place."""
     same_places = values.ctypes.data == x.ctypes.data and values.dtype == x.dtype and values.size == x.size
     return not same_places and np.may_share_memory(values, x)
 
