@@ -121,7 +121,8 @@ def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
     overflow = too_high | too_low
     if stage.overflow == k.WRAP:
         wrapped = _wrap(rounded, fmt) if overflow.any() else rounded
-        raw = np.where(infinite, np.where(exact.negative, low, high), wrapped)
+        limits = np.array([high, low], rounded.dtype)  # 2**64 - 1 is no int64
+        raw = np.where(infinite, limits[exact.negative.astype(np.intp)], wrapped)
     elif stage.overflow == k.SATURATE_ZERO:
         raw = np.where(overflow, 0, rounded)
     else:
