@@ -4,9 +4,10 @@
     field > 0:  (-1)**s * 2**(field - bias) * 1.fraction
     field = 0:  (-1)**s * 2**(1 - bias)     * 0.fraction         (subnormal)
 
-Special codes sit at the top of the magnitudes, NaN above infinity. `nans` says where NaN lives: the whole all-ones exponent
-with a nonzero fraction ("ieee"), only the all-ones code ("top", OCP e4m3), the code of -0 ("negative_zero", fnuz), nowhere ("none").
-Infinity, if there is one, is the code right below the NaNs (for "ieee": the all-ones exponent with fraction 0).
+Special codes sit at the top of the magnitudes, NaN above infinity. `nans` says where NaN lives: the whole
+all-ones exponent with a nonzero fraction ("ieee"), only the all-ones code ("top", OCP e4m3), the code of -0
+("negative_zero", fnuz), nowhere ("none"). Infinity, if there is one, is the code right below the NaNs (for
+"ieee": the all-ones exponent with fraction 0).
 """
 
 from __future__ import annotations
@@ -276,7 +277,7 @@ class Float:
         return code.astype(self.code_dtype)
 
     def decode(self, codes: Array) -> Array:
-        """Return the values of `codes` in the carrier dtype; under DAZ subnormal codes give 0 of their sign.
+        """Return the values of `codes` in the carrier dtype; subnormal codes under DAZ give 0 of their sign, or +0.
 
         Raises:
             FormatError: a code does not fit the width.
@@ -296,7 +297,8 @@ class Float:
         negative = wide >= np.uint64(self.sign_code)
         if self.nans == "negative_zero":
             value = np.where(wide == np.uint64(self.sign_code), np.nan, value)
-        return np.where(negative & ~np.isnan(value), -value, value).astype(self.carrier)
+        signed = negative & ~np.isnan(value) & (self.has_negative_zero | (value != 0))
+        return np.where(signed, -value, value).astype(self.carrier)
 
     def _decode_magnitude(self, code: NDArray[np.int64]) -> NDArray[np.float64]:
         field = code >> self.fraction_bits
