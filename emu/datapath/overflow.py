@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 from emu.errors import FormatError, nearest_name
 from emu.formats import Fixed, Format
 
 
-class Overflow(str, Enum):
+class Overflow(StrEnum):
     """What is written when the rounded result lies outside the format.
 
     Source: NUMERICS 4; IEEE 754-2019 section 7.4; IEEE 1666 section 7.10.

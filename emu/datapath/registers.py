@@ -1,6 +1,7 @@
 """The leading-bit statistics register: how large the results of a unit were.
 
-Every exact result is sorted by the position e of its leading bit (-2**m <= x < 2**m exactly when e <= m-1), positive and negative apart:
+Every exact result is sorted by the position e of its leading bit (-2**m <= x < 2**m exactly
+when e <= m-1), positive and negative apart:
 
     exponent   lowest  lowest+1  ...  lowest+bins-1
     positive      3       17     ...        0            below  above  none  nonfinite   total
@@ -38,7 +39,8 @@ class StatisticsRegister:
         above: results whose leading bit lies above the last position.
         nonfinite: NaN and infinite results.
         total: all results.
-        max_exponent: largest floor(log2|x|) seen, without the one-lower rule of negative powers of two; None if all were 0.
+        max_exponent: largest floor(log2|x|) seen, without the one-lower rule of negative powers of two; None if all
+            were 0.
 
     Source: NUMERICS 6; US 11,593,620 (statistics information acquisition).
     """
@@ -82,7 +84,8 @@ class StatisticsRegister:
             counts: integers, length 2*bins + 5: positive positions, negative positions, then `SCALARS`.
             max_exponent: largest floor(log2|x|), or `NO_EXPONENT`.
         """
-        assert self.lowest is not None and self.bins is not None, "place() comes before add_counts()"
+        assert self.lowest is not None, "place() comes before add_counts()"
+        assert self.bins is not None, "place() comes before add_counts()"
         for side, offset in ((self.positive, 0), (self.negative, self.bins)):
             for position in range(self.bins):
                 if count := int(counts[offset + position]):
@@ -138,5 +141,7 @@ class StatisticsRegister:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> StatisticsRegister:
         """Return the register `to_dict` wrote."""
-        sides = {name: {int(e): int(c) for e, c in data[name].items()} for name in ("positive", "negative")}
+        sides: dict[str, Any] = {
+            name: {int(e): int(c) for e, c in data[name].items()} for name in ("positive", "negative")
+        }
         return cls(**{**data, **sides})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 from emu.errors import FormatError, nearest_name
 
 MAX_RANDOM_BITS = 32
 
 
-class Rounding(str, Enum):
+class Rounding(StrEnum):
     """Where an exact result between two neighbours of the target's grid goes.
 
     The names say the tie or the direction. `value` is the text form, the member order the number kernels use.

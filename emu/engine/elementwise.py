@@ -29,7 +29,7 @@ def elementwise(
     Raises:
         ShapeError: the operands do not broadcast.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "rounding": "nearest_even",
         "overflow": None,
         "n_rbits": 24,
@@ -128,7 +128,10 @@ def divide(
     b_format: str | Format | None = None,
     **options: Any,
 ) -> Array:
-    """Return a / b, rounded once into `out_format`; x/0 is an infinity, 0/0 NaN and invalid. Options as in `quantize`."""
+    """Return a / b, rounded once into `out_format`; x/0 is an infinity, 0/0 NaN and invalid.
+
+    Options as in `quantize`. Source: NUMERICS 7.
+    """
     return elementwise("divide", (a, b), (a_format, b_format), out_format=out_format, **options)
 
 
@@ -148,5 +151,8 @@ def fma(
 
 
 def sqrt(a: Any, *, out_format: str | Format, a_format: str | Format | None = None, **options: Any) -> Array:
-    """Return the square root, rounded once into `out_format`; of a negative number NaN and invalid. Options as in `quantize`."""
+    """Return the square root, rounded once into `out_format`; of a negative number NaN and invalid.
+
+    Options as in `quantize`. Source: NUMERICS 7.
+    """
     return elementwise("sqrt", (a,), (a_format,), out_format=out_format, **options)

@@ -55,8 +55,8 @@ def function(
     Returns:
         Carrier array of `out_format`, the shape of `x`.
 
-    Exactness: correctly rounded once for inputs of up to 16 bits; for wider ones the rounding of a double within one ulp of the
-    function, the same double on every backend.
+    Exactness: correctly rounded once for inputs of up to 16 bits; for wider ones the rounding of a double within one
+    ulp of the function, the same double on every backend.
 
     Source: NUMERICS 8.
     """

@@ -115,8 +115,8 @@ class _Bound:
     @classmethod
     def of_maxima(cls, a: Fixed, b: Fixed, addend: Fixed | None, depth: int, max_a: float, max_b: float) -> _Bound:
         # at least 1: beside zeros alone the other operand would have no bound
-        raws = (max(int(np.ldexp(m, f.frac_bits)), 1) for m, f in ((max_a, a), (max_b, b)))
-        return cls._of(*raws, a, b, addend, depth, "the data's measured maxima")
+        raw_a, raw_b = (max(int(np.ldexp(m, f.frac_bits)), 1) for m, f in ((max_a, a), (max_b, b)))
+        return cls._of(raw_a, raw_b, a, b, addend, depth, "the data's measured maxima")
 
     @classmethod
     def _of(cls, max_a: int, max_b: int, a: Fixed, b: Fixed, addend: Fixed | None, depth: int, origin: str) -> _Bound:
@@ -128,7 +128,8 @@ class _Bound:
         return cls(total, unit, tuple(f for f in (a, b, addend) if f), origin)
 
     def __str__(self) -> str:
-        return f"K*max|a|*max|b| + max|addend| <= 2**{max(self.magnitude - 1, 0).bit_length()} units of 2**{-self.frac_bits} by {self.origin}"
+        limit = max(self.magnitude - 1, 0).bit_length()
+        return f"K*max|a|*max|b| + max|addend| <= 2**{limit} units of 2**{-self.frac_bits} by {self.origin}"
 
 
 def _plan_of_integers(bound: _Bound, mac: Mac) -> Plan:
@@ -168,8 +169,10 @@ def explain(operation: Callable[..., Any], *args: Any, **options: Any) -> Plan:
     Example:
         >>> from emu.engine import matmul
         >>> a = np.zeros((2, 100)), np.zeros((100, 2))
-        >>> print(explain(matmul, *a, a_format="fix8f4", b_format="fix8f4", out_format="fix8f4"))
-        float32_blas: K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats, exact in float32 in any order
+        >>> plan = explain(matmul, *a, a_format="fix8f4", b_format="fix8f4", out_format="fix8f4")
+        >>> print(plan)  # doctest: +NORMALIZE_WHITESPACE
+        float32_blas: K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats,
+        exact in float32 in any order
     """
     planner: Callable[..., Plan] = getattr(operation, "plan")  # noqa: B009 - attribute set by the operation's module
     return planner(*args, **options)

@@ -1,7 +1,7 @@
 """Products: matrix products, convolutions and sums, all through a multiply-accumulate unit and one output stage.
 
-A convolution is the product of the weights with the patches of its input (zero padding included), k running over channel, kernel
-row, kernel column. A sum is a product with ones.
+A convolution is the product of the weights with the patches of its input (zero padding included), k running over
+channel, kernel row, kernel column. A sum is a product with ones.
 """
 
 from __future__ import annotations
@@ -71,7 +71,8 @@ def matmul(
         out: where to write: carrier dtype of `out_format`, shape of the result.
         backend: "auto", "reference" or "numba".
         check: whether to check that operands hold values of their formats.
-        divisor_exponent: the accumulator's content is divided by 2**divisor_exponent before the output stage (average pooling).
+        divisor_exponent: the accumulator's content is divided by 2**divisor_exponent before the output stage (average
+            pooling).
 
     Returns:
         Carrier array of `out_format`, shape `(*batch, M, N)`.
@@ -81,7 +82,8 @@ def matmul(
         ShapeError: the shapes do not fit together.
 
     Example:
-        >>> matmul([[0.5, -1.0]], [[0.25], [0.125]], a_format="fix8f4", b_format="fix8f4", out_format="fix8f4", backend="reference")
+        >>> formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix8f4"}
+        >>> matmul([[0.5, -1.0]], [[0.25], [0.125]], **formats, backend="reference")
         array([[0.]], dtype=float32)
 
     Source: NUMERICS 5 and 7.
@@ -155,7 +157,8 @@ def _as_batches(a: Array, b: Array) -> tuple[Array, Array, tuple[int, ...], tupl
     wide_b = b[:, None] if b.ndim == 1 else b
     if wide_a.shape[-1] != wide_b.shape[-2]:
         raise ShapeError(
-            f"matmul: inner sizes must agree, got shapes {a.shape} and {b.shape}: {wide_a.shape[-1]} against {wide_b.shape[-2]}"
+            f"matmul: inner sizes must agree, got shapes {a.shape} and {b.shape}: "
+            f"{wide_a.shape[-1]} against {wide_b.shape[-2]}"
         )
     try:
         batch = np.broadcast_shapes(wide_a.shape[:-2], wide_b.shape[:-2])
@@ -204,7 +207,7 @@ def accumulator_of(a: Format, b: Format, addend: Format | None, depth: int, mac:
 
 
 def one_of(fmt: Format) -> Fixed | Format:
-    """Return the format in which a sum's factor 1 is held: one unsigned bit beside fixed operands, else the operand's own."""
+    """Return the format of a sum's factor 1: one unsigned bit beside fixed operands, else the operand's own."""
     return Fixed(1, 0, signed=False) if isinstance(fmt, Fixed) else fmt
 
 
@@ -305,7 +308,8 @@ def conv2d(
     assert fw is not None
     if images.ndim != 4 or kernels.ndim != 4 or images.shape[1] != kernels.shape[1]:
         raise ShapeError(
-            f"conv2d: x must be (N, C, H, W) and w (O, C, KH, KW) with the same C, got {images.shape} and {kernels.shape}"
+            "conv2d: x must be (N, C, H, W) and w (O, C, KH, KW) with the same C, "
+            f"got {images.shape} and {kernels.shape}"
         )
     sizes = [convolved_size(images.shape[2 + i], kernels.shape[2 + i], stride[i], padding[i]) for i in (0, 1)]
     if min(sizes) < 1:

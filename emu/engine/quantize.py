@@ -51,7 +51,8 @@ def quantize(
         backend: "auto", "reference" or "numba".
 
     Returns:
-        Carrier array of `fmt`, in the shape of `x`. NaN: NaN, or 0 and flag `invalid` where the format has none. Infinities: NUMERICS 4.
+        Carrier array of `fmt`, in the shape of `x`. NaN: NaN, or 0 and flag `invalid` where the
+        format has none. Infinities: NUMERICS 4.
 
     Raises:
         FormatError: an impossible format, rule or mode, or random bits out of range.

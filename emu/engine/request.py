@@ -26,6 +26,7 @@ from emu.errors import FormatError, ShapeError
 from emu.formats import Fixed, Float, Format, parse
 
 Array = NDArray[Any]
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def as_carrier(x: Any, name: str = "x") -> tuple[Array, Fixed | None]:
     array = np.asarray(x)
     if array.dtype == np.float16:
         array = array.astype(np.float32)
-    if array.dtype in (np.float32, np.float64):
+    if array.dtype in _FLOATS:
         return array, None
     if array.dtype.kind in "iub":
         unsigned = array.dtype == np.uint64

@@ -164,7 +164,7 @@ class Fixed:
         inside = self.contains(values)
         if not inside.all():
             raise FormatError(first_offender(self, values, inside))
-        wide = np.uint64 if self.max_raw > np.iinfo(np.int64).max else np.int64
+        wide: np.dtype[Any] = np.dtype(np.uint64 if self.max_raw > np.iinfo(np.int64).max else np.int64)
         if self.carries_raws and values.dtype.kind in "iu":
             return values.astype(wide)
         if values.dtype.kind in "iu" and values.dtype.itemsize == 8:

@@ -18,7 +18,8 @@ from emu.formats.floating import NAN_CODES, Float
 
 Format: TypeAlias = Fixed | Float
 
-#: Named formats. Sources: IEEE 754-2019 table 3.5; Google bfloat16; NVIDIA TF32; OCP 8-bit Floating Point Specification 1.0.
+#: Named formats. Sources: IEEE 754-2019 table 3.5; Google bfloat16; NVIDIA TF32; OCP 8-bit Floating Point
+#: Specification 1.0.
 PRESETS: dict[str, Float] = {
     "fp16": Float(5, 10),
     "bf16": Float(8, 7),
@@ -105,14 +106,18 @@ def _parse_float(text: str) -> Float | None:
         exponent_bits, fraction_bits, bias = found.groups()
         default = 1 << (int(exponent_bits) - 1)
         base = {"infinities": False, "nans": "negative_zero", "bias": int(bias) if bias else default}
-        return Float(int(exponent_bits), int(fraction_bits), **{**base, **_float_options(options)})
+        return _float(int(exponent_bits), int(fraction_bits), base | _float_options(options))
     if name in PRESETS:
         preset = PRESETS[name]
         base = {"infinities": preset.infinities, "nans": preset.nans}
-        return Float(preset.exponent_bits, preset.fraction_bits, **{**base, **_float_options(options)})
+        return _float(preset.exponent_bits, preset.fraction_bits, base | _float_options(options))
     if found := _FLOAT.fullmatch(name):
-        return Float(int(found[1]), int(found[2]), **_float_options(options))
+        return _float(int(found[1]), int(found[2]), _float_options(options))
     return None
+
+
+def _float(exponent_bits: int, fraction_bits: int, options: dict[str, Any]) -> Float:
+    return Float(exponent_bits, fraction_bits, **options)
 
 
 def _float_options(options: list[str]) -> dict[str, Any]:
