@@ -26,9 +26,9 @@ EXACT = {
 }
 # Derivation: the last operation rounds (1/2 ulp) a sum whose smaller part, at most 1/8 of it, carries one or two
 # roundings; corrections of quotients and products add less than 2**-100. gelu's tail adds the error of the exponent,
-# below 2**-54: up to half an ulp of a significand near 2. Measured on 10**5 arguments each: 0.75, 0.53, 0.77, 0.74,
-# 0.81, 1.05, 0.50.
-BOUND_ULP = {"exp": 0.85, "log": 0.55, "tanh": 0.85, "sigmoid": 0.85, "erf": 0.9, "gelu": 1.2, "rsqrt": 0.51}
+# below 2**-53.4: up to 3/4 ulp of a significand near 2. Largest found in 1.2 to 1.8 * 10**5 arguments each: exp 0.75,
+# log 0.53, tanh 0.77, sigmoid 0.74, erf 0.81, gelu 1.18, rsqrt 0.50.
+BOUND_ULP = {"exp": 0.85, "log": 0.55, "tanh": 0.85, "sigmoid": 0.85, "erf": 0.9, "gelu": 1.4, "rsqrt": 0.51}
 
 
 def arguments(name, n, seed):
@@ -156,7 +156,7 @@ def test_odd_functions_are_odd_and_gelu_differs_from_its_mirror_by_the_argument(
         np.testing.assert_array_equal(FUNCTIONS[name](-x), -FUNCTIONS[name](x))
     inner = x[(x > 1e-3) & (x < 30)]
     mirrored = FUNCTIONS["gelu"](inner) - FUNCTIONS["gelu"](-inner)
-    # three roundings, of at most 1.2, 1.2 and 0.5 ulp of numbers below x, the second of one below x/4
+    # three roundings, of at most 1.4, 1.4 and 0.5 ulp of numbers below x, the second of one below x/4
     assert (np.abs(mirrored - inner) <= 2 * np.spacing(inner)).all()
 
 

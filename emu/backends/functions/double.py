@@ -9,7 +9,7 @@ transcribe these lines one by one.
 
 Bounds: the last addition rounds (1/2 ulp) a sum whose smaller part, at most an eighth of it, carries one or two
 roundings of its own. Measured maxima stand with each function, in ulp of the result (2**-1074 where it is subnormal).
-`ERROR_ULP` is what the tables rely on; it leaves a factor of more than three.
+`ERROR_ULP` is what the tables rely on; it leaves a factor of more than two.
 
 Source: NUMERICS 8; Muller, "Elementary Functions" (3rd ed. 2016), chapters 10 and 11 for the reductions.
 """
@@ -194,7 +194,7 @@ def gelu(x: Doubles) -> Doubles:
     """Return x * Phi(x), Phi the normal distribution function: +-0 at +-0, inf at inf, -0 at -inf.
 
     The negative side is -|x|/2 * 2 Phi(-|x|), relatively accurate down to the subnormals; the positive side is x plus
-    the same. Error: below 1.2 ulp (measured 1.05, below x = -20; 0.55 for positive x).
+    the same. Error: below 1.4 ulp (measured 1.18, at x < -20; 0.65 at x > 0).
     """
     magnitude = np.abs(x)
     inner = np.minimum(magnitude, 40.0)
