@@ -12,7 +12,10 @@ from emu.backends.numba.compiling import kernel
 def relu_range(x: Any, out: Any, start: int, stop: int) -> None:
     """Write x where x > 0 or NaN, else +0."""
     for i in range(start, stop):
-        out[i] = 0 if x[i] <= 0 else x[i]
+        if x[i] <= 0:  # two writes: one of either value would pass uint64 raws through float64
+            out[i] = 0
+        else:
+            out[i] = x[i]
 
 
 @kernel
