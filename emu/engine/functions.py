@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.interface import Outcome, RegisterCode
+from emu.backends.reference.arithmetic import flush_operands
 from emu.datapath import Flags, Overflow, Rounding, StatisticsRegister
-from emu.engine.request import Request, as_operand
+from emu.engine.request import Request, as_operand, code_of
 from emu.errors import FormatError, nearest_name
 from emu.formats import Format
 
@@ -75,11 +77,7 @@ def function(
             raise FormatError(
                 f"{name}: operands beyond float64 have no functions, got {fmt}; quantize to at most 53 bits first"
             )
-        return request.account(
-            request.kernels.quantize(
-                FUNCTIONS[name](array.astype(np.float64)), None, request.stage_code, request.random, place, None
-            )
-        )
+        return request.account(_wide(name, flush_operands(array, code_of(fmt)), request, place))
     u = None
     if request.stage.rounding is Rounding.STOCHASTIC:
         from emu.backends.reference.stage import draw_bits
@@ -87,3 +85,15 @@ def function(
         u = draw_bits(array.shape, request.stage_code, request.random)
     table = function_table(name, fmt, request.stage)
     return request.account(table.outcome(fmt.encode(array), n_rbits=n_rbits, u=u, register=place))
+
+
+def _wide(name: str, array: Array, request: Request, place: RegisterCode | None) -> Outcome:
+    """Write a function of operands wider than a table: the double, or what lies beyond doubles, through the output stage."""
+    from emu.backends.functions import evaluate_wide
+
+    result = evaluate_wide(name, array.astype(np.float64))
+    if result.exact is None:
+        return request.kernels.quantize(result.doubles, None, request.stage_code, request.random, place, None)
+    from emu.backends.reference.stage import finish
+
+    return finish(result.exact, request.stage_code, request.random, place)
