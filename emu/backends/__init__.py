@@ -3,7 +3,8 @@
     reference   NumPy, vectorised over outputs: the executable definition
     numba       compiled loops on the CPU's cores
 
-The package is callable: `emu.backends()` tells which are ready, and why the others are not. Nothing is loaded before it is used.
+The package is callable: `emu.backends()` tells which are ready, and why the others are not. Nothing is loaded before
+it is used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What every backend implements: kernels on plain arrays and integers.
 
-A kernel knows bits, not objects. Formats, output stages, accumulators, registers and random sources reach it as tuples of integers,
-arrays as C-contiguous carriers; it returns an `Outcome`: the written array and counts. `encode_*` turn descriptions into tuples.
+A kernel knows bits, not objects. Formats, output stages, accumulators, registers and random sources reach it
+as tuples of integers, arrays as C-contiguous carriers; it returns an `Outcome`: the written array and
+counts. `encode_*` turn descriptions into tuples.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ N_FLAGS = 6
 class FormatCode(NamedTuple):
     """A format as integers: value = significand * 2**exponent, exponent >= quantum, significand < 2**precision.
 
-    `quantum` is the exponent of the finest step; `precision` 0 means unbounded (fixed point: every exponent is the quantum).
+    `quantum` is the exponent of the finest step; `precision` 0 means unbounded (fixed point:
+    every exponent is the quantum).
     """
 
     is_float: int
@@ -62,7 +64,10 @@ class StageCode(NamedTuple):
 
 
 class RegisterCode(NamedTuple):
-    """Positions of a statistics register. `fixed_quantum`: exponent of the fixed accumulator observed (raw -1 is `none`), or NO_QUANTUM."""
+    """Positions of a statistics register.
+
+    `fixed_quantum`: exponent of the fixed accumulator observed (raw -1 is `none`), or NO_QUANTUM.
+    """
 
     lowest: int
     bins: int
@@ -233,7 +238,8 @@ def encode_random(source: RandomSource) -> RandomCode:
 
 def encode_register(register: StatisticsRegister, fixed_quantum: int | None) -> RegisterCode:
     """Return the positions of a placed register."""
-    assert register.lowest is not None and register.bins is not None
+    assert register.lowest is not None
+    assert register.bins is not None
     return RegisterCode(register.lowest, register.bins, NO_QUANTUM if fixed_quantum is None else fixed_quantum)
 
 

@@ -1,7 +1,8 @@
 """Conditions under which float64 arithmetic, rounded to odd, decides every rounding as the exact result would.
 
-A float64 sum, product, quotient or root rounded to odd keeps 52 bits and a sticky bit. Rounding it again to p bits in any mode equals
-rounding the exact result once as long as p and the bits a mode looks at fit before the sticky bit (Boldo & Melquiond 2008).
+A float64 sum, product, quotient or root rounded to odd keeps 52 bits and a sticky bit. Rounding it again to
+p bits in any mode equals rounding the exact result once as long as p and the bits a mode looks at fit
+before the sticky bit (Boldo & Melquiond 2008).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def deciding_bits(stage: StageCode) -> int:
 
 
 def decides_in_float64(stage: StageCode, leading: int) -> bool:
-    """Return whether a result below 2**(leading+1), rounded to odd in float64, is rounded by `stage` as the exact one is."""
+    """Return whether `stage` rounds a result below 2**(leading+1), rounded to odd in float64, as the exact one."""
     fmt = stage.format
     precision = fmt.precision if fmt.is_float else max(leading + 1 - fmt.quantum, 1)
     top = fmt.max_exponent + fmt.precision if fmt.is_float else leading

@@ -5,17 +5,21 @@ Sources: Knuth (TwoSum), Dekker and Veltkamp (TwoProduct), Boldo & Melquiond 200
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # pyright: ignore[reportMissingTypeStubs]
 from numba import types
 from numba.extending import intrinsic
 
 from emu.backends.numba.compiling import kernel
 
+#: A kernel calls an intrinsic without its typing context, which Numba's own types do not say.
+_intrinsic = cast("Callable[[Callable[..., Any]], Any]", intrinsic)
 
-@intrinsic  # pyright: ignore[reportUntypedFunctionDecorator]
+
+@_intrinsic
 def bits_of(typing_context: Any, x: Any) -> Any:
     """Return the bit pattern of a float64 as int64."""
 
@@ -25,7 +29,7 @@ def bits_of(typing_context: Any, x: Any) -> Any:
     return types.int64(types.float64), generate
 
 
-@intrinsic  # pyright: ignore[reportUntypedFunctionDecorator]
+@_intrinsic
 def float_of(typing_context: Any, bits: Any) -> Any:
     """Return the float64 of an int64 bit pattern."""
 
@@ -86,7 +90,7 @@ def multiply_to_odd(a: float, b: float) -> float:
 
 @kernel
 def fma_to_odd(a: float, b: float, c: float) -> float:
-    """Return a * b + c rounded to odd (Boldo & Melquiond 2008, figure 4, with a last step that rounds to odd as well)."""
+    """Return a * b + c rounded to odd (Boldo & Melquiond 2008, figure 4, its last step rounding to odd as well)."""
     product = a * b
     if not np.isfinite(product) or product == 0.0 or not np.isfinite(c):
         return product + c

@@ -1,7 +1,7 @@
 """The output stage on one block: scale to units of the last place, round, apply the overflow rule, count.
 
-A block holds exact results as float64 (or rounded to odd, where that provably decides). Each step is one loop over the block, so the
-choice of mode or rule is made once per block and the loops vectorise.
+A block holds exact results as float64 (or rounded to odd, where that provably decides). Each step is one loop over the
+block, so the choice of mode or rule is made once per block and the loops vectorise.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def round_block(v: Any, r: Any, u: Any, n: int, stage: Stage) -> None:
                 )
                 up = f > 0.5 or tie
             r[i] = np.copysign(t + 1.0 if up else t, v[i])
-    if mode == FLOOR or mode == CEIL:
+    if mode in (FLOOR, CEIL):
         for i in range(n):
             r[i] = np.copysign(r[i], v[i])
 
@@ -88,10 +88,8 @@ def _round_stochastic(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: in
         t = np.floor(a)
         f = (a - t) * scale
         drawn = np.float64(u[i])
-        if is_float == 0 and v[i] < 0.0:
-            up = drawn < np.ceil(f)
-        else:
-            up = drawn + np.floor(f) >= scale
+        complement = is_float == 0 and v[i] < 0.0
+        up = drawn < np.ceil(f) if complement else drawn + np.floor(f) >= scale
         r[i] = np.copysign(t + 1.0 if up else t, v[i])
 
 

@@ -1,28 +1,32 @@
 """How kernels are compiled, cached and spread over threads.
 
-Kernels release the interpreter lock and work on a range of their output; a small pool runs one range per thread. Ranges never share
-an output and counts are added afterwards, so the number of threads cannot change a bit.
+Kernels release the interpreter lock and work on a range of their output; a small pool runs one range per thread.
+Ranges never share an output and counts are added afterwards, so the number of threads cannot change a bit.
 
-The compile cache lives in a folder named by the hash of these sources, the versions of Numba and NumPy, and the processor: Numba's own
-index does not notice a changed callee in another file. It is the only pickle emu reads.
+The compile cache lives in a folder named by the hash of these sources, the versions of Numba and NumPy, and the
+processor: Numba's own index does not notice a changed callee in another file. It is the only pickle emu reads.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
+import llvmlite.binding  # pyright: ignore[reportMissingTypeStubs]
 import numba
 import numpy as np
 from platformdirs import user_cache_path
 
+# LLVM and Numba say little about their types.
+_LLVM: Any = llvmlite.binding
+_NJIT: Any = numba.njit
+_NUMBA_CONFIG: Any = vars(numba)["config"]
 #: Elements of one block: a handful of float64 blocks stay in the first-level cache.
 BLOCK = 512
 #: Work below this many elements is not worth a second thread.
@@ -32,8 +36,8 @@ GRAIN = 1 << 14
 @lru_cache(maxsize=1)
 def cache_folder() -> Path:
     """Return the folder of the compile cache for these sources, versions and processor; `EMU_CACHE_DIR` moves it."""
-    digest = hashlib.sha256(f"{numba.__version__} {np.__version__} {llvm.get_host_cpu_name()}".encode())
-    digest.update(str(sorted(llvm.get_host_cpu_features().items())).encode())
+    digest = hashlib.sha256(f"{numba.__version__} {np.__version__} {_LLVM.get_host_cpu_name()}".encode())
+    digest.update(str(sorted(_LLVM.get_host_cpu_features().items())).encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
     root = os.environ.get("EMU_CACHE_DIR")
@@ -42,13 +46,13 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def _numba_cache_in(folder: Path) -> Iterator[None]:
-    before = numba.config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
-    numba.config.CACHE_DIR = str(folder)  # pyright: ignore[reportAttributeAccessIssue]
+def _numba_cache_in(folder: Path) -> Generator[None, None, None]:
+    before = _NUMBA_CONFIG.CACHE_DIR
+    _NUMBA_CONFIG.CACHE_DIR = str(folder)
     try:
         yield
     finally:
-        numba.config.CACHE_DIR = before  # pyright: ignore[reportAttributeAccessIssue]
+        _NUMBA_CONFIG.CACHE_DIR = before
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -56,9 +60,9 @@ def kernel(function: Callable[..., Any]) -> Any:
     options = {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": False}
     with _numba_cache_in(cache_folder()):
         try:
-            return numba.njit(cache=True, **options)(function)
+            return _NJIT(cache=True, **options)(function)
         except (RuntimeError, OSError):  # nowhere to write: compile in every process instead
-            return numba.njit(cache=False, **options)(function)
+            return _NJIT(cache=False, **options)(function)
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,6 @@
-"""Sequential accumulators that round, saturate or wrap at every add: in order along k, vectorised over the columns of the result.
+"""Sequential accumulators that round, saturate or wrap at every add.
+
+In order along k, vectorised over the columns of the result:
 
     for each row:  acc[0..N-1] = R(acc + a[row, k] * b[k, 0..N-1])   for k = 0, 1, ... K-1
 
@@ -6,7 +8,8 @@ Four units, each a loop the compiler vectorises, chosen by `unit_for`:
 
     FLOAT32   the machine's float32 addition; products exact in float32 or rounded to it
     WIDE32    float32 accumulator, products exact only in float64: one innocuous double rounding
-    FLOAT     any float accumulator, nearest_even: float64, rounded to odd unless the proof of NUMERICS 7 makes that needless
+    FLOAT     any float accumulator, nearest_even: float64, rounded to odd unless the proof of NUMERICS 7 makes that
+              needless
     FIXED     fixed accumulator that never rounds: integers in float64, clamped or wrapped
 
 Source: NUMERICS 7 and 9.
@@ -144,7 +147,10 @@ def _wide32_rows(a: Any, b: Any, addend: Any, out: Any, start: int, stop: int) -
 
 @kernel
 def _nearest_even(s: float, unit: Any) -> float:
-    """Round a float64 into the accumulator: adding and subtracting 1.5 * 2**k leaves the wanted bits (k: 52 above the last place)."""
+    """Round a float64 into the accumulator.
+
+    Adding and subtracting 1.5 * 2**k leaves the wanted bits (k: 52 above the last place).
+    """
     field = max((bits_of(s) >> 52) & FIELD, unit.emin_field)
     big = float_of(((min(field, 2000) + unit.tail) << 52) | (1 << 51))
     y = math.copysign((s + big) - big, s)

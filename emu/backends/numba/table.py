@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
@@ -107,7 +107,7 @@ class NumbaKernels:
 
 
 @lru_cache(maxsize=1)
-def _blas_threads() -> ThreadpoolController:
+def _blas_threads() -> Any:
     return ThreadpoolController()
 
 

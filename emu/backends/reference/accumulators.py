@@ -1,7 +1,7 @@
 """What a multiply-accumulate unit holds between two adds, and how it adds.
 
-`Rounded` is the definition: every product and every sum through the output stage's `write`. The other three are shortcuts that the
-machine's own IEEE arithmetic or plain integers provide where they are provably the same:
+`Rounded` is the definition: every product and every sum through the output stage's `write`. The other three are
+shortcuts that the machine's own IEEE arithmetic or plain integers provide where they are provably the same:
 
     NativeFloat32   fp32 accumulator, nearest_even; products exact in 24 bits or rounded to fp32
     NativeFloat16   fp16 accumulator, nearest_even, fused: float64 and one conversion (proof in NUMERICS 7)
@@ -309,7 +309,7 @@ def choose(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | Non
 
 def nan_among(a: Array, b: Array, addend: Array | None, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     """Return, per output of a product, whether any operand it saw was NaN."""
-    seen = np.isnan(a).any(axis=2)[:, :, None] | np.isnan(b).any(axis=1)[:, None, :]
+    seen: Any = np.isnan(a).any(axis=2, keepdims=True) | np.isnan(b).any(axis=1, keepdims=True)
     if addend is not None:
         seen = seen | np.isnan(addend)
     return np.broadcast_to(seen, shape)

@@ -1,7 +1,7 @@
 """Elementwise arithmetic, exact before the one rounding of the output stage.
 
-Sums and products are exact integers. Quotients and roots are computed to more bits than any stage can tell apart, the rest
-collapsed into a sticky last bit. Infinities and NaNs follow IEEE 754-2019 section 6 and 7.
+Sums and products are exact integers. Quotients and roots are computed to more bits than any stage can tell apart, the
+rest collapsed into a sticky last bit. Infinities and NaNs follow IEEE 754-2019 section 6 and 7.
 
 Source: NUMERICS 7 (elementwise); IEEE 754-2019 section 5.4.1.
 """
@@ -22,7 +22,8 @@ from emu.backends.reference.exact import INT64_BITS, NAN, NEW_NAN, Exact, sum_to
 from emu.formats.arrays import as_float64
 
 Array = NDArray[Any]
-# Bits behind the target's last place that decide any rounding: a guard bit, up to 32 random bits, a sticky bit and spare.
+# Bits behind the target's last place that decide any rounding: a guard bit, up to 32 random
+# bits, a sticky bit and spare.
 DECIDING_BITS = 40
 
 
@@ -124,7 +125,11 @@ def _divide_scalar(a: int, b: int, exponent: int, stage: StageCode) -> tuple[int
 
 def _divide(parts: list[Exact], stage: StageCode) -> Exact:
     a, b = (p.as_object() for p in parts)
-    by_element = np.frompyfunc(lambda x, y, e: _divide_scalar(x, y, e, stage), 3, 2)
+
+    def divided(x: int, y: int, exponent: int) -> tuple[int, int]:
+        return _divide_scalar(x, y, exponent, stage)
+
+    by_element: Any = np.frompyfunc(divided, 3, 2)
     significand, exponent = by_element(a.significand, b.significand, (a.exponent - b.exponent).astype(object))
     return Exact(a.negative ^ b.negative, significand, exponent.astype(np.int64), _zeros(parts))
 
@@ -140,7 +145,11 @@ def _sqrt_scalar(a: int, exponent: int, stage: StageCode) -> tuple[int, int]:
 
 def _sqrt(parts: list[Exact], stage: StageCode) -> Exact:
     (a,) = (p.as_object() for p in parts)
-    by_element = np.frompyfunc(lambda x, e: _sqrt_scalar(x, e, stage), 2, 2)
+
+    def root(x: int, exponent: int) -> tuple[int, int]:
+        return _sqrt_scalar(x, exponent, stage)
+
+    by_element: Any = np.frompyfunc(root, 2, 2)
     significand, exponent = by_element(a.significand, a.exponent.astype(object))
     return Exact(a.negative, significand, exponent.astype(np.int64), _zeros(parts))
 
@@ -181,11 +190,17 @@ _OPERATIONS: dict[str, Callable[[list[Exact], StageCode], Exact]] = {
     "divide": _divide,
     "sqrt": _sqrt,
 }
+
+
+def _fma_of_floats(a: Array, b: Array, c: Array) -> Array:
+    return a * b + c
+
+
 _TWIN_OPERATIONS: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "subtract": np.subtract,
     "multiply": np.multiply,
-    "fma": lambda a, b, c: a * b + c,
+    "fma": _fma_of_floats,
     "divide": np.divide,
     "sqrt": np.sqrt,
 }

@@ -1,8 +1,9 @@
 """Exact results: (-1)**negative * significand * 2**exponent, element by element.
 
-Significands are int64 where they provably fit 62 bits, Python integers (object arrays) otherwise; the same code handles both.
-An operation with infinitely many digits (division, square root) ends in a sticky bit: the last bit of the significand is 1
-if anything nonzero follows. Enough digits stand before it that no rounding mode can tell (see `arithmetic`).
+Significands are int64 where they provably fit 62 bits, Python integers (object arrays) otherwise; the
+same code handles both. An operation with infinitely many digits (division, square root) ends in a sticky
+bit: the last bit of the significand is 1 if anything nonzero follows. Enough digits stand before it that
+no rounding mode can tell (see `arithmetic`).
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class Exact:
 def bit_length(significand: Array) -> NDArray[np.int64]:
     """Return int.bit_length of every element of a nonnegative int64 or object array."""
     if significand.dtype == object:
-        return np.frompyfunc(int.bit_length, 1, 1)(significand).astype(np.int64)
+        by_element: Any = np.frompyfunc(int.bit_length, 1, 1)
+        return by_element(significand).astype(np.int64)
     high = significand >> 31  # both halves convert to float64 without rounding
     length_high = np.frexp(high.astype(np.float64))[1]
     length_low = np.frexp((significand & 0x7FFFFFFF).astype(np.float64))[1]
@@ -92,7 +94,10 @@ def bit_length(significand: Array) -> NDArray[np.int64]:
 
 
 def to_common_exponent(parts: list[Exact]) -> tuple[list[Array], int]:
-    """Return signed integers on one common exponent; zeros do not lower it. Always exact; object arrays where 62 bits do not suffice."""
+    """Return signed integers on one common exponent; zeros do not lower it.
+
+    Always exact; object arrays where 62 bits do not suffice.
+    """
     nonzero = [p.exponent[p.significand != 0] for p in parts]
     lowest = min((int(e.min()) for e in nonzero if e.size), default=0)
     highest = max((int(p.leading[p.significand != 0].max()) for p in parts if (p.significand != 0).any()), default=0)
@@ -110,8 +115,9 @@ def to_common_exponent(parts: list[Exact]) -> tuple[list[Array], int]:
 def sum_to_odd(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a + b in float64, an inexact sum going to the neighbour with an odd last bit.
 
-    Rounding that once more to at most 51 bits equals rounding the exact sum, in every mode (Boldo & Melquiond,
-    "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008). Finite operands, no overflow.
+    Rounding that once more to at most 51 bits equals rounding the exact sum, in every mode
+    (Boldo & Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using
+    rounding to odd", 2008). Finite operands, no overflow.
     """
     s = a + b
     bb = s - a

@@ -44,7 +44,8 @@ def random_integers(n: int, n_rbits: int, *, seed: int, stream: int, step: int, 
     blocks = -(-n // per_block)
     if blocks >= INDEX_LIMIT:
         raise ShapeError(
-            f"stochastic rounding numbers at most 2**32 blocks of {per_block} elements, got {n} elements; split the array"
+            f"stochastic rounding numbers at most 2**32 blocks of {per_block} elements, got {n} elements; "
+            "split the array"
         )
     counter = np.empty((4, blocks), np.uint32)
     counter[0] = np.arange(blocks, dtype=np.uint64).astype(np.uint32)

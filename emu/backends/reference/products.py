@@ -113,7 +113,7 @@ def _leaves(unit: Any, a: Array, b: Array, shape: tuple[int, ...], mac: MacCode)
 
 
 def _join(unit: Any, lanes: list[Any], draw: int, shape: tuple[int, ...]) -> tuple[Any, int]:
-    """Join neighbours level by level, left to right, padded with +0 to a power of two; return the root and the next draw."""
+    """Join neighbours level by level, left to right, padded with +0 to a power of two; return root and next draw."""
     lanes = lanes or [unit.zero(shape)]
     while len(lanes) & (len(lanes) - 1):
         lanes.append(unit.zero(shape))

@@ -2,8 +2,8 @@
 
     significand = quotient * 2**drop + remainder        value lies between quotient and quotient + 1
 
-A mode decides whether the magnitude takes the step up, from: the remainder against half a step, the sign, the parity of the
-quotient, and for stochastic rounding the random integer u.
+A mode decides whether the magnitude takes the step up, from: the remainder against half a step, the sign, the parity
+of the quotient, and for stochastic rounding the random integer u.
 
 Source: NUMERICS 3; IEEE 754-2019 section 4.3.
 """
@@ -108,7 +108,10 @@ def _steps_up(
 def _stochastic_step(
     remainder: Array, drop: Array, complement: NDArray[np.bool_], n_rbits: int, u: Array
 ) -> NDArray[np.bool_]:
-    """floor(x + u/2**r): with f the dropped fraction, u >= 2**r - floor(f*2**r); in two's complement of a negative x, u < ceil(f*2**r)."""
+    """floor(x + u/2**r), with f the dropped fraction: a step if u >= 2**r - floor(f*2**r).
+
+    In two's complement of a negative x: if u < ceil(f*2**r).
+    """
     right = np.maximum(drop - n_rbits, 0)
     left = np.maximum(n_rbits - drop, 0)
     first_bits = (remainder >> right) << left

@@ -1,4 +1,6 @@
-"""The output stage: observe, round, overflow rule, flags. Every written element of the reference passes through `write`.
+"""The output stage: observe, round, overflow rule, flags.
+
+Every written element of the reference passes through `write`.
 
 Source: NUMERICS 4, 5 and 6.
 """
@@ -177,7 +179,7 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
 
 
 def _overflow_magnitude(exact: Exact, stage: StageCode, largest: float, overflow: Mask) -> Array:
-    """Return what stands for a magnitude beyond the largest one: the largest, infinity, or NaN where there is no infinity."""
+    """Return what stands for a magnitude beyond the largest: the largest, infinity, or NaN if there is no infinity."""
     infinity = np.inf if stage.format.has_infinity else np.nan
     if stage.overflow == k.SATFINITE:
         return np.full(overflow.shape, largest)
