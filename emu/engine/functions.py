@@ -88,7 +88,7 @@ def function(
 
 
 def _wide(name: str, array: Array, request: Request, place: RegisterCode | None) -> Outcome:
-    """Write a function of operands wider than a table: the double, or what lies beyond doubles, through the output stage."""
+    """Write a function of wide operands: the double, or what lies beyond doubles, through the output stage."""
     from emu.backends.functions import evaluate_wide
 
     result = evaluate_wide(name, array.astype(np.float64))
