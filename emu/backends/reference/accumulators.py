@@ -81,7 +81,8 @@ class Rounded:
         """Return R(state + term)."""
         stage = self.mac.accumulator
         if stage is None:
-            return arithmetic.add([state, term], EXACT_SUM)
+            total = arithmetic.add([state, term], EXACT_SUM)
+            return arithmetic.with_specials("add", [state, term], total)
         return self._accumulate(_sum(state, term, stage), stage, draw)
 
     def round(self, term: Exact, draw: int) -> Exact:
