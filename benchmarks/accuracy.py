@@ -73,7 +73,8 @@ def table(out: Path, model: str) -> list[str]:
     lines = [
         f"### {model}",
         "",
-        "| device | mean | spread (s.d.) | worst .. best | difference to float32, paired (95% interval) | overflow | underflow |",
+        "| device | mean | spread (s.d.) | worst .. best | difference to float32, paired (95% interval) "
+        "| overflow | underflow |",
         "|---|---|---|---|---|---|---|",
     ]
     base = accuracies(out, model, "float32")
@@ -104,9 +105,10 @@ def main() -> None:
     lines = [
         "# Results",
         "",
-        "Test accuracy on scikit-learn's digits (8 x 8, upsampled to 28 x 28; 1347 images to train, 450 to test), every layer",
-        f"through the device's arithmetic; seeds {SEEDS[0]} to {SEEDS[-1]}, the same for every device, so that differences are",
-        "paired: equal initial weights, equal batches. One image is 0.22 points. Made by `python benchmarks/accuracy.py`,",
+        "Test accuracy on scikit-learn's digits (8 x 8, upsampled to 28 x 28; 1347 images to train, 450 to test),",
+        f"every layer through the device's arithmetic; seeds {SEEDS[0]} to {SEEDS[-1]}, the same for every device, so",
+        "that differences are paired: equal initial weights, equal batches. One image is 0.22 points.",
+        "Made by `python benchmarks/accuracy.py`,",
         f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {platform.machine()}.",
         "",
         *(line for model in MODELS for line in table(arguments.out, model)),

@@ -2,8 +2,9 @@
 
     python benchmarks/memory.py [--device fixed16] [--batch 32]
 
-Each side runs in its own process. The first figure is the peak of everything allocated by Python and NumPy during three steps
-(tracemalloc): the memory of the step. The second is the peak of the whole process, libraries and compiled kernels included.
+Each side runs in its own process. The first figure is the peak of everything allocated by Python and
+NumPy during three steps (tracemalloc): the memory of the step. The second is the peak of the whole
+process, libraries and compiled kernels included.
 """
 
 from __future__ import annotations

@@ -88,8 +88,8 @@ def resume_run(
     ]
     if given:
         raise ConfigError(
-            f"--resume must stand without {' and '.join(given)}: a run goes on with its own recipe and device, got {given[0]}; "
-            "leave it out, or start a new run"
+            f"--resume must stand without {' and '.join(given)}: a run goes on with its own recipe and device, "
+            f"got {given[0]}; leave it out, or start a new run"
         )
     _finish(folder, f"{folder}", lambda bar: resume(folder, backend=backend, progress=bar))
 
@@ -112,7 +112,8 @@ def _print_run(run: Run) -> None:
     console = Console()
     console.print(
         f"test accuracy [bold]{metrics['test_accuracy']:.2%}[/]   loss {metrics['test_loss']:.4f}   "
-        f"overflow {metrics['overflow_rate']:.2e}   underflow {metrics['underflow_rate']:.2e}   {run.info['seconds']:.1f} s",
+        f"overflow {metrics['overflow_rate']:.2e}   underflow {metrics['underflow_rate']:.2e}   "
+        f"{run.info['seconds']:.1f} s",
         highlight=False,
     )
     console.print(f"weights   {run.weights_sha256}\nregisters {run.registers_sha256}", highlight=False, soft_wrap=True)

@@ -32,11 +32,11 @@ class ConfigError(EmuError, ValueError):
     """A device, model, recipe, data file or run folder cannot be used as it is."""
 
 
-class BackendUnavailable(EmuError, ImportError):
+class BackendUnavailable(EmuError, ImportError):  # noqa: N818 - says what is the case, as KeyboardInterrupt does
     """The backend asked for cannot compute on this machine."""
 
 
-class NotDifferentiable(EmuError, TypeError):
+class NotDifferentiable(EmuError, TypeError):  # noqa: N818 - as above
     """A gradient was asked of an operation or value that has none."""
 
 

@@ -48,4 +48,5 @@ def initialise(
         return np.zeros(shape)
     bound = math.sqrt(6.0 / (fan_in if kind == "he" else fan_in + fan_out))
     u = random_integers(math.prod(shape), RANDOM_BITS, seed=seed, stream=stream_of(name, "initial"), step=0, draw=0)
-    return (((2 * u + 1) * 2.0**-RANDOM_BITS - 1.0) * bound).reshape(shape)
+    uniform = (2 * u + 1) * 2.0**-RANDOM_BITS - 1.0
+    return np.asarray(uniform * bound, dtype=np.float64).reshape(shape)

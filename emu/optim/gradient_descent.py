@@ -1,4 +1,4 @@
-"""Gradient descent, with momentum and weight decay:
+"""Gradient descent, with momentum and weight decay.
 
 d = gradient + decay * master       (if decay > 0)      role momentum
 m = momentum * m + d                (if momentum > 0)   role momentum

@@ -1,4 +1,6 @@
-"""Who decides formats: a policy gives every tensor role of every layer its output stage and its multiply-accumulate unit.
+"""Who decides formats.
+
+A policy gives every tensor role of every layer its output stage and its multiply-accumulate unit.
 
     policy.py       role and layer -> output stage, Mac
     counters.py     registers and flags per layer and role

@@ -1,8 +1,10 @@
-"""What each operation of autodiff means on a datapath: one engine call, or the short sequence the hardware or its host runs.
+"""What each operation of autodiff means on a datapath.
 
-Selections (relu, max pooling) move values and write nothing new: they round, and are observed, only where the layer's format differs
-from the operand's. Softmax and losses run in the `loss` role's format, their sums pairwise; what leaves them is written in the role of
-whoever reads it.
+One engine call, or the short sequence the hardware or its host runs.
+
+Selections (relu, max pooling) move values and write nothing new: they round, and are observed, only where the layer's
+format differs from the operand's. Softmax and losses run in the `loss` role's format, their sums pairwise; what leaves
+them is written in the role of whoever reads it.
 """
 
 from __future__ import annotations
@@ -84,7 +86,10 @@ def _conv2d(unit: Unit, x: Value, w: Value, bias: Value | None = None, *, stride
 
 
 def _conv2d_input_gradient(unit: Unit, g: Value, w: Value, *, shape: Any, stride: Any, padding: Any) -> Value:
-    """The errors, spread by the stride and padded, convolved with the flipped kernels: one product per result, as a Mac runs it."""
+    """The errors, spread by the stride and padded, convolved with the flipped kernels.
+
+    One product per result, as a Mac runs it.
+    """
     kernel = w.shape[2:]
     spread = np.zeros((*g.shape[:2], shape[2] + kernel[0] - 1, shape[3] + kernel[1] - 1), g.array.dtype)
     here, there = zip(
@@ -98,7 +103,7 @@ def _conv2d_input_gradient(unit: Unit, g: Value, w: Value, *, shape: Any, stride
 
 def _overlap(size: int, room: int, stride: int, offset: int) -> tuple[slice, slice]:
     """Return which of `size` elements land inside `room` when element i goes to offset + i * stride, and where."""
-    first = max(0, -(-(-offset) // stride)) if offset < 0 else 0
+    first = max(0, -(offset // stride))
     last = min(size - 1, (room - 1 - offset) // stride)
     start = offset + first * stride
     return slice(first, last + 1), slice(start, start + (last - first) * stride + 1, stride)
@@ -121,7 +126,10 @@ def _sum(unit: Unit, x: Value, *, axis: tuple[int, ...]) -> Value:
 
 
 def _average(unit: Unit, windows: Value) -> Value:
-    """The mean of the last axis: the accumulator's content divided by the count, rounded once (a power of two moves the point)."""
+    """The mean of the last axis: the accumulator's content divided by the count, rounded once.
+
+    A power of two moves the point.
+    """
     count = windows.shape[-1]
     mac = unit.policy.mac(unit.layer)
     if count & (count - 1) == 0:
@@ -129,13 +137,16 @@ def _average(unit: Unit, windows: Value) -> Value:
         options = {"x_format": windows.format, "axis": (windows.array.ndim - 1,), "mac": mac, "divisor_exponent": shift}
         return unit.value(engine.total(windows.array, **options, **unit.writing()))
     held = _sum_format(windows.format, count) if mac.accumulator == "exact" else mac.accumulator
-    plain = {"backend": unit.backend, "check": False, "out_format": held}
+    plain: dict[str, Any] = {"backend": unit.backend, "check": False, "out_format": held}
     sums = engine.total(windows.array, x_format=windows.format, axis=(windows.array.ndim - 1,), mac=mac, **plain)
     return unit.value(engine.divide(sums, np.float32(count), a_format=held, b_format=FP32, **unit.writing()))
 
 
 def _sum_format(fmt: Format, count: int) -> Format:
-    """Return the format an exact accumulator's sum of `count` values is held in before a division: fixed exactly, floats as float64."""
+    """Return the format an exact accumulator's sum of `count` values is held in before a division.
+
+    Fixed point exactly, floats as float64.
+    """
     if isinstance(fmt, Fixed):
         return Fixed(min(fmt.width_bits + count.bit_length(), 64), fmt.frac_bits, fmt.signed)
     return PRESETS["fp64"]
@@ -207,7 +218,7 @@ def _negated(y: Value) -> Value:
     return y.with_array(0.0 - y.array)  # exact, and +0 for 0
 
 
-# ---- losses, in the format of the `loss` role ---------------------------------------------------------------------------------------
+# ---- losses, in the format of the `loss` role -----------------------------------------------------------------------
 
 
 class _Host:
@@ -238,7 +249,7 @@ class _Host:
 
 
 def _softmax_cross_entropy(unit: Unit, x: Value, labels: Value) -> Value:
-    """log(sum(exp(z))) - z[label] with z = x - max(x), its mean over the batch; and the probabilities, for the way back."""
+    """log(sum(exp(z))) - z[label] with z = x - max(x), its mean over the batch; and the probabilities, to go back."""
     host = _Host(unit)
     shifted = host.elementwise("subtract", x, x.with_array(x.array.max(axis=1, keepdims=True)))
     exponentials = host.function("exp", shifted)
@@ -256,7 +267,10 @@ def _mean_loss(unit: Unit, host: _Host, losses: Array, saved: Array) -> Value:
 
 
 def _softmax_cross_entropy_gradient(unit: Unit, g: Value, x: Value, labels: Value, *, saved: Any) -> Value:
-    """G * (p - one-hot) / N: the difference and the product on the host, the quotient written in the role that reads it."""
+    """G * (p - one-hot) / N.
+
+    The difference and the product on the host, the quotient written in the role that reads it.
+    """
     host = _Host(unit)
     return _shared_out(unit, host, g, host.elementwise("subtract", saved[0], _one_hot(x, labels)), x.shape[0])
 

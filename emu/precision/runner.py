@@ -1,4 +1,7 @@
-"""The runner of a static policy: every operation goes through the engine with its role's output stage, unit, register and stream."""
+"""The runner of a static policy.
+
+Every operation goes through the engine with its role's output stage, unit, register and stream.
+"""
 
 from __future__ import annotations
 

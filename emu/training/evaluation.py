@@ -98,7 +98,8 @@ def read_weights(path: Path) -> dict[str, Array]:
         return {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
     if not path.is_file():
         raise ConfigError(
-            f"weights must be a run folder, a .safetensors or an .npz file, got {str(path)!r}, which does not exist; check the path"
+            f"weights must be a run folder, a .safetensors or an .npz file, got {str(path)!r}, which does not exist; "
+            "check the path"
         )
     if path.suffix == ".npz":
         try:
@@ -110,10 +111,10 @@ def read_weights(path: Path) -> dict[str, Array]:
             ) from None
     if path.suffix == ".safetensors":
         from safetensors import SafetensorError
-        from safetensors.numpy import load_file
+        from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
 
         try:
-            arrays = load_file(path)
+            arrays: dict[str, Array] = load_file(path)
         except (SafetensorError, OSError) as error:
             raise ConfigError(f"weights in {path} must be a safetensors file, got {error}; write it again") from None
         return {name.removeprefix(PREFIX): array for name, array in arrays.items()}
@@ -128,7 +129,8 @@ def _fitting(arrays: dict[str, Array], name: str, shape: tuple[int, ...], path: 
     array = arrays[name]
     if array.shape != shape or array.dtype.kind not in "fiu":
         raise ConfigError(
-            f"array {name!r} must be real numbers of shape {shape}, got {array.dtype} of shape {array.shape} in {path}; check the model"
+            f"array {name!r} must be real numbers of shape {shape}, got {array.dtype} of shape {array.shape} "
+            f"in {path}; check the model"
         )
     if not np.isfinite(array).all():
         index = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])

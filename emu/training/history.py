@@ -1,4 +1,7 @@
-"""What a run writes down while it goes: one row of metrics per logged point, and the counts of the interval before it."""
+"""What a run writes down while it goes.
+
+One row of metrics per logged point, and the counts of the interval before it.
+"""
 
 from __future__ import annotations
 

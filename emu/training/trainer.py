@@ -4,8 +4,8 @@
     every log point: metrics, registers and flags of the interval, checkpoint
     now and then:    test accuracy, signal-to-noise against float32
 
-A step depends on (recipe, device, seed, step number) and the arrays of the checkpoint alone, so a run killed anywhere and resumed
-ends in the same bits.
+A step depends on (recipe, device, seed, step number) and the arrays of the checkpoint alone, so a run killed anywhere
+and resumed ends in the same bits.
 """
 
 from __future__ import annotations
@@ -162,7 +162,8 @@ class Trainer:
         settings = recipe.training
         if settings.batch > len(self.data.train_images):
             raise ConfigError(
-                f"`training.batch` must be at most the {len(self.data.train_images)} training images, got {settings.batch}"
+                f"`training.batch` must be at most the {len(self.data.train_images)} training images, "
+                f"got {settings.batch}"
             )
         self.policy = Policy(self.device.precision)
         self.optimiser = build_optimiser(settings.optimiser)
@@ -263,8 +264,9 @@ class Trainer:
         self.history.add_counts(self.step, self.interval)
         if measured:
             images_now, labels_now = self.batch(self.step - 1)
-            settings = {"seed": self.recipe.training.seed, "step": self.step - 1, "backend": self.backend}
-            for layer, role, ratio in signal_to_noise(self.model, images_now, labels_now, **settings):
+            seed, step = self.recipe.training.seed, self.step - 1
+            ratios = signal_to_noise(self.model, images_now, labels_now, seed=seed, step=step, backend=self.backend)
+            for layer, role, ratio in ratios:
                 self.history.add("snr", step=self.step, layer=layer, role=role, snr_db=ratio)
         self.total.merge(self.interval)
         self.interval.reset()
