@@ -1,0 +1,131 @@
+"""quantize and elementwise arithmetic: every backend returns the reference's bits, flags and registers."""
+
+# ruff: noqa: B023 - every call happens before its loop moves on
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from agreement import assert_same
+from kernel_inputs import random_values, reals
+
+import emu
+from emu.datapath import Rounding
+from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
+from emu.formats import Fixed
+
+FIXED = [
+    "fix8f4", "fix16f8", "fix16f20", "fix8f-3", "ufix8f3", "ufix16f16", "fix1f0", "ufix1f0", "fix2f1", "fix24f12", "fix32f28",
+    "fix53f10", "fix54f0", "fix64f8", "ufix64f32", "fix40f-30", "fix8f200", "fix8f-200", "fix8f-940",
+]  # fmt: skip
+FLOATS = [
+    "fp16", "bf16", "tf32", "fp32", "fp64", "fp8_e4m3", "fp8_e5m2", "e4m3", "e4m3fnuz", "e5m2fnuz", "e2m1 finite nans=none",
+    "e3m2 finite nans=none", "fp16 ftz", "bf16 daz", "fp8_e5m2 no-subnormals", "e8m0 finite nans=top", "e5m0 finite nans=none ftz",
+    "e2m1 bias=-2", "e5m10 bias=-900", "e11m30",
+]  # fmt: skip
+
+
+def rules_of(fmt: str) -> tuple[emu.Overflow, ...]:
+    return FIXED_RULES if isinstance(emu.parse(fmt), Fixed) else FLOAT_RULES
+
+
+@pytest.mark.parametrize("fmt", FIXED + FLOATS)
+def test_quantize_is_the_same_in_every_mode_and_under_every_rule(fmt: str):
+    for dtype in (np.float32, np.float64):
+        x = reals(fmt, 40, 1, dtype)
+        for rounding in Rounding:
+            for overflow in rules_of(fmt):
+
+                def call(**where):
+                    return emu.quantize(x, fmt, rounding=rounding, overflow=overflow, seed=5, stream=9, step=3, **where)
+
+                assert_same(call, fmt, (fmt, dtype, rounding, overflow))
+
+
+@pytest.mark.parametrize("n_rbits", [1, 2, 7, 8, 9, 13, 16, 17, 24, 31, 32])
+def test_stochastic_rounding_is_the_same_for_every_number_of_random_bits(n_rbits: int):
+    for fmt in ("fix16f8", "ufix8f3", "fp16", "fp8_e4m3", "fix64f40", "fp32"):
+        x = reals(fmt, 40, 2)
+
+        def call(**where):
+            return emu.quantize(
+                x, fmt, rounding="stochastic", n_rbits=n_rbits, seed=2**63 + 1, stream=2**32 - 1, step=2**31, **where
+            )
+
+        assert_same(call, fmt, (fmt, n_rbits))
+
+
+def test_operands_that_carry_raws_or_flush_subnormals_are_the_same():
+    for source in ("fix64f8", "ufix64f70", "fix60f-3", "fp16 daz", "fix40f30"):
+        x = random_values(source, (200,), 3)
+        for fmt in ("fix16f8", "ufix8f0", "fp16", "bf16", "fp64", "fix64f0"):
+            for rounding in ("nearest_even", "stochastic", "floor"):
+                assert_same(
+                    lambda **where: emu.quantize(x, fmt, x_format=source, rounding=rounding, **where),
+                    fmt,
+                    (source, fmt),
+                )
+
+
+BINARY = ("add", "subtract", "multiply", "divide")
+ELEMENTWISE = [
+    "fix16f8",
+    "ufix8f4",
+    "fix8f-2",
+    "fix48f30",
+    "fix8f-900",
+    "fp16",
+    "fp8_e4m3",
+    "bf16 ftz",
+    "fp32",
+    "e4m3fnuz",
+    "e5m10 bias=-900",
+]
+
+
+@pytest.mark.parametrize("fmt", ELEMENTWISE)
+def test_elementwise_operations_are_the_same_in_every_mode_and_under_every_rule(fmt: str):
+    a = reals(fmt, 24, 4, np.float32)
+    rng = np.random.default_rng(5)
+    b, c = rng.permutation(a), rng.permutation(a)
+    for rounding in Rounding:
+        for overflow in rules_of(fmt):
+            options = {"out_format": fmt, "rounding": rounding, "overflow": overflow, "seed": 1}
+            for name in BINARY:
+                assert_same(lambda **where: getattr(emu, name)(a, b, **options, **where), fmt, (name, options))
+            assert_same(lambda **where: emu.fma(a, b, c, **options, **where), fmt, ("fma", options))
+            assert_same(lambda **where: emu.sqrt(a, **options, **where), fmt, ("sqrt", options))
+
+
+@pytest.mark.parametrize("a_format", ["fp32", "fix32f28", "fix48f40", "fix64f60", "fp64", "fp16 daz"])
+def test_wide_and_flushing_operands_are_the_same(a_format: str):
+    a, b, c = (
+        random_values(a_format, (150,), 6),
+        random_values("fix32f20", (150,), 7),
+        random_values("fix40f38", (150,), 8),
+    )
+    for fmt in ("fix32f28", "fp32", "fix16f10", "fp64"):
+        for rounding in ("nearest_even", "ceil", "to_odd", "stochastic"):
+            formats = {"a_format": a_format, "b_format": "fix32f20", "out_format": fmt, "rounding": rounding}
+            for name in BINARY:
+                assert_same(lambda **where: getattr(emu, name)(a, b, **formats, **where), fmt, (name, formats))
+            assert_same(
+                lambda **where: emu.fma(a, b, c, c_format="fix40f38", **formats, **where), fmt, ("fma", formats)
+            )
+
+
+def test_floats_at_the_ends_of_float64_are_the_same():
+    """Where error-free transformations would overflow or lose bits, a fast path must stand back."""
+    rng = np.random.default_rng(9)
+    big = np.ldexp(rng.standard_normal(200), rng.integers(900, 1020, 200))
+    small = np.ldexp(rng.standard_normal(200), rng.integers(-1074, -900, 200))
+    for a, b in ((big, big), (small, small), (big, small), (small, big)):
+        for fmt in ("fp64", "fp32", "fix16f8", "fix64f0", "fix8f-900", "e11m20"):
+            for rounding in ("nearest_even", "ceil", "stochastic"):
+                for name in BINARY:
+                    options = {"out_format": fmt, "rounding": rounding}
+                    assert_same(lambda **where: getattr(emu, name)(a, b, **options, **where), fmt, (name, options))
+                assert_same(
+                    lambda **where: emu.fma(a, b, rng.permutation(a) * 0 + a[::-1], **options, **where), fmt, options
+                )
+                assert_same(lambda **where: emu.sqrt(np.abs(a), **options, **where), fmt, options)
+                assert_same(lambda **where: emu.quantize(a, fmt, rounding=rounding, **where), fmt, options)

@@ -1,0 +1,141 @@
+"""What a multiply-accumulate unit holds, against a model in rational numbers: orders, zeros, limits, draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from kernel_inputs import random_values
+from mac_model import Dot
+
+import emu
+from emu import Mac
+from emu.datapath import Rounding
+from emu.testing import assert_bits_equal
+
+FLOATS = ["fp16", "fp8_e4m3", "fp8_e5m2 ftz", "e4m3fnuz", "e3m2 finite nans=none", "fp32"]
+FIXED = ["fix12f6", "fix10f-1", "ufix9f3", "fix16f12"]
+ORDERS = ["sequential", "pairwise", "lanes(1)", "lanes(3)", "lanes(8)"]
+
+
+def check(mac: Mac, operands: str, out: str, addend_format: str | None, depth: int, seed: int, backend: str) -> None:
+    a, b = random_values(operands, (3, depth), seed), random_values(operands, (depth, 5), seed + 1)
+    a[0], b[:, 0] = np.where(np.isfinite(a[0]), a[0], 1), np.where(np.isfinite(b[:, 0]), b[:, 0], 1)
+    c = random_values(addend_format, (3, 5), seed + 2) if addend_format else None
+    flags = emu.Flags()
+    where = {"seed": 2**40 + 7, "stream": 11, "step": 5}
+    actual = emu.matmul(
+        a, b, a_format=operands, b_format=operands, out_format=out, addend=c, addend_format=addend_format, mac=mac,
+        flags=flags, backend=backend, **where,
+    )  # fmt: skip
+    dots = [Dot(mac, index, **where) for index in range(15)]
+    contents = [
+        dot.run(
+            list(a[dot.index // 5]), list(b[:, dot.index % 5]), None if c is None else c[dot.index // 5, dot.index % 5]
+        )
+        for dot in dots
+    ]
+    assert_bits_equal(actual, np.array([x.to_float() for x in contents]).reshape(3, 5), out)
+    assert flags.accumulator_overflow == sum(dot.touched for dot in dots)
+
+
+def out_of(fmt: str) -> str:
+    """A format that holds every content of the accumulator unchanged."""
+    return "fp64" if fmt == "exact" or not isinstance(emu.parse(fmt), emu.Fixed) else fmt
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("fmt", FLOATS)
+def test_float_accumulators_add_in_their_order_in_every_mode(fmt: str, order: str):
+    for i, rounding in enumerate(Rounding):
+        for overflow in (None, "satfinite"):
+            mac = Mac(accumulator=fmt, order=order, rounding=rounding, overflow=overflow)
+            check(mac, "fp8_e5m2", out_of(fmt), "fp16" if i % 2 else None, 5, 1, "reference")
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("fmt", FIXED)
+def test_fixed_accumulators_add_in_their_order_in_every_mode(fmt: str, order: str):
+    rules = ("saturate", "saturate_symmetric", "saturate_zero", "wrap")
+    for i, rounding in enumerate(Rounding):
+        for overflow in rules if i % 3 == 0 else rules[i % 2 :: 2]:
+            mac = Mac(accumulator=fmt, order=order, rounding=rounding, overflow=overflow)
+            check(mac, "fix6f3", fmt, "fix12f5", 5, 2, "reference")
+
+
+@pytest.mark.parametrize("order", ["sequential", "pairwise", "lanes(2)"])
+@pytest.mark.parametrize(
+    ("product", "accumulator"),
+    [
+        ("fp16", "fp16"),
+        ("fp8_e4m3", "fp16"),
+        ("bf16", "exact"),
+        ("fix8f3", "fix8f3"),
+        ("fix8f3", "fp16"),
+        ("fp16", "fix14f4"),
+    ],
+)
+def test_products_are_rounded_before_they_are_added(product: str, accumulator: str, order: str, backend: str):
+    for rounding in ("nearest_even", "floor", "to_odd", "stochastic"):
+        mac = Mac(product, accumulator, order, rounding)
+        for addend_format in (None, "fp16"):
+            check(mac, "fp8_e4m3", out_of(accumulator), addend_format, 5, 3, backend)
+
+
+def test_a_saturating_product_is_not_an_accumulator_that_overflows(backend: str):
+    flags = emu.Flags()
+    formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix8f4", "flags": flags, "backend": backend}
+    mac = Mac(product="fix8f4", accumulator="fix8f4")
+    assert emu.matmul([[3.0]], [[3.0]], mac=mac, **formats).item() == 7.9375
+    assert flags.accumulator_overflow == 0
+    emu.matmul([[3.0, 1.0]], [[3.0], [1.0]], mac=mac, **formats)
+    assert flags.accumulator_overflow == 1
+
+
+@pytest.mark.parametrize(
+    ("rounding", "terms", "expected"),
+    [
+        ("nearest_even", [(-0.0, 1.0)], 0.0),  # +0 + -0
+        ("floor", [(-0.0, 1.0)], -0.0),
+        ("nearest_even", [(1.0, 1.0), (-1.0, 1.0)], 0.0),
+        ("floor", [(1.0, 1.0), (-1.0, 1.0)], -0.0),
+        ("nearest_even", [(-(2.0**-24), 0.25)], -0.0),  # a nonzero sum that rounds to 0 keeps its sign
+        ("toward_zero", [(-(2.0**-24), 0.25)], -0.0),
+        ("ceil", [(-(2.0**-24), 0.25)], -0.0),
+        ("floor", [(-(2.0**-24), 0.25)], -(2.0**-24)),
+    ],
+)
+def test_zeros_of_a_float_accumulator_have_their_signs(rounding: str, terms: list, expected: float, backend: str):
+    a, b = (np.array(x, np.float32) for x in zip(*terms, strict=True))
+    formats = {"a_format": "fp16", "b_format": "fp16", "out_format": "fp16", "backend": backend}
+    assert_bits_equal(
+        emu.matmul(a, b, mac=Mac(accumulator="fp16", rounding=rounding), **formats), np.float32(expected), "fp16"
+    )
+    exact = emu.matmul(a, b, mac=Mac(), rounding="toward_zero", **formats)
+    assert_bits_equal(exact, np.float32(-0.0 if sum(x * y for x, y in terms) < 0 else 0.0), "fp16")
+
+
+def test_the_zero_of_an_exact_accumulator_is_positive_even_under_floor(backend: str):
+    formats = {"a_format": "fp16", "b_format": "fp16", "backend": backend, "rounding": "floor"}
+    for a, b in (([-0.0], [1.0]), ([1.0, -1.0], [1.0, 1.0]), ([-0.0, -0.0], [0.0, 5.0])):
+        for addend in (None, np.float32(-0.0)):
+            y = emu.matmul(a, b, out_format="fp16", addend=addend, addend_format="fp16", **formats)
+            assert_bits_equal(y, np.float32(0.0), "fp16")
+
+
+def test_an_addend_of_any_width_is_rounded_once(backend: str):
+    """2**24 + 1 + 2**-52 lies above the tie between 2**24 and 2**24 + 2; float64 would drop the 2**-52 first."""
+    formats = {"a_format": "fp16", "b_format": "fp16", "out_format": "fp32", "backend": backend}
+    for order in ("pairwise", "lanes(2)"):
+        mac = Mac(accumulator="fp32", order=order)
+        y = emu.matmul([[2.0**12]], [[2.0**12]], addend=[1 + 2.0**-52], addend_format="fp64", mac=mac, **formats)
+        assert y.item() == 2**24 + 2
+    for accumulator in ("fp32", "fp16"):
+        y = emu.matmul(
+            [[1.0]],
+            [[0.0]],
+            addend=np.array([256]),
+            addend_format="fix64f8",
+            mac=Mac(accumulator=accumulator),
+            **formats,
+        )
+        assert y.item() == 1.0
