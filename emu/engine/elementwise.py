@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from emu.engine.quantize import require_out
 from emu.engine.request import Request, as_operand, code_of
 from emu.errors import ShapeError
-from emu.formats import Format
+from emu.formats import Fixed, Format
+from emu.formats.fixed import MAX_WIDTH_BITS
 
 Array = NDArray[Any]
 
@@ -64,10 +65,28 @@ def elementwise(
         codes,
         request.stage_code,
         request.random,
-        request.place(None),
+        request.place(exact_register(operation, tuple(fmt for _, fmt in checked))),
         require_out(out, shape, request.stage.format),
     )
     return request.account(outcome)
+
+
+def exact_register(operation: str, formats: tuple[Format | None, ...]) -> Fixed | None:
+    """Return the fixed-point register that holds every exact result of fixed operands, None where the result is a float.
+
+    Quotients and roots have no last place, and count as floats.
+    """
+    fixed = [fmt for fmt in formats if isinstance(fmt, Fixed)]
+    if len(fixed) < len(formats) or operation in ("divide", "sqrt"):
+        return None
+    terms = fixed if operation in ("add", "subtract") else [_product_of(*fixed[:2]), *fixed[2:]]
+    frac_bits = max(term.frac_bits for term in terms)
+    integer_bits = max(term.width_bits - term.frac_bits for term in terms) + (len(terms) > 1)
+    return Fixed(max(min(frac_bits + integer_bits, MAX_WIDTH_BITS), 1), frac_bits)
+
+
+def _product_of(a: Fixed, b: Fixed) -> Fixed:
+    return Fixed(min(a.width_bits + b.width_bits, MAX_WIDTH_BITS), a.frac_bits + b.frac_bits)
 
 
 def add(

@@ -260,4 +260,5 @@ def supports(stage: StageCode) -> bool:
     """Return whether results in units of the format's last place, and its values, stay far from the ends of float64."""
     fmt = stage.format
     top = fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits)
-    return not fmt.carries_raws and abs(fmt.quantum) < SAFE_EXPONENT and top < 2 * SAFE_EXPONENT
+    # with one significant bit, ties look at the exponent's last bit: left to the reference
+    return not fmt.carries_raws and fmt.precision != 1 and abs(fmt.quantum) < SAFE_EXPONENT and top < 2 * SAFE_EXPONENT

@@ -38,7 +38,8 @@ def flush_operands(x: Array, fmt: FormatCode | None) -> Array:
     """Return float operands with subnormals replaced by 0 of their sign if the format is DAZ."""
     if fmt is None or not fmt.daz:
         return x
-    return np.where(np.abs(x) < math.ldexp(1.0, fmt.emin), np.copysign(np.zeros_like(x), x), x)
+    zero = np.copysign(np.zeros_like(x), x) if fmt.has_negative_zero else np.zeros_like(x)
+    return np.where(np.abs(x) < math.ldexp(1.0, fmt.emin), zero, x)
 
 
 def compute(

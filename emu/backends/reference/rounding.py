@@ -38,6 +38,7 @@ def round_magnitude(
     n_rbits: int,
     u: Array | None,
     two_s_complement: bool,
+    parity: NDArray[np.int64] | int = 0,
 ) -> tuple[Array, NDArray[np.bool_]]:
     """Drop the low `drop` bits of each significand, rounding as the hardware does.
 
@@ -49,6 +50,7 @@ def round_magnitude(
         n_rbits: r of stochastic rounding.
         u: random integers below 2**r, or None for other modes.
         two_s_complement: stochastic rounding adds u/2**r to the signed number (fixed) or to its magnitude (float).
+        parity: added to a quotient, gives the last bit of its code.
 
     Returns:
         Rounded quotients, and whether each was inexact.
@@ -67,12 +69,13 @@ def round_magnitude(
     inexact = (remainder != 0).astype(bool)
     if rounding == k.TOWARD_ZERO or not inexact.any():
         return quotient, inexact
-    up = _steps_up(quotient, remainder, drop, negative, inexact, rounding, n_rbits, u, two_s_complement)
+    odd = ((quotient + parity) & 1).astype(bool)
+    up = _steps_up(odd, remainder, drop, negative, inexact, rounding, n_rbits, u, two_s_complement)
     return quotient + up.astype(quotient.dtype), inexact
 
 
 def _steps_up(
-    quotient: Array,
+    odd: NDArray[np.bool_],
     remainder: Array,
     drop: Array,
     negative: NDArray[np.bool_],
@@ -86,7 +89,6 @@ def _steps_up(
         return inexact & negative
     if rounding == k.CEIL:
         return inexact & ~negative
-    odd = (quotient & 1).astype(bool)
     if rounding == k.TO_ODD:
         return inexact & ~odd
     if rounding == k.STOCHASTIC:

@@ -107,6 +107,8 @@ def _round_to(
         n_rbits=stage.n_rbits,
         u=u,
         two_s_complement=not stage.format.is_float,
+        # without fraction bits the exponent's last bit is the code's
+        parity=target - stage.format.quantum if stage.format.precision == 1 else 0,
     )
 
 
