@@ -72,7 +72,7 @@ def elementwise(
 
 
 def exact_register(operation: str, formats: tuple[Format | None, ...]) -> Fixed | None:
-    """Return the fixed-point register that holds every exact result of fixed operands, None where the result is a float.
+    """Return the fixed-point register that holds every exact result of fixed operands, None where that is a float.
 
     Quotients and roots have no last place, and count as floats.
     """
