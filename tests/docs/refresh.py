@@ -1,0 +1,48 @@
+"""Write into the documentation what its commands print now, after bits changed on purpose.
+
+    python tests/docs/refresh.py
+
+It runs every command whose output a page shows, and those before it, in a temporary folder, as the tests do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from documents import PAGES, Command, commands_of, named_files, run
+
+#: What differs from run to run: wall-clock seconds at the end of a line.
+_SECONDS = re.compile(r"\d+(\.\d+)? s *$", re.MULTILINE)
+
+
+def shown(printed: str) -> str:
+    """What a page shows of what was printed."""
+    return "\n".join(line.rstrip() for line in _SECONDS.sub("... s", printed).strip("\n").splitlines()) + "\n"
+
+
+def refreshed(text: str, command: Command) -> str:
+    printed = run(command)
+    return text.replace(command.output, shown(printed)) if command.output else text
+
+
+def refresh(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for name, content in named_files(page).items():
+        Path(name).write_text(content)
+    commands = list(commands_of(page))
+    last = max((i for i, command in enumerate(commands) if command.output), default=-1)
+    for command in commands[: last + 1]:
+        text = refreshed(text, command)
+    page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    os.environ["COLUMNS"] = "100"
+    for page in PAGES:
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            refresh(page)
+            os.chdir("/")

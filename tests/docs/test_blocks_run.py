@@ -1,0 +1,80 @@
+"""Every block of the documentation is true: it runs, and prints what the page shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import typer
+from documents import PAGES, assert_shown, blocks_of, commands_of, name_of, named_files, run, run_python
+
+from emu.cli import app
+from emu.hardware import load_device
+from emu.training import load_recipe
+
+LISTINGS = ("formats", "devices", "models", "--version")
+with_python = [page for page in PAGES if any(block.language == "python" for block in blocks_of(page))]
+with_commands = [page for page in PAGES if any(commands_of(page))]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A reader's folder, and a reader's screen."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    for name in ("FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def write_files(page: Path, folder: Path) -> None:
+    for name, text in named_files(page).items():
+        (folder / name).write_text(text)
+
+
+@pytest.mark.parametrize("page", with_python, ids=name_of)
+def test_python_blocks_run_and_print_what_the_page_shows(page: Path, folder: Path):
+    run_python(page)
+
+
+@pytest.mark.parametrize("page", with_commands, ids=name_of)
+def test_listing_commands_print_what_the_page_shows(page: Path, folder: Path):
+    write_files(page, folder)
+    for command in commands_of(page):
+        if command.words[1] in LISTINGS:
+            printed = run(command)
+            assert printed.strip(), command.block.place
+            assert not printed.startswith("emu:"), printed
+            if command.output:
+                assert_shown(command.output, printed, command.block.place)
+
+
+@pytest.mark.parametrize("page", with_commands, ids=name_of)
+def test_every_command_has_options_models_devices_and_settings_that_exist(page: Path, folder: Path):
+    write_files(page, folder)
+    group = typer.main.get_command(app)
+    for command in commands_of(page):
+        if command.words[1].startswith("--") or command.output.startswith("emu: "):
+            continue  # the program's own options; commands shown for their error
+        name, *arguments = command.arguments
+        given = group.commands[name].make_context(name, arguments).params
+        if given.get("device"):
+            load_device(given["device"])
+        if name == "train" and given["model"]:
+            load_recipe(given["model"], given["settings"] or [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", with_commands, ids=name_of)
+def test_whole_sessions_print_what_the_page_shows(page: Path, folder: Path):
+    """Every command in order, in one folder; those without shortened training are left to .ci/run."""
+    write_files(page, folder)
+    for command in commands_of(page):
+        full_length = command.words[1] == "train" and "training.steps" not in " ".join(command.words)
+        if full_length and "--resume" not in command.words and not command.output.startswith("emu: "):
+            continue
+        printed = run(command)
+        if command.output:
+            assert_shown(command.output, printed, command.block.place)
+        else:
+            assert not printed.startswith("emu:"), f"{command.block.place}: {printed}"
