@@ -7,7 +7,7 @@ Source: NUMERICS, sections 1 and 2.
 """
 
 from emu.formats.fixed import DynamicFixed, Fixed
-from emu.formats.floating import Float
-from emu.formats.parse import PRESETS, Format, parse
+from emu.formats.floating import PRESETS, Float
+from emu.formats.parse import Format, parse
 
 __all__ = ["PRESETS", "DynamicFixed", "Fixed", "Float", "Format", "parse"]

@@ -90,8 +90,6 @@ class Float:
         return f"Float({', '.join([str(self.exponent_bits), str(self.fraction_bits), *options])})"
 
     def __str__(self) -> str:
-        from emu.formats.parse import text_of_float
-
         return text_of_float(self)
 
     @property
@@ -306,3 +304,33 @@ class Float:
         significand = np.where(field > 0, fraction + (1 << self.fraction_bits), fraction)
         exponent = np.maximum(field, 1) + self.emin - 1
         return np.ldexp(significand.astype(np.float64), (exponent - self.fraction_bits).astype(np.int32))
+
+
+#: Named formats. Sources: IEEE 754-2019 table 3.5; Google bfloat16; NVIDIA TF32; OCP 8-bit Floating Point
+#: Specification 1.0.
+PRESETS: dict[str, Float] = {
+    "fp16": Float(5, 10),
+    "bf16": Float(8, 7),
+    "tf32": Float(8, 10),
+    "fp32": Float(8, 23),
+    "fp64": Float(11, 52),
+    "fp8_e4m3": Float(4, 3, infinities=False, nans="top"),
+    "fp8_e5m2": Float(5, 2),
+}
+
+
+def text_of_float(fmt: Float) -> str:
+    """Return the shortest text form of `fmt`: a preset's name where it has one, then its options.
+
+    Example:
+        >>> text_of_float(Float(4, 3, ftz=True))
+        'e4m3 ftz'
+    """
+    flushes = [name for name, on in (("ftz", fmt.ftz), ("daz", fmt.daz)) if on]
+    plain = Float(fmt.exponent_bits, fmt.fraction_bits, fmt.bias, fmt.infinities, fmt.nans)
+    for name, preset in PRESETS.items():
+        if plain == preset:
+            return " ".join([name, *flushes])
+    options = ["finite"] * (not fmt.infinities) + [f"nans={fmt.nans}"] * (fmt.nans != "ieee")
+    options += [f"bias={fmt.bias}"] * (fmt.bias != fmt.default_bias)
+    return " ".join([f"e{fmt.exponent_bits}m{fmt.fraction_bits}", *options, *flushes])

@@ -14,21 +14,9 @@ from typing import Any, TypeAlias
 
 from emu.errors import FormatError, nearest_name
 from emu.formats.fixed import DynamicFixed, Fixed
-from emu.formats.floating import NAN_CODES, Float
+from emu.formats.floating import NAN_CODES, PRESETS, Float
 
 Format: TypeAlias = Fixed | Float
-
-#: Named formats. Sources: IEEE 754-2019 table 3.5; Google bfloat16; NVIDIA TF32; OCP 8-bit Floating Point
-#: Specification 1.0.
-PRESETS: dict[str, Float] = {
-    "fp16": Float(5, 10),
-    "bf16": Float(8, 7),
-    "tf32": Float(8, 10),
-    "fp32": Float(8, 23),
-    "fp64": Float(11, 52),
-    "fp8_e4m3": Float(4, 3, infinities=False, nans="top"),
-    "fp8_e5m2": Float(5, 2),
-}
 
 _ALIASES = {
     "binary16": "fp16", "half": "fp16", "float16": "fp16", "bfloat16": "bf16", "binary32": "fp32", "float32": "fp32",
@@ -140,20 +128,3 @@ def _float_options(options: list[str]) -> dict[str, Any]:
             known = ", ".join([*flags, *(f"nans={n}" for n in NAN_CODES), "bias=N"])
             raise FormatError(f"an option of a float format must be one of {known}; got {option!r}")
     return chosen
-
-
-def text_of_float(fmt: Float) -> str:
-    """Return the shortest text form of `fmt`: a preset's name where it has one, then its options.
-
-    Example:
-        >>> text_of_float(Float(4, 3, ftz=True))
-        'e4m3 ftz'
-    """
-    flushes = [name for name, on in (("ftz", fmt.ftz), ("daz", fmt.daz)) if on]
-    plain = Float(fmt.exponent_bits, fmt.fraction_bits, fmt.bias, fmt.infinities, fmt.nans)
-    for name, preset in PRESETS.items():
-        if plain == preset:
-            return " ".join([name, *flushes])
-    options = ["finite"] * (not fmt.infinities) + [f"nans={fmt.nans}"] * (fmt.nans != "ieee")
-    options += [f"bias={fmt.bias}"] * (fmt.bias != fmt.default_bias)
-    return " ".join([f"e{fmt.exponent_bits}m{fmt.fraction_bits}", *options, *flushes])

@@ -20,7 +20,6 @@ from emu.training.data import load_dataset
 from emu.training.model import Model, as_master
 from emu.training.recipe import Recipe
 from emu.training.run_folder import RUN, RunFolder
-from emu.training.trainer import evaluate_model
 
 Array = NDArray[Any]
 PREFIX = "parameters/"
@@ -60,6 +59,22 @@ def evaluate(
         ConfigError: weights, recipe or device are missing or do not fit together.
     """
     path = Path(weights)
+    recipe, device = _brought(path, recipe, device)
+    arrays = read_weights(path)
+    policy = Policy(device.precision)
+    data = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
+    model = Model.initial(build_network(recipe.network), policy, GradientDescent(), recipe.training.seed)
+    for state in model.states:
+        state.master = as_master(_fitting(arrays, state.name, state.master.shape, path), policy, state.layer)
+    counters = CounterTable(policy.register)
+    settings: dict[str, Any] = {"seed": recipe.training.seed, "backend": load(backend).name, "counters": counters}
+    loss, accuracy = model.evaluate(data.test_images, data.test_labels, **settings)
+    return Evaluation(loss, accuracy, len(data.test_labels), model.sha256(), counters)
+
+
+def _brought(path: Path, recipe: Recipe | None, device: Device | None) -> tuple[Recipe, Device]:
+    """Return recipe and device, what is not given from the run folder; precision tables are laid over once."""
+    laid_over = recipe is not None or device is not None
     if (path / RUN).is_file():
         info = RunFolder(path).read_json()
         recipe = recipe or Recipe.model_validate(info["recipe"])
@@ -68,23 +83,9 @@ def evaluate(
         raise ConfigError(
             f"weights that are no run folder need a model and a device, got {path}; add --model and --device"
         )
-    arrays = read_weights(path)
-    device = device.with_precision(recipe.precision, origin=f"model {recipe.name}")
-    policy = Policy(device.precision)
-    data = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
-    model = Model.initial(build_network(recipe.network), policy, GradientDescent(), recipe.training.seed)
-    for state in model.states:
-        state.master = as_master(_fitting(arrays, state.name, state.master.shape, path), policy, state.layer)
-    counters = CounterTable(policy.register)
-    loss, accuracy = evaluate_model(
-        model,
-        data.test_images,
-        data.test_labels,
-        seed=recipe.training.seed,
-        backend=load(backend).name,
-        counters=counters,
-    )
-    return Evaluation(loss, accuracy, len(data.test_labels), model.sha256(), counters)
+    if laid_over:
+        device = device.with_precision(recipe.precision, origin=f"model {recipe.name}")
+    return recipe, device
 
 
 def read_weights(path: Path) -> dict[str, Array]:

@@ -13,9 +13,11 @@ from emu import engine, nn
 from emu.autodiff import Graph, Operation, Runner, Tensor, Value
 from emu.nn.network import INPUT_LAYER
 from emu.optim import GradientDescent, ParameterState
-from emu.precision import Policy
+from emu.precision import CounterTable, DatapathRunner, Policy
 
 Array = NDArray[Any]
+#: Images per batch in evaluation.
+TEST_BATCH = 64
 
 
 @dataclass
@@ -86,6 +88,20 @@ class Model:
         arrived = graph.backward(loss, one)
         named = {f"{layer}.{part}": tensor for layer, parts in leaves.items() for part, tensor in parts.items()}
         return {name: arrived[id(tensor)] for name, tensor in named.items()}
+
+    def evaluate(
+        self, images: Array, labels: Array, *, seed: int, backend: str, counters: CounterTable | None = None
+    ) -> tuple[float, float]:
+        """Return mean loss and accuracy of a forward pass over images, in batches."""
+        runner = DatapathRunner(self.policy, seed=seed, backend=backend, counters=counters)
+        loss, correct = 0.0, 0
+        for batch, start in enumerate(range(0, len(images), TEST_BATCH)):
+            runner.step = batch
+            chosen = slice(start, start + TEST_BATCH)
+            part = self.run(runner, images[chosen], labels[chosen], backward=False)
+            loss += part.loss * len(labels[chosen])
+            correct += part.correct
+        return loss / len(images), correct / len(images)
 
     def arrays(self) -> dict[str, Array]:
         """Return everything a checkpoint must hold: masters and optimiser slots, by name."""

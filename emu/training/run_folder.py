@@ -189,7 +189,7 @@ class RunFolder:
             ConfigError: the disk is full, or the file cannot be written; the old checkpoint is intact.
         """
         contiguous = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in arrays.items()}
-        text = json.dumps(state, sort_keys=True)
+        text = json.dumps(state)  # keys keep their order: it is the order of rows in the tables
         label = {"format": CHECKPOINT_FORMAT, "sha256": _sha256(contiguous, text), "state": text}
         # one entry: safetensors writes several in an order that changes from call to call
         self.write_bytes(CHECKPOINT, _safetensors().save(contiguous, {"emu": json.dumps(label)}))

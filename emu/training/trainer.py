@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import platform
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,11 +24,10 @@ from numpy.typing import NDArray
 
 from emu.backends.reference.philox import random_integers
 from emu.backends.registry import load
-from emu.datapath import Mac, stream_of
+from emu.datapath import stream_of
 from emu.errors import ConfigError
-from emu.hardware import ROLES, Device
-from emu.nn.network import INPUT_LAYER, LOSS_LAYER
-from emu.precision import DERIVED_ROLES, CounterTable, DatapathRunner, Policy
+from emu.hardware import Device
+from emu.precision import CounterTable, DatapathRunner, Policy
 from emu.training.build import build_network, build_optimiser
 from emu.training.data import Dataset, load_dataset
 from emu.training.history import History, rates
@@ -38,14 +36,13 @@ from emu.training.noise import signal_to_noise
 from emu.training.recipe import Recipe
 from emu.training.run_folder import RunFolder
 from emu.training.schedule import learning_rate
+from emu.training.summary import formats_of, versions
 
 Array = NDArray[Any]
 #: Log points of a run whose recipe does not say, and the fewest steps between two.
 LOG_POINTS, LOG_STEPS = 40, 5
 #: Log points between two measurements of test accuracy and noise.
 LOG_POINTS_PER_TEST = 4
-#: Images per batch in evaluation.
-TEST_BATCH = 64
 #: Seconds after which a checkpoint is written even between log points.
 CHECKPOINT_SECONDS = 20.0
 
@@ -121,7 +118,7 @@ def train(
         BackendUnavailable: the backend cannot compute here.
     """
     recipe = recipe.with_settings(overrides) if overrides else recipe
-    trainer = Trainer(recipe, device, backend)
+    trainer = Trainer(recipe, device.with_precision(recipe.precision, origin=f"model {recipe.name}"), backend)
     return trainer.run(RunFolder.create(out), progress)
 
 
@@ -152,11 +149,15 @@ def resume(path: str | Path, *, backend: str | None = None, progress: Progress |
 
 
 class Trainer:
-    """One run: everything it holds between two steps."""
+    """One run: everything it holds between two steps.
+
+    Attributes:
+        recipe: network, data, training.
+        device: the machine, the recipe's `[precision]` laid over its own.
+    """
 
     def __init__(self, recipe: Recipe, device: Device, backend: str) -> None:
-        self.recipe = recipe
-        self.device = device.with_precision(recipe.precision, origin=f"model {recipe.name}")
+        self.recipe, self.device = recipe, device
         self.backend = load(backend).name
         self.data: Dataset = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
         settings = recipe.training
@@ -274,13 +275,8 @@ class Trainer:
 
     def evaluate(self) -> tuple[float, float]:
         """Return loss and accuracy on the test images."""
-        return evaluate_model(
-            self.model,
-            self.data.test_images,
-            self.data.test_labels,
-            seed=self.recipe.training.seed,
-            backend=self.backend,
-        )
+        seed = self.recipe.training.seed
+        return self.model.evaluate(self.data.test_images, self.data.test_labels, seed=seed, backend=self.backend)
 
     # ---- what a killed run goes on from ----
 
@@ -343,7 +339,7 @@ class Trainer:
             "simulated_seconds": None,
             "parameters": sum(state.master.array.size for state in self.model.states),
             "layers": self.model.network.names,
-            "formats": self.formats(),
+            "formats": formats_of(self.model),
             "history": {"log_every": self.log_every},
             "started": self.started,
             "ended": datetime.now(UTC).isoformat(timespec="seconds") if status == "finished" else None,
@@ -371,66 +367,3 @@ class Trainer:
             "bytes_sent": 0,
         }
         return newest | counts
-
-    def formats(self) -> list[dict[str, Any]]:
-        """Return what each role of each layer is written in."""
-        rows: list[dict[str, Any]] = []
-        names = self.model.network.names
-        parameters = {state.layer for state in self.model.states}
-        for layer in names:
-            for role in (*ROLES, *DERIVED_ROLES):
-                if (role in ("activation", "error", "slope", "loss") or layer in parameters) and _occurs(layer, role):
-                    stage = self.policy.stage(layer, role)
-                    rows.append(
-                        {
-                            "layer": layer,
-                            "role": role,
-                            "format": str(stage.format),
-                            "rounding": stage.rounding.value,
-                            "overflow": stage.overflow.value,
-                            "mac": _describe_mac(self.policy.mac(layer)),
-                        }
-                    )
-        return rows
-
-
-def _describe_mac(mac: Mac) -> str | dict[str, str]:
-    if mac.is_exact:
-        return "exact"
-    parts = {"product": mac.product, "accumulator": mac.accumulator, "order": mac.order, "rounding": mac.rounding.value}
-    return {name: str(part) for name, part in parts.items()}
-
-
-def _occurs(layer: str, role: str) -> bool:
-    if layer == INPUT_LAYER:
-        return role == "activation"
-    if layer == LOSS_LAYER:
-        return role in ("error", "loss")
-    return role not in ("loss", "slope")
-
-
-def evaluate_model(
-    model: Model, images: Array, labels: Array, *, seed: int, backend: str, counters: CounterTable | None = None
-) -> tuple[float, float]:
-    """Return mean loss and accuracy of a forward pass over images, in batches, on the model's device."""
-    runner = DatapathRunner(model.policy, seed=seed, backend=backend, counters=counters)
-    loss, correct = 0.0, 0
-    for start in range(0, len(images), TEST_BATCH):
-        runner.step = start // TEST_BATCH
-        part = model.run(runner, images[start : start + TEST_BATCH], labels[start : start + TEST_BATCH], backward=False)
-        loss += part.loss * len(labels[start : start + TEST_BATCH])
-        correct += part.correct
-    return loss / len(images), correct / len(images)
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of everything that computes."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": platform.python_version(), "machine": platform.machine()}
-    for name, distribution in (("emu", "emu-numerics"), ("numpy", "numpy"), ("numba", "numba")):
-        try:
-            found[name] = version(distribution)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
