@@ -1,0 +1,199 @@
+"""The planner: every path at the edge of its condition, just provable and just not, with the reference's bits on both sides."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import emu
+from emu import Fixed, Mac
+from emu.engine.planner import plan_product
+from emu.testing import assert_bits_equal
+
+
+def same_bits(a: np.ndarray, b: np.ndarray, expected_path: str, **options: object) -> np.ndarray:
+    """Check path and bits of a product; return it."""
+    plan = emu.explain(emu.matmul, a, b, **options)
+    assert plan.path == expected_path, plan
+    results = {}
+    for name in ("reference", "numba"):
+        flags, register = emu.Flags(), emu.StatisticsRegister()
+        results[name] = emu.matmul(a, b, backend=name, flags=flags, register=register, **options), flags, register
+    assert_bits_equal(results["numba"][0], results["reference"][0], options["out_format"])
+    assert results["numba"][1:] == results["reference"][1:]
+    return results["reference"][0]
+
+
+def full(fmt: str, shape: tuple[int, ...], value: float) -> np.ndarray:
+    return np.full(shape, value, emu.parse(fmt).carrier)
+
+
+FIX8 = {"a_format": "fix8f0", "b_format": "fix8f0", "out_format": "fix32f0"}
+
+
+@pytest.mark.parametrize(("depth", "path"), [(1024, "float32_blas"), (1025, "float64_blas")])
+def test_float32_products_end_at_2_to_the_24(depth: int, path: str):
+    """K * 2**7 * 2**7 <= 2**24 exactly up to K = 1024; every element the most negative code reaches the bound."""
+    y = same_bits(full("fix8f0", (3, depth), -128), full("fix8f0", (depth, 2), -128), path, **FIX8)
+    assert (y == depth * 2**14).all()
+
+
+def test_an_addend_counts_towards_the_bound():
+    """1023 * 2**14 + 2**14 = 2**24 with a 15-bit addend; one more bit is one too many."""
+    a, b = full("fix8f0", (3, 1023), -128), full("fix8f0", (1023, 2), -128)
+    for bits, path in ((15, "float32_blas"), (16, "float64_blas")):
+        fmt = f"fix{bits}f0"
+        y = same_bits(a, b, path, addend=full(fmt, (2,), -(2.0 ** (bits - 1))), addend_format=fmt, **FIX8)
+        assert (y == 1023 * 2**14 - 2 ** (bits - 1)).all()
+
+
+def test_an_addend_finer_than_the_products_sets_the_unit():
+    """K * 2**14 in units of 2**-4 is K * 2**18: K = 63 leaves room for the addend's 2**7, K = 64 does not."""
+    for depth, path in ((63, "float32_blas"), (64, "float64_blas")):
+        a, b = full("fix8f0", (1, depth), -128), full("fix8f0", (depth, 1), -128)
+        same_bits(a, b, path, addend=full("fix8f4", (1,), -7.9375), addend_format="fix8f4", **FIX8)
+
+
+def test_float64_products_end_at_2_to_the_53_of_the_formats():
+    """K * 2**15 * 2**15 <= 2**53 up to K = 2**23."""
+    fmt = Fixed(16, 0)
+    assert plan_product(fmt, fmt, None, 2**23, Mac()).path == "float64_blas"
+    assert plan_product(fmt, fmt, None, 2**23 + 1, Mac()).path == "wide"
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_measured_maxima_prove_what_formats_cannot(excess: int):
+    """2 * 2**26 * 2**26 = 2**53; one more than 2**26 on one side is beyond."""
+    formats = {"a_format": "fix32f0", "b_format": "fix32f0", "out_format": "fix64f0"}
+    a, b = full("fix32f0", (2, 2), 2.0**26 + excess), full("fix32f0", (2, 2), -(2.0**26) + 1)
+    b[0] = -(2.0**26)
+    y = same_bits(a, b, "wide" if excess else "float64_blas", **formats)
+    assert (y == -(2**26 + excess) * (2**27 - 1)).all()
+
+
+def test_measured_maxima_reach_float32_too():
+    formats = {"a_format": "fix32f16", "b_format": "fix32f16", "out_format": "fix64f32"}
+    for value, path in ((2.0**-4, "float32_blas"), (2.0**-4 + 2.0**-16, "float64_blas")):  # raws 2**12, 2**12 + 1
+        same_bits(full("fix32f16", (2, 1), value), full("fix32f16", (1, 2), -value), path, **formats)
+
+
+def test_zeros_alone_prove_nothing_about_the_other_operand():
+    """Beside a zero matrix every bound is 0, but raws of 31 bits scaled by 2**100 are no float32."""
+    formats = {"a_format": "fix32f-100", "b_format": "fix32f30", "out_format": "fp32"}
+    same_bits(full("fix32f-100", (2, 2), 2.0**130), full("fix32f30", (2, 2), 0.0), "float64_blas", **formats)
+
+
+@pytest.mark.parametrize(
+    ("a_frac", "b_frac", "path"),
+    [
+        (63, 63, "float32_blas"), (63, 64, "float64_blas"), (-51, -52, "float32_blas"), (-52, -52, "float64_blas"),
+        (126, 0, "float32_blas"), (127, -1, "float64_blas"), (140, -140, "float64_blas"),
+        (500, 522, "float64_blas"), (511, 512, "wide"), (-485, -485, "float64_blas"), (-485, -486, "wide"),
+    ],
+)  # fmt: skip
+def test_points_far_from_zero_leave_the_float_types(a_frac: int, b_frac: int, path: str):
+    """No partial sum may be subnormal or overflow: float32 from frac -103 to 126, float64 from -970 to 1022."""
+    a_format, b_format = f"fix8f{a_frac}", f"fix8f{b_frac}"
+    a, b = full(a_format, (2, 3), -(2.0 ** (7 - a_frac))), full(b_format, (3, 2), -(2.0 ** (7 - b_frac)))
+    a[0, 0], b[0, 0] = 2.0**-a_frac, 2.0**-b_frac
+    out = Fixed(24, a_frac + b_frac)
+    same_bits(a, b, path, a_format=a_format, b_format=b_format, out_format=out)
+
+
+@pytest.mark.parametrize(("bits", "path"), [(18, "float32_blas"), (17, "in_order")])
+def test_a_saturating_accumulator_that_holds_the_bound_is_exact(bits: int, path: str):
+    """4 * 2**14 = 2**16: within 2**17 - 1, beyond 2**16 - 1."""
+    flags = emu.Flags()
+    formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix32f8"}
+    mac = Mac(accumulator=f"fix{bits}f8")
+    a, b = full("fix8f4", (1, 4), -8), full("fix8f4", (4, 1), -8)
+    y = same_bits(a, b, path, mac=mac, **formats)
+    assert y.item() == 256 - (bits == 17) * 2**-8
+    emu.matmul(a, b, mac=mac, flags=flags, backend="numba", **formats)
+    assert flags.accumulator_overflow == (bits == 17)
+
+
+def test_data_that_stays_within_a_saturating_accumulator_is_exact_too():
+    formats = {"a_format": "fix16f0", "b_format": "fix16f0", "out_format": "fix16f0", "mac": Mac(accumulator="fix16f0")}
+    a = full("fix16f0", (1, 7), 1.0)
+    same_bits(a, full("fix16f0", (7, 1), 4681), "float32_blas", **formats)  # 7 * 4681 = 2**15 - 1
+    same_bits(a, full("fix16f0", (7, 1), 4682), "in_order", **formats)
+
+
+def test_an_unsigned_accumulator_saturates_below_zero():
+    """The bound holds magnitudes: a signed operand may take the sum below 0, where an unsigned register stops."""
+    formats = {"b_format": "fix8f4", "out_format": "fix8f4", "mac": Mac(accumulator="ufix32f8")}
+    y = same_bits(full("fix8f4", (1, 1), -1), full("fix8f4", (1, 1), 1), "in_order", a_format="fix8f4", **formats)
+    assert y.item() == 0
+    unsigned = {"a_format": "ufix8f4", "b_format": "ufix8f4", "out_format": "ufix8f4", "mac": Mac(accumulator="ufix32f8")}
+    same_bits(full("ufix8f4", (1, 3), 15), full("ufix8f4", (3, 1), 1), "float32_blas", **unsigned)
+
+
+def test_wrapping_and_rounding_accumulators_run_in_order():
+    a, b = full("fix8f4", (2, 5), 7.9375), full("fix8f4", (5, 2), -8)
+    formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix16f8"}
+    for mac in (
+        Mac(accumulator="fix40f8", overflow="wrap"),
+        Mac(accumulator="fix12f8", overflow="wrap"),
+        Mac(accumulator="fix40f7"),
+        Mac(accumulator="fp32"),
+        Mac(product="fix16f8"),
+    ):
+        same_bits(a, b, "in_order", mac=mac, **formats)
+
+
+A, B = np.zeros((2, 100), np.float32), np.zeros((100, 2), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            {"a_format": "fix8f4", "b_format": "fix8f4"},
+            "float32_blas: K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats, exact in float32 in any order",
+        ),
+        (
+            {"a_format": "fix16f8", "b_format": "fix16f4"},
+            "float64_blas: K*max|a|*max|b| + max|addend| <= 2**37 units of 2**-12 by the formats, exact in float64 in any order",
+        ),
+        (
+            {"a_format": "fix8f4", "b_format": "fix8f4", "mac": Mac(accumulator="fix32f8")},
+            "float32_blas: K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats, exact in float32 in any order; "
+            "the accumulator fix32f8 never saturates",
+        ),
+        (
+            {"a_format": "fix64f8", "b_format": "fix16f8"},
+            "wide: K*max|a|*max|b| + max|addend| <= 2**85 units of 2**-16 by the formats, beyond float64: wide integers",
+        ),
+        (
+            {"a_format": "fix8f4", "b_format": "fix8f4", "mac": Mac(accumulator="fix32f8", overflow="wrap")},
+            "in_order: the accumulator fix32f8 may leave its range: K*max|a|*max|b| + max|addend| <= 2**7 units of 2**-8 by "
+            "the data's measured maxima",
+        ),
+        (
+            {"a_format": "fix8f4", "b_format": "fix8f4", "mac": Mac(accumulator="fix32f6")},
+            "in_order: the accumulator fix32f6 rounds at every add",
+        ),
+        (
+            {"a_format": "fp16", "b_format": "fp16"},
+            "wide: float operands and an exact accumulator: a wide integer sum, rounded once",
+        ),
+        (
+            {"a_format": "fp16", "b_format": "fp16", "mac": Mac(accumulator="fp32", order="lanes(4)")},
+            "in_order: fp32 rounds on the way, so adds keep the order lanes(4), vectorised over outputs",
+        ),
+        (
+            {"a_format": "fp16", "b_format": "fp16", "mac": Mac(product="bf16")},
+            "in_order: bf16 rounds on the way, so adds keep the order sequential, vectorised over outputs",
+        ),
+    ],
+)  # fmt: skip
+def test_explain_gives_path_and_proof(options: dict, text: str):
+    assert str(emu.explain(emu.matmul, A, B, out_format="fix8f4", **options)) == text
+
+
+def test_explain_knows_the_depth_of_a_convolution():
+    x, w = np.zeros((1, 3, 9, 9), np.float32), np.zeros((4, 3, 5, 5), np.float32)
+    plan = emu.explain(emu.conv2d, x, w, x_format="fix8f4", w_format="fix8f4", out_format="fix8f4")
+    assert plan.path == "float32_blas"
+    assert "<= 2**21 units of 2**-8" in plan.proof  # 75 * 2**14 < 2**21

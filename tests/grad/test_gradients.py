@@ -1,0 +1,258 @@
+"""Every primitive's derivative against a central difference, and the datapath's operations against plain mathematics.
+
+The bound of `assert_gradient`: F(t) = sum(w * f(x + t d)) is differenced with h = 2**-17.
+    truncation    h**2 / 6 * |F'''|                2**-34 / 6 per unit of F'''; F''' = 0 for polynomials of degree 2
+    cancellation  2 * error of F / (2 h)           each result carries at most 2**6 roundings of 2**-53: 2**-47 / 2**-17 = 2**-30
+both relative to S = sum(|w| * |f|) + |F'|, with |F'''| <= `third` * S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import emu
+from emu.autodiff import Graph, Operation, PlainRunner, Tensor, Value, check_gradient
+from emu.autodiff.rules import PRIMITIVES
+from emu.hardware import load_device
+from emu.precision import DatapathRunner, Policy
+from emu.testing import assert_bits_equal
+
+Build = Callable[[Graph, list[Tensor]], Tensor]
+TRUNCATION, CANCELLATION = 2.0**-34 / 6, 2.0**-30
+#: Third derivatives of smooth functions on the inputs below, along directions of up to 4 per element.
+SMOOTH = 4.0**3 * 64
+
+
+def assert_gradient(build: Build, *inputs: np.ndarray, third: float = 0.0) -> None:
+    for seed in range(3):
+        by_tape, by_difference = check_gradient(build, inputs, seed=seed)
+        graph = Graph(PlainRunner())
+        result = build(graph, [graph.variable(Value(x)) for x in inputs]).value.array
+        size = 4.0 * float(np.abs(result).sum()) + abs(by_tape)  # |w| <= 4
+        assert abs(by_tape - by_difference) <= (TRUNCATION * third + CANCELLATION) * size
+        assert by_tape != 0
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def distinct(*shape: int, seed: int = 0) -> np.ndarray:
+    """Numbers at least 1/8 apart and away from 0: no kink of relu or max pooling within 4 h."""
+    n = int(np.prod(shape))
+    return ((np.random.default_rng(seed).permutation(n) - n // 2) / 8 + 1 / 16).reshape(shape)
+
+
+def one(primitive: str, **options: Any) -> Build:
+    return lambda graph, inputs: graph.apply(primitive, *inputs, layer="l", **options)
+
+
+BROADCASTS = [((3, 4), (3, 4)), ((3, 4), (4,)), ((3, 1), (4,)), ((), (2, 3)), ((2, 3, 4), (1, 3, 1)), ((1,), (5,))]
+
+
+@pytest.mark.parametrize(("a_shape", "b_shape"), BROADCASTS, ids=str)
+@pytest.mark.parametrize("primitive", ["add", "subtract", "multiply"])
+def test_sums_and_products_of_broadcast_operands(primitive: str, a_shape: tuple, b_shape: tuple):
+    assert_gradient(one(primitive), normal(*a_shape, seed=1), normal(*b_shape, seed=2))
+
+
+@pytest.mark.parametrize(("a_shape", "b_shape"), BROADCASTS, ids=str)
+def test_quotients_of_broadcast_operands(a_shape: tuple, b_shape: tuple):
+    """|b| >= 1: the third derivative of (a + t d) / (b + t e) is at most 6 |e|**2 (|d| + |a||e|) / |b|**3."""
+    b = normal(*b_shape, seed=2)
+    assert_gradient(one("divide"), normal(*a_shape, seed=1), b + np.copysign(1, b), third=6 * SMOOTH)
+
+
+@pytest.mark.parametrize(
+    ("a_shape", "b_shape"), [((2, 3), (3, 4)), ((5, 2, 3), (5, 3, 4)), ((5, 2, 3), (3, 4)), ((2, 3), (5, 3, 4)), ((1, 1), (1, 1))], ids=str
+)
+def test_matrix_products(a_shape: tuple, b_shape: tuple):
+    assert_gradient(one("matmul"), normal(*a_shape, seed=1), normal(*b_shape, seed=2))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_linear_layers(bias: bool):
+    inputs = [normal(4, 3, seed=1), normal(5, 3, seed=2), *([normal(5, seed=3)] if bias else [])]
+    assert_gradient(one("linear"), *inputs)
+
+
+CONVOLUTIONS = [
+    # (rows, columns), (kernel rows, columns), stride, padding: left-over rows, padding beyond the kernel, holes between windows
+    ((5, 5), (3, 3), (1, 1), (0, 0)), ((5, 6), (3, 2), (1, 1), (1, 1)), ((7, 6), (3, 3), (2, 2), (0, 0)), ((6, 7), (2, 3), (2, 3), (1, 2)),
+    ((4, 4), (4, 4), (1, 1), (0, 0)), ((3, 3), (5, 5), (1, 1), (2, 2)), ((7, 7), (2, 2), (3, 3), (0, 0)), ((2, 2), (1, 1), (1, 1), (3, 2)),
+    ((5, 5), (2, 2), (4, 3), (2, 1)), ((1, 1), (1, 1), (1, 1), (0, 0)), ((4, 5), (2, 2), (1, 2), (4, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "kernel", "stride", "padding"), CONVOLUTIONS, ids=str)
+@pytest.mark.parametrize("bias", [True, False])
+def test_convolutions(size: tuple, kernel: tuple, stride: tuple, padding: tuple, bias: bool):
+    inputs = [normal(2, 3, *size, seed=1), normal(4, 3, *kernel, seed=2), *([normal(4, seed=3)] if bias else [])]
+    assert_gradient(one("conv2d", stride=stride, padding=padding), *inputs)
+
+
+@pytest.mark.parametrize("axis", [(0,), (1, 2), (0, 1, 2), (-1,), (-2, 0)])
+def test_sums(axis: tuple):
+    assert_gradient(one("sum", axis=axis), normal(3, 4, 2))
+
+
+def test_relu():
+    assert_gradient(one("relu"), distinct(4, 5))
+
+
+@pytest.mark.parametrize("function", ["sigmoid", "tanh"])
+def test_functions(function: str):
+    """Their third derivatives are at most 2."""
+    assert_gradient(one(function), normal(4, 5), third=SMOOTH)
+
+
+POOLS = [((6, 6), 2, 2), ((5, 7), 2, 2), ((5, 5), 3, 1), ((7, 6), 3, 2), ((7, 7), 2, 3), ((4, 4), 4, 4), ((3, 3), 1, 1), ((6, 5), 4, 1)]
+
+
+@pytest.mark.parametrize(("size", "window", "stride"), POOLS, ids=str)
+@pytest.mark.parametrize("primitive", ["max_pool", "avg_pool"])
+def test_pools_that_tile_overlap_and_leave_gaps(primitive: str, size: tuple, window: int, stride: int):
+    assert_gradient(one(primitive, window=window, stride=stride), distinct(2, 3, *size))
+
+
+def test_moves():
+    x = normal(2, 3, 4)
+    assert_gradient(one("reshape", shape=(6, 4)), x)
+    assert_gradient(one("flatten"), x)
+    for axes in ((0, 2, 1), (2, 0, 1), (1, 2, 0), (0, 1, 2)):
+        assert_gradient(lambda graph, inputs, axes=axes: graph.apply("multiply", graph.apply("transpose", inputs[0], layer="l", axes=axes), inputs[1], layer="m"), x, x.transpose(axes) + 1)  # fmt: skip
+
+
+@pytest.mark.parametrize("loss", ["softmax_cross_entropy", "mse"])
+def test_losses(loss: str):
+    """Third derivatives of log(sum(exp)) along d are cumulants: at most 6 max|d|**3."""
+    labels = Value(np.array([0, 3, 3, 1, 2]))
+    assert_gradient(lambda graph, inputs: graph.apply(loss, inputs[0], graph.constant(labels), layer="loss"), normal(5, 4), third=6 * SMOOTH)
+
+
+def test_a_value_used_twice_gets_the_sum_of_its_gradients():
+    assert_gradient(lambda graph, x: graph.apply("multiply", x[0], x[0], layer="l"), normal(3, 4))
+    assert_gradient(lambda graph, x: graph.apply("add", graph.apply("tanh", x[0], layer="l"), x[0], layer="m"), normal(3, 4), third=SMOOTH)
+
+
+def test_a_whole_network():
+    def build(graph: Graph, leaves: list[Tensor]) -> Tensor:
+        x, w1, b1, w2, b2 = leaves
+        h = graph.apply("tanh", graph.apply("conv2d", x, w1, b1, layer="c", stride=(1, 1), padding=(1, 1)), layer="t")
+        h = graph.apply("flatten", graph.apply("avg_pool", h, layer="p", window=2, stride=2), layer="f")
+        labels = graph.constant(Value(np.array([1, 0, 2])))
+        return graph.apply("softmax_cross_entropy", graph.apply("linear", h, w2, b2, layer="o"), labels, layer="loss")
+
+    shapes = [(3, 2, 6, 6), (4, 2, 3, 3), (4,), (3, 36), (3,)]
+    assert_gradient(build, *(normal(*s, seed=i) * 0.3 for i, s in enumerate(shapes)), third=100 * SMOOTH)
+
+
+def test_every_primitive_is_differentiated_here():
+    assert set(PRIMITIVES) == {
+        "add", "subtract", "multiply", "divide", "matmul", "linear", "conv2d", "sum", "relu", "sigmoid", "tanh", "max_pool", "avg_pool",
+        "reshape", "flatten", "transpose", "softmax_cross_entropy", "mse",
+    }  # fmt: skip
+
+
+# ---- the datapath's operations: on small integers float32 is exact, so nothing may differ from plain mathematics ----
+
+
+def on_float32(backend: str) -> DatapathRunner:
+    return DatapathRunner(Policy(load_device("float32").precision), backend=backend)
+
+
+def gradients(runner: Any, build: Build, arrays: list[np.ndarray], seed: np.ndarray) -> list[np.ndarray]:
+    graph, fmt = Graph(runner), emu.parse("fp32")
+    leaves = [graph.parameter(Value(x, fmt)) for x in arrays]
+    result = build(graph, leaves)
+    found = graph.backward(result, Value(seed.astype(x.dtype) if (x := result.value.array).shape == seed.shape else np.resize(seed, x.shape).astype(x.dtype), fmt))
+    return [result.value.array, *(found[id(leaf)].array for leaf in leaves)]
+
+
+def integers(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-8, 9, shape).astype(np.float32)
+
+
+EXACT = {
+    **{f"conv2d {c}": (one("conv2d", stride=c[2], padding=c[3]), [(2, 3, *c[0]), (4, 3, *c[1]), (4,)]) for c in CONVOLUTIONS},
+    **{f"{p} {s}": (one(p), list(s)) for p in ("add", "subtract", "multiply") for s in BROADCASTS},
+    **{f"max_pool {p}": (one("max_pool", window=p[1], stride=p[2]), [(2, 3, *p[0])]) for p in POOLS},
+    **{f"avg_pool {p}": (one("avg_pool", window=p[1], stride=p[2]), [(2, 3, *p[0])]) for p in POOLS if p[1] & (p[1] - 1) == 0},
+    "linear": (one("linear"), [(4, 3), (5, 3), (5,)]),
+    "matmul": (one("matmul"), [(5, 2, 3), (3, 4)]),
+    "sum": (one("sum", axis=(0, -1)), [(3, 4, 2)]),
+    "relu": (one("relu"), [(4, 5)]),
+    "mse": (lambda graph, x: graph.apply("mse", x[0], graph.constant(Value(np.array([0, 3, 3, 1]))), layer="loss"), [(4, 4)]),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_where_float32_is_exact_the_datapath_is_plain_mathematics(name: str, backend: str):
+    build, shapes = EXACT[name]
+    arrays = [integers(*shape, seed=i) for i, shape in enumerate(shapes)]
+    seed = integers(64, seed=9)
+    plain = gradients(PlainRunner(), build, [x.astype(np.float64) for x in arrays], seed)
+    for actual, expected in zip(gradients(on_float32(backend), build, arrays, seed), plain, strict=True):
+        assert actual.dtype == np.float32
+        assert_bits_equal(actual + 0.0, expected + 0.0, "fp32")
+
+
+# ---- what has no derivative ----
+
+
+def refused(action: Callable[[], Any]) -> str:
+    with pytest.raises(emu.NotDifferentiable) as caught:
+        action()
+    return str(caught.value)
+
+
+def test_an_unknown_primitive_is_named():
+    graph = Graph(PlainRunner())
+    x = graph.variable(Value(np.ones(3)))
+    assert refused(lambda: graph.apply("sigmoyd", x, layer="l")).startswith("a primitive must be known, got 'sigmoyd'; did you mean 'sigmoid'?")
+
+
+def test_a_constant_has_no_gradient():
+    graph = Graph(PlainRunner())
+    x = graph.constant(Value(np.ones(3)))
+    for result in (x, graph.apply("relu", x, layer="l")):
+        message = refused(lambda result=result: graph.backward(result, Value(np.ones(3))))
+        assert message == "a gradient needs a result made from a parameter or tracked input, got a constant"
+
+
+def test_labels_have_no_gradient():
+    graph = Graph(PlainRunner())
+    x, labels = graph.variable(Value(np.ones((2, 3)))), graph.variable(Value(np.array([0, 2])))
+    loss = graph.apply("softmax_cross_entropy", x, labels, layer="loss")
+    assert refused(lambda: graph.backward(loss, Value(np.ones(())))) == "softmax_cross_entropy has no derivative by operand 1 (layer loss)"
+
+
+def test_a_leaf_the_result_does_not_depend_on_gets_no_gradient():
+    graph = Graph(PlainRunner())
+    x, y = graph.variable(Value(np.ones(3))), graph.variable(Value(np.ones(3)))
+    found = graph.backward(graph.apply("relu", x, layer="l"), Value(np.ones(3)))
+    assert set(found) == {id(x)}
+    assert id(y) not in found
+
+
+def test_gradients_of_parameters_and_inputs_have_their_roles():
+    """What arrives at a parameter is written as `gradient`, at an input as `error`; slopes as `slope`."""
+    seen: list[tuple[str, str, str]] = []
+
+    class Listening(PlainRunner):
+        def run(self, operation: Operation, role: str, layer: str) -> Value:
+            seen.append((operation.name, role, layer))
+            return super().run(operation, role, layer)
+
+    graph = Graph(Listening())
+    x, w = graph.variable(Value(normal(4, 3))), graph.parameter(Value(normal(2, 3)))
+    result = graph.apply("sigmoid", graph.apply("linear", x, w, layer="fc"), layer="s")
+    graph.backward(result, Value(np.ones((4, 2))))
+    assert seen == [
+        ("matmul", "activation", "fc"), ("function", "activation", "s"), ("sigmoid_slope", "slope", "s"), ("multiply", "error", "s"),
+        ("matmul", "error", "fc"), ("matmul", "gradient", "fc"),
+    ]  # fmt: skip

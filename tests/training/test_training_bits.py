@@ -1,0 +1,151 @@
+"""Training returns the same bits on every backend and any number of threads; batches, schedules and noise are what they say."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_runs import MIXED, command, hashes, settings_of, train
+
+import emu
+from emu import training
+from emu.hardware import device_names, load_device
+from emu.training.recipe import Constant, Cosine, Recipe, Step
+from emu.training.run_folder import RunFolder
+from emu.training.schedule import cosine, learning_rate
+from emu.training.trainer import Trainer
+
+LENET = {"training.steps": 3, "training.batch": 8, "data.test_images": 10}
+
+
+@pytest.mark.parametrize("device", device_names())
+def test_lenet_ends_in_the_same_bits_on_every_backend(tmp_path: Path, device: str):
+    runs = {name: train(tmp_path / name, "lenet", device, name, **{k.replace(".", "__"): v for k, v in LENET.items()}) for name in ("reference", "numba")}
+    assert hashes(runs["numba"]) == hashes(runs["reference"])
+    assert runs["numba"].info["metrics"] == runs["reference"].info["metrics"]
+    for table in ("metrics", "registers", "flags", "snr"):
+        tables = [repr(RunFolder(run.path).read_table(table)) for run in runs.values()]
+        assert tables[0] == tables[1], table
+
+
+@pytest.mark.parametrize("rounding", ["nearest_even", "stochastic"])
+@pytest.mark.parametrize("device", device_names())
+def test_every_layer_and_optimiser_ends_in_the_same_bits(tmp_path: Path, device: str, rounding: str):
+    roles = ("weight", "bias", "activation", "error", "gradient", "update", "master")
+    recipe = Recipe.model_validate(MIXED | {"precision": {role: {"rounding": rounding} for role in roles}})
+    runs = [training.train(recipe, load_device(device), out=tmp_path / name, backend=name) for name in ("reference", "numba")]
+    assert hashes(runs[0]) == hashes(runs[1])
+
+
+def test_another_seed_gives_other_bits(tmp_path: Path):
+    runs = [train(tmp_path / str(seed), training__steps=2, training__seed=seed) for seed in (1, 2)]
+    assert hashes(runs[0]) != hashes(runs[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", device_names())
+def test_twenty_steps_of_lenet_are_the_same_on_every_backend_and_with_any_threads(tmp_path: Path, device: str):
+    settings = {"training.steps": 20, "training.batch": 32, "data.test_images": 64}
+    expected = hashes(train(tmp_path / "reference", "lenet", device, "reference", **{k.replace(".", "__"): v for k, v in settings.items()}))
+    for threads in ("1", "2"):
+        out = tmp_path / threads
+        done = command("train", "lenet", "--device", device, "--out", str(out), *settings_of(settings), EMU_THREADS=threads)
+        _, errors = done.communicate()
+        assert done.returncode == 0, errors
+        info = RunFolder(out).read_json()
+        assert info["backend"] == "numba"
+        assert (info["weights_sha256"], info["registers_sha256"]) == expected
+
+
+def trainer_of(model: str = "mlp", **settings: object) -> Trainer:
+    overrides = {"data.test_images": 30} | {name.replace("__", "."): value for name, value in settings.items()}
+    return Trainer(training.load_recipe(model).with_settings(overrides), load_device("float32"), "numba")
+
+
+def test_the_batches_of_an_epoch_are_a_permutation():
+    trainer = trainer_of(training__batch=32, training__seed=5)
+    n = len(trainer.data.train_images)
+    trainer.data.train_labels[:] = np.arange(n)  # now a batch's labels are its images' places
+    per_epoch = n // 32
+    assert trainer.batches_per_epoch == per_epoch
+    epochs = [np.concatenate([trainer.batch(epoch * per_epoch + i)[1] for i in range(per_epoch)]) for epoch in range(3)]
+    for places in epochs:
+        assert len(set(places.tolist())) == 32 * per_epoch
+        assert places.min() >= 0
+        assert places.max() < n
+    assert (epochs[0] != epochs[1]).any()
+    images, labels = trainer.batch(3)
+    assert (images == trainer.data.train_images[labels]).all()
+
+
+def test_a_batch_depends_on_seed_and_step_alone():
+    forwards, backwards = trainer_of(training__seed=5), trainer_of(training__seed=5)
+    steps = [0, 60, 3, 59, 200]
+    batches = {step: forwards.batch(step)[1].tolist() for step in steps}
+    assert batches == {step: backwards.batch(step)[1].tolist() for step in reversed(steps)}
+    assert trainer_of(training__seed=6).batch(0)[1].tolist() != batches[0]
+
+
+def test_a_batch_larger_than_the_training_images_is_refused():
+    with pytest.raises(emu.ConfigError, match="`training.batch` must be at most the 1767 training images, got 1768"):
+        trainer_of(training__batch=1768)
+
+
+def test_epochs_are_counted_in_whole_batches():
+    assert trainer_of(training__epochs=3, training__batch=100).steps == 3 * 17
+    assert trainer_of(training__steps=7).steps == 7
+
+
+def test_float32_is_no_noise_to_itself(tmp_path: Path):
+    for model in ("mlp", "lenet"):
+        run = train(tmp_path / model, model, "float32", training__steps=2, training__batch=4, data__test_images=10)
+        noise = RunFolder(run.path).read_table("snr")
+        assert len(noise["snr_db"]) > 10
+        assert set(noise["snr_db"]) == {None}
+        assert {"input", "loss", "output"} <= set(noise["layer"])
+
+
+def test_a_narrow_device_is_noisy(tmp_path: Path):
+    run = train(tmp_path / "a", "mlp", "fixed8", training__steps=5)
+    ratios = [x for x in RunFolder(run.path).read_table("snr")["snr_db"] if x is not None and not math.isnan(x)]
+    assert ratios
+    assert min(ratios) < 40  # 8 bits: at most about 6 dB per bit
+    assert max(ratios) < 6.03 * 24
+
+
+def test_a_constant_rate_stays():
+    assert [learning_rate(0.3, Constant(), step, 7) for step in range(7)] == [0.3] * 7
+
+
+def test_a_step_schedule_multiplies_at_each_milestone():
+    schedule = Step(name="step", milestones=[0.5, 0.75], factor=0.5)
+    assert [learning_rate(1.0, schedule, step, 8) for step in range(8)] == [1.0] * 4 + [0.5] * 2 + [0.25] * 2
+
+
+def test_a_warm_up_rises_in_equal_steps_to_the_full_rate():
+    for schedule in (Constant(warmup=0.5), Cosine(name="cosine", warmup=0.5), Step(name="step", milestones=[0.9], warmup=0.5)):
+        assert [learning_rate(1.0, schedule, step, 8) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+
+
+def test_a_cosine_falls_from_the_full_rate_towards_what_is_left():
+    schedule = Cosine(name="cosine", final_factor=0.25)
+    rates = [learning_rate(2.0, schedule, step, 100) for step in range(100)]
+    assert rates[0] == 2.0
+    assert rates == sorted(rates, reverse=True)
+    assert abs(rates[50] - 2.0 * 0.625) < 1e-15
+    # the curve ends at 0.5 with slope 0: its last step lies below (pi / 100)**2 / 4 of the fall above it
+    assert 0 < rates[99] - 0.5 < 1.5 * (math.pi / 100) ** 2 / 4
+
+
+def test_the_cosine_is_within_two_ulp_of_one():
+    """16 terms up to pi: the first left out is pi**32 / 32! < 4e-20; each of about 30 roundings is below 2**-53 * pi**4."""
+    for x in np.linspace(0, math.pi, 1001):
+        assert abs(cosine(float(x)) - math.cos(x)) < 2.0**-50
+
+
+def test_the_learning_rate_is_applied_and_logged(tmp_path: Path):
+    settings = {"name": "step", "milestones": [0.5], "factor": 0.5}
+    run = train(tmp_path / "a", training__steps=4, training__log_every=1, training__schedule=settings)
+    assert RunFolder(run.path).read_table("metrics")["learning_rate"] == [0.05, 0.05, 0.025, 0.025]
