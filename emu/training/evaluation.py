@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,11 @@ def evaluate(
     policy = Policy(device.precision)
     data = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
     model = Model.initial(build_network(recipe.network), policy, GradientDescent(), recipe.training.seed)
+    held = _policy_of_run(path)
     for state in model.states:
-        state.master = as_master(_fitting(arrays, state.name, state.master.shape, path), policy, state.layer)
+        values = _fitting(arrays, state.name, state.master.shape, path)
+        source = None if held is None else held.stage(state.layer, "master").format
+        state.master = as_master(values, policy, state.layer, source)
     counters = CounterTable(policy.register)
     settings: dict[str, Any] = {"seed": recipe.training.seed, "backend": load(backend).name, "counters": counters}
     loss, accuracy = model.evaluate(data.test_images, data.test_labels, **settings)
@@ -88,6 +92,13 @@ def _brought(path: Path, recipe: Recipe | None, device: Device | None) -> tuple[
     return recipe, device
 
 
+def _policy_of_run(path: Path) -> Policy | None:
+    """Return the formats in which a run folder's checkpoint holds its arrays; None for any other file."""
+    if not (path / RUN).is_file():
+        return None
+    return Policy(Device.model_validate(RunFolder(path).read_json()["device"]).precision)
+
+
 def read_weights(path: Path) -> dict[str, Array]:
     """Return arrays by parameter name from a run folder, a `.safetensors` or an `.npz` file.
 
@@ -104,9 +115,12 @@ def read_weights(path: Path) -> dict[str, Array]:
         )
     if path.suffix == ".npz":
         try:
-            with np.load(path, allow_pickle=False) as file:
-                return dict(file)
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            with path.open("rb") as file:
+                content: Any = np.load(file, allow_pickle=False)
+                if isinstance(content, np.ndarray):
+                    raise ValueError("a single array")
+                return {name: content[name] for name in content.files}
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
             raise ConfigError(
                 f"weights in {path} must be an .npz file of plain arrays, got {error}; write it with numpy.savez"
             ) from None
@@ -138,4 +152,4 @@ def _fitting(arrays: dict[str, Array], name: str, shape: tuple[int, ...], path: 
         raise ConfigError(
             f"array {name!r} must be finite, got {array[index]} at index {index} in {path}; train again, or clean it"
         )
-    return array.astype(np.float64)
+    return array if array.dtype.kind in "iu" else array.astype(np.float64)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from emu import engine, nn
 from emu.autodiff import Graph, Operation, Runner, Tensor, Value
+from emu.formats import Format
 from emu.nn.network import INPUT_LAYER
 from emu.optim import GradientDescent, ParameterState
 from emu.precision import CounterTable, DatapathRunner, Policy
@@ -126,10 +127,18 @@ class Model:
         return digest.hexdigest()
 
 
-def as_master(values: Array, policy: Policy, layer: str) -> Value:
-    """Return float64 values written into the master format, to nearest."""
+def as_master(values: Array, policy: Policy, layer: str, source: Format | None = None) -> Value:
+    """Return real numbers written into the master format, to nearest.
+
+    Args:
+        values: floats or integers; raws where `source` carries them.
+        policy: has the master format.
+        layer: whose parameter it is.
+        source: format whose carriers the values are; None takes them as they are.
+    """
     fmt = policy.stage(layer, "master").format
-    return Value(engine.quantize(values, fmt, backend="reference"), fmt)
+    held = source if source is not None and source.carries_raws else None
+    return Value(engine.quantize(values, fmt, x_format=held, backend="reference"), fmt)
 
 
 def count_correct(outputs: Array, labels: Array) -> int:

@@ -1,0 +1,199 @@
+"""What a run leaves behind: run.json, hashes anyone can compute again, tables whose counts add up."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_runs import hashes, train
+
+import emu
+from emu import training
+from emu.datapath import FLAG_NAMES
+from emu.training.run_folder import CHECKPOINT, RunFolder
+from emu.training.tables import TABLES
+from emu.training.trainer import Trainer
+
+STEPS, LOG_EVERY = 23, 2
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> training.Run:
+    out = tmp_path_factory.mktemp("runs") / "mlp"
+    return train(out, device="fixed8", training__steps=STEPS, training__log_every=LOG_EVERY, training__batch=16)
+
+
+def table(run: training.Run, name: str) -> list[dict[str, Any]]:
+    columns = RunFolder(run.path).read_table(name)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def test_the_folder_holds_these_files(run: training.Run):
+    assert {path.name for path in run.path.iterdir()} == {"run.json", CHECKPOINT, *(f"{name}.parquet" for name in TABLES)}
+
+
+def test_run_json_is_what_the_run_returned(run: training.Run):
+    assert json.loads((run.path / "run.json").read_text()) == json.loads(json.dumps(run.info))
+    assert run.test_accuracy == run.info["metrics"]["test_accuracy"]
+
+
+def test_run_json_holds_what_is_promised(run: training.Run):
+    info = run.info
+    assert {"recipe", "device", "seed", "backend", "versions", "weights_sha256", "registers_sha256", "metrics", "steps", "seconds"} <= set(info)
+    assert info["status"] == "finished"
+    assert info["steps"] == STEPS
+    assert info["backend"] == "numba"
+    assert info["simulated_seconds"] is None
+    assert info["seed"] == info["recipe"]["training"]["seed"] == 1
+    assert info["seconds"] > 0
+    assert info["started"] <= info["ended"]
+    assert info["layers"] == ["input", "flatten1", "fc1", "relu1", "fc2", "relu2", "output", "loss"]
+    assert info["parameters"] == 784 * 128 + 128 + 128 * 64 + 64 + 64 * 10 + 10
+    assert set(info["versions"]) >= {"python", "numpy", "numba", "emu"}
+    zeros = {name: info["metrics"][name] for name in ("redos", "repeats", "skips", "bytes_sent")}
+    assert zeros == dict.fromkeys(zeros, 0)
+
+
+def test_recipe_and_device_in_run_json_make_the_same_run(run: training.Run, tmp_path: Path):
+    recipe, device = (kind.model_validate(run.info[key]) for kind, key in ((training.Recipe, "recipe"), (emu.hardware.Device, "device")))
+    assert hashes(training.train(recipe, device, out=tmp_path / "again")) == hashes(run)
+
+
+def test_formats_name_every_role_that_is_written(run: training.Run):
+    written = {(row["layer"], row["role"]) for row in table(run, "flags")}
+    named = {(row["layer"], row["role"]) for row in run.info["formats"]}
+    assert written <= named
+    fc1 = {row["role"]: row["format"] for row in run.info["formats"] if row["layer"] == "fc1"}
+    device = run.info["device"]["precision"]
+    assert fc1 == {role: device[role]["format"] for role in fc1 if role != "momentum"} | {"momentum": device["master"]["format"]}
+
+
+def test_the_hash_of_the_weights_can_be_computed_from_the_checkpoint(run: training.Run):
+    """Over parameter names, formats, shapes and codes, in order."""
+    arrays, state = RunFolder(run.path).load_checkpoint()
+    assert state["step"] == STEPS
+    names = [f"{layer}.{part}" for layer in ("fc1", "fc2", "output") for part in ("weight", "bias")]
+    assert set(arrays) == {f"{kind}/{name}" for kind in ("parameters", "momentum") for name in names}
+    digest, fmt = hashlib.sha256(), emu.parse("fix24f20")
+    for name in names:
+        array = arrays[f"parameters/{name}"]
+        raws = np.round(array.astype(np.float64) * 2**20).astype(np.int64)
+        assert (raws / 2**20 == array).all()
+        digest.update(f"{name} {fmt} {array.shape}".encode() + (raws % 2**24).astype("<u4").tobytes())
+    assert run.weights_sha256 == digest.hexdigest()
+
+
+def test_metrics_have_a_row_for_every_logged_point(run: training.Run):
+    rows = table(run, "metrics")
+    assert [row["step"] for row in rows] == [*range(LOG_EVERY, STEPS, LOG_EVERY), STEPS]
+    per_epoch = (1797 - 30) // 16
+    assert [row["epoch"] for row in rows] == [row["step"] / per_epoch for row in rows]
+    measured = [row["step"] for row in rows if row["test_accuracy"] is not None]
+    assert measured == [8, 16, STEPS]
+    assert measured == [row["step"] for row in rows if row["test_loss"] is not None]
+    last = run.info["metrics"]
+    assert all(rows[-1][name] == last[name] for name in ("train_loss", "train_accuracy", "test_loss", "test_accuracy"))
+    assert all(0 <= row[name] <= 1 for row in rows for name in ("overflow_rate", "underflow_rate", "train_accuracy"))
+
+
+def test_registers_and_flags_of_every_interval_count_the_same_elements(run: training.Run):
+    totals: dict[tuple, dict[str, int]] = {}
+    for row in table(run, "registers"):
+        counts = totals.setdefault((row["step"], row["layer"], row["role"]), {})
+        assert (row["exponent"] is None) == (row["kind"] not in ("positive", "negative"))
+        counts[row["kind"]] = counts.get(row["kind"], 0) + row["count"]
+    flags = {(row["step"], row["layer"], row["role"]): row for row in table(run, "flags")}
+    assert set(flags) == set(totals)
+    for key, counts in totals.items():
+        places = sum(count for kind, count in counts.items() if kind != "total")
+        assert places == counts["total"] == flags[key]["elements"]
+        assert all(0 <= flags[key][name] <= counts["total"] for name in FLAG_NAMES)
+
+
+def test_intervals_add_up_to_the_rates_of_the_run(run: training.Run):
+    flags, metrics = table(run, "flags"), table(run, "metrics")
+    for rate, flag in (("overflow_rate", "overflow"), ("underflow_rate", "underflow")):
+        assert run.info["metrics"][rate] == sum(row[flag] for row in flags) / sum(row["elements"] for row in flags)
+        for point in metrics:
+            rows = [row for row in flags if row["step"] == point["step"]]
+            assert point[rate] == sum(row[flag] for row in rows) / sum(row["elements"] for row in rows)
+
+
+def test_what_is_written_in_an_interval_is_known(run: training.Run):
+    """Two steps of batch 16: each weight is copied and updated twice, each activation and error written 2 * 16 times."""
+    elements = {(row["layer"], row["role"]): row["elements"] for row in table(run, "flags") if row["step"] == LOG_EVERY}
+    n = 2 * 16
+    assert elements["fc2", "weight"] == 2 * 128 * 64
+    assert elements["fc2", "update"] == elements["fc2", "master"] == elements["fc2", "momentum"] == 2 * (128 * 64 + 64)
+    assert elements["fc2", "activation"] == n * 64
+    assert elements["input", "activation"] == n * 784
+    # what flows back into relu1 is written by fc2; a bias gradient is a sum beside the weights'
+    assert elements["fc2", "error"] == n * 128
+    assert elements["fc2", "gradient"] == 2 * (128 * 64 + 64)
+    assert ("fc1", "error") not in elements  # nobody asks for the gradient of the images
+
+
+def test_the_hash_of_the_registers_does_not_depend_on_when_they_were_written(run: training.Run, tmp_path: Path):
+    other = train(tmp_path / "a", device="fixed8", training__steps=STEPS, training__log_every=5, training__batch=16)
+    assert hashes(other) == hashes(run)
+
+
+def test_noise_is_measured_at_every_fourth_logged_point_and_at_the_end(run: training.Run):
+    rows = table(run, "snr")
+    assert sorted({row["step"] for row in rows}) == [8, 16, STEPS]
+    tensors = [{(row["layer"], row["role"]) for row in rows if row["step"] == step} for step in (8, 16, STEPS)]
+    assert tensors[0] == tensors[1] == tensors[2]
+    assert len(rows) == 3 * len(tensors[0])
+
+
+def test_a_recipe_lays_its_precision_over_the_device(tmp_path: Path):
+    run = train(tmp_path / "a", training__steps=1, precision__activation__format="fp16")
+    assert {row["format"] for row in run.info["formats"] if row["role"] == "activation"} == {"fp16"}
+    assert run.info["device"]["precision"]["activation"]["format"] == "fp16"
+
+
+def test_masters_that_carry_raws_train_and_are_the_same_on_every_backend(tmp_path: Path):
+    wide = {"precision__master__format": "fix64f50", "precision__update__format": "fix60f50"}
+    runs = [train(tmp_path / name, backend=name, training__steps=3, **wide) for name in ("reference", "numba")]
+    assert hashes(runs[0]) == hashes(runs[1])
+    arrays, _ = RunFolder(runs[0].path).load_checkpoint()
+    assert arrays["parameters/fc1.weight"].dtype == np.int64
+    resumed = training.resume(runs[0].path)
+    assert hashes(resumed) == hashes(runs[0])
+    assert training.evaluate(runs[0].path).weights_sha256 == runs[0].weights_sha256
+
+
+def test_nothing_is_written_when_a_run_cannot_start(tmp_path: Path):
+    for out, overrides in (("a", {"training__batch": 10**6}), ("b", {"data__source": str(tmp_path / "nowhere")})):
+        with pytest.raises(emu.ConfigError):
+            train(tmp_path / out, **overrides)
+        assert not (tmp_path / out).exists()
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "notes.txt").write_text("mine")
+    with pytest.raises(emu.ConfigError, match="the folder of a new run must be empty"):
+        train(tmp_path / "c")
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["notes.txt"]
+
+
+def test_run_json_says_running_until_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    real = Trainer.advance
+
+    def watched(self: Trainer) -> tuple[float, float]:
+        info = RunFolder(tmp_path / "a").read_json()
+        assert (info["status"], info["ended"]) == ("running", None)
+        return real(self)
+
+    monkeypatch.setattr(Trainer, "advance", watched)
+    assert train(tmp_path / "a", training__steps=2).info["status"] == "finished"
+
+
+def test_the_public_train_builds_the_report(tmp_path: Path):
+    recipe, device = emu.model("mlp"), emu.device("fixed16")
+    overrides = {"training.steps": 2, "training.batch": 4, "data.test_images": 10}
+    run = emu.train(recipe, device, out=tmp_path / "a", overrides=overrides)
+    assert (run.path / "report.html").is_file()
+    assert not (emu.train(recipe, device, out=tmp_path / "b", overrides=overrides, report=False).path / "report.html").exists()
