@@ -27,7 +27,8 @@ class Case:
     path: str
 
     def __str__(self) -> str:
-        return f"{self.a}*{self.b}+{self.addend} {self.mac.product},{self.mac.accumulator},{self.mac.order},{self.mac.rounding.value}"
+        mac = self.mac
+        return f"{self.a}*{self.b}+{self.addend} {mac.product},{mac.accumulator},{mac.order},{mac.rounding.value}"
 
 
 CASES = [
@@ -46,7 +47,7 @@ CASES = [
     Case("fix16f8", "fix16f10", "fix16f8", Mac(accumulator="fix26f18"), "fix16f8", "in_order"),
     Case("fix16f8", "fix16f10", "fix16f8", Mac(accumulator="fix28f20", overflow="wrap"), "fix16f8", "in_order"),
     Case("fix16f8", "fix16f10", None, Mac(accumulator="fix26f18", overflow="saturate_zero"), "fp16", "in_order"),
-    Case("fix16f8", "fix16f10", None, Mac(accumulator="fix24f18", overflow="saturate_symmetric"), "fix16f8", "in_order"),
+    Case("fix16f8", "fix16f10", None, Mac(accumulator="fix24f18", overflow="saturate_symmetric"), "fp16", "in_order"),
     Case("fix8f4", "fix8f6", None, Mac(accumulator="ufix32f10"), "fix16f4", "in_order"),
     Case("ufix8f4", "ufix8f6", None, Mac(accumulator="ufix20f10"), "ufix8f0", "in_order"),
     Case("fix8f4", "fix8f6", "fix16f12", Mac(accumulator="fix12f8", rounding="floor"), "fix8f4", "in_order"),
@@ -106,7 +107,7 @@ def test_products_are_the_same(case: Case):
                 "addend_format": case.addend,
                 "out_format": case.out,
             }
-            for rounding in ("nearest_even", "stochastic", "floor"):
+            for rounding in ("nearest_even", "stochastic", "floor") if depth > 3 else ("nearest_even",):
 
                 def call(**where):
                     return emu.matmul(

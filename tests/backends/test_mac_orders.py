@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from kernel_inputs import random_values
@@ -13,6 +15,7 @@ from emu.datapath import Rounding
 from emu.testing import assert_bits_equal
 
 FLOATS = ["fp16", "fp8_e4m3", "fp8_e5m2 ftz", "e4m3fnuz", "e3m2 finite nans=none", "fp32"]
+RULES = ("saturate", "saturate_symmetric", "saturate_zero", "wrap")
 FIXED = ["fix12f6", "fix10f-1", "ufix9f3", "fix16f12"]
 ORDERS = ["sequential", "pairwise", "lanes(1)", "lanes(3)", "lanes(8)"]
 
@@ -43,23 +46,44 @@ def out_of(fmt: str) -> str:
     return "fp64" if fmt == "exact" or not isinstance(emu.parse(fmt), emu.Fixed) else fmt
 
 
+def modes_of(*place: str) -> tuple[Rounding, ...]:
+    """Half of the modes, the other half for the neighbouring order: the slow test takes them all."""
+    start = (FLOATS + FIXED).index(place[0]) + ORDERS.index(place[1])
+    return tuple(Rounding)[start % 2 :: 2]
+
+
+def check_float(fmt: str, order: str, rounding: Rounding, overflow: str | None) -> None:
+    mac = Mac(accumulator=fmt, order=order, rounding=rounding, overflow=overflow)
+    check(mac, "fp8_e5m2", out_of(fmt), None if rounding.number % 3 == 0 else "fp16", 5, 1, "reference")
+
+
+def check_fixed(fmt: str, order: str, rounding: Rounding, overflow: str) -> None:
+    mac = Mac(accumulator=fmt, order=order, rounding=rounding, overflow=overflow)
+    check(mac, "fix6f3", fmt, "fix12f5", 5, 2, "reference")
+
+
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("fmt", FLOATS)
-def test_float_accumulators_add_in_their_order_in_every_mode(fmt: str, order: str):
-    for i, rounding in enumerate(Rounding):
-        for overflow in (None, "satfinite"):
-            mac = Mac(accumulator=fmt, order=order, rounding=rounding, overflow=overflow)
-            check(mac, "fp8_e5m2", out_of(fmt), "fp16" if i % 2 else None, 5, 1, "reference")
+def test_float_accumulators_add_in_their_order(fmt: str, order: str):
+    for i, rounding in enumerate(modes_of(fmt, order)):
+        check_float(fmt, order, rounding, (None, "satfinite")[i % 2])
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("fmt", FIXED)
-def test_fixed_accumulators_add_in_their_order_in_every_mode(fmt: str, order: str):
-    rules = ("saturate", "saturate_symmetric", "saturate_zero", "wrap")
-    for i, rounding in enumerate(Rounding):
-        for overflow in rules if i % 3 == 0 else rules[i % 2 :: 2]:
-            mac = Mac(accumulator=fmt, order=order, rounding=rounding, overflow=overflow)
-            check(mac, "fix6f3", fmt, "fix12f5", 5, 2, "reference")
+def test_fixed_accumulators_add_in_their_order(fmt: str, order: str):
+    for i, rounding in enumerate(modes_of(fmt, order)):
+        check_fixed(fmt, order, rounding, RULES[(i + ORDERS.index(order)) % 4])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ORDERS)
+def test_accumulators_add_in_their_order_in_every_mode_and_under_every_rule(order: str):
+    for rounding in Rounding:
+        for fmt, overflow in product(FLOATS, (None, "satfinite")):
+            check_float(fmt, order, rounding, overflow)
+        for fmt, overflow in product(FIXED, RULES):
+            check_fixed(fmt, order, rounding, overflow)
 
 
 @pytest.mark.parametrize("order", ["sequential", "pairwise", "lanes(2)"])

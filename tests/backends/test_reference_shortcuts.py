@@ -70,7 +70,8 @@ def test_a_shortcut_of_an_accumulator_is_the_definition(
     chosen = accumulators.choose
 
     def checked(*arguments):
-        assert type(instance := chosen(*arguments)) is unit
+        instance = chosen(*arguments)
+        assert type(instance) is unit
         return instance
 
     for anything in (True, False):
@@ -167,8 +168,8 @@ def test_exact_sums_of_fixed_operands_are_those_of_big_integers(
     for out_bits, shift in ((64, -8), (64, 60), (32, 3), (16, 8)):
         out = emu.Fixed(out_bits, shift)
         y = emu.matmul(
-            a, b, a_format=a_format, b_format=b_format, addend=c, addend_format=c_format, out_format=out, rounding="floor",
-            overflow="wrap", backend=backend,
+            a, b, a_format=a_format, b_format=b_format, addend=c, addend_format=c_format, out_format=out,
+            rounding="floor", overflow="wrap", backend=backend,
         )  # fmt: skip
         expected = [[int(s * Fraction(2) ** shift // 1) % out.n_codes for s in row] for row in sums]
         assert out.encode(y).tolist() == expected

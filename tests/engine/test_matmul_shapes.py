@@ -1,4 +1,4 @@
-"""Shapes of products are numpy.matmul's; random bits and `out` follow the result's shape; errors name shapes and values."""
+"""Shapes of products are numpy.matmul's; random bits and `out` follow the result's; errors name shapes and values."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from emu.testing import assert_bits_equal
 
 FIX = {"a_format": "fix16f0", "b_format": "fix16f0", "out_format": "fix32f0"}
 SHAPES = [
-    ((3,), (3,)), ((0,), (0,)), ((3,), (3, 2)), ((2, 3), (3,)), ((2, 3), (3, 4)), ((1, 1), (1, 1)), ((2, 0), (0, 3)), ((0, 3), (3, 0)),
-    ((5, 2, 3), (3, 4)), ((2, 3), (5, 3, 4)), ((5, 2, 3), (5, 3, 4)), ((5, 1, 2, 3), (4, 3, 2)), ((1, 2, 3), (6, 3, 1)), ((3,), (2, 3, 4)),
+    ((3,), (3,)), ((0,), (0,)), ((3,), (3, 2)), ((2, 3), (3,)), ((2, 3), (3, 4)), ((1, 1), (1, 1)), ((2, 0), (0, 3)),
+    ((0, 3), (3, 0)),
+    ((5, 2, 3), (3, 4)), ((2, 3), (5, 3, 4)), ((5, 2, 3), (5, 3, 4)), ((5, 1, 2, 3), (4, 3, 2)), ((1, 2, 3), (6, 3, 1)),
+    ((3,), (2, 3, 4)),
     ((4, 2, 3), (3,)), ((2, 3, 4, 5), (2, 1, 5, 6)), ((0, 2, 3), (3, 4)), ((2, 0, 2, 3), (1, 3, 4)),
 ]  # fmt: skip
 
@@ -28,7 +30,11 @@ def test_shapes_are_those_of_numpy_matmul(a_shape: tuple, b_shape: tuple, backen
     assert np.shape(y) == np.shape(expected)
     assert_bits_equal(y, expected + 0.0, "fix32f0")
     for i in range(expected.ndim + 1):  # an addend that broadcasts: every tail of the shape, and 1 in every place
-        for c_shape in (expected.shape[i:], (*[1] * i, *expected.shape[i:]), tuple(1 if j == i else n for j, n in enumerate(expected.shape))):
+        for c_shape in (
+            expected.shape[i:],
+            (*[1] * i, *expected.shape[i:]),
+            tuple(1 if j == i else n for j, n in enumerate(expected.shape)),
+        ):
             c = integers(c_shape, 3)
             y = emu.matmul(a, b, addend=c, addend_format="fix16f0", backend=backend, **FIX)
             assert_bits_equal(y, expected + c, "fix32f0")
@@ -40,7 +46,9 @@ def test_transposed_and_strided_operands_are_read_right(a_shape: tuple, b_shape:
     wide = np.full((*a_shape[:-1], 2 * a_shape[-1]), 99, np.float32)
     wide[..., ::2] = a
     flipped = np.asfortranarray(b[::-1])[::-1]
-    assert_bits_equal(emu.matmul(wide[..., ::2], flipped, backend=backend, **FIX), emu.matmul(a, b, backend=backend, **FIX), "fix32f0")
+    assert_bits_equal(
+        emu.matmul(wide[..., ::2], flipped, backend=backend, **FIX), emu.matmul(a, b, backend=backend, **FIX), "fix32f0"
+    )
 
 
 def test_integers_and_lists_are_operands(backend: str):
@@ -77,23 +85,37 @@ def test_an_addend_must_broadcast_and_have_a_format():
 def test_values_outside_their_format_are_named():
     a, b = np.zeros((2, 3)), np.zeros((3, 4))
     a[1, 2] = 0.5
-    with pytest.raises(emu.FormatError, match=r"`a`: every value must belong to fix16f0, got .*0\.5.* at index \(1, 2\)"):
+    with pytest.raises(
+        emu.FormatError, match=r"`a`: every value must belong to fix16f0, got .*0\.5.* at index \(1, 2\)"
+    ):
         emu.matmul(a, b, **FIX)
     with pytest.raises(emu.FormatError, match="`b`: "):
         emu.matmul(b.T[:, :3], a.T, **FIX)
     with pytest.raises(emu.FormatError, match="`addend`: "):
         emu.matmul(b.T[:, :3], b, addend=[0.1] * 4, addend_format="fix16f0", **FIX)
     with pytest.raises(emu.FormatError, match="`bias`: "):
-        emu.conv2d(np.zeros((1, 1, 2, 2)), np.zeros((1, 1, 1, 1)), x_format="fp16", w_format="fp16", out_format="fp16", bias=[1e9], bias_format="fp16")
+        emu.conv2d(
+            np.zeros((1, 1, 2, 2)),
+            np.zeros((1, 1, 1, 1)),
+            x_format="fp16",
+            w_format="fp16",
+            out_format="fp16",
+            bias=[1e9],
+            bias_format="fp16",
+        )
 
 
 def test_convolutions_that_do_not_fit_are_named():
     formats = {"x_format": "fix8f4", "w_format": "fix8f4", "out_format": "fix8f4"}
-    with pytest.raises(emu.ShapeError, match=r"conv2d: x must be \(N, C, H, W\) and w \(O, C, KH, KW\) with the same C"):
+    with pytest.raises(
+        emu.ShapeError, match=r"conv2d: x must be \(N, C, H, W\) and w \(O, C, KH, KW\) with the same C"
+    ):
         emu.conv2d(np.zeros((1, 2, 3, 3)), np.zeros((1, 1, 3, 3)), **formats)
     with pytest.raises(emu.ShapeError, match="conv2d: the kernel must fit the padded image"):
         emu.conv2d(np.zeros((1, 1, 3, 3)), np.zeros((1, 1, 6, 3)), padding=(1, 0), **formats)
-    with pytest.raises(emu.ShapeError, match=r"conv2d: the bias must have one value per output channel, shape \(2,\), got \(3,\)"):
+    with pytest.raises(
+        emu.ShapeError, match=r"conv2d: the bias must have one value per output channel, shape \(2,\), got \(3,\)"
+    ):
         emu.conv2d(np.zeros((1, 1, 3, 3)), np.zeros((2, 1, 3, 3)), bias=np.zeros(3), bias_format="fix8f4", **formats)
     with pytest.raises(emu.FormatError, match="`bias_format` must be given with `bias`"):
         emu.conv2d(np.zeros((1, 1, 3, 3)), np.zeros((2, 1, 3, 3)), bias=np.zeros(2), **formats)
@@ -106,14 +128,29 @@ def test_minus_zero_counts_as_zero_where_the_format_has_none(backend: str):
             emu.add(zero, zero, a_format=fmt, b_format=fmt, out_format="fp16", backend=backend),
             emu.multiply(zero, np.float32(1), a_format=fmt, b_format=fmt, out_format="fp16", backend=backend),
             emu.quantize(zero, "fp16", x_format=fmt, backend=backend),
-            emu.matmul([[zero]], [[1.0]], a_format=fmt, b_format=fmt, out_format="fp16", mac=emu.Mac(accumulator="fp16"), backend=backend)[0, 0],
+            emu.matmul(
+                [[zero]],
+                [[1.0]],
+                a_format=fmt,
+                b_format=fmt,
+                out_format="fp16",
+                mac=emu.Mac(accumulator="fp16"),
+                backend=backend,
+            )[0, 0],
         ):
             assert_bits_equal(y, np.float32(0.0), "fp16")
 
 
 def test_recorded_random_bits_of_a_product_have_its_shape(backend: str):
     """x + u / 4 floored: u = 0 leaves, u = 3 takes a quarter and more up."""
-    formats = {"a_format": "fix8f2", "b_format": "fix8f0", "out_format": "fix8f0", "rounding": "stochastic", "n_rbits": 2, "backend": backend}
+    formats = {
+        "a_format": "fix8f2",
+        "b_format": "fix8f0",
+        "out_format": "fix8f0",
+        "rounding": "stochastic",
+        "n_rbits": 2,
+        "backend": backend,
+    }
     for a_shape, b_shape in (((2, 3), (3, 2)), ((5, 2, 3), (3, 2)), ((2, 3), (3,)), ((3,), (3,))):
         a, b = np.full(a_shape, 0.25), np.full(b_shape, 1.0)
         result = np.shape(np.matmul(a, b))
@@ -130,7 +167,13 @@ def test_the_random_bits_of_an_element_depend_on_its_index_in_the_result_alone(b
     """A product of one row equals the row of the whole product whose index it has: only at index 0."""
     rng = np.random.default_rng(1)
     a, b = (emu.quantize(rng.standard_normal(shape), "fix8f4") for shape in ((6, 9), (9, 4)))
-    formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix8f2", "rounding": "stochastic", "backend": backend}
+    formats = {
+        "a_format": "fix8f4",
+        "b_format": "fix8f4",
+        "out_format": "fix8f2",
+        "rounding": "stochastic",
+        "backend": backend,
+    }
     whole = emu.matmul(a, b, seed=3, **formats)
     assert_bits_equal(emu.matmul(a[:2], b, seed=3, **formats), whole[:2], "fix8f2")
     assert_bits_equal(emu.matmul(a.reshape(2, 3, 9), b, seed=3, **formats).reshape(6, 4), whole, "fix8f2")
@@ -149,7 +192,11 @@ def test_a_product_is_written_into_out(backend: str):
 
 def test_flags_and_registers_add_up_over_calls(backend: str):
     a, b = integers((7, 3), 1), integers((3, 4), 2)
-    register, flags, sums = emu.StatisticsRegister(), emu.Flags(), emu.StatisticsRegister(), 
+    register, flags, sums = (
+        emu.StatisticsRegister(),
+        emu.Flags(),
+        emu.StatisticsRegister(),
+    )
     formats = FIX | {"out_format": "fix8f0"}
     for _ in range(2):
         emu.matmul(a, b, register=register, flags=flags, backend=backend, **formats)
@@ -160,5 +207,7 @@ def test_flags_and_registers_add_up_over_calls(backend: str):
 
 
 def test_backends_that_are_not_there_are_named():
-    with pytest.raises(emu.BackendUnavailable, match="`backend` must be auto or a backend, got 'numbra'; did you mean 'numba'"):
+    with pytest.raises(
+        emu.BackendUnavailable, match="`backend` must be auto or a backend, got 'numbra'; did you mean 'numba'"
+    ):
         emu.quantize(1.0, "fp16", backend="numbra")

@@ -1,4 +1,4 @@
-"""The planner: every path at the edge of its condition, just provable and just not, with the reference's bits on both sides."""
+"""The planner: every path at the edge of its condition, and the reference's bits on both sides."""
 
 from __future__ import annotations
 
@@ -125,7 +125,12 @@ def test_an_unsigned_accumulator_saturates_below_zero():
     formats = {"b_format": "fix8f4", "out_format": "fix8f4", "mac": Mac(accumulator="ufix32f8")}
     y = same_bits(full("fix8f4", (1, 1), -1), full("fix8f4", (1, 1), 1), "in_order", a_format="fix8f4", **formats)
     assert y.item() == 0
-    unsigned = {"a_format": "ufix8f4", "b_format": "ufix8f4", "out_format": "ufix8f4", "mac": Mac(accumulator="ufix32f8")}
+    unsigned = {
+        "a_format": "ufix8f4",
+        "b_format": "ufix8f4",
+        "out_format": "ufix8f4",
+        "mac": Mac(accumulator="ufix32f8"),
+    }
     same_bits(full("ufix8f4", (1, 3), 15), full("ufix8f4", (3, 1), 1), "float32_blas", **unsigned)
 
 
@@ -150,25 +155,29 @@ A, B = np.zeros((2, 100), np.float32), np.zeros((100, 2), np.float32)
     [
         (
             {"a_format": "fix8f4", "b_format": "fix8f4"},
-            "float32_blas: K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats, exact in float32 in any order",
+            "float32_blas: K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats, "
+            "exact in float32 in any order",
         ),
         (
             {"a_format": "fix16f8", "b_format": "fix16f4"},
-            "float64_blas: K*max|a|*max|b| + max|addend| <= 2**37 units of 2**-12 by the formats, exact in float64 in any order",
+            "float64_blas: K*max|a|*max|b| + max|addend| <= 2**37 units of 2**-12 by the formats, "
+            "exact in float64 in any order",
         ),
         (
             {"a_format": "fix8f4", "b_format": "fix8f4", "mac": Mac(accumulator="fix32f8")},
-            "float32_blas: K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats, exact in float32 in any order; "
+            "float32_blas: K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats, "
+            "exact in float32 in any order; "
             "the accumulator fix32f8 never saturates",
         ),
         (
             {"a_format": "fix64f8", "b_format": "fix16f8"},
-            "wide: K*max|a|*max|b| + max|addend| <= 2**85 units of 2**-16 by the formats, beyond float64: wide integers",
+            "wide: K*max|a|*max|b| + max|addend| <= 2**85 units of 2**-16 by the formats, "
+            "beyond float64: wide integers",
         ),
         (
             {"a_format": "fix8f4", "b_format": "fix8f4", "mac": Mac(accumulator="fix32f8", overflow="wrap")},
-            "in_order: the accumulator fix32f8 may leave its range: K*max|a|*max|b| + max|addend| <= 2**7 units of 2**-8 by "
-            "the data's measured maxima",
+            "in_order: the accumulator fix32f8 may leave its range: K*max|a|*max|b| + max|addend| <= 2**7 units "
+            "of 2**-8 by the data's measured maxima",
         ),
         (
             {"a_format": "fix8f4", "b_format": "fix8f4", "mac": Mac(accumulator="fix32f6")},

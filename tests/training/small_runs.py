@@ -13,7 +13,13 @@ from emu.hardware import load_device
 from emu.training import Run
 
 #: mlp for a second: 12 logged points' worth of everything in 30 steps.
-MLP = {"training.steps": 30, "training.batch": 8, "data.test_images": 30, "training.log_every": 5, "training.checkpoint_every": 3}
+MLP = {
+    "training.steps": 30,
+    "training.batch": 8,
+    "data.test_images": 30,
+    "training.log_every": 5,
+    "training.checkpoint_every": 3,
+}
 
 #: Every layer, optimiser and schedule that lenet and mlp do not have.
 MIXED: dict[str, Any] = {
@@ -23,7 +29,8 @@ MIXED: dict[str, Any] = {
         "classes": 10,
         "loss": "mse",
         "layers": [
-            {"type": "conv2d", "out_channels": 3, "kernel": 3, "stride": 2, "padding": 1, "bias": False, "initialiser": "xavier"},
+            {"type": "conv2d", "out_channels": 3, "kernel": 3, "stride": 2, "padding": 1, "bias": False,
+             "initialiser": "xavier"},
             {"type": "tanh"},
             {"type": "avg_pool", "window": 3, "stride": 2},
             {"type": "conv2d", "out_channels": 4, "kernel": 2, "padding": 1},
@@ -49,7 +56,9 @@ MIXED: dict[str, Any] = {
 def train(out: Path, model: str = "mlp", device: str = "fixed16", backend: str = "numba", **overrides: Any) -> Run:
     """Train a shipped model without building its report; `training__steps=3` overrides `training.steps`."""
     settings = (MLP if model == "mlp" else {}) | {name.replace("__", "."): value for name, value in overrides.items()}
-    return training.train(training.load_recipe(model), load_device(device), out=out, backend=backend, overrides=settings)
+    return training.train(
+        training.load_recipe(model), load_device(device), out=out, backend=backend, overrides=settings
+    )
 
 
 def hashes(run: Run) -> tuple[str, str]:

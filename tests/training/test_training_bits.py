@@ -1,4 +1,4 @@
-"""Training returns the same bits on every backend and any number of threads; batches, schedules and noise are what they say."""
+"""Training returns the same bits on every backend and any number of threads; batches, schedules, noise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ LENET = {"training.steps": 3, "training.batch": 8, "data.test_images": 10}
 
 @pytest.mark.parametrize("device", device_names())
 def test_lenet_ends_in_the_same_bits_on_every_backend(tmp_path: Path, device: str):
-    runs = {name: train(tmp_path / name, "lenet", device, name, **{k.replace(".", "__"): v for k, v in LENET.items()}) for name in ("reference", "numba")}
+    runs = {
+        name: train(tmp_path / name, "lenet", device, name, **{k.replace(".", "__"): v for k, v in LENET.items()})
+        for name in ("reference", "numba")
+    }
     assert hashes(runs["numba"]) == hashes(runs["reference"])
     assert runs["numba"].info["metrics"] == runs["reference"].info["metrics"]
     for table in ("metrics", "registers", "flags", "snr"):
@@ -35,7 +38,10 @@ def test_lenet_ends_in_the_same_bits_on_every_backend(tmp_path: Path, device: st
 def test_every_layer_and_optimiser_ends_in_the_same_bits(tmp_path: Path, device: str, rounding: str):
     roles = ("weight", "bias", "activation", "error", "gradient", "update", "master")
     recipe = Recipe.model_validate(MIXED | {"precision": {role: {"rounding": rounding} for role in roles}})
-    runs = [training.train(recipe, load_device(device), out=tmp_path / name, backend=name) for name in ("reference", "numba")]
+    runs = [
+        training.train(recipe, load_device(device), out=tmp_path / name, backend=name)
+        for name in ("reference", "numba")
+    ]
     assert hashes(runs[0]) == hashes(runs[1])
 
 
@@ -48,10 +54,20 @@ def test_another_seed_gives_other_bits(tmp_path: Path):
 @pytest.mark.parametrize("device", device_names())
 def test_twenty_steps_of_lenet_are_the_same_on_every_backend_and_with_any_threads(tmp_path: Path, device: str):
     settings = {"training.steps": 20, "training.batch": 32, "data.test_images": 64}
-    expected = hashes(train(tmp_path / "reference", "lenet", device, "reference", **{k.replace(".", "__"): v for k, v in settings.items()}))
+    expected = hashes(
+        train(
+            tmp_path / "reference",
+            "lenet",
+            device,
+            "reference",
+            **{k.replace(".", "__"): v for k, v in settings.items()},
+        )
+    )
     for threads in ("1", "2"):
         out = tmp_path / threads
-        done = command("train", "lenet", "--device", device, "--out", str(out), *settings_of(settings), EMU_THREADS=threads)
+        done = command(
+            "train", "lenet", "--device", device, "--out", str(out), *settings_of(settings), EMU_THREADS=threads
+        )
         _, errors = done.communicate()
         assert done.returncode == 0, errors
         info = RunFolder(out).read_json()
@@ -89,7 +105,7 @@ def test_a_batch_depends_on_seed_and_step_alone():
 
 
 def test_a_batch_larger_than_the_training_images_is_refused():
-    with pytest.raises(emu.ConfigError, match="`training.batch` must be at most the 1767 training images, got 1768"):
+    with pytest.raises(emu.ConfigError, match=r"`training\.batch` must be at most the 1767 training images, got 1768"):
         trainer_of(training__batch=1768)
 
 
@@ -125,7 +141,11 @@ def test_a_step_schedule_multiplies_at_each_milestone():
 
 
 def test_a_warm_up_rises_in_equal_steps_to_the_full_rate():
-    for schedule in (Constant(warmup=0.5), Cosine(name="cosine", warmup=0.5), Step(name="step", milestones=[0.9], warmup=0.5)):
+    for schedule in (
+        Constant(warmup=0.5),
+        Cosine(name="cosine", warmup=0.5),
+        Step(name="step", milestones=[0.9], warmup=0.5),
+    ):
         assert [learning_rate(1.0, schedule, step, 8) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
 
 
@@ -140,7 +160,7 @@ def test_a_cosine_falls_from_the_full_rate_towards_what_is_left():
 
 
 def test_the_cosine_is_within_two_ulp_of_one():
-    """16 terms up to pi: the first left out is pi**32 / 32! < 4e-20; each of about 30 roundings is below 2**-53 * pi**4."""
+    """16 terms up to pi: the first left out is pi**32 / 32! < 4e-20; about 30 roundings below 2**-53 * pi**4."""
     for x in np.linspace(0, math.pi, 1001):
         assert abs(cosine(float(x)) - math.cos(x)) < 2.0**-50
 

@@ -40,13 +40,19 @@ def test_a_run_evaluates_to_what_it_measured_last(run: training.Run, backend: st
 def test_every_kind_of_file_evaluates_to_the_same(run: training.Run, weights: dict[str, np.ndarray], tmp_path: Path):
     expected = training.evaluate(run.path)
     np.savez(tmp_path / "w.npz", **weights)
-    np.savez_compressed(tmp_path / "wide.npz", **{name: array.astype(np.float64) for name, array in weights.items()}, more=np.ones(3))
+    np.savez_compressed(
+        tmp_path / "wide.npz", **{name: array.astype(np.float64) for name, array in weights.items()}, more=np.ones(3)
+    )
     save_file(weights, tmp_path / "w.safetensors")
     save_file({f"parameters/{name}": array for name, array in weights.items()}, tmp_path / "prefixed.safetensors")
     shutil.copy(run.path / "checkpoint.safetensors", tmp_path / "checkpoint.safetensors")
     for path in sorted(tmp_path.iterdir()):
         result = training.evaluate(path, RECIPE, load_device("fixed16"))
-        assert (result.weights_sha256, result.test_loss, result.test_accuracy) == (run.weights_sha256, expected.test_loss, expected.test_accuracy)
+        assert (result.weights_sha256, result.test_loss, result.test_accuracy) == (
+            run.weights_sha256,
+            expected.test_loss,
+            expected.test_accuracy,
+        )
         assert result.counters.sha256() == expected.counters.sha256()
 
 
@@ -83,7 +89,8 @@ def test_weights_that_are_no_weights_are_named(run: training.Run, weights: dict[
     machine = (RECIPE, load_device("fixed16"))
     missing = tmp_path / "w.npz"
     assert refusal(missing, *machine) == (
-        f"weights must be a run folder, a .safetensors or an .npz file, got {str(missing)!r}, which does not exist; check the path"
+        f"weights must be a run folder, a .safetensors or an .npz file, got {str(missing)!r}, "
+        "which does not exist; check the path"
     )
     assert "a .safetensors or an .npz file, got" in refusal(written(tmp_path / "w.bin", b"1"), *machine)
     np.save(tmp_path / "array.npy", np.ones(3))
@@ -96,35 +103,49 @@ def test_weights_that_are_no_weights_are_named(run: training.Run, weights: dict[
     ):  # fmt: skip
         path = written(tmp_path / f"{name}.npz", content)
         assert refusal(path, *machine).startswith(f"weights in {path} must be an .npz file of plain arrays, got "), name
-    for name, content in (("empty", b""), ("text", b"not safe tensors"), ("cut", (run.path / "checkpoint.safetensors").read_bytes()[:999])):
+    for name, content in (
+        ("empty", b""),
+        ("text", b"not safe tensors"),
+        ("cut", (run.path / "checkpoint.safetensors").read_bytes()[:999]),
+    ):
         path = written(tmp_path / f"{name}.safetensors", content)
         assert refusal(path, *machine).startswith(f"weights in {path} must be a safetensors file, got "), name
 
 
 def test_a_folder_without_a_checkpoint_is_named(tmp_path: Path):
-    assert refusal(tmp_path, RECIPE, load_device("fixed16")).startswith("a run must have a checkpoint to be resumed, got none at ")
+    assert refusal(tmp_path, RECIPE, load_device("fixed16")).startswith(
+        "a run must have a checkpoint to be resumed, got none at "
+    )
 
 
 def test_weights_of_another_network_are_named(weights: dict[str, np.ndarray], tmp_path: Path):
     machine, path = (RECIPE, load_device("fixed16")), tmp_path / "w.npz"
     np.savez(path, **{name: array for name, array in weights.items() if name != "fc2.bias"})
     assert refusal(path, *machine) == (
-        f"weights must have an array 'fc2.bias', got fc1.bias, fc1.weight, fc2.weight, output.bias, output.weight in {path}; check the model"
+        f"weights must have an array 'fc2.bias', got fc1.bias, fc1.weight, fc2.weight, output.bias, "
+        f"output.weight in {path}; check the model"
     )
     np.savez(path, **weights | {"fc2.weight": weights["fc2.weight"].T})
     assert refusal(path, *machine) == (
-        f"array 'fc2.weight' must be real numbers of shape (64, 128), got {weights['fc2.weight'].dtype} of shape (128, 64) in {path}; check the model"
+        f"array 'fc2.weight' must be real numbers of shape (64, 128), got "
+        f"{weights['fc2.weight'].dtype} of shape (128, 64) in {path}; check the model"
     )
     np.savez(path, **weights | {"output.bias": weights["output.bias"] + 0j})
     assert "array 'output.bias' must be real numbers of shape (10,), got complex128" in refusal(path, *machine)
     broken = weights["fc1.bias"].astype(np.float32)
     broken[3] = np.nan
     np.savez(path, **weights | {"fc1.bias": broken})
-    assert refusal(path, *machine) == f"array 'fc1.bias' must be finite, got nan at index (3,) in {path}; train again, or clean it"
+    assert (
+        refusal(path, *machine)
+        == f"array 'fc1.bias' must be finite, got nan at index (3,) in {path}; train again, or clean it"
+    )
 
 
 def test_weights_alone_need_a_model_and_a_device(weights: dict[str, np.ndarray], tmp_path: Path):
     path = tmp_path / "w.npz"
     np.savez(path, **weights)
     for arguments in ((), (RECIPE,), (None, load_device("fixed16"))):
-        assert refusal(path, *arguments) == f"weights that are no run folder need a model and a device, got {path}; add --model and --device"
+        assert (
+            refusal(path, *arguments)
+            == f"weights that are no run folder need a model and a device, got {path}; add --model and --device"
+        )

@@ -83,21 +83,23 @@ def assert_ends_like(path: Path, undisturbed: training.Run, run: training.Run) -
         pytest.param(KILL_IN_STEP.format(n=6 * 17 + 4), 15, id="inside step 18"),
     ],
 )
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path: Path, undisturbed: training.Run, before: str, checkpoint_step: int):
+def test_a_killed_run_resumes_to_the_same_bits(
+    tmp_path: Path, undisturbed: training.Run, before: str, checkpoint_step: int
+):
     folder = killed(tmp_path / "run", before)
     assert folder.read_json()["status"] == "running"
     assert folder.load_checkpoint()[1]["step"] == checkpoint_step
     assert_ends_like(folder.path, undisturbed, training.resume(folder.path))
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path, undisturbed: training.Run):
-    folder = killed(tmp_path / "run", KILL_AT_FILE.format(n=6))
-    assert not folder.has_checkpoint
-    assert_ends_like(folder.path, undisturbed, training.resume(folder.path))
+def test_a_run_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path, undisturbed: training.Run):
+    path = interrupted(tmp_path / "run", 2)
+    assert not RunFolder(path).has_checkpoint
+    assert_ends_like(path, undisturbed, training.resume(path))
 
 
 def test_the_command_resumes_a_killed_run(tmp_path: Path, undisturbed: training.Run):
-    folder = killed(tmp_path / "run", KILL_IN_STEP.format(n=40))
+    folder = killed(tmp_path / "run", KILL_IN_STEP.format(n=6 * 27))
     process = command("train", "--resume", str(folder.path))
     output, errors = process.communicate()
     assert process.returncode == 0, errors
@@ -113,7 +115,7 @@ def test_a_finished_run_resumes_to_itself(tmp_path: Path, undisturbed: training.
 
 
 def test_a_run_goes_on_on_another_backend(tmp_path: Path, undisturbed: training.Run):
-    path = interrupted(tmp_path / "run", 13)
+    path = interrupted(tmp_path / "run", 25)
     run = training.resume(path, backend="reference")
     assert run.info["backend"] == "reference"
     assert_ends_like(path, undisturbed, run)
@@ -162,7 +164,9 @@ def test_a_corrupt_checkpoint_is_refused_and_left_alone(tmp_path: Path):
     content = (path / CHECKPOINT).read_bytes()
     damaged = content[:-1] + bytes([content[-1] ^ 1])
     (path / CHECKPOINT).write_bytes(damaged)
-    assert refusal(path).startswith(f"{path / CHECKPOINT} must be a checkpoint, got content that differs from its SHA-256;")
+    assert refusal(path).startswith(
+        f"{path / CHECKPOINT} must be a checkpoint, got content that differs from its SHA-256;"
+    )
     assert (path / CHECKPOINT).read_bytes() == damaged
 
 
@@ -178,7 +182,10 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path):
 def test_a_changed_recipe_or_device_is_refused(tmp_path: Path):
     path = interrupted(tmp_path / "run", 7)
     info = json.loads((path / "run.json").read_text())
-    for table, key, value in (("recipe", "training", {"batch": 9}), ("device", "precision", {"activation": {"format": "fix8f2"}})):
+    for table, key, value in (
+        ("recipe", "training", {"batch": 9}),
+        ("device", "precision", {"activation": {"format": "fix8f2"}}),
+    ):
         changed = json.loads(json.dumps(info))
         changed[table][key] |= value
         (path / "run.json").write_text(json.dumps(changed))
@@ -188,12 +195,15 @@ def test_a_changed_recipe_or_device_is_refused(tmp_path: Path):
 def test_a_run_json_without_a_recipe_is_refused(tmp_path: Path):
     path = interrupted(tmp_path / "run", 7)
     (path / "run.json").write_text("{}")
-    assert refusal(path) == f"run.json must hold the run's recipe and device, got 'recipe' in {path}; start a new run with --out"
+    assert (
+        refusal(path)
+        == f"run.json must hold the run's recipe and device, got 'recipe' in {path}; start a new run with --out"
+    )
     assert refusal(tmp_path).startswith("a run must be a folder with a run.json, got ")
 
 
 def test_a_damaged_table_is_named_with_its_remedy(tmp_path: Path, undisturbed: training.Run):
-    path = interrupted(tmp_path / "run", 7)
+    path = interrupted(tmp_path / "run", 29)
     (path / "snr.parquet").write_bytes(b"nonsense")
     assert "delete it; the run goes on without its history" in refusal(path)
     (path / "snr.parquet").unlink()
@@ -201,7 +211,9 @@ def test_a_damaged_table_is_named_with_its_remedy(tmp_path: Path, undisturbed: t
 
 
 @pytest.mark.parametrize("extra", [["--set", "training.steps=9"], ["mlp"], ["--device", "fp16"], ["--out", "x"]])
-def test_resume_takes_nothing_that_would_make_it_another_run(tmp_path: Path, extra: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_resume_takes_nothing_that_would_make_it_another_run(
+    tmp_path: Path, extra: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     from emu import cli
 
     monkeypatch.setattr("sys.argv", ["emu", "train", *extra, "--resume", str(tmp_path)])
@@ -240,7 +252,13 @@ def test_a_full_disk_leaves_a_checkpoint_that_resumes_to_the_same_bits(
 
 @pytest.mark.slow
 def test_lenet_killed_at_ten_random_moments_resumes_to_the_same_bits(tmp_path: Path):
-    settings = {"training.steps": 60, "training.batch": 16, "training.log_every": 10, "training.checkpoint_every": 4, "data.test_images": 100}
+    settings = {
+        "training.steps": 60,
+        "training.batch": 16,
+        "training.log_every": 10,
+        "training.checkpoint_every": 4,
+        "data.test_images": 100,
+    }
     start = time.monotonic()
     whole = tmp_path / "whole"
     process = command("train", "lenet", "--device", DEVICE, "--out", str(whole), *settings_of(settings))

@@ -33,7 +33,11 @@ def table(run: training.Run, name: str) -> list[dict[str, Any]]:
 
 
 def test_the_folder_holds_these_files(run: training.Run):
-    assert {path.name for path in run.path.iterdir()} == {"run.json", CHECKPOINT, *(f"{name}.parquet" for name in TABLES)}
+    assert {path.name for path in run.path.iterdir()} == {
+        "run.json",
+        CHECKPOINT,
+        *(f"{name}.parquet" for name in TABLES),
+    }
 
 
 def test_run_json_is_what_the_run_returned(run: training.Run):
@@ -43,7 +47,18 @@ def test_run_json_is_what_the_run_returned(run: training.Run):
 
 def test_run_json_holds_what_is_promised(run: training.Run):
     info = run.info
-    assert {"recipe", "device", "seed", "backend", "versions", "weights_sha256", "registers_sha256", "metrics", "steps", "seconds"} <= set(info)
+    assert {
+        "recipe",
+        "device",
+        "seed",
+        "backend",
+        "versions",
+        "weights_sha256",
+        "registers_sha256",
+        "metrics",
+        "steps",
+        "seconds",
+    } <= set(info)
     assert info["status"] == "finished"
     assert info["steps"] == STEPS
     assert info["backend"] == "numba"
@@ -58,8 +73,9 @@ def test_run_json_holds_what_is_promised(run: training.Run):
     assert zeros == dict.fromkeys(zeros, 0)
 
 
-def test_recipe_and_device_in_run_json_make_the_same_run(run: training.Run, tmp_path: Path):
-    recipe, device = (kind.model_validate(run.info[key]) for kind, key in ((training.Recipe, "recipe"), (emu.hardware.Device, "device")))
+def test_recipe_and_device_in_run_json_make_the_same_run_however_often_it_is_logged(run: training.Run, tmp_path: Path):
+    recipe = training.Recipe.model_validate(run.info["recipe"]).with_settings({"training.log_every": 9})
+    device = emu.hardware.Device.model_validate(run.info["device"])
     assert hashes(training.train(recipe, device, out=tmp_path / "again")) == hashes(run)
 
 
@@ -69,7 +85,9 @@ def test_formats_name_every_role_that_is_written(run: training.Run):
     assert written <= named
     fc1 = {row["role"]: row["format"] for row in run.info["formats"] if row["layer"] == "fc1"}
     device = run.info["device"]["precision"]
-    assert fc1 == {role: device[role]["format"] for role in fc1 if role != "momentum"} | {"momentum": device["master"]["format"]}
+    assert fc1 == {role: device[role]["format"] for role in fc1 if role != "momentum"} | {
+        "momentum": device["master"]["format"]
+    }
 
 
 def test_the_hash_of_the_weights_can_be_computed_from_the_checkpoint(run: training.Run):
@@ -124,7 +142,7 @@ def test_intervals_add_up_to_the_rates_of_the_run(run: training.Run):
 
 
 def test_what_is_written_in_an_interval_is_known(run: training.Run):
-    """Two steps of batch 16: each weight is copied and updated twice, each activation and error written 2 * 16 times."""
+    """Two steps of batch 16: each weight is copied and updated twice, activations and errors written 2 * 16 times."""
     elements = {(row["layer"], row["role"]): row["elements"] for row in table(run, "flags") if row["step"] == LOG_EVERY}
     n = 2 * 16
     assert elements["fc2", "weight"] == 2 * 128 * 64
@@ -135,11 +153,6 @@ def test_what_is_written_in_an_interval_is_known(run: training.Run):
     assert elements["fc2", "error"] == n * 128
     assert elements["fc2", "gradient"] == 2 * (128 * 64 + 64)
     assert ("fc1", "error") not in elements  # nobody asks for the gradient of the images
-
-
-def test_the_hash_of_the_registers_does_not_depend_on_when_they_were_written(run: training.Run, tmp_path: Path):
-    other = train(tmp_path / "a", device="fixed8", training__steps=STEPS, training__log_every=5, training__batch=16)
-    assert hashes(other) == hashes(run)
 
 
 def test_noise_is_measured_at_every_fourth_logged_point_and_at_the_end(run: training.Run):
@@ -158,7 +171,10 @@ def test_a_recipe_lays_its_precision_over_the_device(tmp_path: Path):
 
 def test_masters_that_carry_raws_train_and_are_the_same_on_every_backend(tmp_path: Path):
     wide = {"precision__master__format": "fix64f50", "precision__update__format": "fix60f50"}
-    runs = [train(tmp_path / name, backend=name, training__steps=3, **wide) for name in ("reference", "numba")]
+    runs = [
+        train(tmp_path / name, backend=name, training__steps=2, data__test_images=10, **wide)
+        for name in ("reference", "numba")
+    ]
     assert hashes(runs[0]) == hashes(runs[1])
     arrays, _ = RunFolder(runs[0].path).load_checkpoint()
     assert arrays["parameters/fc1.weight"].dtype == np.int64
@@ -189,11 +205,3 @@ def test_run_json_says_running_until_the_end(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(Trainer, "advance", watched)
     assert train(tmp_path / "a", training__steps=2).info["status"] == "finished"
-
-
-def test_the_public_train_builds_the_report(tmp_path: Path):
-    recipe, device = emu.model("mlp"), emu.device("fixed16")
-    overrides = {"training.steps": 2, "training.batch": 4, "data.test_images": 10}
-    run = emu.train(recipe, device, out=tmp_path / "a", overrides=overrides)
-    assert (run.path / "report.html").is_file()
-    assert not (emu.train(recipe, device, out=tmp_path / "b", overrides=overrides, report=False).path / "report.html").exists()

@@ -1,0 +1,203 @@
+"""Make the golden vectors: `python tests/golden/make_vectors.py`, from the repository's root.
+
+Run it only when bits are meant to change, and say so in the changelog (BREAKING). A line is read without this file:
+
+    operands NAME FORMAT : codes in hexadecimal           what the lines below take
+    CALL | flags o,u,i,v,s,a | codes in hexadecimal       overflow, underflow, inexact, invalid, subnormal, accumulator
+
+Codes are those of `Format.encode`, one word each, in C order.
+Random bits are addressed (NUMERICS 8): seed 3, stream 9, step 1.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import emu
+from emu import training
+from emu.datapath import Rounding
+from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
+from emu.hardware import load_device
+
+FOLDER = Path(__file__).parent
+SEED = 1
+RANDOM = {"seed": 3, "stream": 9, "step": 1}
+MODES = tuple(Rounding)
+QUANTIZED = [
+    "fix8f4",
+    "ufix8f3",
+    "fix16f-4",
+    "fix64f20",
+    "fp16",
+    "bf16",
+    "fp8_e4m3",
+    "fp8_e5m2 ftz",
+    "e4m3fnuz",
+    "e2m1 finite nans=none",
+    "fp32",
+]
+ELEMENTWISE = [
+    ("fp16", "fp16"),
+    ("fp16", "fix16f8"),
+    ("fix16f8", "fix16f8"),
+    ("fp8_e4m3", "fp8_e4m3"),
+    ("fp32", "bf16"),
+]
+PRODUCTS = [
+    ("fix8f4", "fix8f4", emu.Mac()),
+    ("fix16f8", "fix16f10", emu.Mac(accumulator="fix24f16")),
+    ("fix16f8", "fix16f10", emu.Mac(accumulator="fix24f16", overflow="wrap")),
+    ("fix8f4", "fix8f4", emu.Mac(accumulator="fix12f6", rounding="stochastic")),
+    ("fp16", "fp16", emu.Mac()),
+    ("fp16", "fp16", emu.Mac(accumulator="fp16")),
+    ("fp16", "fp16", emu.Mac(accumulator="fp32")),
+    ("bf16", "bf16", emu.Mac(accumulator="fp32", order="pairwise")),
+    ("fp8_e4m3", "fp16", emu.Mac(product="fp16", accumulator="fp16", order="lanes(3)", rounding="stochastic")),
+    ("fp32", "fp32", emu.Mac("fp32", "fp32")),
+]
+M, K, N = 3, 6, 4
+
+
+def codes_near(fmt: Any, n: int, rng: random.Random) -> np.ndarray:
+    """Random codes of finite values, with +-0, +-1, extremes and what is special in front."""
+    one = (
+        int(fmt.encode(np.array(1, np.int64) << fmt.frac_bits)) if fmt.carries_raws else int(fmt.encode(np.array(1.0)))
+    )
+    first = [0, 1, one, fmt.n_codes - 1, fmt.n_codes // 2, fmt.n_codes // 2 + one, fmt.n_codes // 2 - 1]
+    first += [
+        code
+        for code in (
+            getattr(fmt, "infinity_code", None),
+            getattr(fmt, "nan_code", None),
+            getattr(fmt, "max_code", None),
+        )
+        if code
+    ]
+    middle = [one ^ rng.getrandbits(fmt.width_bits - 3) | rng.getrandbits(1) << (fmt.width_bits - 1) for _ in range(n)]
+    return np.array((first + middle)[:n], np.uint64)
+
+
+def words(codes: Any, fmt: Any) -> str:
+    return " ".join(f"{int(code):0{-(-fmt.width_bits // 4)}x}" for code in np.asarray(codes).reshape(-1))
+
+
+def codes_of(text: str) -> np.ndarray:
+    return np.array([int(word, 16) for word in text.split()], np.uint64)
+
+
+def operand_line(name: str, fmt: Any, codes: np.ndarray) -> str:
+    return f"operands {name} {fmt} : {words(codes, fmt)}"
+
+
+def result_line(call: str, result: np.ndarray, flags: emu.Flags, fmt: Any) -> str:
+    return f"{call} | flags {','.join(map(str, flags.counts()))} | {words(fmt.encode(result), fmt)}"
+
+
+def rules_of(fmt: Any) -> tuple[Any, ...]:
+    return FIXED_RULES if isinstance(fmt, emu.Fixed) else FLOAT_RULES
+
+
+def quantize_lines(backend: str) -> Iterator[str]:
+    rng, double = random.Random(SEED), emu.parse("fp64")
+    values = [
+        0.0,
+        -0.0,
+        float("inf"),
+        -float("inf"),
+        float("nan"),
+        1.0,
+        -1.0,
+        2.5,
+        -3.5,
+        7.96875,
+        -8.03125,
+        448.0,
+        65519.0,
+        -65520.0,
+        1e-9,
+    ]
+    values += [rng.choice((-1, 1)) * rng.getrandbits(9) / 2**8 * 2.0 ** rng.randint(-12, 10) for _ in range(33)]
+    x = np.array(values)
+    yield operand_line("x", double, double.encode(x))
+    for name in QUANTIZED:
+        fmt = emu.parse(name)
+        for mode in MODES:
+            for rule in rules_of(fmt) if mode in MODES[:1] else rules_of(fmt)[:1]:
+                flags = emu.Flags()
+                y = emu.quantize(x, fmt, rounding=mode, overflow=rule, flags=flags, backend=backend, **RANDOM)
+                yield result_line(f"quantize {fmt} {mode.value} {rule.value}", y, flags, fmt)
+
+
+def elementwise_lines(backend: str) -> Iterator[str]:
+    rng = random.Random(SEED)
+    for source, target in ELEMENTWISE:
+        fmt, out = emu.parse(source), emu.parse(target)
+        codes = [codes_near(fmt, 24, rng) for _ in range(3)]
+        codes = [codes[0], np.roll(codes[1], 5), np.roll(codes[2], 11)]
+        for name, c in zip("abc", codes, strict=True):
+            yield operand_line(name, fmt, c)
+        a, b, c = (fmt.decode(x) for x in codes)
+        formats = {"a_format": fmt, "b_format": fmt, "out_format": out}
+        for mode in ("nearest_even", "floor", "to_odd", "stochastic"):
+            calls = {name: (getattr(emu, name), (a, b), formats) for name in ("add", "subtract", "multiply", "divide")}
+            calls["fma"] = (emu.fma, (a, b, c), formats | {"c_format": fmt})
+            calls["sqrt"] = (emu.sqrt, (a,), {"a_format": fmt, "out_format": out})
+            for name, (operation, operands, known) in calls.items():
+                flags = emu.Flags()
+                y = operation(*operands, rounding=mode, flags=flags, backend=backend, **known, **RANDOM)
+                yield result_line(f"{name} {out} {mode}", y, flags, out)
+
+
+def product_lines(backend: str) -> Iterator[str]:
+    rng = random.Random(SEED)
+    for a_name, b_name, mac in PRODUCTS:
+        formats = [emu.parse(a_name), emu.parse(b_name), emu.parse(a_name)]
+        codes = [codes_near(fmt, n + 10, rng)[10:] for fmt, n in zip(formats, (M * K, K * N, N), strict=True)]
+        for name, fmt, c in zip("abc", formats, codes, strict=True):
+            yield operand_line(name, fmt, c)
+        a, b, c = (
+            fmt.decode(x).reshape(shape) for fmt, x, shape in zip(formats, codes, ((M, K), (K, N), (N,)), strict=True)
+        )
+        for target in ("fix16f6", "fp16"):
+            out, flags = emu.parse(target), emu.Flags()
+            y = emu.matmul(
+                a, b, a_format=a_name, b_format=b_name, out_format=out, addend=c, addend_format=a_name, mac=mac,
+                rounding="stochastic", flags=flags, backend=backend, **RANDOM,
+            )  # fmt: skip
+            yield result_line(f"matmul {M}x{K}x{N} {out} stochastic {mac!r}", y, flags, out)
+
+
+def training_lines(backend: str) -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = training.load_recipe("mlp", ["training.steps=5", "data.test_images=50"])
+        run = training.train(recipe, load_device("fixed16"), out=Path(folder) / "run", backend=backend)
+    call = "mlp fixed16 training.steps=5 data.test_images=50"
+    yield f"{call} | weights {run.weights_sha256} | registers {run.registers_sha256}"
+
+
+VECTORS = {
+    "quantize": quantize_lines,
+    "elementwise": elementwise_lines,
+    "matmul": product_lines,
+    "training": training_lines,
+}
+
+
+def text_of(name: str, backend: str) -> str:
+    """Return the content of a file of vectors."""
+    header = (
+        f"# {name}: golden vectors, seed {SEED}, made by python tests/golden/make_vectors.py; see there for the form\n"
+    )
+    return header + "\n".join(VECTORS[name](backend)) + "\n"
+
+
+if __name__ == "__main__":
+    for vectors in VECTORS:
+        (FOLDER / f"{vectors}.txt").write_text(text_of(vectors, "reference"))
+        print(FOLDER / f"{vectors}.txt")

@@ -1,0 +1,149 @@
+"""What operations of a network mean on a datapath: formats by role, one rounding per result, streams of their own."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import emu
+from emu import Mac
+from emu.autodiff import Operation, Value
+from emu.datapath import stream_of
+from emu.hardware import Device, load_device
+from emu.precision import CounterTable, DatapathRunner, Policy
+from emu.testing import assert_bits_equal
+
+
+def device(**precision: Any) -> Device:
+    roles = {
+        role: {"format": "fix16f8"}
+        for role in ("weight", "bias", "activation", "error", "gradient", "update", "master")
+    }
+    return Device.model_validate({"name": "test", "description": "d", "source": "s", "precision": roles | precision})
+
+
+def runner_of(machine: Device, backend: str = "reference", **options: Any) -> DatapathRunner:
+    policy = Policy(machine.precision)
+    return DatapathRunner(policy, backend=backend, counters=CounterTable(policy.register), **options)
+
+
+def value(x: Any, fmt: str) -> Value:
+    parsed = emu.parse(fmt)
+    return Value(emu.quantize(np.asarray(x, np.float64), parsed, backend="reference"), parsed)
+
+
+def test_every_role_is_written_in_its_format():
+    runner = runner_of(device(error={"format": "fp16"}, layers=[{"match": "fc*", "activation": {"format": "fix8f4"}}]))
+    x = value([1.03125], "fix16f8")
+    for layer, role, expected in (
+        ("conv1", "activation", "fix16f8"),
+        ("fc1", "activation", "fix8f4"),
+        ("fc1", "error", "fp16"),
+        ("fc1", "slope", "fix8f4"),
+        ("fc1", "momentum", "fix16f8"),
+    ):
+        result = runner.run(Operation("add", (x, x)), role, layer)
+        assert str(result.format) == expected, (layer, role)
+        assert result.array.dtype == result.format.carrier
+
+
+def test_every_result_is_counted_under_its_layer_and_role():
+    runner = runner_of(device())
+    for layer, role in (("a", "activation"), ("a", "activation"), ("a", "error"), ("b", "activation")):
+        runner.run(Operation("add", (value(np.full(5, 100), "fix16f8"),) * 2), role, layer)
+    counted = {key: (counters.elements, counters.flags.overflow) for key, counters in runner.counters.items()}
+    assert counted == {("a", "activation"): (10, 10), ("a", "error"): (5, 5), ("b", "activation"): (5, 5)}
+
+
+def test_random_bits_come_from_the_stream_of_layer_role_and_part():
+    machine = device(
+        activation={"format": "fix16f8", "rounding": "stochastic"},
+        error={"format": "fix16f8", "rounding": "stochastic"},
+    )
+    runner = runner_of(machine, seed=7)
+    runner.step = 3
+    x = value(np.full(64, 2.0**-12), "fix32f16")
+    zero = value(0, "fix16f8")
+    for role, part, name in (("activation", "", "a"), ("error", "", "a"), ("activation", "bias", "a.bias")):
+        result = runner.run(Operation("add", (x, zero), part=part), role, "a")
+        expected = emu.quantize(
+            x.array, "fix16f8", rounding="stochastic", seed=7, step=3, stream=stream_of(name, role), backend="reference"
+        )
+        assert_bits_equal(result.array, expected, "fix16f8")
+
+
+@pytest.mark.parametrize("fmt", ["fix16f8", "fp16"])
+@pytest.mark.parametrize("count", [4, 9, 25])
+@pytest.mark.parametrize("rounding", ["nearest_even", "floor", "nearest_away"])
+def test_a_mean_over_an_exact_accumulator_is_rounded_once(fmt: str, count: int, rounding: str, backend: str):
+    windows = value(np.random.default_rng(count).standard_normal((40, count)), fmt)
+    runner = runner_of(device(activation={"format": fmt, "rounding": rounding}), backend)
+    result = runner.run(Operation("average", (windows,)), "activation", "pool")
+    means = [sum((Fraction(float(x)) for x in row), Fraction(0)) / count for row in windows.array]
+    parsed = emu.parse(fmt)
+    for actual, mean in zip(result.array, means, strict=True):
+        step = Fraction(parsed.ulp(float(mean))) if fmt == "fp16" else Fraction(1, 256)
+        units, rest = divmod(mean, step)
+        up = {
+            "floor": False,
+            "nearest_even": rest > step / 2 or (rest == step / 2 and units % 2 == 1),
+            "nearest_away": rest > step / 2 or (rest == step / 2 and mean > 0),
+        }[rounding]
+        assert Fraction(float(actual)) == (units + up) * step
+
+
+def test_selections_are_written_anew_only_where_the_format_changes():
+    x = value([-1.0, 2.0, 100.0], "fix16f8")
+    runner = runner_of(device(layers=[{"match": "narrow", "activation": {"format": "fix8f4"}}]))
+    same = runner.run(Operation("relu", (x,)), "activation", "relu1")
+    other = runner.run(Operation("relu", (x,)), "activation", "narrow")
+    assert same.array.tolist() == [0.0, 2.0, 100.0]
+    assert other.array.tolist() == [0.0, 2.0, 7.9375]
+    counted = {key: counters.elements for key, counters in runner.counters.items()}
+    assert (counted["relu1", "activation"], counted["narrow", "activation"]) == (0, 3)
+
+
+def test_slopes_of_activations_are_rounded_once(backend: str):
+    """y - y*y and 1 - y*y as one fused operation: every fix8f6 value, against fractions."""
+    raws = np.arange(-64, 65)
+    y = Value((raws / 64).astype(np.float32), emu.parse("fix8f6"))
+    runner = runner_of(device(activation={"format": "fix8f6"}), backend)
+    for name, exact in (("sigmoid_slope", lambda f: f - f * f), ("tanh_slope", lambda f: 1 - f * f)):
+        result = runner.run(Operation(name, (y,)), "slope", "a").array
+        expected = [max(min(round(exact(Fraction(int(raw), 64)) * 64), 127), -128) for raw in raws]
+        assert (result * 64).tolist() == expected
+
+
+def test_the_loss_of_the_float32_host_is_the_logarithm_of_a_softmax(backend: str):
+    """Within 2**-18: about 2**4 operations on numbers below 2**3, each within 2**-24 relative."""
+    rng = np.random.default_rng(1)
+    x, labels = value(rng.standard_normal((6, 10)) * 2, "fix16f8"), np.array([0, 9, 3, 3, 7, 1])
+    runner = runner_of(load_device("fixed16"), backend)
+    loss = runner.run(Operation("softmax_cross_entropy", (x, Value(labels))), "loss", "loss").array
+    z = x.array.astype(np.float64)
+    log_sums = np.log(np.exp(z - z.max(axis=1, keepdims=True)).sum(axis=1)) + z.max(axis=1)
+    assert abs(float(loss[0]) - float((log_sums - z[np.arange(6), labels]).mean())) < 2.0**-18
+    assert np.abs(loss[1] - np.exp(z - log_sums[:, None])).max() < 2.0**-18
+
+
+def test_reductions_are_pairwise_in_the_loss_format():
+    policy = Policy(load_device("fixed16").precision)
+    assert policy.reduction("loss") == Mac(product="fp32", accumulator="fp32", order="pairwise")
+
+
+def test_counters_come_back_from_what_they_were_saved_as():
+    runner = runner_of(device())
+    runner.run(Operation("multiply", (value([3.0, -0.004, 0.0, 127.0], "fix16f8"),) * 2), "activation", "a/b")
+    table = runner.counters
+    copy = CounterTable(runner.policy.register)
+    copy.load(table.to_dict())
+    assert copy.sha256() == table.sha256()
+    assert copy.items() == table.items()
+    copy.merge(table)
+    assert copy.of("a/b", "activation").elements == 8
+    assert copy.sha256() != table.sha256()
+    copy.reset()
+    assert copy.of("a/b", "activation").elements == 0
