@@ -102,12 +102,13 @@ def main() -> None:
             print(line, flush=True)
     if set(arguments.devices) != set(DEVICES):
         return
-    lines = [  # lines of the page, as long as its text wants them
+    lines = [
         "# Results",
         "",
-        "Test accuracy on scikit-learn's digits (8 x 8, upsampled to 28 x 28; 1347 images to train, 450 to test), every layer",
-        f"through the device's arithmetic; seeds {SEEDS[0]} to {SEEDS[-1]}, the same for every device, so that differences are",
-        "paired: equal initial weights, equal batches. One image is 0.22 points. Made by `python benchmarks/accuracy.py`,",
+        "Test accuracy on scikit-learn's digits (8 x 8, upsampled to 28 x 28; 1347 images to train, 450 to test),",
+        f"every layer through the device's arithmetic; seeds {SEEDS[0]} to {SEEDS[-1]}, the same for every device, so",
+        "that differences are paired: equal initial weights, equal batches. One image is 0.22 points.",
+        "Made by `python benchmarks/accuracy.py`,",
         f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {platform.machine()}.",
         "",
         *(line for model in MODELS for line in table(arguments.out, model)),
