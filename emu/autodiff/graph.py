@@ -54,6 +54,7 @@ class Graph:
 
     def __init__(self, runner: Runner) -> None:
         self.runner = runner
+        self._sums: dict[str, int] = {}
 
     def constant(self, value: Value) -> Tensor:
         """Return a node no gradient flows to."""
@@ -101,6 +102,7 @@ class Graph:
         """
         if loss.record is None:
             raise NotDifferentiable("a gradient needs a result made from a parameter or tracked input, got a constant")
+        self._sums = {}
         arrived: dict[int, Value] = {id(loss): seed}
         leaves: dict[int, Value] = {}
         for node in reversed(_in_order(loss)):
@@ -129,10 +131,14 @@ class Graph:
             contribution = rule(context, gradient, node.value, *operands)
             before = arrived.get(id(tensor))
             if before is not None:
-                contribution = self.runner.run(
-                    Operation("add", (before, contribution), part="sum"), context.role, record.layer
-                )
+                # numbered, so that every sum of a layer has its own random numbers
+                joined = Operation("add", (before, contribution), part=f"sum{self._next_sum(record.layer)}")
+                contribution = self.runner.run(joined, context.role, record.layer)
             arrived[id(tensor)] = contribution
+
+    def _next_sum(self, layer: str) -> int:
+        self._sums[layer] = self._sums.get(layer, 0) + 1
+        return self._sums[layer]
 
 
 def _in_order(loss: Tensor) -> list[Tensor]:

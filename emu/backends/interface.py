@@ -157,17 +157,31 @@ class Kernels(Protocol):
         random: RandomCode,
         register: RegisterCode | None,
         path: str,
-        divisor_exponent: int,
+        divisor: int,
     ) -> Outcome:
-        """Write a (B, M, K) times b (B, K, N) plus addend (B or 1, M or 1, N or 1), times 2**-divisor_exponent."""
+        """Write a (B, M, K) times b (B, K, N) plus addend (B or 1, M or 1, N or 1), divided by a positive integer."""
+        ...
+
+    def declines(
+        self,
+        formats: tuple[FormatCode, FormatCode, FormatCode | None],
+        mac: MacCode,
+        stage: StageCode,
+        path: str,
+        divisor: int,
+    ) -> str:
+        """Return why a product on this path is left to the reference, "" if this backend computes it."""
         ...
 
     def relu(self, x: Array) -> Array:
-        """X where x > 0, NaN where NaN, else +0."""
+        """Return x where x > 0, NaN where NaN, else +0."""
         ...
 
-    def max_pool(self, windows: Array) -> tuple[Array, NDArray[np.uint8]]:
-        """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
+    def max_pool(self, windows: Array) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
+        """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0.
+
+        Indices are of the smallest unsigned dtype that counts a window: uint8 up to 256 values, then uint16, uint32.
+        """
         ...
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.datapath import Mac, Overflow
+from emu.errors import FormatError
 from emu.formats import Fixed, Format
 
 Array = NDArray[Any]
@@ -166,6 +167,10 @@ def explain(operation: Callable[..., Any], *args: Any, **options: Any) -> Plan:
         *args: arguments of the call.
         **options: options of the call.
 
+    Raises:
+        FormatError: the operation has no plan.
+        ShapeError: the operands do not fit together.
+
     Example:
         >>> from emu.engine import matmul
         >>> a = np.zeros((2, 100)), np.zeros((100, 2))
@@ -174,5 +179,10 @@ def explain(operation: Callable[..., Any], *args: Any, **options: Any) -> Plan:
         float32_blas: K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats,
         exact in float32 in any order
     """
-    planner: Callable[..., Plan] = getattr(operation, "plan")  # noqa: B009 - attribute set by the operation's module
+    planner: Callable[..., Plan] | None = getattr(operation, "plan", None)  # set by the operation's module
+    if planner is None:
+        name = getattr(operation, "__name__", operation)
+        raise FormatError(
+            f"`explain` must be given emu.matmul or emu.conv2d, got {name}: nothing else has several paths"
+        )
     return planner(*args, **options)

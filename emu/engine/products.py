@@ -1,8 +1,4 @@
-"""Products: matrix products, convolutions and sums, all through a multiply-accumulate unit and one output stage.
-
-A convolution is the product of the weights with the patches of its input (zero padding included), k running over
-channel, kernel row, kernel column. A sum is a product with ones.
-"""
+"""Matrix products, through a multiply-accumulate unit and one output stage."""
 
 from __future__ import annotations
 
@@ -46,7 +42,6 @@ def matmul(
     out: Array | None = None,
     backend: str = "auto",
     check: bool = True,
-    divisor_exponent: int = 0,
 ) -> Array:
     """Return the matrix product a @ b + addend as a multiply-accumulate unit and its output stage compute it.
 
@@ -71,8 +66,6 @@ def matmul(
         out: where to write: carrier dtype of `out_format`, shape of the result.
         backend: "auto", "reference" or "numba".
         check: whether to check that operands hold values of their formats.
-        divisor_exponent: the accumulator's content is divided by 2**divisor_exponent before the output stage (average
-            pooling).
 
     Returns:
         Carrier array of `out_format`, shape `(*batch, M, N)`.
@@ -88,6 +81,55 @@ def matmul(
 
     Source: NUMERICS 5 and 7.
     """
+    return product(
+        a,
+        b,
+        a_format=a_format,
+        b_format=b_format,
+        out_format=out_format,
+        addend=addend,
+        addend_format=addend_format,
+        mac=mac,
+        rounding=rounding,
+        overflow=overflow,
+        n_rbits=n_rbits,
+        rbits=rbits,
+        seed=seed,
+        stream=stream,
+        step=step,
+        register=register,
+        flags=flags,
+        out=out,
+        backend=backend,
+        check=check,
+    )
+
+
+def product(
+    a: Any,
+    b: Any,
+    *,
+    a_format: str | Format,
+    b_format: str | Format,
+    out_format: str | Format,
+    addend: Any = None,
+    addend_format: str | Format | None = None,
+    mac: Mac = EXACT,
+    rounding: str | Rounding = "nearest_even",
+    overflow: str | Overflow | None = None,
+    n_rbits: int = 24,
+    rbits: Array | None = None,
+    seed: int = 0,
+    stream: int = 0,
+    step: int = 0,
+    register: StatisticsRegister | None = None,
+    flags: Flags | None = None,
+    out: Array | None = None,
+    backend: str = "auto",
+    check: bool = True,
+    divisor: int = 1,
+) -> Array:
+    """Return (a @ b + addend) / divisor, the quotient rounded once; the register observes the undivided content."""
     left, fa = as_operand(a, a_format, "a", check=check)
     right, fb = as_operand(b, b_format, "b", check=check)
     assert fa is not None
@@ -103,9 +145,7 @@ def matmul(
         request = _with_recorded(request, recorded.reshape(left.shape[0], left.shape[1], right.shape[2]))
     codes = (encode_format(fa), encode_format(fb), None if fc is None else encode_format(fc))
     place = request.place(accumulator_of(fa, fb, fc, left.shape[2], mac))
-    plan = Plan("definition", "the reference runs the definition", mac)
-    if request.kernels.name != "reference":
-        plan = plan_product(fa, fb, fc, left.shape[2], mac, lambda: (_largest(left), _largest(right)))
+    plan = _plan(request, (fa, fb, fc), left, right, mac, divisor)
     outcome = request.kernels.product(
         left,
         right,
@@ -116,13 +156,21 @@ def matmul(
         request.random,
         place,
         plan.path,
-        divisor_exponent,
+        divisor,
     )
     values = request.account(outcome).reshape(shape)
-    if out is None:
-        return values
-    if out.shape != shape or out.dtype != values.dtype:
-        raise ShapeError(f"`out` must be a {values.dtype} array of shape {shape}, got {out.dtype} of shape {out.shape}")
+    return values if out is None else written_to(out, values)
+
+
+def written_to(out: Array, values: Array) -> Array:
+    """Return `out` with `values` in it.
+
+    Raises:
+        ShapeError: another shape or dtype.
+    """
+    if out.shape != values.shape or out.dtype != values.dtype:
+        expected = f"a {values.dtype} array of shape {values.shape}"
+        raise ShapeError(f"`out` must be {expected}, got {out.dtype} of shape {out.shape}")
     out[...] = values
     return out
 
@@ -132,14 +180,39 @@ def _with_recorded(request: Request, recorded: Array) -> Request:
     return Request(request.stage, request.stage_code, random, request.kernels, request.register, request.flags)
 
 
-def _plan_matmul(
-    a: Any, b: Any, *, a_format: Any, b_format: Any, addend_format: Any = None, mac: Mac = EXACT, **_: Any
+def _plan(
+    request: Request, formats: tuple[Format, Format, Format | None], left: Array, right: Array, mac: Mac, divisor: int
 ) -> Plan:
-    left, right = np.asarray(a), np.asarray(b)
-    fc = None if addend_format is None else parse(addend_format)
-    return plan_product(
-        parse(a_format), parse(b_format), fc, left.shape[-1], mac, lambda: (_largest(left), _largest(right))
-    )
+    """Return the path the request's backend takes; the reference's where it declines the fast one."""
+    if request.kernels.name == "reference":
+        return Plan("definition", "the reference runs the definition", mac)
+    plan = plan_product(*formats, left.shape[-1], mac, lambda: (_largest(left), _largest(right)))
+    fa, fb, fc = formats
+    codes = (encode_format(fa), encode_format(fb), None if fc is None else encode_format(fc))
+    reason = request.kernels.declines(codes, encode_mac(plan.mac), request.stage_code, plan.path, divisor)
+    return Plan("definition", f"left to the reference: {reason}", mac) if reason else plan
+
+
+def _plan_matmul(
+    a: Any,
+    b: Any,
+    *,
+    a_format: str | Format,
+    b_format: str | Format,
+    out_format: str | Format | None = None,
+    addend_format: str | Format | None = None,
+    mac: Mac = EXACT,
+    rounding: str | Rounding = "nearest_even",
+    overflow: str | Overflow | None = None,
+    n_rbits: int = 24,
+    backend: str = "auto",
+    **_: Any,
+) -> Plan:
+    parsed = (parse(a_format), parse(b_format), None if addend_format is None else parse(addend_format))
+    left, right, shape, _ = _as_batches(np.asarray(a), np.asarray(b))
+    written = parsed[0] if out_format is None else out_format
+    request = Request.of(written, rounding, overflow, n_rbits, None, 0, 0, 0, None, None, backend, shape)
+    return _plan(request, parsed, left, right, mac, 1)
 
 
 setattr(matmul, "plan", _plan_matmul)  # noqa: B010 - read by explain
@@ -198,160 +271,16 @@ def accumulator_of(a: Format, b: Format, addend: Format | None, depth: int, mac:
     """
     if mac.accumulator != "exact":
         return mac.accumulator if isinstance(mac.accumulator, Fixed) else None
-    if not isinstance(a, Fixed) or not isinstance(b, Fixed) or not isinstance(addend, (Fixed, type(None))):
+    if mac.product != "exact":
+        term = mac.product
+    elif isinstance(a, Fixed) and isinstance(b, Fixed):
+        term = Fixed(min(a.width_bits + b.width_bits, MAX_WIDTH_BITS), a.frac_bits + b.frac_bits)
+    else:
         return None
-    frac = a.frac_bits + b.frac_bits if mac.product == "exact" else getattr(mac.product, "frac_bits", 0)
+    if not isinstance(term, Fixed) or not isinstance(addend, (Fixed, type(None))):
+        return None
+    integer_bits, frac_bits = term.width_bits - term.frac_bits + max(depth, 1).bit_length(), term.frac_bits
     if addend is not None:
-        frac = max(frac, addend.frac_bits)
-    return Fixed(min(a.width_bits + b.width_bits + max(depth, 1).bit_length(), MAX_WIDTH_BITS), frac)
-
-
-def one_of(fmt: Format) -> Fixed | Format:
-    """Return the format of a sum's factor 1: one unsigned bit beside fixed operands, else the operand's own."""
-    return Fixed(1, 0, signed=False) if isinstance(fmt, Fixed) else fmt
-
-
-def total(
-    x: Any,
-    *,
-    x_format: str | Format,
-    out_format: str | Format,
-    axis: int | tuple[int, ...] | None = None,
-    **options: Any,
-) -> Array:
-    """Return the sum of `x` over `axis`: a product with ones, in C order of the summed axes.
-
-    Args:
-        x: values of `x_format`, any shape.
-        x_format: format of `x`.
-        out_format: format written.
-        axis: axes to sum; None sums all of them.
-        **options: those of `matmul`.
-
-    Returns:
-        Carrier array of `out_format`; the summed axes are gone.
-    """
-    array, fmt = as_operand(x, x_format, "x", check=options.pop("check", True))
-    assert fmt is not None
-    axes = tuple(range(array.ndim)) if axis is None else tuple(a % array.ndim for a in np.atleast_1d(axis))
-    kept = [a for a in range(array.ndim) if a not in axes]
-    rows = array.transpose(*kept, *axes).reshape(
-        math.prod(array.shape[a] for a in kept), math.prod(array.shape[a] for a in axes)
-    )
-    ones = np.ones(rows.shape[1], one_of(fmt).carrier)
-    sums = matmul(rows, ones, a_format=fmt, b_format=one_of(fmt), out_format=out_format, check=False, **options)
-    return sums.reshape([array.shape[a] for a in kept])
-
-
-def patches_of(x: Array, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> Array:
-    """Return the patches a convolution sees.
-
-    Args:
-        x: images, shape `(N, C, H, W)`.
-        kernel: rows and columns.
-        stride: steps down and right.
-        padding: zeros above and below, left and right.
-
-    Returns:
-        Shape `(N, C * kernel rows * kernel columns, OH * OW)`, a copy.
-    """
-    if padding != (0, 0):
-        x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
-    windows = np.lib.stride_tricks.sliding_window_view(x, kernel, axis=(2, 3))[:, :, :: stride[0], :: stride[1]]
-    n, channels, out_rows, out_columns = windows.shape[:4]
-    return windows.transpose(0, 1, 4, 5, 2, 3).reshape(n, channels * kernel[0] * kernel[1], out_rows * out_columns)
-
-
-def convolved_size(size: int, kernel: int, stride: int, padding: int) -> int:
-    """Return the output size of a convolution or pooling along one axis; below 1 if the kernel does not fit."""
-    return (size + 2 * padding - kernel) // stride + 1
-
-
-def conv2d(
-    x: Any,
-    w: Any,
-    *,
-    x_format: str | Format,
-    w_format: str | Format,
-    out_format: str | Format,
-    bias: Any = None,
-    bias_format: str | Format | None = None,
-    stride: tuple[int, int] = (1, 1),
-    padding: tuple[int, int] = (0, 0),
-    check: bool = True,
-    **options: Any,
-) -> Array:
-    """Return the two-dimensional convolution (cross-correlation) of images with kernels.
-
-    Args:
-        x: images, values of `x_format`, shape `(N, C, H, W)`.
-        w: kernels, values of `w_format`, shape `(O, C, KH, KW)`.
-        x_format: format of `x`.
-        w_format: format of `w`.
-        out_format: format written.
-        bias: one value per output channel, shape `(O,)`: the unit's addend.
-        bias_format: format of the bias.
-        stride: steps down and right.
-        padding: zeros around the image.
-        check: whether to check that operands hold values of their formats.
-        **options: those of `matmul`.
-
-    Returns:
-        Carrier array of `out_format`, shape `(N, O, OH, OW)`.
-
-    Raises:
-        ShapeError: channels differ, or the kernel is larger than the padded image.
-    """
-    images, fx = as_operand(x, x_format, "x", check=check)
-    kernels, fw = as_operand(w, w_format, "w", check=check)
-    assert fx is not None
-    assert fw is not None
-    if images.ndim != 4 or kernels.ndim != 4 or images.shape[1] != kernels.shape[1]:
-        raise ShapeError(
-            "conv2d: x must be (N, C, H, W) and w (O, C, KH, KW) with the same C, "
-            f"got {images.shape} and {kernels.shape}"
-        )
-    sizes = [convolved_size(images.shape[2 + i], kernels.shape[2 + i], stride[i], padding[i]) for i in (0, 1)]
-    if min(sizes) < 1:
-        raise ShapeError(
-            f"conv2d: the kernel must fit the padded image, got x {images.shape}, w {kernels.shape}, padding {padding}"
-        )
-    columns = patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding)
-    addend = None if bias is None else _bias_column(bias, bias_format, kernels.shape[0], check=check)
-    y = matmul(
-        kernels.reshape(kernels.shape[0], -1),
-        columns,
-        a_format=fw,
-        b_format=fx,
-        out_format=out_format,
-        addend=addend,
-        addend_format=bias_format,
-        check=False,
-        **options,
-    )
-    return y.reshape(images.shape[0], kernels.shape[0], *sizes)
-
-
-def _bias_column(bias: Any, fmt: str | Format | None, channels: int, *, check: bool) -> Array:
-    if fmt is None:
-        raise FormatError("`bias_format` must be given with `bias`")
-    column, _ = as_operand(bias, fmt, "bias", check=check)
-    if column.shape != (channels,):
-        raise ShapeError(
-            f"conv2d: the bias must have one value per output channel, shape ({channels},), got {column.shape}"
-        )
-    return column[:, None]
-
-
-def _plan_conv2d(
-    x: Any, w: Any, *, x_format: Any, w_format: Any, bias_format: Any = None, mac: Mac = EXACT, **_: Any
-) -> Plan:
-    kernels, images = np.asarray(w), np.asarray(x)
-    fc = None if bias_format is None else parse(bias_format)
-    depth = math.prod(kernels.shape[1:])
-    return plan_product(parse(w_format), parse(x_format), fc, depth, mac, lambda: (_largest(kernels), _largest(images)))
-
-
-setattr(conv2d, "plan", _plan_conv2d)  # noqa: B010 - read by explain
-
-__all__ = ["accumulator_of", "conv2d", "convolved_size", "matmul", "one_of", "patches_of", "total"]
+        integer_bits = max(integer_bits, addend.width_bits - addend.frac_bits) + 1
+        frac_bits = max(frac_bits, addend.frac_bits)
+    return Fixed(max(min(integer_bits + frac_bits, MAX_WIDTH_BITS), 1), frac_bits)

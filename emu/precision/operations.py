@@ -20,8 +20,8 @@ from emu import engine
 from emu.autodiff import Value
 from emu.autodiff.rules import windows_of
 from emu.datapath import OutputStage
-from emu.engine.products import patches_of
-from emu.formats import PRESETS, Fixed, Format
+from emu.engine.convolution import patches_of
+from emu.formats import PRESETS, Format
 from emu.precision.policy import Policy
 
 Array = NDArray[Any]
@@ -30,13 +30,23 @@ FP32 = PRESETS["fp32"]
 
 @dataclass(frozen=True)
 class Unit:
-    """The unit that writes a role of a layer: its stage, its Mac, and where its counts and random bits go."""
+    """The unit that writes a role of a layer: its stage, its Mac, and where its counts and random bits go.
+
+    Attributes:
+        policy: formats and units.
+        layer: whose result is written.
+        role: the result's role.
+        backend: who computes.
+        options: seed, stream, step, register and flags of the result.
+        stream_of: the random stream of a named step on the way to the result.
+    """
 
     policy: Policy
     layer: str
     role: str
     backend: str
     options: dict[str, Any]
+    stream_of: Callable[[str], int]
 
     @property
     def stage(self) -> OutputStage:
@@ -49,9 +59,9 @@ class Unit:
         rounding = {"rounding": stage.rounding, "overflow": stage.overflow, "n_rbits": stage.n_rbits}
         return {"out_format": stage.format, **rounding, "backend": self.backend, "check": False, **self.options}
 
-    def on_host(self) -> dict[str, Any]:
+    def on_host(self, step: str) -> dict[str, Any]:
         """Return the engine options of an intermediate result in the `loss` role's format, not observed."""
-        random = {name: self.options[name] for name in ("seed", "stream", "step")}
+        random = {"seed": self.options["seed"], "step": self.options["step"], "stream": self.stream_of(step)}
         stage = self.policy.stage(self.layer, "loss")
         rounding = {"rounding": stage.rounding, "overflow": stage.overflow, "n_rbits": stage.n_rbits}
         return {"out_format": stage.format, **rounding, "backend": self.backend, "check": False, **random}
@@ -126,30 +136,11 @@ def _sum(unit: Unit, x: Value, *, axis: tuple[int, ...]) -> Value:
 
 
 def _average(unit: Unit, windows: Value) -> Value:
-    """The mean of the last axis: the accumulator's content divided by the count, rounded once.
-
-    A power of two moves the point.
-    """
-    count = windows.shape[-1]
+    """The mean of the last axis: the accumulator's content divided by the count, rounded once."""
+    axis = windows.array.ndim - 1
     mac = unit.policy.mac(unit.layer)
-    if count & (count - 1) == 0:
-        shift = count.bit_length() - 1
-        options = {"x_format": windows.format, "axis": (windows.array.ndim - 1,), "mac": mac, "divisor_exponent": shift}
-        return unit.value(engine.total(windows.array, **options, **unit.writing()))
-    held = _sum_format(windows.format, count) if mac.accumulator == "exact" else mac.accumulator
-    plain: dict[str, Any] = {"backend": unit.backend, "check": False, "out_format": held}
-    sums = engine.total(windows.array, x_format=windows.format, axis=(windows.array.ndim - 1,), mac=mac, **plain)
-    return unit.value(engine.divide(sums, np.float32(count), a_format=held, b_format=FP32, **unit.writing()))
-
-
-def _sum_format(fmt: Format, count: int) -> Format:
-    """Return the format an exact accumulator's sum of `count` values is held in before a division.
-
-    Fixed point exactly, floats as float64.
-    """
-    if isinstance(fmt, Fixed):
-        return Fixed(min(fmt.width_bits + count.bit_length(), 64), fmt.frac_bits, fmt.signed)
-    return PRESETS["fp64"]
+    means = engine.average(windows.array, x_format=windows.format, axis=axis, mac=mac, **unit.writing())
+    return unit.value(means)
 
 
 def _elementwise(name: str) -> Callable[..., Value]:
@@ -222,26 +213,26 @@ def _negated(y: Value) -> Value:
 
 
 class _Host:
-    """Arithmetic in the `loss` role's format."""
+    """Arithmetic in the `loss` role's format; every step has its own random stream, by its name."""
 
     def __init__(self, unit: Unit) -> None:
-        self.unit, self.options = unit, unit.on_host()
-        self.format: Format = self.options["out_format"]
+        self.unit = unit
+        self.format: Format = unit.policy.stage(unit.layer, "loss").format
 
-    def elementwise(self, name: str, *operands: Any) -> Array:
+    def elementwise(self, step: str, name: str, *operands: Any) -> Array:
         """Return an elementwise operation; arrays are in the role's format, `Value`s in their own."""
         values = [x if isinstance(x, Value) else Value(x, self.format) for x in operands]
-        return engine.elementwise(name, tuple(v.array for v in values), tuple(v.format for v in values), **self.options)
+        arrays, formats = tuple(v.array for v in values), tuple(v.format for v in values)
+        return engine.elementwise(name, arrays, formats, **self.unit.on_host(step))
 
-    def function(self, name: str, x: Array) -> Array:
+    def function(self, step: str, name: str, x: Array) -> Array:
         """Return an elementary function."""
-        return engine.function(name, x, x_format=self.format, **self.options)
+        return engine.function(name, x, x_format=self.format, **self.unit.on_host(step))
 
-    def total(self, x: Array, axis: int | None) -> Array:
+    def total(self, step: str, x: Array, axis: int | None) -> Array:
         """Return a pairwise sum."""
-        return engine.total(
-            x, x_format=self.format, axis=axis, mac=self.unit.policy.reduction(self.unit.layer), **self.options
-        )
+        mac = self.unit.policy.reduction(self.unit.layer)
+        return engine.total(x, x_format=self.format, axis=axis, mac=mac, **self.unit.on_host(step))
 
     def count(self, n: int) -> Value:
         """Return an integer as an operand."""
@@ -251,32 +242,33 @@ class _Host:
 def _softmax_cross_entropy(unit: Unit, x: Value, labels: Value) -> Value:
     """log(sum(exp(z))) - z[label] with z = x - max(x), its mean over the batch; and the probabilities, to go back."""
     host = _Host(unit)
-    shifted = host.elementwise("subtract", x, x.with_array(x.array.max(axis=1, keepdims=True)))
-    exponentials = host.function("exp", shifted)
-    sums = host.total(exponentials, 1)
+    shifted = host.elementwise("shifted", "subtract", x, x.with_array(x.array.max(axis=1, keepdims=True)))
+    exponentials = host.function("exponentials", "exp", shifted)
+    sums = host.total("sums", exponentials, 1)
     picked = np.take_along_axis(shifted, labels.array[:, None], axis=1)[:, 0]
-    losses = host.elementwise("subtract", host.function("log", sums), picked)
-    probabilities = host.elementwise("divide", exponentials, sums[:, None])
+    losses = host.elementwise("losses", "subtract", host.function("logarithms", "log", sums), picked)
+    probabilities = host.elementwise("probabilities", "divide", exponentials, sums[:, None])
     return _mean_loss(unit, host, losses, probabilities)
 
 
 def _mean_loss(unit: Unit, host: _Host, losses: Array, saved: Array) -> Value:
-    total = host.total(losses, None)
+    total = host.total("total", losses, None)
     mean = engine.elementwise("divide", (total, np.float32(losses.size)), (host.format, FP32), **unit.writing())
     return Value((mean, saved), host.format)
 
 
 def _softmax_cross_entropy_gradient(unit: Unit, g: Value, x: Value, labels: Value, *, saved: Any) -> Value:
-    """G * (p - one-hot) / N.
+    """The probabilities less the one-hot labels, times g, over N.
 
-    The difference and the product on the host, the quotient written in the role that reads it.
+    Difference and product on the host, the quotient written in the role that reads it.
     """
     host = _Host(unit)
-    return _shared_out(unit, host, g, host.elementwise("subtract", saved[0], _one_hot(x, labels)), x.shape[0])
+    difference = host.elementwise("difference", "subtract", saved[0], _one_hot(x, labels))
+    return _shared_out(unit, host, g, difference, x.shape[0])
 
 
 def _shared_out(unit: Unit, host: _Host, g: Value, difference: Array, count: int) -> Value:
-    scaled = Value(host.elementwise("multiply", g, difference), host.format)
+    scaled = Value(host.elementwise("scaled", "multiply", g, difference), host.format)
     return _elementwise("divide")(unit, scaled, host.count(count))
 
 
@@ -287,13 +279,13 @@ def _one_hot(x: Value, labels: Value) -> Value:
 def _mse(unit: Unit, x: Value, labels: Value) -> Value:
     """The mean of squared differences from one-hot targets."""
     host = _Host(unit)
-    difference = host.elementwise("subtract", x, _one_hot(x, labels))
-    return _mean_loss(unit, host, host.elementwise("multiply", difference, difference), difference)
+    difference = host.elementwise("difference", "subtract", x, _one_hot(x, labels))
+    return _mean_loss(unit, host, host.elementwise("squares", "multiply", difference, difference), difference)
 
 
 def _mse_gradient(unit: Unit, g: Value, x: Value, labels: Value, *, saved: Any) -> Value:
     host = _Host(unit)
-    twice = Value(host.elementwise("multiply", g, host.count(2)), host.format)
+    twice = Value(host.elementwise("twice", "multiply", g, host.count(2)), host.format)
     return _shared_out(unit, host, twice, saved[0], saved[0].size)
 
 

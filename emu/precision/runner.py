@@ -38,7 +38,7 @@ class DatapathRunner:
         if self.counters is not None:
             counters = self.counters.of(layer, role)
             options |= {"register": counters.register, "flags": counters.flags}
-        unit = Unit(self.policy, layer, role, self.backend, options)
+        unit = Unit(self.policy, layer, role, self.backend, options, lambda step: self._stream(f"{name}.{step}", role))
         return OPERATIONS[operation.name](unit, *operation.operands, **operation.options)
 
 

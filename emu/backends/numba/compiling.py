@@ -38,8 +38,9 @@ def cache_folder() -> Path:
     """Return the folder of the compile cache for these sources, versions and processor; `EMU_CACHE_DIR` moves it."""
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__} {_LLVM.get_host_cpu_name()}".encode())
     digest.update(str(sorted(_LLVM.get_host_cpu_features().items())).encode())
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
+    package = Path(__file__).parents[2]  # kernels freeze constants of other files: every source counts
+    for source in sorted(package.rglob("*.py")):
+        digest.update(f"{source.relative_to(package)} {source.stat().st_size} ".encode() + source.read_bytes())
     root = os.environ.get("EMU_CACHE_DIR")
     base = Path(root) if root else user_cache_path("emu", appauthor=False)
     return base / "kernels" / digest.hexdigest()[:16]

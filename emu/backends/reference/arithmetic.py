@@ -25,6 +25,8 @@ Array = NDArray[Any]
 # Bits behind the target's last place that decide any rounding: a guard bit, up to 32 random
 # bits, a sticky bit and spare.
 DECIDING_BITS = 40
+# Bits kept above a sticky bit whatever the stage: a register sees the leading bit, and whether others follow.
+LEADING_BITS = 4
 
 
 def exact_of(x: Array, fmt: FormatCode | None) -> Exact:
@@ -119,7 +121,7 @@ def _divide_scalar(a: int, b: int, exponent: int, stage: StageCode) -> tuple[int
     if a == 0 or b == 0:
         return 0, 0
     leading = a.bit_length() - b.bit_length() + exponent
-    unit = min(_deciding_exponent(stage, leading), exponent)
+    unit = min(_deciding_exponent(stage, leading), exponent, leading - LEADING_BITS)
     quotient, remainder = divmod(a << (exponent - unit), b)
     return quotient | (remainder != 0), unit
 
@@ -135,10 +137,20 @@ def _divide(parts: list[Exact], stage: StageCode) -> Exact:
     return Exact(a.negative ^ b.negative, significand, exponent.astype(np.int64), _zeros(parts))
 
 
+def divided_by(exact: Exact, divisor: int, stage: StageCode) -> Exact:
+    """Return exact results divided by a positive integer; unless it is a power of two, with a sticky bit."""
+    if divisor & (divisor - 1) == 0:
+        shift = divisor.bit_length() - 1
+        return Exact(exact.negative, exact.significand, exact.exponent - shift, exact.kind)
+    quotient = _divide([exact, Exact.from_integers(np.full(exact.kind.shape, divisor), 0)], stage)
+    return Exact(exact.negative, quotient.significand, quotient.exponent, exact.kind)
+
+
 def _sqrt_scalar(a: int, exponent: int, stage: StageCode) -> tuple[int, int]:
     if a == 0:
         return 0, 0
-    unit = min(_deciding_exponent(stage, (a.bit_length() - 1 + exponent) // 2), exponent // 2)
+    leading = (a.bit_length() - 1 + exponent) // 2
+    unit = min(_deciding_exponent(stage, leading), exponent // 2, leading - LEADING_BITS)
     shifted = a << (exponent - 2 * unit)
     root = math.isqrt(shifted)
     return root | (root * root != shifted), unit

@@ -24,6 +24,7 @@ def exact_sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Ex
     """Return the exact (B, M, N) sums of products plus addend; a zero is +0."""
     shape = (a.shape[0], a.shape[1], b.shape[2])
     fa, fb, fc = formats
+    a, b = arithmetic.flush_operands(a, fa), arithmetic.flush_operands(b, fb)
     if fa.is_float or fb.is_float:
         left, left_exponent = to_common_exponent([arithmetic.exact_of(a, fa)])
         right, right_exponent = to_common_exponent([arithmetic.exact_of(b, fb)])

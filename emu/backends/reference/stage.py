@@ -24,7 +24,12 @@ Mask = NDArray[np.bool_]
 
 
 def finish(
-    exact: Exact, stage: StageCode, random: RandomCode, register: RegisterCode | None, touched: Mask | None = None
+    exact: Exact,
+    stage: StageCode,
+    random: RandomCode,
+    register: RegisterCode | None,
+    touched: Mask | None = None,
+    observed: Exact | None = None,
 ) -> Outcome:
     """Observe exact results, write them, and count.
 
@@ -34,8 +39,10 @@ def finish(
         random: source of u for stochastic rounding.
         register: positions of the statistics register, or None.
         touched: where a saturating accumulator touched a limit, or None.
+        observed: what the register sees, where that is not what is written (a sum that is divided on its way).
     """
-    counts, max_exponent = observe(exact, register) if register is not None else (None, NO_EXPONENT)
+    seen = exact if observed is None else observed
+    counts, max_exponent = observe(seen, register) if register is not None else (None, NO_EXPONENT)
     values, flags = write(exact, stage, draw_bits(exact.kind.shape, stage, random))
     if touched is not None:
         flags[k.ACCUMULATOR_FLAG] += touched

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
 from emu.backends.reference import arithmetic, products
-from emu.backends.reference.exact import Exact
 from emu.backends.reference.stage import finish
+from emu.formats.arrays import code_dtype_for
 
 Array = NDArray[Any]
 
@@ -58,7 +58,7 @@ class ReferenceKernels:
         random: RandomCode,
         register: RegisterCode | None,
         path: str,
-        divisor_exponent: int,
+        divisor: int,
     ) -> Outcome:
         """Write the product; the path is for other backends to read: here the definition is run."""
         touched = None
@@ -66,26 +66,34 @@ class ReferenceKernels:
             sums = products.exact_sums(a, b, addend, formats)
         else:
             sums, touched = products.ordered_sums(a, b, addend, formats, mac, random)
-        return finish(scaled(sums, -divisor_exponent), stage, random, register, touched)
+        quotients = arithmetic.divided_by(sums, divisor, stage)
+        return finish(quotients, stage, random, register, touched, observed=sums)
+
+    def declines(
+        self,
+        formats: tuple[FormatCode, FormatCode, FormatCode | None],
+        mac: MacCode,
+        stage: StageCode,
+        path: str,
+        divisor: int,
+    ) -> str:
+        """Return "": the definition runs everything."""
+        return ""
 
     def relu(self, x: Array) -> Array:
-        """X where x > 0, NaN where NaN, else +0."""
+        """Return x where x > 0, NaN where NaN, else +0."""
         return np.where(np.isnan(x) | (x > 0), x, np.zeros((), x.dtype))
 
-    def max_pool(self, windows: Array) -> tuple[Array, NDArray[np.uint8]]:
+    def max_pool(self, windows: Array) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
-        best, index = windows[..., 0], np.zeros(windows.shape[:-1], np.uint8)
+        dtype = code_dtype_for((windows.shape[-1] - 1).bit_length())
+        best, index = windows[..., 0], np.zeros(windows.shape[:-1], dtype)
         for position in range(1, windows.shape[-1]):
             rival = windows[..., position]
             zeros = (rival == best) & (best == 0) & np.signbit(best) & ~np.signbit(rival)
             wins = ~np.isnan(best) & (np.isnan(rival) | (rival > best) | zeros)
-            best, index = np.where(wins, rival, best), np.where(wins, np.uint8(position), index)
+            best, index = np.where(wins, rival, best), np.where(wins, dtype.type(position), index)
         return best, index
-
-
-def scaled(exact: Exact, exponent: int) -> Exact:
-    """Return exact results times 2**exponent."""
-    return Exact(exact.negative, exact.significand, exact.exponent + exponent, exact.kind)
 
 
 def _flat(random: RandomCode) -> RandomCode:
