@@ -5,28 +5,39 @@
 Nothing above this layer calls a kernel, nothing below it knows an option's text form.
 """
 
-from emu.engine.elementwise import add, divide, elementwise, fma, multiply, sqrt, subtract
-from emu.engine.functions import function
+from emu.engine.convolution import conv2d
+from emu.engine.elementwise import add, compare, divide, elementwise, fma, multiply, sqrt, subtract
+from emu.engine.functions import erf, exp, function, gelu, log, rsqrt, sigmoid, tanh
 from emu.engine.planner import Plan, explain
-from emu.engine.products import conv2d, matmul, total
+from emu.engine.products import matmul
 from emu.engine.quantize import quantize
+from emu.engine.reductions import average, total
 from emu.engine.selection import max_pool, relu
 
 __all__ = [
     "Plan",
     "add",
+    "average",
+    "compare",
     "conv2d",
     "divide",
     "elementwise",
+    "erf",
+    "exp",
     "explain",
     "fma",
     "function",
+    "gelu",
+    "log",
     "matmul",
     "max_pool",
     "multiply",
     "quantize",
     "relu",
+    "rsqrt",
+    "sigmoid",
     "sqrt",
     "subtract",
+    "tanh",
     "total",
 ]

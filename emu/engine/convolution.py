@@ -1,0 +1,153 @@
+"""Convolutions: the product of the weights with the patches of the input.
+
+k runs over channel, kernel row, kernel column; zero padding is part of the patches.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.datapath.stage import DEFAULT_RANDOM_BITS
+from emu.engine.planner import Plan, explain
+from emu.engine.products import matmul, written_to
+from emu.engine.request import as_operand, require_rbits
+from emu.errors import FormatError, ShapeError
+from emu.formats import Format
+
+Array = NDArray[Any]
+
+
+def patches_of(x: Array, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> Array:
+    """Return the patches a convolution sees.
+
+    Args:
+        x: images, shape `(N, C, H, W)`.
+        kernel: rows and columns.
+        stride: steps down and right.
+        padding: zeros above and below, left and right.
+
+    Returns:
+        Shape `(N, C * kernel rows * kernel columns, OH * OW)`, a copy.
+    """
+    if padding != (0, 0):
+        x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
+    windows = np.lib.stride_tricks.sliding_window_view(x, kernel, axis=(2, 3))[:, :, :: stride[0], :: stride[1]]
+    n, channels, out_rows, out_columns = windows.shape[:4]
+    return windows.transpose(0, 1, 4, 5, 2, 3).reshape(n, channels * kernel[0] * kernel[1], out_rows * out_columns)
+
+
+def convolved_size(size: int, kernel: int, stride: int, padding: int) -> int:
+    """Return the output size of a convolution or pooling along one axis; below 1 if the kernel does not fit."""
+    return (size + 2 * padding - kernel) // stride + 1
+
+
+def conv2d(
+    x: Any,
+    w: Any,
+    *,
+    x_format: str | Format,
+    w_format: str | Format,
+    out_format: str | Format,
+    bias: Any = None,
+    bias_format: str | Format | None = None,
+    stride: tuple[int, int] = (1, 1),
+    padding: tuple[int, int] = (0, 0),
+    rbits: Array | None = None,
+    out: Array | None = None,
+    check: bool = True,
+    **options: Any,
+) -> Array:
+    """Return the two-dimensional convolution (cross-correlation) of images with kernels.
+
+    Args:
+        x: images, values of `x_format`, shape `(N, C, H, W)`.
+        w: kernels, values of `w_format`, shape `(O, C, KH, KW)`.
+        x_format: format of `x`.
+        w_format: format of `w`.
+        out_format: format written.
+        bias: one value per output channel, shape `(O,)`: the unit's addend.
+        bias_format: format of the bias.
+        stride: steps down and right.
+        padding: zeros around the image.
+        rbits: recorded random bits, shape of the result.
+        out: where to write: carrier dtype of `out_format`, shape of the result.
+        check: whether to check that operands hold values of their formats.
+        **options: those of `matmul`.
+
+    Returns:
+        Carrier array of `out_format`, shape `(N, O, OH, OW)`.
+
+    Raises:
+        ShapeError: channels differ, or the kernel is larger than the padded image.
+    """
+    images, fx = as_operand(x, x_format, "x", check=check)
+    kernels, fw = as_operand(w, w_format, "w", check=check)
+    assert fx is not None
+    assert fw is not None
+    if images.ndim != 4 or kernels.ndim != 4 or images.shape[1] != kernels.shape[1]:
+        raise ShapeError(
+            "conv2d: x must be (N, C, H, W) and w (O, C, KH, KW) with the same C, "
+            f"got {images.shape} and {kernels.shape}"
+        )
+    if any(len(pair) != 2 for pair in (stride, padding)) or min(stride) < 1 or min(padding) < 0:
+        raise ShapeError(
+            "conv2d: `stride` must be two integers of at least 1 and `padding` two of at least 0, "
+            f"got {stride} and {padding}"
+        )
+    sizes = [convolved_size(images.shape[2 + i], kernels.shape[2 + i], stride[i], padding[i]) for i in (0, 1)]
+    if min(sizes) < 1:
+        raise ShapeError(
+            f"conv2d: the kernel must fit the padded image, got x {images.shape}, w {kernels.shape}, padding {padding}"
+        )
+    shape, flat = (images.shape[0], kernels.shape[0], *sizes), (images.shape[0], kernels.shape[0], math.prod(sizes))
+    if rbits is not None:
+        rbits = require_rbits(rbits, options.get("n_rbits", DEFAULT_RANDOM_BITS), shape).reshape(flat)
+    addend = None if bias is None else _bias_column(bias, bias_format, kernels.shape[0], check=check)
+    y = matmul(
+        kernels.reshape(kernels.shape[0], -1),
+        patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding),
+        a_format=fw,
+        b_format=fx,
+        out_format=out_format,
+        addend=addend,
+        addend_format=bias_format,
+        rbits=rbits,
+        check=False,
+        **options,
+    ).reshape(shape)
+    return y if out is None else written_to(out, y)
+
+
+def _bias_column(bias: Any, fmt: str | Format | None, channels: int, *, check: bool) -> Array:
+    if fmt is None:
+        raise FormatError("`bias_format` must be given with `bias`")
+    column, _ = as_operand(bias, fmt, "bias", check=check)
+    if column.shape != (channels,):
+        raise ShapeError(
+            f"conv2d: the bias must have one value per output channel, shape ({channels},), got {column.shape}"
+        )
+    return column[:, None]
+
+
+def _plan_conv2d(
+    x: Any,
+    w: Any,
+    *,
+    x_format: str | Format,
+    w_format: str | Format,
+    bias_format: str | Format | None = None,
+    stride: tuple[int, int] = (1, 1),
+    padding: tuple[int, int] = (0, 0),
+    **options: Any,
+) -> Plan:
+    kernels, images = np.asarray(w), np.asarray(x)
+    columns = patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding)
+    formats: dict[str, Any] = {"a_format": w_format, "b_format": x_format, "addend_format": bias_format}
+    return explain(matmul, kernels.reshape(kernels.shape[0], -1), columns, **formats, **options)
+
+
+setattr(conv2d, "plan", _plan_conv2d)  # noqa: B010 - read by explain

@@ -1,0 +1,80 @@
+"""Sums and means: products with ones, through the same unit and output stage."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.engine.products import matmul, product
+from emu.engine.request import as_operand
+from emu.formats import Fixed, Format
+
+Array = NDArray[Any]
+
+
+def one_of(fmt: Format) -> Fixed | Format:
+    """Return the format of a sum's factor 1: one unsigned bit beside fixed operands, else the operand's own."""
+    return Fixed(1, 0, signed=False) if isinstance(fmt, Fixed) else fmt
+
+
+def total(
+    x: Any,
+    *,
+    x_format: str | Format,
+    out_format: str | Format,
+    axis: int | tuple[int, ...] | None = None,
+    **options: Any,
+) -> Array:
+    """Return the sum of `x` over `axis`: a product with ones, in C order of the summed axes.
+
+    Args:
+        x: values of `x_format`, any shape.
+        x_format: format of `x`.
+        out_format: format written.
+        axis: axes to sum; None sums all of them.
+        **options: those of `matmul`.
+
+    Returns:
+        Carrier array of `out_format`; the summed axes are gone.
+    """
+    array, fmt = as_operand(x, x_format, "x", check=options.pop("check", True))
+    assert fmt is not None
+    rows, kept = _rows(array, axis)
+    ones = np.ones(rows.shape[1], one_of(fmt).carrier)
+    sums = matmul(rows, ones, a_format=fmt, b_format=one_of(fmt), out_format=out_format, check=False, **options)
+    return sums.reshape(kept)
+
+
+def average(
+    x: Any, *, x_format: str | Format, out_format: str | Format, axis: int | tuple[int, ...], **options: Any
+) -> Array:
+    """Return the mean of `x` over `axis`: the unit's sum divided by the count, rounded once.
+
+    Args:
+        x: values of `x_format`, any shape.
+        x_format: format of `x`.
+        out_format: format written.
+        axis: axes to average.
+        **options: those of `matmul`; the register observes the sums.
+
+    Returns:
+        Carrier array of `out_format`; the averaged axes are gone.
+    """
+    array, fmt = as_operand(x, x_format, "x", check=options.pop("check", True))
+    assert fmt is not None
+    rows, kept = _rows(array, axis)
+    ones = np.ones(rows.shape[1], one_of(fmt).carrier)
+    formats: dict[str, Any] = {"a_format": fmt, "b_format": one_of(fmt), "out_format": out_format}
+    return product(rows, ones, **formats, check=False, divisor=max(rows.shape[1], 1), **options).reshape(kept)
+
+
+def _rows(array: Array, axis: int | tuple[int, ...] | None) -> tuple[Array, list[int]]:
+    """Return the elements to sum as rows, in C order of the summed axes, and the shape that is left."""
+    axes = tuple(range(array.ndim)) if axis is None else tuple(int(a) % array.ndim for a in np.atleast_1d(axis))
+    kept = [a for a in range(array.ndim) if a not in axes]
+    shape = [array.shape[a] for a in kept]
+    rows = array.transpose(*kept, *axes).reshape(math.prod(shape), math.prod(array.shape[a] for a in axes))
+    return rows, shape
