@@ -14,7 +14,27 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 from emu.datapath import Flags, Mac, OutputStage, Overflow, Rounding, StatisticsRegister
-from emu.engine import add, conv2d, divide, explain, fma, matmul, multiply, quantize, sqrt, subtract
+from emu.engine import (
+    add,
+    compare,
+    conv2d,
+    divide,
+    erf,
+    exp,
+    explain,
+    fma,
+    gelu,
+    log,
+    matmul,
+    multiply,
+    quantize,
+    relu,
+    rsqrt,
+    sigmoid,
+    sqrt,
+    subtract,
+    tanh,
+)
 from emu.errors import BackendUnavailable, ConfigError, EmuError, FormatError, NotDifferentiable, ShapeError
 from emu.formats import DynamicFixed, Fixed, Float, parse
 
@@ -72,19 +92,28 @@ __all__ = [
     "__version__",
     "add",
     "backends",
+    "compare",
     "conv2d",
     "device",
     "divide",
+    "erf",
     "evaluate",
+    "exp",
     "explain",
     "fma",
+    "gelu",
+    "log",
     "matmul",
     "model",
     "multiply",
     "parse",
     "quantize",
+    "relu",
     "resume",
+    "rsqrt",
+    "sigmoid",
     "sqrt",
     "subtract",
+    "tanh",
     "train",
 ]

@@ -58,6 +58,8 @@ class Mac:
         set_field(self, "order", parse_order(order))
         set_field(self, "rounding", Rounding.parse(rounding))
         set_field(self, "overflow", None)
+        if overflow is not None:
+            Overflow.named(overflow)  # an exact unit has no use for the rule, but a misspelt one is still a mistake
         for fmt in (self.product, self.accumulator):
             if fmt != "exact" and overflow is not None:
                 set_field(self, "overflow", Overflow.parse(overflow, fmt))

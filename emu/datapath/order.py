@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from emu.errors import FormatError
+from emu.formats.arrays import as_integer
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Lanes(Order):
     count: int
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "count", as_integer("count", self.count, -(1 << 31), 1 << 31))
         if self.count < 1:
             raise FormatError(f"`lanes` must have at least 1 lane, got {self.count}")
 
@@ -54,7 +56,7 @@ def parse_order(order: str | Order) -> Order:
     """
     if isinstance(order, Order):
         return order
-    text = order.replace(" ", "")
+    text = str(order).replace(" ", "")
     if text == "sequential":
         return Sequential()
     if text == "pairwise":

@@ -33,6 +33,18 @@ class Overflow(StrEnum):
         return _NUMBERS[self]
 
     @classmethod
+    def named(cls, name: str | Overflow) -> Overflow:
+        """Return the rule called `name`, of either family.
+
+        Raises:
+            FormatError: no such rule; names the nearest one.
+        """
+        names = [rule.value for rule in cls]
+        if name not in names:
+            raise FormatError(f"`overflow` must be an overflow rule, got {name!r}{nearest_name(str(name), names)}")
+        return cls(name)
+
+    @classmethod
     def parse(cls, name: str | Overflow | None, fmt: Format) -> Overflow:
         """Return the rule called `name`; None means the default of the format's family.
 
@@ -42,10 +54,7 @@ class Overflow(StrEnum):
         allowed = FIXED_RULES if isinstance(fmt, Fixed) else FLOAT_RULES
         if name is None:
             return allowed[0]
-        names = [rule.value for rule in cls]
-        if name not in names:
-            raise FormatError(f"`overflow` must be an overflow rule, got {name!r}{nearest_name(str(name), names)}")
-        rule = cls(name)
+        rule = cls.named(name)
         if rule not in allowed:
             raise FormatError(
                 f"`overflow` of {fmt} must be one of {', '.join(r.value for r in allowed)}, got {rule.value!r}: "

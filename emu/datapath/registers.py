@@ -17,8 +17,11 @@ from typing import Any
 
 from emu.errors import FormatError
 from emu.formats import Fixed, Format
+from emu.formats.arrays import as_integer
 
 DEFAULT_FLOAT_BINS = 40
+# Positions and their number beyond this are a mistake: no format reaches them.
+POSITION_LIMIT = 1 << 20
 #: Position of the scalar counts behind the 2 * bins counts of the positions, as kernels return them.
 SCALARS = ("none", "below", "above", "nonfinite", "total")
 #: `max_exponent` before anything nonzero was observed, in the array kernels return.
@@ -42,6 +45,9 @@ class StatisticsRegister:
         max_exponent: largest floor(log2|x|) seen, without the one-lower rule of negative powers of two; None if all
             were 0.
 
+    Raises:
+        FormatError: `lowest` or `bins` is not an integer, or `bins` is below 1.
+
     Source: NUMERICS 6; US 11,593,620 (statistics information acquisition).
     """
 
@@ -57,8 +63,10 @@ class StatisticsRegister:
     max_exponent: int | None = None
 
     def __post_init__(self) -> None:
-        if self.bins is not None and self.bins < 1:
-            raise FormatError(f"`bins` of a statistics register must be at least 1, got {self.bins}")
+        if self.lowest is not None:
+            self.lowest = as_integer("lowest", self.lowest, -POSITION_LIMIT, POSITION_LIMIT)
+        if self.bins is not None:
+            self.bins = as_integer("bins", self.bins, 1, POSITION_LIMIT)
 
     def place(self, accumulator: Format | None, accumulator_bits: int | None, output: Format) -> None:
         """Fix the positions that are still open.

@@ -8,6 +8,7 @@ from emu.datapath.overflow import Overflow
 from emu.datapath.rounding import MAX_RANDOM_BITS, Rounding
 from emu.errors import FormatError
 from emu.formats import DynamicFixed, Fixed, Float, Format, parse
+from emu.formats.arrays import as_integer
 
 DEFAULT_RANDOM_BITS = 24
 
@@ -45,8 +46,7 @@ class OutputStage:
     ) -> OutputStage:
         """Return the stage from text forms, with the format family's default overflow rule."""
         fmt = require_placed(parse(fmt))
-        if not 1 <= n_rbits <= MAX_RANDOM_BITS:
-            raise FormatError(f"`n_rbits` must be in 1..{MAX_RANDOM_BITS}, got {n_rbits}")
+        n_rbits = as_integer("n_rbits", n_rbits, 1, MAX_RANDOM_BITS)
         return cls(fmt, Rounding.parse(rounding), Overflow.parse(overflow, fmt), n_rbits)
 
 

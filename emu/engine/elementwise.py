@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -9,11 +11,29 @@ from numpy.typing import NDArray
 
 from emu.engine.quantize import require_out
 from emu.engine.request import Request, as_operand, code_of
-from emu.errors import ShapeError
+from emu.errors import ShapeError, nearest_name
 from emu.formats import Fixed, Format
 from emu.formats.fixed import MAX_WIDTH_BITS
 
 Array = NDArray[Any]
+
+#: What every elementwise operation takes beside `out_format`, and the defaults.
+OPTIONS: Mapping[str, Any] = MappingProxyType(
+    {
+        "rounding": "nearest_even",
+        "overflow": None,
+        "n_rbits": 24,
+        "rbits": None,
+        "seed": 0,
+        "stream": 0,
+        "step": 0,
+        "register": None,
+        "flags": None,
+        "out": None,
+        "backend": "auto",
+        "check": True,
+    }
+)
 
 
 def elementwise(
@@ -29,22 +49,10 @@ def elementwise(
 
     Raises:
         ShapeError: the operands do not broadcast.
+        TypeError: no such option; names the nearest one.
     """
-    settings: dict[str, Any] = {
-        "rounding": "nearest_even",
-        "overflow": None,
-        "n_rbits": 24,
-        "rbits": None,
-        "seed": 0,
-        "stream": 0,
-        "step": 0,
-        "register": None,
-        "flags": None,
-        "out": None,
-        "backend": "auto",
-        "check": True,
-        **options,
-    }
+    require_options(operation, options)
+    settings: dict[str, Any] = {**OPTIONS, **options}
     checked = [
         as_operand(x, fmt, name, check=settings["check"])
         for x, fmt, name in zip(operands, formats, "abc", strict=False)
@@ -69,6 +77,14 @@ def elementwise(
         require_out(out, shape, request.stage.format),
     )
     return request.account(outcome)
+
+
+def require_options(operation: str, options: Mapping[str, Any]) -> None:
+    """Raise TypeError, as Python does for a misspelt argument, unless every option is one of `OPTIONS`."""
+    known = ["out_format", *OPTIONS]
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{operation}() has no option {name!r}{nearest_name(name, known)}")
 
 
 def exact_register(operation: str, formats: tuple[Format | None, ...]) -> Fixed | None:
@@ -175,3 +191,37 @@ def sqrt(a: Any, *, out_format: str | Format, a_format: str | Format | None = No
     Options as in `quantize`. Source: NUMERICS 7.
     """
     return elementwise("sqrt", (a,), (a_format,), out_format=out_format, **options)
+
+
+def compare(
+    a: Any,
+    b: Any,
+    *,
+    a_format: str | Format | None = None,
+    b_format: str | Format | None = None,
+    backend: str = "auto",
+    check: bool = True,
+) -> NDArray[np.int8]:
+    """Return -1 where a < b, 0 where a = b, 1 where a > b, 2 where either is NaN. Exact; -0 equals +0.
+
+    Args:
+        a: values of `a_format`, any shape that broadcasts with `b`.
+        b: values of `b_format`.
+        a_format: format of `a`; None takes floats and integers at their exact values.
+        b_format: format of `b`.
+        backend: who computes.
+        check: whether to check that operands hold values of their formats.
+
+    Example:
+        >>> compare([1.0, 2.0, np.nan], [1, 3, 0], backend="reference").tolist()
+        [0, -1, 2]
+
+    Source: NUMERICS 7; IEEE 754-2019 section 5.11.
+    """
+    # rounded to odd, only a difference of 0 is written as 0; inf - inf is NaN
+    options: dict[str, Any] = {"rounding": "to_odd", "backend": backend, "check": check}
+    difference = subtract(a, b, out_format="fp32", a_format=a_format, b_format=b_format, **options)
+    left, right = np.asarray(a), np.asarray(b)
+    order = (difference > 0).astype(np.int8) - (difference < 0)
+    ordered = np.where(np.isnan(difference), 2, order)
+    return np.where(np.isinf(left) & (left == right), 0, ordered).astype(np.int8)

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from emu.backends.interface import Outcome, RegisterCode
 from emu.backends.reference.arithmetic import flush_operands
 from emu.datapath import Flags, Overflow, Rounding, StatisticsRegister
+from emu.engine.elementwise import require_options
+from emu.engine.quantize import require_out
 from emu.engine.request import Request, as_operand, code_of
 from emu.errors import FormatError, nearest_name
-from emu.formats import Format
+from emu.formats import Format, parse
 
 Array = NDArray[Any]
 
@@ -21,7 +23,7 @@ def function(
     name: str,
     x: Any,
     *,
-    x_format: str | Format,
+    x_format: str | Format | None = None,
     out_format: str | Format,
     rounding: str | Rounding = "nearest_even",
     overflow: str | Overflow | None = None,
@@ -32,6 +34,7 @@ def function(
     step: int = 0,
     register: StatisticsRegister | None = None,
     flags: Flags | None = None,
+    out: Array | None = None,
     backend: str = "auto",
     check: bool = True,
 ) -> Array:
@@ -40,7 +43,7 @@ def function(
     Args:
         name: exp, log, tanh, sigmoid, erf, gelu or rsqrt.
         x: values of `x_format`, any shape.
-        x_format: format of `x`.
+        x_format: format of `x`; None is fp32 for float32 and float16 arrays, fp64 for everything else.
         out_format: format written.
         rounding: mode.
         overflow: rule.
@@ -51,11 +54,16 @@ def function(
         step: step of Philox.
         register: observes the exact function value (a table) or its double (wider inputs).
         flags: counts what happened.
+        out: where to write, in the carrier dtype and shape.
         backend: who computes.
         check: whether to check that `x` holds values of its format.
 
     Returns:
         Carrier array of `out_format`, the shape of `x`.
+
+    Raises:
+        FormatError: no such function, an impossible option, or an element that is not a value of its format.
+        ShapeError: `rbits` or `out` has another shape.
 
     Exactness: correctly rounded once for inputs of up to 16 bits; for wider ones the rounding of a double within one
     ulp of the function, the same double on every backend.
@@ -66,25 +74,38 @@ def function(
 
     if name not in FUNCTIONS:
         raise FormatError(f"a function must be one of the known ones, got {name!r}{nearest_name(name, FUNCTIONS)}")
-    array, fmt = as_operand(x, x_format, "x", check=check)
+    array, fmt = as_operand(x, _format_of(x) if x_format is None else x_format, "x", check=check)
     assert fmt is not None
     request = Request.of(
         out_format, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, array.shape
     )
+    out = require_out(out, array.shape, request.stage.format)
     place = request.place(None)
     if not is_tabled(fmt):
         if fmt.carries_raws:
             raise FormatError(
                 f"{name}: operands beyond float64 have no functions, got {fmt}; quantize to at most 53 bits first"
             )
-        return request.account(_wide(name, flush_operands(array, code_of(fmt)), request, place))
+        return _into(out, request.account(_wide(name, flush_operands(array, code_of(fmt)), request, place)))
     u = None
     if request.stage.rounding is Rounding.STOCHASTIC:
         from emu.backends.reference.stage import draw_bits
 
         u = draw_bits(array.shape, request.stage_code, request.random)
     table = function_table(name, fmt, request.stage)
-    return request.account(table.outcome(fmt.encode(array), n_rbits=n_rbits, u=u, register=place))
+    outcome = table.outcome(fmt.encode(array), n_rbits=request.stage.n_rbits, u=u, register=place)
+    return _into(out, request.account(outcome))
+
+
+def _format_of(x: Any) -> Format:
+    return parse("fp32" if np.asarray(x).dtype.kind == "f" and np.asarray(x).dtype.itemsize <= 4 else "fp64")
+
+
+def _into(out: Array | None, values: Array) -> Array:
+    if out is None:
+        return values
+    out[...] = values
+    return out
 
 
 def _wide(name: str, array: Array, request: Request, place: RegisterCode | None) -> Outcome:
@@ -97,3 +118,70 @@ def _wide(name: str, array: Array, request: Request, place: RegisterCode | None)
     from emu.backends.reference.stage import finish
 
     return finish(result.exact, request.stage_code, request.random, place)
+
+
+def exp(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:
+    """Return e to the power x, rounded into `out_format`. Options as in `quantize`.
+
+    See `function` for formats and exactness.
+
+    Example:
+        >>> exp([0.0, 1.0], x_format="fp16", out_format="fp16").tolist()
+        [1.0, 2.71875]
+    """
+    require_options("exp", options)
+    return function("exp", x, x_format=x_format, out_format=out_format, **options)
+
+
+def log(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:
+    """Return the natural logarithm, rounded into `out_format`; of 0 -inf, of less NaN. Options as in `quantize`.
+
+    See `function` for formats and exactness.
+    """
+    require_options("log", options)
+    return function("log", x, x_format=x_format, out_format=out_format, **options)
+
+
+def tanh(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:
+    """Return the hyperbolic tangent, rounded into `out_format`. Options as in `quantize`.
+
+    See `function` for formats and exactness.
+    """
+    require_options("tanh", options)
+    return function("tanh", x, x_format=x_format, out_format=out_format, **options)
+
+
+def sigmoid(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:
+    """Return 1 / (1 + exp(-x)), rounded into `out_format`. Options as in `quantize`.
+
+    See `function` for formats and exactness.
+    """
+    require_options("sigmoid", options)
+    return function("sigmoid", x, x_format=x_format, out_format=out_format, **options)
+
+
+def gelu(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:
+    """Return x * Phi(x), Phi the normal distribution function, rounded into `out_format`. Options as in `quantize`.
+
+    See `function` for formats and exactness.
+    """
+    require_options("gelu", options)
+    return function("gelu", x, x_format=x_format, out_format=out_format, **options)
+
+
+def erf(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:
+    """Return the error function, rounded into `out_format`. Options as in `quantize`.
+
+    See `function` for formats and exactness.
+    """
+    require_options("erf", options)
+    return function("erf", x, x_format=x_format, out_format=out_format, **options)
+
+
+def rsqrt(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:
+    """Return 1 / sqrt(x), rounded into `out_format`; of a negative number NaN. Options as in `quantize`.
+
+    See `function` for formats and exactness.
+    """
+    require_options("rsqrt", options)
+    return function("rsqrt", x, x_format=x_format, out_format=out_format, **options)

@@ -58,7 +58,8 @@ class Request:
     ) -> Request:
         """Return the request of a public call, its options checked."""
         stage = OutputStage.of(out_format, rounding, overflow, n_rbits)
-        source = Philox(seed, stream, step) if rbits is None else RecordedBits(require_rbits(rbits, n_rbits, shape))
+        recorded = None if rbits is None else RecordedBits(require_rbits(rbits, stage.n_rbits, shape))
+        source = Philox(seed, stream, step) if recorded is None else recorded
         return cls(stage, encode_stage(stage), encode_random(source), load(backend), register, flags)
 
     def place(self, accumulator: Fixed | None) -> RegisterCode | None:
@@ -91,18 +92,20 @@ def require_rbits(rbits: Array, n_rbits: int, shape: tuple[int, ...]) -> Array:
 def as_carrier(x: Any, name: str = "x") -> tuple[Array, Fixed | None]:
     """Return any real array as float32, float64, or int64/uint64 with the integer format that says so.
 
+    Every integer dtype, and bool, is the same 64-bit integer (unsigned for uint64): registers and flags never depend
+    on how narrow an array the caller used.
+
     Raises:
         FormatError: the array holds neither integers nor floats.
     """
     array = np.asarray(x)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype == np.float16:
         array = array.astype(np.float32)
     if array.dtype in _FLOATS:
         return array, None
     if array.dtype.kind in "iub":
         unsigned = array.dtype == np.uint64
-        if array.dtype.itemsize < 4 or array.dtype == bool:
-            return array.astype(np.float32), None
         return array.astype(np.uint64 if unsigned else np.int64), Fixed(64, 0, signed=not unsigned)
     raise FormatError(f"`{name}` must be an array of real numbers, got dtype {array.dtype}")
 

@@ -8,28 +8,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.registry import load
+from emu.errors import ShapeError
 
 Array = NDArray[Any]
 
 
-def relu(x: Array, *, backend: str = "auto") -> Array:
-    """Return x where x > 0, NaN where NaN, else +0. Any shape and carrier dtype.
+def relu(x: Any, *, backend: str = "auto") -> Array:
+    """Return x where x > 0, NaN where NaN, else +0. Any shape and carrier dtype; float16 is taken as float32.
 
     Example:
         >>> relu(np.array([-1.0, -0.0, 2.0]), backend="reference")
         array([0., 0., 2.])
     """
-    return load(backend).relu(x)
+    return load(backend).relu(_native(x))
 
 
-def max_pool(windows: Array, *, backend: str = "auto") -> tuple[Array, NDArray[np.uint8]]:
+def max_pool(windows: Any, *, backend: str = "auto") -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
     """Return the maximum of each window and the index of its first occurrence.
 
     Args:
-        windows: shape `(*batch, n)`, n at most 256, any carrier dtype.
+        windows: shape `(*batch, n)`, n at least 1, any carrier dtype.
         backend: who computes.
 
     Returns:
-        Maxima and uint8 indices, shape `(*batch,)`. NaN wins, -0 < +0, the first of equals is taken.
+        Maxima and indices, shape `(*batch,)`; indices are uint8 up to n = 256, then uint16, from n = 65537 on uint32.
+        NaN wins, -0 < +0, the first of equals is taken.
+
+    Raises:
+        ShapeError: a window holds no value.
     """
+    windows = _native(windows)
+    if windows.ndim == 0 or windows.shape[-1] == 0:
+        raise ShapeError(f"`windows` must hold at least one value along the last axis, got shape {windows.shape}")
     return load(backend).max_pool(windows)
+
+
+def _native(x: Any) -> Array:
+    array = np.asarray(x)
+    dtype = np.dtype(np.float32) if array.dtype.kind == "f" and array.dtype.itemsize == 2 else array.dtype
+    return array.astype(dtype.newbyteorder("="), copy=False)

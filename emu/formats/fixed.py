@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import FormatError
-from emu.formats.arrays import as_float64, code_dtype_for, first_offender, require_codes, require_integer
+from emu.formats.arrays import as_float64, as_integer, code_dtype_for, first_offender, require_codes
 
 Array = NDArray[Any]
 
@@ -35,7 +35,7 @@ class Fixed:
         signed: two's complement if true, else unsigned.
 
     Raises:
-        FormatError: `width_bits` is outside 1..64, or an argument is not an integer.
+        FormatError: `width_bits` is outside 1..64, a number is not an integer, or `signed` is not a bool.
 
     Example:
         >>> fmt = Fixed(16, 8)
@@ -52,8 +52,10 @@ class Fixed:
     signed: bool = True
 
     def __post_init__(self) -> None:
-        require_integer("width_bits", self.width_bits, 1, MAX_WIDTH_BITS)
-        require_integer("frac_bits", self.frac_bits, -FRAC_BITS_LIMIT, FRAC_BITS_LIMIT)
+        set_field = object.__setattr__
+        set_field(self, "width_bits", as_integer("width_bits", self.width_bits, 1, MAX_WIDTH_BITS))
+        set_field(self, "frac_bits", as_integer("frac_bits", self.frac_bits, -FRAC_BITS_LIMIT, FRAC_BITS_LIMIT))
+        set_field(self, "signed", _as_bool("signed", self.signed))
 
     def __repr__(self) -> str:
         sign = "" if self.signed else ", signed=False"
@@ -217,7 +219,8 @@ class DynamicFixed:
     signed: bool = True
 
     def __post_init__(self) -> None:
-        require_integer("width_bits", self.width_bits, 1, MAX_WIDTH_BITS)
+        object.__setattr__(self, "width_bits", as_integer("width_bits", self.width_bits, 1, MAX_WIDTH_BITS))
+        object.__setattr__(self, "signed", _as_bool("signed", self.signed))
 
     def __str__(self) -> str:
         return f"{'' if self.signed else 'u'}fix{self.width_bits}f?"
@@ -225,3 +228,11 @@ class DynamicFixed:
     def at(self, frac_bits: int) -> Fixed:
         """Return the format with its point put in place."""
         return Fixed(self.width_bits, frac_bits, self.signed)
+
+
+def _as_bool(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, np.generic) and value.dtype == np.bool_:
+        return bool(value)
+    raise FormatError(f"`{name}` must be True or False, got {value!r}")

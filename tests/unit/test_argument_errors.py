@@ -1,0 +1,60 @@
+"""Arguments of the wrong kind are FormatErrors that name them; NumPy's integers are integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import emu
+from emu.datapath import Lanes
+from emu.formats import DynamicFixed
+
+
+@pytest.mark.parametrize("value", [2.5, "8", None, True])
+def test_n_rbits_must_be_an_integer(value: object):
+    with pytest.raises(emu.FormatError, match="`n_rbits` must be an integer"):
+        emu.quantize(1.0, "fix8f4", rounding="stochastic", n_rbits=value)
+
+
+def test_n_rbits_may_be_an_integer_of_numpy():
+    assert emu.OutputStage.of("fix8f4", n_rbits=np.int64(8)).n_rbits == 8
+
+
+@pytest.mark.parametrize("value", ["no", 1, None])
+def test_signed_must_be_a_bool(value: object):
+    with pytest.raises(emu.FormatError, match="`signed` must be True or False"):
+        emu.Fixed(8, 4, signed=value)
+    with pytest.raises(emu.FormatError, match="`signed` must be True or False"):
+        DynamicFixed(8, value)
+
+
+def test_fixed_takes_the_integers_of_numpy():
+    fmt = emu.Fixed(np.int64(8), np.int8(4), signed=np.bool_(False))
+    assert fmt == emu.Fixed(8, 4, signed=False)
+    assert [type(v) for v in (fmt.width_bits, fmt.frac_bits, fmt.signed)] == [int, int, bool]
+    assert str(DynamicFixed(np.uint8(16))) == "fix16f?"
+
+
+@pytest.mark.parametrize("value", [8.0, "8", True, np.bool_(True), np.array([8, 8])])
+def test_a_width_must_be_an_integer(value: object):
+    with pytest.raises(emu.FormatError, match="`width_bits` must be an integer"):
+        emu.Fixed(value, 4)
+
+
+@pytest.mark.parametrize(("name", "value"), [("lowest", "a"), ("lowest", 1.5), ("bins", "a"), ("bins", 2.5)])
+def test_positions_of_a_register_must_be_integers(name: str, value: object):
+    with pytest.raises(emu.FormatError, match=f"`{name}` must be an integer"):
+        emu.StatisticsRegister(**{name: value})
+
+
+def test_a_misspelt_rule_of_an_exact_mac_is_named():
+    with pytest.raises(emu.FormatError, match="`overflow` must be an overflow rule, got 'bogus'"):
+        emu.Mac(overflow="bogus")
+    assert emu.Mac(overflow="wrap") == emu.Mac()
+
+
+def test_an_order_of_the_wrong_kind_is_named():
+    with pytest.raises(emu.FormatError, match="`order` must be"):
+        emu.Mac(order=4)
+    with pytest.raises(emu.FormatError, match="`count` must be an integer"):
+        Lanes(2.5)
