@@ -17,6 +17,7 @@ from emu.backends.numba.selection import max_pool_range, relu_range
 from emu.backends.numba.stage import run_stage, supports
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, leading_bound
 from emu.backends.reference import ReferenceKernels
+from emu.formats.arrays import code_dtype_for
 
 Array = NDArray[Any]
 #: Multiply-adds of a BLAS product below which a second thread is not worth waking.
@@ -98,10 +99,11 @@ class NumbaKernels:
         over_ranges(lambda _, start, stop: relu_range(flat, out, start, stop), x.size, BLOCK)
         return out.reshape(x.shape)
 
-    def max_pool(self, windows: Array) -> tuple[Array, NDArray[np.uint8]]:
+    def max_pool(self, windows: Array) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
         rows = np.ascontiguousarray(windows).reshape(-1, windows.shape[-1])
-        best, index = np.empty(rows.shape[0], windows.dtype), np.empty(rows.shape[0], np.uint8)
+        dtype = code_dtype_for((windows.shape[-1] - 1).bit_length())
+        best, index = np.empty(rows.shape[0], windows.dtype), np.empty(rows.shape[0], dtype)
         over_ranges(lambda _, start, stop: max_pool_range(rows, best, index, start, stop), rows.shape[0], 1)
         return best.reshape(windows.shape[:-1]), index.reshape(windows.shape[:-1])
 
