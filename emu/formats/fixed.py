@@ -23,6 +23,7 @@ Array = NDArray[Any]
 MAX_WIDTH_BITS = 64
 # Points beyond these would put every value outside what any number format of a machine can scale to.
 FRAC_BITS_LIMIT = 4096
+_BOOLS: tuple[type[Any], ...] = (bool, np.bool_)
 
 
 @dataclass(frozen=True)
@@ -231,8 +232,6 @@ class DynamicFixed:
 
 
 def _as_bool(name: str, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, np.generic) and value.dtype == np.bool_:
+    if isinstance(value, _BOOLS):
         return bool(value)
     raise FormatError(f"`{name}` must be True or False, got {value!r}")
