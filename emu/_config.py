@@ -23,6 +23,8 @@ Data = dict[str, Any]
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
+#: How devices and recipes may be called: runs are put in folders of that name.
+FILE_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 #: A TOML array, kept as a tuple: models are frozen and hashable all the way down.
 Items = Annotated[tuple[T, ...], Field(strict=False)]
 
@@ -309,6 +311,12 @@ def _length(detail: Data) -> tuple[str, str]:
     return f"an array of {bound} items", "add or remove items"
 
 
+def _pattern(detail: Data) -> tuple[str, str]:
+    if detail["ctx"]["pattern"] == FILE_NAME:
+        return "letters, digits, `.`, `_` and `-`, no `.` first", "choose another name; it also names folders"
+    return "letters, digits and underscores, no digit first", "choose another name"
+
+
 _NUMBER = "write a number without quotes"
 _WHOLE = "write a whole number without quotes and without a point"
 _TABLE = "write its keys under a [table] header"
@@ -319,7 +327,6 @@ _FIXED_RULES: dict[str, tuple[str, str]] = {
     "float_type": ("a number", _NUMBER),
     "finite_number": ("a finite number", "write a number that is neither inf nor nan"),
     "string_type": ("text", "put it in quotes"),
-    "string_pattern_mismatch": ("letters, digits and underscores, no digit first", "choose another name"),
     "bool_type": ("true or false", "write true or false without quotes"),
     "tuple_type": ("an array", "put it in square brackets"),
     "list_type": ("an array", "put it in square brackets"),
@@ -331,6 +338,7 @@ _RULES: dict[str, Callable[[Data], tuple[str, str]]] = {
     "literal_error": _literal,
     "too_short": _length,
     "too_long": _length,
+    "string_pattern_mismatch": _pattern,
     "greater_than": lambda d: (f"above {d['ctx']['gt']}", "choose a larger value"),
     "greater_than_equal": lambda d: (f"at least {d['ctx']['ge']}", "choose a larger value"),
     "less_than": lambda d: (f"below {d['ctx']['lt']}", "choose a smaller value"),

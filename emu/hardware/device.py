@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from emu._config import Items, Table, checked, load_toml
+from emu._config import FILE_NAME, Items, Table, checked, load_toml
 from emu._paths import content_names, find_content, shown
 from emu.errors import ConfigError, FormatError
 from emu.hardware.precision_table import DEFAULT_LOSS_FORMAT, ROLES, PrecisionTable, RoleTable
@@ -88,7 +88,7 @@ class Device(Table):
         links: connections to other devices.
     """
 
-    name: str = Field(min_length=1)
+    name: str = Field(pattern=FILE_NAME)
     description: str = Field(min_length=1)
     source: str = Field(min_length=1)
     precision: PrecisionTable

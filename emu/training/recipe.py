@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import Field, model_validator
 
-from emu._config import Items, Table, apply_settings, checked, load_toml, parse_setting
+from emu._config import FILE_NAME, Items, Table, apply_settings, checked, load_toml, parse_setting
 from emu._paths import content_names, find_content, shown
 from emu.errors import ConfigError, nearest_name
 from emu.hardware import PrecisionTable
@@ -195,7 +195,7 @@ class Recipe(Table):
         precision: laid over the device's.
     """
 
-    name: str = Field(min_length=1)
+    name: str = Field(pattern=FILE_NAME)
     description: str = ""
     source: str = ""
     network: Network
@@ -206,11 +206,17 @@ class Recipe(Table):
     @model_validator(mode="after")
     def _globs_match(self) -> Recipe:
         names = [*(layer.name for layer in self.network.layers if layer.name), *RESERVED_NAMES]
+        moving = {layer.name for layer in self.network.layers if layer.type == "flatten"}
         for tables in self.precision.layers:
             if not any(fnmatchcase(name, tables.match) for name in names):
                 raise ConfigError(
                     f"`match` of [[precision.layers]] must match a layer of the network, got {tables.match!r}"
                     f"{nearest_name(tables.match, names)}"
+                )
+            if not any(fnmatchcase(name, tables.match) for name in names if name not in moving):
+                raise ConfigError(
+                    "`match` of [[precision.layers]] must match a layer that computes, got "
+                    f"{tables.match!r}, which only moves values; remove it, or match the layer before it"
                 )
         return self
 

@@ -101,10 +101,18 @@ class TestDevices:
             "`format = ...` (in d/x.toml)"
         )
 
-    @pytest.mark.parametrize("width", [0, 65])
-    def test_an_impossible_width(self, device_error: Any, width: int):
+    @pytest.mark.parametrize("name", ["", ".x", "../x", "a/b", "a b"])
+    def test_a_name_that_is_no_name_of_a_folder(self, device_error: Any, tmp_path: Path, name: str):
+        (tmp_path / "y.toml").write_text(DEVICE.replace('name = "x"', f"name = {name!r}", 1))
+        assert message(load_device, str(tmp_path / "y.toml")) == (
+            f"`name` must be letters, digits, `.`, `_` and `-`, no `.` first, got {name!r} in {tmp_path / 'y.toml'}; "
+            "choose another name; it also names folders"
+        )
+
+    @pytest.mark.parametrize(("width", "size"), [(0, "larger"), (65, "smaller")])
+    def test_an_impossible_width(self, device_error: Any, width: int, size: str):
         assert device_error(weight=f"[precision.weight]\nformat = 'fix{width}f0'") == (
-            f"`width_bits` must be in 1..64, got {width} (in d/x.toml: precision.weight.format)"
+            f"`width_bits` must be in 1..64, got {width}; choose a {size} one (in d/x.toml: precision.weight.format)"
         )
 
     def test_a_format_that_does_not_exist(self, device_error: Any):
@@ -265,7 +273,18 @@ class TestRecipes:
             ),
             (
                 "precision.weight.format=fix0f3",
-                "`width_bits` must be in 1..64, got 0 (in --set precision.weight.format='fix0f3')",
+                "`width_bits` must be in 1..64, got 0; choose a larger one (in --set precision.weight.format='fix0f3')",
+            ),
+            (
+                "name=../../evil",
+                "`name` must be letters, digits, `.`, `_` and `-`, no `.` first, got '../../evil' in "
+                "--set name='../../evil'; choose another name; it also names folders",
+            ),
+            (
+                "precision.layers=[{match='flatten*'}]",
+                "`match` of [[precision.layers]] must match a layer that computes, got 'flatten*', which only moves "
+                "values; remove it, or match the layer before it (in "
+                "models/lenet.toml with --set precision.layers=[{'match': 'flatten*'}])",
             ),
             (
                 "precision.layers=[{match='cnv1'}]",
