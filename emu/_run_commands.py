@@ -115,6 +115,7 @@ def _print_run(run: Run) -> None:
         f"overflow {metrics['overflow_rate']:.2e}   underflow {metrics['underflow_rate']:.2e}   "
         f"{run.info['seconds']:.1f} s",
         highlight=False,
+        soft_wrap=True,
     )
     console.print(f"weights   {run.weights_sha256}\nregisters {run.registers_sha256}", highlight=False, soft_wrap=True)
     console.print(f"report    {run.path / 'report.html'}", highlight=False, soft_wrap=True)

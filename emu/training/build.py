@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from emu import nn
+from emu.errors import ConfigError
+from emu.nn.network import INPUT_LAYER, LOSS_LAYER
 from emu.optim import GradientDescent
+from emu.precision import Policy
 from emu.training.recipe import Network, Optimiser
 
 
@@ -19,6 +22,27 @@ def build_network(spec: Network) -> nn.Network:
 def build_optimiser(spec: Optimiser) -> GradientDescent:
     """Return the optimiser a recipe describes."""
     return GradientDescent(getattr(spec, "momentum", 0.0), spec.weight_decay)
+
+
+def require_functions(network: nn.Network, policy: Policy) -> None:
+    """Raise ConfigError where an elementary function would meet a format that float64 does not hold exactly."""
+
+    def require(layer: str, role: str, why: str) -> None:
+        fmt = policy.stage(layer, role).format
+        if fmt.carries_raws:
+            raise ConfigError(
+                f"`precision.{role}.format` of layer '{layer}' must fit float64 exactly {why}, got {fmt}; "
+                "choose a narrower format"
+            )
+
+    require(LOSS_LAYER, "loss", "to compute the loss")
+    feeding = INPUT_LAYER
+    for layer in network.layers:
+        if isinstance(layer, nn.Activation) and layer.function != "relu":
+            require(feeding, "activation", f"to enter {layer.function} layer '{layer.name}'")
+            require(layer.name, "activation", f"as the result of {layer.function}")
+        if not isinstance(layer, nn.Flatten):
+            feeding = layer.name
 
 
 def _activation(table: Any, shape: tuple[int, ...]) -> nn.Layer:

@@ -16,7 +16,7 @@ from emu.errors import ConfigError
 from emu.hardware import Device
 from emu.optim import GradientDescent
 from emu.precision import CounterTable, Policy
-from emu.training.build import build_network
+from emu.training.build import build_network, require_functions
 from emu.training.data import load_dataset
 from emu.training.model import Model, as_master
 from emu.training.recipe import Recipe
@@ -64,7 +64,9 @@ def evaluate(
     arrays = read_weights(path)
     policy = Policy(device.precision)
     data = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
-    model = Model.initial(build_network(recipe.network), policy, GradientDescent(), recipe.training.seed)
+    network = build_network(recipe.network)
+    require_functions(network, policy)
+    model = Model.initial(network, policy, GradientDescent(), recipe.training.seed)
     held = _policy_of_run(path)
     for state in model.states:
         values = _fitting(arrays, state.name, state.master.shape, path)
@@ -80,9 +82,8 @@ def _brought(path: Path, recipe: Recipe | None, device: Device | None) -> tuple[
     """Return recipe and device, what is not given from the run folder; precision tables are laid over once."""
     laid_over = recipe is not None or device is not None
     if (path / RUN).is_file():
-        info = RunFolder(path).read_json()
-        recipe = recipe or Recipe.model_validate(info["recipe"])
-        device = device or Device.model_validate(info["device"])
+        own_recipe, own_device = RunFolder(path).read_setup()
+        recipe, device = recipe or own_recipe, device or own_device
     if recipe is None or device is None:
         raise ConfigError(
             f"weights that are no run folder need a model and a device, got {path}; add --model and --device"
@@ -96,7 +97,7 @@ def _policy_of_run(path: Path) -> Policy | None:
     """Return the formats in which a run folder's checkpoint holds its arrays; None for any other file."""
     if not (path / RUN).is_file():
         return None
-    return Policy(Device.model_validate(RunFolder(path).read_json()["device"]).precision)
+    return Policy(RunFolder(path).read_setup()[1].precision)
 
 
 def read_weights(path: Path) -> dict[str, Array]:

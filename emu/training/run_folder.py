@@ -22,7 +22,10 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from emu._config import checked
 from emu.errors import ConfigError
+from emu.hardware import Device
+from emu.training.recipe import Recipe
 from emu.training.tables import TABLES
 
 Array = NDArray[Any]
@@ -30,6 +33,7 @@ Array = NDArray[Any]
 TEMPORARY = ".emu-tmp"
 CHECKPOINT = "checkpoint.safetensors"
 RUN = "run.json"
+_NEW_RUN = "start a new run with --out"
 #: Version of the checkpoint's layout, in its metadata.
 CHECKPOINT_FORMAT = "emu checkpoint 1"
 
@@ -169,9 +173,26 @@ class RunFolder:
         """
         path = self.path / name
         try:
-            return cast("dict[str, Any]", json.loads(path.read_text(encoding="utf-8")))
+            content: object = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise _damaged(path, "a JSON file", str(error), "start a new run with --out") from None
+            raise _damaged(path, "a JSON file", str(error), _NEW_RUN) from None
+        if not isinstance(content, dict):
+            raise _damaged(path, "a JSON object", type(content).__name__, _NEW_RUN)
+        return cast("dict[str, Any]", content)
+
+    def read_setup(self) -> tuple[Recipe, Device]:
+        """Return recipe and device of the run, the recipe's `[precision]` already laid over the device's.
+
+        Raises:
+            ConfigError: `run.json` is missing or damaged, or holds none of them.
+        """
+        path, info = self.path / RUN, self.read_json()
+        try:
+            recipe = checked(Recipe, info.get("recipe", {}), file="its `recipe`")
+            device = checked(Device, info.get("device", {}), file="its `device`")
+        except ConfigError as error:
+            raise ConfigError(f"{path} must hold the run's recipe and device: {error}; or {_NEW_RUN}") from None
+        return recipe, device
 
     @property
     def has_checkpoint(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from emu.datapath import Mac
 from emu.hardware import ROLES
-from emu.nn import Activation, Layer
+from emu.nn import Activation, Flatten
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
 from emu.precision import DERIVED_ROLES
 from emu.training.model import Model
@@ -27,12 +27,11 @@ def versions() -> dict[str, str]:
 
 def formats_of(model: Model) -> list[dict[str, Any]]:
     """Return what each role of each layer is written in: format, rounding, overflow, unit."""
-    layers = {layer.name: layer for layer in model.network.layers}
     return [
         _row(model, name, role)
-        for name in model.network.names
+        for name, written in _written(model).items()
         for role in (*ROLES, *DERIVED_ROLES)
-        if _occurs(name, layers.get(name), role)
+        if role in written
     ]
 
 
@@ -55,14 +54,18 @@ def _describe(mac: Mac) -> str | dict[str, str]:
     return {name: str(part) for name, part in parts.items()}
 
 
-def _occurs(name: str, layer: Layer | None, role: str) -> bool:
-    """Return whether a layer writes a role."""
-    if name == INPUT_LAYER:
-        return role == "activation"
-    if name == LOSS_LAYER:
-        return role in ("error", "loss")
-    if role in ("activation", "error"):
-        return True
-    if role == "slope":
-        return isinstance(layer, Activation) and layer.function != "relu"
-    return role != "loss" and layer is not None and bool(layer.parameters())
+def _written(model: Model) -> dict[str, set[str]]:
+    """Return the roles that each layer writes; errors go back no further than the first parameters."""
+    roles: dict[str, set[str]] = {INPUT_LAYER: {"activation"}}
+    behind_parameters = False
+    for layer in model.network.layers:
+        parts = {parameter.part for parameter in layer.parameters()}
+        here: set[str] = set() if isinstance(layer, Flatten) else {"activation"}
+        if behind_parameters and here:
+            here |= {"error"}
+            here |= {"slope"} if isinstance(layer, Activation) and layer.function != "relu" else set()
+        if parts:
+            behind_parameters = True
+            here |= parts | {"gradient", "update", "master", "momentum"}
+        roles[layer.name] = here
+    return roles | {LOSS_LAYER: {"error", "loss"}}

@@ -28,7 +28,7 @@ from emu.datapath import stream_of
 from emu.errors import ConfigError
 from emu.hardware import Device
 from emu.precision import CounterTable, DatapathRunner, Policy
-from emu.training.build import build_network, build_optimiser
+from emu.training.build import build_network, build_optimiser, require_functions
 from emu.training.data import Dataset, load_dataset
 from emu.training.history import History, rates
 from emu.training.model import Model
@@ -135,13 +135,7 @@ def resume(path: str | Path, *, backend: str | None = None, progress: Progress |
     """
     folder = RunFolder.open(path)
     info = folder.read_json()
-    try:
-        recipe, device = Recipe.model_validate(info["recipe"]), Device.model_validate(info["device"])
-    except (KeyError, ValueError) as error:
-        raise ConfigError(
-            f"run.json must hold the run's recipe and device, got {error} in {folder.path}; start a new run with --out"
-        ) from None
-    trainer = Trainer(recipe, device, backend or str(info.get("backend", "auto")))
+    trainer = Trainer(*folder.read_setup(), backend or str(info.get("backend", "auto")))
     if folder.has_checkpoint:
         trainer.restore(folder)
     trainer.started = str(info.get("started") or trainer.started)
@@ -164,11 +158,13 @@ class Trainer:
         if settings.batch > len(self.data.train_images):
             raise ConfigError(
                 f"`training.batch` must be at most the {len(self.data.train_images)} training images, "
-                f"got {settings.batch}"
+                f"got {settings.batch}; choose a smaller batch, or fewer `data.test_images`"
             )
         self.policy = Policy(self.device.precision)
         self.optimiser = build_optimiser(settings.optimiser)
-        self.model = Model.initial(build_network(recipe.network), self.policy, self.optimiser, settings.seed)
+        network = build_network(recipe.network)
+        require_functions(network, self.policy)
+        self.model = Model.initial(network, self.policy, self.optimiser, settings.seed)
         self.batches_per_epoch = len(self.data.train_images) // settings.batch
         self.steps = settings.steps or (settings.epochs or 1) * self.batches_per_epoch
         self.log_every = settings.log_every or max(LOG_STEPS, self.steps // LOG_POINTS)
@@ -358,6 +354,8 @@ class Trainer:
         overflow, underflow = rates(self.registers())
         names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
         newest = {name: self.history.last("metrics", name) for name in names}
+        if self.step == self.steps and newest["test_accuracy"] is None:  # the table was lost after the last step
+            newest["test_loss"], newest["test_accuracy"] = self.evaluate()
         counts = {
             "overflow_rate": overflow,
             "underflow_rate": underflow,

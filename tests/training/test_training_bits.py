@@ -105,8 +105,12 @@ def test_a_batch_depends_on_seed_and_step_alone():
 
 
 def test_a_batch_larger_than_the_training_images_is_refused():
-    with pytest.raises(emu.ConfigError, match=r"`training\.batch` must be at most the 1767 training images, got 1768"):
+    with pytest.raises(emu.ConfigError) as caught:
         trainer_of(training__batch=1768)
+    assert str(caught.value) == (
+        "`training.batch` must be at most the 1767 training images, got 1768; choose a smaller batch, or fewer "
+        "`data.test_images`"
+    )
 
 
 def test_epochs_are_counted_in_whole_batches():

@@ -194,11 +194,18 @@ def test_a_changed_recipe_or_device_is_refused(tmp_path: Path):
 
 def test_a_run_json_without_a_recipe_is_refused(tmp_path: Path):
     path = interrupted(tmp_path / "run", 7)
-    (path / "run.json").write_text("{}")
-    assert (
-        refusal(path)
-        == f"run.json must hold the run's recipe and device, got 'recipe' in {path}; start a new run with --out"
-    )
+    for content in ('{"recipe": {}, "device": {}}', "{}", '{"recipe": null}', '{"recipe": []}'):
+        (path / "run.json").write_text(content)
+        with pytest.raises(emu.ConfigError) as caught:
+            training.evaluate(path)
+        assert str(caught.value) == refusal(path)
+        assert refusal(path).startswith(f"{path / 'run.json'} must hold the run's recipe and device: ")
+        assert refusal(path).endswith("; or start a new run with --out")
+    for content in ("[]", "3", "null", '"text"'):
+        (path / "run.json").write_text(content)
+        assert refusal(path).startswith(f"{path / 'run.json'} must be a JSON object, got ")
+        with pytest.raises(emu.ConfigError, match=r"must be a JSON object, got .*; start a new run with --out"):
+            training.evaluate(path)
     assert refusal(tmp_path).startswith("a run must be a folder with a run.json, got ")
 
 
@@ -208,6 +215,23 @@ def test_a_damaged_table_is_named_with_its_remedy(tmp_path: Path, undisturbed: t
     assert "delete it; the run goes on without its history" in refusal(path)
     (path / "snr.parquet").unlink()
     assert hashes(training.resume(path)) == hashes(undisturbed)
+
+
+def test_a_finished_run_without_its_metrics_resumes_to_the_same_accuracy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    from emu import cli
+
+    before = train(tmp_path / "run", device=DEVICE, training__steps=4)
+    (before.path / "metrics.parquet").unlink()
+    monkeypatch.setattr("sys.argv", ["emu", "train", "--resume", str(before.path)])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert not stopped.value.code
+    assert f"test accuracy {before.test_accuracy:.2%}" in capsys.readouterr().out
+    metrics = RunFolder(before.path).read_json()["metrics"]
+    assert metrics == before.info["metrics"] | {"train_loss": None, "train_accuracy": None}
+    assert (before.path / "report.html").is_file()
 
 
 @pytest.mark.parametrize("extra", [["--set", "training.steps=9"], ["mlp"], ["--device", "fp16"], ["--out", "x"]])

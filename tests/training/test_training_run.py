@@ -83,6 +83,10 @@ def test_formats_name_every_role_that_is_written(run: training.Run):
     written = {(row["layer"], row["role"]) for row in table(run, "flags")}
     named = {(row["layer"], row["role"]) for row in run.info["formats"]}
     assert written <= named
+    assert {row["layer"] for row in run.info["formats"]} == set(run.info["layers"]) - {"flatten1"}
+    assert ("fc1", "error") not in named  # nobody asks for the gradient of the images
+    selections = {("relu1", "activation"), ("relu2", "activation"), ("relu1", "error"), ("relu2", "error")}
+    assert named - written == selections  # written only where the layer before has another format
     fc1 = {row["role"]: row["format"] for row in run.info["formats"] if row["layer"] == "fc1"}
     device = run.info["device"]["precision"]
     assert fc1 == {role: device[role]["format"] for role in fc1 if role != "momentum"} | {
@@ -193,6 +197,35 @@ def test_nothing_is_written_when_a_run_cannot_start(tmp_path: Path):
     with pytest.raises(emu.ConfigError, match="the folder of a new run must be empty"):
         train(tmp_path / "c")
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize(
+    ("roles", "key", "layer"),
+    [
+        ({"loss": "fix60f30"}, "loss", "loss"),
+        ({"activation": "fix60f30"}, "activation", "a1"),
+        ({"activation": "fix16f8", "a2": "fix60f30"}, "activation", "t"),
+    ],
+)
+@pytest.mark.parametrize("loss", ["mse", "softmax_cross_entropy"])
+def test_a_function_of_values_beyond_float64_is_refused_before_anything_is_written(
+    tmp_path: Path, roles: dict[str, str], key: str, layer: str, loss: str
+):
+    layers = [
+        {"type": "flatten", "name": "f"},
+        {"type": "linear", "name": "a1", "out_features": 4},
+        {"type": "tanh", "name": "t"},
+        {"type": "linear", "name": "a2", "out_features": 10},
+    ]
+    precision: dict[str, Any] = {role: {"format": fmt} for role, fmt in roles.items() if role != "a2"}
+    if "a2" in roles:
+        precision["layers"] = [{"match": "t", "activation": {"format": roles["a2"]}}]
+    overrides = {"network__layers": layers, "network__loss": loss, "precision": precision}
+    with pytest.raises(emu.ConfigError) as caught:
+        train(tmp_path / "a", **overrides)
+    assert str(caught.value).startswith(f"`precision.{key}.format` of layer '{layer}' must fit float64 exactly ")
+    assert str(caught.value).endswith("; choose a narrower format")
+    assert not (tmp_path / "a").exists()
 
 
 def test_run_json_says_running_until_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
