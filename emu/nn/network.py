@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,8 +49,3 @@ class Network:
     def apply_loss(self, graph: Graph, output: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss of a batch."""
         return graph.apply(self.loss, output, labels, layer=LOSS_LAYER)
-
-
-def stack(layers: Sequence[Layer], loss: Literal["softmax_cross_entropy", "mse"] = "softmax_cross_entropy") -> Network:
-    """Return a network of `layers`."""
-    return Network(tuple(layers), loss)
