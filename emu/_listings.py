@@ -72,7 +72,8 @@ def print_device(name_or_path: str | Path) -> None:
         "products": str(mac.product),
         "accumulator": str(mac.accumulator),
         "order": "irrelevant: nothing rounds before the output" if mac.is_exact else str(mac.order),
-        "registers": f"positions: {bins}; counters of {precision.register.counter_bits} bits",
+        "registers": f"positions: {bins}; counters of 64 bits (the hardware's {precision.register.counter_bits} are not"
+        " simulated yet)",
         "exceptions": ", ".join(layer.match for layer in precision.layers) or "none",
         "source": device.source,
     }

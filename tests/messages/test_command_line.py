@@ -35,7 +35,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
             "mean "
             "'fixed16'?\n",
         ),
-        (["formats", "fix65f0"], "emu: `width_bits` must be in 1..64, got 65\n"),
+        (["formats", "fix65f0"], "emu: `width_bits` must be in 1..64, got 65; choose a smaller one\n"),
         (
             ["models", "lenett"],
             "emu: a model must be the name of a shipped model or the path of a .toml file, got 'lenett'; did you mean "
@@ -80,6 +80,7 @@ def test_every_device_can_be_shown(run, name: str):
     code, out, _ = run("devices", name)
     assert code == 0
     assert "accumulator" in out
+    assert "counters of 64 bits (the hardware's 32 are not simulated yet)" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("name", model_names())
