@@ -37,14 +37,17 @@ class Plan:
         path: "float32_blas", "float64_blas", "wide" or "in_order".
         proof: one sentence.
         mac: the unit to emulate; exact where the proof shows that the given one never rounds or saturates.
+        fallback: why the backend leaves this path to the reference; empty if it computes it itself.
     """
 
     path: str
     proof: str
     mac: Mac
+    fallback: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.proof}"
+        fallback = f"; left to the reference: {self.fallback}" if self.fallback else ""
+        return f"{self.path}: {self.proof}{fallback}"
 
 
 def plan_product(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -183,14 +184,14 @@ def _with_recorded(request: Request, recorded: Array) -> Request:
 def _plan(
     request: Request, formats: tuple[Format, Format, Format | None], left: Array, right: Array, mac: Mac, divisor: int
 ) -> Plan:
-    """Return the path the request's backend takes; the reference's where it declines the fast one."""
+    """Return the path of a product, and why the request's backend leaves it to the reference if it does."""
     if request.kernels.name == "reference":
         return Plan("definition", "the reference runs the definition", mac)
     plan = plan_product(*formats, left.shape[-1], mac, lambda: (_largest(left), _largest(right)))
     fa, fb, fc = formats
     codes = (encode_format(fa), encode_format(fb), None if fc is None else encode_format(fc))
     reason = request.kernels.declines(codes, encode_mac(plan.mac), request.stage_code, plan.path, divisor)
-    return Plan("definition", f"left to the reference: {reason}", mac) if reason else plan
+    return replace(plan, fallback=reason)
 
 
 def _plan_matmul(

@@ -12,6 +12,7 @@ from kernel_inputs import random_values, reals
 
 import emu
 from emu import Mac, engine
+from emu.engine.products import product
 from emu.testing import assert_bits_equal
 
 
@@ -110,14 +111,14 @@ def test_products_are_the_same(case: Case):
             for rounding in ("nearest_even", "stochastic", "floor") if depth > 3 else ("nearest_even",):
 
                 def call(**where):
-                    return emu.matmul(
+                    return product(
                         a,
                         b,
                         mac=case.mac,
                         rounding=rounding,
                         seed=4,
                         step=1,
-                        divisor_exponent=batch - 1,
+                        divisor=max(batch, 1),
                         **formats,
                         **where,
                     )
@@ -217,5 +218,5 @@ def test_the_table_of_kernels_is_covered_here():
     """A kernel added to the table must be compared above."""
     from emu.backends.interface import Kernels
 
-    kernels = {name for name in vars(Kernels) if not name.startswith("_")}
+    kernels = {name for name in vars(Kernels) if not name.startswith("_") and name != "declines"}
     assert kernels == {"quantize", "elementwise", "product", "relu", "max_pool"}

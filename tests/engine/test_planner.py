@@ -172,7 +172,7 @@ A, B = np.zeros((2, 100), np.float32), np.zeros((100, 2), np.float32)
         (
             {"a_format": "fix64f8", "b_format": "fix16f8"},
             "wide: K*max|a|*max|b| + max|addend| <= 2**85 units of 2**-16 by the formats, "
-            "beyond float64: wide integers",
+            "beyond float64: wide integers; left to the reference: sums wider than float64 have no compiled loop",
         ),
         (
             {"a_format": "fix8f4", "b_format": "fix8f4", "mac": Mac(accumulator="fix32f8", overflow="wrap")},
@@ -181,19 +181,23 @@ A, B = np.zeros((2, 100), np.float32), np.zeros((100, 2), np.float32)
         ),
         (
             {"a_format": "fix8f4", "b_format": "fix8f4", "mac": Mac(accumulator="fix32f6")},
-            "in_order: the accumulator fix32f6 rounds at every add",
+            "in_order: the accumulator fix32f6 rounds at every add"
+            "; left to the reference: this accumulator, rounding or order has no compiled loop",
         ),
         (
             {"a_format": "fp16", "b_format": "fp16"},
-            "wide: float operands and an exact accumulator: a wide integer sum, rounded once",
+            "wide: float operands and an exact accumulator: a wide integer sum, rounded once"
+            "; left to the reference: sums wider than float64 have no compiled loop",
         ),
         (
             {"a_format": "fp16", "b_format": "fp16", "mac": Mac(accumulator="fp32", order="lanes(4)")},
-            "in_order: fp32 rounds on the way, so adds keep the order lanes(4), vectorised over outputs",
+            "in_order: fp32 rounds on the way, so adds keep the order lanes(4), vectorised over outputs"
+            "; left to the reference: this accumulator, rounding or order has no compiled loop",
         ),
         (
             {"a_format": "fp16", "b_format": "fp16", "mac": Mac(product="bf16")},
-            "in_order: bf16 rounds on the way, so adds keep the order sequential, vectorised over outputs",
+            "in_order: bf16 rounds on the way, so adds keep the order sequential, vectorised over outputs"
+            "; left to the reference: this accumulator, rounding or order has no compiled loop",
         ),
     ],
 )  # fmt: skip
@@ -206,3 +210,51 @@ def test_explain_knows_the_depth_of_a_convolution():
     plan = emu.explain(emu.conv2d, x, w, x_format="fix8f4", w_format="fix8f4", out_format="fix8f4")
     assert plan.path == "float32_blas"
     assert "<= 2**21 units of 2**-8" in plan.proof  # 75 * 2**14 < 2**21
+
+
+def count_reference_products(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record every product the reference computes from now on."""
+    from emu.backends.reference import ReferenceKernels
+
+    calls: list[str] = []
+    real = ReferenceKernels.product
+
+    def product(self, *arguments):
+        calls.append("product")
+        return real(self, *arguments)
+
+    monkeypatch.setattr(ReferenceKernels, "product", product)
+    return calls
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix8f4"},
+        {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix60f8"},
+        {"a_format": "fp16", "b_format": "fp16", "out_format": "fp16", "mac": Mac(accumulator="fp16")},
+        {
+            "a_format": "fp16",
+            "b_format": "fp16",
+            "out_format": "fp16",
+            "mac": Mac(accumulator="fp16", order="lanes(2)"),
+        },
+        {"a_format": "fp16", "b_format": "fp16", "out_format": "fp16"},
+    ],
+    ids=str,
+)
+def test_explain_names_the_reference_exactly_when_it_computes(options: dict, monkeypatch: pytest.MonkeyPatch):
+    a, b = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
+    calls = count_reference_products(monkeypatch)
+    plan = emu.explain(emu.matmul, a, b, backend="numba", **options)
+    emu.matmul(a, b, backend="numba", **options)
+    assert bool(plan.fallback) == bool(calls)
+    assert emu.explain(emu.matmul, a, b, backend="reference", **options).path == "definition"
+
+
+def test_explain_checks_shapes_and_operations():
+    formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix8f4"}
+    with pytest.raises(emu.ShapeError, match="inner sizes must agree"):
+        emu.explain(emu.matmul, np.zeros((1, 1)), np.zeros((2, 1)), **formats)
+    with pytest.raises(emu.FormatError, match=r"`explain` must be given emu\.matmul or emu\.conv2d, got quantize"):
+        emu.explain(emu.quantize, [1.0], "fix8f4")

@@ -1,0 +1,96 @@
+"""Means: the accumulator's content divided once, observed undivided; and other results a register must see exactly."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import emu
+from emu import Flags, Mac, StatisticsRegister
+from emu.engine import average, conv2d
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 9])
+@pytest.mark.parametrize("rounding", ["nearest_even", "floor", "to_odd"])
+def test_a_mean_of_fixed_numbers_is_the_rational_mean_rounded_once(count: int, rounding: str, backend: str):
+    fmt = emu.parse("fix8f4")
+    values = fmt.decode(np.random.default_rng(count).integers(0, 256, (200, count), dtype=np.uint64))
+    means = average(values, x_format=fmt, out_format="fix16f6", axis=1, rounding=rounding, backend=backend)
+    for row, mean in zip(values, means, strict=True):
+        exact = sum(Fraction(float(x)) for x in row) / count
+        below = exact * 64 // 1
+        rest = exact * 64 - below
+        step_up = {
+            "floor": False,
+            "nearest_even": rest > Fraction(1, 2) or (rest == Fraction(1, 2) and below % 2 == 1),
+            "to_odd": rest > 0 and below % 2 == 0,
+        }[rounding]
+        assert Fraction(float(mean)) * 64 == below + step_up
+
+
+def test_a_mean_near_a_tie_is_not_rounded_twice(backend: str):
+    window = np.float32([[31352794, 0.5, -(2.0**-80)]])
+    exact = sum(Fraction(float(x)) for x in window[0]) / 3
+    mean = average(window, x_format="fp32", out_format="fp32", axis=1, backend=backend)
+    neighbours = [Fraction(float(np.nextafter(mean[0], np.float32(s)))) for s in (0, np.inf)]
+    assert all(abs(Fraction(float(mean[0])) - exact) < abs(n - exact) for n in neighbours)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_the_register_of_a_mean_observes_the_undivided_sum(count: int, backend: str):
+    sums, means = StatisticsRegister(), StatisticsRegister()
+    x = np.array([[-1.0] + [0] * (count - 1), [-1.0] * count, [3.0] * count])
+    emu.engine.total(x, x_format="fix8f0", out_format="fix8f4", axis=1, register=sums, backend=backend)
+    average(x, x_format="fix8f0", out_format="fix8f4", axis=1, register=means, backend=backend)
+    assert means == sums
+    assert means.none == 1  # raw -1
+
+
+def test_a_mean_through_a_rounding_accumulator_divides_its_content(backend: str):
+    mean = average(
+        [[1.0, 1, 0]], x_format="fp16", out_format="fp16", axis=1, mac=Mac(accumulator="fp16"), backend=backend
+    )
+    assert mean.item() == float(np.float16(2 / 3))
+
+
+def test_registers_of_tiny_quotients_see_the_true_leading_bit(backend: str):
+    register = StatisticsRegister(lowest=-120, bins=100)
+    a, b = np.float32([-3e-30, 1 / (3 * 2.0**100), -(2.0**-101) * 3]), np.float32([32, 1, 1])
+    emu.divide(a, b, out_format="fix16f18", register=register, backend=backend)
+    assert (register.positive, register.negative) == ({-102: 1}, {-104: 1, -100: 1})
+    assert register.max_exponent == -100
+
+
+def test_quotients_of_wide_integers_are_observed_where_they_are():
+    register = StatisticsRegister(lowest=-80, bins=100)
+    emu.divide(np.int64([3]), np.int64([2**60 + 1]), out_format="fix8f4", register=register)
+    assert register.positive == {-59: 1}
+
+
+def test_a_subnormal_operand_of_a_daz_format_times_infinity_is_invalid(backend: str):
+    flags = Flags()
+    formats = {"a_format": "fp16 daz", "b_format": "fp16", "out_format": "fp16"}
+    assert np.isnan(emu.matmul([[2.0**-24]], [[np.inf]], flags=flags, backend=backend, **formats)).all()
+    assert flags.invalid == 1
+
+
+def test_a_product_rounded_to_a_float_is_observed_as_a_float(backend: str):
+    register = StatisticsRegister()
+    formats = {"a_format": "fix8f0", "b_format": "fix8f0", "out_format": "fix8f0"}
+    emu.matmul([[-1.0]], [[1.0]], mac=Mac(product="fp16"), register=register, backend=backend, **formats)
+    assert register.none == 0
+    assert register.total == 1
+
+
+def test_a_convolution_takes_out_and_random_bits_in_its_own_shape(backend: str):
+    x, w = np.arange(9.0).reshape(1, 1, 3, 3), np.ones((1, 1, 2, 2))
+    formats = {"x_format": "fix8f0", "w_format": "fix8f1", "out_format": "fix8f-1"}
+    rbits = np.array([[[[0, 2**24 - 1], [0, 2**24 - 1]]]], np.uint32)
+    out = np.empty((1, 1, 2, 2), np.float32)
+    y = conv2d(x, w, **formats, out=out, rbits=rbits, rounding="stochastic", backend=backend)
+    assert y is out
+    assert y.tolist() == [[[[8, 12], [20, 24]]]]
+    with pytest.raises(emu.ShapeError, match="`stride` must be two integers of at least 1"):
+        conv2d(x, w, **formats, stride=(0, 1), backend=backend)
