@@ -77,24 +77,47 @@ class NumbaKernels:
         random: RandomCode,
         register: RegisterCode | None,
         path: str,
-        divisor_exponent: int,
+        divisor: int,
     ) -> Outcome:
         """Write the product on the planned path."""
-        scale = 2.0**-divisor_exponent
-        if supports(stage) and abs(divisor_exponent) < 64:
-            if path in ("float32_blas", "float64_blas") and _scales_exactly_from(formats, stage):
-                sums = _blas(a, b, addend, np.dtype(np.float32 if path == "float32_blas" else np.float64))
-                return run_stage("quantize", (sums,), stage, random, register, scale=scale)
-            unit = in_order.unit_for(mac, formats) if path == "in_order" else None
-            if unit is not None:
-                contents, touched = in_order.accumulate(a, b, addend, formats, unit)
-                outcome = run_stage("quantize", (contents,), stage, random, register, scale=scale)
-                _count_accumulator_events(outcome, contents, touched, (a, b, addend), stage)
-                return outcome
-        return self._reference.product(a, b, addend, formats, mac, stage, random, register, path, divisor_exponent)
+        if self.declines(formats, mac, stage, path, divisor):
+            return self._reference.product(a, b, addend, formats, mac, stage, random, register, path, divisor)
+        if path != "in_order":
+            sums = _blas(a, b, addend, np.dtype(np.float32 if path == "float32_blas" else np.float64))
+            return _divided(sums, divisor, stage, random, register)
+        unit = in_order.unit_for(mac, formats)
+        assert unit is not None
+        contents, touched = in_order.accumulate(a, b, addend, formats, unit)
+        outcome = _divided(contents, divisor, stage, random, register)
+        _count_accumulator_events(outcome, contents, touched, (a, b, addend), stage)
+        return outcome
+
+    def declines(
+        self,
+        formats: tuple[FormatCode, FormatCode, FormatCode | None],
+        mac: MacCode,
+        stage: StageCode,
+        path: str,
+        divisor: int,
+    ) -> str:
+        """Return why a product on this path is left to the reference, "" if compiled loops compute it."""
+        if not supports(stage):
+            return "the written format lies outside what float64 loops round"
+        power_of_two = divisor & (divisor - 1) == 0
+        span = stage.format.width_bits + stage.format.quantum
+        undecided = stage.overflow == k.WRAP or not decides_in_float64(stage, span)
+        if not power_of_two and (divisor >= 1 << 24 or undecided):
+            return f"a quotient by {divisor} is not decided in float64"
+        if path in ("float32_blas", "float64_blas"):
+            return "" if _scales_exactly_from(formats, stage) else "the binary points lie too far from each other"
+        if path != "in_order":
+            return "sums wider than float64 have no compiled loop"
+        if in_order.unit_for(mac, formats) is None:
+            return "this accumulator, rounding or order has no compiled loop"
+        return ""
 
     def relu(self, x: Array) -> Array:
-        """X where x > 0, NaN where NaN, else +0."""
+        """Return x where x > 0, NaN where NaN, else +0."""
         flat, out = np.ascontiguousarray(x).reshape(-1), np.empty(x.size, x.dtype)
         over_ranges(lambda _, start, stop: relu_range(flat, out, start, stop), x.size, BLOCK)
         return out.reshape(x.shape)
@@ -137,6 +160,20 @@ def _blas(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -> Arr
             over_ranges(work, batch, 1, max(1, BLAS_GRAIN_MACS // (macs_per_row * max(rows, 1))))
     sums += 0.0 if addend is None else addend.astype(dtype, copy=False)  # + 0.0: an exact accumulator's zero is +0
     return sums
+
+
+def _divided(sums: Array, divisor: int, stage: StageCode, random: RandomCode, register: RegisterCode | None) -> Outcome:
+    """Observe accumulator contents, and write them divided by a positive integer."""
+    if divisor == 1:
+        return run_stage("quantize", (sums,), stage, random, register)
+    if divisor & (divisor - 1) == 0:
+        outcome = run_stage("quantize", (sums,), stage, random, None, scale=1.0 / divisor)
+    else:
+        outcome = run_stage("divide", (sums, np.full(sums.shape, divisor, sums.dtype)), stage, random, None)
+    if register is not None:
+        seen = run_stage("quantize", (sums,), stage, random, register)
+        outcome.register, outcome.max_exponent = seen.register, seen.max_exponent
+    return outcome
 
 
 def _count_accumulator_events(
