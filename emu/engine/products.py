@@ -210,7 +210,7 @@ def _plan_matmul(
     **_: Any,
 ) -> Plan:
     parsed = (parse(a_format), parse(b_format), None if addend_format is None else parse(addend_format))
-    left, right, shape, _ = _as_batches(np.asarray(a), np.asarray(b))
+    left, right, shape = _as_batches(np.asarray(a), np.asarray(b))[:3]
     written = parsed[0] if out_format is None else out_format
     request = Request.of(written, rounding, overflow, n_rbits, None, 0, 0, 0, None, None, backend, shape)
     return _plan(request, parsed, left, right, mac, 1)

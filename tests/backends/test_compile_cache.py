@@ -17,10 +17,8 @@ PRINT_FOLDER = "from emu.backends.numba.compiling import cache_folder; print(cac
 
 def folder_of(copy: Path) -> str:
     environment = {**os.environ, "PYTHONPATH": str(copy.parent)}
-    run = subprocess.run(
-        [sys.executable, "-c", PRINT_FOLDER], env=environment, capture_output=True, text=True, check=True
-    )
-    return run.stdout
+    command = [sys.executable, "-c", PRINT_FOLDER]
+    return subprocess.check_output(command, env=environment, cwd=copy.parent, text=True)
 
 
 @pytest.mark.parametrize("source", ["backends/interface.py", "backends/numba/blocks.py", "datapath/registers.py"])

@@ -40,7 +40,7 @@ def cache_folder() -> Path:
     digest.update(str(sorted(_LLVM.get_host_cpu_features().items())).encode())
     package = Path(__file__).parents[2]  # kernels freeze constants of other files: every source counts
     for source in sorted(package.rglob("*.py")):
-        digest.update(f"{source.relative_to(package)} {source.stat().st_size} ".encode() + source.read_bytes())
+        digest.update(str(source.relative_to(package)).encode() + source.read_bytes())
     root = os.environ.get("EMU_CACHE_DIR")
     base = Path(root) if root else user_cache_path("emu", appauthor=False)
     return base / "kernels" / digest.hexdigest()[:16]
