@@ -30,3 +30,14 @@ def test_a_change_in_any_source_moves_the_compile_cache(source: str, tmp_path: P
     with (copy / source).open("a") as file:
         file.write("# another source\n")
     assert folder_of(copy) != before
+
+
+@pytest.mark.parametrize("wanted", ["0", "-1", "two"])
+def test_a_thread_count_that_is_no_positive_integer_is_named(wanted: str, monkeypatch: pytest.MonkeyPatch):
+    from emu.backends.numba.compiling import thread_count
+
+    monkeypatch.setenv("EMU_THREADS", wanted)
+    thread_count.cache_clear()
+    with pytest.raises(emu.ConfigError, match=f"EMU_THREADS must be a positive integer, got '{wanted}'; unset it"):
+        thread_count()
+    thread_count.cache_clear()

@@ -23,6 +23,8 @@ import numba
 import numpy as np
 from platformdirs import user_cache_path
 
+from emu.errors import ConfigError
+
 # LLVM and Numba say little about their types.
 _LLVM: Any = llvmlite.binding
 _NJIT: Any = numba.njit
@@ -68,10 +70,16 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 @lru_cache(maxsize=1)
 def thread_count() -> int:
-    """Return how many threads kernels use: `EMU_THREADS`, or the processors this process may run on."""
+    """Return how many threads kernels use: `EMU_THREADS`, or the processors this process may run on.
+
+    Raises:
+        ConfigError: `EMU_THREADS` is not a positive integer.
+    """
     wanted = os.environ.get("EMU_THREADS", "")
+    if wanted and (not wanted.isdigit() or int(wanted) == 0):
+        raise ConfigError(f"EMU_THREADS must be a positive integer, got {wanted!r}; unset it to use every processor")
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(wanted)) if wanted.isdigit() else available
+    return int(wanted) if wanted else available
 
 
 @lru_cache(maxsize=1)

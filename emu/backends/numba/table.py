@@ -12,7 +12,7 @@ from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingT
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
 from emu.backends.numba import in_order
-from emu.backends.numba.compiling import BLOCK, over_ranges
+from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.selection import max_pool_range, relu_range
 from emu.backends.numba.stage import run_stage, supports
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, leading_bound
@@ -31,6 +31,7 @@ class NumbaKernels:
 
     def __init__(self) -> None:
         self._reference = ReferenceKernels()
+        thread_count()  # a wrong EMU_THREADS is named before anything is computed or written
 
     def quantize(
         self,
