@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emu.backends import interface as k
-from emu.backends.numba.bits import FIELD, FRACTION, bits_of, float_of, power_of_two
+from emu.backends.numba.bits import FIELD, FRACTION, bits_of, power_of_two
 from emu.backends.numba.compiling import kernel
 
 NEAREST_EVEN, NEAREST_AWAY, NEAREST_UP, NEAREST_DOWN = k.NEAREST_EVEN, k.NEAREST_AWAY, k.NEAREST_UP, k.NEAREST_DOWN
@@ -235,6 +235,3 @@ def observe_block(x: Any, n: int, lowest: int, bins: int, fixed_quantum: int, co
             counts[side + position] += 1
     counts[scalars + 4] += n
     return max_exponent
-
-
-__all__ = ["Stage", "float_of", "observe_block", "round_block", "write_fixed", "write_float"]

@@ -12,7 +12,7 @@ from emu.backends import interface as k
 from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
 from emu.backends.numba.bits import add_to_odd, divide_to_odd, fma_to_odd, multiply_to_odd, sqrt_to_odd
 from emu.backends.numba.blocks import Stage, observe_block, write_fixed, write_float
-from emu.backends.numba.compiling import BLOCK, kernel, over_ranges
+from emu.backends.numba.compiling import BLOCK, kernel, over_ranges, thread_count
 from emu.backends.numba.philox import fill_random
 from emu.backends.proofs import SAFE_EXPONENT
 from emu.datapath.registers import NO_EXPONENT
@@ -211,8 +211,6 @@ def _recorded(random: RandomCode) -> Array:
 
 
 def _count_arrays(size: int, bins: int) -> tuple[Array, Array, Array]:
-    from emu.backends.numba.compiling import thread_count
-
     rows = thread_count() + 1
     return (
         np.zeros((rows, k.N_FLAGS), np.int64),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, RandomCode, StageCode, encode_format
-from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound
+from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound, significand_bits
 from emu.backends.reference import arithmetic
 from emu.backends.reference.exact import INT64_BITS, NAN, Exact, sum_to_odd
 from emu.backends.reference.stage import draw_bits, write
@@ -46,7 +46,7 @@ class Rounded:
         a, b, _ = formats
         self.term_format = mac.product.format if mac.product is not None else None
         self.exact_product_in_float64 = (
-            not (a.carries_raws or b.carries_raws) and _significant(a) + _significant(b) <= 53
+            not (a.carries_raws or b.carries_raws) and significand_bits(a) + significand_bits(b) <= 53
         )
         self.touched: NDArray[np.bool_] | None = None
 
@@ -136,10 +136,6 @@ def _to_float64(x: Exact) -> NDArray[np.float64]:
     return np.where(x.negative, -value, value)
 
 
-def _significant(fmt: FormatCode) -> int:
-    return fmt.precision if fmt.is_float else fmt.width_bits
-
-
 class NativeFloat32:
     """float32 accumulators: the machine's own IEEE addition."""
 
@@ -147,7 +143,10 @@ class NativeFloat32:
         self, mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode
     ) -> None:
         a, b, _ = formats
-        lowest, highest = a.quantum + b.quantum, a.max_exponent + b.max_exponent + _significant(a) + _significant(b)
+        lowest, highest = (
+            a.quantum + b.quantum,
+            a.max_exponent + b.max_exponent + significand_bits(a) + significand_bits(b),
+        )
         in_float32 = mac.product is not None or (lowest >= -149 and highest <= 127)
         self.wide = np.float32 if in_float32 else np.float64
         self.formats = formats
@@ -159,7 +158,7 @@ class NativeFloat32:
         a, b, _ = formats
         rounded = mac.product is not None and _is_ieee(mac.product, FP32)
         operands_fit = _in_float32(formats)
-        exact = mac.product is None and _significant(a) + _significant(b) <= 24
+        exact = mac.product is None and significand_bits(a) + significand_bits(b) <= 24
         return mac.accumulator is not None and _is_ieee(mac.accumulator, FP32) and operands_fit and (rounded or exact)
 
     def zero(self, shape: tuple[int, ...]) -> Array:
