@@ -1,0 +1,61 @@
+"""Which mutants are made: a seeded draw, spread over folders by share and over files by how much can go wrong there."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import islice, pairwise
+from pathlib import Path
+
+from .mutants import Mutant, has_effect, mutants_of
+
+#: Of 100 mutants, how many in each folder (a file counts for the first line it fits).
+SHARES = {
+    "emu/formats": 16,
+    "emu/datapath": 12,
+    "emu/engine": 22,
+    "emu/backends/reference": 20,
+    "emu/backends/numba": 22,
+    "emu/backends/interface.py": 5,
+    "emu/backends/proofs.py": 3,
+}
+
+
+def share_of(path: str) -> str | None:
+    """Return the folder or file of `SHARES` that `path` belongs to."""
+    return next((share for share in SHARES if path == share or path.startswith(f"{share}/")), None)
+
+
+def candidates_of(root: Path, only: Sequence[str] = ()) -> dict[str, list[Mutant]]:
+    """Return every edit of the sources, by folder, files in order; `only` keeps paths that start with one of it."""
+    found: dict[str, list[Mutant]] = {}
+    for file in sorted((root / "emu").rglob("*.py")):
+        path = file.relative_to(root).as_posix()
+        share = share_of(path)
+        if share is not None and (not only or path.startswith(tuple(only))):
+            found.setdefault(share, []).extend(mutants_of(path, file.read_bytes()))
+    return {share: mutants for share, mutants in found.items() if mutants}
+
+
+def counts_of(shares: dict[str, int], n: int) -> dict[str, int]:
+    """Divide `n` in proportion to `shares`: largest remainders, earlier ones first."""
+    whole = sum(shares.values())
+    counts = {name: n * share // whole for name, share in shares.items()}
+    by_remainder = sorted(shares, key=lambda name: -(n * shares[name] % whole))
+    for name in by_remainder[: n - sum(counts.values())]:
+        counts[name] += 1
+    return counts
+
+
+def drawn(root: Path, n: int, seed: int, only: Sequence[str] = ()) -> list[Mutant]:
+    """Return `n` mutants with an effect, no edit twice: a folder's edits in equal runs, one drawn from each."""
+    candidates = candidates_of(root, only)
+    generator = random.Random(seed)
+    chosen: list[Mutant] = []
+    for share, count in counts_of({share: SHARES[share] for share in candidates}, n).items():
+        edits = candidates[share]
+        bounds = [i * len(edits) // count for i in range(count + 1)] if count else []
+        for start, stop in pairwise(bounds):
+            run = generator.sample(edits[start:stop], stop - start)
+            chosen.extend(islice((m for m in run if has_effect(m, (root / m.path).read_bytes())), 1))
+    return chosen

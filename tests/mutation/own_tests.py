@@ -1,0 +1,90 @@
+"""Which tests judge a mutant of a file: its own, fastest first. The first that fails ends the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class OwnTests:
+    """A selection of tests.
+
+    Attributes:
+        paths: files and tests, in the order they run.
+        keyword: pytest's `-k`; the definition's own files need no compiled twin to judge them.
+    """
+
+    paths: tuple[str, ...]
+    keyword: str = ""
+
+
+_FORMATS = (
+    "emu/formats",
+    "tests/spec/test_formats_spec.py",
+    "tests/messages/test_configuration_messages.py",
+    "tests/property/test_encoding_laws.py",
+    "tests/exhaustive/test_round_trips.py",
+    "tests/spec/test_overflow_spec.py",
+)
+_DATAPATH = ("emu/datapath", "tests/unit/test_argument_errors.py", "tests/messages/test_configuration_messages.py")
+_REGISTERS = ("tests/spec/test_register_spec.py", "tests/property/test_register_laws.py")
+_STAGE = (
+    "tests/spec/test_rounding_spec.py",
+    "tests/spec/test_overflow_spec.py",
+    "tests/spec/test_output_stage_spec.py",
+    *_REGISTERS,
+    "tests/property/test_rounding_laws.py",
+    "tests/golden/test_golden_vectors.py",
+)
+_ENGINE = (
+    "emu/engine",
+    "tests/unit/test_argument_errors.py",
+    "tests/engine/test_public_functions.py",
+    "tests/engine/test_matmul_shapes.py",
+    "tests/messages/test_configuration_messages.py",
+)
+_SUMS = (
+    "tests/engine/test_matmul_shapes.py",
+    "tests/backends/test_sums_divided.py",
+    "tests/backends/test_reference_shortcuts.py",
+    "tests/backends/test_mac_orders.py",
+)
+_NUMBA = (
+    "tests/backends/test_backends_layouts.py",
+    "tests/backends/test_backends_products.py",
+    "tests/backends/test_backends_stage.py",
+)
+
+#: Where a file's mutants are judged; the longest name that fits.
+OWN_TESTS: dict[str, OwnTests] = {
+    "emu/formats/": OwnTests(_FORMATS, "not numba"),
+    "emu/datapath/": OwnTests((*_DATAPATH, *_STAGE, "tests/spec/test_random_bits_spec.py"), "not numba"),
+    "emu/datapath/registers.py": OwnTests(("emu/datapath", *_REGISTERS), "not numba"),
+    "emu/datapath/mac.py": OwnTests((*_DATAPATH, *_SUMS), "not numba"),
+    "emu/datapath/order.py": OwnTests((*_DATAPATH, *_SUMS), "not numba"),
+    "emu/engine/": OwnTests((*_ENGINE, *_STAGE), "not numba"),
+    "emu/engine/convolution.py": OwnTests((*_ENGINE, "tests/engine/test_planner.py"), "not numba"),
+    "emu/engine/products.py": OwnTests((*_ENGINE, *_SUMS, "tests/engine/test_planner.py"), "not numba"),
+    "emu/engine/reductions.py": OwnTests((*_ENGINE, *_SUMS, "tests/engine/test_planner.py"), "not numba"),
+    "emu/engine/planner.py": OwnTests((*_ENGINE, "tests/engine/test_planner.py"), "not numba"),
+    "emu/engine/functions.py": OwnTests(
+        ("emu/engine", "tests/engine/test_public_functions.py", "tests/oracle/test_functions_oracle.py"), "not numba"
+    ),
+    "emu/backends/interface.py": OwnTests((*_STAGE, *_SUMS), "not numba"),
+    "emu/backends/proofs.py": OwnTests(("tests/engine/test_planner.py", *_SUMS, *_NUMBA)),
+    "emu/backends/reference/": OwnTests((*_STAGE, *_SUMS), "not numba"),
+    "emu/backends/reference/philox.py": OwnTests(("tests/spec/test_random_bits_spec.py",), "not numba"),
+    "emu/backends/numba/": OwnTests(_NUMBA),
+}
+
+
+def own_tests_of(path: str) -> OwnTests:
+    """Return the tests that judge mutants of a file.
+
+    Raises:
+        KeyError: the table has none.
+    """
+    fitting = [name for name in OWN_TESTS if path == name or (name.endswith("/") and path.startswith(name))]
+    if not fitting:
+        raise KeyError(f"OWN_TESTS must name the tests of {path}; add a line")
+    return OWN_TESTS[max(fitting, key=len)]
