@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from types import CodeType
 from typing import Any
@@ -85,6 +86,7 @@ def has_effect(mutant: Mutant, source: bytes) -> bool:
         return False
 
 
+@lru_cache(maxsize=256)
 def meaning_of(source: bytes) -> Any:
     """Return what a file's bytecode does, without its line numbers."""
     return _content(compile(source, "<mutant>", "exec", dont_inherit=True))
