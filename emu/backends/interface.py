@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.datapath import Mac, OutputStage, Philox, RandomSource, RecordedBits, StatisticsRegister
-from emu.datapath.order import Lanes, Pairwise
+from emu.datapath.order import Blocks, Lanes, Pairwise
 from emu.formats import Fixed, Format
 
 Array = NDArray[Any]
@@ -87,6 +87,23 @@ class RandomCode(NamedTuple):
     recorded: Array | None
 
 
+NO_FLOOR = -(1 << 40)
+
+
+class BlocksCode(NamedTuple):
+    """Blocks of products as integers.
+
+    `indices`: the k of one period in the order taken, a multiple of `n` of them; `adds_after`: whether the
+    accumulator is added after each period instead of aligned with each block; `min_exponent`: or NO_FLOOR.
+    """
+
+    n: int
+    fraction_bits: int
+    indices: tuple[int, ...]
+    adds_after: int
+    min_exponent: int
+
+
 class MacCode(NamedTuple):
     """A multiply-accumulate unit as integers; None stands for an exact product or accumulator."""
 
@@ -94,9 +111,10 @@ class MacCode(NamedTuple):
     accumulator: StageCode | None
     order: int
     lanes: int
+    blocks: BlocksCode | None = None
 
 
-(SEQUENTIAL, PAIRWISE, LANES) = range(3)
+(SEQUENTIAL, PAIRWISE, LANES, BLOCKS) = range(4)
 
 
 @dataclass
@@ -239,7 +257,14 @@ def encode_mac(mac: Mac) -> MacCode:
     accumulator = None if mac.accumulator == "exact" else encode_stage(mac.stage_of(mac.accumulator))
     if isinstance(mac.order, Lanes):
         return MacCode(product, accumulator, LANES, mac.order.count)
+    if isinstance(mac.order, Blocks):
+        return MacCode(product, accumulator, BLOCKS, 1, _encode_blocks(mac.order))
     return MacCode(product, accumulator, PAIRWISE if isinstance(mac.order, Pairwise) else SEQUENTIAL, 1)
+
+
+def _encode_blocks(order: Blocks) -> BlocksCode:
+    floor = NO_FLOOR if order.min_exponent is None else order.min_exponent
+    return BlocksCode(order.n, order.fraction_bits, order.indices, int(order.addend == "after"), floor)
 
 
 def encode_random(source: RandomSource) -> RandomCode:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from emu.datapath.order import Order, Sequential, parse_order
+from emu.datapath.order import Blocks, Order, Sequential, parse_order
 from emu.datapath.overflow import Overflow
+from emu.datapath.presets import find_unit
 from emu.datapath.rounding import Rounding
 from emu.datapath.stage import DEFAULT_RANDOM_BITS, OutputStage, require_placed
-from emu.formats import Format, parse
+from emu.errors import FormatError
+from emu.formats import Fixed, Float, Format, parse
 
 
 @dataclass(frozen=True, init=False)
@@ -24,12 +26,14 @@ class Mac:
     Attributes:
         product: "exact" (fused), or the format into which every product is rounded and overflowed.
         accumulator: "exact" (never rounds or overflows), or the format into which every sum is.
-        order: the order of the adds; irrelevant when product and accumulator are exact.
+        order: the order of the adds; irrelevant when product and accumulator are exact. `blocks` multiplies exactly
+            and needs a float accumulator.
         rounding: mode of every product and add.
         overflow: rule of every product and add; None means each format's default.
 
     Raises:
-        FormatError: an unknown name, a rule of the other family, or a format whose point is open.
+        FormatError: an unknown name, a rule of the other family, a format whose point is open, or formats that a unit
+            of blocks cannot have.
 
     Example:
         >>> Mac(product="fp32", accumulator="fp32")
@@ -56,6 +60,8 @@ class Mac:
         set_field(self, "product", "exact" if product == "exact" else require_placed(parse(product)))
         set_field(self, "accumulator", "exact" if accumulator == "exact" else require_placed(parse(accumulator)))
         set_field(self, "order", parse_order(order))
+        if isinstance(self.order, Blocks):
+            self._require_block_formats()
         set_field(self, "rounding", Rounding.parse(rounding))
         set_field(self, "overflow", None)
         if overflow is not None:
@@ -63,6 +69,55 @@ class Mac:
         for fmt in (self.product, self.accumulator):
             if fmt != "exact" and overflow is not None:
                 set_field(self, "overflow", Overflow.parse(overflow, fmt))
+
+    @classmethod
+    def preset(cls, gpu: str, *, inputs: str, output: str, instruction: str | None = None) -> Mac:
+        """Return the unit behind a GPU's matrix instruction.
+
+        Nothing is converted on the way: operands and addend are given in the unit's formats. TF32 units read binary32
+        registers and ignore their low 13 bits, which is `emu.quantize(x, "tf32", rounding="toward_zero")` before the
+        product; software that rounds to nearest instead does so in an instruction of its own.
+
+        Args:
+            gpu: v100, t4, a100, ada, h100 or b200; a2 and a30 are a100, l40s is ada, h200 is h100.
+            inputs: format of both operands: fp16, bf16, tf32, fp8_e4m3, fp8_e5m2, fp64, or int8, which stands for
+                fix8f0 and ufix8f0.
+            output: format of addend and result: fp32, fp16, fp64, or int32, which stands for fix32f0.
+            instruction: mma, wgmma, tcgen05, mma.satfinite; None if the GPU's instructions for these formats agree.
+
+        Raises:
+            FormatError: no such unit, or several that differ; lists those that exist.
+
+        Example:
+            >>> Mac.preset("v100", inputs="fp16", output="fp32").order
+            Blocks(n=4, fraction_bits=23, index_order='consecutive', addend='aligned', min_exponent=None)
+
+        Source: `emu.datapath.MATRIX_UNITS`, which gives each unit's source and how sure it is.
+        """
+        unit = find_unit(gpu, inputs, output, instruction)
+        return cls(accumulator=unit.accumulator, order=unit.order, rounding=unit.rounding, overflow=unit.overflow)
+
+    def _require_block_formats(self) -> None:
+        if self.product != "exact":
+            raise FormatError(f"`product` must be exact where `order` is blocks, got {self.product}; leave it out")
+        if not isinstance(self.accumulator, Float):
+            raise FormatError(
+                f"`accumulator` must be a float format where `order` is blocks, got {self.accumulator}; name one, "
+                "as fp32"
+            )
+
+    def require_operands(self, *formats: Format) -> None:
+        """Raise unless the unit multiplies operands of these formats.
+
+        Raises:
+            FormatError: a unit of blocks, which aligns exponents, was given fixed-point operands.
+        """
+        fixed = [str(fmt) for fmt in formats if isinstance(fmt, Fixed)]
+        if fixed and isinstance(self.order, Blocks):
+            raise FormatError(
+                f"operands must be floats where `order` is blocks, got {' and '.join(fixed)}: a block aligns "
+                "exponents; choose another order"
+            )
 
     def __repr__(self) -> str:
         overflow = f", overflow={self.overflow.value!r}" if self.overflow else ""

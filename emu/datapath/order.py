@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 from emu.errors import FormatError
 from emu.formats.arrays import as_integer
+
+IndexOrder = Literal["consecutive", "alternating_pairs"]
+AddendPlace = Literal["aligned", "after"]
+INDEX_ORDERS: tuple[IndexOrder, ...] = ("consecutive", "alternating_pairs")
+ADDEND_PLACES: tuple[AddendPlace, ...] = ("aligned", "after")
+#: Far above any unit: 1024 products, 256 bits kept below the largest exponent, exponents beyond every float64.
+MAX_BLOCK, MAX_FRACTION_BITS, MAX_EXPONENT = 1024, 256, 4096
+_BLOCKS = re.compile(r"blocks\(([^()]*)\)")
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,91 @@ class Lanes(Order):
         return f"lanes({self.count})"
 
 
+@dataclass(frozen=True)
+class Blocks(Order):
+    """Matrix units: `n` products and the accumulator added in one step, cut below the largest exponent among them.
+
+        exponent        e                    e - fraction_bits
+        a0*b0           1 0 1 1 0 1 0 1 1 0 |
+        a1*b1                 1 1 0 1 0 1 1 | 0 1 1           cut toward zero here:
+        a2*b2                         1 0 1 | 1 1 0 1 0       no guard bit, no sticky bit
+        accumulator       1 0 0 1 1 1 0 1 0 | 0 1
+                        --------------------
+                        exact sum ──► R ──► accumulator ──► next block
+
+    e is the largest exponent among the terms that are not zero: ea + eb of a product, the accumulator's own.
+    Significands are not normalised before the step: a subnormal operand counts with its format's smallest exponent, and
+    a product with ea + eb although it may reach 4 * 2**e.
+
+    R is the Mac's rounding into its accumulator format, with two differences: a magnitude beyond the largest becomes
+    infinity in every mode (under the rule `ieee`; units cut the significand and then pack the exponent), and an exact
+    zero is +0 in every mode. Products never overflow before R. NaN, 0 * inf and inf - inf give NaN, an infinity
+    otherwise stays one.
+
+    Blocks follow each other in ascending k, K is padded with zero products.
+
+    Attributes:
+        n: products in a block, 1..1024.
+        fraction_bits: bits kept below the largest exponent of a block, 0..256.
+        index_order: which k a block takes. "consecutive": n in a row. "alternating_pairs": of every 2n in a row, one
+            block takes k mod 4 in {0, 1}, the next one those in {2, 3}.
+        addend: "aligned": the accumulator starts as R(addend) and is a term of every block. "after": the blocks of n
+            (alternating: 2n) products in a row start from +0, and an IEEE adder, nearest_even whatever the Mac's
+            rounding, adds their sum to the running one, which starts as R(addend).
+        min_exponent: the exponent that terms are aligned to where all of them lie lower; None: no such floor.
+
+    Raises:
+        FormatError: a number is out of range, a name is unknown, or alternating pairs with an odd `n`.
+
+    Example:
+        >>> str(Blocks(16, 25)), str(Blocks(16, 25, "alternating_pairs", "after"))
+        ('blocks(16, 25)', 'blocks(16, 25, index_order=alternating_pairs, addend=after)')
+
+    Source: NUMERICS 7; Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", 2025.
+    """
+
+    n: int
+    fraction_bits: int
+    index_order: IndexOrder = "consecutive"
+    addend: AddendPlace = "aligned"
+    min_exponent: int | None = None
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__
+        set_field(self, "n", as_integer("n", self.n, 1, MAX_BLOCK))
+        set_field(self, "fraction_bits", as_integer("fraction_bits", self.fraction_bits, 0, MAX_FRACTION_BITS))
+        if self.min_exponent is not None:
+            floor = as_integer("min_exponent", self.min_exponent, -MAX_EXPONENT, MAX_EXPONENT)
+            set_field(self, "min_exponent", floor)
+        _require_name("index_order", self.index_order, INDEX_ORDERS)
+        _require_name("addend", self.addend, ADDEND_PLACES)
+        if self.index_order == "alternating_pairs" and self.n % 2:
+            raise FormatError(f"`n` must be even for alternating pairs, got {self.n}")
+
+    def __str__(self) -> str:
+        options = [f"{f.name}={getattr(self, f.name)}" for f in fields(self)[2:] if getattr(self, f.name) != f.default]
+        return f"blocks({', '.join([str(self.n), str(self.fraction_bits), *options])})"
+
+    @property
+    def indices(self) -> tuple[int, ...]:
+        """The k of one period in the order taken, n to a block; the next period adds its length to each.
+
+        Example:
+            >>> Blocks(4, 23, "alternating_pairs").indices
+            (0, 1, 4, 5, 2, 3, 6, 7)
+        """
+        if self.index_order == "consecutive":
+            return tuple(range(self.n))
+        return tuple(sorted(range(2 * self.n), key=lambda k: (k % 4 >= 2, k)))
+
+
+def _require_name(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise FormatError(f"`{name}` must be {' or '.join(known)}, got {value!r}")
+
+
 def parse_order(order: str | Order) -> Order:
-    """Return the order that `order` names: "sequential", "pairwise" or "lanes(n)".
+    """Return the order that `order` names: "sequential", "pairwise", "lanes(n)" or "blocks(n, fraction_bits, ...)".
 
     Raises:
         FormatError: no such order.
@@ -53,6 +146,8 @@ def parse_order(order: str | Order) -> Order:
     Example:
         >>> parse_order("lanes(4)")
         Lanes(count=4)
+        >>> parse_order("blocks(8, 24, min_exponent=-132)").min_exponent
+        -132
     """
     if isinstance(order, Order):
         return order
@@ -63,4 +158,25 @@ def parse_order(order: str | Order) -> Order:
         return Pairwise()
     if text.startswith("lanes(") and text.endswith(")") and text[6:-1].isdigit():
         return Lanes(int(text[6:-1]))
-    raise FormatError(f"`order` must be sequential, pairwise or lanes(n), got {order!r}")
+    if found := _BLOCKS.fullmatch(text):
+        return _parse_blocks(found[1], order)
+    raise FormatError(f"`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got {order!r}")
+
+
+def _parse_blocks(arguments: str, order: str) -> Blocks:
+    """Return the blocks of a text form: two numbers, then `name=value` in any order."""
+    options: dict[str, Any] = {}
+    names = [f.name for f in fields(Blocks)]
+    for position, argument in enumerate(arguments.split(",")):
+        name, equals, value = argument.rpartition("=")
+        name = name if equals else names[position] if position < 2 else ""
+        if name not in names or name in options or not value:
+            raise FormatError(
+                f"`order` must give blocks two numbers and then {', '.join(f'{n}=' for n in names[2:])}, "
+                f"got {argument!r} in {order!r}"
+            )
+        options[name] = int(value) if re.fullmatch(r"[+-]?\d+", value) else None if value == "None" else value
+    missing = [name for name in names[:2] if name not in options]
+    if missing:
+        raise FormatError(f"`order` must give blocks `{missing[0]}`, got {order!r}; write blocks(n, fraction_bits)")
+    return Blocks(**options)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.datapath import Mac, Overflow
+from emu.datapath.order import Blocks
 from emu.errors import FormatError
 from emu.formats import Fixed, Format
 
@@ -156,10 +157,19 @@ def _plan_of_integers(bound: _Bound, mac: Mac) -> Plan:
 def _plan_of_floats(mac: Mac) -> Plan:
     if mac.is_exact:
         return Plan("wide", "float operands and an exact accumulator: a wide integer sum, rounded once", mac)
+    if isinstance(mac.order, Blocks):
+        return Plan("in_order", _step_of(mac, mac.order), mac)
     held = mac.accumulator if mac.accumulator != "exact" else mac.product
     return Plan(
         "in_order", f"{held} rounds on the way, so adds keep the order {mac.order}, vectorised over outputs", mac
     )
+
+
+def _step_of(mac: Mac, order: Blocks) -> str:
+    joined = "chained in ascending k" if order.addend == "aligned" else "added to the running sum by an IEEE adder"
+    terms = f"{order.n} products and the accumulator"
+    cut = f"cut {order.fraction_bits} bits below the largest exponent among them"
+    return f"blocks of {terms}, {cut}, are rounded once into {mac.accumulator} and {joined}; vectorised over outputs"
 
 
 def explain(operation: Callable[..., Any], *args: Any, **options: Any) -> Plan:

@@ -95,7 +95,7 @@ class MacTable(Table):
     Attributes:
         product: `exact` or a format; in the end `exact`.
         accumulator: `exact` or a format; in the end `exact`.
-        order: `sequential`, `pairwise` or `lanes(n)`; in the end `sequential`.
+        order: `sequential`, `pairwise`, `lanes(n)` or `blocks(n, fraction_bits, ...)`; in the end `sequential`.
         rounding: mode of every product and add; in the end `nearest_even`.
         overflow: rule of every product and add; in the end each format's default.
     """

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, RandomCode
-from emu.backends.reference import accumulators, arithmetic
+from emu.backends.reference import accumulators, arithmetic, blocks
 from emu.backends.reference.accumulators import mark_new_nans, nan_among, raw_of
 from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, Exact, to_common_exponent
 
@@ -75,9 +75,13 @@ def ordered_sums(
 ) -> tuple[Exact, NDArray[np.bool_] | None]:
     """Return the accumulator's (B, M, N) contents after adding in the Mac's order, and where it touched a limit."""
     shape = (a.shape[0], a.shape[1], b.shape[2])
-    unit = accumulators.choose(mac, formats, random)
     a = arithmetic.flush_operands(a, formats[0])
     b = arithmetic.flush_operands(b, formats[1])
+    if mac.order == k.BLOCKS:
+        start = None if addend is None else np.broadcast_to(addend, shape)
+        result, touched = blocks.block_sums(a, b, start, formats, mac, random)
+        return mark_new_nans(result, nan_among(a, b, addend, shape)), touched
+    unit = accumulators.choose(mac, formats, random)
     with np.errstate(all="ignore"):
         start = None if addend is None else unit.addend(np.broadcast_to(addend, shape))
         last_draw = 2 * a.shape[2] + 1

@@ -1,0 +1,162 @@
+"""Blocks of products, the way matrix units add: aligned to the largest exponent, cut, summed, rounded once.
+
+    terms       significand * 2**(exponent - point), as registers hold them: subnormals keep their leading zeros
+    unit        2**(largest exponent of a nonzero term - fraction_bits)
+    block       R(sum of the terms, each cut toward zero to a multiple of the unit)
+
+Source: NUMERICS 7; Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", 2025.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import BlocksCode, FormatCode, MacCode, RandomCode, StageCode
+from emu.backends.reference import arithmetic
+from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, Exact
+from emu.backends.reference.stage import draw_bits, write
+from emu.formats.arrays import as_float64
+
+Array = NDArray[Any]
+Mask = NDArray[np.bool_]
+#: Exponent of a zero: no alignment looks at it.
+NOWHERE = -(1 << 40)
+
+
+class Term(NamedTuple):
+    """Finite numbers significand * 2**(exponent - point); zeros lie NOWHERE, what is not finite counts as 0."""
+
+    significand: Array
+    exponent: NDArray[np.int64]
+    point: int
+
+    @classmethod
+    def of(cls, x: Array, fmt: FormatCode) -> Term:
+        """Return carriers of a float format as its codes hold them."""
+        finite = np.where(np.isfinite(x), as_float64(x), 0.0)
+        exponent = np.maximum(np.frexp(finite)[1].astype(np.int64) - 1, fmt.emin)
+        point = fmt.precision - 1
+        significand = np.ldexp(finite, (point - exponent).astype(np.int32)).astype(np.int64)
+        return cls(significand, np.where(finite == 0, NOWHERE, exponent), point)
+
+    def times(self, other: Term, *, wide: bool) -> Term:
+        """Return the products of broadcast numbers, not normalised."""
+        left = self.significand.astype(object) if wide else self.significand
+        exponent = self.exponent + other.exponent
+        return Term(left * other.significand, np.maximum(exponent, NOWHERE), self.point + other.point)
+
+    def cut_to(self, unit: NDArray[np.int64]) -> Array:
+        """Return the numbers in multiples of 2**unit, cut toward zero."""
+        shift = np.where(self.exponent == NOWHERE, 0, self.exponent - self.point - unit)
+        left, right = np.maximum(shift, 0), np.clip(-shift, 0, INT64_BITS + 1)
+        if self.significand.dtype == object:
+            left, right = left.astype(object), np.maximum(-shift, 0).astype(object)
+        return np.sign(self.significand) * ((abs(self.significand) << left) >> right)
+
+
+def block_sums(
+    a: Array, b: Array, addend: Array | None, formats: tuple[FormatCode, ...], mac: MacCode, random: RandomCode
+) -> tuple[Exact, Mask | None]:
+    """Return the accumulator's (B, M, N) contents after all blocks, and where it touched a limit.
+
+    Args:
+        a: float carriers, (B, M, K), flushed where their format is DAZ.
+        b: float carriers, (B, K, N), likewise.
+        addend: exact addend's carriers, broadcast to (B, M, N), or None.
+        formats: formats of the three.
+        mac: a unit of blocks.
+        random: source of stochastic rounding.
+    """
+    unit = _Unit(a, b, formats, mac, random)
+    state = np.zeros((a.shape[0], a.shape[1], b.shape[2]))
+    depth, indices = a.shape[2], np.array(unit.blocks.indices)
+    if addend is not None:
+        state = unit.round(arithmetic.exact_of(addend, formats[2]), 2 * depth + 1)
+    for start in range(0, depth, indices.size):
+        total = np.zeros_like(state) if unit.blocks.adds_after else state
+        for first in range(0, indices.size, unit.blocks.n):
+            steps = start + indices[first : first + unit.blocks.n]
+            total = unit.add_block(total, steps[steps < depth], 2 + 2 * (start + first))
+        state = unit.add_after(state, total) if unit.blocks.adds_after else total
+    return Exact.from_float(state), unit.touched
+
+
+class _Unit:
+    """The unit: operands as registers hold them, and the rounding into its accumulator."""
+
+    def __init__(self, a: Array, b: Array, formats: tuple[FormatCode, ...], mac: MacCode, random: RandomCode) -> None:
+        assert mac.accumulator is not None
+        assert mac.blocks is not None
+        self.a, self.b = a, b
+        self.left, self.right = Term.of(a, formats[0]), Term.of(b, formats[1])
+        self.stage: StageCode = mac.accumulator
+        self.blocks: BlocksCode = mac.blocks
+        self.random = random
+        self.finite = bool(np.isfinite(a).all() and np.isfinite(b).all())
+        product_bits = formats[0].precision + formats[1].precision
+        sum_bits = mac.blocks.fraction_bits + 2 + mac.blocks.n.bit_length()
+        self.wide = max(product_bits, sum_bits, self.stage.format.precision) > INT64_BITS
+        self.touched: Mask | None = None
+
+    def add_block(self, state: Array, steps: Array, draw: int) -> Array:
+        """Return R(state + products of `steps`), all of them cut at the same place."""
+        terms = [Term.of(state, self.stage.format._replace(daz=0))]
+        terms += [
+            self._take(self.left, np.s_[:, :, step, None]).times(
+                self._take(self.right, np.s_[:, step, None, :]), wide=self.wide
+            )
+            for step in steps
+        ]
+        largest = np.maximum.reduce([term.exponent for term in terms])
+        largest = np.where(largest == NOWHERE, 0, np.maximum(largest, self.blocks.min_exponent))
+        unit = largest - self.blocks.fraction_bits
+        total: Any = sum(term.cut_to(unit) for term in terms)
+        negative = (total < 0).astype(bool)
+        exact = Exact(negative, abs(total), unit, np.full(unit.shape, FINITE, np.uint8))
+        return self.round(self._with_specials(exact, state, steps), draw)
+
+    def _take(self, term: Term, where: Any) -> Term:
+        return Term(term.significand[where], term.exponent[where], term.point)
+
+    def _with_specials(self, exact: Exact, state: Array, steps: Array) -> Exact:
+        """Replace sums with an infinity or NaN among their terms; a finite term, however large, cannot make one."""
+        if self.finite and np.isfinite(state).all():
+            return exact
+        with np.errstate(invalid="ignore"):
+            special = np.where(np.isfinite(state), 0.0, state)
+            for step in steps:
+                product = _sign(self.a[:, :, step, None]) * _sign(self.b[:, step, None, :])
+                special = special + np.where(np.isfinite(product), 0.0, product)
+        kind = np.where(np.isnan(special), NAN, np.where(np.isinf(special), INFINITE, FINITE)).astype(np.uint8)
+        negative = np.where(kind == FINITE, exact.negative, np.signbit(special))
+        return Exact(negative, np.where(kind == FINITE, exact.significand, 0), exact.exponent, kind)
+
+    def add_after(self, state: Array, total: Array) -> Array:
+        """Return state + total as an IEEE adder rounds it."""
+        stage = self.stage._replace(rounding=k.NEAREST_EVEN)
+        parts = [Exact.from_float(state), Exact.from_float(total)]
+        return self._written(arithmetic.with_specials("add", parts, arithmetic.add(parts, stage)), stage, 0)
+
+    def round(self, exact: Exact, draw: int) -> Array:
+        """Return R: cut or rounded, and infinite beyond the largest."""
+        return self._written(exact, self.stage, draw)
+
+    def _written(self, exact: Exact, stage: StageCode, draw: int) -> Array:
+        u = draw_bits(exact.kind.shape, stage, self.random._replace(draw=draw))
+        values, flags = write(exact, stage, u)
+        overflow = flags[k.OVERFLOW_FLAG]
+        if stage.overflow == k.IEEE:
+            fmt = stage.format
+            beyond = np.inf if fmt.has_infinity else np.nan if fmt.has_nan else 0.0
+            return np.where(overflow, np.copysign(beyond, as_float64(values)), as_float64(values))
+        self.touched = overflow if self.touched is None else self.touched | overflow
+        return as_float64(values)
+
+
+def _sign(x: Array) -> Array:
+    """Return numbers with the same zeros, infinities and NaNs, every other one +-1."""
+    return np.where(np.isfinite(x), np.sign(x), x)

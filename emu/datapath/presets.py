@@ -1,0 +1,153 @@
+"""Matrix units of real GPUs: what stands between the operands and the result of one matrix instruction.
+
+    one row = GPU x operands x result x instruction ──► accumulator, order of the adds, source, confidence
+
+A row says how sure it is: "very high" and "high" are models that reproduce outputs recorded on the device, or that two
+publications share; lower words stand for what nobody recorded. No row vouches for its alignment floor `min_exponent`:
+the publications disagree (-126 for every unit in MMA-Sim, the values here in Khattak & Mikaitis) and no public
+recording reaches it. It matters only where all terms of a block lie below it; FP8 rows have none, since FP8 products
+never do.
+
+Sources: Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", arXiv 2512.07004, with recorded outputs in
+MATLAB-tensor-core; Xie et al., "MMA-Sim", arXiv 2511.10909; the PTX ISA manual.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from emu.datapath.order import Blocks, Order, Sequential
+from emu.errors import FormatError, nearest_name
+
+#: Devices that share a row.
+ALIASES = {"a2": "a100", "a30": "a100", "l40s": "ada", "h200": "h100"}
+
+
+@dataclass(frozen=True)
+class MatrixUnit:
+    """One row: the unit behind a matrix instruction.
+
+    Attributes:
+        gpu: the device.
+        inputs: format of both operands.
+        output: format of addend and result.
+        instruction: which of the device's instructions.
+        accumulator: the format every sum is rounded into; of fewer bits than `output` where the unit is.
+        order: the order of the adds.
+        source: who says so.
+        confidence: "very high", "high", "medium-high" or "medium"; not of `min_exponent`, which is low everywhere.
+    """
+
+    gpu: str
+    inputs: str
+    output: str
+    instruction: str
+    accumulator: str
+    order: Order
+    source: str
+    confidence: str
+
+    @property
+    def rounding(self) -> str:
+        """Mode of every sum: binary32 sums are cut, all others rounded to nearest."""
+        return "toward_zero" if self.output == "fp32" else "nearest_even"
+
+    @property
+    def overflow(self) -> str | None:
+        """Rule of every sum; None is that of floats."""
+        if self.output != "int32":
+            return None
+        return "saturate" if self.instruction == "mma.satfinite" else "wrap"
+
+    @property
+    def arithmetic(self) -> tuple[object, ...]:
+        """What rows of the same bits share."""
+        return self.accumulator, self.order, self.rounding, self.overflow
+
+    def __str__(self) -> str:
+        return f"{self.gpu} {self.inputs} -> {self.output} ({self.instruction})"
+
+
+KM, SIM, BOTH, PTX = "Khattak & Mikaitis 2025", "MMA-Sim 2025", "Khattak & Mikaitis 2025, MMA-Sim 2025", "PTX ISA"
+INT32 = "fix32f0"
+#: The FP8 instructions without a unit of their own: operands become binary16, two blocks of 16, then an ordinary add.
+#: The conversion normalises e4m3 subnormals and cannot change a bit: terms are multiples of 2**-18, and one with a
+#: subnormal operand has an exponent of at most 2, too low for the alignment to cut anything.
+CONVERTED = Blocks(16, 25, "alternating_pairs", "after")
+
+#: gpu, inputs, output, instructions, accumulator, order, source, confidence
+_ROWS: tuple[tuple[str, str, str, str, str, Order, str, str], ...] = (
+    ("v100", "fp16", "fp32", "mma", "fp32", Blocks(4, 23), KM, "very high"),
+    ("v100", "fp16", "fp16", "mma", "fp16", Blocks(4, 23, min_exponent=-19), KM, "very high"),
+    ("t4", "fp16", "fp32", "mma", "fp32", Blocks(8, 24), SIM, "medium-high"),
+    ("t4", "fp16", "fp16", "mma", "fp16", Blocks(8, 24), SIM, "medium-high"),
+    ("a100", "fp16 bf16", "fp32", "mma", "fp32", Blocks(8, 24, min_exponent=-132), KM, "very high"),
+    ("a100", "fp16", "fp16", "mma", "fp16", Blocks(8, 24, min_exponent=-20), KM, "very high"),
+    ("a100", "tf32", "fp32", "mma", "fp32", Blocks(4, 24, min_exponent=-132), KM, "very high"),
+    ("ada", "fp16 bf16", "fp32", "mma", "fp32", Blocks(8, 24, min_exponent=-132), KM, "very high"),
+    ("ada", "fp16", "fp16", "mma", "fp16", Blocks(8, 24, min_exponent=-20), KM, "very high"),
+    ("ada", "tf32", "fp32", "mma", "fp32", Blocks(4, 24, min_exponent=-132), KM, "very high"),
+    ("ada", "fp8_e4m3 fp8_e5m2", "fp32", "mma", "e8m13", Blocks(16, 13), KM, "very high"),
+    ("ada", "fp8_e4m3 fp8_e5m2", "fp16", "mma", "fp16", Blocks(16, 13), KM, "very high"),
+    ("h100", "fp16 bf16", "fp32", "mma wgmma", "fp32", Blocks(16, 25, min_exponent=-133), KM, "very high"),
+    ("h100", "fp16", "fp16", "mma wgmma", "fp16", Blocks(16, 25, min_exponent=-21), KM, "very high"),
+    ("h100", "tf32", "fp32", "mma wgmma", "fp32", Blocks(8, 25, min_exponent=-133), BOTH, "high"),
+    ("h100", "fp8_e4m3 fp8_e5m2", "fp32", "wgmma", "e8m13", Blocks(32, 13), BOTH, "medium-high"),
+    ("h100", "fp8_e4m3 fp8_e5m2", "fp16", "wgmma", "fp16", Blocks(32, 13), BOTH, "medium-high"),
+    ("h100", "fp8_e4m3 fp8_e5m2", "fp32", "mma", "fp32", CONVERTED, KM, "very high"),
+    ("h100", "fp8_e4m3 fp8_e5m2", "fp16", "mma", "fp16", CONVERTED, KM, "very high"),
+    ("b200", "fp16 bf16", "fp32", "mma", "fp32", Blocks(16, 25, min_exponent=-133), KM, "very high"),
+    ("b200", "fp16", "fp16", "mma", "fp16", Blocks(16, 25, min_exponent=-21), KM, "very high"),
+    ("b200", "tf32", "fp32", "mma", "fp32", Blocks(8, 25, min_exponent=-133), BOTH, "high"),
+    ("b200", "fp8_e4m3 fp8_e5m2", "fp32", "tcgen05", "fp32", Blocks(32, 25), SIM, "high"),
+    ("b200", "fp8_e4m3 fp8_e5m2", "fp32", "mma", "fp32", CONVERTED, KM, "very high"),
+    ("b200", "fp8_e4m3 fp8_e5m2", "fp16", "mma", "fp16", CONVERTED, KM, "very high"),
+    ("t4", "int8", "int32", "mma", INT32, Sequential(), PTX, "high"),
+    ("a100", "int8", "int32", "mma", INT32, Sequential(), PTX, "high"),
+    ("ada", "int8", "int32", "mma", INT32, Sequential(), PTX, "high"),
+    ("h100", "int8", "int32", "mma", INT32, Sequential(), PTX, "high"),
+    ("b200", "int8", "int32", "mma", INT32, Sequential(), PTX, "high"),
+    # where inside an instruction a unit saturates is not published: here at every add
+    ("t4", "int8", "int32", "mma.satfinite", INT32, Sequential(), PTX, "medium"),
+    ("a100", "int8", "int32", "mma.satfinite", INT32, Sequential(), PTX, "medium"),
+    ("ada", "int8", "int32", "mma.satfinite", INT32, Sequential(), PTX, "medium"),
+    ("h100", "int8", "int32", "mma.satfinite", INT32, Sequential(), PTX, "medium"),
+    ("b200", "int8", "int32", "mma.satfinite", INT32, Sequential(), PTX, "medium"),
+)
+
+#: Every unit that `Mac.preset` knows.
+MATRIX_UNITS = tuple(
+    MatrixUnit(gpu, operands, output, instruction, accumulator, order, source, confidence)
+    for gpu, inputs, output, instructions, accumulator, order, source, confidence in _ROWS
+    for operands in inputs.split()
+    for instruction in instructions.split()
+)
+
+
+def find_unit(gpu: str, inputs: str, output: str, instruction: str | None = None) -> MatrixUnit:
+    """Return the unit behind a matrix instruction; without `instruction`, the one that all of the GPU's agree on.
+
+    Raises:
+        FormatError: no such unit, or several that differ; lists those that exist.
+
+    Example:
+        >>> print(find_unit("h200", "fp8_e5m2", "fp32", "wgmma"))
+        h100 fp8_e5m2 -> fp32 (wgmma)
+    """
+    name = ALIASES.get(gpu, gpu)
+    of_gpu = [unit for unit in MATRIX_UNITS if unit.gpu == name]
+    if not of_gpu:
+        known = [*dict.fromkeys(unit.gpu for unit in MATRIX_UNITS), *ALIASES]
+        raise FormatError(f"`gpu` must be one whose matrix unit is known, got {gpu!r}{nearest_name(gpu, known)}")
+    fitting = [unit for unit in of_gpu if (unit.inputs, unit.output) == (str(inputs), str(output))]
+    chosen = [unit for unit in fitting if instruction in (None, unit.instruction)]
+    if not chosen:
+        wanted = f"{inputs} -> {output}" + (f" ({instruction})" if instruction else "")
+        there = ", ".join(str(unit).partition(" ")[2] for unit in fitting or of_gpu)
+        raise FormatError(f"{gpu} must have the matrix unit asked for, got {wanted}; it has {there}")
+    if len({unit.arithmetic for unit in chosen}) > 1:
+        names = " or ".join(unit.instruction for unit in chosen)
+        raise FormatError(
+            f"`instruction` must be given for {inputs} -> {output} on {gpu}, got None: name {names}, whose bits differ"
+        )
+    return chosen[0]
