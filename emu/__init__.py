@@ -13,7 +13,17 @@ import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from emu.datapath import Flags, Mac, OutputStage, Overflow, Rounding, StatisticsRegister
+from emu.datapath import (
+    LFSR,
+    Flags,
+    Mac,
+    OutputStage,
+    Overflow,
+    Philox,
+    RecordedBits,
+    Rounding,
+    StatisticsRegister,
+)
 from emu.engine import (
     add,
     compare,
@@ -74,6 +84,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "LFSR",
     "BackendUnavailable",
     "ConfigError",
     "DynamicFixed",
@@ -86,6 +97,8 @@ __all__ = [
     "NotDifferentiable",
     "OutputStage",
     "Overflow",
+    "Philox",
+    "RecordedBits",
     "Rounding",
     "ShapeError",
     "StatisticsRegister",

@@ -1,7 +1,7 @@
-"""Sources of the random bits of stochastic rounding and of seeded choices: a description, not a generator.
+"""Sources of the random bits of stochastic rounding and of seeded choices: descriptions, not generators.
 
 Philox4x32-10 is addressed, not stepped: the bits of element `index` depend on (seed, stream, step, draw, index) alone,
-so tiling, threads and backends never matter.
+so tiling, threads and backends never matter. Recorded bits and those of an `LFSR` belong to elements as well.
 
 Source: NUMERICS 8; Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -9,11 +9,16 @@ Source: NUMERICS 8; Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as eas
 from __future__ import annotations
 
 import hashlib
+import operator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from emu.datapath.lfsr import LFSR
+from emu.errors import FormatError
+from emu.formats.arrays import as_integer
 
 
 @dataclass(frozen=True)
@@ -24,13 +29,23 @@ class Philox:
         seed: the run's seed, 0..2**64-1: the key.
         stream: what draws, 0..2**32-1; see `stream_of`.
         step: the training step, modulo 2**32.
-        draw: which draw of the operation: 0 the output stage, then those inside a Mac.
+        draw: which draw of the operation, 0..2**32-1: 0 the output stage, then those inside a Mac.
+
+    Raises:
+        FormatError: one of them is no integer.
     """
 
     seed: int = 0
     stream: int = 0
     step: int = 0
     draw: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("seed", "stream", "step"):
+            value: object = getattr(self, name)
+            if type(value) is not int:
+                object.__setattr__(self, name, _integer(name, value))
+        object.__setattr__(self, "draw", as_integer("draw", self.draw, 0, 2**32 - 1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +59,14 @@ class RecordedBits:
     bits: NDArray[np.uint32] | NDArray[Any]
 
 
-RandomSource: TypeAlias = Philox | RecordedBits
+RandomSource: TypeAlias = Philox | RecordedBits | LFSR
+
+
+def _integer(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise FormatError(f"`{name}` must be an integer, got {value!r}; write a whole number") from None
 
 
 def stream_of(layer: str, role: str, node: int = 0) -> int:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.datapath.stage import DEFAULT_RANDOM_BITS
 from emu.engine.planner import Plan, explain
 from emu.engine.products import matmul, written_to
-from emu.engine.request import as_operand, require_rbits
+from emu.engine.request import as_operand
+from emu.engine.sources import take_source
 from emu.errors import FormatError, ShapeError
 from emu.formats import Format
 
@@ -56,7 +56,6 @@ def conv2d(
     bias_format: str | Format | None = None,
     stride: tuple[int, int] = (1, 1),
     padding: tuple[int, int] = (0, 0),
-    rbits: Array | None = None,
     out: Array | None = None,
     check: bool = True,
     **options: Any,
@@ -73,10 +72,9 @@ def conv2d(
         bias_format: format of the bias.
         stride: steps down and right.
         padding: zeros around the image.
-        rbits: recorded random bits, shape of the result.
         out: where to write: carrier dtype of `out_format`, shape of the result.
         check: whether to check that operands hold values of their formats.
-        **options: those of `matmul`.
+        **options: those of `matmul`; recorded random bits have the shape of the result.
 
     Returns:
         Carrier array of `out_format`, shape `(N, O, OH, OW)`.
@@ -104,8 +102,7 @@ def conv2d(
             f"conv2d: the kernel must fit the padded image, got x {images.shape}, w {kernels.shape}, padding {padding}"
         )
     shape, flat = (images.shape[0], kernels.shape[0], *sizes), (images.shape[0], kernels.shape[0], math.prod(sizes))
-    if rbits is not None:
-        rbits = require_rbits(rbits, options.get("n_rbits", DEFAULT_RANDOM_BITS), shape).reshape(flat)
+    source = take_source(options, shape, flat)
     addend = None if bias is None else _bias_column(bias, bias_format, kernels.shape[0], check=check)
     y = matmul(
         kernels.reshape(kernels.shape[0], -1),
@@ -115,7 +112,7 @@ def conv2d(
         out_format=out_format,
         addend=addend,
         addend_format=bias_format,
-        rbits=rbits,
+        random=source,
         check=False,
         **options,
     ).reshape(shape)

@@ -27,6 +27,7 @@ OPTIONS: Mapping[str, Any] = MappingProxyType(
         "seed": 0,
         "stream": 0,
         "step": 0,
+        "random": None,
         "register": None,
         "flags": None,
         "out": None,

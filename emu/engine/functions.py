@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from emu.backends.interface import Outcome, RegisterCode
 from emu.backends.reference.arithmetic import flush_operands
-from emu.datapath import Flags, Overflow, Rounding, StatisticsRegister
+from emu.datapath import Flags, Overflow, RandomSource, Rounding, StatisticsRegister
 from emu.engine.elementwise import require_options
 from emu.engine.quantize import require_out
 from emu.engine.request import Request, as_operand, code_of
@@ -32,6 +32,7 @@ def function(
     seed: int = 0,
     stream: int = 0,
     step: int = 0,
+    random: RandomSource | None = None,
     register: StatisticsRegister | None = None,
     flags: Flags | None = None,
     out: Array | None = None,
@@ -52,6 +53,7 @@ def function(
         seed: key of Philox.
         stream: stream of Philox.
         step: step of Philox.
+        random: the source itself: `emu.Philox`, `emu.RecordedBits` or `emu.LFSR`, instead of the four above.
         register: observes the exact function value (a table) or its double (wider inputs).
         flags: counts what happened.
         out: where to write, in the carrier dtype and shape.
@@ -77,7 +79,19 @@ def function(
     array, fmt = as_operand(x, _format_of(x) if x_format is None else x_format, "x", check=check)
     assert fmt is not None
     request = Request.of(
-        out_format, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, array.shape
+        out_format,
+        rounding,
+        overflow,
+        n_rbits,
+        rbits,
+        seed,
+        stream,
+        step,
+        register,
+        flags,
+        backend,
+        array.shape,
+        random,
     )
     out = require_out(out, array.shape, request.stage.format)
     place = request.place(None)

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.interface import encode_format, encode_mac
-from emu.datapath import Flags, Mac, Overflow, Rounding, StatisticsRegister
+from emu.datapath import Flags, Mac, Overflow, RandomSource, Rounding, StatisticsRegister
 from emu.engine.planner import Plan, plan_product
 from emu.engine.request import Request, as_operand
+from emu.engine.sources import require_addressed, source_of
 from emu.errors import FormatError, ShapeError
 from emu.formats import Fixed, Format, parse
 
@@ -38,6 +39,7 @@ def matmul(
     seed: int = 0,
     stream: int = 0,
     step: int = 0,
+    random: RandomSource | None = None,
     register: StatisticsRegister | None = None,
     flags: Flags | None = None,
     out: Array | None = None,
@@ -62,6 +64,7 @@ def matmul(
         seed: key of Philox.
         stream: stream of Philox.
         step: step of Philox.
+        random: the source itself: `emu.Philox`, `emu.RecordedBits` or `emu.LFSR`, instead of the four above.
         register: observes the accumulator's final content, addend included.
         flags: counts per written element.
         out: where to write: carrier dtype of `out_format`, shape of the result.
@@ -72,7 +75,8 @@ def matmul(
         Carrier array of `out_format`, shape `(*batch, M, N)`.
 
     Raises:
-        FormatError: an operand holds a value outside its format; names the first one.
+        FormatError: an operand holds a value outside its format; names the first one. A Mac that rounds stochastically
+            has a source that is no `Philox`.
         ShapeError: the shapes do not fit together.
 
     Example:
@@ -98,6 +102,7 @@ def matmul(
         seed=seed,
         stream=stream,
         step=step,
+        random=random,
         register=register,
         flags=flags,
         out=out,
@@ -123,6 +128,7 @@ def product(
     seed: int = 0,
     stream: int = 0,
     step: int = 0,
+    random: RandomSource | None = None,
     register: StatisticsRegister | None = None,
     flags: Flags | None = None,
     out: Array | None = None,
@@ -137,12 +143,12 @@ def product(
     assert fb is not None
     left, right, shape, batch_shape = _as_batches(left, right)
     third, fc = _as_addend(addend, addend_format, shape, (*batch_shape, left.shape[1], right.shape[2]), check=check)
+    require_addressed(source_of(random, rbits, seed, stream, step), mac)
     request = Request.of(
-        out_format, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, shape
+        out_format, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, shape, random
     )
-    if rbits is not None:
-        recorded = request.random.recorded
-        assert recorded is not None
+    recorded = request.random.recorded
+    if recorded is not None:
         request = _with_recorded(request, recorded.reshape(left.shape[0], left.shape[1], right.shape[2]))
     codes = (encode_format(fa), encode_format(fb), None if fc is None else encode_format(fc))
     place = request.place(accumulator_of(fa, fb, fc, left.shape[2], mac))
@@ -185,7 +191,6 @@ def _plan(
     request: Request, formats: tuple[Format, Format, Format | None], left: Array, right: Array, mac: Mac, divisor: int
 ) -> Plan:
     """Return the path of a product, and why the request's backend leaves it to the reference if it does."""
-    mac.require_operands(*formats[:2])
     if request.kernels.name == "reference":
         return Plan("definition", "the reference runs the definition", mac)
     plan = plan_product(*formats, left.shape[-1], mac, lambda: (_largest(left), _largest(right)))

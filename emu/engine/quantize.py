@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.datapath import Flags, Overflow, Rounding, StatisticsRegister
+from emu.datapath import Flags, Overflow, RandomSource, Rounding, StatisticsRegister
 from emu.engine.request import Request, as_operand, code_of
 from emu.errors import ShapeError
 from emu.formats import Fixed, Format
@@ -26,6 +26,7 @@ def quantize(
     seed: int = 0,
     stream: int = 0,
     step: int = 0,
+    random: RandomSource | None = None,
     register: StatisticsRegister | None = None,
     flags: Flags | None = None,
     out: Array | None = None,
@@ -44,6 +45,7 @@ def quantize(
         seed: key of Philox.
         stream: stream of Philox.
         step: step of Philox.
+        random: the source itself: `emu.Philox`, `emu.RecordedBits` or `emu.LFSR`, instead of the four above.
         register: observes the exact values.
         flags: counts what happened.
         out: where to write, in the carrier dtype and shape.
@@ -69,7 +71,7 @@ def quantize(
     """
     array, source = as_operand(x, x_format, "x", check=x_format is not None)
     request = Request.of(
-        fmt, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, array.shape
+        fmt, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, array.shape, random
     )
     out = require_out(out, array.shape, request.stage.format)
     accumulator = source if isinstance(source, Fixed) else None

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from emu.engine.products import matmul, product
 from emu.engine.request import as_operand
+from emu.engine.sources import take_source
 from emu.formats import Fixed, Format
 
 Array = NDArray[Any]
@@ -44,8 +45,9 @@ def total(
     assert fmt is not None
     rows, kept = _rows(array, axis)
     ones = np.ones(rows.shape[1], one_of(fmt).carrier)
-    sums = matmul(rows, ones, a_format=fmt, b_format=one_of(fmt), out_format=out_format, check=False, **options)
-    return sums.reshape(kept)
+    formats: dict[str, Any] = {"a_format": fmt, "b_format": one_of(fmt), "out_format": out_format}
+    source = take_source(options, tuple(kept), rows.shape[:1])
+    return matmul(rows, ones, **formats, random=source, check=False, **options).reshape(kept)
 
 
 def average(
@@ -68,7 +70,9 @@ def average(
     rows, kept = _rows(array, axis)
     ones = np.ones(rows.shape[1], one_of(fmt).carrier)
     formats: dict[str, Any] = {"a_format": fmt, "b_format": one_of(fmt), "out_format": out_format}
-    return product(rows, ones, **formats, check=False, divisor=max(rows.shape[1], 1), **options).reshape(kept)
+    source = take_source(options, tuple(kept), rows.shape[:1])
+    count = max(rows.shape[1], 1)
+    return product(rows, ones, **formats, random=source, check=False, divisor=count, **options).reshape(kept)
 
 
 def _rows(array: Array, axis: int | tuple[int, ...] | None) -> tuple[Array, list[int]]:

@@ -16,13 +16,13 @@ from emu.backends.interface import (
     RegisterCode,
     StageCode,
     encode_format,
-    encode_random,
     encode_register,
     encode_stage,
 )
 from emu.backends.registry import load
-from emu.datapath import Flags, OutputStage, Philox, RecordedBits, StatisticsRegister
-from emu.errors import FormatError, ShapeError
+from emu.datapath import Flags, OutputStage, RandomSource, StatisticsRegister
+from emu.engine.sources import encode_source, source_of
+from emu.errors import FormatError
 from emu.formats import Fixed, Float, Format, parse
 
 Array = NDArray[Any]
@@ -55,12 +55,12 @@ class Request:
         flags: Flags | None,
         backend: str,
         shape: tuple[int, ...],
+        random: RandomSource | None = None,
     ) -> Request:
         """Return the request of a public call, its options checked."""
         stage = OutputStage.of(out_format, rounding, overflow, n_rbits)
-        recorded = None if rbits is None else RecordedBits(require_rbits(rbits, stage.n_rbits, shape))
-        source = Philox(seed, stream, step) if recorded is None else recorded
-        return cls(stage, encode_stage(stage), encode_random(source), load(backend), register, flags)
+        source = encode_source(source_of(random, rbits, seed, stream, step), stage, shape)
+        return cls(stage, encode_stage(stage), source, load(backend), register, flags)
 
     def place(self, accumulator: Fixed | None) -> RegisterCode | None:
         """Fix the register's open positions for results of `accumulator` and return them."""
@@ -77,16 +77,6 @@ class Request:
         if self.flags is not None:
             self.flags.add(outcome.flags.tolist())
         return outcome.values
-
-
-def require_rbits(rbits: Array, n_rbits: int, shape: tuple[int, ...]) -> Array:
-    """Return recorded random bits, checked against the result's shape and the number of bits."""
-    rbits = np.asarray(rbits)
-    if rbits.shape != shape:
-        raise ShapeError(f"`rbits` must have the shape of the result, {shape}, got {rbits.shape}")
-    if rbits.dtype.kind not in "iu" or (rbits.size and (int(rbits.min()) < 0 or int(rbits.max()) >> n_rbits)):
-        raise FormatError(f"`rbits` must be integers below 2**{n_rbits}, got {rbits.dtype} up to {rbits.max()}")
-    return rbits.astype(np.uint32)
 
 
 def as_carrier(x: Any, name: str = "x") -> tuple[Array, Fixed | None]:

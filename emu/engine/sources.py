@@ -1,0 +1,98 @@
+"""Where an operation's random bits come from: one source, checked, as the numbers a kernel takes.
+
+    random=Philox(...)         addressed by element: kernels draw
+    random=RecordedBits(...)   one integer per element of the result, as `rbits=` gives them
+    random=LFSR(...)           a register's bits in C order of the result: recorded bits, drawn here
+
+Source: NUMERICS 8.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.interface import RandomCode, encode_random
+from emu.datapath import LFSR, Mac, OutputStage, Philox, RandomSource, RecordedBits, Rounding
+from emu.datapath.stage import DEFAULT_RANDOM_BITS
+from emu.errors import FormatError, ShapeError
+
+Array = NDArray[Any]
+#: Options by which a source is chosen.
+_CHOICES: dict[str, Any] = {"random": None, "rbits": None, "seed": 0, "stream": 0, "step": 0}
+
+
+def source_of(random: object, rbits: Array | None, seed: int, stream: int, step: int) -> RandomSource:
+    """Return the source that a call's options name.
+
+    Raises:
+        FormatError: `random` is no source, or not the only one.
+    """
+    if random is None:
+        return Philox(seed, stream, step) if rbits is None else RecordedBits(rbits)
+    if not isinstance(random, (Philox, RecordedBits, LFSR)):
+        raise FormatError(f"`random` must be an emu.Philox, emu.RecordedBits or emu.LFSR, got {random!r}")
+    others = {"rbits": rbits is not None, "seed": seed != 0, "stream": stream != 0, "step": step != 0}
+    given = [f"`{name}`" for name, is_given in others.items() if is_given]
+    if given:
+        raise FormatError(
+            f"`random` must be the only source of random bits, got {' and '.join(given)} beside it; "
+            "leave one of them out"
+        )
+    return random
+
+
+def encode_source(source: RandomSource, stage: OutputStage, shape: tuple[int, ...]) -> RandomCode:
+    """Return the numbers of a source for an output stage that writes a result of `shape`.
+
+    Raises:
+        FormatError: a recorded integer is not below 2**n_rbits.
+        ShapeError: recorded bits of another shape.
+    """
+    if isinstance(source, RecordedBits):
+        return encode_random(RecordedBits(require_rbits(source.bits, stage.n_rbits, shape)))
+    if isinstance(source, Philox):
+        return encode_random(source)
+    if stage.rounding is not Rounding.STOCHASTIC:
+        return encode_random(Philox())  # nothing is drawn
+    from emu.backends.reference.lfsr import lfsr_integers
+
+    return encode_random(RecordedBits(lfsr_integers(source, math.prod(shape), stage.n_rbits).reshape(shape)))
+
+
+def take_source(options: dict[str, Any], shape: tuple[int, ...], inner: tuple[int, ...]) -> RandomSource:
+    """Take the choice of a source out of `options`, for an operation whose product has another shape than its result.
+
+    Args:
+        options: those of a call; the five that choose a source are removed.
+        shape: of the result, which recorded bits have.
+        inner: shape of the product, the same elements in the same order.
+    """
+    source = source_of(**{name: options.pop(name, default) for name, default in _CHOICES.items()})
+    if isinstance(source, RecordedBits):
+        rbits = require_rbits(source.bits, options.get("n_rbits", DEFAULT_RANDOM_BITS), shape)
+        return RecordedBits(rbits.reshape(inner))
+    return source
+
+
+def require_addressed(source: RandomSource, mac: Mac) -> None:
+    """Raise FormatError if a unit draws at every product or add, for which a source has no bits."""
+    if isinstance(source, Philox) or mac.is_exact or mac.rounding is not Rounding.STOCHASTIC:
+        return
+    raise FormatError(
+        "a Mac that rounds stochastically draws at every product and add, so its source must be an emu.Philox, got "
+        f"{type(source).__name__}, which has bits for the output stage alone; leave the source to `seed`"
+    )
+
+
+def require_rbits(rbits: Array, n_rbits: int, shape: tuple[int, ...]) -> Array:
+    """Return recorded random bits, checked against the result's shape and the number of bits."""
+    rbits = np.asarray(rbits)
+    if rbits.shape != shape:
+        raise ShapeError(f"`rbits` must have the shape of the result, {shape}, got {rbits.shape}")
+    if rbits.dtype.kind not in "iu" or (rbits.size and (int(rbits.min()) < 0 or int(rbits.max()) >> n_rbits)):
+        raise FormatError(f"`rbits` must be integers below 2**{n_rbits}, got {rbits.dtype} up to {rbits.max()}")
+    return rbits.astype(np.uint32)
