@@ -21,6 +21,7 @@ class OwnTests:
 _FORMATS = (
     "emu/formats",
     "tests/spec/test_formats_spec.py",
+    "tests/spec/test_format_limits_spec.py",
     "tests/messages/test_configuration_messages.py",
     "tests/property/test_encoding_laws.py",
     "tests/exhaustive/test_round_trips.py",
@@ -60,7 +61,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/formats/": OwnTests(_FORMATS, "not numba"),
     "emu/datapath/": OwnTests((*_DATAPATH, *_STAGE, "tests/spec/test_random_bits_spec.py"), "not numba"),
     "emu/datapath/registers.py": OwnTests(("emu/datapath", *_REGISTERS), "not numba"),
-    "emu/datapath/mac.py": OwnTests((*_DATAPATH, *_SUMS), "not numba"),
+    "emu/datapath/mac.py": OwnTests((*_DATAPATH, *_SUMS, "tests/engine/test_planner.py"), "not numba"),
     "emu/datapath/order.py": OwnTests((*_DATAPATH, *_SUMS), "not numba"),
     "emu/engine/": OwnTests((*_ENGINE, *_STAGE), "not numba"),
     "emu/engine/convolution.py": OwnTests((*_ENGINE, "tests/engine/test_planner.py"), "not numba"),

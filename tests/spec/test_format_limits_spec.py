@@ -1,0 +1,54 @@
+"""NUMERICS 2, at its limits: which formats exist, which codes and integers belong to them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from emu import Fixed, Float, FormatError, parse
+
+
+def test_codes_are_listed_up_to_16_bits():
+    assert Fixed(16, 3).codes().tolist() == list(range(2**16))
+    for fmt in (Fixed(17, 3), Float(8, 8)):
+        with pytest.raises(FormatError, match=f"must have at most 16 bits, {fmt} has 17; encode the values you need"):
+            fmt.codes()
+
+
+@pytest.mark.parametrize("bias", [-2049, 2049])
+def test_a_bias_beyond_any_machine_is_named(bias: int):
+    with pytest.raises(FormatError, match=rf"`bias` must be in -2048..2048, got {bias}"):
+        Float(5, 10, bias)
+
+
+@pytest.mark.parametrize("exponent_bits", [2, 5, 11])
+def test_ieee_special_codes_need_a_fraction_bit_to_tell_infinity_from_nan(exponent_bits: int):
+    with pytest.raises(FormatError, match=f"must have fraction bits, got {exponent_bits} exponent and 0 fraction bits"):
+        Float(exponent_bits, 0)
+
+
+@pytest.mark.parametrize(("fmt", "low", "high"), [("fix60f4", -(2**59), 2**59 - 1), ("ufix60f4", 0, 2**60 - 1)])
+def test_raws_belong_to_their_format_between_both_limits(fmt: str, low: int, high: int):
+    fmt = parse(fmt)
+    assert fmt.carries_raws
+    raws = np.array([low, high], fmt.carrier)
+    assert fmt.contains(raws).all()
+    assert fmt.encode(raws).tolist() == [low % fmt.n_codes, high]
+    assert fmt.contains(np.array([low, high]) + np.array([-1, 1])).tolist() == [False, False]
+
+
+def test_integers_are_numbers_not_raws_where_the_carrier_holds_values():
+    """fix16f8 holds 127 and not 128; fix8f-2 holds multiples of 4 from -512 to 508."""
+    for dtype in (np.int16, np.int64):
+        assert parse("fix16f8").contains(np.array([1, 127, 128, -128, -129], dtype)).tolist() == [1, 1, 0, 1, 0]
+        assert parse("fix16f8").to_raw(np.array([1, 127, -128], dtype)).tolist() == [256, 127 * 256, -(2**15)]
+        assert parse("fix8f-2").contains(np.array([4, 3, 508, 512, -512, -516], dtype)).tolist() == [1, 0, 1, 0, 1, 0]
+        assert parse("fix8f-2").to_raw(np.array([[4, 508, -512]], dtype)).tolist() == [[1, 127, -128]]
+
+
+@pytest.mark.parametrize("fmt", ["fix8f4", "ufix8f0", "fp8_e4m3", "e4m3fnuz", "fp8_e5m2"])
+def test_a_code_that_does_not_fit_the_width_is_named(fmt: str):
+    assert parse(fmt).decode(np.array([0, 255])).shape == (2,)
+    for wrong in (256, -1):
+        with pytest.raises(FormatError, match=rf"every code must belong to .*\({wrong}\) at index \(1,\); mask it"):
+            parse(fmt).decode(np.array([0, wrong, 255]))
