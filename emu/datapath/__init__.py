@@ -10,8 +10,9 @@ Source: NUMERICS, sections 3 to 8.
 from emu.datapath.flags import FLAG_NAMES, Flags
 from emu.datapath.lfsr import LFSR
 from emu.datapath.mac import Mac
-from emu.datapath.order import Lanes, Order, Pairwise, Sequential
+from emu.datapath.order import Blocks, Lanes, Order, Pairwise, Sequential
 from emu.datapath.overflow import Overflow
+from emu.datapath.presets import MATRIX_UNITS, MatrixUnit
 from emu.datapath.random import Philox, RandomSource, RecordedBits, stream_of
 from emu.datapath.registers import StatisticsRegister
 from emu.datapath.rounding import Rounding
@@ -20,9 +21,12 @@ from emu.datapath.stage import OutputStage
 __all__ = [
     "FLAG_NAMES",
     "LFSR",
+    "MATRIX_UNITS",
+    "Blocks",
     "Flags",
     "Lanes",
     "Mac",
+    "MatrixUnit",
     "Order",
     "OutputStage",
     "Overflow",

@@ -191,6 +191,7 @@ def _plan(
     request: Request, formats: tuple[Format, Format, Format | None], left: Array, right: Array, mac: Mac, divisor: int
 ) -> Plan:
     """Return the path of a product, and why the request's backend leaves it to the reference if it does."""
+    mac.require_operands(*formats[:2])
     if request.kernels.name == "reference":
         return Plan("definition", "the reference runs the definition", mac)
     plan = plan_product(*formats, left.shape[-1], mac, lambda: (_largest(left), _largest(right)))
