@@ -27,7 +27,13 @@ _FORMATS = (
     "tests/exhaustive/test_round_trips.py",
     "tests/spec/test_overflow_spec.py",
 )
-_DATAPATH = ("emu/datapath", "tests/unit/test_argument_errors.py", "tests/messages/test_configuration_messages.py")
+_DATAPATH = (
+    "emu/datapath",
+    "tests/spec/test_datapath_descriptions_spec.py",
+    "tests/unit/test_argument_errors.py",
+    "tests/messages/test_configuration_messages.py",
+)
+_RANDOM_BITS = ("tests/spec/test_random_bits_spec.py", "tests/spec/test_lfsr_spec.py")
 _REGISTERS = ("tests/spec/test_register_spec.py", "tests/property/test_register_laws.py")
 _STAGE = (
     "tests/spec/test_rounding_spec.py",
@@ -59,9 +65,11 @@ _NUMBA = (
 #: Where a file's mutants are judged; the longest name that fits.
 OWN_TESTS: dict[str, OwnTests] = {
     "emu/formats/": OwnTests(_FORMATS, "not numba"),
-    "emu/datapath/": OwnTests((*_DATAPATH, *_STAGE, "tests/spec/test_random_bits_spec.py"), "not numba"),
-    "emu/datapath/registers.py": OwnTests(("emu/datapath", *_REGISTERS), "not numba"),
+    "emu/datapath/": OwnTests((*_DATAPATH, *_RANDOM_BITS, *_STAGE), "not numba"),
+    "emu/datapath/registers.py": OwnTests((*_DATAPATH[:2], *_REGISTERS), "not numba"),
     "emu/datapath/mac.py": OwnTests((*_DATAPATH, *_SUMS, "tests/engine/test_planner.py"), "not numba"),
+    "emu/datapath/lfsr.py": OwnTests(("emu/datapath/lfsr.py", *_RANDOM_BITS), "not numba"),
+    "emu/datapath/random.py": OwnTests((*_DATAPATH[:2], *_RANDOM_BITS), "not numba"),
     "emu/datapath/order.py": OwnTests((*_DATAPATH, *_SUMS), "not numba"),
     "emu/engine/": OwnTests((*_ENGINE, *_STAGE), "not numba"),
     "emu/engine/convolution.py": OwnTests((*_ENGINE, "tests/engine/test_planner.py"), "not numba"),
@@ -71,10 +79,12 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/engine/functions.py": OwnTests(
         ("emu/engine", "tests/engine/test_public_functions.py", "tests/oracle/test_functions_oracle.py"), "not numba"
     ),
+    "emu/engine/sources.py": OwnTests((*_RANDOM_BITS, *_ENGINE), "not numba"),
     "emu/backends/interface.py": OwnTests((*_STAGE, *_SUMS), "not numba"),
     "emu/backends/proofs.py": OwnTests(("tests/engine/test_planner.py", *_SUMS, *_NUMBA)),
     "emu/backends/reference/": OwnTests((*_STAGE, *_SUMS), "not numba"),
-    "emu/backends/reference/philox.py": OwnTests(("tests/spec/test_random_bits_spec.py",), "not numba"),
+    "emu/backends/reference/philox.py": OwnTests(_RANDOM_BITS, "not numba"),
+    "emu/backends/reference/lfsr.py": OwnTests(_RANDOM_BITS, "not numba"),
     "emu/backends/numba/": OwnTests(_NUMBA),
 }
 
