@@ -72,12 +72,20 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/datapath/random.py": OwnTests((*_DATAPATH[:2], *_RANDOM_BITS), "not numba"),
     "emu/datapath/order.py": OwnTests((*_DATAPATH, *_SUMS), "not numba"),
     "emu/engine/": OwnTests((*_ENGINE, *_STAGE), "not numba"),
-    "emu/engine/convolution.py": OwnTests((*_ENGINE, "tests/engine/test_planner.py"), "not numba"),
+    "emu/engine/convolution.py": OwnTests(
+        ("tests/spec/test_convolution_spec.py", *_ENGINE, "tests/engine/test_planner.py"), "not numba"
+    ),
     "emu/engine/products.py": OwnTests((*_ENGINE, *_SUMS, "tests/engine/test_planner.py"), "not numba"),
     "emu/engine/reductions.py": OwnTests((*_ENGINE, *_SUMS, "tests/engine/test_planner.py"), "not numba"),
     "emu/engine/planner.py": OwnTests((*_ENGINE, "tests/engine/test_planner.py"), "not numba"),
     "emu/engine/functions.py": OwnTests(
-        ("emu/engine", "tests/engine/test_public_functions.py", "tests/oracle/test_functions_oracle.py"), "not numba"
+        (
+            "emu/engine",
+            "tests/unit/test_argument_errors.py",
+            "tests/engine/test_public_functions.py",
+            "tests/oracle/test_functions_oracle.py",
+        ),
+        "not numba",
     ),
     "emu/engine/sources.py": OwnTests((*_RANDOM_BITS, *_ENGINE), "not numba"),
     "emu/backends/interface.py": OwnTests((*_STAGE, *_SUMS), "not numba"),

@@ -58,3 +58,9 @@ def test_an_order_of_the_wrong_kind_is_named():
         emu.Mac(order=4)
     with pytest.raises(emu.FormatError, match="`count` must be an integer"):
         Lanes(2.5)
+
+
+@pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "erf", "gelu", "rsqrt"])
+def test_a_misspelt_option_of_a_function_names_the_function(name: str):
+    with pytest.raises(TypeError, match=rf"^{name}\(\) has no option 'roundin'; did you mean 'rounding'\?$"):
+        getattr(emu, name)(1.0, out_format="fp16", roundin="floor")
