@@ -136,3 +136,26 @@ def formats(
     from emu._format_listing import print_format, print_presets
 
     print_format(" ".join(name)) if name else print_presets()
+
+
+@app.command()
+def bench(
+    against: Annotated[
+        str | None, typer.Option(help="Peers to time on the same work: `peers` for all, or names: qtorch,apytypes.")
+    ] = None,
+    rows: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Rows by a part of their name, or with *: stage, 'matrix/*'. Repeatable."),
+    ] = None,
+    threads: Annotated[str | None, typer.Option(help="Numbers of threads, e.g. 1,2; without: one, and all.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small sizes: to see that it runs, not for the record.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the tables (.md) or the data (.json).")] = None,
+) -> None:
+    """Measure emu's speed on this machine, beside the machine's limits and beside peers."""
+    from emu._bench_command import bench as measure
+
+    session = measure(against, rows or [], threads, out, quick=quick)
+    if any(result.failure for result in session.results):
+        raise typer.Exit(1)

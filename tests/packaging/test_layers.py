@@ -29,9 +29,9 @@ ALLOWED: dict[str, set[str]] = {
 ALLOWED["nn"] = ALLOWED["optim"] = ALLOWED["autodiff"] | {"autodiff"}
 ALLOWED["precision"] = ALLOWED["cluster"] = ALLOWED["nn"] | {"nn", "optim", "hardware"}
 ALLOWED["training"] = ALLOWED["precision"] | {"precision", "cluster"}
-ALLOWED["report"] = ALLOWED["training"] | {"training"}
+ALLOWED["report"] = ALLOWED["bench"] = ALLOWED["training"] | {"training"}
 #: The public face and the command may import everything.
-TOP = {"__init__", "__main__", "cli", "_runs", "_listings", "_format_listing", "_run_commands"}
+TOP = {"__init__", "__main__", "cli", "_runs", "_listings", "_format_listing", "_run_commands", "_bench_command"}
 #: Below `_config`, in order.
 BELOW_BASE = {"errors": set(), "_paths": {"errors"}, "_config": {"errors", "_paths"}}
 

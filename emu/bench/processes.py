@@ -1,0 +1,93 @@
+"""One process per number of threads and BLAS kernel; results come back line by line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TextIO
+
+from emu.bench.environment import CORE_TYPE, WIDE_CORE_TYPE, WIDE_FLAG, environment
+from emu.bench.machine import processor_flags
+from emu.bench.result import Result
+from emu.bench.row import Row
+
+#: Lines of a failed process's stderr worth showing.
+TAIL = 3
+
+
+@dataclass(frozen=True)
+class Job:
+    """Rows for one process.
+
+    Attributes:
+        rows: what it measures.
+        threads: of every side.
+        peers: names of the peers.
+        quick: small sizes, few rounds.
+        core_type: `OPENBLAS_CORETYPE`; empty leaves it as it is.
+    """
+
+    rows: tuple[Row, ...]
+    threads: int
+    peers: tuple[str, ...]
+    quick: bool
+    core_type: str = ""
+
+
+def jobs(rows: list[Row], threads: list[int], peers: list[str], *, quick: bool) -> list[Job]:
+    """Return the processes a command needs: per thread count all rows, then those beside BLAS with its wide kernels."""
+    found: list[Job] = []
+    products = tuple(row for row in rows if row.uses_blas)
+    for count in threads:
+        found.append(Job(tuple(rows), count, tuple(peers), quick))
+        if products and not quick and not os.environ.get(CORE_TYPE) and WIDE_FLAG in processor_flags():
+            found.append(Job(products, count, (), quick, WIDE_CORE_TYPE))
+    return found
+
+
+def run(job: Job) -> Iterator[Result]:
+    """Start a job's process and give its results as they come; rows it never reached carry why."""
+    wanted = {
+        "rows": [row.name for row in job.rows],
+        "peers": list(job.peers),
+        "quick": job.quick,
+        "threads": job.threads,
+        "core_type": job.core_type,
+    }
+    with tempfile.TemporaryFile("w+") as complaints:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "emu.bench.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=complaints,
+            text=True,
+            env=environment(os.environ, job.threads, job.core_type),
+        )
+        try:
+            yield from _results(process, json.dumps(wanted), job, complaints)
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _results(process: subprocess.Popen[str], wanted: str, job: Job, complaints: TextIO) -> Iterator[Result]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        process.stdin.write(wanted + "\n")
+        process.stdin.flush()
+        done = 0
+        for line in process.stdout:
+            done += 1
+            yield Result.from_dict(json.loads(line))
+    code = process.wait()
+    if done < len(job.rows):
+        complaints.seek(0)
+        last = " | ".join(complaints.read().strip().splitlines()[-TAIL:])
+        for row in job.rows[done:]:
+            yield Result(row.name, job.threads, failure=f"the measuring process ended with code {code}: {last}")

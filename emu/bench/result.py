@@ -1,0 +1,105 @@
+"""What was measured: plain data that goes through JSON and back unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from emu.bench.timing import Spread
+
+
+@dataclass(frozen=True)
+class PeerResult:
+    """A peer beside a row.
+
+    Attributes:
+        name: of the peer, and which of its ways.
+        note: what its work lacks.
+        rate: amount per second; None if it could not be measured.
+        slower: our rate over its rate.
+        failure: why there is no figure: how to install it, or what went wrong.
+    """
+
+    name: str
+    note: str = ""
+    rate: Spread | None = None
+    slower: Spread | None = None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A row on a number of threads.
+
+    Attributes:
+        row: its name.
+        threads: of emu, of BLAS and of the peers.
+        blas: kernel of the BLAS, as `threadpoolctl` names it.
+        core_type: BLAS kernel that emu asked for beside the usual one; bars hold for the usual one only.
+        ours: emu's rate: amount per second.
+        first_s: seconds of the first call, which compiles or loads from the cache.
+        limit_name: what the limit is.
+        limit: its rate.
+        ratio: our rate over the limit's.
+        path: how emu computed it.
+        peers: peers on the same work.
+        failure: why there is no figure.
+    """
+
+    row: str
+    threads: int
+    blas: str = ""
+    core_type: str = ""
+    ours: Spread | None = None
+    first_s: float = 0.0
+    limit_name: str = ""
+    limit: Spread | None = None
+    ratio: Spread | None = None
+    path: str = ""
+    peers: tuple[PeerResult, ...] = ()
+    failure: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Result:
+        """Return the result `to_dict` wrote, JSON between or not."""
+        peers = tuple(PeerResult(**_spreads(peer, "rate", "slower")) for peer in data["peers"])
+        fields: dict[str, Any] = {**_spreads(data, "ours", "limit", "ratio"), "peers": peers}
+        return cls(**fields)
+
+
+def _spreads(data: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {**data, **{name: Spread(**data[name]) if data[name] else None for name in names}}
+
+
+@dataclass(frozen=True)
+class Session:
+    """Everything one command measured.
+
+    Attributes:
+        machine: what it ran on: name -> text.
+        results: in the order of the rows, threads ascending.
+        quick: whether sizes were small, so that no figure is for the record.
+    """
+
+    machine: Mapping[str, str]
+    results: tuple[Result, ...]
+    quick: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "machine": dict(self.machine),
+            "quick": self.quick,
+            "results": [result.to_dict() for result in self.results],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Session:
+        """Return the session `to_dict` wrote."""
+        results = tuple(Result.from_dict(result) for result in data["results"])
+        return cls(data["machine"], results, data["quick"])

@@ -1,0 +1,53 @@
+"""Every rounding mode with every overflow rule, for small formats: the output stage has no slow corner."""
+
+from __future__ import annotations
+
+from emu.bench.row import Row
+from emu.bench.rows.stage import stage
+from emu.datapath import Overflow, Rounding
+from emu.errors import FormatError
+from emu.formats import Format, parse
+
+#: Small formats of both families: words, an unsigned one, binary floats, one without infinities, one that flushes.
+FORMATS = (
+    "fix4f2",
+    "fix8f4",
+    "ufix8f4",
+    "fix16f8",
+    "fp16",
+    "bf16",
+    "e5m7",
+    "fp8_e4m3",
+    "fp8_e5m2",
+    "e3m2",
+    "e5m10 ftz",
+)
+BAR = 0.5
+
+
+def rules_of(fmt: Format) -> list[Overflow]:
+    """Return the overflow rules of a format's family."""
+    found: list[Overflow] = []
+    for rule in Overflow:
+        try:
+            found.append(Overflow.parse(rule, fmt))
+        except FormatError:
+            continue
+    return found
+
+
+def rows() -> list[Row]:
+    """Return one row for every format, mode and rule, named `matrix/format/mode/rule`."""
+    return [
+        Row(
+            f"matrix/{text.replace(' ', '-')}/{mode.value}/{rule.value}",
+            f"float32 to {text}, {mode.value}, {rule.value}",
+            "GElem/s",
+            stage(text, rounding=mode.value, overflow=rule.value),
+            BAR,
+            group="matrix",
+        )
+        for text in FORMATS
+        for mode in Rounding
+        for rule in rules_of(parse(text))
+    ]

@@ -1,0 +1,203 @@
+"""Results as tables of text: the rows with their bars, peers, the matrix of modes, growth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from emu.bench.matrix_sheet import matrix_cells
+from emu.bench.result import Result, Session
+from emu.bench.row import Group, Row
+from emu.bench.timing import Spread
+from emu.bench.verdict import judge, judge_peer, value_of
+
+#: Prefix of units whose figures are shown in thousand millions.
+GIGA = "G"
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of text.
+
+    Attributes:
+        title: what it shows.
+        columns: heads.
+        rows: cells.
+        note: a sentence below it.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def figure(rate: Spread | None, unit: str) -> str:
+    """Return a rate in its unit, three digits.
+
+    Example:
+        >>> figure(Spread(3.456e9, 3e9, 4e9, 5), "GElem/s"), figure(Spread(50.0, 49, 51, 5), "step/s")
+        ('3.46 GElem/s', '50 step/s')
+    """
+    if rate is None:
+        return ""
+    return f"{rate.median / (1e9 if unit.startswith(GIGA) else 1):.3g} {unit}"
+
+
+def spread(ratio: Spread | None) -> str:
+    """Return a ratio with its quartiles.
+
+    Example:
+        >>> spread(Spread(0.8312, 0.82, 0.851, 15))
+        '0.83 (0.82 .. 0.85)'
+    """
+    if ratio is None:
+        return ""
+    return f"{_short(ratio.median)} ({_short(ratio.low)} .. {_short(ratio.high)})"
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}" if 0.1 <= value < 10 else f"{value:.3g}"
+
+
+def of_group(session: Session, rows: Sequence[Row], group: Group) -> list[tuple[Row, Result]]:
+    """Return the results of a group with their rows: in the order of the rows, then of the session."""
+    members = [row for row in rows if row.group == group]
+    return [(row, result) for row in members for result in session.results if result.row == row.name]
+
+
+def main_sheet(session: Session, rows: Sequence[Row]) -> Sheet:
+    """Return the rows with limit, ratio, spread, bar, goal and where they stand."""
+    columns = ("row", "work", "threads", "emu", "limit", "ratio (quartiles)", "bar", "goal", "stands")
+    return Sheet("Speed beside the limit", columns, tuple(_main_row(*r) for r in of_group(session, rows, "table")))
+
+
+def _main_row(row: Row, result: Result) -> tuple[str, ...]:
+    if result.failure:
+        return (row.name, row.title, str(result.threads), "", "", "", "", "", f"failed: {result.failure}")
+    limit = f"{result.limit_name} {figure(result.limit, row.unit)}".strip()
+    if row.uses_blas:
+        limit += f", {result.blas}"
+    asked = tuple(
+        "" if value is None else f"{value:g}{' s' if row.seconds_for else ''}" for value in (row.bar, row.goal)
+    )
+    stands = "" if result.core_type else judge(row, result).text
+    return (
+        row.name,
+        row.title,
+        str(result.threads),
+        figure(result.ours, row.unit),
+        limit,
+        _ratio(row, result),
+        *asked,
+        stands,
+    )
+
+
+def _ratio(row: Row, result: Result) -> str:
+    if row.seconds_for is None or result.ours is None:
+        return spread(result.ratio)
+    low, high = row.seconds_for / result.ours.high, row.seconds_for / result.ours.low
+    return f"{value_of(row, result):.3g} s ({low:.3g} .. {high:.3g})"
+
+
+def peer_sheet(session: Session, rows: Sequence[Row]) -> Sheet:
+    """Return every peer beside every row it can do."""
+    columns = ("row", "threads", "peer", "its rate", "emu is faster by (quartiles)", "asked", "its work")
+    found = [
+        (
+            row.name,
+            str(result.threads),
+            peer.name,
+            figure(peer.rate, row.unit),
+            spread(peer.slower),
+            judge_peer(row, peer).text,
+            peer.failure or peer.note,
+        )
+        for row, result in of_group(session, rows, "table")
+        for peer in result.peers
+    ]
+    return Sheet("Peers on the same work", columns, tuple(found))
+
+
+def path_sheet(session: Session, rows: Sequence[Row]) -> Sheet:
+    """Return how emu computed what it computed, and how long the first call took."""
+    found = [
+        (row.name, str(result.threads), f"{result.first_s:.2f} s", result.path)
+        for row, result in of_group(session, rows, "table")
+        if not result.failure and not result.core_type
+    ]
+    return Sheet("First call and path", ("row", "threads", "first call", "path"), tuple(found))
+
+
+def thread_sheet(session: Session, rows: Sequence[Row]) -> Sheet:
+    """Return how every row's speed grows with threads."""
+    counts = sorted({result.threads for result in session.results})
+    found: list[tuple[str, ...]] = []
+    for row in rows:
+        rates = {r.threads: r.ours for r in session.results if r.row == row.name and not r.core_type and r.ours}
+        first = rates.get(counts[0])
+        if row.group == "table" and first is not None and len(rates) > 1:
+            cells = [figure(rates.get(count), row.unit) for count in counts]
+            gains = [f"{rates[count].median / first.median:.2f}" if count in rates else "" for count in counts[1:]]
+            found.append((row.name, *cells, *gains))
+    columns = ("row", *(f"{n} threads" for n in counts), *(f"{n} over {counts[0]}" for n in counts[1:]))
+    return Sheet("Growth with threads", columns, tuple(found))
+
+
+def growth_sheets(session: Session, rows: Sequence[Row]) -> list[Sheet]:
+    """Return one table per thing that grows."""
+    found = of_group(session, rows, "growth")
+    kinds = list(dict.fromkeys(row.name.split("/")[1] for row, _ in found))
+    return [_growth_sheet(kind, [pair for pair in found if pair[0].name.split("/")[1] == kind]) for kind in kinds]
+
+
+def _growth_sheet(kind: str, found: list[tuple[Row, Result]]) -> Sheet:
+    work, _, grows = kind.partition("-by-")
+    cells = [
+        (
+            row.title,
+            str(r.threads),
+            figure(r.ours, row.unit),
+            f"{r.limit_name} {figure(r.limit, row.unit)}",
+            spread(r.ratio),
+        )
+        if not r.failure
+        else (row.title, str(r.threads), "", "", f"failed: {r.failure}")
+        for row, r in found
+    ]
+    columns = ("work", "threads", "emu", "limit", "ratio (quartiles)")
+    return Sheet(f"Growth of the {work} with {grows}", columns, tuple(cells))
+
+
+def matrix_sheets(session: Session, rows: Sequence[Row]) -> list[Sheet]:
+    """Return, per number of threads, format and rule against rounding mode: ratios to the copy."""
+    found = of_group(session, rows, "matrix")
+    sheets: list[Sheet] = []
+    for threads in dict.fromkeys(result.threads for _, result in found):
+        columns, cells, note = matrix_cells([pair for pair in found if pair[1].threads == threads])
+        title = f"Every mode and rule over a streaming copy, threads: {threads}"
+        sheets.append(Sheet(title, columns, cells, note))
+    return sheets
+
+
+def every_sheet(session: Session, rows: Sequence[Row]) -> list[Sheet]:
+    """Return all tables that have something in them."""
+    sheets = [
+        main_sheet(session, rows),
+        peer_sheet(session, rows),
+        thread_sheet(session, rows),
+        path_sheet(session, rows),
+    ]
+    return [sheet for sheet in (*sheets, *matrix_sheets(session, rows), *growth_sheets(session, rows)) if sheet.rows]
+
+
+def summary(session: Session, rows: Sequence[Row]) -> str:
+    """Return how many rows reach their bar and their goal, each thread count a row of its own."""
+    verdicts = [judge(row, r) for row, r in of_group(session, rows, "table") if not r.core_type]
+    asked = [verdict for verdict in verdicts if verdict.standing != "none"]
+    bars = sum(verdict.standing in ("bar", "goal") for verdict in asked)
+    goals = sum(verdict.standing == "goal" for verdict in asked)
+    failed = sum(bool(result.failure) for result in session.results)
+    broken = f"; {failed} failed" if failed else ""
+    return f"{bars} of {len(asked)} figures reach their bar, {goals} their goal{broken}"

@@ -1,0 +1,135 @@
+"""Alternating measurement: every side runs once per round, so that drift of the machine hits all of them.
+
+    round 1   A B     round 2   B A     round 3   A B     ...
+
+Times are divided by the calls of a sample, ratios are taken within a round, and what is reported is the median with
+the quartiles beside it.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+Clock = Callable[[], float]
+Work = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Median and quartiles of a sample.
+
+    Attributes:
+        median: the figure reported.
+        low: first quartile.
+        high: third quartile.
+        count: size of the sample.
+    """
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Return the spread of a sample of at least one value.
+
+        Example:
+            >>> Spread.of([1.0, 2.0, 3.0, 4.0, 5.0])
+            Spread(median=3.0, low=2.0, high=4.0, count=5)
+        """
+        if len(values) == 1:
+            return cls(values[0], values[0], values[0], 1)
+        low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+        return cls(median, low, high, len(values))
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long to measure.
+
+    Attributes:
+        rounds: rounds wanted.
+        least: rounds below which no budget stops the measuring.
+        budget_s: no further round begins after this time.
+        sample_s: a side that is done sooner runs several times per sample.
+        warm_up: calls of every side before the first sample.
+    """
+
+    rounds: int = 15
+    least: int = 3
+    budget_s: float = 20.0
+    sample_s: float = 2e-3
+    warm_up: int = 2
+
+
+#: Fast enough for a look, too short for the record.
+QUICK = Pace(rounds=3, least=1, budget_s=0.3, sample_s=2e-4, warm_up=1)
+FULL = Pace()
+
+
+def alternate(
+    sides: Sequence[Work],
+    pace: Pace = FULL,
+    *,
+    clock: Clock = time.perf_counter,
+    settle: Callable[[], None] = lambda: None,
+) -> list[list[float]]:
+    """Return seconds per call of every side, one value per round; the values of a round belong together.
+
+    Args:
+        sides: what to measure; each is called at least `pace.warm_up + 1` times.
+        pace: how long.
+        clock: returns seconds.
+        settle: called behind the warm-up, before the first sample; pins threads.
+    """
+    calls = [_calls_per_sample(side, pace, clock) for side in sides]
+    settle()
+    seconds: list[list[float]] = [[] for _ in sides]
+    begin = clock()
+    for number in range(pace.rounds):
+        forth = range(len(sides))
+        for i in forth if number % 2 == 0 else reversed(forth):
+            seconds[i].append(_sample(sides[i], calls[i], clock))
+        if number + 1 >= pace.least and clock() - begin > pace.budget_s:
+            break
+    return seconds
+
+
+def _calls_per_sample(side: Work, pace: Pace, clock: Clock) -> int:
+    """Warm a side up; return how many calls make a sample long enough."""
+    once = math.inf
+    for _ in range(pace.warm_up):
+        once = min(once, _sample(side, 1, clock))
+    return 1 if once >= pace.sample_s else math.ceil(pace.sample_s / max(once, 1e-9))
+
+
+def _sample(side: Work, calls: int, clock: Clock) -> float:
+    start = clock()
+    for _ in range(calls):
+        side()
+    return (clock() - start) / calls
+
+
+def rates(seconds: Sequence[float], amount: float) -> Spread:
+    """Return the spread of amount per second.
+
+    Example:
+        >>> rates([0.5, 1.0, 2.0], 4.0).median
+        4.0
+    """
+    return Spread.of([amount / s for s in seconds])
+
+
+def ratios(ours: Sequence[float], amount: float, theirs: Sequence[float], their_amount: float) -> Spread:
+    """Return the spread of our rate over theirs, round by round.
+
+    Example:
+        >>> ratios([1.0, 1.0, 1.0], 6.0, [1.0, 2.0, 4.0], 2.0).median  # 6 a second against 2, 1 and 0.5
+        6.0
+    """
+    return Spread.of([amount / a / (their_amount / b) for a, b in zip(ours, theirs, strict=True)])
