@@ -158,18 +158,21 @@ def _plan_of_floats(mac: Mac) -> Plan:
     if mac.is_exact:
         return Plan("wide", "float operands and an exact accumulator: a wide integer sum, rounded once", mac)
     if isinstance(mac.order, Blocks):
-        return Plan("in_order", _step_of(mac, mac.order), mac)
+        return Plan("in_order", _steps_of(mac, mac.order), mac)
     held = mac.accumulator if mac.accumulator != "exact" else mac.product
     return Plan(
         "in_order", f"{held} rounds on the way, so adds keep the order {mac.order}, vectorised over outputs", mac
     )
 
 
-def _step_of(mac: Mac, order: Blocks) -> str:
-    joined = "chained in ascending k" if order.addend == "aligned" else "added to the running sum by an IEEE adder"
-    terms = f"{order.n} products and the accumulator"
-    cut = f"cut {order.fraction_bits} bits below the largest exponent among them"
-    return f"blocks of {terms}, {cut}, are rounded once into {mac.accumulator} and {joined}; vectorised over outputs"
+def _steps_of(mac: Mac, order: Blocks) -> str:
+    """Return what a unit of blocks does, in one sentence."""
+    if order.addend == "aligned":
+        terms, joined = "products and the accumulator", "one after the other along k"
+    else:
+        terms, joined = "products", f"from +0 over {len(order.indices)} k, then added to the running sum by an IEEE adder"
+    cut = f"cut {order.fraction_bits} bits below their largest exponent"
+    return f"blocks of {order.n} {terms}, {cut}, round once into {mac.accumulator}, {joined}; vectorised over outputs"
 
 
 def explain(operation: Callable[..., Any], *args: Any, **options: Any) -> Plan:

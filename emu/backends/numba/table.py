@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingT
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
-from emu.backends.numba import in_order
+from emu.backends.numba import dot_add, in_order
 from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.selection import max_pool_range, relu_range
 from emu.backends.numba.stage import run_stage, supports
@@ -86,9 +86,12 @@ class NumbaKernels:
         if path != "in_order":
             sums = _blas(a, b, addend, np.dtype(np.float32 if path == "float32_blas" else np.float64))
             return _divided(sums, divisor, stage, random, register)
-        unit = in_order.unit_for(mac, formats)
-        assert unit is not None
-        contents, touched = in_order.accumulate(a, b, addend, formats, unit)
+        if mac.order == k.BLOCKS:
+            contents, touched = dot_add.accumulate(a, b, addend, formats, mac), None
+        else:
+            unit = in_order.unit_for(mac, formats)
+            assert unit is not None
+            contents, touched = in_order.accumulate(a, b, addend, formats, unit)
         outcome = _divided(contents, divisor, stage, random, register)
         _count_accumulator_events(outcome, contents, touched, (a, b, addend), stage)
         return outcome
@@ -113,6 +116,8 @@ class NumbaKernels:
             return "" if _scales_exactly_from(formats, stage) else "the binary points lie too far from each other"
         if path != "in_order":
             return "sums wider than float64 have no compiled loop"
+        if mac.order == k.BLOCKS:
+            return dot_add.declines(formats, mac)
         if in_order.unit_for(mac, formats) is None:
             return "this accumulator, rounding or order has no compiled loop"
         return ""

@@ -1,0 +1,286 @@
+"""Blocks of products, the way matrix units add: compiled, vectorised over the columns of the result.
+
+    for each row, for each block:
+        top[j]  = largest exponent among acc[j] and a[k] * b[k, j]               exponents are small integers
+        sum[j]  = cut(acc[j] * scale[j]) + cut(a[k] * b[k, j] * scale[j]) ...    scale[j] = 2**(fraction_bits - top[j])
+        acc[j]  = R(sum[j] / scale[j])
+
+All in float64, and exact: a product of float32 carriers has at most 48 bits, cut terms are integers below
+2**(fraction_bits + 2), and `declines` keeps their sum below 2**53 and every power of two far from the ends of float64.
+Infinities and NaN take no part in `top` and find their own way through the products and sums.
+
+Source: NUMERICS 7 and 9.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import BlocksCode, FormatCode, MacCode, StageCode, carrier_of
+from emu.backends.numba.bits import FIELD, add_to_odd, bits_of, power_of_two
+from emu.backends.numba.blocks import round_block
+from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64
+
+Array = NDArray[Any]
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+#: Exponent of what does not take part in an alignment; two of them add up exactly in float32.
+NOWHERE = -30000.0
+#: Columns of one tile: its rows of `b` for a block stay in the first-level cache.
+TILE = 256
+#: Multiply-adds below this are not worth a second thread.
+GRAIN_MACS = 1 << 15
+#: Bits of an integer that float64 holds.
+EXACT_BITS = 53
+#: Above every finite exponent in use: what an infinity is scaled by stays a normal number.
+HUGE = 970
+
+
+class Unit(NamedTuple):
+    """A matrix unit as the loops want it."""
+
+    n: int
+    fraction_bits: int
+    adds_after: int
+    floor: float  # no nonzero term lies lower, or the unit's own floor
+    rounding: int
+    n_rbits: int
+    is_float: int
+    precision: int
+    emin: int
+    largest: float
+    infinite: float
+    has_negative_zero: int
+
+
+def declines(formats: Formats, mac: MacCode) -> str:
+    """Return why a unit of blocks is left to the reference, "" if the loops here compute it."""
+    assert mac.accumulator is not None
+    assert mac.blocks is not None
+    fmt, blocks = mac.accumulator.format, mac.blocks
+    if any(carrier_of(f) != np.float32 or f.daz for f in formats[:2]):
+        return "operands of blocks are wider than float32 or flush subnormals"
+    if formats[2] is not None and (formats[2].carries_raws or formats[2].daz):
+        return "the addend of blocks carries raws or flushes subnormals"
+    if blocks.fraction_bits + 2 + blocks.n.bit_length() > EXACT_BITS:
+        return "sums of blocks are wider than float64"
+    if blocks.min_exponent != k.NO_FLOOR and abs(blocks.min_exponent) >= SAFE_EXPONENT:
+        return "the alignment floor lies outside what float64 scales"
+    return _declines_accumulator(mac.accumulator, fmt)
+
+
+def _declines_accumulator(stage: StageCode, fmt: FormatCode) -> str:
+    if stage.rounding == k.STOCHASTIC or stage.overflow != k.IEEE:
+        return "stochastic or saturating accumulators of blocks have no compiled loop"
+    top = fmt.max_exponent + fmt.precision
+    if fmt.ftz or not fmt.has_nan or fmt.precision == 1 or fmt.quantum <= -SAFE_EXPONENT or top >= SAFE_EXPONENT:
+        return "this accumulator of blocks has no compiled loop"
+    return "" if decides_in_float64(stage, 0) else "the accumulator of blocks is too wide for float64"
+
+
+@lru_cache(maxsize=256)
+def _unit_for(formats: tuple[FormatCode, FormatCode], stage: StageCode, blocks: BlocksCode) -> Unit:
+    fmt = stage.format
+    lowest = min(formats[0].emin + formats[1].emin, fmt.emin)
+    return Unit(
+        n=blocks.n,
+        fraction_bits=blocks.fraction_bits,
+        adds_after=blocks.adds_after,
+        floor=float(max(lowest, blocks.min_exponent)),
+        rounding=stage.rounding,
+        n_rbits=0,
+        is_float=1,
+        precision=fmt.precision,
+        emin=fmt.emin,
+        largest=math.ldexp(float(fmt.max_significand), fmt.max_exponent),
+        infinite=math.inf if fmt.has_infinity else math.nan,
+        has_negative_zero=fmt.has_negative_zero,
+    )
+
+
+@kernel
+def _exponent(x: float, emin: int) -> float:
+    """Return the exponent of a code that holds x, NOWHERE for zeros, infinities and NaN."""
+    field = (bits_of(x) >> 52) & FIELD
+    return NOWHERE if x == 0.0 or field == FIELD else float(max(field - 1023, emin))
+
+
+@kernel
+def _exponents(x: Any, emin: int, out: Any) -> None:
+    for i in range(x.size):
+        out[i] = _exponent(np.float64(x[i]), emin)
+
+
+@kernel
+def _round(v: Any, r: Any, y: Any, width: int, unit: Any) -> None:
+    """Round v into the accumulator format: y, infinite beyond the largest in every mode."""
+    tail, emin = unit.precision - 1, unit.emin
+    for j in range(width):
+        field = (bits_of(v[j]) >> 52) & FIELD
+        last = min(max(field - 1023, emin), HUGE) - tail
+        v[j] = v[j] * power_of_two(-last)
+        y[j] = power_of_two(last)
+    round_block(v, r, v, width, unit)
+    for j in range(width):
+        rounded = r[j] * y[j]
+        rounded = math.copysign(unit.infinite, rounded) if abs(rounded) > unit.largest else rounded
+        y[j] = rounded if unit.has_negative_zero else rounded + 0.0
+
+
+@kernel
+def _raise_to_largest(top: Any, left: Any, right: Any, width: int) -> None:
+    """Raise top to the largest exponent of the products, four at a time: top stays in registers."""
+    n = left.size
+    for i in range(0, n - 3, 4):
+        p, q, r, s = left[i], left[i + 1], left[i + 2], left[i + 3]
+        for j in range(width):
+            first, second = p + right[i, j], q + right[i + 1, j]
+            third, fourth = r + right[i + 2, j], s + right[i + 3, j]
+            first = first if first > second else second
+            third = third if third > fourth else fourth
+            first = first if first > third else third
+            top[j] = first if first > top[j] else top[j]
+    for i in range(n & -4, n):
+        for j in range(width):
+            exponent = left[i] + right[i, j]
+            top[j] = exponent if exponent > top[j] else top[j]
+
+
+@kernel
+def _add_cut(sums: Any, left: Any, right: Any, scale: Any, width: int) -> None:
+    """Add the products, cut to integers, to sums; four at a time, in any order: all of it is exact."""
+    n = left.size
+    for i in range(0, n - 3, 4):
+        p, q = np.float64(left[i]), np.float64(left[i + 1])
+        r, s = np.float64(left[i + 2]), np.float64(left[i + 3])
+        for j in range(width):
+            unit = scale[j]
+            first = np.trunc(p * np.float64(right[i, j]) * unit) + np.trunc(q * np.float64(right[i + 1, j]) * unit)
+            second = np.trunc(r * np.float64(right[i + 2, j]) * unit) + np.trunc(s * np.float64(right[i + 3, j]) * unit)
+            sums[j] += first + second
+    for i in range(n & -4, n):
+        value = np.float64(left[i])
+        for j in range(width):
+            sums[j] += np.trunc(value * np.float64(right[i, j]) * scale[j])
+
+
+@kernel
+def _add_block(
+    left: Any,
+    left_exponents: Any,
+    right: Any,
+    right_exponents: Any,
+    acc: Any,
+    width: int,
+    unit: Any,
+    work: Any,
+    top: Any,
+) -> None:
+    """Replace acc by R(acc + products) for a block's piece of a row and of a tile."""
+    scale, sums, r = work[0], work[1], work[2]
+    for j in range(width):
+        top[j] = max(_exponent(acc[j], unit.emin), unit.floor)
+    _raise_to_largest(top, left_exponents, right_exponents, width)
+    for j in range(width):
+        scale[j] = power_of_two(unit.fraction_bits - int(top[j]))
+        sums[j] = np.trunc(acc[j] * scale[j])
+    _add_cut(sums, left, right, scale, width)
+    for j in range(width):
+        sums[j] = sums[j] * power_of_two(int(top[j]) - unit.fraction_bits) + 0.0  # + 0.0: an exact zero is +0
+    _round(sums, r, acc, width, unit)
+
+
+@kernel
+def _rows(
+    a: Any,
+    a_exponents: Any,
+    b: Any,
+    b_exponents: Any,
+    addend: Any,
+    period: int,
+    out: Any,
+    unit: Any,
+    adder: Any,
+    start: int,
+    stop: int,
+) -> None:
+    depth, columns = b.shape[1], b.shape[2]
+    work, top = np.empty((3, TILE), np.float64), np.empty(TILE, np.float32)
+    state, total = np.empty(TILE, np.float64), np.empty(TILE, np.float64)
+    for row in range(start, stop):
+        batch, m = row // a.shape[1], row % a.shape[1]
+        for at in range(0, columns, TILE):
+            width = min(TILE, columns - at)
+            for j in range(width):
+                work[0, j] = addend[batch % addend.shape[0], m % addend.shape[1], (at + j) % addend.shape[2]]
+            _round(work[0], work[1], state, width, unit)
+            for begin in range(0, depth, period):
+                if unit.adds_after:
+                    total[:] = 0.0
+                acc = total if unit.adds_after else state
+                for low in range(begin, begin + period, unit.n):
+                    high = low + unit.n
+                    left, left_exponents = a[batch, m, low:high], a_exponents[batch, m, low:high]
+                    right = b[batch, low:high, at : at + width]
+                    right_exponents = b_exponents[batch, low:high, at : at + width]
+                    _add_block(left, left_exponents, right, right_exponents, acc, width, unit, work, top)
+                if unit.adds_after:
+                    for j in range(width):
+                        work[0, j] = add_to_odd(state[j], total[j])
+                    _round(work[0], work[1], state, width, adder)
+            for j in range(width):
+                out[batch, m, at + j] = state[j]
+
+
+def _arrangement(depth: int, indices: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the k of every product in the order taken, whole periods; `depth` and more stand for the padding."""
+    starts = np.arange(0, depth, len(indices), dtype=np.int64)
+    return (starts[:, None] + np.array(indices, np.int64)).reshape(-1)
+
+
+def _arranged(x: Array, order: NDArray[np.int64], axis: int) -> Array:
+    """Return an operand with its k in the order taken, zeros where it has none."""
+    depth = x.shape[axis]
+    if order.size == depth and (order[1:] > order[:-1]).all():
+        return np.ascontiguousarray(x)
+    taken = np.zeros((*x.shape[:axis], order.size, *x.shape[axis + 1 :]), x.dtype)
+    inside = order < depth
+    where = (slice(None),) * axis
+    taken[(*where, inside)] = x[(*where, order[inside])]
+    return taken
+
+
+def accumulate(a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode) -> Array:
+    """Return the accumulator's (B, M, N) contents.
+
+    Args:
+        a: float32 carriers, (B, M, K).
+        b: float32 carriers, (B, K, N).
+        addend: broadcasts to the result over its last three axes, or None.
+        formats: formats of the three.
+        mac: a unit that `declines` does not decline.
+    """
+    assert mac.accumulator is not None
+    assert mac.blocks is not None
+    unit = _unit_for(formats[:2], mac.accumulator, mac.blocks)
+    shape = (a.shape[0], a.shape[1], b.shape[2])
+    third = np.zeros((1, 1, 1)) if addend is None else np.ascontiguousarray(addend, np.float64)
+    order = _arrangement(a.shape[2], mac.blocks.indices)
+    a, b = _arranged(a, order, 2), _arranged(b, order, 1)
+    exponents = [np.empty(x.shape, np.float32) for x in (a, b)]
+    for x, fmt, found in zip((a, b), formats[:2], exponents, strict=True):
+        _exponents(x.reshape(-1), fmt.emin, found.reshape(-1))
+    out = np.empty(shape, carrier_of(mac.accumulator.format))
+    adder, period = unit._replace(rounding=k.NEAREST_EVEN), len(mac.blocks.indices)
+
+    def work(_: int, start: int, stop: int) -> None:
+        _rows(a, exponents[0], b, exponents[1], third, period, out, unit, adder, start, stop)
+
+    over_ranges(work, shape[0] * shape[1], 1, max(1, GRAIN_MACS // max(a.shape[2] * shape[2], 1)))
+    return out
