@@ -169,3 +169,18 @@ def test_registers_of_other_positions_do_not_merge():
         emu.FormatError, match=r"must have the same positions .* give both the same `lowest` and `bins`"
     ):
         observed([1.0], "fp16").merge(observed([1.0], "bf16"))
+
+
+@pytest.mark.parametrize("depth", [1, 3, 4, 65])
+@pytest.mark.parametrize(("a", "b"), [("fix8f4", "fix8f0"), ("ufix8f0", "fix8f2")])
+def test_an_exact_accumulator_is_as_wide_as_the_worst_case_needs(a, b, depth, backend):
+    """Sums of the largest magnitudes, an addend on top, lead inside the register that the formats and K give."""
+    low, high = (np.array([getattr(emu.parse(f), name) for f in (a, b)], np.float32) for name in ("min", "max"))
+    for x, y, c in ((low[0], low[1], 127), (high[0], high[1], 127), (high[0], low[1], -128)):
+        for addend in ({}, {"addend": [[float(c)]], "addend_format": "fix8f0"}):
+            register = emu.StatisticsRegister()
+            operands = np.full((1, depth), x), np.full((depth, 1), y)
+            formats = {"a_format": a, "b_format": b, "out_format": "fix8f0"}
+            emu.matmul(*operands, **formats, **addend, register=register, backend=backend)
+            assert (register.above, register.below, register.total) == (0, 0, 1)
+            assert register.lowest == -(emu.parse(a).frac_bits + emu.parse(b).frac_bits)
