@@ -18,10 +18,22 @@ THREAD_VARIABLES = (
     "APYTYPES_THREAD_COUNT",
 )
 CORE_TYPE = "OPENBLAS_CORETYPE"
-#: OpenBLAS kernels with AVX-512; on some processors that have it, OpenBLAS chooses others.
-WIDE_CORE_TYPE, WIDE_FLAG = "SkylakeX", "avx512bw"
+#: OpenBLAS kernels with AVX-512 and with AVX2, and the processor's flag of the first.
+WIDE_CORE_TYPE, NARROW_CORE_TYPE, WIDE_FLAG = "SkylakeX", "Haswell", "avx512bw"
 #: 2**this processor cycles until an idle OpenBLAS thread sleeps: the least it takes.
 OPENBLAS_TIMEOUT = "4"
+
+
+def other_core_type(base: Mapping[str, str], flags: set[str]) -> str:
+    """Return the BLAS kernels of the other width than the environment's; empty without AVX-512.
+
+    Example:
+        >>> other_core_type({}, {"avx512bw"}), other_core_type({"OPENBLAS_CORETYPE": "Haswell"}, {"avx512bw"})
+        ('Haswell', 'SkylakeX')
+    """
+    if WIDE_FLAG not in flags:
+        return ""
+    return NARROW_CORE_TYPE if base.get(CORE_TYPE, WIDE_CORE_TYPE) == WIDE_CORE_TYPE else WIDE_CORE_TYPE
 
 
 def environment(base: Mapping[str, str], threads: int, core_type: str = "") -> dict[str, str]:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from emu.bench.environment import CORE_TYPE
 from emu.bench.peer import Peer
 
 _PROCESSOR = Path("/proc/cpuinfo")
@@ -31,6 +32,7 @@ def describe(peers: list[Peer]) -> dict[str, str]:
         "processor": f"{_field('model name') or platform.processor() or platform.machine()}, {os.cpu_count()} threads",
         "instruction sets": " ".join(name for name in _SETS if name in flags) or "unknown",
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        "OPENBLAS_CORETYPE": os.environ.get(CORE_TYPE) or "not set: OpenBLAS chooses",
         "versions": ", ".join(f"{name} {_version(name)}" for name in ("emu-numerics", *_PACKAGES)),
         "peers": ", ".join(f"{peer.package} {peer.version}" for peer in peers) or "none",
     }

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TextIO
 
-from emu.bench.environment import CORE_TYPE, WIDE_CORE_TYPE, WIDE_FLAG, environment
+from emu.bench.environment import environment, other_core_type
 from emu.bench.machine import processor_flags
 from emu.bench.result import Result
 from emu.bench.row import Row
@@ -40,13 +40,14 @@ class Job:
 
 
 def jobs(rows: list[Row], threads: list[int], peers: list[str], *, quick: bool) -> list[Job]:
-    """Return the processes a command needs: per thread count all rows, then those beside BLAS with its wide kernels."""
+    """Return the processes a command needs: per thread count all rows, then those beside BLAS with its other kernels."""
     found: list[Job] = []
+    other = other_core_type(os.environ, processor_flags())
     products = tuple(row for row in rows if row.uses_blas)
     for count in threads:
         found.append(Job(tuple(rows), count, tuple(peers), quick))
-        if products and not quick and not os.environ.get(CORE_TYPE) and WIDE_FLAG in processor_flags():
-            found.append(Job(products, count, (), quick, WIDE_CORE_TYPE))
+        if products and other and not quick:
+            found.append(Job(products, count, (), quick, other))
     return found
 
 

@@ -36,7 +36,7 @@ class Result:
         row: its name.
         threads: of emu, of BLAS and of the peers.
         blas: kernel of the BLAS, as `threadpoolctl` names it.
-        core_type: BLAS kernel that emu asked for beside the usual one; bars hold for the usual one only.
+        core_type: BLAS kernel asked for beside the environment's own; empty is that one.
         ours: emu's rate: amount per second.
         first_s: seconds of the first call, which compiles or loads from the cache.
         limit_name: what the limit is.
