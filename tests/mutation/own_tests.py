@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -10,12 +11,19 @@ class OwnTests:
     """A selection of tests.
 
     Attributes:
-        paths: files and tests, in the order they run.
+        paths: files and tests, in the order they run; a pattern stands for the files that fit it.
         keyword: pytest's `-k`; the definition's own files need no compiled twin to judge them.
     """
 
     paths: tuple[str, ...]
     keyword: str = ""
+
+    def found_in(self, root: Path) -> list[str]:
+        """Return the paths, patterns replaced by the files that fit."""
+        found: list[str] = []
+        for path in self.paths:
+            found += sorted(f.relative_to(root).as_posix() for f in root.glob(path)) if "*" in path else [path]
+        return found
 
 
 _FORMATS = (
@@ -50,12 +58,20 @@ _ENGINE = (
     "tests/engine/test_matmul_shapes.py",
     "tests/messages/test_configuration_messages.py",
 )
+_ELEMENTWISE = (
+    "tests/spec/test_binary16_spec.py",
+    "tests/spec/test_output_stage_spec.py",
+    "tests/engine/test_public_functions.py",
+    "tests/property/test_rounding_laws.py",
+    "tests/golden/test_golden_vectors.py",
+)
 _SUMS = (
     "tests/engine/test_matmul_shapes.py",
     "tests/backends/test_sums_divided.py",
     "tests/backends/test_reference_shortcuts.py",
     "tests/backends/test_mac_orders.py",
 )
+_BLOCKS = ("tests/*/test_*blocks*.py",)
 _NUMBA = (
     "tests/backends/test_backends_layouts.py",
     "tests/backends/test_backends_products.py",
@@ -67,10 +83,11 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/formats/": OwnTests(_FORMATS, "not numba"),
     "emu/datapath/": OwnTests((*_DATAPATH, *_RANDOM_BITS, *_STAGE), "not numba"),
     "emu/datapath/registers.py": OwnTests((*_DATAPATH[:2], *_REGISTERS), "not numba"),
-    "emu/datapath/mac.py": OwnTests((*_DATAPATH, *_SUMS, "tests/engine/test_planner.py"), "not numba"),
+    "emu/datapath/mac.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS, "tests/engine/test_planner.py"), "not numba"),
+    "emu/datapath/presets.py": OwnTests((*_DATAPATH, *_BLOCKS), "not numba"),
     "emu/datapath/lfsr.py": OwnTests(("emu/datapath/lfsr.py", *_RANDOM_BITS), "not numba"),
     "emu/datapath/random.py": OwnTests((*_DATAPATH[:2], *_RANDOM_BITS), "not numba"),
-    "emu/datapath/order.py": OwnTests((*_DATAPATH, *_SUMS), "not numba"),
+    "emu/datapath/order.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS), "not numba"),
     "emu/engine/": OwnTests((*_ENGINE, *_STAGE), "not numba"),
     "emu/engine/convolution.py": OwnTests(
         ("tests/spec/test_convolution_spec.py", *_ENGINE, "tests/engine/test_planner.py"), "not numba"
@@ -91,6 +108,15 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/backends/interface.py": OwnTests((*_STAGE, *_SUMS), "not numba"),
     "emu/backends/proofs.py": OwnTests(("tests/engine/test_planner.py", *_SUMS, *_NUMBA)),
     "emu/backends/reference/": OwnTests((*_STAGE, *_SUMS), "not numba"),
+    "emu/backends/reference/accumulators.py": OwnTests((*_SUMS, *_BLOCKS), "not numba"),
+    "emu/backends/reference/arithmetic.py": OwnTests((*_ELEMENTWISE, *_SUMS), "not numba"),
+    "emu/backends/reference/blocks.py": OwnTests((*_BLOCKS, "tests/engine/test_planner.py"), "not numba"),
+    "emu/backends/reference/products.py": OwnTests((*_SUMS, *_BLOCKS), "not numba"),
+    "emu/backends/reference/rounding.py": OwnTests(_STAGE, "not numba"),
+    "emu/backends/reference/stage.py": OwnTests(_STAGE, "not numba"),
+    "emu/backends/reference/table.py": OwnTests(
+        ("tests/engine/test_public_functions.py", "tests/engine/test_matmul_shapes.py", *_STAGE), "not numba"
+    ),
     "emu/backends/reference/philox.py": OwnTests(_RANDOM_BITS, "not numba"),
     "emu/backends/reference/lfsr.py": OwnTests(_RANDOM_BITS, "not numba"),
     "emu/backends/numba/": OwnTests(_NUMBA),

@@ -197,7 +197,9 @@ def test_shares_divide_any_number():
 def test_every_file_with_mutants_has_tests_that_exist():
     for mutants in candidates_of(ROOT).values():
         for path in {m.path for m in mutants}:
-            assert all((ROOT / test.split("::")[0]).exists() for test in own_tests_of(path).paths), path
+            tests = own_tests_of(path).found_in(ROOT)
+            assert tests, path
+            assert all((ROOT / test.split("::")[0]).exists() for test in tests), path
     for name in OWN_TESTS:
         assert (ROOT / name).exists(), name
 
