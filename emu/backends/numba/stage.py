@@ -14,6 +14,9 @@ from emu.backends.numba.bits import add_to_odd, divide_to_odd, fma_to_odd, multi
 from emu.backends.numba.blocks import Stage, observe_block, write_fixed, write_float
 from emu.backends.numba.compiling import BLOCK, kernel, over_ranges, thread_count
 from emu.backends.numba.philox import fill_random
+from emu.backends.numba.vector.choosing import parameters, shape_for
+from emu.backends.numba.vector.ranges import empty, write_ranges
+from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE
 from emu.backends.proofs import SAFE_EXPONENT
 from emu.datapath.registers import NO_EXPONENT
 
@@ -162,7 +165,7 @@ def run_stage(
         flat = [np.ascontiguousarray(x, dtype=dtype).reshape(-1) for x in operands]
     flat += [flat[0]] * (3 - len(flat))
     shape, size = operands[0].shape, operands[0].size
-    values = np.empty(shape, carrier_of(stage.format)) if out is None else out
+    values = empty(shape, carrier_of(stage.format)) if out is None else out
     in_place = values.flags.c_contiguous and not any(_overlaps(values, x) for x in flat)
     target = values.reshape(-1) if in_place else np.empty(size, values.dtype)
     lowest, bins, fixed_quantum = register if register is not None else RegisterCode(0, 0, NO_QUANTUM)
@@ -172,8 +175,8 @@ def run_stage(
         recorded = np.repeat(recorded, 2)
     flags, counts, tops = _count_arrays(size, bins)
 
-    def work(index: int, start: int, stop: int) -> None:
-        tops[index] = _run(
+    def plain(index: int, start: int, stop: int) -> None:
+        top = _run(
             OPERATIONS[operation],
             *flat,
             scale,
@@ -192,8 +195,20 @@ def run_stage(
             flags[index],
             counts[index],
         )
+        tops[index] = max(tops[index], top)
 
-    over_ranges(work, size, BLOCK)
+    shape_code = None
+    if scale == 1.0 or not stage.format.is_float:
+        shape_code = shape_for(operation, dtype, target.dtype, stage, register, random.recorded is not None)
+    if shape_code is None:
+        over_ranges(plain, size, BLOCK)
+    else:
+        limits = (code.high, code.low, code.modulus, code.above, code.below)
+        numbers = parameters(shape_code, stage, limits, random, register, scale)
+        reports = write_ranges(shape_code, flat, target, numbers, bins, plain)
+        flags[0] += reports[:, :TOP_PLACE].sum(axis=0)
+        counts[0] += reports[:, COUNTS_PLACE:].sum(axis=0)
+        tops[0] = max(tops[0], reports[:, TOP_PLACE].max())
     if not in_place:
         values[...] = target.reshape(shape)
     total = counts.sum(axis=0) if register is not None else None

@@ -1,0 +1,56 @@
+"""What this processor can do, and what kernels may use of it.
+
+`EMU_CPU=generic` keeps to the plain loops that run anywhere; unset or `native`, vector code is used where the processor
+has the instructions. The bits are the same.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from typing import Any
+
+import llvmlite.binding  # pyright: ignore[reportMissingTypeStubs]
+
+from emu.errors import ConfigError
+
+_LLVM: Any = llvmlite.binding
+CHOICES = ("native", "generic")
+#: What vector code takes for granted: fused multiply-add, conversions of binary16, rounding instructions.
+VECTOR_FEATURES = ("avx2", "fma", "f16c")
+#: Dot products of 8-bit and 16-bit integers into 32-bit sums, on vectors of 512 bits.
+DOT_FEATURES = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni")
+
+
+@lru_cache(maxsize=1)
+def _features() -> dict[str, bool]:
+    return dict(_LLVM.get_host_cpu_features())
+
+
+@lru_cache(maxsize=1)
+def processor() -> str:
+    """Return `EMU_CPU`: "native", the default, or "generic".
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    wanted = os.environ.get("EMU_CPU", "") or "native"
+    if wanted not in CHOICES:
+        raise ConfigError(f"EMU_CPU must be {' or '.join(CHOICES)}, got {wanted!r}; unset it to use what is there")
+    return wanted
+
+
+def _has(features: tuple[str, ...]) -> bool:
+    return processor() == "native" and all(_features().get(name, False) for name in features)
+
+
+@lru_cache(maxsize=1)
+def has_vectors() -> bool:
+    """Return whether kernels may be vector code."""
+    return _has(VECTOR_FEATURES)
+
+
+@lru_cache(maxsize=1)
+def has_dot_products() -> bool:
+    """Return whether kernels may use integer dot-product instructions."""
+    return has_vectors() and _has(DOT_FEATURES)

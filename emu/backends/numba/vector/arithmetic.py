@@ -1,0 +1,82 @@
+"""Elementwise operations of float32 operands in vector code: float64 results, exact or rounded to odd.
+
+Products of float32 numbers are exact in float64. A sum, quotient or root that is not exact moves to the neighbour with
+an odd last bit, where no later rounding can mistake it for a tie.
+
+Source: Knuth (TwoSum); Boldo & Melquiond 2008 (rounding to odd).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from emu.backends.numba.vector.lanes import Emitter, Vector
+
+
+def _to_odd(e: Emitter, x: Vector, error: Vector) -> Vector:
+    """Return x, moved toward `error` to the neighbour with an odd last bit if x + error is not x; x is not 0 then."""
+    bits = x.bits()
+    moves = (error != 0.0) & ((bits & 1) == 0)
+    outward = (error.bits() ^ bits) >= 0  # the same sign: away from zero
+    moved = outward.choose(bits + 1, bits - 1)
+    return moves.choose(moved, bits).bits_as(x.kind)
+
+
+def add(e: Emitter, a: Vector, b: Vector) -> Vector:
+    """Return a + b rounded to odd."""
+    s = a + b
+    back = s - a
+    return _to_odd(e, s, (a - (s - back)) + (b - back))
+
+
+def subtract(e: Emitter, a: Vector, b: Vector) -> Vector:
+    """Return a - b rounded to odd."""
+    return add(e, a, b.negated())
+
+
+def multiply(e: Emitter, a: Vector, b: Vector) -> Vector:
+    """Return a * b, exact."""
+    return a * b
+
+
+def fma(e: Emitter, a: Vector, b: Vector, c: Vector) -> Vector:
+    """Return a * b + c rounded to odd."""
+    return add(e, a * b, c)
+
+
+def divide(e: Emitter, a: Vector, b: Vector) -> Vector:
+    """Return a / b rounded to odd; the sign of the exact remainder says on which side."""
+    q = a / b
+    remainder = q.negated().times_plus(b, a)
+    return _to_odd(e, q, remainder * b)  # the sign of remainder / b
+
+
+def sqrt(e: Emitter, a: Vector) -> Vector:
+    """Return the square root of a rounded to odd."""
+    s = a.sqrt()
+    return _to_odd(e, s, s.negated().times_plus(s, a))
+
+
+OPERATIONS: dict[str, Callable[..., Vector]] = {
+    "add": add,
+    "subtract": subtract,
+    "multiply": multiply,
+    "fma": fma,
+    "divide": divide,
+    "sqrt": sqrt,
+}
+
+
+ARITY = {"quantize": 1, "add": 2, "subtract": 2, "multiply": 2, "fma": 3, "divide": 2, "sqrt": 1}
+#: The two terms of operations that end in a sum.
+SUMS: dict[str, Callable[[list[Vector]], tuple[Vector, Vector]]] = {
+    "add": lambda x: (x[0], x[1]),
+    "subtract": lambda x: (x[0], x[1].negated()),
+    "fma": lambda x: (x[0] * x[1], x[2]),
+}
+
+
+def zero_sum_under_floor(s: Vector, a: Vector, b: Vector) -> Vector:
+    """Return the sum s = a + b; where it is 0, -0 unless both are +0: the sign rule of `floor`."""
+    minus = ((a.bits() | b.bits()) >> 63) << 63
+    return (s == 0.0).choose((s.bits() | minus).bits_as(s.kind), s)

@@ -1,0 +1,148 @@
+"""Which output stages vector code computes, and the numbers it is given.
+
+Lanes compute in float32 where values, results in units of the last place and the format's limits are all exact there:
+
+    fixed   binary point 0..126, at most 24 bits beside the sign, at most 24 random bits
+    float   24 significant bits, at most 24 random bits
+
+and in float64 otherwise, as the plain loops do.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from emu.backends import interface as k
+from emu.backends.interface import NO_QUANTUM, RandomCode, RegisterCode, StageCode, carrier_of
+from emu.backends.numba.machine import has_vectors
+from emu.backends.numba.vector import leading_bits, stage
+from emu.backends.numba.vector.stage import Shape
+
+#: Significant bits of float32; also the random bits whose scale it holds exactly.
+FLOAT32_BITS = 24
+_BIAS = {"f32": 127, "f64": 1023}
+_NAMES: dict[Any, str] = {np.dtype(dtype): name for name, dtype in stage.KIND_DTYPES.items()}
+#: Positions that the largest number of words counts; the one behind the last is `above`.
+MAX_BINS = 2 * leading_bits.WORD_BITS - 1
+
+
+@lru_cache(maxsize=1024)
+def shape_for(
+    operation: str,
+    source: np.dtype[Any],
+    target: np.dtype[Any],
+    code: StageCode,
+    register: RegisterCode | None,
+    recorded: bool,
+) -> Shape | None:
+    """Return the shape that computes an output stage the plain loops support, None if only they do.
+
+    Args:
+        operation: "quantize", or an elementwise operation.
+        source: dtype of the operands.
+        target: dtype of what is written.
+        code: the stage.
+        register: positions of the statistics register.
+        recorded: whether random bits are given.
+    """
+    fmt, stochastic = code.format, code.rounding == k.STOCHASTIC
+    if (
+        not has_vectors()
+        or source not in _NAMES
+        or target not in _NAMES
+        or fmt.quantum > 0
+        or (stochastic and recorded)
+    ):
+        return None
+    if register is not None and not _counts(register):
+        return None
+    if operation != "quantize" and source != np.float32:
+        return None
+    narrow = operation == "quantize" and source == np.float32 and _fits_float32(code)
+    return Shape(
+        operation,
+        _NAMES[source],
+        "f32" if narrow else "f64",
+        _NAMES[target],
+        fmt.is_float,
+        code.rounding,
+        code.overflow if code.overflow in (k.SATURATE_ZERO, k.WRAP) else k.SATURATE,  # the others are limits
+        int(fmt.is_float and fmt.has_nan),
+        int(fmt.is_float and fmt.has_negative_zero),
+        fmt.ftz,
+        _fields(code.n_rbits) if stochastic else 0,
+        0 if register is None else stage.counter_words(register.bins),
+    )
+
+
+def _counts(register: RegisterCode) -> bool:
+    fixed = register.fixed_quantum != NO_QUANTUM
+    return register.bins <= MAX_BINS and (not fixed or register.fixed_quantum == register.lowest)
+
+
+def _fits_float32(code: StageCode) -> bool:
+    fmt = code.format
+    if carrier_of(fmt) != np.float32 or (code.rounding == k.STOCHASTIC and code.n_rbits > FLOAT32_BITS):
+        return False
+    return bool(fmt.is_float) or (fmt.quantum >= -126 and fmt.width_bits - fmt.signed <= FLOAT32_BITS)
+
+
+def _fields(n_rbits: int) -> int:
+    return 4 if n_rbits > 16 else 8 if n_rbits > 8 else 16
+
+
+@lru_cache(maxsize=1024)
+def _numbers(code: StageCode, limits: tuple[float, ...], scale: float) -> Any:
+    fmt = code.format
+    high, low, modulus, above, below = limits
+    numbers = np.zeros(stage.N_NUMBERS)
+    numbers[stage.SCALE] = 1.0 if fmt.is_float else math.ldexp(scale, -fmt.quantum)
+    numbers[stage.STEP] = math.ldexp(1.0, fmt.quantum)
+    numbers[[stage.HIGH, stage.LOW, stage.MODULUS, stage.ABOVE, stage.BELOW]] = [high, low, modulus, above, below]
+    numbers[stage.SMALLEST] = math.ldexp(1.0, fmt.emin)
+    numbers[stage.RANDOM_SCALE] = math.ldexp(1.0, code.n_rbits)
+    numbers.setflags(write=False)
+    return numbers
+
+
+def parameters(
+    shape: Shape,
+    code: StageCode,
+    limits: tuple[float, ...],
+    random: RandomCode,
+    register: RegisterCode | None,
+    scale: float,
+) -> tuple[Any, Any]:
+    """Return the float64 and int64 numbers of a stage.
+
+    Args:
+        shape: from `shape_for`.
+        code: the stage.
+        limits: high, low, modulus, what stands above and below.
+        random: address of the random bits.
+        register: positions of the statistics register.
+        scale: power of two by which results are multiplied first (fixed formats).
+    """
+    fmt, seed = code.format, random.seed
+    lowest, bins, fixed = register if register is not None else (0, 0, NO_QUANTUM)
+    integers = np.array(
+        [
+            fmt.quantum,
+            fmt.precision - 1,
+            lowest + _BIAS[shape.lane],
+            bins,
+            fixed != NO_QUANTUM,
+            code.n_rbits,
+            random.draw,
+            random.stream,
+            random.step,
+            seed & 0xFFFFFFFF,
+            seed >> 32,
+        ],
+        np.int64,
+    )
+    return _numbers(code, limits, scale), integers

@@ -1,0 +1,383 @@
+"""The vocabulary of vector code: numbers in sixteen lanes, written with Python's operators.
+
+    v = e.load(F32, pointer, index)          sixteen neighbours
+    r = (v * e.splat(F32, 256.0)).rint()     each lane on its own
+    tally.add_where(r != v)                  one more in the lanes where it holds
+
+A `Vector` stands for an LLVM value; operators emit instructions where the `Emitter` stands. Comparisons of floats are
+false for NaN except `!=`; integers compare signed unless the name says unsigned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from llvmlite import ir  # pyright: ignore[reportMissingTypeStubs]
+from numba.core import cgutils  # pyright: ignore[reportMissingTypeStubs]
+from numba.extending import intrinsic as _numba_intrinsic
+
+# LLVM's builder says little about its types.
+IR: Any = ir
+_CODE: Any = cgutils
+#: Makes a function that emits its own instructions; a kernel calls it without its typing context.
+intrinsic = cast("Callable[[Callable[..., Any]], Any]", _numba_intrinsic(prefer_literal=True))
+LANES = 16
+I1, I8, I16, I32, I64 = (IR.IntType(bits) for bits in (1, 8, 16, 32, 64))
+F16, F32, F64 = IR.HalfType(), IR.FloatType(), IR.DoubleType()
+BYTES = {I1: 0, I8: 1, I16: 2, F16: 2, I32: 4, F32: 4, I64: 8, F64: 8}
+_FLOATS = (F16, F32, F64)
+_NAMES = {F16: "f16", F32: "f32", F64: "f64", I8: "i8", I16: "i16", I32: "i32", I64: "i64"}
+#: The integer that holds the bits of a float.
+INTEGER_OF = {F32: I32, F64: I64}
+
+
+class Emitter:
+    """Emits vector code at a builder's place."""
+
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+
+    def integer(self, value: int, kind: Any = I64) -> Any:
+        """Return a scalar constant."""
+        return IR.Constant(kind, value)
+
+    def splat(self, kind: Any, value: Any, lanes: int = LANES) -> Vector:
+        """Return a number, or a scalar of the right type, in every lane."""
+        vector = IR.VectorType(kind, lanes)
+        if isinstance(value, (int, float)):
+            return Vector(self, IR.Constant(vector, [value] * lanes))
+        first = self.builder.insert_element(IR.Constant(vector, IR.Undefined), value, IR.Constant(I32, 0))
+        zeros = IR.Constant(IR.VectorType(I32, lanes), [0] * lanes)
+        return Vector(self, self.builder.shuffle_vector(first, IR.Constant(vector, IR.Undefined), zeros))
+
+    def constants(self, kind: Any, values: Sequence[int | float]) -> Vector:
+        """Return given numbers, one per lane."""
+        return Vector(self, IR.Constant(IR.VectorType(kind, len(values)), list(values)))
+
+    def at(self, pointer: Any, index: Any, kind: Any) -> Any:
+        """Return the address of element `index` of an array of `kind`."""
+        typed = self.builder.bitcast(pointer, kind.as_pointer())
+        return self.builder.gep(typed, [index], source_etype=kind)
+
+    def load(self, kind: Any, pointer: Any, index: Any, lanes: int = LANES) -> Vector:
+        """Return neighbours from element `index` on; no alignment beyond the element's is assumed."""
+        vector = IR.VectorType(kind, lanes)
+        address = self.builder.bitcast(self.at(pointer, index, kind), vector.as_pointer())
+        value = self.builder.load(address, typ=vector)
+        value.align = BYTES[kind]
+        return Vector(self, value)
+
+    def load_scalar(self, kind: Any, pointer: Any, index: Any) -> Any:
+        """Return one element, unaligned."""
+        value = self.builder.load(self.at(pointer, index, kind), typ=kind)
+        value.align = 1
+        return value
+
+    def store(self, vector: Vector, pointer: Any, index: Any, *, past_caches: bool = False) -> None:
+        """Write neighbours from element `index` on; past the caches only to addresses of a whole vector's alignment."""
+        kind, lanes = vector.kind, vector.lanes
+        address = self.builder.bitcast(self.at(pointer, index, kind), vector.value.type.as_pointer())
+        written = self.builder.store(vector.value, address)
+        written.align = BYTES[kind] * lanes if past_caches else BYTES[kind]
+        if past_caches:
+            one = self.builder.module.add_metadata([IR.Constant(I32, 1)])
+            written.set_metadata("nontemporal", one)
+
+    def buffer(self, kind: Any, elements: int) -> Any:
+        """Return the address of room for `elements` numbers on the stack, aligned to whole vectors."""
+        with self.builder.goto_entry_block():
+            room = self.builder.alloca(IR.ArrayType(kind, elements))
+            room.align = 64
+        return room
+
+    def variable(self, first: Vector) -> Variable:
+        """Return a place for a vector that changes in a loop; it starts as `first`."""
+        with self.builder.goto_entry_block():
+            place = self.builder.alloca(first.value.type)
+        self.builder.store(first.value, place)
+        return Variable(self, place, first.value.type)
+
+    def scalar_variable(self, first: Any) -> Any:
+        """Return the address of a scalar that changes in a loop; it starts as `first`."""
+        with self.builder.goto_entry_block():
+            place = self.builder.alloca(first.type)
+        self.builder.store(first, place)
+        return place
+
+    @contextmanager
+    def loop(self, count: Any) -> Generator[Any, None, None]:
+        """Emit the body once, run it `count` times; gives the index."""
+        with _CODE.for_range(self.builder, count) as made:
+            yield made.index
+
+    def call(self, name: str, result: Any, arguments: Sequence[Any]) -> Any:
+        """Call an LLVM intrinsic or target instruction."""
+        signature = IR.FunctionType(result, [a.type for a in arguments])
+        function = _CODE.get_or_insert_function(self.builder.module, signature, name)
+        return self.builder.call(function, list(arguments))
+
+    def power_of_two(self, kind: Any, exponent: Vector) -> Vector:
+        """Return 2**exponent for exponents of normal numbers, in integers of the float's width."""
+        bias, fraction_bits = (127, 23) if kind is F32 else (1023, 52)
+        return ((exponent + bias) << fraction_bits).bits_as(kind)
+
+
+class Vector:
+    """A number in every lane."""
+
+    __slots__ = ("emitter", "value")
+    __hash__ = None  # pyright: ignore[reportAssignmentType] - `==` gives a mask
+
+    def __init__(self, emitter: Emitter, value: Any) -> None:
+        self.emitter, self.value = emitter, value
+
+    @property
+    def kind(self) -> Any:
+        """Type of one lane."""
+        return self.value.type.element
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes."""
+        return self.value.type.count
+
+    @property
+    def is_float(self) -> bool:
+        """Whether lanes hold floats."""
+        return self.kind in _FLOATS
+
+    def _other(self, other: Vector | float) -> Any:
+        return other.value if isinstance(other, Vector) else self.emitter.splat(self.kind, other, self.lanes).value
+
+    def _emit(self, float_name: str, integer_name: str, other: Vector | float) -> Vector:
+        emit = getattr(self.emitter.builder, float_name if self.is_float else integer_name)
+        return Vector(self.emitter, emit(self.value, self._other(other)))
+
+    def __add__(self, other: Vector | float) -> Vector:
+        return self._emit("fadd", "add", other)
+
+    def __sub__(self, other: Vector | float) -> Vector:
+        return self._emit("fsub", "sub", other)
+
+    def __mul__(self, other: Vector | float) -> Vector:
+        return self._emit("fmul", "mul", other)
+
+    def __truediv__(self, other: Vector | float) -> Vector:
+        return self._emit("fdiv", "sdiv", other)
+
+    def __and__(self, other: Vector | int) -> Vector:
+        return self._emit("and_", "and_", other)
+
+    def __or__(self, other: Vector | int) -> Vector:
+        return self._emit("or_", "or_", other)
+
+    def __xor__(self, other: Vector | int) -> Vector:
+        return self._emit("xor", "xor", other)
+
+    def __invert__(self) -> Vector:
+        return Vector(self.emitter, self.emitter.builder.not_(self.value))
+
+    def __lshift__(self, other: Vector | int) -> Vector:
+        return self._emit("shl", "shl", other)
+
+    def __rshift__(self, other: Vector | int) -> Vector:
+        """Shift right, zeros from the left: see `shift_signed` for the other."""
+        return self._emit("lshr", "lshr", other)
+
+    def shift_signed(self, other: Vector | int) -> Vector:
+        """Shift right, the sign from the left."""
+        return self._emit("ashr", "ashr", other)
+
+    def _compare(self, operator: str, other: Vector | float) -> Vector:
+        builder = self.emitter.builder
+        if self.is_float:
+            emit = builder.fcmp_unordered if operator == "!=" else builder.fcmp_ordered
+        else:
+            emit = builder.icmp_signed
+        return Vector(self.emitter, emit(operator, self.value, self._other(other)))
+
+    def __lt__(self, other: Vector | float) -> Vector:
+        return self._compare("<", other)
+
+    def __le__(self, other: Vector | float) -> Vector:
+        return self._compare("<=", other)
+
+    def __gt__(self, other: Vector | float) -> Vector:
+        return self._compare(">", other)
+
+    def __ge__(self, other: Vector | float) -> Vector:
+        return self._compare(">=", other)
+
+    def __eq__(self, other: Vector | float) -> Vector:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._compare("==", other)
+
+    def __ne__(self, other: Vector | float) -> Vector:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self._compare("!=", other)
+
+    def below_unsigned(self, other: Vector | int) -> Vector:
+        """Compare as unsigned integers: self < other."""
+        return Vector(self.emitter, self.emitter.builder.icmp_unsigned("<", self.value, self._other(other)))
+
+    def choose(self, yes: Vector, no: Vector | float) -> Vector:
+        """Return `yes` where this mask holds, else `no`."""
+        return Vector(self.emitter, self.emitter.builder.select(self.value, yes.value, yes._other(no)))
+
+    def clamp(self, low: Vector, high: Vector) -> Vector:
+        """Return the number, not below `low` and not above `high`; of a NaN, `high`."""
+        bounded = (self < high).choose(self, high)
+        return (bounded > low).choose(bounded, low)
+
+    def at_least(self, low: Vector | int) -> Vector:
+        """Return the larger of two."""
+        return (self > low).choose(self, low)
+
+    def at_most(self, high: Vector | int) -> Vector:
+        """Return the smaller of two."""
+        return (self < high).choose(self, high)
+
+    def _unary(self, name: str) -> Vector:
+        intrinsic_name = f"llvm.{name}.v{self.lanes}{_NAMES[self.kind]}"
+        return Vector(self.emitter, self.emitter.call(intrinsic_name, self.value.type, [self.value]))
+
+    def rint(self) -> Vector:
+        """Round to the nearest integer, ties to even."""
+        return self._unary("rint")
+
+    def floor(self) -> Vector:
+        """Round to the integer below."""
+        return self._unary("floor")
+
+    def ceil(self) -> Vector:
+        """Round to the integer above."""
+        return self._unary("ceil")
+
+    def trunc(self) -> Vector:
+        """Round to the integer toward zero."""
+        return self._unary("trunc")
+
+    def __abs__(self) -> Vector:
+        return self._unary("fabs")
+
+    def sqrt(self) -> Vector:
+        """Return square roots, correctly rounded."""
+        return self._unary("sqrt")
+
+    def negated(self) -> Vector:
+        """Return the numbers with their signs turned."""
+        return Vector(self.emitter, self.emitter.builder.fneg(self.value))
+
+    def times_plus(self, factor: Vector, term: Vector) -> Vector:
+        """Return self * factor + term, rounded once."""
+        name = f"llvm.fma.v{self.lanes}{_NAMES[self.kind]}"
+        return Vector(self.emitter, self.emitter.call(name, self.value.type, [self.value, factor.value, term.value]))
+
+    def with_sign_of(self, other: Vector) -> Vector:
+        """Return the magnitude with another's sign."""
+        name = f"llvm.copysign.v{self.lanes}{_NAMES[self.kind]}"
+        return Vector(self.emitter, self.emitter.call(name, self.value.type, [self.value, other.value]))
+
+    def bits(self) -> Vector:
+        """Return the bit patterns of floats."""
+        return self.bits_as(INTEGER_OF[self.kind])
+
+    def bits_as(self, kind: Any) -> Vector:
+        """Return the same bits as another type of the same width."""
+        return Vector(self.emitter, self.emitter.builder.bitcast(self.value, IR.VectorType(kind, self.lanes)))
+
+    def as_kind(self, kind: Any, *, signed: bool = True) -> Vector:
+        """Convert numbers: wider or narrower floats and integers, integers to floats, whole floats to integers."""
+        if kind is self.kind:
+            return self
+        builder, target = self.emitter.builder, IR.VectorType(kind, self.lanes)
+        if self.is_float:
+            if kind in _FLOATS:
+                emit = builder.fpext if _width(kind) > _width(self.kind) else builder.fptrunc
+            else:
+                emit = builder.fptosi if signed else builder.fptoui
+        elif kind in _FLOATS:
+            emit = builder.sitofp if signed else builder.uitofp
+        elif _width(kind) < _width(self.kind):
+            emit = builder.trunc
+        else:
+            emit = builder.sext if signed else builder.zext
+        return Vector(self.emitter, emit(self.value, target))
+
+    def shuffled(self, other: Vector, order: Sequence[int]) -> Vector:
+        """Return lanes of this and, counted on, of another."""
+        picks = IR.Constant(IR.VectorType(I32, len(order)), list(order))
+        return Vector(self.emitter, self.emitter.builder.shuffle_vector(self.value, other.value, picks))
+
+    def count(self) -> Any:
+        """Return in how many lanes this mask holds, as int64."""
+        builder, integer = self.emitter.builder, IR.IntType(self.lanes)
+        word = builder.bitcast(self.value, integer)
+        return builder.zext(self.emitter.call(f"llvm.ctpop.i{self.lanes}", integer, [word]), I64)
+
+    def any(self) -> Any:
+        """Return whether this mask holds in any lane."""
+        word = self.emitter.builder.bitcast(self.value, IR.IntType(self.lanes))
+        return self.emitter.builder.icmp_unsigned("!=", word, IR.Constant(IR.IntType(self.lanes), 0))
+
+    def total(self) -> Any:
+        """Return the sum of integer lanes, modulo their width."""
+        name = f"llvm.vector.reduce.add.v{self.lanes}{_NAMES[self.kind]}"
+        return self.emitter.call(name, self.kind, [self.value])
+
+    def largest_unsigned(self) -> Any:
+        """Return the largest of unsigned integer lanes."""
+        name = f"llvm.vector.reduce.umax.v{self.lanes}{_NAMES[self.kind]}"
+        return self.emitter.call(name, self.kind, [self.value])
+
+
+class Variable:
+    """A vector that changes in a loop."""
+
+    def __init__(self, emitter: Emitter, place: Any, kind: Any) -> None:
+        self.emitter, self.place, self.type = emitter, place, kind
+
+    @property
+    def now(self) -> Vector:
+        """What it holds."""
+        return Vector(self.emitter, self.emitter.builder.load(self.place, typ=self.type))
+
+    def set(self, value: Vector) -> None:
+        """Hold another vector."""
+        self.emitter.builder.store(value.value, self.place)
+
+
+class Count:
+    """How often masks held, over all lanes, in a loop."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter, self.place = emitter, emitter.scalar_variable(emitter.integer(0))
+
+    @property
+    def now(self) -> Any:
+        """The count so far, int64."""
+        return self.emitter.builder.load(self.place, typ=I64)
+
+    def add_where(self, mask: Vector) -> None:
+        """Count the lanes where `mask` holds."""
+        self.emitter.builder.store(self.emitter.builder.add(self.now, mask.count()), self.place)
+
+
+def carry_save(a: Vector, b: Vector, c: Vector) -> tuple[Vector, Vector]:
+    """Add three columns of bits: returns sum and carry of every bit place on its own."""
+    either = a ^ b
+    return either ^ c, (a & b) | (either & c)
+
+
+def copy(builder: Any, target: Any, source: Any, count: Any) -> None:
+    """Copy `count` bytes between two addresses."""
+    _CODE.raw_memcpy(builder, target, source, count, 1)
+
+
+def array_pointer(context: Any, builder: Any, array_type: Any, value: Any) -> Any:
+    """Return the address of a Numba array's first element."""
+    return context.make_array(array_type)(context, builder, value).data
+
+
+def _width(kind: Any) -> int:
+    return BYTES[kind]

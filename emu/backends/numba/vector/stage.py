@@ -1,0 +1,404 @@
+"""The output stage in vector code: 512 results are checked, rounded, bounded, written and counted in one pass.
+
+A chunk holding a subnormal number, an infinity or a NaN is left to the plain loops; everything here is finite and
+normal, or zero. Lanes compute in float32 where that is exact, else in float64:
+
+    fixed   v = x / lsb     r = R(v)   bounded by the overflow rule          y = r * lsb
+    float   v = x / ulp     r = R(v)   y = r * ulp, by adding to exponents   bounded by the overflow rule
+
+Source: NUMERICS 3 to 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+from numba import types
+
+from emu.backends import interface as k
+from emu.backends.numba.vector import arithmetic, leading_bits, philox
+from emu.backends.numba.vector.lanes import (
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    INTEGER_OF,
+    IR,
+    LANES,
+    Count,
+    Emitter,
+    Vector,
+    array_pointer,
+    intrinsic,
+)
+from emu.backends.numba.vector.rounding import Draw, draw_kind, rounded
+
+#: Results of one chunk.
+CHUNK = LANES * leading_bits.TREE
+#: Array dtypes of those names.
+KIND_DTYPES = {"f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "i8": "int8", "i16": "int16"}
+KINDS = {"f32": F32, "f64": F64, "i32": I32, "i64": I64, "i8": I8, "i16": I16}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is decided when a stage is compiled; everything else is a number it is given.
+
+    Attributes:
+        operation: "quantize", or an elementwise operation of float32 operands.
+        source: type of what comes in: "f32", "f64", "i32" or "i64".
+        lane: float type it is computed in: "f32" or "f64".
+        target: type of what is written: "f32" or "f64"; "i8", "i16", "i32" for the raws of a fixed format.
+        is_float: whether a floating-point format is written.
+        rounding: mode, by its number.
+        overflow: rule, by its number.
+        has_nan: whether the format has NaN.
+        has_negative_zero: whether it has -0.
+        ftz: whether subnormal results become zero.
+        fields: random numbers per 128 bits (4, 8 or 16), 0 without random bits.
+        words: words of 32 positions the register needs, 0 without one.
+    """
+
+    operation: str
+    source: str
+    lane: str
+    target: str
+    is_float: int
+    rounding: int
+    overflow: int
+    has_nan: int = 1
+    has_negative_zero: int = 1
+    ftz: int = 0
+    fields: int = 0
+    words: int = 0
+
+    def text(self) -> str:
+        """Return the shape as one word, by which compiled code is found again."""
+        return " ".join(str(getattr(self, field.name)) for field in fields(self))
+
+    @classmethod
+    def of_text(cls, text: str) -> Shape:
+        """Return the shape that `text` describes."""
+        words: list[Any] = text.split()
+        return cls(*words[:4], *map(int, words[4:]))
+
+
+#: Numbers a stage is given: float64 array, then int64 array, by position.
+(SCALE, STEP, HIGH, LOW, MODULUS, ABOVE, BELOW, SMALLEST, RANDOM_SCALE) = range(9)
+(QUANTUM, TAIL, LOWEST, BINS, FIXED_ACCUMULATOR, N_RBITS, DRAW, STREAM, STEP_NUMBER, KEY_LOW, KEY_HIGH) = range(11)
+N_NUMBERS, N_INTEGERS = 9, 11
+#: Tallies a stage returns: five flags (underflow: with the zeros), zeros among the results, largest exponent field.
+(OVERFLOW, UNDERFLOW, INEXACT, INVALID, SUBNORMAL, ZEROS, TOP) = range(7)
+N_TALLIES = 7
+
+
+class _Chunk:
+    """Emits the work on one chunk: constants once, then vectors."""
+
+    def __init__(self, e: Emitter, shape: Shape, numbers: Any, integers: Any) -> None:
+        self.e, self.shape = e, shape
+        self.lane, self.source = KINDS[shape.lane], KINDS[shape.source]
+        self.integer = INTEGER_OF[self.lane]
+        self.fraction_bits, self.bias = (23, 127) if self.lane is F32 else (52, 1023)
+        self.largest_field = 2 * self.bias + 1
+        self.numbers = [self._splat_number(numbers, i) for i in range(N_NUMBERS)]
+        self.integers = [e.load_scalar(I64, integers, e.integer(i)) for i in range(N_INTEGERS)]
+        self.tallies: dict[int, Count] = {t: Count(e) for t in range(TOP)}
+        self.top = e.variable(e.splat(self.integer, 0))
+
+    def _splat_number(self, numbers: Any, position: int) -> Vector:
+        scalar = self.e.load_scalar(F64, numbers, self.e.integer(position))
+        return self.e.splat(self.lane, scalar if self.lane is F64 else self.e.builder.fptrunc(scalar, F32))
+
+    def number(self, position: int) -> Vector:
+        """Return a float parameter in every lane."""
+        return self.numbers[position]
+
+    def whole(self, position: int, kind: Any = None) -> Vector:
+        """Return an integer parameter in every lane."""
+        kind = kind or self.integer
+        scalar = self.integers[position]
+        return self.e.splat(kind, scalar if kind is I64 else self.e.builder.trunc(scalar, kind))
+
+    def read(self, pointer: Any, index: Any) -> Vector:
+        """Return sixteen results, in lane floats."""
+        return self.e.load(self.source, pointer, index).as_kind(self.lane)
+
+    def compute(self, operands: list[Any], index: Any) -> tuple[Vector, list[Vector]]:
+        """Return sixteen results of the operation, and its operands."""
+        arrays = [self.read(pointer, index) for pointer in operands[: arithmetic.ARITY[self.shape.operation]]]
+        result = arithmetic.OPERATIONS[self.shape.operation](self.e, *arrays)
+        if self.shape.rounding == k.FLOOR and self.shape.operation in arithmetic.SUMS:
+            result = arithmetic.zero_sum_under_floor(result, *arithmetic.SUMS[self.shape.operation](arrays))
+        return result, arrays
+
+    def magnitude(self, x: Vector) -> Vector:
+        """Return the bits without the sign."""
+        return x.bits() & ((1 << (self.integer.width - 1)) - 1)
+
+    def examined(self, operands: list[Any], start: Any, results: Any) -> tuple[Any, Vector]:
+        """Return whether a chunk needs the plain loops, and the largest magnitudes of its lanes.
+
+        It does if it holds a subnormal, an infinity or a NaN. The results of an operation go to the buffer `results`.
+        """
+        e = self.e
+        largest = e.variable(e.splat(self.integer, 0))
+        outside = e.variable(e.splat(self.integer, 0))
+        with e.loop(e.integer(leading_bits.TREE)) as i:
+            place = e.builder.mul(i, e.integer(LANES))
+            if self.shape.operation == "quantize":
+                x = self.read(operands[0], e.builder.add(start, place))
+            else:
+                x, arrays = self.compute(operands, e.builder.add(start, place))
+                e.store(x, results, place)
+                for operand in arrays:
+                    magnitude = self.magnitude(operand)
+                    finite = magnitude.below_unsigned(self.largest_field << self.fraction_bits)
+                    outside.set(outside.now | finite.choose(e.splat(self.integer, 0), magnitude))
+            magnitude = self.magnitude(x)
+            normal = (magnitude - (1 << self.fraction_bits)).below_unsigned(
+                (self.largest_field - 1) << self.fraction_bits
+            )
+            outside.set(outside.now | normal.choose(e.splat(self.integer, 0), magnitude))
+            largest.set(magnitude.at_least(largest.now))
+        return (outside.now != 0).any(), largest.now
+
+    def raise_top(self, magnitudes: Vector) -> None:
+        """Remember the largest magnitudes seen."""
+        self.top.set(magnitudes.at_least(self.top.now))
+
+    def positions(self, x: Vector, zero: Vector) -> Vector:
+        """Return where the register counts each lane: leading bit from the lowest on, -1 for zeros."""
+        bits = x.bits()
+        lower_if_negative = self.magnitude(x) - (bits >> (self.integer.width - 1))  # -2**m counts one lower
+        exponent = lower_if_negative >> self.fraction_bits
+        position = (exponent - self.whole(LOWEST)).at_most(self.whole(BINS))
+        return zero.choose(self.e.splat(self.integer, -1), position).as_kind(I32)
+
+    def leading_bits(self, x: Vector, zero: Vector) -> list[Vector]:
+        """Return the one-hot words of sixteen results: of all, then of the negative ones."""
+        both = leading_bits.one_hot(self.e, self.positions(x, zero), self.shape.words)
+        negative = x < 0.0
+        return [*both, *(negative.choose(word, 0) for word in both)]
+
+    def draw(self, buffer: Any, index: Any) -> Draw | None:
+        """Return the random numbers of sixteen results from the chunk's buffer."""
+        if not self.shape.fields:
+            return None
+        e, bits = self.e, 128 // self.shape.fields
+        field = e.load(IR.IntType(bits), buffer, e.builder.mul(index, e.integer(LANES)))
+        kind: Any = draw_kind(self.lane)
+        n_rbits = self.whole(N_RBITS, kind)
+        u = field.as_kind(kind, signed=False) >> (e.splat(kind, bits) - n_rbits)
+        largest = (e.splat(kind, 1) << n_rbits) - 1
+        return Draw(u, self.number(RANDOM_SCALE), largest)
+
+    def write(self, x: Vector, zero: Vector, draw: Draw | None) -> Vector:
+        """Return what stands in the format for sixteen results, counting the flags."""
+        return self._write_float(x, zero, draw) if self.shape.is_float else self._write_fixed(x, draw)
+
+    def _write_fixed(self, x: Vector, draw: Draw | None) -> Vector:
+        shape, tallies = self.shape, self.tallies
+        v = x * self.number(SCALE)
+        r = rounded(self.e, v, shape.rounding, two_s_complement=True, draw=draw)
+        high = self.number(HIGH)
+        bounded = r.clamp(self.number(LOW), high)
+        outside = bounded != r
+        tallies[OVERFLOW].add_where(outside)
+        tallies[INEXACT].add_where(bounded != v)  # an exact result inside its bounds is where it was
+        tallies[UNDERFLOW].add_where(r == 0.0)  # zeros are taken off at the end: a zero never moves
+        if shape.overflow == k.SATURATE_ZERO:
+            bounded = outside.choose(self.e.splat(self.lane, 0.0), r)
+        elif shape.overflow == k.WRAP:
+            bounded = self._wrapped(r, high)
+        if shape.target in ("i8", "i16", "i32"):
+            return bounded
+        return bounded * self.number(STEP) + 0.0  # + 0.0: fixed point has no -0
+
+    def _wrapped(self, r: Vector, high: Vector) -> Vector:
+        """R modulo 2**width; a multiple of it so large that it left the lane's range is 0."""
+        modulus = self.number(MODULUS)
+        rest = r - (r / modulus).floor() * modulus
+        rest = (rest > high).choose(rest - modulus, rest)
+        return (rest == rest).choose(rest, 0.0)
+
+    def _write_float(self, x: Vector, zero: Vector, draw: Draw | None) -> Vector:
+        e, shape, tallies = self.e, self.shape, self.tallies
+        exponent = (self.magnitude(x) >> self.fraction_bits) - self.bias
+        last = (exponent - self.whole(TAIL)).at_least(self.whole(QUANTUM)) << self.fraction_bits
+        v = zero.choose(x, (x.bits() - last).bits_as(self.lane))
+        r = rounded(e, v, shape.rounding, two_s_complement=False, draw=draw)
+        nothing = r == 0.0
+        y = nothing.choose(r, (r.bits() + last).bits_as(self.lane))
+        inexact = r != v
+        underflow = nothing  # zeros are taken off at the end
+        if shape.ftz:
+            small = ~nothing & (abs(y) < self.number(SMALLEST))
+            y = small.choose(e.splat(self.lane, 0.0).with_sign_of(y), y)
+            inexact, underflow = inexact | small, underflow | small
+        beyond = abs(y) > self.number(HIGH)
+        y = beyond.choose((x > 0.0).choose(self.number(ABOVE), self.number(BELOW)), y)
+        tallies[OVERFLOW].add_where(beyond)
+        tallies[INEXACT].add_where(inexact | beyond)
+        tallies[UNDERFLOW].add_where(underflow)
+        nan = y != y
+        tallies[INVALID].add_where(nan)
+        if not shape.has_nan:
+            y = nan.choose(e.splat(self.lane, 0.0), y)
+        if not shape.has_negative_zero:
+            y = y + 0.0
+        tallies[SUBNORMAL].add_where((abs(y) < self.number(SMALLEST)) & (y != 0.0))
+        return y
+
+
+_SIXTEEN = I64(LANES)
+
+
+@intrinsic
+def write_chunks(
+    typing_context: Any,
+    shape: Any,
+    a: Any,
+    b: Any,
+    c: Any,
+    out: Any,
+    index: Any,
+    chunks: Any,
+    past_caches: Any,
+    numbers: Any,
+    integers: Any,
+    planes: Any,
+    tallies: Any,
+) -> Any:
+    """Write up to `chunks` chunks of results; return how many were written before one that the plain loops must do.
+
+    Args:
+        typing_context: Numba's.
+        shape: text of a `Shape`, known when compiling.
+        a: address of the results, or of the first operand.
+        b: address of the second operand, if there is one.
+        c: address of the third.
+        out: address of what is written.
+        index: position of the first in the logical result, a multiple of 16.
+        chunks: how many.
+        past_caches: whether to write past the caches; `out` is aligned to 64 bytes then.
+        numbers: float64 parameters.
+        integers: int64 parameters.
+        planes: counters of the register, uint32.
+        tallies: int64, added to.
+    """
+    signature = types.int64(shape, *[types.int64] * 7, numbers, integers, planes, tallies)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        given = [array_pointer(context, builder, signature.args[i], args[i]) for i in range(8, 12)]
+        addresses = [builder.inttoptr(args[i], IR.PointerType(I8)) for i in range(1, 5)]
+        return _emit_chunks(e, Shape.of_text(shape.literal_value), addresses[:3], addresses[3], *args[5:8], *given)
+
+    return signature, generate
+
+
+def _emit_chunks(
+    e: Emitter,
+    shape: Shape,
+    operands: list[Any],
+    out: Any,
+    index: Any,
+    chunks: Any,
+    past_caches: Any,
+    numbers: Any,
+    integers: Any,
+    planes: Any,
+    tallies: Any,
+) -> Any:
+    builder = e.builder
+    chunk = _Chunk(e, shape, numbers, integers)
+    sets = 2 * shape.words
+    quads = [leading_bits.Quads(e) for _ in range(sets)]
+    carries, random = e.buffer(I32, max(sets, 1) * CHUNK // leading_bits.QUAD), e.buffer(I32, CHUNK)
+    computed = e.buffer(F64, CHUNK) if shape.operation != "quantize" else None
+    done = e.scalar_variable(e.integer(0))
+    past = builder.icmp_signed("!=", past_caches, e.integer(0))
+    address = philox.Address(*(chunk.integers[i] for i in (DRAW, STREAM, STEP_NUMBER, KEY_LOW, KEY_HIGH)))
+    head, check, body, end = (builder.append_basic_block(name) for name in ("head", "check", "body", "end"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    number = builder.load(done, typ=I64)
+    builder.cbranch(builder.icmp_signed("<", number, chunks), check, end)
+    builder.position_at_end(check)
+    start = builder.mul(number, e.integer(CHUNK))
+    exceptional, largest = chunk.examined(operands, start, computed)
+    builder.cbranch(exceptional, end, body)
+    builder.position_at_end(body)
+    chunk.raise_top(largest)
+    if shape.fields:
+        first = builder.sdiv(builder.add(index, start), e.integer(shape.fields))
+        philox.fill(e, random, first, CHUNK // shape.fields // LANES, address)
+    with e.loop(e.integer(leading_bits.TREE // leading_bits.QUAD)) as quad:
+        hot: list[list[Vector]] = []
+        for i in range(leading_bits.QUAD):
+            vector = builder.add(builder.mul(quad, e.integer(leading_bits.QUAD)), e.integer(i))
+            place = builder.add(start, builder.mul(vector, e.integer(LANES)))
+            if shape.operation == "quantize":
+                results = chunk.read(operands[0], place)
+            else:
+                results = e.load(F64, computed, builder.mul(vector, e.integer(LANES)))
+            zero = results == 0.0
+            chunk.tallies[ZEROS].add_where(zero)
+            if shape.words:
+                hot.append(chunk.leading_bits(results, zero))
+            y = chunk.write(results, zero, chunk.draw(random, vector)).as_kind(KINDS[shape.target])
+            with builder.if_else(past) as (through, around):
+                with through:
+                    e.store(y, out, place, past_caches=True)
+                with around:
+                    e.store(y, out, place)
+        for kind in range(sets):
+            carry = quads[kind].add([words[kind] for words in hot])
+            place = builder.add(builder.mul(quad, e.integer(sets)), e.integer(kind))
+            e.store(carry, carries, builder.mul(place, _SIXTEEN))
+    if shape.words:
+        leading_bits.add_chunk(e, carries, planes, sets)
+    builder.store(builder.add(number, e.integer(1)), done)
+    builder.branch(head)
+    builder.position_at_end(end)
+    for kind, quad in enumerate(quads):
+        quad.store(e, planes, kind)
+    _emit_tallies(e, chunk, tallies)
+    return builder.load(done, typ=I64)
+
+
+def _emit_tallies(e: Emitter, chunk: _Chunk, tallies: Any) -> None:
+    """Add what the lanes counted to the tallies."""
+    for tally, lanes in chunk.tallies.items():
+        place = e.at(tallies, e.integer(tally), I64)
+        total = lanes.now
+        e.builder.store(e.builder.add(e.builder.load(place, typ=I64), total), place)
+    field = e.builder.lshr(chunk.top.now.largest_unsigned(), chunk.integer(chunk.fraction_bits))
+    wide = field if chunk.integer is I64 else e.builder.zext(field, I64)
+    place = e.at(tallies, e.integer(TOP), I64)
+    held = e.builder.load(place, typ=I64)
+    e.builder.store(e.builder.select(e.builder.icmp_signed(">", wide, held), wide, held), place)
+
+
+@intrinsic
+def drain_counters(typing_context: Any, words: Any, planes: Any, used: Any, totals: Any) -> Any:
+    """Add the register's counters to `totals` (int64, 32 per word, both signs then negative ones) and clear them."""
+    signature = types.void(words, planes, types.int64, totals)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointers = [array_pointer(context, builder, signature.args[i], args[i]) for i in (1, 3)]
+        leading_bits.drain(Emitter(builder), pointers[0], 2 * words.literal_value, args[2], pointers[1])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@lru_cache(maxsize=1024)
+def counter_words(bins: int) -> int:
+    """Return how many words of positions a register needs, the one behind its last included."""
+    return -(-(bins + 1) // leading_bits.WORD_BITS)

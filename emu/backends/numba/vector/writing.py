@@ -1,0 +1,157 @@
+"""The output stage over a range of results: chunks of vector code, the last one padded, counts in their places."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from emu.backends.numba.compiling import kernel
+from emu.backends.numba.vector import arithmetic, leading_bits, stage
+from emu.backends.numba.vector.lanes import I8, IR, copy, intrinsic
+from emu.backends.numba.vector.stage import (
+    BINS,
+    CHUNK,
+    FIXED_ACCUMULATOR,
+    N_TALLIES,
+    TOP,
+    UNDERFLOW,
+    ZEROS,
+    drain_counters,
+    write_chunks,
+)
+from emu.datapath.registers import NO_EXPONENT
+
+PLANES, TREE_PLANES, MAX_CHUNKS = leading_bits.PLANES, leading_bits.TREE_PLANES, leading_bits.MAX_CHUNKS
+LANES = stage.LANES
+#: A range's report: six flags, the largest exponent, then the register's counts as `Outcome` has them.
+TOP_PLACE, COUNTS_PLACE = 6, 7
+
+
+@intrinsic
+def copy_bytes(typing_context: Any, target: Any, source: Any, count: Any) -> Any:
+    """Copy `count` bytes between two addresses."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target, source = (builder.inttoptr(arg, IR.PointerType(I8)) for arg in args[:2])
+        copy(builder, target, source, args[2])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@lru_cache(maxsize=1024)
+def writer(shape: stage.Shape) -> Any:
+    """Return the compiled loop of a shape.
+
+    It takes the addresses of up to three operands and of the target, the position of the first result (a multiple of
+    16), their number, whether to write past the caches, the stage's numbers, and a report to add to; it returns how
+    many it wrote: all, or those before a chunk for the plain loops.
+    """
+    text, words, arity = shape.text(), shape.words, arithmetic.ARITY[shape.operation]
+    x_bytes, out_bytes = (np.dtype(stage.KIND_DTYPES[name]).itemsize for name in (shape.source, shape.target))
+    padding_of_b = 1.0 if shape.operation == "divide" else 0.0  # a padded result is +0
+    bias = 127 if shape.lane == "f32" else 1023
+
+    @kernel
+    def write(
+        a: int,
+        b: int,
+        c: int,
+        out: int,
+        index: int,
+        n: int,
+        past_caches: int,
+        numbers: Any,
+        integers: Any,
+        report: Any,
+    ) -> int:
+        planes = np.zeros(max(2 * words, 1) * PLANES * LANES, np.uint32)
+        totals = np.zeros(64 * max(words, 1), np.int64)
+        tallies = np.zeros(N_TALLIES, np.int64)
+        padded_a = np.zeros(CHUNK * 8, np.uint8)
+        padded_b = np.full(CHUNK, padding_of_b, np.float32)
+        padded_c = np.zeros(CHUNK * 8 if arity > 2 else 1, np.uint8)
+        padded_out = np.zeros(CHUNK * 8, np.uint8)
+        done = 0
+        while done < n:
+            chunks = min((n - done) // CHUNK, MAX_CHUNKS)
+            padding = 0
+            first, second, third = a + done * x_bytes, b + done * x_bytes, c + done * x_bytes
+            target = out + done * out_bytes
+            if chunks == 0:
+                padding = CHUNK - (n - done)
+                copy_bytes(padded_a.ctypes.data, first, (n - done) * x_bytes)
+                first, target = padded_a.ctypes.data, padded_out.ctypes.data
+                if arity > 1:
+                    copy_bytes(padded_b.ctypes.data, second, (n - done) * x_bytes)
+                    second = padded_b.ctypes.data
+                if arity > 2:
+                    copy_bytes(padded_c.ctypes.data, third, (n - done) * x_bytes)
+                    third = padded_c.ctypes.data
+                chunks = 1
+            wrote = write_chunks(
+                text,
+                first,
+                second,
+                third,
+                target,
+                index + done,
+                chunks,
+                past_caches if padding == 0 else 0,
+                numbers,
+                integers,
+                planes,
+                tallies,
+            )
+            if words > 0:
+                used = TREE_PLANES
+                while wrote >> (used - TREE_PLANES) > 0:
+                    used += 1
+                drain_counters(words, planes, used, totals)
+            if padding > 0 and wrote > 0:
+                copy_bytes(out + done * out_bytes, target, (n - done) * out_bytes)
+                tallies[ZEROS] -= padding
+                tallies[UNDERFLOW] -= padding
+            done = min(done + wrote * CHUNK, n)
+            if wrote < chunks:
+                break
+        tallies[UNDERFLOW] -= tallies[ZEROS]
+        for i in range(5):
+            report[i] += tallies[i]
+        if tallies[TOP] > 0:
+            report[TOP_PLACE] = max(report[TOP_PLACE], tallies[TOP] - bias)
+        if words > 0:
+            _place_counts(totals, tallies[ZEROS], done, words, integers, report)
+        return done
+
+    return write
+
+
+@kernel
+def _place_counts(totals: Any, zeros: int, seen: int, words: int, integers: Any, report: Any) -> None:
+    """Add the counters to the report; `below` is what is nowhere else."""
+    bins = integers[BINS]
+    counted = 0
+    for p in range(bins + 1):
+        counted += totals[p]
+    for p in range(bins):
+        negative = totals[32 * words + p]
+        report[COUNTS_PLACE + p] += totals[p] - negative
+        report[COUNTS_PLACE + bins + p] += negative
+    scalars = COUNTS_PLACE + 2 * bins
+    below = seen - zeros - counted
+    fixed = integers[FIXED_ACCUMULATOR]
+    report[scalars] += zeros + (below if fixed else 0)  # below a fixed accumulator lies raw -1 alone
+    report[scalars + 1] += 0 if fixed else below
+    report[scalars + 2] += totals[bins]
+    report[scalars + 4] += seen
+
+
+def empty_report(bins: int) -> Any:
+    """Return a report to add to."""
+    report = np.zeros(COUNTS_PLACE + 2 * bins + 5, np.int64)
+    report[TOP_PLACE] = NO_EXPONENT
+    return report
