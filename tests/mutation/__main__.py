@@ -40,20 +40,19 @@ def judged(mutants: Sequence[Mutant], checkout: Checkout, workers: int, console:
     """Run every mutant against its own tests; verdicts in the order of the mutants."""
     tests = [own_tests_of(m.path) for m in mutants]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console) as progress:
+    found: dict[int, Verdict] = {}
+    with Progress(*columns, console=console) as progress, ThreadPoolExecutor(workers) as pool:
         needed = list(dict.fromkeys(tests))
-        for own in progress.track(needed, description="tests without a mutant"):
-            checkout.measure(own)
+        for _ in progress.track(pool.map(checkout.measure, needed), len(needed), description="without a mutant"):
+            pass
         bar = progress.add_task("mutants", total=len(mutants))
-        with ThreadPoolExecutor(workers) as pool:
-            futures = {
-                pool.submit(checkout.judge, m, own, i): i for i, (m, own) in enumerate(zip(mutants, tests, strict=True))
-            }
-            found: dict[int, Verdict] = {}
-            for future in as_completed(futures):
-                verdict = found[futures[future]] = future.result()
-                progress.advance(bar)
-                show(verdict, checkout, console)
+        # the longest first, so that the workers end together
+        order = sorted(range(len(mutants)), key=lambda i: -checkout.baselines[tests[i]])
+        futures = {pool.submit(checkout.judge, mutants[i], tests[i], i): i for i in order}
+        for future in as_completed(futures):
+            verdict = found[futures[future]] = future.result()
+            progress.advance(bar)
+            show(verdict, checkout, console)
     return [found[i] for i in range(len(mutants))]
 
 

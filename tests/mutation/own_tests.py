@@ -66,6 +66,7 @@ _ELEMENTWISE = (
     "tests/golden/test_golden_vectors.py",
 )
 _SUMS = (
+    "tests/spec/test_accumulator_spec.py",
     "tests/engine/test_matmul_shapes.py",
     "tests/backends/test_sums_divided.py",
     "tests/backends/test_reference_shortcuts.py",

@@ -1,0 +1,68 @@
+"""NUMERICS 7 for accumulators whose operands differ, or lie at the end of a format; every step in Python's integers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import emu
+from emu import Fixed, Mac
+
+FIXED = ("fix8f4", "fix6f1", "ufix7f0", "fix5f-2", "ufix4f9")
+
+
+def limited(total: int, fmt: Fixed, rule: str) -> int:
+    if rule == "wrap":
+        return (total - fmt.min_raw) % 2**fmt.width_bits + fmt.min_raw
+    low = -fmt.max_raw if rule == "saturate_symmetric" and fmt.signed else fmt.min_raw
+    if rule == "saturate_zero":
+        return total if low <= total <= fmt.max_raw else 0
+    return min(max(total, low), fmt.max_raw)
+
+
+@pytest.mark.parametrize("rule", ["saturate", "saturate_symmetric", "saturate_zero", "wrap"])
+@pytest.mark.parametrize("second", FIXED)
+@pytest.mark.parametrize("first", FIXED)
+def test_a_fixed_accumulator_takes_operands_of_different_formats(first: str, second: str, rule: str, backend: str):
+    """Raws times raws, in units of the accumulator two bits finer; 6, 12 and 18 bits wide, so that it runs over."""
+    a_format, b_format, c_format = emu.parse(first), emu.parse(second), emu.parse("fix9f1")
+    generator = np.random.default_rng(len(first) * 7 + len(second))
+    a, b = (generator.integers(f.min_raw, f.max_raw + 1, 9) for f in (a_format, b_format))
+    frac_bits = max(a_format.frac_bits + b_format.frac_bits, c_format.frac_bits) + 2
+    shift, addend = frac_bits - a_format.frac_bits - b_format.frac_bits, int(generator.integers(-256, 256))
+    for width in (6, 12, 18):
+        fmt = Fixed(width, frac_bits)
+        state = limited(addend << (frac_bits - c_format.frac_bits), fmt, rule)
+        for x, y in zip(a, b, strict=True):
+            state = limited(state + (int(x) * int(y) << shift), fmt, rule)
+        formats = {"a_format": a_format, "b_format": b_format, "out_format": fmt, "addend_format": c_format}
+        y = emu.matmul(
+            a_format.from_raw(a),
+            b_format.from_raw(b),
+            addend=c_format.from_raw(np.array(addend)),
+            mac=Mac(accumulator=fmt, overflow=rule),
+            backend=backend,
+            **formats,
+        )
+        assert fmt.to_raw(y) == state
+
+
+@pytest.mark.parametrize("order", ["sequential", "pairwise", "lanes(2)"])
+def test_an_accumulator_counts_the_smallest_numbers_of_float64(order: str, backend: str):
+    """Every partial sum is a few units of 2**-1074, the last place of a subnormal."""
+    formats = {"a_format": "fp64", "b_format": "fp64", "out_format": "fp64"}
+    for depth in range(1, 6):
+        a, b = np.full((1, depth), 2.0**-1074), np.ones((depth, 1))
+        y = emu.matmul(a, b, mac=Mac(accumulator="fp64", order=order), backend=backend, **formats)
+        assert y.item() == depth * 2.0**-1074
+        y = emu.matmul(-a, b, mac=Mac(accumulator="fp64", order=order), backend=backend, **formats)
+        assert y.item() == -depth * 2.0**-1074
+
+
+def test_an_accumulator_of_two_units_beside_operands_of_different_ranges(backend: str):
+    """bf16 reaches beyond fp16: products are exact in 24 bits, sums are small integers times 2**100."""
+    a, b = np.array([[3.0, -5.0, 7.0]]) * 2.0**104, np.array([[2.0], [4.0], [1.0]]) * 2.0**-4
+    formats = {"a_format": "bf16", "b_format": "fp16", "out_format": "fp32", "mac": Mac(accumulator="fp32")}
+    assert emu.matmul(a, b, backend=backend, **formats).item() == (6 - 20 + 7) * 2.0**100
+    swapped = {**formats, "a_format": "fp16", "b_format": "bf16"}
+    assert emu.matmul(b.T, a.T, backend=backend, **swapped).item() == (6 - 20 + 7) * 2.0**100
