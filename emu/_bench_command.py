@@ -19,12 +19,12 @@ from emu.bench.processes import Job, jobs, run
 from emu.bench.result import Result, Session
 from emu.bench.row import Row
 from emu.bench.rows import select
-from emu.bench.sheets import Sheet, every_sheet, figure, spread, summary
+from emu.bench.sheets import PATHS, Sheet, every_sheet, figure, spread, summary
 from emu.errors import ConfigError
 
 SUFFIXES = (".md", ".json")
 #: Columns too wide for a terminal; the row's name says enough.
-LEFT_TO_FILES = ("work", "its work", "path")
+LEFT_TO_FILES = ("work", "its work")
 
 
 def bench(against: str | None, patterns: list[str], threads: str | None, out: Path | None, *, quick: bool) -> Session:
@@ -122,6 +122,8 @@ def _print(session: Session, rows: list[Row]) -> None:
     for name, text in session.machine.items():
         screen.print(Text(f"{name}: {text}"))
     for sheet in every_sheet(session, rows):
+        if sheet.title == PATHS:
+            continue  # sentences: for files
         screen.print(Text(), _table(sheet))
         if sheet.note:
             screen.print(Text(sheet.note))

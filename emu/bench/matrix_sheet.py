@@ -5,8 +5,8 @@ from __future__ import annotations
 from emu.bench.result import Result
 from emu.bench.row import Row
 
-#: Around a figure that does not reach its bar.
-BELOW = "**{}**"
+#: Behind a figure that does not reach its bar.
+BELOW = " ↓"
 #: A row's name is matrix/format/mode/rule.
 _FORMAT, _MODE, _RULE = 1, 2, 3
 
@@ -24,9 +24,9 @@ def matrix_cells(found: list[tuple[Row, Result]]) -> tuple[tuple[str, ...], tupl
         (parts[row.name][_FORMAT], parts[row.name][_RULE], parts[row.name][_MODE]): _cell(row, r) for row, r in found
     }
     table = tuple((*line, *(cells.get((*line, mode), "") for mode in modes)) for line in lines)
-    reached = sum(not cell.startswith("**") and cell != "failed" for cell in cells.values())
+    reached = sum(not cell.endswith(BELOW) and cell != "failed" for cell in cells.values())
     bar = next((row.bar for row, _ in found if row.bar), None)
-    note = f"{reached} of {len(cells)} reach the bar of {bar:g}; those that do not are set in `**`." if bar else ""
+    note = f"{reached} of {len(cells)} reach the bar of {bar:g}; those that do not are marked ↓." if bar else ""
     return ("format", "rule", *modes), table, note
 
 
@@ -34,4 +34,4 @@ def _cell(row: Row, result: Result) -> str:
     if result.ratio is None:
         return "failed"
     text = f"{result.ratio.median:.2f}"
-    return text if row.bar is None or result.ratio.median >= row.bar else BELOW.format(text)
+    return text if row.bar is None or result.ratio.median >= row.bar else text + BELOW

@@ -18,6 +18,7 @@ from emu.bench.row import Row
 
 #: Lines of a failed process's stderr worth showing.
 TAIL = 3
+WORKER = "emu.bench.worker"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Job:
 
 
 def jobs(rows: list[Row], threads: list[int], peers: list[str], *, quick: bool) -> list[Job]:
-    """Return the processes a command needs: per thread count all rows, then those beside BLAS with its other kernels."""
+    """Return the processes a command needs: per thread count all rows, then products with other BLAS kernels."""
     found: list[Job] = []
     other = other_core_type(os.environ, processor_flags())
     products = tuple(row for row in rows if row.uses_blas)
@@ -62,7 +63,7 @@ def run(job: Job) -> Iterator[Result]:
     }
     with tempfile.TemporaryFile("w+") as complaints:
         process = subprocess.Popen(
-            [sys.executable, "-m", "emu.bench.worker"],
+            [sys.executable, "-m", WORKER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=complaints,

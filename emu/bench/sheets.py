@@ -13,6 +13,7 @@ from emu.bench.verdict import judge, judge_peer, value_of
 
 #: Prefix of units whose figures are shown in thousand millions.
 GIGA = "G"
+PATHS = "First call and path"
 
 
 @dataclass(frozen=True)
@@ -68,30 +69,29 @@ def of_group(session: Session, rows: Sequence[Row], group: Group) -> list[tuple[
 
 def main_sheet(session: Session, rows: Sequence[Row]) -> Sheet:
     """Return the rows with limit, ratio, spread, bar, goal and where they stand."""
-    columns = ("row", "work", "threads", "emu", "limit", "ratio (quartiles)", "bar", "goal", "stands")
-    return Sheet("Speed beside the limit", columns, tuple(_main_row(*r) for r in of_group(session, rows, "table")))
+    columns = ("row", "work", "threads", "emu", "limit", "ratio (quartiles)", "bar, goal", "stands")
+    found = of_group(session, rows, "table")
+    note = "The limit's figure is in the unit of emu's."
+    return Sheet("Speed beside the limit", columns, tuple(_main_row(row, result) for row, result in found), note)
 
 
 def _main_row(row: Row, result: Result) -> tuple[str, ...]:
+    name = (row.name, row.title, str(result.threads))
     if result.failure:
-        return (row.name, row.title, str(result.threads), "", "", "", "", "", f"failed: {result.failure}")
-    limit = f"{result.limit_name} {figure(result.limit, row.unit)}".strip()
-    if row.uses_blas:
-        limit += f", {result.blas}"
-    asked = tuple(
-        "" if value is None else f"{value:g}{' s' if row.seconds_for else ''}" for value in (row.bar, row.goal)
-    )
-    stands = "" if result.core_type else judge(row, result).text
-    return (
-        row.name,
-        row.title,
-        str(result.threads),
-        figure(result.ours, row.unit),
-        limit,
-        _ratio(row, result),
-        *asked,
-        stands,
-    )
+        return (*name, "", "", "", "", f"failed: {result.failure}")
+    limit = limit_of(row, result)
+    return (*name, figure(result.ours, row.unit), limit, _ratio(row, result), _asked(row), judge(row, result).text)
+
+
+def limit_of(row: Row, result: Result) -> str:
+    """Return the limit's name and rate, and which kernels BLAS used."""
+    kernel = result.blas if row.uses_blas else ""
+    return " ".join(part for part in (result.limit_name, kernel, figure(result.limit, row.unit).split(" ")[0]) if part)
+
+
+def _asked(row: Row) -> str:
+    unit = " s" if row.seconds_for else ""
+    return ", ".join(f"{value:g}{unit}" for value in (row.bar, row.goal) if value is not None)
 
 
 def _ratio(row: Row, result: Result) -> str:
@@ -109,10 +109,10 @@ def peer_sheet(session: Session, rows: Sequence[Row]) -> Sheet:
             row.name,
             str(result.threads),
             peer.name,
-            figure(peer.rate, row.unit),
+            peer.failure or figure(peer.rate, row.unit),
             spread(peer.slower),
             judge_peer(row, peer).text,
-            peer.failure or peer.note,
+            peer.note,
         )
         for row, result in of_group(session, rows, "table")
         for peer in result.peers
@@ -127,7 +127,7 @@ def path_sheet(session: Session, rows: Sequence[Row]) -> Sheet:
         for row, result in of_group(session, rows, "table")
         if not result.failure and not result.core_type
     ]
-    return Sheet("First call and path", ("row", "threads", "first call", "path"), tuple(found))
+    return Sheet(PATHS, ("row", "threads", "first call", "path"), tuple(found))
 
 
 def thread_sheet(session: Session, rows: Sequence[Row]) -> Sheet:
@@ -141,7 +141,7 @@ def thread_sheet(session: Session, rows: Sequence[Row]) -> Sheet:
             cells = [figure(rates.get(count), row.unit) for count in counts]
             gains = [f"{rates[count].median / first.median:.2f}" if count in rates else "" for count in counts[1:]]
             found.append((row.name, *cells, *gains))
-    columns = ("row", *(f"{n} threads" for n in counts), *(f"{n} over {counts[0]}" for n in counts[1:]))
+    columns = ("row", *(f"threads: {n}" for n in counts), *(f"{n} over {counts[0]}" for n in counts[1:]))
     return Sheet("Growth with threads", columns, tuple(found))
 
 
@@ -159,14 +159,14 @@ def _growth_sheet(kind: str, found: list[tuple[Row, Result]]) -> Sheet:
             row.title,
             str(r.threads),
             figure(r.ours, row.unit),
-            f"{r.limit_name} {figure(r.limit, row.unit)}",
+            limit_of(row, r),
             spread(r.ratio),
         )
         if not r.failure
         else (row.title, str(r.threads), "", "", f"failed: {r.failure}")
         for row, r in found
     ]
-    columns = ("work", "threads", "emu", "limit", "ratio (quartiles)")
+    columns = ("what", "threads", "emu", "limit", "ratio (quartiles)")
     return Sheet(f"Growth of the {work} with {grows}", columns, tuple(cells))
 
 
@@ -193,7 +193,7 @@ def every_sheet(session: Session, rows: Sequence[Row]) -> list[Sheet]:
 
 
 def summary(session: Session, rows: Sequence[Row]) -> str:
-    """Return how many rows reach their bar and their goal, each thread count a row of its own."""
+    """Return how many figures reach bar and goal: every thread count for itself, BLAS as the environment has it."""
     verdicts = [judge(row, r) for row, r in of_group(session, rows, "table") if not r.core_type]
     asked = [verdict for verdict in verdicts if verdict.standing != "none"]
     bars = sum(verdict.standing in ("bar", "goal") for verdict in asked)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from emu.backends.numba.compiling import kernel, over_ranges
 from emu.bench.arrays import aligned
-from emu.bench.timing import QUICK, Spread, alternate
+from emu.bench.timing import Pace, Spread, alternate
 
 Array = NDArray[Any]
 _IR: Any = ir
@@ -28,6 +28,8 @@ _INTRINSIC: Any = vars(numba.extending)["intrinsic"]
 #: One cache line as a vector of float32, and how many a turn of the loop moves.
 LINE, UNROLLED = 16, 4
 BLOCK = LINE * UNROLLED
+#: Enough to tell the ways apart.
+CHOOSING = Pace(rounds=9, budget_s=1.0)
 
 
 @_INTRINSIC
@@ -85,5 +87,5 @@ def fastest_way(size: int) -> str:
     source, target = aligned((size,)), aligned((size,))
     source.fill(1)
     sides = [lambda way=way: copy(way, target, source) for way in WAYS]
-    medians = [Spread.of(seconds).median for seconds in alternate(sides, QUICK)]
+    medians = [Spread.of(seconds).median for seconds in alternate(sides, CHOOSING)]
     return min(zip(medians, WAYS, strict=True))[1]

@@ -42,7 +42,7 @@ def judge(row: Row, result: Result) -> Verdict:
     less_is_better = row.seconds_for is not None
     share = row.bar / value if less_is_better else value / row.bar
     if share < 1:
-        return Verdict("below", f"below the bar: {share:.2f} of it")
+        return Verdict("below", f"{share:.2f} of the bar")
     if row.goal is None:
         return Verdict("bar", "bar")
     share = row.goal / value if less_is_better else value / row.goal

@@ -20,7 +20,8 @@ def select(patterns: list[str]) -> list[Row]:
     """Return the rows whose name matches one of the patterns, or the rows of the table without any.
 
     Args:
-        patterns: a name, a part of names, or with `*` and `?` a pattern of the whole name: `stage`, `product/int*`, `*`.
+        patterns: a name; a part of names of the table, the begin of others (`matrix/fix8f4`); or with `*` and `?` a
+            pattern of the whole name: `product/int*`, `*` for all.
 
     Raises:
         ConfigError: a pattern matches no row; lists what there is.
@@ -29,17 +30,19 @@ def select(patterns: list[str]) -> list[Row]:
     if not patterns:
         return [row for row in known if row.group == "table"]
     for pattern in patterns:
-        if not any(_matches(row.name, pattern) for row in known):
+        if not any(_matches(row, pattern) for row in known):
             raise ConfigError(
                 f"--rows must match the name of a row, got {pattern!r}; rows are {_described(known)}; * stands for "
                 "any letters"
             )
     whole = {row.name for row in known} & set(patterns)
-    return [row for row in known if row.name in whole or any(_matches(row.name, p) for p in patterns if p not in whole)]
+    return [row for row in known if row.name in whole or any(_matches(row, p) for p in patterns if p not in whole)]
 
 
-def _matches(name: str, pattern: str) -> bool:
-    return fnmatchcase(name, pattern) if any(sign in pattern for sign in "*?[") else pattern in name
+def _matches(row: Row, pattern: str) -> bool:
+    if any(sign in pattern for sign in "*?["):
+        return fnmatchcase(row.name, pattern)
+    return row.name.startswith(pattern) or (row.group == "table" and pattern in row.name)
 
 
 def _described(known: list[Row]) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from emu.bench.row import Row
 from emu.bench.rows.stage import stage
-from emu.datapath import Overflow, Rounding
-from emu.errors import FormatError
-from emu.formats import Format, parse
+from emu.datapath import Rounding
+from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
+from emu.formats import Fixed, parse
 
 #: Small formats of both families: words, an unsigned one, binary floats, one without infinities, one that flushes.
 FORMATS = (
@@ -25,17 +25,6 @@ FORMATS = (
 BAR = 0.5
 
 
-def rules_of(fmt: Format) -> list[Overflow]:
-    """Return the overflow rules of a format's family."""
-    found: list[Overflow] = []
-    for rule in Overflow:
-        try:
-            found.append(Overflow.parse(rule, fmt))
-        except FormatError:
-            continue
-    return found
-
-
 def rows() -> list[Row]:
     """Return one row for every format, mode and rule, named `matrix/format/mode/rule`."""
     return [
@@ -49,5 +38,5 @@ def rows() -> list[Row]:
         )
         for text in FORMATS
         for mode in Rounding
-        for rule in rules_of(parse(text))
+        for rule in (FIXED_RULES if isinstance(parse(text), Fixed) else FLOAT_RULES)
     ]

@@ -98,7 +98,7 @@ def rows() -> list[Row]:
             int16,
         ),
         _row(
-            "int16-11-bit-data",
+            "int16-11-bit",
             "int16 @ int16, exact, 1024^3, 11-bit data",
             exact(16, 11, 1024, limit=np.float64),
             2.0,

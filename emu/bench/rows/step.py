@@ -47,7 +47,7 @@ def rows() -> list[Row]:
     """Return one row per shipped device; bar and goal belong to `fixed16`."""
     found: list[Row] = []
     for device in sorted(device_names(), key=lambda name: (name != MEASURED, name)):
-        bar, goal, factors = (0.8, 1.2, {"qtorch": 3.0, "qtorch -O3": 3.0}) if device == MEASURED else (None, None, {})
+        bar, goal, factors = (0.8, 1.2, {"qtorch": 3.0}) if device == MEASURED else (None, None, {})
         title = f"LeNet training step, batch {BATCH}, {device}"
         factors = MappingProxyType(factors)
         found.append(Row(f"step/{device}", title, "step/s", step(device), bar, goal, factors=factors, needs="torch"))

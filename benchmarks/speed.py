@@ -1,0 +1,51 @@
+"""Measure everything, and write it into docs/benchmarks.md.
+
+    python benchmarks/speed.py                        every row and every peer: `emu bench --rows '*' --against peers`
+    python benchmarks/speed.py --rows stage ...       other options of `emu bench` instead
+    python benchmarks/speed.py --from results.json    only write the page, from what `emu bench --out` wrote
+
+The data stay in benchmarks/speed.json, so that the page can be written again. A machine that does nothing else gives
+the figures; the spread in the tables says how quiet it was.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from emu.bench.markdown import fill, places
+from emu.bench.result import Session
+from emu.bench.rows import all_rows
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, DATA = ROOT / "docs" / "benchmarks.md", ROOT / "benchmarks" / "speed.json"
+EVERYTHING = ["--rows", "*", "--against", "peers"]
+
+
+def measure(options: list[str]) -> Path:
+    """Run `emu bench`; failed rows stay visible in the page."""
+    DATA.unlink(missing_ok=True)
+    subprocess.run([sys.executable, "-m", "emu", "bench", *(options or EVERYTHING), "--out", str(DATA)], check=False)
+    if not DATA.exists():
+        sys.exit("benchmarks/speed.py: emu bench measured nothing")
+    return DATA
+
+
+def write_page(data: Path, page: Path) -> None:
+    session = Session.from_dict(json.loads(data.read_text(encoding="utf-8")))
+    page.write_text(fill(page.read_text(encoding="utf-8"), places(session, all_rows())), encoding="utf-8")
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[:1] in (["-h"], ["--help"]):
+        print(__doc__)
+        return
+    data = Path(arguments[1]) if arguments[:1] == ["--from"] and len(arguments) == 2 else measure(arguments)
+    write_page(data, PAGE)
+    print(f"{PAGE.relative_to(ROOT)} written from {data}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

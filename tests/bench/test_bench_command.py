@@ -1,0 +1,98 @@
+"""The command itself: a real measurement, small, and the texts of its errors."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from emu import cli
+from emu.bench.result import Result, Session
+from emu.bench.rows import all_rows
+from emu.bench.worker import Bench
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run the command in this process; gives exit code, stdout and stderr."""
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["emu", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+        captured = capsys.readouterr()
+        return int(stopped.value.code or 0), captured.out, captured.err
+
+    return command
+
+
+def test_a_quick_measurement_prints_a_table_and_writes_the_data(run, tmp_path: Path):
+    code, out, err = run(
+        *("bench", "--quick", "--rows", "stage/fix8", "--threads", "1", "--against", "numpy"),
+        *("--out", str(tmp_path / "speed.json")),
+    )
+    assert code == 0, err
+    assert "Speed beside the limit" in out
+    assert "1/1  stage/fix8" in err
+    session = Session.from_dict(json.loads((tmp_path / "speed.json").read_text()))
+    (result,) = session.results
+    assert session.quick
+    assert (result.row, result.threads, result.failure) == ("stage/fix8", 1, "")
+    assert result.ours is not None
+    assert result.ours.median > 0
+    assert result.ratio is not None
+    assert result.ratio.low <= result.ratio.median <= result.ratio.high
+    assert [peer.name for peer in result.peers] == ["numpy"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--rows", "stagee"], "emu: --rows must match the name of a row, got 'stagee'; rows are stage/fix8, "),
+        (
+            ["--against", "gfloatt"],
+            "emu: --against must be `peers` or names of peers with commas between, got 'gfloatt'; ",
+        ),
+        (["--threads", "0"], "emu: --threads must be numbers from 1 to "),
+        (["--threads", "one"], "emu: --threads must be numbers from 1 to "),
+        (["--out", "speed.txt"], "emu: --out must end in .md or .json, got 'speed.txt'; choose one of them"),
+    ],
+)
+def test_bad_options_are_one_line_and_exit_code_2(run, arguments: list[str], expected: str):
+    code, out, err = run("bench", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(expected)
+    assert err.count("\n") == 1
+
+
+def test_a_row_that_fails_is_reported_and_the_others_are_measured(run, monkeypatch: pytest.MonkeyPatch):
+    def results(job):
+        yield Result(job.rows[0].name, job.threads, failure="OSError: broken")
+
+    monkeypatch.setattr("emu._bench_command.run", results)
+    code, out, err = run("bench", "--rows", "stage/fix8", "--threads", "1")
+    assert code == 1
+    assert "1 failed" in out
+    assert "failed: OSError: broken" in err
+
+
+def test_an_exception_in_a_row_becomes_its_failure():
+    def prepare(quick: bool):
+        raise ValueError("no\ndata")
+
+    row = all_rows()[0]
+    broken = type(row)(row.name, row.title, row.unit, prepare)
+    assert Bench(1, quick=True, peers=[]).measure(broken).failure == "ValueError: no data"
+
+
+def test_a_process_that_dies_leaves_a_failure_for_every_row_it_owed(monkeypatch: pytest.MonkeyPatch):
+    from emu.bench import processes
+    from emu.bench.processes import Job
+
+    monkeypatch.setattr(processes, "WORKER", "emu.bench.no_such_worker")
+    rows = tuple(all_rows()[:2])
+    results = list(processes.run(Job(rows, 1, (), quick=True)))
+    assert [result.row for result in results] == [row.name for row in rows]
+    assert all("ended with code 1" in result.failure and "no_such_worker" in result.failure for result in results)
