@@ -45,6 +45,7 @@ class Mutant:
         end: byte behind the last.
         before: the text there, on one line.
         after: what is written instead.
+        on: the line it starts on, without its indentation.
     """
 
     path: str
@@ -55,6 +56,7 @@ class Mutant:
     end: int
     before: str
     after: str
+    on: str
 
     def applied_to(self, source: bytes) -> bytes:
         """Return the mutated file; every other line keeps its number."""
@@ -67,14 +69,16 @@ class Mutant:
 
 def mutants_of(path: str, source: bytes) -> list[Mutant]:
     """Return every edit of a file, in the order of its lines, those without effect included."""
-    starts = [0, *accumulate(len(line) for line in source.splitlines(keepends=True))]
+    lines = source.splitlines(keepends=True)
+    starts = [0, *accumulate(map(len, lines))]
     found: list[Mutant] = []
     for node, scope, kind, after in _edits(ast.parse(source), ()):
         assert node.end_lineno is not None
         assert node.end_col_offset is not None
         start, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
         before = " ".join(source[start:end].decode().split())
-        found.append(Mutant(path, node.lineno, ".".join(scope), kind, start, end, before, after))
+        on = lines[node.lineno - 1].decode().strip()
+        found.append(Mutant(path, node.lineno, ".".join(scope), kind, start, end, before, after, on))
     return sorted(found, key=lambda m: (m.start, m.end, m.after))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .draw import SHARES, share_of
 from .mutants import Mutant
-from .own_tests import OWN_TESTS, own_tests_of
+from .own_tests import OWN_TESTS
 from .process import Checkout, Verdict
 
 BEGIN, END = "<!-- mutation: begin -->", "<!-- mutation: end -->"
@@ -17,12 +17,16 @@ JUDGED = Path(__file__).with_name("judged.toml")
 UNJUDGED = "not judged yet"
 
 
+def judgements() -> list[dict[str, str]]:
+    """Return the entries of judged.toml."""
+    return tomllib.loads(JUDGED.read_text(encoding="utf-8"))["judged"]
+
+
 def judgement_of(mutant: Mutant, entries: Sequence[dict[str, str]] | None = None) -> str:
     """Return what judged.toml says of a survivor."""
-    if entries is None:
-        entries = tomllib.loads(JUDGED.read_text(encoding="utf-8")).get("judged", [])
-    wanted = (mutant.path, mutant.scope, mutant.before, mutant.after)
-    fitting = (e["why"] for e in entries if (e["path"], e["scope"], e["before"], e["after"]) == wanted)
+    entries = judgements() if entries is None else entries
+    wanted = {name: getattr(mutant, name) for name in ("path", "on", "before", "after")}
+    fitting = (e["why"] for e in entries if {name: e[name] for name in wanted} == wanted)
     return next(fitting, UNJUDGED)
 
 
@@ -89,6 +93,3 @@ def write_between_markers(page: Path, text: str) -> None:
     if not begin or not end:
         raise ValueError(f"{page} must hold the markers {BEGIN} and {END}; add them where the table belongs")
     page.write_text(f"{before}{begin}\n{text}{end}{after}", encoding="utf-8")
-
-
-__all__ = ["difference", "judgement_of", "own_tests_of", "report_of", "write_between_markers"]

@@ -9,7 +9,7 @@ import pytest
 from .draw import SHARES, candidates_of, counts_of, drawn, share_of
 from .mutants import Mutant, has_effect, mutants_of
 from .own_tests import OWN_TESTS, OwnTests, own_tests_of
-from .page import BEGIN, END, UNJUDGED, difference, judgement_of, report_of, write_between_markers
+from .page import BEGIN, END, UNJUDGED, difference, judgement_of, judgements, report_of, write_between_markers
 from .process import Checkout, importers_of, module_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -213,7 +213,7 @@ def test_kernels_that_use_a_mutated_file_compile_anew():
 
 def test_a_survivor_gets_what_was_said_about_its_edit():
     m = edit("7", "8", 5)
-    entry = {"path": m.path, "scope": "", "before": "7", "after": "8", "why": "nobody reads it"}
+    entry = {"path": m.path, "on": "SPARE = 7", "before": "7", "after": "8", "why": "nobody reads it"}
     assert judgement_of(m, [entry]) == "nobody reads it"
     assert judgement_of(m, [{**entry, "after": "6"}]) == UNJUDGED
 
@@ -227,3 +227,11 @@ def test_a_page_is_written_between_its_markers(tmp_path: Path):
     page.write_text("no markers")
     with pytest.raises(ValueError, match="must hold the markers"):
         write_between_markers(page, "new\n")
+
+
+def test_every_judgement_is_about_a_line_that_stands_in_its_file():
+    for entry in judgements():
+        lines = {line.strip() for line in (ROOT / entry["path"]).read_text(encoding="utf-8").splitlines()}
+        assert entry["on"] in lines, entry
+        assert entry["before"] in entry["on"], entry
+        assert entry["why"]
