@@ -79,10 +79,7 @@ def _titled(sheet: Sheet, several: bool) -> str:
 
 
 def _machine(session: Session) -> str:
-    lines = [f"- {name}: {text}" for name, text in session.machine.items()]
-    if session.quick:
-        lines.append("- quick: small sizes and few rounds; these figures are not for the record")
-    return "\n".join(lines)
+    return "\n".join(f"- {name}: {text}" for name, text in session.machine.items())
 
 
 def fill(page: str, texts: Mapping[str, str]) -> str:

@@ -13,6 +13,8 @@ from emu.bench.verdict import judge, judge_peer, value_of
 
 #: Prefix of units whose figures are shown in thousand millions.
 GIGA = "G"
+#: What is said of a quick look.
+QUICK = "quick: small sizes and few rounds, so nothing is judged and no figure is for the record"
 PATHS = "First call and path"
 
 
@@ -72,15 +74,17 @@ def main_sheet(session: Session, rows: Sequence[Row]) -> Sheet:
     columns = ("row", "work", "threads", "emu", "limit", "ratio (quartiles)", "bar, goal", "stands")
     found = of_group(session, rows, "table")
     note = "The limit's figure is in the unit of emu's."
-    return Sheet("Speed beside the limit", columns, tuple(_main_row(row, result) for row, result in found), note)
+    return Sheet(
+        "Speed beside the limit", columns, tuple(_main_row(row, result, session.quick) for row, result in found), note
+    )
 
 
-def _main_row(row: Row, result: Result) -> tuple[str, ...]:
+def _main_row(row: Row, result: Result, quick: bool) -> tuple[str, ...]:
     name = (row.name, row.title, str(result.threads))
     if result.failure:
         return (*name, "", "", "", "", f"failed: {result.failure}")
-    limit = limit_of(row, result)
-    return (*name, figure(result.ours, row.unit), limit, _ratio(row, result), _asked(row), judge(row, result).text)
+    limit, stands = limit_of(row, result), "" if quick else judge(row, result).text
+    return (*name, figure(result.ours, row.unit), limit, _ratio(row, result), _asked(row), stands)
 
 
 def limit_of(row: Row, result: Result) -> str:
@@ -194,10 +198,12 @@ def every_sheet(session: Session, rows: Sequence[Row]) -> list[Sheet]:
 
 def summary(session: Session, rows: Sequence[Row]) -> str:
     """Return how many figures reach bar and goal: every thread count for itself, BLAS as the environment has it."""
+    failed = sum(bool(result.failure) for result in session.results)
+    broken = f"; {failed} failed" if failed else ""
+    if session.quick:
+        return f"{QUICK}{broken}"
     verdicts = [judge(row, r) for row, r in of_group(session, rows, "table") if not r.core_type]
     asked = [verdict for verdict in verdicts if verdict.standing != "none"]
     bars = sum(verdict.standing in ("bar", "goal") for verdict in asked)
     goals = sum(verdict.standing == "goal" for verdict in asked)
-    failed = sum(bool(result.failure) for result in session.results)
-    broken = f"; {failed} failed" if failed else ""
     return f"{bars} of {len(asked)} figures reach their bar, {goals} their goal{broken}"

@@ -11,7 +11,7 @@ from emu.bench.arrays import CACHE_LINE_BYTES, aligned, integers, reals
 from emu.bench.environment import environment, other_core_type
 from emu.bench.hardware_half import _count_wrong_by_numpy, count_wrong
 from emu.bench.peer import Peer
-from emu.bench.peers import PEERS, chosen
+from emu.bench.peers import PEERS, chosen, qtorch_rounding
 from emu.bench.processes import jobs
 from emu.bench.row import PairWork, ProductWork, StageWork
 from emu.bench.rows import all_rows, select
@@ -19,7 +19,7 @@ from emu.bench.streaming_copy import WAYS, copy
 from emu.datapath import Flags, Rounding, StatisticsRegister
 from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
 from emu.engine import matmul, quantize
-from emu.errors import ConfigError
+from emu.errors import BackendUnavailable, ConfigError
 from emu.formats import parse
 
 
@@ -178,3 +178,13 @@ def test_a_peer_does_a_rows_work(name: str):
     for side in sides:
         side.run()
         assert side.amount <= 256
+
+
+def test_qtorch_without_a_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(qtorch_rounding.shutil, "which", lambda tool: None)
+    with pytest.raises(
+        BackendUnavailable, match=r"got no g\+\+ and no ninja; install a C\+\+ compiler .* pip install ninja"
+    ):
+        qtorch_rounding.as_installed()

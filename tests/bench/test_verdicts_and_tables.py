@@ -168,5 +168,6 @@ def test_every_place_with_results_is_filled_and_quick_figures_are_called_so():
     results = [measured(row.name, 0.6) for row in (STAGE, *MATRIX, *GROWTH)]
     texts = places(session(*results, quick=True), ROWS)
     assert list(texts) == ["machine", "table", "matrix", "growth", "paths"]
-    assert "not for the record" in texts["machine"]
+    assert "no figure is for the record" in texts["machine"]
+    assert "of the bar" not in texts["table"]
     assert "| stage/x |" in document(session(*results), ROWS)
