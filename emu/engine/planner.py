@@ -170,7 +170,10 @@ def _steps_of(mac: Mac, order: Blocks) -> str:
     if order.addend == "aligned":
         terms, joined = "products and the accumulator", "one after the other along k"
     else:
-        terms, joined = "products", f"from +0 over {len(order.indices)} k, then added to the running sum by an IEEE adder"
+        terms, joined = (
+            "products",
+            f"from +0 over {len(order.indices)} k, then added to the running sum by an IEEE adder",
+        )
     cut = f"cut {order.fraction_bits} bits below their largest exponent"
     return f"blocks of {order.n} {terms}, {cut}, round once into {mac.accumulator}, {joined}; vectorised over outputs"
 

@@ -248,7 +248,7 @@ def _arranged(x: Array, order: NDArray[np.int64], axis: int) -> Array:
     """Return an operand with its k in the order taken, zeros where it has none."""
     depth = x.shape[axis]
     if order.size == depth and (order[1:] > order[:-1]).all():
-        return np.ascontiguousarray(x)
+        return np.require(x, requirements=["C", "W"])  # read-only arrays would be compiled for separately
     taken = np.zeros((*x.shape[:axis], order.size, *x.shape[axis + 1 :]), x.dtype)
     inside = order < depth
     where = (slice(None),) * axis
@@ -270,17 +270,17 @@ def accumulate(a: Array, b: Array, addend: Array | None, formats: Formats, mac: 
     assert mac.blocks is not None
     unit = _unit_for(formats[:2], mac.accumulator, mac.blocks)
     shape = (a.shape[0], a.shape[1], b.shape[2])
-    third = np.zeros((1, 1, 1)) if addend is None else np.ascontiguousarray(addend, np.float64)
+    third = np.zeros((1, 1, 1)) if addend is None else np.require(addend, np.float64, ["C", "W"])
     order = _arrangement(a.shape[2], mac.blocks.indices)
     a, b = _arranged(a, order, 2), _arranged(b, order, 1)
     exponents = [np.empty(x.shape, np.float32) for x in (a, b)]
     for x, fmt, found in zip((a, b), formats[:2], exponents, strict=True):
         _exponents(x.reshape(-1), fmt.emin, found.reshape(-1))
-    out = np.empty(shape, carrier_of(mac.accumulator.format))
+    out = np.empty(shape)
     adder, period = unit._replace(rounding=k.NEAREST_EVEN), len(mac.blocks.indices)
 
     def work(_: int, start: int, stop: int) -> None:
         _rows(a, exponents[0], b, exponents[1], third, period, out, unit, adder, start, stop)
 
     over_ranges(work, shape[0] * shape[1], 1, max(1, GRAIN_MACS // max(a.shape[2] * shape[2], 1)))
-    return out
+    return out.astype(carrier_of(mac.accumulator.format), copy=False)

@@ -35,19 +35,23 @@ class Term(NamedTuple):
     point: int
 
     @classmethod
-    def of(cls, x: Array, fmt: FormatCode) -> Term:
-        """Return carriers of a float format as its codes hold them."""
+    def of(cls, x: Array, fmt: FormatCode, *, wide: bool) -> Term:
+        """Return carriers of a float format as its codes hold them; `wide`: as Python integers."""
         finite = np.where(np.isfinite(x), as_float64(x), 0.0)
         exponent = np.maximum(np.frexp(finite)[1].astype(np.int64) - 1, fmt.emin)
         point = fmt.precision - 1
         significand = np.ldexp(finite, (point - exponent).astype(np.int32)).astype(np.int64)
-        return cls(significand, np.where(finite == 0, NOWHERE, exponent), point)
+        held = significand.astype(object) if wide else significand
+        return cls(held, np.where(finite == 0, NOWHERE, exponent), point)
 
-    def times(self, other: Term, *, wide: bool) -> Term:
+    def take(self, where: Any) -> Term:
+        """Return the numbers at an index."""
+        return Term(self.significand[where], self.exponent[where], self.point)
+
+    def times(self, other: Term) -> Term:
         """Return the products of broadcast numbers, not normalised."""
-        left = self.significand.astype(object) if wide else self.significand
         exponent = self.exponent + other.exponent
-        return Term(left * other.significand, np.maximum(exponent, NOWHERE), self.point + other.point)
+        return Term(self.significand * other.significand, np.maximum(exponent, NOWHERE), self.point + other.point)
 
     def cut_to(self, unit: NDArray[np.int64]) -> Array:
         """Return the numbers in multiples of 2**unit, cut toward zero."""
@@ -92,7 +96,6 @@ class _Unit:
         assert mac.accumulator is not None
         assert mac.blocks is not None
         self.a, self.b = a, b
-        self.left, self.right = Term.of(a, formats[0]), Term.of(b, formats[1])
         self.stage: StageCode = mac.accumulator
         self.blocks: BlocksCode = mac.blocks
         self.random = random
@@ -100,17 +103,13 @@ class _Unit:
         product_bits = formats[0].precision + formats[1].precision
         sum_bits = mac.blocks.fraction_bits + 2 + mac.blocks.n.bit_length()
         self.wide = max(product_bits, sum_bits, self.stage.format.precision) > INT64_BITS
+        self.left, self.right = (Term.of(x, fmt, wide=self.wide) for x, fmt in zip((a, b), formats[:2], strict=True))
         self.touched: Mask | None = None
 
     def add_block(self, state: Array, steps: Array, draw: int) -> Array:
         """Return R(state + products of `steps`), all of them cut at the same place."""
-        terms = [Term.of(state, self.stage.format._replace(daz=0))]
-        terms += [
-            self._take(self.left, np.s_[:, :, step, None]).times(
-                self._take(self.right, np.s_[:, step, None, :]), wide=self.wide
-            )
-            for step in steps
-        ]
+        terms = [self._product(step) for step in steps]
+        terms.append(Term.of(state, self.stage.format, wide=self.wide))
         largest = np.maximum.reduce([term.exponent for term in terms])
         largest = np.where(largest == NOWHERE, 0, np.maximum(largest, self.blocks.min_exponent))
         unit = largest - self.blocks.fraction_bits
@@ -119,8 +118,8 @@ class _Unit:
         exact = Exact(negative, abs(total), unit, np.full(unit.shape, FINITE, np.uint8))
         return self.round(self._with_specials(exact, state, steps), draw)
 
-    def _take(self, term: Term, where: Any) -> Term:
-        return Term(term.significand[where], term.exponent[where], term.point)
+    def _product(self, step: int) -> Term:
+        return self.left.take(np.s_[:, :, step, None]).times(self.right.take(np.s_[:, step, None, :]))
 
     def _with_specials(self, exact: Exact, state: Array, steps: Array) -> Exact:
         """Replace sums with an infinity or NaN among their terms; a finite term, however large, cannot make one."""
@@ -150,11 +149,15 @@ class _Unit:
         values, flags = write(exact, stage, u)
         overflow = flags[k.OVERFLOW_FLAG]
         if stage.overflow == k.IEEE:
-            fmt = stage.format
-            beyond = np.inf if fmt.has_infinity else np.nan if fmt.has_nan else 0.0
-            return np.where(overflow, np.copysign(beyond, as_float64(values)), as_float64(values))
+            return np.where(overflow, self._beyond(values), as_float64(values))
         self.touched = overflow if self.touched is None else self.touched | overflow
         return as_float64(values)
+
+    def _beyond(self, values: Array) -> Array:
+        """Return infinities of the signs, or what stands for them where the format has none."""
+        if self.stage.format.has_infinity:
+            return np.copysign(np.inf, as_float64(values))
+        return np.full(values.shape, np.nan if self.stage.format.has_nan else 0.0)
 
 
 def _sign(x: Array) -> Array:
