@@ -185,6 +185,6 @@ def test_qtorch_without_a_compiler_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(qtorch_rounding.shutil, "which", lambda tool: None)
     with pytest.raises(
-        BackendUnavailable, match=r"got no g\+\+ and no ninja; install a C\+\+ compiler .* pip install ninja"
+        BackendUnavailable, match=r"got no g\+\+ and no ninja; install a C\+\+ compiler .*pip install ninja"
     ):
         qtorch_rounding.as_installed()
