@@ -1,0 +1,246 @@
+"""Accumulators in any order, under any rule: blocks of outputs, each add through the output stage's own loops.
+
+    for each block of outputs, for each event of the order (schedule.py):
+        total[i] = state[i] + term[i]        exact, or rounded to odd where `declines` proves that nothing can tell
+        state[i] = R(total[i])               blocks.py: every mode, every rule, every format
+
+Units that in_order.py computes faster are left to it.
+
+Source: NUMERICS 7, 8 and 9.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import MacCode, RandomCode
+from emu.backends.numba.bits import add_to_odd, fma_to_odd
+from emu.backends.numba.compiling import BLOCK, kernel, over_ranges
+from emu.backends.numba.schedule import ADD, ADD_ADDEND, CLEAR, JOIN, MULTIPLY, PARK, PUT, PUT_ADDEND, schedule_for
+from emu.backends.numba.stage import supports
+from emu.backends.numba.terms import (
+    ALIGN,
+    EXACT_BITS,
+    Formats,
+    Span,
+    Writer,
+    copy,
+    decided,
+    draws_of,
+    fill,
+    flushed,
+    in_two_parts,
+    load_addend,
+    load_operands,
+    multiply_block,
+    products_are_central,
+    write_block,
+    writer_for,
+)
+from emu.backends.proofs import significand_bits
+
+Array = NDArray[Any]
+FLOOR = k.FLOOR
+#: Multiply-adds below this are not worth a second thread.
+GRAIN_MACS = 1 << 15
+
+
+class Unit(NamedTuple):
+    """A multiply-accumulate unit as the loops want it.
+
+    `is_fused`: products of more than 53 bits are added as they are.
+    """
+
+    product: Writer
+    accumulator: Writer
+    rounds_products: int
+    product_needs_odd: int
+    is_fused: int
+
+
+def declines(formats: Formats, mac: MacCode) -> str:
+    """Return why a unit with a rounding accumulator is left to the reference, "" if the loops here compute it."""
+    a, b, c = formats
+    stage, product = mac.accumulator, mac.product
+    assert stage is not None
+    if mac.order not in (k.SEQUENTIAL, k.LANES, k.PAIRWISE):
+        return "this order has no compiled loop"
+    if a.carries_raws or b.carries_raws:
+        return "operands of more bits than float64 holds have no compiled loop"
+    if not supports(stage) or (product is not None and not supports(product)):
+        return "a format of the unit lies outside what float64 loops round"
+    if not products_are_central(a, b):
+        return "products lie too close to the ends of float64"
+    span = Span.of_product(a, b)
+    if product is not None:
+        if not decided(product, span):
+            return "rounding of products is not decided in float64"
+        span = Span.of(product.format)
+    if not decided(stage, span) or (c is not None and not decided(stage, Span.of(c))):
+        return "rounding of sums is not decided in float64"
+    return ""
+
+
+def _unit(formats: Formats, mac: MacCode) -> Unit:
+    assert mac.accumulator is not None
+    is_wide = significand_bits(formats[0]) + significand_bits(formats[1]) > EXACT_BITS
+    accumulator = writer_for(mac.accumulator)
+    return Unit(
+        product=accumulator if mac.product is None else writer_for(mac.product),
+        accumulator=accumulator,
+        rounds_products=int(mac.product is not None),
+        product_needs_odd=int(is_wide),
+        is_fused=int(is_wide and mac.product is None),
+    )
+
+
+@kernel
+def add_three_to_odd(high: float, low: float, c: float) -> float:
+    """Return high + low + c rounded to odd, where high = fl(high + low).
+
+    Source: Boldo & Melquiond 2008, figure 4, its last step rounding to odd as well.
+    """
+    if low == 0.0:
+        return add_to_odd(high, c)
+    inner = c + low
+    back = inner - c
+    error = (c - (inner - back)) + (low - back)
+    s = high + inner
+    back = s - high
+    rest = (high - (s - back)) + (inner - back)
+    return add_to_odd(s, add_to_odd(error, rest))
+
+
+@kernel
+def _sum(state: Any, high: Any, low: Any, total: Any, n: int, rounding: int) -> None:
+    """Write state + high + low, rounded to odd; low is 0 save in addends of more than 53 bits."""
+    for i in range(n):
+        total[i] = add_three_to_odd(high[i], low[i], state[i])
+    if rounding == FLOOR:
+        for i in range(n):
+            if total[i] == 0.0 and (np.signbit(state[i]) or np.signbit(high[i])):
+                total[i] = -0.0
+
+
+@kernel
+def _sum_fused(state: Any, left: Any, right: Any, total: Any, n: int, rounding: int) -> None:
+    """Write state + left * right, rounded to odd, for products of more than 53 bits."""
+    for i in range(n):
+        total[i] = fma_to_odd(left[i], right[i], state[i])
+        negative = np.signbit(left[i]) != np.signbit(right[i]) or np.signbit(state[i])
+        if total[i] == 0.0 and negative and rounding == FLOOR:
+            total[i] = -0.0
+
+
+@kernel
+def _run(
+    a: Any,
+    b: Any,
+    high: Any,
+    low: Any,
+    events: Any,
+    out: Any,
+    touched: Any,
+    start: int,
+    stop: int,
+    unit: Any,
+    draws: Any,
+) -> None:
+    width = min(BLOCK, max(stop - start, 1))
+    parked = np.empty((events.levels, width), np.float64)
+    state, term, total = np.zeros(width, np.float64), np.empty(width, np.float64), np.empty(width, np.float64)
+    left, right = np.empty(width, np.float64), np.empty(width, np.float64)
+    scaled, rounded = np.empty(width, np.float64), np.empty(width, np.float64)
+    random, flags = np.zeros(width, np.int64), np.zeros(6, np.int64)
+    addend, rest, zeros = np.empty(width, np.float64), np.empty(width, np.float64), np.zeros(width, np.float64)
+    hit, unseen = np.zeros(width, np.uint8), np.zeros(width, np.uint8)
+    for at in range(start, stop, BLOCK):
+        n = min(BLOCK, stop - at)
+        load_addend(high, a.shape[1], b.shape[2], at, n, addend)
+        load_addend(low, a.shape[1], b.shape[2], at, n, rest)
+        for event in range(events.kinds.size):
+            kind, place = events.kinds[event], events.places[event]
+            if kind == CLEAR:
+                fill(state, 0.0, n)
+                continue
+            if kind == PARK:
+                copy(state, parked[place], n)
+                continue
+            if kind == MULTIPLY:
+                load_operands(a, b, at, n, place, left, right)
+                multiply_block(left, right, total, n, unit.product_needs_odd)
+                if not unit.rounds_products:
+                    copy(total, term, n)
+                    continue
+            elif kind == PUT:
+                copy(term, total, n)
+            elif kind == PUT_ADDEND:
+                fill(state, -0.0, n)
+                _sum(state, addend, rest, total, n, -1)
+            elif kind == ADD and unit.is_fused:
+                _sum_fused(state, left, right, total, n, unit.accumulator.stage.rounding)
+            else:
+                if kind == JOIN:
+                    copy(parked[place], term, n)
+                is_addend = kind == ADD_ADDEND
+                _sum(
+                    state,
+                    addend if is_addend else term,
+                    rest if is_addend else zeros,
+                    total,
+                    n,
+                    unit.accumulator.stage.rounding,
+                )
+            is_product = kind == MULTIPLY
+            write_block(
+                total,
+                term if is_product else state,
+                scaled,
+                rounded,
+                random,
+                n,
+                at,
+                events.draws[event],
+                unit.product if is_product else unit.accumulator,
+                draws,
+                flags,
+                unseen if is_product else hit,
+            )
+        for i in range(n):
+            out[at + i] = state[i]
+            touched[at + i] = hit[i]
+            hit[i] = 0
+
+
+def accumulate(
+    a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode, random: RandomCode
+) -> tuple[Array, Array | None]:
+    """Return the accumulator's (B, M, N) contents, float64, and where a saturating one touched a limit.
+
+    Args:
+        a: float carriers, (B, M, K).
+        b: float carriers, (B, K, N).
+        addend: carriers that broadcast to the result over its last three axes, or None.
+        formats: formats of the three.
+        mac: a unit that `declines` does not decline.
+        random: Philox numbers for stochastic units.
+    """
+    a, b, addend = flushed(a, b, addend, formats)
+    unit, draws = _unit(formats, mac), draws_of(random)
+    high, low = in_two_parts(addend, formats[2])
+    events = schedule_for(mac.order, mac.lanes, a.shape[2], has_addend=addend is not None)
+    dtype = np.result_type(a, b)
+    a, b = np.ascontiguousarray(a, dtype), np.ascontiguousarray(b, dtype)
+    contents = np.empty((a.shape[0], a.shape[1], b.shape[2]))
+    touched = np.empty(contents.shape, np.uint8)
+    out, marks = contents.reshape(-1), touched.reshape(-1)
+
+    def work(_: int, start: int, stop: int) -> None:
+        _run(a, b, high, low, events, out, marks, start, stop, unit, draws)
+
+    over_ranges(work, contents.size, ALIGN, max(ALIGN, GRAIN_MACS // max(a.shape[2], 1)))
+    return contents, touched if unit.accumulator.is_saturating else None

@@ -1,0 +1,89 @@
+"""The adds of one dot product as a list of events, in an order that needs few partial sums at once.
+
+    leaf          one rounded product (pairwise), or a lane's running sum (sequential: the only lane)
+    parked sums   wait for their right neighbour, one per level: the carries of a binary counter
+
+        leaf 0   leaf 1   leaf 2   leaf 3    after leaf 2: level 1 holds 0+1, level 0 holds 2
+            └─0+1─┘          └─2+3─┘         after leaf 3: it is joined with 2, then with 0+1
+               └───────┬────────┘
+
+Every output goes through the same events, so a kernel takes them one by one, each for a whole block of outputs.
+
+Source: NUMERICS 7 (orders), 8 (draws).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+
+#: What happens to the running sum: it becomes 0; is parked; a product is made, and put there or added; a parked sum is
+#: joined; the addend is put there or added.
+(CLEAR, PARK, MULTIPLY, PUT, ADD, JOIN, PUT_ADDEND, ADD_ADDEND) = range(8)
+
+
+class Schedule(NamedTuple):
+    """Events in order: what, on which product or level, with which draw. `levels`: how many sums can be parked."""
+
+    kinds: NDArray[np.int64]
+    places: NDArray[np.int64]
+    draws: NDArray[np.int64]
+    levels: int
+
+
+@lru_cache(maxsize=16)
+def schedule_for(order: int, lanes: int, depth: int, *, has_addend: bool) -> Schedule:
+    """Return the events of a dot product of `depth` products, in an order named by its number."""
+    leaves = {k.SEQUENTIAL: 1, k.LANES: lanes, k.PAIRWISE: max(depth, 1)}[order]
+    padded = 1 << (leaves - 1).bit_length()
+    first, levels, products = _subtrees(leaves, padded, depth)
+    joins = _trailing_ones(first >> levels)
+    counts = 2 * products + joins + 2  # cleared, products, joins, parked
+    subtree = np.repeat(np.arange(first.size), counts)
+    at = np.arange(subtree.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    steps = first[subtree] + (at - 1) // 2 * leaves
+    join = at - 1 - 2 * products[subtree]
+    level = levels[subtree] + join
+    is_product, is_join = join < 0, join < joins[subtree]
+    is_factor = at % 2 == 1
+    added = PUT if order == k.PAIRWISE else ADD
+    kinds = np.where(is_product, np.where(is_factor, MULTIPLY, added), np.where(is_join, JOIN, PARK))
+    kinds[at == 0] = CLEAR
+    joined = first[subtree] >> np.maximum(level + 1, 0)
+    draws = np.where(
+        is_product,
+        2 * steps + np.where(is_factor, 1, 2),
+        2 * depth + 1 + padded - (padded >> np.maximum(level, 0)) + joined,
+    )
+    places = np.where(is_product, steps, level)
+    if has_addend and order == k.SEQUENTIAL:
+        kinds[0], draws[0] = PUT_ADDEND, 2 * depth + 1
+    elif has_addend:
+        kinds, places = np.append(kinds, ADD_ADDEND), np.append(places, 0)
+        draws = np.append(draws, 2 * depth + padded)
+    integers = [x.astype(np.int64) for x in (kinds, places, draws)]
+    return Schedule(integers[0], integers[1], integers[2], padded.bit_length())
+
+
+def _subtrees(leaves: int, padded: int, depth: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return first leaf, level and number of products of the leaves, then of the largest subtrees of padding zeros."""
+    first = np.arange(leaves)
+    products = np.maximum(depth - first + leaves - 1, 0) // leaves
+    places, levels, place = list(range(leaves)), [0] * leaves, leaves
+    while place < padded:
+        level = (place & -place).bit_length() - 1
+        places.append(place)
+        levels.append(level)
+        place += 1 << level
+    zeros = np.zeros(len(places) - leaves, np.int64)
+    return np.array(places), np.array(levels), np.concatenate([products, zeros])
+
+
+def _trailing_ones(x: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many ones stand at the end of each binary number."""
+    return np.frexp((x ^ (x + 1)).astype(np.float64))[1].astype(np.int64) - 1

@@ -1,0 +1,219 @@
+"""One block of products, and one block written into a format on its way: what every general accumulator is made of.
+
+    a[batch, row, k] ──►(×)──► term ──► writer ──► what the accumulator receives
+    b[batch, k, column] ──►
+
+A block is a run of outputs in C order, so that element `index` of the result draws the random bits NUMERICS 8 gives it.
+Blocks are float64: exact, or rounded to odd where `decided` proves that no rounding can tell.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import FormatCode, RandomCode, StageCode, encode_format
+from emu.backends.numba.bits import multiply_to_odd
+from emu.backends.numba.blocks import Stage, write_fixed, write_float
+from emu.backends.numba.compiling import kernel
+from emu.backends.numba.philox import fill_random
+from emu.backends.numba.stage import prepare
+from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, significand_bits
+from emu.backends.reference.arithmetic import flush_operands
+from emu.formats import PRESETS
+
+Array = NDArray[Any]
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+FP32 = encode_format(PRESETS["fp32"])
+STOCHASTIC = k.STOCHASTIC
+#: Outputs between starts of blocks and of threads: groups that share random bits stay whole.
+ALIGN = 16
+#: Bits of a float64 significand.
+EXACT_BITS = 53
+#: Exponents between which a product of two values is a normal float64, with room for sums and scaling.
+PRODUCT_EXPONENT = 2 * SAFE_EXPONENT
+
+
+class Span(NamedTuple):
+    """Bounds of a term: a multiple of 2**lowest, at most 2**top in magnitude."""
+
+    lowest: int
+    top: int
+
+    @classmethod
+    def of(cls, fmt: FormatCode) -> Span:
+        """Return the bounds of a format's values."""
+        return cls(fmt.quantum, largest_exponent(fmt))
+
+    @classmethod
+    def of_product(cls, a: FormatCode, b: FormatCode) -> Span:
+        """Return the bounds of the exact products of two formats' values."""
+        return cls(a.quantum + b.quantum, largest_exponent(a) + largest_exponent(b))
+
+
+class Writer(NamedTuple):
+    """A stage inside a unit: what `write_block` does with a block.
+
+    A saturating rule is left to `write_block`, which marks where it was applied.
+    """
+
+    stage: Stage
+    is_native_float32: int
+    is_saturating: int
+    becomes_zero: int
+    largest: float
+
+
+class Draws(NamedTuple):
+    """Where random bits come from: Philox numbers as int64."""
+
+    seed: int
+    stream: int
+    step: int
+
+
+def writer_for(stage: StageCode) -> Writer:
+    """Return the writer of a stage inside a unit."""
+    prepared = prepare(stage)
+    is_saturating = stage.overflow in (k.SATURATE, k.SATURATE_SYMMETRIC, k.SATURATE_ZERO, k.SATFINITE)
+    native = stage.format == FP32 and stage.rounding == k.NEAREST_EVEN and stage.overflow == k.IEEE
+    if is_saturating and stage.format.is_float:
+        prepared = prepared._replace(above=math.inf, below=-math.inf, infinite=math.inf)
+    elif is_saturating:
+        prepared = prepared._replace(overflow=k.SATURATE)
+    becomes_zero = int(stage.overflow == k.SATURATE_ZERO)
+    return Writer(prepared, int(native), int(is_saturating), becomes_zero, prepared.high)
+
+
+def draws_of(random: RandomCode) -> Draws:
+    """Return a source as kernels take it."""
+    seed = random.seed - (random.seed >> 63 << 64)  # the same 64 bits, as int64
+    return Draws(seed, random.stream, random.step)
+
+
+def decided(stage: StageCode, span: Span) -> bool:
+    """Return whether float64, rounded to odd, decides how `stage` writes results of a span, its own values added."""
+    fmt = stage.format
+    if fmt.quantum > 0 and span.lowest - fmt.quantum < -1022:
+        return False  # in units of the last place, the result would be subnormal
+    top = max(span.top, largest_exponent(fmt)) + 1
+    if top < 2 * SAFE_EXPONENT and top - min(span.lowest, fmt.quantum) <= EXACT_BITS:
+        return True  # nothing is rounded before the stage
+    leading = 0
+    if not fmt.is_float:
+        leading = fmt.width_bits + fmt.quantum  # beyond it every digit but the sign is irrelevant, unless they wrap
+        if stage.overflow == k.WRAP:
+            leading = max(leading, top)
+    return decides_in_float64(stage, leading)
+
+
+def products_are_central(a: FormatCode, b: FormatCode) -> bool:
+    """Return whether products, and their errors where they have more than 53 bits, are normal float64 numbers."""
+    span = Span.of_product(a, b)
+    limit = PRODUCT_EXPONENT if significand_bits(a) + significand_bits(b) <= EXACT_BITS else SAFE_EXPONENT
+    return -limit < span.lowest and span.top < limit
+
+
+def flushed(a: Array, b: Array, addend: Array | None, formats: Formats) -> tuple[Array, Array, Array | None]:
+    """Return operands and addend with subnormals of DAZ formats replaced by zeros."""
+    third = None if addend is None else flush_operands(addend, formats[2])
+    return flush_operands(a, formats[0]), flush_operands(b, formats[1]), third
+
+
+def in_two_parts(addend: Array | None, fmt: FormatCode | None) -> tuple[Array, Array]:
+    """Return float64 arrays whose sum is the addend exactly: the nearest, and what is left of a raw of 64 bits."""
+    if addend is None or fmt is None:
+        return np.zeros((1, 1, 1)), np.zeros((1, 1, 1))
+    if not fmt.carries_raws:
+        return np.ascontiguousarray(addend, np.float64), np.zeros((1, 1, 1))
+    low_bits = addend & addend.dtype.type(0xFFF)
+    step, low = np.float64(2.0**fmt.quantum), low_bits.astype(np.float64)
+    upper = (addend - low_bits).astype(np.float64)  # 52 bits
+    high = upper + low
+    return np.ascontiguousarray(high * step), np.ascontiguousarray((low - (high - upper)) * step)
+
+
+@kernel
+def fill(x: Any, value: float, n: int) -> None:
+    """Set a block."""
+    for i in range(n):
+        x[i] = value
+
+
+@kernel
+def copy(x: Any, y: Any, n: int) -> None:
+    """Copy block x to block y."""
+    for i in range(n):
+        y[i] = x[i]
+
+
+@kernel
+def load_operands(a: Any, b: Any, at: int, n: int, step: int, left: Any, right: Any) -> None:
+    """Load the operands that outputs at..at+n-1 (C order) multiply in one step."""
+    rows, columns = a.shape[1], b.shape[2]
+    i = 0
+    while i < n:
+        row = (at + i) // columns
+        column = (at + i) - row * columns
+        batch = row // rows
+        count = min(columns - column, n - i)
+        value = np.float64(a[batch, row - batch * rows, step])
+        for j in range(count):
+            left[i + j] = value
+            right[i + j] = np.float64(b[batch, step, column + j])
+        i += count
+
+
+@kernel
+def load_addend(addend: Any, rows: int, columns: int, at: int, n: int, x: Any) -> None:
+    """Load an addend that broadcasts to the result."""
+    for i in range(n):
+        row = (at + i) // columns
+        column = (at + i) - row * columns
+        batch = row // rows
+        m = row - batch * rows
+        x[i] = addend[batch % addend.shape[0], m % addend.shape[1], column % addend.shape[2]]
+
+
+@kernel
+def multiply_block(left: Any, right: Any, term: Any, n: int, needs_odd: int) -> None:
+    """Write exact products, or products rounded to odd."""
+    if needs_odd:
+        for i in range(n):
+            term[i] = multiply_to_odd(left[i], right[i])
+    else:
+        for i in range(n):
+            term[i] = left[i] * right[i]
+
+
+@kernel
+def write_block(
+    x: Any, y: Any, v: Any, r: Any, u: Any, n: int, at: int, draw: int, writer: Any, draws: Any, flags: Any, hit: Any
+) -> None:
+    """Write a block into a format: x to y; mark in `hit` where a saturating rule was applied."""
+    if writer.is_native_float32:
+        for i in range(n):
+            y[i] = np.float64(np.float32(x[i]))
+        return
+    stage = writer.stage
+    if stage.rounding == STOCHASTIC:
+        fill_random(u, at, n, stage.n_rbits, draws.seed, draws.stream, draws.step, draw)
+    if stage.is_float:
+        write_float(x, y, v, r, u, n, stage, flags)
+    else:
+        write_fixed(x, y, v, r, u, n, stage, flags)
+    if not writer.is_saturating:
+        return
+    for i in range(n):
+        if stage.is_float:
+            if np.isinf(y[i]):
+                hit[i] = 1
+                y[i] = math.copysign(writer.largest, y[i])
+        elif r[i] > stage.high or r[i] < stage.low:
+            hit[i] = 1
+            if writer.becomes_zero:
+                y[i] = 0.0
