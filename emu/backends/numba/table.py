@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingT
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
-from emu.backends.numba import dot_add, in_order
+from emu.backends.numba import dot_add, in_order, ordered, wide_sums
 from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.selection import max_pool_range, relu_range
 from emu.backends.numba.stage import run_stage, supports
@@ -83,15 +83,20 @@ class NumbaKernels:
         """Write the product on the planned path."""
         if self.declines(formats, mac, stage, path, divisor):
             return self._reference.product(a, b, addend, formats, mac, stage, random, register, path, divisor)
-        if path != "in_order":
+        if path in ("float32_blas", "float64_blas"):
             sums = _blas(a, b, addend, np.dtype(np.float32 if path == "float32_blas" else np.float64))
             return _divided(sums, divisor, stage, random, register)
+        if mac.accumulator is None:
+            contents, written = wide_sums.sums(a, b, addend, formats, mac, stage, random, divisor)
+            outcome = wide_sums.write(contents, written, stage, random, register)
+            _count_accumulator_events(outcome, contents, None, (a, b, addend), stage)
+            return outcome
         if mac.order == k.BLOCKS:
             contents, touched = dot_add.accumulate(a, b, addend, formats, mac), None
-        else:
-            unit = in_order.unit_for(mac, formats)
-            assert unit is not None
+        elif (unit := in_order.unit_for(mac, formats)) is not None:
             contents, touched = in_order.accumulate(a, b, addend, formats, unit)
+        else:
+            contents, touched = ordered.accumulate(a, b, addend, formats, mac, random)
         outcome = _divided(contents, divisor, stage, random, register)
         _count_accumulator_events(outcome, contents, touched, (a, b, addend), stage)
         return outcome
@@ -107,6 +112,8 @@ class NumbaKernels:
         """Return why a product on this path is left to the reference, "" if compiled loops compute it."""
         if not supports(stage):
             return "the written format lies outside what float64 loops round"
+        if mac.accumulator is None and path not in ("float32_blas", "float64_blas"):
+            return wide_sums.declines(formats, mac, stage, divisor)
         power_of_two = divisor & (divisor - 1) == 0
         span = stage.format.width_bits + stage.format.quantum
         undecided = stage.overflow == k.WRAP or not decides_in_float64(stage, span)
@@ -114,13 +121,9 @@ class NumbaKernels:
             return f"a quotient by {divisor} is not decided in float64"
         if path in ("float32_blas", "float64_blas"):
             return "" if _scales_exactly_from(formats, stage) else "the binary points lie too far from each other"
-        if path != "in_order":
-            return "sums wider than float64 have no compiled loop"
         if mac.order == k.BLOCKS:
             return dot_add.declines(formats, mac)
-        if in_order.unit_for(mac, formats) is None:
-            return "this accumulator, rounding or order has no compiled loop"
-        return ""
+        return "" if in_order.unit_for(mac, formats) is not None else ordered.declines(formats, mac)
 
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""
@@ -192,7 +195,6 @@ def _count_accumulator_events(
     """Add the flags only the accumulator knows: limits touched, NaN out of operands that were not NaN."""
     if touched is not None:
         outcome.flags[k.ACCUMULATOR_FLAG] += int(np.count_nonzero(touched))
-        return
     if not stage.format.has_nan:
         return
     nans = np.isnan(contents)
