@@ -191,6 +191,10 @@ class Kernels(Protocol):
         """Return why a product on this path is left to the reference, "" if this backend computes it."""
         ...
 
+    def dots(self, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
+        """Return whether exact sums of these operands come from integer dot-product instructions."""
+        ...
+
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""
         ...

@@ -1,6 +1,7 @@
 """The planner: picks the fastest kernel that is proved to return the reference's bits, and says why.
 
     fixed operands, exact sums           K * max|a| * max|b| + max|addend| in units of the last place
+        <= 2**53, at most 16 bits        integer dot products, where the processor has them
         <= 2**24                         float32 BLAS, exact in any order
         <= 2**53                         float64 BLAS, exact in any order
         else                             wide integers
@@ -26,6 +27,8 @@ from emu.formats import Fixed, Format
 
 Array = NDArray[Any]
 FLOAT32_INTEGERS, FLOAT64_INTEGERS = 24, 53
+#: Paths on which no partial sum is ever rounded, whatever the order.
+EXACT_PATHS = ("integer_dot", "float32_blas", "float64_blas")
 #: Binary points between which integers of that many bits are normal numbers of the type.
 FLOAT32_SCALES, FLOAT64_SCALES = (24 - 127, 126), (53 - 1023, 1022)
 
@@ -35,7 +38,7 @@ class Plan:
     """Which path a product takes, and the proof.
 
     Attributes:
-        path: "float32_blas", "float64_blas", "wide" or "in_order".
+        path: "integer_dot", "float32_blas", "float64_blas", "wide" or "in_order".
         proof: one sentence.
         mac: the unit to emulate; exact where the proof shows that the given one never rounds or saturates.
         fallback: why the backend leaves this path to the reference; empty if it computes it itself.
@@ -58,6 +61,8 @@ def plan_product(
     depth: int,
     mac: Mac,
     maxima: Callable[[], tuple[float, float]] | None = None,
+    *,
+    dots: bool = False,
 ) -> Plan:
     """Return the plan of a product of inner size `depth`.
 
@@ -68,6 +73,7 @@ def plan_product(
         depth: K.
         mac: the unit.
         maxima: measures max|a| and max|b|; asked only if the formats alone do not prove a fast path.
+        dots: whether the backend multiplies these operands by integer dot-product instructions.
     """
     operands = [f for f in (a_format, b_format, addend_format) if f is not None]
     fixed = [f for f in operands if isinstance(f, Fixed)]
@@ -77,13 +83,13 @@ def plan_product(
     assert isinstance(b_format, Fixed)
     addend = addend_format if isinstance(addend_format, Fixed) else None
     bound = _Bound.of_formats(a_format, b_format, addend, depth)
-    plan = _plan_of_integers(bound, mac)
+    plan = _plan_of_integers(bound, mac, dots)
     if (
-        plan.path not in ("float32_blas", "float64_blas")
+        plan.path not in EXACT_PATHS
         and maxima is not None
         and not (a_format.carries_raws or b_format.carries_raws)
     ):
-        plan = _plan_of_integers(_Bound.of_maxima(a_format, b_format, addend, depth, *maxima()), mac)
+        plan = _plan_of_integers(_Bound.of_maxima(a_format, b_format, addend, depth, *maxima()), mac, dots)
     return plan
 
 
@@ -137,7 +143,7 @@ class _Bound:
         return f"K*max|a|*max|b| + max|addend| <= 2**{limit} units of 2**{-self.frac_bits} by {self.origin}"
 
 
-def _plan_of_integers(bound: _Bound, mac: Mac) -> Plan:
+def _plan_of_integers(bound: _Bound, mac: Mac, dots: bool) -> Plan:
     why = ""
     if mac.accumulator != "exact":
         if not isinstance(mac.accumulator, Fixed) or mac.accumulator.frac_bits < bound.frac_bits:
@@ -147,6 +153,8 @@ def _plan_of_integers(bound: _Bound, mac: Mac) -> Plan:
             return Plan("in_order", f"the accumulator {mac.accumulator} may leave its range: {bound}", mac)
         why = f"; the accumulator {mac.accumulator} never saturates"
         mac = Mac()
+    if dots and bound.magnitude <= 1 << FLOAT64_INTEGERS and bound.scales_within(FLOAT64_SCALES):
+        return Plan("integer_dot", f"{bound}, exact in 64-bit integers in any order{why}", mac)
     if bound.magnitude <= 1 << FLOAT32_INTEGERS and bound.scales_within(FLOAT32_SCALES):
         return Plan("float32_blas", f"{bound}, exact in float32 in any order{why}", mac)
     if bound.magnitude <= 1 << FLOAT64_INTEGERS and bound.scales_within(FLOAT64_SCALES):

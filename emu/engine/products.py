@@ -194,9 +194,10 @@ def _plan(
     mac.require_operands(*formats[:2])
     if request.kernels.name == "reference":
         return Plan("definition", "the reference runs the definition", mac)
-    plan = plan_product(*formats, left.shape[-1], mac, lambda: (_largest(left), _largest(right)))
     fa, fb, fc = formats
     codes = (encode_format(fa), encode_format(fb), None if fc is None else encode_format(fc))
+    dots = divisor == 1 and request.kernels.dots(codes)
+    plan = plan_product(*formats, left.shape[-1], mac, lambda: (_largest(left), _largest(right)), dots=dots)
     reason = request.kernels.declines(codes, encode_mac(plan.mac), request.stage_code, plan.path, divisor)
     return replace(plan, fallback=reason)
 

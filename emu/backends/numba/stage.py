@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,10 @@ from emu.backends import interface as k
 from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
 from emu.backends.numba.bits import add_to_odd, divide_to_odd, fma_to_odd, multiply_to_odd, sqrt_to_odd
 from emu.backends.numba.blocks import Stage, observe_block, write_fixed, write_float
-from emu.backends.numba.compiling import BLOCK, kernel, over_ranges, thread_count
+from emu.backends.numba.compiling import BLOCK, GRAIN, kernel, over_ranges, thread_count
 from emu.backends.numba.philox import fill_random
 from emu.backends.numba.vector.choosing import parameters, shape_for
-from emu.backends.numba.vector.ranges import empty, write_ranges
-from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE
+from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter, empty
 from emu.backends.proofs import SAFE_EXPONENT
 from emu.datapath.registers import NO_EXPONENT
 
@@ -101,6 +101,7 @@ def _run(
     a: Any,
     b: Any,
     c: Any,
+    origin: int,
     scale: float,
     out: Any,
     start: int,
@@ -125,7 +126,7 @@ def _run(
     top = NO_EXPONENT
     for at in range(start, stop, BLOCK):
         n = min(BLOCK, stop - at)
-        new_nans = _load(operation, a, b, c, at, n, scale, stage.rounding == FLOOR, x)
+        new_nans = _load(operation, a, b, c, at - origin, n, scale, stage.rounding == FLOOR, x)
         if stage.rounding == STOCHASTIC:
             if recorded.size > 1 or stage.n_rbits == 0:
                 for i in range(n):
@@ -137,6 +138,107 @@ def _run(
             flags[3] += new_nans
         _store(y, out, at, n)
     return top
+
+
+class Writer:
+    """An output stage writing one result, piece by piece, from any number of threads.
+
+    Attributes:
+        values: what is written.
+    """
+
+    def __init__(
+        self,
+        operation: str,
+        source: np.dtype[Any],
+        values: Array,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        scale: float = 1.0,
+    ) -> None:
+        """Prepare to write.
+
+        Args:
+            operation: a key of `OPERATIONS`.
+            source: float32 or float64, of every operand.
+            values: C-contiguous carrier array of the result.
+            stage: output stage that `supports` accepts.
+            random: source of random bits.
+            register: positions of the statistics register, or None.
+            scale: power of two by which a single operand is multiplied first.
+        """
+        self.operation, self.values, self.stage, self.random, self.scale = operation, values, stage, random, scale
+        self.register, self._target = register, values.reshape(-1)
+        self._positions = register if register is not None else RegisterCode(0, 0, NO_QUANTUM)
+        self._code = prepare(stage)
+        self._recorded = _recorded(random)
+        rows = thread_count() + 1
+        self._flags = np.zeros((rows, k.N_FLAGS), np.int64)
+        self._counts = np.zeros((rows, 2 * self._positions.bins + 5), np.int64)
+        self._tops = np.full(rows, NO_EXPONENT, np.int64)
+        self._vector: VectorWriter | None = None
+        if scale == 1.0 or not stage.format.is_float:
+            recorded = random.recorded is not None
+            shape = shape_for(operation, source, values.dtype, stage, register, recorded)
+            if shape is not None:
+                code = self._code
+                limits = (code.high, code.low, code.modulus, code.above, code.below)
+                numbers = parameters(shape, stage, limits, random, register, scale)
+                self._vector = VectorWriter(shape, self._target, numbers, self._positions.bins, self._plain)
+
+    @property
+    def grain(self) -> int:
+        """Results below which a second thread is not worth waking."""
+        return GRAIN if self._vector is None else VECTOR_GRAIN
+
+    def write(self, thread: int, operands: Sequence[Array], start: int, stop: int, origin: int = 0) -> None:
+        """Write results `start`..`stop`.
+
+        Args:
+            thread: index of the calling thread, each its own.
+            operands: flat arrays.
+            start: first result, a multiple of 16.
+            stop: behind the last.
+            origin: the result that element 0 of the operands belongs to.
+        """
+        if self._vector is not None:
+            self._vector.write(thread, operands, start, stop, origin)
+        else:
+            self._plain(thread, operands, start, stop, origin)
+
+    def _plain(self, thread: int, operands: Sequence[Array], start: int, stop: int, origin: int) -> None:
+        a, b, c = [*operands, operands[0], operands[0]][:3]
+        random, seed = self.random, self.random.seed
+        top = _run(
+            OPERATIONS[self.operation],
+            a,
+            b,
+            c,
+            origin,
+            self.scale,
+            self._target,
+            start,
+            stop,
+            self._code,
+            seed - (seed >> 63 << 64),  # the same 64 bits, as the int64 kernels take
+            random.stream,
+            random.step,
+            random.draw,
+            self._recorded,
+            *self._positions,
+            self._flags[thread],
+            self._counts[thread],
+        )
+        self._tops[thread] = max(self._tops[thread], top)
+
+    def outcome(self) -> Outcome:
+        """Return what was written and counted."""
+        flags, counts, top = self._flags.sum(axis=0), self._counts.sum(axis=0), int(self._tops.max())
+        if self._vector is not None:
+            vector_flags, vector_counts, vector_top = self._vector.counted()
+            flags, counts, top = flags + vector_flags, counts + vector_counts, max(top, vector_top)
+        return Outcome(self.values, flags, counts if self.register is not None else None, top)
 
 
 def run_stage(
@@ -153,66 +255,27 @@ def run_stage(
 
     Args:
         operation: a key of `OPERATIONS`.
-        operands: C-contiguous float32 or float64 arrays of one shape.
+        operands: float32 or float64 arrays of one shape.
         stage: output stage that `supports` accepts.
         random: source of random bits.
         register: positions of the statistics register, or None.
         out: where to write, or None for a fresh carrier array.
         scale: power of two by which a single operand is multiplied first.
     """
-    dtype = np.result_type(*operands)
+    dtype = operands[0].dtype if len(operands) == 1 else np.result_type(*operands)
     with np.errstate(invalid="ignore"):  # signalling NaNs
         flat = [np.ascontiguousarray(x, dtype=dtype).reshape(-1) for x in operands]
-    flat += [flat[0]] * (3 - len(flat))
     shape, size = operands[0].shape, operands[0].size
     values = empty(shape, carrier_of(stage.format)) if out is None else out
-    in_place = values.flags.c_contiguous and not any(_overlaps(values, x) for x in flat)
-    target = values.reshape(-1) if in_place else np.empty(size, values.dtype)
-    lowest, bins, fixed_quantum = register if register is not None else RegisterCode(0, 0, NO_QUANTUM)
-    recorded, code = _recorded(random), prepare(stage)
-    seed = random.seed - (random.seed >> 63 << 64)  # the same 64 bits, as the int64 kernels take
-    if random.recorded is not None and size == 1:  # one recorded bit looks like none: hand it over twice
-        recorded = np.repeat(recorded, 2)
-    flags, counts, tops = _count_arrays(size, bins)
-
-    def plain(index: int, start: int, stop: int) -> None:
-        top = _run(
-            OPERATIONS[operation],
-            *flat,
-            scale,
-            target,
-            start,
-            stop,
-            code,
-            seed,
-            random.stream,
-            random.step,
-            random.draw,
-            recorded,
-            lowest,
-            bins,
-            fixed_quantum,
-            flags[index],
-            counts[index],
-        )
-        tops[index] = max(tops[index], top)
-
-    shape_code = None
-    if scale == 1.0 or not stage.format.is_float:
-        shape_code = shape_for(operation, dtype, target.dtype, stage, register, random.recorded is not None)
-    if shape_code is None:
-        over_ranges(plain, size, BLOCK)
-    else:
-        limits = (code.high, code.low, code.modulus, code.above, code.below)
-        numbers = parameters(shape_code, stage, limits, random, register, scale)
-        reports = write_ranges(shape_code, flat, target, numbers, bins, plain)
-        flags[0] += reports[:, :TOP_PLACE].sum(axis=0)
-        counts[0] += reports[:, COUNTS_PLACE:].sum(axis=0)
-        tops[0] = max(tops[0], reports[:, TOP_PLACE].max())
+    in_place = out is None or (values.flags.c_contiguous and not any(_overlaps(values, x) for x in flat))
+    target = values if in_place else np.empty(shape, values.dtype)
+    writer = Writer(operation, dtype, target, stage, random, register, scale)
+    over_ranges(lambda thread, start, stop: writer.write(thread, flat, start, stop), size, BLOCK, writer.grain)
+    outcome = writer.outcome()
     if not in_place:
-        values[...] = target.reshape(shape)
-    total = counts.sum(axis=0) if register is not None else None
-    return Outcome(values, flags.sum(axis=0), total, int(tops.max()))
+        values[...] = target
+        outcome.values = values
+    return outcome
 
 
 def _overlaps(values: Array, x: Array) -> bool:
@@ -222,16 +285,11 @@ def _overlaps(values: Array, x: Array) -> bool:
 
 
 def _recorded(random: RandomCode) -> Array:
-    return _NO_BITS if random.recorded is None else np.ascontiguousarray(random.recorded, dtype=np.int64).reshape(-1)
-
-
-def _count_arrays(size: int, bins: int) -> tuple[Array, Array, Array]:
-    rows = thread_count() + 1
-    return (
-        np.zeros((rows, k.N_FLAGS), np.int64),
-        np.zeros((rows, 2 * bins + 5), np.int64),
-        np.full(rows, NO_EXPONENT, np.int64),
-    )
+    """Return the recorded bits, no element where none are; a single one twice, or it would look like none."""
+    if random.recorded is None:
+        return _NO_BITS
+    bits = np.ascontiguousarray(random.recorded, dtype=np.int64).reshape(-1)
+    return np.repeat(bits, 2) if bits.size == 1 else bits
 
 
 def prepare(stage: StageCode) -> Stage:

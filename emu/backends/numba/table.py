@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingT
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
-from emu.backends.numba import dot_add, in_order, ordered, wide_sums
+from emu.backends.numba import dot_add, in_order, integers, ordered, wide_sums
 from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.selection import max_pool_range, relu_range
 from emu.backends.numba.stage import run_stage, supports
@@ -20,6 +20,8 @@ from emu.backends.reference import ReferenceKernels
 from emu.formats.arrays import code_dtype_for
 
 Array = NDArray[Any]
+#: Paths on which no partial sum is ever rounded.
+EXACT_PATHS = ("integer_dot", "float32_blas", "float64_blas")
 #: Multiply-adds of a BLAS product below which a second thread is not worth waking.
 BLAS_GRAIN_MACS = 1 << 20
 
@@ -83,6 +85,8 @@ class NumbaKernels:
         """Write the product on the planned path."""
         if self.declines(formats, mac, stage, path, divisor):
             return self._reference.product(a, b, addend, formats, mac, stage, random, register, path, divisor)
+        if path == "integer_dot":
+            return integers.write_products(a, b, addend, formats, stage, random, register)
         if path in ("float32_blas", "float64_blas"):
             sums = _blas(a, b, addend, np.dtype(np.float32 if path == "float32_blas" else np.float64))
             return _divided(sums, divisor, stage, random, register)
@@ -112,18 +116,22 @@ class NumbaKernels:
         """Return why a product on this path is left to the reference, "" if compiled loops compute it."""
         if not supports(stage):
             return "the written format lies outside what float64 loops round"
-        if mac.accumulator is None and path not in ("float32_blas", "float64_blas"):
+        if mac.accumulator is None and path not in EXACT_PATHS:
             return wide_sums.declines(formats, mac, stage, divisor)
         power_of_two = divisor & (divisor - 1) == 0
         span = stage.format.width_bits + stage.format.quantum
         undecided = stage.overflow == k.WRAP or not decides_in_float64(stage, span)
         if not power_of_two and (divisor >= 1 << 24 or undecided):
             return f"a quotient by {divisor} is not decided in float64"
-        if path in ("float32_blas", "float64_blas"):
+        if path in EXACT_PATHS:
             return "" if _scales_exactly_from(formats, stage) else "the binary points lie too far from each other"
         if mac.order == k.BLOCKS:
             return dot_add.declines(formats, mac)
         return "" if in_order.unit_for(mac, formats) is not None else ordered.declines(formats, mac)
+
+    def dots(self, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
+        """Return whether exact sums of these operands come from integer dot-product instructions."""
+        return integers.applies(formats)
 
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""

@@ -80,6 +80,10 @@ class ReferenceKernels:
         """Return "": the definition runs everything."""
         return ""
 
+    def dots(self, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
+        """Return False: the definition has no instructions."""
+        return False
+
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""
         return np.where(np.isnan(x) | (x > 0), x, np.zeros((), x.dtype))

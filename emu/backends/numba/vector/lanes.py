@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from llvmlite import ir  # pyright: ignore[reportMissingTypeStubs]
+from numba import types
 from numba.core import cgutils  # pyright: ignore[reportMissingTypeStubs]
 from numba.extending import intrinsic as _numba_intrinsic
 
@@ -304,6 +305,14 @@ class Vector:
             emit = builder.sext if signed else builder.zext
         return Vector(self.emitter, emit(self.value, target))
 
+    def reshaped(self, kind: Any, lanes: int) -> Vector:
+        """Return the same bits as another number of lanes of another type."""
+        return Vector(self.emitter, self.emitter.builder.bitcast(self.value, IR.VectorType(kind, lanes)))
+
+    def interleaved(self, other: Vector) -> Vector:
+        """Return lanes of this and another by turns, twice as many."""
+        return self.shuffled(other, [i + source * self.lanes for i in range(self.lanes) for source in (0, 1)])
+
     def shuffled(self, other: Vector, order: Sequence[int]) -> Vector:
         """Return lanes of this and, counted on, of another."""
         picks = IR.Constant(IR.VectorType(I32, len(order)), list(order))
@@ -381,3 +390,13 @@ def array_pointer(context: Any, builder: Any, array_type: Any, value: Any) -> An
 
 def _width(kind: Any) -> int:
     return BYTES[kind]
+
+
+@intrinsic
+def address(typing_context: Any, array: Any) -> Any:
+    """Return the address of an array's first element, int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ptrtoint(array_pointer(context, builder, signature.args[0], args[0]), I64)
+
+    return types.int64(array), generate

@@ -1,21 +1,22 @@
-"""Vector code over whole arrays: a range per thread, chunks it cannot do handed to the plain loops."""
+"""Vector code over whole arrays: pieces of a result from any thread, chunks it cannot do handed to the plain loops."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.numba.compiling import over_ranges, thread_count
-from emu.backends.numba.vector.stage import CHUNK, Shape
-from emu.backends.numba.vector.writing import empty_report, writer
+from emu.backends.numba.compiling import thread_count
+from emu.backends.numba.vector.stage import CHUNK, KIND_DTYPES, Shape
+from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE, writer
+from emu.datapath.registers import NO_EXPONENT
 
 Array = NDArray[Any]
 #: Results below this are not worth a second thread.
-GRAIN = 1 << 17
+VECTOR_GRAIN = 1 << 17
 #: Arrays above this many bytes are written past the caches, to addresses of this alignment.
 STREAMED_BYTES, ALIGNMENT = 1 << 23, 64
 #: The most chunks handed to the plain loops at a time.
@@ -37,41 +38,55 @@ def address_of(array: Array) -> int:
     return array.__array_interface__["data"][0]
 
 
-def write_ranges(
-    shape: Shape,
-    operands: list[Array],
-    target: Array,
-    parameters: tuple[Any, Any],
-    bins: int,
-    plain: Callable[[int, int, int], None],
-) -> Array:
-    """Write `operands` through the output stage into `target`; return one report per thread.
+class VectorWriter:
+    """Vector code of one output stage, writing pieces of one result; chunks it cannot do go to the plain loops."""
 
-    Args:
-        shape: what is computed.
-        operands: three flat arrays; those an operation does not have are repeats.
-        target: flat array.
-        parameters: from `parameters`.
-        bins: positions of the register, 0 without one.
-        plain: computes a range (thread, start, stop) in plain loops.
-    """
-    write = writer(shape)
-    reports = np.array([empty_report(bins)] * (thread_count() + 1))
-    addresses, out = [address_of(x) for x in operands], address_of(target)
-    item, out_item = operands[0].itemsize, target.itemsize
-    streamed = int(target.nbytes >= STREAMED_BYTES and out % ALIGNMENT == 0)
+    def __init__(
+        self,
+        shape: Shape,
+        target: Array,
+        parameters: tuple[Any, Any],
+        bins: int,
+        plain: Callable[[int, Sequence[Array], int, int, int], None],
+    ) -> None:
+        """Prepare to write.
 
-    def work(index: int, start: int, stop: int) -> None:
+        Args:
+            shape: what is computed.
+            target: flat array of the whole result.
+            parameters: from `parameters`.
+            bins: positions of the register, 0 without one.
+            plain: writes a piece in plain loops; arguments as of `write`.
+        """
+        self._write, self._plain, self._parameters = writer(shape), plain, parameters
+        self._item, self._out_item = np.dtype(KIND_DTYPES[shape.source]).itemsize, target.itemsize
+        self._out = address_of(target)
+        self._streamed = int(target.nbytes >= STREAMED_BYTES and self._out % ALIGNMENT == 0)
+        self._reports = np.zeros((thread_count() + 1, COUNTS_PLACE + 2 * bins + 5), np.int64)
+        self._reports[:, TOP_PLACE] = NO_EXPONENT
+
+    def write(self, thread: int, operands: Sequence[Array], start: int, stop: int, origin: int) -> None:
+        """Write results `start`..`stop`; the operands' element 0 belongs to result `origin`."""
+        addresses = [address_of(x) - origin * self._item for x in operands]
+        addresses += addresses[:1] * (3 - len(addresses))
+        report, streamed = self._reports[thread], int(self._streamed and start % (ALIGNMENT // self._out_item) == 0)
         at, chunks = start, 1
         while at < stop:
-            places = [address + at * item for address in addresses]
-            wrote = write(*places, out + at * out_item, at, stop - at, streamed, *parameters, reports[index])
+            places = [address + at * self._item for address in addresses]
+            out = self._out + at * self._out_item
+            wrote = self._write(*places, out, at, stop - at, streamed, *self._parameters, report)
             chunks = min(2 * chunks, MAX_PLAIN_CHUNKS) if wrote == 0 else 1
             at += wrote
             if at < stop:
                 end = min(at + chunks * CHUNK, stop)
-                plain(index, at, end)
+                self._plain(thread, operands, at, end, origin)
                 at = end
 
-    over_ranges(work, target.size, CHUNK, GRAIN)
-    return reports
+    def counted(self) -> tuple[Array, Array, int]:
+        """Return flags, register counts and the largest exponent."""
+        reports = self._reports
+        return (
+            reports[:, :TOP_PLACE].sum(axis=0),
+            reports[:, COUNTS_PLACE:].sum(axis=0),
+            int(reports[:, TOP_PLACE].max()),
+        )

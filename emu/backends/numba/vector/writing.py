@@ -10,7 +10,7 @@ from numba import types
 
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.vector import arithmetic, leading_bits, stage
-from emu.backends.numba.vector.lanes import I8, IR, copy, intrinsic
+from emu.backends.numba.vector.lanes import I8, IR, address, copy, intrinsic
 from emu.backends.numba.vector.stage import (
     BINS,
     CHUNK,
@@ -22,7 +22,6 @@ from emu.backends.numba.vector.stage import (
     drain_counters,
     write_chunks,
 )
-from emu.datapath.registers import NO_EXPONENT
 
 PLANES, TREE_PLANES, MAX_CHUNKS = leading_bits.PLANES, leading_bits.TREE_PLANES, leading_bits.MAX_CHUNKS
 LANES = stage.LANES
@@ -83,14 +82,14 @@ def writer(shape: stage.Shape) -> Any:
             target = out + done * out_bytes
             if chunks == 0:
                 padding = CHUNK - (n - done)
-                copy_bytes(padded_a.ctypes.data, first, (n - done) * x_bytes)
-                first, target = padded_a.ctypes.data, padded_out.ctypes.data
+                copy_bytes(address(padded_a), first, (n - done) * x_bytes)
+                first, target = address(padded_a), address(padded_out)
                 if arity > 1:
-                    copy_bytes(padded_b.ctypes.data, second, (n - done) * x_bytes)
-                    second = padded_b.ctypes.data
+                    copy_bytes(address(padded_b), second, (n - done) * x_bytes)
+                    second = address(padded_b)
                 if arity > 2:
-                    copy_bytes(padded_c.ctypes.data, third, (n - done) * x_bytes)
-                    third = padded_c.ctypes.data
+                    copy_bytes(address(padded_c), third, (n - done) * x_bytes)
+                    third = address(padded_c)
                 chunks = 1
             wrote = write_chunks(
                 text,
@@ -148,10 +147,3 @@ def _place_counts(totals: Any, zeros: int, seen: int, words: int, integers: Any,
     report[scalars + 1] += 0 if fixed else below
     report[scalars + 2] += totals[bins]
     report[scalars + 4] += seen
-
-
-def empty_report(bins: int) -> Any:
-    """Return a report to add to."""
-    report = np.zeros(COUNTS_PLACE + 2 * bins + 5, np.int64)
-    report[TOP_PLACE] = NO_EXPONENT
-    return report

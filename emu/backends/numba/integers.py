@@ -1,0 +1,246 @@
+"""Exact products of narrow fixed-point operands by integer dot-product instructions, fused with the output stage.
+
+Where the planner proves that no sum leaves 2**53, any order gives the same integers:
+
+    carriers -> raws      int8 if both operands have at most 8 bits, else int16
+    one operand for all   its panels are packed once, threads share rows, or k where rows are few
+    one operand for each  threads share the batch
+
+A group of rows goes through the output stage while it is in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.gathered import Gathered
+from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
+from emu.backends.numba.compiling import over_ranges, thread_count
+from emu.backends.numba.machine import has_dot_products
+from emu.backends.numba.stage import Writer
+from emu.backends.numba.vector import integer_products as loops
+from emu.backends.numba.vector.dot_tiles import NEIGHBOURS, PANEL_COLUMNS, TILE_ROWS
+from emu.backends.numba.vector.ranges import empty
+
+Array = NDArray[Any]
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+#: Multiply-adds and elements below which a second thread is not worth waking.
+GRAIN_MACS, GRAIN_ELEMENTS = 1 << 20, 1 << 16
+#: Results of a group of rows that pass the output stage together.
+GROUP_RESULTS = 1 << 16
+#: Instructions between two additions to 64-bit sums below which two passes over bytes are cheaper.
+FEWEST_STEPS = 12
+#: Bits of the narrower of the two kinds of raws.
+BYTE = 8
+_NO_ADDEND, _ZEROS = np.zeros((1, 1, 1), np.float32), np.zeros(PANEL_COLUMNS, np.int16)
+
+
+def applies(formats: Formats) -> bool:
+    """Return whether both operands are fixed-point numbers of at most 16 bits and the instructions are there."""
+    return has_dot_products() and all(not f.is_float and f.width_bits - f.signed <= 15 for f in formats[:2])
+
+
+def write_products(
+    a: Array | Gathered,
+    b: Array | Gathered,
+    addend: Array | None,
+    formats: Formats,
+    stage: StageCode,
+    random: RandomCode,
+    register: RegisterCode | None,
+) -> Outcome:
+    """Write exact sums of products plus addend through the output stage.
+
+    Args:
+        a: (B or 1, M, K) values of a fixed-point format.
+        b: (B or 1, K, N).
+        addend: (B or 1, M or 1, N or 1) values, or None.
+        formats: formats of the three.
+        stage: output stage.
+        random: source of random bits.
+        register: positions of the statistics register, or None.
+    """
+    product = _Product.of(a, b, addend, formats)
+    values = empty((product.batches, product.rows, product.columns), carrier_of(stage.format))
+    writer = Writer("quantize", np.dtype(np.float64), values, stage, random, register)
+    if product.right.batch_stride or product.left.batch_stride:
+        _write_batches(product, writer)
+    else:
+        _write_rows(product, writer)
+    return writer.outcome()
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A product of integer matrices, ready for the loops."""
+
+    left: Gathered
+    right: Gathered
+    addend: Array
+    batches: int
+    bits: int
+    split: int
+    steps: int
+    unit: float
+
+    @property
+    def rows(self) -> int:
+        return self.left.rows.size
+
+    @property
+    def columns(self) -> int:
+        return self.right.columns.size
+
+    @property
+    def depth(self) -> int:
+        return self.left.columns.size
+
+    @property
+    def panels(self) -> int:
+        return -(-self.columns // PANEL_COLUMNS)
+
+    @classmethod
+    def of(cls, a: Array | Gathered, b: Array | Gathered, addend: Array | None, formats: Formats) -> _Product:
+        bits = 8 if all(f.signed and f.width_bits <= 8 for f in formats[:2]) else 16
+        left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (a, b))
+        left, largest_left = _raws(left, formats[0], bits)
+        right, largest_right = _raws(right, formats[1], bits)
+        split, steps = _schedule(bits, max(largest_left, 1), max(largest_right, 1))
+        unit = math.ldexp(1.0, formats[0].quantum + formats[1].quantum)
+        third = _NO_ADDEND if addend is None else np.ascontiguousarray(addend)
+        return cls(left, right, third, max(left.batches, right.batches), bits, split, steps, unit)
+
+
+def _raws(x: Gathered, fmt: FormatCode, bits: int) -> tuple[Gathered, int]:
+    """Return the same places in an array of raws, and their largest magnitude."""
+    raws = np.empty(x.data.size, np.int8 if bits == BYTE else np.int16)
+    scale = x.data.dtype.type(math.ldexp(1.0, -fmt.quantum))
+    largest = np.zeros(thread_count() + 1, np.int64)
+
+    def work(thread: int, start: int, stop: int) -> None:
+        largest[thread] = loops.raws_range(x.data, scale, raws, start, stop)
+
+    over_ranges(work, raws.size, 64, GRAIN_ELEMENTS)
+    stride = x.batch_stride if x.batches > 1 else 0
+    return Gathered(raws, x.batches, stride, x.rows, x.columns), int(largest.max())
+
+
+def _schedule(bits: int, largest_left: int, largest_right: int) -> tuple[int, int]:
+    """Return whether to split left elements into bytes, and how many instructions 32-bit sums can take."""
+    if bits == BYTE:
+        return 0, loops.INT32_MAX // (NEIGHBOURS[8] * 255 * largest_right)
+    whole = loops.INT32_MAX // (NEIGHBOURS[16] * largest_left * largest_right)
+    if whole >= FEWEST_STEPS:
+        return 0, whole
+    return 1, loops.INT32_MAX // (NEIGHBOURS[16] * loops.OFFSET * largest_right)
+
+
+def _side(x: Gathered) -> tuple[Array, int, Array, Array]:
+    return x.data, x.batch_stride, x.rows, x.columns
+
+
+def _write_batches(product: _Product, writer: Writer) -> None:
+    """Share the batch among threads; each packs and multiplies its own elements, some at a time."""
+    results = product.rows * product.columns
+    group = max(GROUP_RESULTS // max(results, 1), 1)
+    group = -(-group // 16) * 16 if results % 16 else group  # pieces begin at multiples of 16
+    left, right = _side(product.left), _side(product.right)
+
+    def work(thread: int, start: int, stop: int) -> None:
+        sums = np.empty(min(group, max(stop - start, 0)) * results)
+        for first in range(start, stop, group):
+            last = min(first + group, stop)
+            if product.bits == BYTE:
+                loops.batch_products8(left, right, product.steps, product.unit, product.addend, sums, first, last)
+            else:
+                loops.batch_products16(
+                    left, right, product.split, product.steps, product.unit, product.addend, sums, first, last
+                )
+            writer.write(thread, (sums,), first * results, last * results, first * results)
+
+    macs = max(results * product.depth, 1)
+    align = 16 if results % 16 else 1
+    over_ranges(work, product.batches, align, max(1, min(GRAIN_MACS // macs, GRAIN_ELEMENTS // max(results, 1))))
+
+
+def _write_rows(product: _Product, writer: Writer) -> None:
+    """Pack the right operand once; share the rows, or k where they are few, among threads."""
+    neighbours = NEIGHBOURS[product.bits]
+    padded = -(-product.depth // neighbours) * neighbours
+    panels = np.empty((product.panels, padded * PANEL_COLUMNS), np.int8 if product.bits == BYTE else np.int16)
+    macs = product.rows * product.columns * product.depth
+    blocks = -(-product.rows // TILE_ROWS)
+    if blocks >= 4 * thread_count() or macs < GRAIN_MACS:
+        _share_rows(product, writer, panels)
+    else:
+        _share_depth(product, writer, panels)
+
+
+def _pack(product: _Product, panels: Array, first: int, last: int, start: int, stop: int, sums: Array) -> None:
+    right = product.right
+    places = (right.data, 0, right.rows, right.columns, panels, first, last, start, stop)
+    if product.bits == BYTE:
+        loops.pack_panels8(*places, sums)
+    else:
+        loops.pack_panels16(*places, _ZEROS)
+
+
+def _add(product: _Product, rows: tuple[int, int], places: tuple[int, int], panels: Array, sums: Array) -> None:
+    left = product.left
+    if product.bits == BYTE:
+        loops.add_products8(left.data, 0, left.rows, left.columns, *rows, *places, panels, product.steps, sums)
+    else:
+        loops.add_products16(
+            left.data, 0, left.rows, left.columns, *rows, *places, panels, product.split, product.steps, sums
+        )
+
+
+def _finish(
+    product: _Product, writer: Writer, thread: int, rows: tuple[int, int], sums: Array, columns: Array, out: Array
+) -> None:
+    loops.finish_rows(sums, columns, product.unit, product.addend, 0, *rows, product.columns, out)
+    start, stop = rows[0] * product.columns, rows[1] * product.columns
+    writer.write(thread, (out,), start, stop, start)
+
+
+def _share_rows(product: _Product, writer: Writer, panels: Array) -> None:
+    column_sums = np.zeros(product.panels * PANEL_COLUMNS, np.int64)
+
+    def pack(thread: int, first: int, last: int) -> None:
+        _pack(product, panels, first, last, 0, product.depth, column_sums)
+
+    over_ranges(pack, product.panels, 1, max(1, GRAIN_ELEMENTS // max(product.depth * PANEL_COLUMNS, 1)))
+    group = max(GROUP_RESULTS // max(product.columns, 1) // 16, 1) * 16
+
+    def work(thread: int, start: int, stop: int) -> None:
+        rows = min(group, max(stop - start, 0))
+        sums = np.zeros(-(-rows // TILE_ROWS) * TILE_ROWS * product.panels * PANEL_COLUMNS, np.int64)
+        out = np.empty(rows * product.columns)
+        for first in range(start, stop, group):
+            part = (first, min(first + group, stop))
+            _add(product, part, (0, product.depth), panels, sums)
+            _finish(product, writer, thread, part, sums, column_sums, out)
+
+    over_ranges(work, product.rows, 16, max(1, GRAIN_MACS // max(product.columns * product.depth, 1)))
+
+
+def _share_depth(product: _Product, writer: Writer, panels: Array) -> None:
+    """Each thread packs and multiplies a part of k; integers add up in any order."""
+    size = -(-product.rows // TILE_ROWS) * TILE_ROWS * product.panels * PANEL_COLUMNS
+    sums = np.zeros((thread_count() + 1, size), np.int64)
+    column_sums = np.zeros((thread_count() + 1, product.panels * PANEL_COLUMNS), np.int64)
+
+    def work(thread: int, start: int, stop: int) -> None:
+        _pack(product, panels, 0, product.panels, start, stop, column_sums[thread])
+        _add(product, (0, product.rows), (start, stop), panels, sums[thread])
+
+    per_place = max(product.rows * product.columns, 1)
+    over_ranges(work, product.depth, loops.CHUNK_DEPTH, max(1, GRAIN_MACS // per_place))
+    out = np.empty(product.rows * product.columns)
+    rows = (0, product.rows)
+    _finish(product, writer, 0, rows, sums.sum(axis=0), column_sums.sum(axis=0), out)

@@ -1,0 +1,98 @@
+"""Tiles of exact integer products from dot-product instructions: 8 rows by 32 columns in sixteen registers.
+
+One instruction adds two 16-bit (vpdpwssd) or four 8-bit products (vpdpbusd, its first factor unsigned) to a 32-bit
+sum in each lane. A panel of the right operand holds 32 columns, the 2 or 4 neighbours along k side by side:
+
+    k, k+1 of column 0 | k, k+1 of column 1 | ... | k, k+1 of column 31 | k+2, k+3 of column 0 | ...
+
+Sums are added to 64-bit ones before they could leave 32 bits; the caller chooses how many steps that allows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+
+from emu.backends.numba.vector.lanes import I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
+
+TILE_ROWS, PANEL_COLUMNS = 8, 2 * LANES
+#: Operand bits -> products that one instruction adds in a lane.
+NEIGHBOURS = {16: 2, 8: 4}
+_INSTRUCTIONS = {16: "llvm.x86.avx512.vpdpwssd.512", 8: "llvm.x86.avx512.vpdpbusd.512"}
+_KINDS = {16: I16, 8: I8}
+
+
+@intrinsic
+def add_dot_tile(
+    typing_context: Any, bits: Any, a: Any, row_bytes: Any, panel: Any, steps: Any, shift: Any, sums: Any
+) -> Any:
+    """Add the product of 8 rows and a panel, times 2**shift, to 8 x 32 int64 sums.
+
+    Args:
+        typing_context: Numba's.
+        bits: 8 or 16, known when compiling.
+        a: address of the first row.
+        row_bytes: from one row to the next.
+        panel: address of the panel at the same k.
+        steps: instructions along k; a step is 2 or 4 places.
+        shift: how far these products stand above the others.
+        sums: address of the sums.
+    """
+    signature = types.void(bits, *[types.int64] * 6)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        a, panel, sums = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 3, 6))
+        rows = [e.at(a, builder.mul(args[2], e.integer(row)), I8) for row in range(TILE_ROWS)]
+        tile = _emit_tile(e, bits.literal_value, rows, panel, args[4])
+        _add_to_sums(e, tile, args[5], sums)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _emit_tile(e: Emitter, bits: int, rows: list[Any], panel: Any, steps: Any) -> list[list[Vector]]:
+    """Return the 32-bit sums of the tile, two vectors per row."""
+    builder, kind = e.builder, _KINDS[bits]
+    lanes = 4 * LANES // (bits // 8)
+    held = [[e.variable(e.splat(I32, 0)) for _ in range(2)] for _ in rows]
+    with e.loop(steps) as step:
+        first = builder.mul(step, e.integer(2 * lanes))
+        right = [e.load(kind, panel, builder.add(first, e.integer(half * lanes)), lanes) for half in range(2)]
+        for row, sums in zip(rows, held, strict=True):
+            left = e.splat(I32, e.load_scalar(I32, row, step)).reshaped(kind, lanes)
+            for half in range(2):
+                factors = [left.value, right[half].value]
+                added = e.call(_INSTRUCTIONS[bits], sums[half].type, [sums[half].now.value, *factors])
+                sums[half].set(Vector(e, added))
+    return [[variable.now for variable in sums] for sums in held]
+
+
+def _add_to_sums(e: Emitter, tile: list[list[Vector]], shift: Any, sums: Any) -> None:
+    for row, halves in enumerate(tile):
+        for half, vector in enumerate(halves):
+            place = e.integer(row * PANEL_COLUMNS + half * LANES)
+            wide = vector.as_kind(I64) << e.splat(I64, shift)
+            e.store(e.load(I64, sums, place) + wide, sums, place)
+
+
+@intrinsic
+def interleave(typing_context: Any, bits: Any, rows: Any, target: Any) -> Any:
+    """Write 32 columns of the 2 or 4 rows whose addresses stand in `rows` (int64) into a panel."""
+    signature = types.void(bits, rows, types.int64)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        count, kind = NEIGHBOURS[bits.literal_value], _KINDS[bits.literal_value]
+        pointers = [builder.inttoptr(builder.extract_value(args[1], i), IR.PointerType(I8)) for i in range(count)]
+        loaded = [e.load(kind, pointer, e.integer(0), PANEL_COLUMNS) for pointer in pointers]
+        panel = builder.inttoptr(args[2], IR.PointerType(I8))
+        pairs = [loaded[i].interleaved(loaded[i + 1]) for i in range(0, count, 2)]
+        if count == NEIGHBOURS[8]:
+            wide = [pair.reshaped(I16, PANEL_COLUMNS) for pair in pairs]
+            pairs = [wide[0].interleaved(wide[1])]
+        e.store(pairs[0], panel, e.integer(0))
+        return context.get_dummy_value()
+
+    return signature, generate
