@@ -50,8 +50,9 @@ class Term(NamedTuple):
 
     def times(self, other: Term) -> Term:
         """Return the products of broadcast numbers, not normalised."""
-        exponent = self.exponent + other.exponent
-        return Term(self.significand * other.significand, np.maximum(exponent, NOWHERE), self.point + other.point)
+        product = self.significand * other.significand
+        exponent = np.where((product == 0).astype(bool), NOWHERE, self.exponent + other.exponent)
+        return Term(product, exponent, self.point + other.point)
 
     def cut_to(self, unit: NDArray[np.int64]) -> Array:
         """Return the numbers in multiples of 2**unit, cut toward zero."""
