@@ -49,7 +49,7 @@ class MatrixUnit:
 
     @property
     def rounding(self) -> str:
-        """Mode of every sum: binary32 sums are cut, all others rounded to nearest."""
+        """Mode of every sum: binary32 sums are cut, binary16 ones rounded to nearest; int32 never rounds."""
         return "toward_zero" if self.output == "fp32" else "nearest_even"
 
     @property
