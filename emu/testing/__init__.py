@@ -9,6 +9,22 @@ The strategies need hypothesis (`pip install 'emu-numerics[test]'`); `assert_bit
 """
 
 from emu.testing.bits import assert_bits_equal
-from emu.testing.strategies import arrays, codes, formats, values
+from emu.testing.bulk import bulk_arrays
+from emu.testing.order_probe import probe_order
+from emu.testing.order_tree import OrderTree, order_tree
+from emu.testing.random_formats import formats
+from emu.testing.strategies import arrays, codes, values
+from emu.testing.units import macs
 
-__all__ = ["arrays", "assert_bits_equal", "codes", "formats", "values"]
+__all__ = [
+    "OrderTree",
+    "arrays",
+    "assert_bits_equal",
+    "bulk_arrays",
+    "codes",
+    "formats",
+    "macs",
+    "order_tree",
+    "probe_order",
+    "values",
+]

@@ -1,0 +1,211 @@
+"""The numbers that break hardware, without Hypothesis: a table of edges, and arrays filled from a seed.
+
+    edges        0, +-1, extremes, the ends of the subnormals and their neighbours, infinities, NaN
+    carries      x..x 0111..1 and x..x 1000..0: one more ulp ripples through every bit
+    cancelling   a value and its negative side by side along the last axis
+    ties         halfway between two values, and one float64 step to either side
+
+An element depends on the seed and its place alone, e = f(seed, place): a smaller array out of a larger one holds the
+same elements, which is what lets a failing array shrink (`bulk_arrays`).
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.formats import Fixed, Float, Format
+
+Array = NDArray[Any]
+Noise = NDArray[np.uint64]
+LARGEST_FLOAT = sys.float_info.max
+_MASK = (1 << 64) - 1
+_STRIDE = 0x9E3779B97F4A7C15
+#: How often, in sixteenths, a code is an edge or carries far; the rest is uniform.
+EDGES, CARRIES = 6, 3
+#: One pair of neighbours in so many cancels.
+CANCELLING = 8
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the elements of an array stand in the endless array of its seed.
+
+    Attributes:
+        seed: which endless array.
+        starts: first place along each axis.
+        shape: places along each axis.
+    """
+
+    seed: int
+    starts: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, seed: int, shape: tuple[int, ...]) -> Places:
+        """Return the places of an array that begins at the origin."""
+        return cls(seed, (0,) * len(shape), shape)
+
+    def noise(self, salt: int, *, paired: bool = False) -> Noise:
+        """Return 64 well-mixed bits per place; with `paired` the same ones for neighbours 2j and 2j+1."""
+        mixed = _mixed(np.full((1,) * len(self.shape), (self.seed ^ (salt * _STRIDE)) & _MASK, np.uint64))
+        for axis, (start, size) in enumerate(zip(self.starts, self.shape, strict=True)):
+            along = np.arange(start, start + size, dtype=np.uint64)
+            if paired and axis == len(self.shape) - 1:
+                along &= ~np.uint64(1)
+            mixed = _mixed(mixed ^ (along * np.uint64(_STRIDE)).reshape(-1, *[1] * (len(self.shape) - axis - 1)))
+        return mixed
+
+    def second_of_pair(self) -> NDArray[np.bool_]:
+        """Return, per place, whether it repeats its left neighbour with the sign changed."""
+        if not self.shape:
+            return np.zeros((), bool)
+        odd = (np.arange(self.shape[-1]) + self.starts[-1]) % 2 == 1
+        return (self.noise(1, paired=True) % np.uint64(CANCELLING) == 0) & odd
+
+    def drawn(self, salt: int, seconds: NDArray[np.bool_]) -> Noise:
+        """Return noise in which the second of a cancelling pair is its left neighbour."""
+        return np.where(seconds, self.noise(salt, paired=True), self.noise(salt))
+
+
+def _mixed(x: Noise) -> Noise:
+    """Source: the finaliser of splitmix64; Steele, Lea, Flood, "Fast splittable pseudorandom numbers", OOPSLA 2014."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def hard_codes(fmt: Format, places: Places) -> NDArray[np.uint64]:
+    """Return codes of `fmt`, special ones included, uint64, in the shape of the places."""
+    seconds = places.second_of_pair()
+    choice, body = places.drawn(2, seconds), places.drawn(3, seconds)
+    code = body & np.uint64(fmt.n_codes - 1)
+    kind = choice & np.uint64(15)
+    code = np.where(kind < EDGES + CARRIES, _carry(code, choice >> np.uint64(8), fmt.width_bits), code)
+    code = np.where(kind < EDGES, _picked(edge_codes(fmt), choice), code)
+    return np.where(seconds, negated(fmt, code), code)
+
+
+def negated(fmt: Format, code: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the codes of the negatives; what has none (unsigned words, the only zero) stays."""
+    if isinstance(fmt, Float):
+        other = code ^ np.uint64(fmt.sign_code)
+        return other if fmt.has_negative_zero else np.where(code == 0, code, other)
+    return (~code + np.uint64(1)) & np.uint64(fmt.n_codes - 1) if fmt.signed else code
+
+
+def _carry(code: NDArray[np.uint64], choice: Noise, bits: int) -> NDArray[np.uint64]:
+    """Replace the low end of codes by 0111..1 or 1000..0 of random length."""
+    length = choice % np.uint64(bits)
+    top = np.uint64(1) << length
+    rest = code & ~(top | (top - np.uint64(1)))
+    return rest | np.where((choice >> np.uint64(32)) & np.uint64(1), top, top - np.uint64(1))
+
+
+def _picked(table: list[int], choice: Noise) -> NDArray[np.uint64]:
+    return np.array(table, np.uint64)[(choice >> np.uint64(16)) % np.uint64(len(table))]
+
+
+def hard_values(fmt: Format, places: Places, *, nan: bool = True, infinity: bool = True) -> Array:
+    """Return values of `fmt` in its carrier; where NaN or infinity is unwanted the largest value stands instead."""
+    values = fmt.decode(hard_codes(fmt, places))
+    if isinstance(fmt, Fixed):
+        return values
+    unwanted = (np.isnan(values) & (not nan)) | (np.isinf(values) & (not infinity))
+    return np.where(unwanted, values.dtype.type(fmt.max), values)
+
+
+def hard_reals(fmt: Format, places: Places, *, nan: bool = True, infinity: bool = True) -> NDArray[np.float64]:
+    """Return real numbers to be rounded into `fmt`: its values, ties, their neighbours, and what lies beyond."""
+    seconds = places.second_of_pair()
+    choice, body = places.drawn(2, seconds), places.drawn(3, seconds)
+    index = body % np.uint64(max(last_index(fmt), 1))
+    kind = choice & np.uint64(15)
+    bits = max(last_index(fmt).bit_length(), 1)
+    index = np.where(kind < EDGES + CARRIES, _carry(index, choice >> np.uint64(8), bits), index)
+    index = np.where(kind < EDGES, _picked([i for i in edge_indices(fmt) if i <= _MASK], choice), index)
+    magnitude = magnitudes(fmt, index, (choice >> np.uint64(4)) & np.uint64(1))
+    side = np.array([0.0, 0.0, np.inf, -np.inf])[(choice >> np.uint64(5)) & np.uint64(3)]
+    with np.errstate(over="ignore", under="ignore"):
+        magnitude = np.where(side == 0, magnitude, np.nextafter(magnitude, side))
+    anything = _any_float(body, nan=nan, infinity=infinity)
+    value = np.where(kind == 15, anything, np.minimum(magnitude, LARGEST_FLOAT))
+    negative = ((choice >> np.uint64(7)) & np.uint64(1)).astype(bool) ^ seconds
+    return np.where(negative, -value, value)
+
+
+def _any_float(noise: Noise, *, nan: bool, infinity: bool) -> NDArray[np.float64]:
+    """Return any float64 at all, or now and then a special one."""
+    special = [*([np.nan] if nan else []), *([np.inf] if infinity else []), 0.0]
+    number = (noise & np.uint64(_MASK >> 1)).view(np.float64)
+    rare = (noise & np.uint64(3) == 0) | ~np.isfinite(number)
+    return np.where(rare, np.array(special)[(noise >> np.uint64(2)) % np.uint64(len(special))], number)
+
+
+# Indices count the nonnegative values of a format from 0; past the last one the grid goes on.
+
+
+def last_index(fmt: Format) -> int:
+    """Return the index of the largest value."""
+    return fmt.max_code if isinstance(fmt, Float) else fmt.max_raw
+
+
+def normal_index(fmt: Format) -> int:
+    """Return the index of the smallest normal value; 0 in fixed point, which has no others."""
+    return 1 << fmt.fraction_bits if isinstance(fmt, Float) else 0
+
+
+def magnitudes(fmt: Format, index: NDArray[np.uint64], halves: Any) -> NDArray[np.float64]:
+    """Return value number `index` and `halves` halves of its ulp, float64 (rounded where float64 is too narrow)."""
+    if isinstance(fmt, Fixed):
+        significand, exponent = index, np.full(1, -fmt.frac_bits, np.int32)
+    else:
+        field = index >> np.uint64(fmt.fraction_bits)
+        hidden = np.where(field > 0, np.uint64(1 << fmt.fraction_bits), np.uint64(0))
+        significand = (index & np.uint64((1 << fmt.fraction_bits) - 1)) + hidden
+        exponent = (np.maximum(field, np.uint64(1)).astype(np.int32) - 1) + (fmt.emin - fmt.fraction_bits)
+    with np.errstate(over="ignore", under="ignore"):
+        value = np.ldexp(significand.astype(np.float64) + np.asarray(halves) * 0.5, exponent)
+    return np.minimum(value, LARGEST_FLOAT)
+
+
+def magnitude(fmt: Format, index: int) -> Fraction:
+    """Return the nonnegative value number `index`, exactly."""
+    if isinstance(fmt, Fixed):
+        return index * Fraction(2) ** -fmt.frac_bits
+    field, fraction = divmod(index, 1 << fmt.fraction_bits)
+    significand = fraction + (1 << fmt.fraction_bits) if field else fraction
+    return significand * Fraction(2) ** (max(field, 1) - 1 + fmt.emin - fmt.fraction_bits)
+
+
+@lru_cache(maxsize=256)
+def edge_indices(fmt: Format) -> list[int]:
+    """Return the indices of 0, 1, the extremes, the ends of the subnormals, and their neighbours."""
+    last = last_index(fmt)
+    marks = [0, last]
+    if isinstance(fmt, Float):
+        normal = normal_index(fmt)
+        marks += [normal, 2 * normal, (1 - fmt.emin) << fmt.fraction_bits if fmt.emin < 1 else 0]
+    else:
+        marks += [1 << fmt.frac_bits if 0 <= fmt.frac_bits < 64 else 1]
+    near = {mark + offset for mark in marks for offset in (-2, -1, 0, 1, 2)}
+    return sorted(index for index in near if 0 <= index <= last + 1)
+
+
+@lru_cache(maxsize=256)
+def edge_codes(fmt: Format) -> list[int]:
+    """Return the codes of `edge_indices` of either sign, infinities and NaNs."""
+    magnitudes_ = [i for i in edge_indices(fmt) if i <= last_index(fmt)]
+    if isinstance(fmt, Fixed):
+        negatives = [fmt.n_codes - i for i in magnitudes_ if i > 0] + [1 << (fmt.width_bits - 1)]
+        return [*magnitudes_, *(sorted(negatives) if fmt.signed else [])]
+    special = [c for c in (fmt.infinity_code, fmt.nan_code) if c is not None]
+    return sorted(
+        {*magnitudes_, *(m | fmt.sign_code for m in magnitudes_), *special, *(s | fmt.sign_code for s in special)}
+    )

@@ -1,0 +1,349 @@
+"""Order probe: recovers the accumulation tree of any product function by masking operands.
+
+Two products are huge and cancel, M and -M; all others are 1, which vanish beside M. What is added before M meets -M is
+lost, what is added after survives:
+
+    ((((M + 1) + 1) - M) + 1) + 1  =  2       terms 0 and 3 share a subtree of 6 - 2 terms: those up to the meeting
+
+The counts of all pairs determine the tree (`tree_of_sizes`). Steps that add several terms at once, as matrix units do,
+come out as nodes of several children.
+
+M and 1 are powers of two, as far apart as operands allow, and no farther than the accumulator's guessed range. Every
+guess is calibrated: 1s are counted exactly, and every +-M swallows all others; where directed rounding lets a 1 move
+M, one 1 at a time is watched instead of their count. Where no guess works, an error says so.
+
+Source: Xie, Gao, Wang, Xue, "FPRev: Revealing the order of floating-point summation", 2024, arXiv 2411.00442.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.errors import FormatError, ShapeError
+from emu.formats import Fixed, Format, parse
+from emu.testing.order_tree import NoTree, OrderTree, tree_of_sizes
+
+Array = NDArray[Any]
+#: Ranges of powers of two that accumulators are guessed to have: binary64, binary32, binary16, OCP e4m3.
+RANGES = ((-1022, 1023), (-126, 127), (-14, 15), (-6, 8))
+#: Up to so many terms a single 1 is watched where 1s cannot be counted: calls grow with the cube.
+WATCHED_TERMS = 64
+#: Up to so many terms every pair is measured; beyond, those that determine the tree and a sample.
+MANY_TERMS, CHECKED_PAIRS = 32, 200
+#: Significands are measured up to so many bits.
+MOST_BITS = 113
+
+
+class _Unfit(FormatError):  # noqa: N818 - says what is the case
+    """These masks do not reveal the order."""
+
+
+def probe_order(
+    product: Callable[..., Any],
+    k: int,
+    *,
+    a_format: str | Format = "fp32",
+    b_format: str | Format | None = None,
+    addend_format: str | Format | None = None,
+    accumulator: str | Format | None = None,
+    shape: tuple[int, int] | None = None,
+) -> OrderTree:
+    """Return the order in which `product` adds the terms of a dot product.
+
+    Args:
+        product: callable(a, b), or callable(a, b, c) with an addend. It gets carrier arrays of the formats (float32
+            for fp32): a and b of shape `(k,)`, or `(m, k)` and `(k, n)`; c of shape `()`, or `(m, n)`. Returns the
+            number, or an `(m, n)` array.
+        k: number of products, at least 1.
+        a_format: format of a. Its products must reach far: an 8-bit integer cannot hide a 1.
+        b_format: format of b; None: that of a.
+        addend_format: format of c; None: there is no addend.
+        accumulator: a format whose range every sum stays within, if it is known to be narrower than that of the
+            operands; else ranges of usual accumulators are tried, widest first.
+        shape: m and n of a matrix product; the last element of the result is probed, rows and columns being equal.
+
+    Returns:
+        The tree over k terms, and the addend as the last one; with the significand bits that each sum keeps.
+
+    Raises:
+        FormatError: no masks hide a 1: operands or accumulator reach not far enough for so many terms, sums are exact
+            or saturate, or the function does not add in a fixed tree. Neither operand is signed.
+        ShapeError: k is below 1, or the function returns another shape.
+
+    Exactness: every pair of terms is measured and agrees with the tree returned, up to 32 terms; beyond, the pairs
+        that determine the tree and a sample of 200 others.
+
+    Example:
+        >>> print(probe_order(lambda a, b: float(np.float32(a[0] * b[0] + a[2] * b[2]) + np.float32(a[1] * b[1])), 3))
+        0 ─┐
+        2 ─┴─┐
+        1 ───┴─
+    """
+    if k < 1:
+        raise ShapeError(f"`k` must be at least 1, got {k}")
+    a, b = parse(a_format), parse(a_format if b_format is None else b_format)
+    if not (_is_signed(a) or _is_signed(b)):
+        raise FormatError(f"`a_format` or `b_format` must be signed, got {a} and {b}: the masks are M and -M")
+    probe = _Probe(product, k, a, b, None if addend_format is None else parse(addend_format), shape)
+    if probe.n_terms == 1:
+        return OrderTree(1, frozenset(), has_addend=False)
+    reasons: list[str] = []
+    for masks in _guesses(probe, None if accumulator is None else parse(accumulator)):
+        try:
+            return _recovered(_Measurement.calibrated(probe, masks))
+        except (_Unfit, NoTree) as error:
+            reasons.append(f"  {masks}: {error}")
+    raise FormatError(
+        f"no masks reveal the order of {probe.n_terms} terms of {probe.formats_text}: the accumulator must be a "
+        "float whose range holds a number that hides all others; name its format with `accumulator=`, take wider "
+        "operands, or fewer terms. Tried\n" + "\n".join(reasons or ["  nothing: the operands' range is too narrow"])
+    )
+
+
+@dataclass(frozen=True)
+class _Masks:
+    """Exponents of the huge and the small product: M = 2**huge, 1 stands for 2**small; and their factors'."""
+
+    huge: int
+    small: int
+    huge_factors: tuple[int, int]
+    small_factors: tuple[int, int]
+
+    def __str__(self) -> str:
+        return f"M = 2**{self.huge}, 1 as 2**{self.small}"
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """The function under test, called with products of our choice."""
+
+    product: Callable[..., Any]
+    k: int
+    a_format: Format
+    b_format: Format
+    addend_format: Format | None
+    shape: tuple[int, int] | None
+
+    @property
+    def n_terms(self) -> int:
+        return self.k + (self.addend_format is not None)
+
+    @property
+    def formats_text(self) -> str:
+        return " x ".join(str(f) for f in (self.a_format, self.b_format, self.addend_format) if f is not None)
+
+    def __call__(self, masks: _Masks, kinds: NDArray[np.int8]) -> float:
+        """Return the function's value for terms that are 0, 1, M (2) and -M (-2), as a multiple of 1."""
+        a, b = (
+            np.select([kinds == 0, kinds == 1], [0.0, math.ldexp(1.0, small)], math.ldexp(1.0, huge))
+            for huge, small in zip(masks.huge_factors, masks.small_factors, strict=True)
+        )
+        sign = np.where(kinds == -2, -1.0, 1.0)
+        a, b = (a * sign, b) if _is_signed(self.a_format) else (a, b * sign)
+        left, right = a[: self.k].astype(self.a_format.carrier), b[: self.k].astype(self.b_format.carrier)
+        arguments: list[Any] = [left, right]
+        if self.addend_format is not None:
+            arguments.append((a[-1] * b[-1]).astype(self.addend_format.carrier))
+        with np.errstate(all="ignore"):
+            return math.ldexp(self._value(arguments), -masks.small)
+
+    def _value(self, arguments: list[Any]) -> float:
+        if self.shape is None:
+            result = np.asarray(self.product(*arguments))
+            if result.size != 1:
+                raise ShapeError(f"`product` must return one number, got shape {result.shape}; see `shape`")
+            return float(result.reshape(()))
+        m, n = self.shape
+        arguments[0], arguments[1] = np.tile(arguments[0], (m, 1)), np.tile(arguments[1][:, None], (1, n))
+        arguments[2:] = [np.full(self.shape, c) for c in arguments[2:]]
+        result = np.asarray(self.product(*arguments))
+        if result.shape != self.shape:
+            raise ShapeError(f"`product` must return an array of `shape` {self.shape}, got {result.shape}")
+        return float(result[-1, -1])
+
+
+def _guesses(probe: _Probe, accumulator: Format | None) -> Iterator[_Masks]:
+    """Yield masks as far apart as the ranges of operands and accumulator allow."""
+    a, b = _range_of(probe.a_format), _range_of(probe.b_format)
+    known = [_range_of(accumulator)] if accumulator is not None else [*RANGES, a]
+    seen: set[_Masks] = set()
+    for low, high in known:
+        if probe.addend_format is not None:
+            least, largest = _range_of(probe.addend_format)
+            low, high = max(low, least), min(high, largest)
+        huge, small = _factors(high - 1, a, b), _factors(low, a, b)
+        masks = _Masks(sum(huge), sum(small), huge, small)
+        if masks.huge > masks.small and masks not in seen:
+            seen.add(masks)
+            yield masks
+
+
+def _is_signed(fmt: Format) -> bool:
+    return not isinstance(fmt, Fixed) or fmt.signed
+
+
+def _range_of(fmt: Format) -> tuple[int, int]:
+    """Return the exponents of the smallest and the largest power of two, subnormals excepted."""
+    if isinstance(fmt, Fixed):
+        return -fmt.frac_bits, fmt.max_raw.bit_length() - 1 - fmt.frac_bits
+    return fmt.emin, fmt.emax
+
+
+def _factors(exponent: int, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    """Return the exponents of two factors in their ranges whose product comes nearest to 2**exponent."""
+    second = min(max(exponent // 2, b[0]), b[1])
+    first = min(max(exponent - second, a[0]), a[1])
+    return first, min(max(exponent - first, b[0]), b[1])
+
+
+@dataclass
+class _Measurement:
+    """Sizes of subtrees, measured with one set of masks.
+
+    Attributes:
+        at_once: how many 1s are counted in one call; 0: the single 1 is watched, whatever becomes of M.
+    """
+
+    probe: _Probe
+    masks: _Masks
+    at_once: int
+    sizes: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
+
+    @classmethod
+    def calibrated(cls, probe: _Probe, masks: _Masks) -> _Measurement:
+        """Return a measurement whose masks count exactly.
+
+        Raises:
+            FormatError: they do not.
+        """
+        counted = _exact_counts(probe, masks)
+        if counted < 1:
+            raise _Unfit("a single 1 does not come out as 1")
+        masked = [(leaf, sign) for leaf in range(probe.n_terms) for sign in (2, -2)]
+        if not all(_passes(probe, masks, leaf, sign, []) for leaf, sign in masked):
+            raise _Unfit("M does not come out as M")
+        if all(_swallows(probe, masks, leaf, sign, counted) for leaf, sign in masked):
+            return cls(probe, masks, counted)
+        if probe.n_terms > WATCHED_TERMS:
+            raise _Unfit(f"1 moves M, and beyond {WATCHED_TERMS} terms 1s are not watched one by one")
+        return cls(probe, masks, 0)
+
+    def size(self, i: int, j: int) -> int:
+        """Return how many leaves the smallest subtree of i and j holds."""
+        pair = (min(i, j), max(i, j))
+        if pair not in self.sizes:
+            others = [leaf for leaf in range(self.probe.n_terms) if leaf not in pair]
+            self.sizes[pair] = self.probe.n_terms - self._survivors(pair, others)
+        return self.sizes[pair]
+
+    def _survivors(self, pair: tuple[int, int], others: list[int]) -> int:
+        step = max(self.at_once, 1)
+        counts = [self._count(pair, others[i : i + step]) for i in range(0, len(others), step)]
+        return sum(counts)
+
+    def _count(self, pair: tuple[int, int], ones: list[int]) -> int:
+        kinds = _kinds(self.probe.n_terms, ones)
+        kinds[pair[0]], kinds[pair[1]] = 2, -2
+        count = self.probe(self.masks, kinds)
+        if self.at_once == 0 and math.isfinite(count):
+            return int(count == 1)
+        if not 0 <= count <= len(ones) or count != int(count):
+            raise _Unfit(f"terms {pair[0]} and {pair[1]} as M and -M leave {count!r} of {len(ones)} ones")
+        return int(count)
+
+
+def _kinds(n_terms: int, ones: list[int]) -> NDArray[np.int8]:
+    kinds = np.zeros(n_terms, np.int8)
+    kinds[ones] = 1
+    return kinds
+
+
+def _exact_counts(probe: _Probe, masks: _Masks) -> int:
+    """Return up to how many 1s are counted exactly, at the start of the terms and at their end."""
+    terms = list(range(probe.n_terms))
+    for count in range(1, probe.n_terms + 1):
+        for ones in (terms[:count], terms[-count:]):
+            if probe(masks, _kinds(probe.n_terms, ones)) != count:
+                return count - 1
+    return probe.n_terms
+
+
+def _swallows(probe: _Probe, masks: _Masks, leaf: int, sign: int, at_once: int) -> bool:
+    """Return whether +-M at a leaf hides every group of 1s that is counted at once."""
+    others = [other for other in range(probe.n_terms) if other != leaf]
+    return all(_passes(probe, masks, leaf, sign, others[i : i + at_once]) for i in range(0, len(others), at_once))
+
+
+def _passes(probe: _Probe, masks: _Masks, leaf: int, sign: int, ones: list[int]) -> bool:
+    """Return whether +-M at a leaf comes out as it is, whatever the 1s at others."""
+    kinds = _kinds(probe.n_terms, ones)
+    kinds[leaf] = sign
+    return probe(masks, kinds) == math.copysign(math.ldexp(1.0, masks.huge - masks.small), sign)
+
+
+def _recovered(measurement: _Measurement) -> OrderTree:
+    """Return the tree, checked against pairs it was not built from."""
+    probe = measurement.probe
+    n = probe.n_terms
+    if n > 2 and all(measurement.size(0, j) == 2 for j in range(1, n)):
+        raise _Unfit("M hides nothing: sums are exact, or the accumulator is wider than the operands reach")
+    tree = tree_of_sizes(n, measurement.size, has_addend=probe.addend_format is not None)
+    pairs = list(itertools.combinations(range(n), 2))
+    if n > MANY_TERMS:
+        pairs = random.Random(0).sample(pairs, CHECKED_PAIRS)
+    _require_agreement(measurement, tree, pairs)
+    return replace(tree, significand_bits=_significand_bits(probe, measurement.masks, tree))
+
+
+def _require_agreement(measurement: _Measurement, tree: OrderTree, pairs: list[tuple[int, int]]) -> None:
+    sizes = _sizes_of(tree)
+    for pair in pairs:
+        if measurement.size(*pair) != sizes(*pair):
+            raise NoTree(
+                f"no tree: terms {pair[0]} and {pair[1]} share a subtree of {measurement.size(*pair)} terms, "
+                f"where all others say {sizes(*pair)}"
+            )
+
+
+def _significand_bits(probe: _Probe, masks: _Masks, tree: OrderTree) -> tuple[int | None, ...]:
+    """Return how many bits the sum of each node keeps: 2**t + 1 - 2**t is 1 while t bits behind the first are kept."""
+    parent = {child: node for node, children in enumerate(tree.nodes) for child in children}
+    first = {leaf: leaf for leaf in range(tree.n_terms)}
+    for node, children in enumerate(tree.nodes):
+        first[tree.n_terms + node] = first[children[0]]
+    bits: list[int | None] = []
+    for node, children in enumerate(tree.nodes[:-1]):
+        above = parent[tree.n_terms + node]
+        outside = next(first[child] for child in tree.nodes[above] if child != tree.n_terms + node)
+        leaves = (first[children[0]], first[children[1]], outside)
+        kept = bisect.bisect_left(range(1, MOST_BITS), True, key=lambda t: not _keeps(probe, masks, leaves, t))
+        bits.append(kept + 1)
+    return (*bits, None)
+
+
+def _keeps(probe: _Probe, masks: _Masks, leaves: tuple[int, int, int], bits: int) -> bool:
+    """Return whether 2**bits + 1 - 2**bits is 1; not where operands cannot say."""
+    factors = _factors(masks.small + bits, _range_of(probe.a_format), _range_of(probe.b_format))
+    apart = replace(masks, huge=sum(factors), huge_factors=factors)
+    kinds = np.zeros(probe.n_terms, np.int8)
+    kinds[list(leaves)] = 2, 1, -2
+    return apart.huge == masks.small + bits <= masks.huge and probe(apart, kinds) == 1
+
+
+def _sizes_of(tree: OrderTree) -> Callable[[int, int], int]:
+    ascending = sorted(tree.clusters, key=int.bit_count)
+
+    def size(i: int, j: int) -> int:
+        both = 1 << i | 1 << j
+        return next(cluster.bit_count() for cluster in ascending if cluster & both == both)
+
+    return size

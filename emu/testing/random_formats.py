@@ -1,0 +1,100 @@
+"""The strategy of random formats. Failures shrink to narrow ones."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from emu.errors import FormatError
+from emu.formats import PRESETS, Fixed, Float, Format
+from emu.formats.floating import NAN_CODES
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+MAX_FIXED_CARRIER_BITS = 54  # signed; wider formats carry raws
+POINT_MARGIN = 10  # how far outside the word the binary point of a drawn fixed format may lie
+
+
+def load(name: str) -> Any:
+    """Return a module of Hypothesis, or say what to install."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            "the strategies of emu.testing need hypothesis, which is not installed; pip install 'emu-numerics[test]'"
+        ) from error
+
+
+def formats(
+    *,
+    fixed: bool = True,
+    floats: bool = True,
+    presets: bool = True,
+    min_width_bits: int = 1,
+    max_width_bits: int = 64,
+    raws: bool = False,
+    unsigned: bool = True,
+    flushing: bool = True,
+) -> SearchStrategy[Format]:
+    """Return a strategy of random formats.
+
+    Args:
+        fixed: draw fixed-point formats.
+        floats: draw floating-point formats, of every way to place NaN and infinity.
+        presets: draw fp16, bf16, ... more often than chance would.
+        min_width_bits: narrowest word.
+        max_width_bits: widest word.
+        raws: also draw fixed formats so wide that their arrays hold raw integers.
+        unsigned: also draw unsigned fixed formats.
+        flushing: also draw float formats with FTZ or DAZ.
+
+    Raises:
+        ImportError: hypothesis is not installed.
+        FormatError: the options leave no format.
+    """
+    st = load("hypothesis.strategies")
+    families: list[Any] = []
+    widest_fixed = max_width_bits if raws else min(max_width_bits, MAX_FIXED_CARRIER_BITS)
+    if fixed and min_width_bits <= widest_fixed:
+        families.append(_fixed_formats(st, min_width_bits, widest_fixed, raws, unsigned))
+    if floats and max(min_width_bits, 3) <= max_width_bits:
+        families.append(_float_formats(st, max(min_width_bits, 3), max_width_bits, flushing))
+        named = [f for f in PRESETS.values() if min_width_bits <= f.width_bits <= max_width_bits]
+        if presets and named:
+            families.append(st.sampled_from(named))
+    if not families:
+        raise FormatError(
+            f"`formats()` must leave a family of formats, got fixed={fixed}, floats={floats} and widths "
+            f"{min_width_bits}..{max_width_bits}; floats need at least 3 bits, fixed formats above "
+            f"{MAX_FIXED_CARRIER_BITS} bits need raws=True"
+        )
+    return st.one_of(*families)
+
+
+def _fixed_formats(st: Any, low: int, high: int, raws: bool, unsigned: bool) -> Any:
+    def draw_format(draw: Any) -> Fixed:
+        width_bits = draw(st.integers(low, high))
+        signed = not unsigned or draw(st.booleans())
+        if not raws and not signed:
+            width_bits = max(low, min(width_bits, MAX_FIXED_CARRIER_BITS - 1))
+        fmt = Fixed(width_bits, draw(st.integers(-POINT_MARGIN, width_bits + POINT_MARGIN)), signed)
+        return load("hypothesis").reject() if fmt.carries_raws and not raws else fmt
+
+    return st.composite(draw_format)()
+
+
+def _float_formats(st: Any, low: int, high: int, flushing: bool) -> Any:
+    def draw_format(draw: Any) -> Float:
+        exponent_bits = draw(st.integers(max(2, low - 53), min(11, high - 1)))
+        fraction_bits = draw(st.integers(max(0, low - 1 - exponent_bits), min(52, high - 1 - exponent_bits)))
+        nans = draw(st.sampled_from(NAN_CODES))
+        infinities = draw(st.booleans()) and (nans != "ieee" or fraction_bits > 0)
+        bias = (1 << (exponent_bits - 1)) - 1 + draw(st.sampled_from([0, 0, 0, 1, -1, 3]))
+        flushes = {name: draw(st.booleans()) and draw(st.booleans()) for name in ("ftz", "daz") if flushing}
+        try:
+            return Float(exponent_bits, fraction_bits, bias, infinities, nans, **flushes)
+        except FormatError:  # the exponents leave the range of float64
+            return load("hypothesis").reject()
+
+    return st.composite(draw_format)()
