@@ -5,6 +5,7 @@ Element (b, i, j) is `data[batch_stride * b + rows[i] + columns[j]]`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,17 +54,58 @@ class Gathered:
     def of(cls, x: Array) -> Gathered:
         """Return a stack of matrices, (B, M, K), as places in its memory; copied only if that is not one block."""
         batches = x.shape[0]
-        if batches > 1 and x.strides[0] == 0:
-            x = x[:1]
-        flat = x.ravel(order="K")
-        if not np.shares_memory(flat, x) or min(x.strides) < 0:
-            x = np.ascontiguousarray(x)
-            flat = x.reshape(-1)
+        x = x[:1] if batches > 1 and x.strides[0] == 0 else x
+        x, flat = _in_one_block(x)
         batch, row, column = (int(stride) // x.itemsize for stride in x.strides)
         rows, columns = (np.arange(int(size)) for size in x.shape[1:])
         return cls(flat, batches, batch if x.shape[0] > 1 else 0, rows * row, columns * column)
 
+    @classmethod
+    def of_axes(cls, x: Array, rows: tuple[int, ...], columns: tuple[int, ...]) -> Gathered:
+        """Return an array as one matrix: some axes, in C order, down its rows, the others along its columns."""
+        x, flat = _in_one_block(x)
+        strides = [int(stride) // x.itemsize for stride in x.strides]
+        down, along = (_offsets([x.shape[a] for a in axes], [strides[a] for a in axes]) for axes in (rows, columns))
+        return cls(flat, 1, 0, down, along)
 
-def array_of(x: Array | Gathered) -> Array:
-    """Return a stack of matrices as an array."""
-    return x.array() if isinstance(x, Gathered) else x
+    def joined(self) -> Gathered:
+        """Return the matrices side by side as one: (1, M, B * K)."""
+        return Gathered(self.data, 1, 0, self.rows, self._over_batches(self.columns))
+
+    def transposed(self) -> Gathered:
+        """Return each matrix transposed."""
+        return Gathered(self.data, self.batches, self.batch_stride, self.columns, self.rows)
+
+    def _over_batches(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        return (np.arange(self.batches)[:, None] * self.batch_stride + offsets).reshape(-1)
+
+
+def _in_one_block(x: Array) -> tuple[Array, Array]:
+    """Return an array whose elements fill one block of memory, first element first, and that block."""
+    flat = x.ravel(order="K")
+    if x.size == 0 or not np.shares_memory(flat, x) or min(x.strides, default=0) < 0:
+        x = np.ascontiguousarray(x)
+        flat = x.reshape(-1)
+    return x, flat
+
+
+def _offsets(shape: list[int], strides: list[int]) -> NDArray[np.int64]:
+    places = np.zeros(1, np.int64)
+    for size, stride in zip(shape, strides, strict=True):
+        places = (places[:, None] + np.arange(size) * stride).reshape(-1)
+    return places
+
+
+def stacks_of(
+    a: Array | Gathered, b: Array | Gathered, materialised: Callable[[Gathered], Array] = Gathered.array
+) -> tuple[Array, Array]:
+    """Return both operands of a product as arrays of the same number of matrices.
+
+    Args:
+        a: left operand.
+        b: right operand.
+        materialised: how places become an array.
+    """
+    left, right = (materialised(x) if isinstance(x, Gathered) else x for x in (a, b))
+    batches = max(left.shape[0], right.shape[0])
+    return np.broadcast_to(left, (batches, *left.shape[1:])), np.broadcast_to(right, (batches, *right.shape[1:]))

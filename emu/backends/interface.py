@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.gathered import Gathered
 from emu.datapath import Mac, OutputStage, Philox, RandomSource, RecordedBits, StatisticsRegister
 from emu.datapath.order import Blocks, Lanes, Pairwise
 from emu.formats import Fixed, Format
@@ -166,8 +167,8 @@ class Kernels(Protocol):
 
     def product(
         self,
-        a: Array,
-        b: Array,
+        a: Array | Gathered,
+        b: Array | Gathered,
         addend: Array | None,
         formats: tuple[FormatCode, FormatCode, FormatCode | None],
         mac: MacCode,
@@ -177,7 +178,10 @@ class Kernels(Protocol):
         path: str,
         divisor: int,
     ) -> Outcome:
-        """Write a (B, M, K) times b (B, K, N) plus addend (B or 1, M or 1, N or 1), divided by a positive integer."""
+        """Write a (B, M, K) times b (B, K, N) plus addend (B or 1, M or 1, N or 1), divided by a positive integer.
+
+        Gathered operands may have one matrix for the whole batch.
+        """
         ...
 
     def declines(

@@ -6,13 +6,15 @@ k runs over channel, kernel row, kernel column; zero padding is part of the patc
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.gathered import Gathered
 from emu.engine.planner import Plan, explain
-from emu.engine.products import matmul, written_to
+from emu.engine.products import matmul, product, written_to
 from emu.engine.request import as_operand
 from emu.engine.sources import take_source
 from emu.errors import FormatError, ShapeError
@@ -21,8 +23,8 @@ from emu.formats import Format
 Array = NDArray[Any]
 
 
-def patches_of(x: Array, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> Array:
-    """Return the patches a convolution sees.
+def patches_of(x: Array, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> Gathered:
+    """Return the patches a convolution sees, as places in the padded images.
 
     Args:
         x: images, shape `(N, C, H, W)`.
@@ -31,13 +33,35 @@ def patches_of(x: Array, kernel: tuple[int, int], stride: tuple[int, int], paddi
         padding: zeros above and below, left and right.
 
     Returns:
-        Shape `(N, C * kernel rows * kernel columns, OH * OW)`, a copy.
+        Shape `(N, C * kernel rows * kernel columns, OH * OW)`.
     """
-    if padding != (0, 0):
-        x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
-    windows = np.lib.stride_tricks.sliding_window_view(x, kernel, axis=(2, 3))[:, :, :: stride[0], :: stride[1]]
-    n, channels, out_rows, out_columns = windows.shape[:4]
-    return windows.transpose(0, 1, 4, 5, 2, 3).reshape(n, channels * kernel[0] * kernel[1], out_rows * out_columns)
+    images = _padded(x, padding)
+    rows, columns = _places_of_patches(images.shape[1:], tuple(kernel), tuple(stride))
+    return Gathered(images.reshape(-1), images.shape[0], math.prod(images.shape[1:]), rows, columns)
+
+
+def _padded(x: Array, padding: tuple[int, int]) -> Array:
+    down, right = padding
+    if (down, right) == (0, 0):
+        return np.ascontiguousarray(x)
+    n, channels, height, width = x.shape
+    images = np.zeros((n, channels, height + 2 * down, width + 2 * right), x.dtype)
+    images[:, :, down : down + height, right : right + width] = x
+    return images
+
+
+@lru_cache(maxsize=256)
+def _places_of_patches(
+    image: tuple[int, int, int], kernel: tuple[int, int], stride: tuple[int, int]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the offset of each kernel element and of each place it is laid on, in an image of (C, H, W)."""
+    channels, height, width = image
+    out = [convolved_size(image[1 + i], kernel[i], stride[i], 0) for i in (0, 1)]
+    element = np.arange(channels)[:, None, None] * (height * width) + (
+        np.arange(kernel[0])[:, None] * width + np.arange(kernel[1])
+    )
+    place = np.arange(out[0])[:, None] * (stride[0] * width) + np.arange(out[1]) * stride[1]
+    return element.reshape(-1), place.reshape(-1)
 
 
 def convolved_size(size: int, kernel: int, stride: int, padding: int) -> int:
@@ -104,7 +128,7 @@ def conv2d(
     shape, flat = (images.shape[0], kernels.shape[0], *sizes), (images.shape[0], kernels.shape[0], math.prod(sizes))
     source = take_source(options, shape, flat)
     addend = None if bias is None else _bias_column(bias, bias_format, kernels.shape[0], check=check)
-    y = matmul(
+    y = product(
         kernels.reshape(kernels.shape[0], -1),
         patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding),
         a_format=fw,
@@ -142,7 +166,7 @@ def _plan_conv2d(
     **options: Any,
 ) -> Plan:
     kernels, images = np.asarray(w), np.asarray(x)
-    columns = patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding)
+    columns = patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding).array()
     formats: dict[str, Any] = {"a_format": w_format, "b_format": x_format, "addend_format": bias_format}
     return explain(matmul, kernels.reshape(kernels.shape[0], -1), columns, **formats, **options)
 

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.gathered import Gathered
 from emu.backends.interface import encode_format, encode_mac
 from emu.datapath import Flags, Mac, Overflow, RandomSource, Rounding, StatisticsRegister
+from emu.datapath.stage import require_placed
 from emu.engine.planner import Plan, plan_product
 from emu.engine.request import Request, as_operand
 from emu.engine.sources import require_addressed, source_of
@@ -137,10 +139,8 @@ def product(
     divisor: int = 1,
 ) -> Array:
     """Return (a @ b + addend) / divisor, the quotient rounded once; the register observes the undivided content."""
-    left, fa = as_operand(a, a_format, "a", check=check)
-    right, fb = as_operand(b, b_format, "b", check=check)
-    assert fa is not None
-    assert fb is not None
+    left, fa = _as_matrices(a, a_format, "a", check=check)
+    right, fb = _as_matrices(b, b_format, "b", check=check)
     left, right, shape, batch_shape = _as_batches(left, right)
     third, fc = _as_addend(addend, addend_format, shape, (*batch_shape, left.shape[1], right.shape[2]), check=check)
     require_addressed(source_of(random, rbits, seed, stream, step), mac)
@@ -149,7 +149,9 @@ def product(
     )
     recorded = request.random.recorded
     if recorded is not None:
-        request = _with_recorded(request, recorded.reshape(left.shape[0], left.shape[1], right.shape[2]))
+        request = _with_recorded(
+            request, recorded.reshape(max(left.shape[0], right.shape[0]), left.shape[1], right.shape[2])
+        )
     codes = (encode_format(fa), encode_format(fb), None if fc is None else encode_format(fc))
     place = request.place(accumulator_of(fa, fb, fc, left.shape[2], mac))
     plan = _plan(request, (fa, fb, fc), left, right, mac, divisor)
@@ -167,6 +169,14 @@ def product(
     )
     values = request.account(outcome).reshape(shape)
     return values if out is None else written_to(out, values)
+
+
+def _as_matrices(x: Any, fmt: str | Format, name: str, *, check: bool) -> tuple[Array | Gathered, Format]:
+    if isinstance(x, Gathered):
+        return x, require_placed(parse(fmt))
+    array, parsed = as_operand(x, fmt, name, check=check)
+    assert parsed is not None
+    return array, parsed
 
 
 def written_to(out: Array, values: Array) -> Array:
@@ -188,7 +198,12 @@ def _with_recorded(request: Request, recorded: Array) -> Request:
 
 
 def _plan(
-    request: Request, formats: tuple[Format, Format, Format | None], left: Array, right: Array, mac: Mac, divisor: int
+    request: Request,
+    formats: tuple[Format, Format, Format | None],
+    left: Array | Gathered,
+    right: Array | Gathered,
+    mac: Mac,
+    divisor: int,
 ) -> Plan:
     """Return the path of a product, and why the request's backend leaves it to the reference if it does."""
     mac.require_operands(*formats[:2])
@@ -227,12 +242,22 @@ def _plan_matmul(
 setattr(matmul, "plan", _plan_matmul)  # noqa: B010 - read by explain
 
 
-def _largest(x: Array) -> float:
-    return float(max(np.max(x, initial=0), -np.min(x, initial=0)))
+def _largest(x: Array | Gathered) -> float:
+    elements = x.data if isinstance(x, Gathered) else x
+    return float(max(np.max(elements, initial=0), -np.min(elements, initial=0)))
 
 
-def _as_batches(a: Array, b: Array) -> tuple[Array, Array, tuple[int, ...], tuple[int, ...]]:
-    """Return (B, M, K), (B, K, N), the result's shape and its batch shape, as numpy.matmul defines them."""
+def _as_batches(
+    a: Array | Gathered, b: Array | Gathered
+) -> tuple[Array | Gathered, Array | Gathered, tuple[int, ...], tuple[int, ...]]:
+    """Return (B, M, K), (B, K, N), the result's shape and its batch shape, as numpy.matmul defines them.
+
+    Of gathered matrices the other operand is gathered as well, or one matrix.
+    """
+    if isinstance(a, Gathered) or isinstance(b, Gathered):
+        stacks = [x if isinstance(x, Gathered) else x.reshape(1, *x.shape[-2:]) for x in (a, b)]
+        batch = (max(x.shape[0] for x in stacks),)
+        return stacks[0], stacks[1], (*batch, stacks[0].shape[1], stacks[1].shape[2]), batch
     if a.ndim == 0 or b.ndim == 0:
         raise ShapeError(f"matmul: operands must have at least one dimension, got shapes {a.shape} and {b.shape}")
     wide_a = a[None, :] if a.ndim == 1 else a

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.engine.products import matmul, product
+from emu.backends.gathered import Gathered
+from emu.engine.products import product
 from emu.engine.request import as_operand
 from emu.engine.sources import take_source
 from emu.formats import Fixed, Format
@@ -44,10 +44,10 @@ def total(
     array, fmt = as_operand(x, x_format, "x", check=options.pop("check", True))
     assert fmt is not None
     rows, kept = _rows(array, axis)
-    ones = np.ones(rows.shape[1], one_of(fmt).carrier)
+    ones = np.ones((rows.shape[2], 1), one_of(fmt).carrier)
     formats: dict[str, Any] = {"a_format": fmt, "b_format": one_of(fmt), "out_format": out_format}
-    source = take_source(options, tuple(kept), rows.shape[:1])
-    return matmul(rows, ones, **formats, random=source, check=False, **options).reshape(kept)
+    source = take_source(options, kept, (1, rows.shape[1], 1))
+    return product(rows, ones, **formats, random=source, check=False, **options).reshape(kept)
 
 
 def average(
@@ -68,17 +68,15 @@ def average(
     array, fmt = as_operand(x, x_format, "x", check=options.pop("check", True))
     assert fmt is not None
     rows, kept = _rows(array, axis)
-    ones = np.ones(rows.shape[1], one_of(fmt).carrier)
+    ones = np.ones((rows.shape[2], 1), one_of(fmt).carrier)
     formats: dict[str, Any] = {"a_format": fmt, "b_format": one_of(fmt), "out_format": out_format}
-    source = take_source(options, tuple(kept), rows.shape[:1])
-    count = max(rows.shape[1], 1)
+    source = take_source(options, kept, (1, rows.shape[1], 1))
+    count = max(rows.shape[2], 1)
     return product(rows, ones, **formats, random=source, check=False, divisor=count, **options).reshape(kept)
 
 
-def _rows(array: Array, axis: int | tuple[int, ...] | None) -> tuple[Array, list[int]]:
+def _rows(array: Array, axis: int | tuple[int, ...] | None) -> tuple[Gathered, tuple[int, ...]]:
     """Return the elements to sum as rows, in C order of the summed axes, and the shape that is left."""
     axes = tuple(range(array.ndim)) if axis is None else tuple(int(a) % array.ndim for a in np.atleast_1d(axis))
-    kept = [a for a in range(array.ndim) if a not in axes]
-    shape = [array.shape[a] for a in kept]
-    rows = array.transpose(*kept, *axes).reshape(math.prod(shape), math.prod(array.shape[a] for a in axes))
-    return rows, shape
+    kept = tuple(a for a in range(array.ndim) if a not in axes)
+    return Gathered.of_axes(array, kept, axes), tuple(array.shape[a] for a in kept)

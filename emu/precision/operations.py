@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from emu import engine
 from emu.autodiff import Value
 from emu.autodiff.rules import windows_of
+from emu.backends.gathered import Gathered
 from emu.datapath import OutputStage
 from emu.engine.convolution import patches_of
+from emu.engine.products import product
 from emu.formats import PRESETS, Format
 from emu.precision.policy import Policy
 
@@ -73,7 +75,7 @@ class Unit:
 
 def _product(
     unit: Unit,
-    product: Callable[..., Array],
+    operation: Callable[..., Array],
     names: tuple[str, str],
     x: Value,
     y: Value,
@@ -84,7 +86,9 @@ def _product(
     if addend is not None:
         third = "addend" if names[0] == "a_format" else "bias"
         formats |= {third: addend.array, f"{third}_format": addend.format}
-    return unit.value(product(x.array, y.array, mac=unit.policy.mac(unit.layer), **formats, **shapes, **unit.writing()))
+    return unit.value(
+        operation(x.array, y.array, mac=unit.policy.mac(unit.layer), **formats, **shapes, **unit.writing())
+    )
 
 
 def _matmul(unit: Unit, a: Value, b: Value, addend: Value | None = None) -> Value:
@@ -121,12 +125,10 @@ def _overlap(size: int, room: int, stride: int, offset: int) -> tuple[slice, sli
 
 def _conv2d_weight_gradient(unit: Unit, x: Value, g: Value, *, kernel: Any, stride: Any, padding: Any) -> Value:
     """One product per weight, k running over images, then output rows and columns."""
-    patches = patches_of(x.array, tuple(kernel), stride, padding)
-    n, depth, places = patches.shape
-    errors = g.array.reshape(n, -1, places).transpose(1, 0, 2).reshape(-1, n * places)
-    inputs = patches.transpose(0, 2, 1).reshape(n * places, depth)
-    product = _matmul(unit, g.with_array(errors), x.with_array(inputs))
-    return product.with_array(product.array.reshape(-1, x.shape[1], *kernel))
+    inputs = patches_of(x.array, tuple(kernel), stride, padding).joined().transposed()
+    errors = Gathered.of_axes(g.array, (1,), (0, 2, 3))
+    written = _product(unit, product, ("a_format", "b_format"), g.with_array(errors), x.with_array(inputs), None)
+    return written.with_array(written.array.reshape(-1, x.shape[1], *kernel))
 
 
 def _sum(unit: Unit, x: Value, *, axis: tuple[int, ...]) -> Value:

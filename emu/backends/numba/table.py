@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
 from emu.backends import interface as k
+from emu.backends.gathered import Gathered, stacks_of
 from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
 from emu.backends.numba import dot_add, in_order, integers, ordered, wide_sums
 from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
+from emu.backends.numba.gathering import materialised
 from emu.backends.numba.selection import max_pool_range, relu_range
 from emu.backends.numba.stage import run_stage, supports
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, leading_bound
@@ -71,8 +73,8 @@ class NumbaKernels:
 
     def product(
         self,
-        a: Array,
-        b: Array,
+        a: Array | Gathered,
+        b: Array | Gathered,
         addend: Array | None,
         formats: tuple[FormatCode, FormatCode, FormatCode | None],
         mac: MacCode,
@@ -87,6 +89,7 @@ class NumbaKernels:
             return self._reference.product(a, b, addend, formats, mac, stage, random, register, path, divisor)
         if path == "integer_dot":
             return integers.write_products(a, b, addend, formats, stage, random, register)
+        a, b = stacks_of(a, b, materialised)
         if path in ("float32_blas", "float64_blas"):
             sums = _blas(a, b, addend, np.dtype(np.float32 if path == "float32_blas" else np.float64))
             return _divided(sums, divisor, stage, random, register)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.gathered import Gathered, stacks_of
 from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
 from emu.backends.reference import arithmetic, products
 from emu.backends.reference.stage import finish
@@ -49,8 +50,8 @@ class ReferenceKernels:
 
     def product(
         self,
-        a: Array,
-        b: Array,
+        a: Array | Gathered,
+        b: Array | Gathered,
         addend: Array | None,
         formats: tuple[FormatCode, FormatCode, FormatCode | None],
         mac: MacCode,
@@ -61,6 +62,7 @@ class ReferenceKernels:
         divisor: int,
     ) -> Outcome:
         """Write the product; the path is for other backends to read: here the definition is run."""
+        a, b = stacks_of(a, b)
         touched = None
         if mac.product is None and mac.accumulator is None:
             sums = products.exact_sums(a, b, addend, formats)

@@ -1,0 +1,37 @@
+"""Matrices put together from elements lying anywhere, compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.gathered import Gathered
+from emu.backends.numba.compiling import kernel, over_ranges
+
+Array = NDArray[Any]
+#: Elements below which a second thread is not worth waking.
+GRAIN_ELEMENTS = 1 << 16
+
+
+@kernel
+def _gather_rows(data: Any, batch_stride: int, rows: Any, columns: Any, out: Any, start: int, stop: int) -> None:
+    for line in range(start, stop):
+        base = line // rows.size * batch_stride + rows[line % rows.size]
+        for j in range(columns.size):
+            out[line, j] = data[base + columns[j]]
+
+
+def materialised(x: Gathered) -> Array:
+    """Return the matrices of places, (B, M, K); one matrix where all are the same."""
+    batches = x.batches if x.batch_stride else 1
+    out = np.empty((batches * x.rows.size, x.columns.size), x.dtype)
+    grain = max(1, GRAIN_ELEMENTS // max(x.columns.size, 1))
+    over_ranges(
+        lambda _, start, stop: _gather_rows(x.data, x.batch_stride, x.rows, x.columns, out, start, stop),
+        out.shape[0],
+        1,
+        grain,
+    )
+    return out.reshape(batches, x.rows.size, x.columns.size)
