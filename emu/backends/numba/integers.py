@@ -37,7 +37,7 @@ GROUP_RESULTS = 1 << 16
 FEWEST_STEPS = 12
 #: Bits of the narrower of the two kinds of raws.
 BYTE = 8
-_NO_ADDEND, _ZEROS = np.zeros((1, 1, 1), np.float32), np.zeros(PANEL_COLUMNS, np.int16)
+_NO_ADDEND = np.zeros((1, 1, 1), np.float32)
 
 
 def applies(formats: Formats) -> bool:
@@ -118,14 +118,15 @@ class _Product:
 
 def _raws(x: Gathered, fmt: FormatCode, bits: int) -> tuple[Gathered, int]:
     """Return the same places in an array of raws, and their largest magnitude."""
-    raws = np.empty(x.data.size, np.int8 if bits == BYTE else np.int16)
+    raws = np.empty(x.data.size + loops.SLACK, np.int8 if bits == BYTE else np.int16)
+    raws[x.data.size :] = 0
     scale = x.data.dtype.type(math.ldexp(1.0, -fmt.quantum))
     largest = np.zeros(thread_count() + 1, np.int64)
 
     def work(thread: int, start: int, stop: int) -> None:
         largest[thread] = loops.raws_range(x.data, scale, raws, start, stop)
 
-    over_ranges(work, raws.size, 64, GRAIN_ELEMENTS)
+    over_ranges(work, x.data.size, 64, GRAIN_ELEMENTS)
     stride = x.batch_stride if x.batches > 1 else 0
     return Gathered(raws, x.batches, stride, x.rows, x.columns), int(largest.max())
 
@@ -172,7 +173,7 @@ def _write_rows(product: _Product, writer: Writer) -> None:
     """Pack the right operand once; share the rows, or k where they are few, among threads."""
     neighbours = NEIGHBOURS[product.bits]
     padded = -(-product.depth // neighbours) * neighbours
-    panels = np.empty((product.panels, padded * PANEL_COLUMNS), np.int8 if product.bits == BYTE else np.int16)
+    panels = loops.empty_panels(product.panels, padded, np.int8 if product.bits == BYTE else np.int16)
     macs = product.rows * product.columns * product.depth
     blocks = -(-product.rows // TILE_ROWS)
     if blocks >= 4 * thread_count() or macs < GRAIN_MACS:
@@ -187,7 +188,7 @@ def _pack(product: _Product, panels: Array, first: int, last: int, start: int, s
     if product.bits == BYTE:
         loops.pack_panels8(*places, sums)
     else:
-        loops.pack_panels16(*places, _ZEROS)
+        loops.pack_panels16(*places)
 
 
 def _add(product: _Product, rows: tuple[int, int], places: tuple[int, int], panels: Array, sums: Array) -> None:

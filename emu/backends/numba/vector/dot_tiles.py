@@ -14,9 +14,11 @@ from typing import Any
 
 from numba import types
 
-from emu.backends.numba.vector.lanes import I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
+from emu.backends.numba.vector.lanes import F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
 
 TILE_ROWS, PANEL_COLUMNS = 8, 2 * LANES
+#: Numbers converted at a time.
+CONVERTED = 2 * LANES
 #: Operand bits -> products that one instruction adds in a lane.
 NEIGHBOURS = {16: 2, 8: 4}
 _INSTRUCTIONS = {16: "llvm.x86.avx512.vpdpwssd.512", 8: "llvm.x86.avx512.vpdpbusd.512"}
@@ -93,6 +95,62 @@ def interleave(typing_context: Any, bits: Any, rows: Any, target: Any) -> Any:
             wide = [pair.reshaped(I16, PANEL_COLUMNS) for pair in pairs]
             pairs = [wide[0].interleaved(wide[1])]
         e.store(pairs[0], panel, e.integer(0))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def convert_raws(typing_context: Any, x: Any, kind: Any, scale: Any, raws: Any, raw_kind: Any, count: Any) -> Any:
+    """Write `count` floats times `scale` as integers; return the or of their magnitudes' bits, less one if negative.
+
+    Args:
+        typing_context: Numba's.
+        x: address of float32 or float64 numbers.
+        kind: their dtype.
+        scale: a power of two.
+        raws: address of the integers.
+        raw_kind: their dtype.
+        count: a multiple of `CONVERTED`.
+    """
+    signature = types.int64(types.int64, kind, types.float64, types.int64, raw_kind, types.int64)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        source = F32 if kind.dtype == types.float32 else F64
+        target = _KINDS[raw_kind.dtype.bitwidth]
+        pointers = [builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 3)]
+        factor = e.splat(source, builder.fptrunc(args[2], F32) if source is F32 else args[2], CONVERTED)
+        seen = e.variable(e.splat(I32, 0, CONVERTED))
+        with e.loop(builder.udiv(args[5], e.integer(CONVERTED))) as i:
+            place = builder.mul(i, e.integer(CONVERTED))
+            raw = (e.load(source, pointers[0], place, CONVERTED) * factor).as_kind(I32)
+            seen.set(seen.now | (raw ^ raw.shift_signed(31)))
+            e.store(raw.as_kind(target), pointers[1], place)
+        return builder.sext(seen.now.any_bit(), I64)
+
+    return signature, generate
+
+
+@intrinsic
+def add_columns(typing_context: Any, panel: Any, steps: Any, sums: Any) -> Any:
+    """Add the columns of a packed 8-bit panel to 32 int64 sums."""
+    signature = types.void(types.int64, types.int64, types.int64)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        pointer, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 2))
+        ones = e.splat(I8, 1, 4 * LANES)
+        held = [e.variable(e.splat(I32, 0)) for _ in range(2)]
+        with e.loop(args[1]) as step:
+            for half, total in enumerate(held):
+                place = builder.add(builder.mul(step, e.integer(8 * LANES)), e.integer(4 * LANES * half))
+                numbers = e.load(I8, pointer, place, 4 * LANES)
+                added = e.call(_INSTRUCTIONS[8], total.type, [total.now.value, ones.value, numbers.value])
+                total.set(Vector(e, added))
+        for half, total in enumerate(held):
+            place = e.integer(half * LANES)
+            e.store(e.load(I64, target, place) + total.now.as_kind(I64), target, place)
         return context.get_dummy_value()
 
     return signature, generate

@@ -16,83 +16,111 @@ from typing import Any
 import numpy as np
 
 from emu.backends.numba.compiling import kernel
-from emu.backends.numba.vector.dot_tiles import NEIGHBOURS, PANEL_COLUMNS, TILE_ROWS, add_dot_tile, interleave
+from emu.backends.numba.vector.dot_tiles import (
+    CONVERTED,
+    NEIGHBOURS,
+    PANEL_COLUMNS,
+    TILE_ROWS,
+    add_columns,
+    add_dot_tile,
+    convert_raws,
+    interleave,
+)
 from emu.backends.numba.vector.lanes import address
 
 PAIR, QUARTET = NEIGHBOURS[16], NEIGHBOURS[8]
 INT32_MAX = 2**31 - 1
 #: Added to 8-bit left operands, whose instruction wants them unsigned.
 OFFSET = 128
+#: Runs of adjacent columns in a panel above which elements are moved one by one.
+MOST_RUNS = 12
+#: Elements that must follow an operand, zeros: a vector may begin at its last one.
+SLACK = 2 * PANEL_COLUMNS
 #: Places along k whose packed rows stay in the first-level cache.
 CHUNK_DEPTH = 1024
 
 
 @kernel
 def raws_range(x: Any, scale: float, raws: Any, start: int, stop: int) -> Any:
-    """Write carriers times `scale` as integers; return the largest magnitude."""
-    top = np.int32(0)
-    for i in range(start, stop):
-        raw = np.int32(x[i] * scale)
+    """Write carriers times `scale` as integers; return a bound on their magnitudes, below twice the largest."""
+    whole = (stop - start) // CONVERTED * CONVERTED
+    width = raws.itemsize
+    bits = convert_raws(
+        address(x) + start * x.itemsize, x.dtype, scale, address(raws) + start * width, raws.dtype, whole
+    )
+    for i in range(start + whole, stop):
+        raw = np.int64(x[i] * scale)
         raws[i] = raw
-        top = max(top, abs(raw))
-    return top
+        bits |= raw ^ (raw >> 63)
+    return bits + 1
 
 
 @kernel
-def _are_adjacent(columns: Any, first: int, width: int) -> bool:
-    if width < PANEL_COLUMNS:
-        return False
-    jumps = 0
-    for j in range(width - 1):
-        jumps += columns[first + j + 1] - columns[first + j] != 1
-    return jumps == 0
+def find_runs(columns: Any, first: int, starts: Any) -> int:
+    """Write where runs of adjacent columns begin in the panel from `first` on; return how many there are."""
+    count = 0
+    for j in range(min(PANEL_COLUMNS, columns.size - first)):
+        if j == 0 or columns[first + j] != columns[first + j - 1] + 1:
+            starts[count] = j
+            count += 1
+    return count
 
 
 @kernel
-def pack_panel16(
-    data: Any, base: int, rows: Any, columns: Any, first: int, panel: Any, zeros: Any, start: int, stop: int
-) -> None:
-    """Pack places `start`..`stop` along k of 32 columns from `first` on; 16-bit operand, K x N."""
-    depth, width = rows.size, min(PANEL_COLUMNS, columns.size - first)
-    adjacent = _are_adjacent(columns, first, width)
+def pack_panel16(data: Any, base: int, rows: Any, columns: Any, first: int, panel: Any, start: int, stop: int) -> None:
+    """Pack places `start`..`stop` along k of 32 columns from `first` on; 16-bit operand, K x N.
+
+    A run of adjacent columns is written as a whole vector; what stands behind it belongs to the next run, the next k
+    or no column at all. Operand and panel have room for that.
+    """
+    depth = rows.size
+    starts = np.empty(PANEL_COLUMNS, np.int64)
+    runs = find_runs(columns, first, starts)
+    width = min(PANEL_COLUMNS, columns.size - first)
+    origin = address(data) + 2 * base
+    nothing = address(data) + 2 * (data.size - PANEL_COLUMNS)  # zeros behind the last element
     for k in range(start, stop, PAIR):
         at = k * PANEL_COLUMNS
-        if adjacent:
-            origin = address(data) + 2 * (base + columns[first])
-            second = origin + 2 * rows[k + 1] if k + 1 < depth else address(zeros)
-            interleave(16, (origin + 2 * rows[k], second), address(panel) + 2 * at)
+        if runs <= MOST_RUNS:
+            for run in range(runs):
+                j = starts[run]
+                place = origin + 2 * columns[first + j]
+                second = place + 2 * rows[k + 1] if k + 1 < depth else nothing
+                interleave(16, (place + 2 * rows[k], second), address(panel) + 2 * (at + PAIR * j))
             continue
         for j in range(width):
-            place = base + columns[first + j]
-            panel[at + PAIR * j] = data[place + rows[k]]
-            panel[at + PAIR * j + 1] = data[place + rows[k + 1]] if k + 1 < depth else 0
-        for j in range(PAIR * width, PAIR * PANEL_COLUMNS):
-            panel[at + j] = 0
+            element = base + columns[first + j]
+            panel[at + PAIR * j] = data[element + rows[k]]
+            panel[at + PAIR * j + 1] = data[element + rows[k + 1]] if k + 1 < depth else 0
 
 
 @kernel
 def pack_panel8(
     data: Any, base: int, rows: Any, columns: Any, first: int, panel: Any, start: int, stop: int, sums: Any
 ) -> None:
-    """Pack places `start`..`stop` along k of 32 columns of an 8-bit operand, and add up each column."""
-    depth, width = rows.size, min(PANEL_COLUMNS, columns.size - first)
-    adjacent = _are_adjacent(columns, first, width)
+    """Pack places along k of 32 columns of an 8-bit operand as `pack_panel16`, and add up each column."""
+    depth = rows.size
+    starts = np.empty(PANEL_COLUMNS, np.int64)
+    runs = find_runs(columns, first, starts)
+    width = min(PANEL_COLUMNS, columns.size - first)
+    origin = address(data) + base
+    nothing = address(data) + data.size - PANEL_COLUMNS
     for k in range(start, stop, QUARTET):
         at = k * PANEL_COLUMNS
-        if adjacent and k + QUARTET <= depth:
-            origin = address(data) + base + columns[first]
-            places = (origin + rows[k], origin + rows[k + 1], origin + rows[k + 2], origin + rows[k + 3])
-            interleave(8, places, address(panel) + at)
+        if runs <= MOST_RUNS:
+            for run in range(runs):
+                j = starts[run]
+                place = origin + columns[first + j]
+                second = place + rows[k + 1] if k + 1 < depth else nothing
+                third = place + rows[k + 2] if k + 2 < depth else nothing
+                fourth = place + rows[k + 3] if k + 3 < depth else nothing
+                interleave(8, (place + rows[k], second, third, fourth), address(panel) + at + QUARTET * j)
         else:
-            for j in range(PANEL_COLUMNS):
+            for j in range(width):
                 for i in range(QUARTET):
-                    inside = j < width and k + i < depth
+                    inside = k + i < depth
                     panel[at + QUARTET * j + i] = data[base + columns[first + j] + rows[k + i]] if inside else 0
-        for j in range(PANEL_COLUMNS):
-            total = np.int32(0)
-            for i in range(QUARTET):
-                total += np.int32(panel[at + QUARTET * j + i])
-            sums[j] += total
+    add_columns(address(panel) + start * PANEL_COLUMNS, (stop - start + QUARTET - 1) // QUARTET, address(sums))
 
 
 @kernel
@@ -250,12 +278,19 @@ def finish_rows(
 
 
 @kernel
+def empty_panels(count: int, depth: int, dtype: Any) -> Any:
+    """Return room for panels, (panels, depth * 32), and for the vector that begins in their last place."""
+    room = np.empty(count * depth * PANEL_COLUMNS + 8 * PANEL_COLUMNS, dtype)
+    return room[: count * depth * PANEL_COLUMNS].reshape(count, depth * PANEL_COLUMNS)
+
+
+@kernel
 def pack_panels16(
-    data: Any, base: int, rows: Any, columns: Any, panels: Any, first: int, last: int, start: int, stop: int, zeros: Any
+    data: Any, base: int, rows: Any, columns: Any, panels: Any, first: int, last: int, start: int, stop: int
 ) -> None:
     """Pack places `start`..`stop` along k of panels `first`..`last` of a 16-bit operand."""
     for p in range(first, last):
-        pack_panel16(data, base, rows, columns, p * PANEL_COLUMNS, panels[p], zeros, start, stop)
+        pack_panel16(data, base, rows, columns, p * PANEL_COLUMNS, panels[p], start, stop)
 
 
 @kernel
@@ -288,12 +323,11 @@ def batch_products16(
     m, n, depth = left[2].size, right[3].size, right[2].size
     count = (n + PANEL_COLUMNS - 1) // PANEL_COLUMNS
     blocks = (m + TILE_ROWS - 1) // TILE_ROWS
-    panels = np.empty((count, (depth + PAIR - 1) // PAIR * PAIR * PANEL_COLUMNS), np.int16)
+    panels = empty_panels(count, (depth + PAIR - 1) // PAIR * PAIR, np.int16)
     sums = np.zeros(blocks * count * TILE_ROWS * PANEL_COLUMNS, np.int64)
     column_sums = np.zeros(count * PANEL_COLUMNS, np.int64)
-    zeros = np.zeros(PANEL_COLUMNS, np.int16)
     for b in range(start, stop):
-        pack_panels16(right[0], b * right[1], right[2], right[3], panels, 0, count, 0, depth, zeros)
+        pack_panels16(right[0], b * right[1], right[2], right[3], panels, 0, count, 0, depth)
         add_products16(left[0], b * left[1], left[2], left[3], 0, m, 0, depth, panels, split, steps, sums)
         finish_rows(sums, column_sums, unit, addend, b, 0, m, n, out[(b - start) * m * n :])
 
@@ -306,7 +340,7 @@ def batch_products8(
     m, n, depth = left[2].size, right[3].size, right[2].size
     count = (n + PANEL_COLUMNS - 1) // PANEL_COLUMNS
     blocks = (m + TILE_ROWS - 1) // TILE_ROWS
-    panels = np.empty((count, (depth + QUARTET - 1) // QUARTET * QUARTET * PANEL_COLUMNS), np.int8)
+    panels = empty_panels(count, (depth + QUARTET - 1) // QUARTET * QUARTET, np.int8)
     sums = np.zeros(blocks * count * TILE_ROWS * PANEL_COLUMNS, np.int64)
     column_sums = np.zeros(count * PANEL_COLUMNS, np.int64)
     for b in range(start, stop):

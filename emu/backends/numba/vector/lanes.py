@@ -334,6 +334,11 @@ class Vector:
         name = f"llvm.vector.reduce.add.v{self.lanes}{_NAMES[self.kind]}"
         return self.emitter.call(name, self.kind, [self.value])
 
+    def any_bit(self) -> Any:
+        """Return the or of integer lanes."""
+        name = f"llvm.vector.reduce.or.v{self.lanes}{_NAMES[self.kind]}"
+        return self.emitter.call(name, self.kind, [self.value])
+
     def largest_unsigned(self) -> Any:
         """Return the largest of unsigned integer lanes."""
         name = f"llvm.vector.reduce.umax.v{self.lanes}{_NAMES[self.kind]}"
