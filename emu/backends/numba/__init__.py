@@ -5,7 +5,10 @@ bits.py        float bit patterns, error-free transformations
 blocks.py      rounding, overflow, register, flags on one block
 stage.py       the output stage over a whole array, fused with the operation that feeds it
 philox.py      random bits
-in_order.py    accumulators that round, saturate or wrap at every add
+in_order.py    accumulators that round, saturate or wrap at every add: the fast ones
+ordered.py     every other order, mode and rule, add by add; schedule.py: the adds as a list of events
+wide_sums.py   exact sums wider than float64; windows.py: how they are cut; digits.py: carried, divided, wrapped
+terms.py       products and stages inside these units, one block at a time
 selection.py   relu, max pooling
 table.py       the table of kernels
 """

@@ -104,7 +104,7 @@ def add_three_to_odd(high: float, low: float, c: float) -> float:
 
     Source: Boldo & Melquiond 2008, figure 4, its last step rounding to odd as well.
     """
-    if low == 0.0:
+    if low == 0.0 or not np.isfinite(c):
         return add_to_odd(high, c)
     inner = c + low
     back = inner - c

@@ -123,7 +123,7 @@ class NumbaKernels:
             return wide_sums.declines(formats, mac, stage, divisor)
         power_of_two = divisor & (divisor - 1) == 0
         span = stage.format.width_bits + stage.format.quantum
-        undecided = stage.overflow == k.WRAP or not decides_in_float64(stage, span)
+        undecided = not decides_in_float64(stage, span + (stage.overflow == k.WRAP))
         if not power_of_two and (divisor >= 1 << 24 or undecided):
             return f"a quotient by {divisor} is not decided in float64"
         if path in EXACT_PATHS:
@@ -188,6 +188,8 @@ def _divided(sums: Array, divisor: int, stage: StageCode, random: RandomCode, re
         return run_stage("quantize", (sums,), stage, random, register)
     if divisor & (divisor - 1) == 0:
         outcome = run_stage("quantize", (sums,), stage, random, None, scale=1.0 / divisor)
+    elif stage.overflow == k.WRAP:
+        outcome = run_stage("quantize", (wide_sums.quotients(sums, stage, divisor),), stage, random, None)
     else:
         outcome = run_stage("divide", (sums, np.full(sums.shape, divisor, sums.dtype)), stage, random, None)
     if register is not None:

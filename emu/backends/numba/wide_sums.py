@@ -1,15 +1,11 @@
-"""Exact sums wider than float64: terms cut into windows, each summed exactly in float64.
+"""Exact sums wider than float64, rounded once by the output stage.
 
-    term              1 0 1 1 0 1 | 0 1 1 0 0 1 | 1 0 1
-    windows           sums[0]     | sums[1]     | sums[2]      multiples of 2**unit, together below 2**(unit + 53)
+    operands ──► products of at most 53 bits ──► windows (windows.py) ──► digits, rounded to odd (digits.py) ──► stage
 
-Adding and subtracting 1.5 * 2**(unit + 52) rounds a term to a multiple of 2**unit; what is left goes to the next
-window, whole vectors at a time. The largest and the smallest operand tell how many windows there are. In the end they
-are carried into digits, which round to odd: no stage that `declines` lets through can tell the difference, and the
-leading bit, and being a power of two or not, are the exact sum's.
+The largest and the smallest operand tell how many windows there are. No stage that `declines` lets through can tell a
+sum from one rounded to odd, and its leading bit, and being a power of two or not, are the exact sum's.
 
-Source: Rump, Ogita & Oishi, "Accurate floating-point summation part I", SIAM J. Sci. Comput. 31(1), 2008 (cutting by a
-sum); NUMERICS 7.
+Source: NUMERICS 7; Boldo & Melquiond 2008 (rounding to odd).
 """
 
 from __future__ import annotations
@@ -21,31 +17,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
-from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
-from emu.backends.numba.compiling import BLOCK, kernel, over_ranges
-from emu.backends.numba.digits import NO_TOP, Writing, write_digits
+from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode, encode_format
+from emu.backends.numba.compiling import BLOCK, over_ranges
+from emu.backends.numba.digits import NO_TOP, Writing
 from emu.backends.numba.stage import run_stage, supports
 from emu.backends.numba.terms import (
     ALIGN,
     EXACT_BITS,
     Formats,
     Span,
-    copy,
     decided,
     draws_of,
-    fill,
     flushed,
     in_two_parts,
-    load_addend,
-    load_operands,
-    multiply_block,
     products_are_central,
-    write_block,
     writer_for,
 )
+from emu.backends.numba.windows import Unit, sum_range
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, significand_bits
+from emu.formats import PRESETS
 
 Array = NDArray[Any]
+FP64 = encode_format(PRESETS["fp64"])
 #: Bits from the last place of the smallest term to the largest term.
 MAX_SPAN_BITS = 640
 #: Bits from a window to the next: rounding to the upper one by a sum needs them below 2**51.
@@ -60,16 +53,15 @@ GRAIN_MACS = 1 << 16
 TILE_WINDOWS = 2048
 
 
-class Unit(NamedTuple):
-    """The windows of one product, as the loops want them."""
+class _Terms(NamedTuple):
+    """What is summed: products of operands, (B, M, K) and (B, K, N), rounded if there is a stage, and an addend."""
 
-    windows: int
-    width: int
-    lowest: int
-    tile: int
-    product_needs_odd: int
+    left: Array
+    right: Array
+    rounding: StageCode | None
+    addend: tuple[Array, Array]
     addend_parts: int
-    writing: Writing
+    span: Span
 
 
 def declines(formats: Formats, mac: MacCode, stage: StageCode, divisor: int) -> str:
@@ -102,13 +94,15 @@ def _span(stage: StageCode) -> int:
 
 
 def _measured(x: Array, fmt: FormatCode) -> Span:
-    """Return bounds of an operand's finite values."""
+    """Return bounds of the finite values of a carrier array."""
+    if fmt.carries_raws:
+        return Span.of(fmt)
     magnitude = np.abs(x)
     finite = magnitude < np.inf
     largest = float(np.max(magnitude, initial=0.0, where=finite))
     if largest == 0.0:
         return Span(0, 0)
-    smallest = float(np.min(magnitude, initial=largest, where=finite & (magnitude > 0.0)))
+    smallest = float(np.min(magnitude, initial=largest, where=magnitude > 0.0))
     lowest = max(fmt.quantum, math.frexp(smallest)[1] - fmt.precision) if fmt.is_float else fmt.quantum
     return Span(lowest, math.frexp(largest)[1])
 
@@ -155,77 +149,21 @@ def _writing(stage: StageCode, divisor: int, width: int) -> Writing:
     return Writing(rest, shift, 0 if rest == 1 else QUOTIENT_BITS // width + 1, top)
 
 
-def _unit(span: Span, terms: int, formats: Formats, mac: MacCode, stage: StageCode, divisor: int) -> Unit:
-    """Return windows for sums of so many terms of a span."""
-    width = min(MAX_WINDOW_BITS, EXACT_BITS + 1 - terms.bit_length())
+def _unit(terms: _Terms, needs_odd: bool, stage: StageCode, divisor: int) -> Unit:
+    count, span = terms.left.shape[2] + len(terms.addend), terms.span
+    width = min(MAX_WINDOW_BITS, EXACT_BITS + 1 - count.bit_length())
     if divisor & (divisor - 1):
         width = min(width, MAX_DIVIDED_WINDOW_BITS)
     windows = 1 + max(0, -(-(span.top - span.lowest - (width - 1)) // width))
-    is_wide = significand_bits(formats[0]) + significand_bits(formats[1]) > EXACT_BITS
     return Unit(
         windows=windows,
         width=width,
         lowest=span.lowest,
         tile=min(BLOCK, max(ALIGN, TILE_WINDOWS // windows // ALIGN * ALIGN)),
-        product_needs_odd=int(is_wide and mac.product is not None),
-        addend_parts=0 if formats[2] is None else 1 + formats[2].carries_raws,
+        product_needs_odd=int(needs_odd),
+        addend_parts=terms.addend_parts,
         writing=_writing(stage, divisor, width),
     )
-
-
-@kernel
-def _cut(term: Any, sums: Any, cutters: Any, n: int) -> None:
-    """Add a block of terms to the windows; the block is used up."""
-    last = sums.shape[0] - 1
-    for window in range(last):
-        cutter = cutters[window]
-        row = sums[window]
-        for i in range(n):
-            part = (term[i] + cutter) - cutter
-            row[i] += part
-            term[i] -= part
-    row = sums[last]
-    for i in range(n):
-        row[i] += term[i]
-
-
-@kernel
-def _run(
-    a: Any,
-    b: Any,
-    high: Any,
-    low: Any,
-    cutters: Any,
-    contents: Any,
-    written: Any,
-    start: int,
-    stop: int,
-    unit: Any,
-    product: Any,
-    draws: Any,
-) -> None:
-    rows, depth, columns, tile = a.shape[1], b.shape[1], b.shape[2], unit.tile
-    sums = np.empty((unit.windows, tile), np.float64)
-    left, right, term = np.empty(tile, np.float64), np.empty(tile, np.float64), np.empty(tile, np.float64)
-    scaled, rounded = np.empty(tile, np.float64), np.empty(tile, np.float64)
-    random, flags, unseen = np.zeros(tile, np.int64), np.zeros(6, np.int64), np.zeros(tile, np.uint8)
-    for at in range(start, stop, tile):
-        n = min(tile, stop - at)
-        fill(sums.reshape(-1), 0.0, sums.size)
-        if unit.addend_parts > 0:
-            load_addend(high, rows, columns, at, n, term)
-            _cut(term, sums, cutters, n)
-        if unit.addend_parts > 1:
-            load_addend(low, rows, columns, at, n, term)
-            _cut(term, sums, cutters, n)
-        for step in range(depth):
-            load_operands(a, b, at, n, step, left, right)
-            multiply_block(left, right, term, n, unit.product_needs_odd)
-            if product is not None:  # else nothing of this is compiled
-                copy(term, left, n)
-                write_block(left, term, scaled, rounded, random, n, at, 1 + 2 * step, product, draws, flags, unseen)
-            _cut(term, sums, cutters, n)
-        write_digits(sums, n, at, unit.windows, unit.width, unit.lowest, unit.writing, contents, written)
 
 
 def sums(
@@ -251,26 +189,50 @@ def sums(
         divisor: positive integer by which sums are divided.
     """
     a, b, addend = flushed(a, b, addend, formats)
-    rounds, parts = mac.product is not None, in_two_parts(addend, formats[2])
-    bits = significand_bits(formats[0]) + significand_bits(formats[1])
-    spans = [_measured(a, formats[0]), _measured(b, formats[1])]
+    fa, fb, fc = formats
+    is_wide = significand_bits(fa) + significand_bits(fb) > EXACT_BITS
+    spans = [_measured(a, fa), _measured(b, fb)]
     spans = [Span(spans[0].lowest + spans[1].lowest, spans[0].top + spans[1].top)]
     if mac.product is not None:
         spans = [Span.of(mac.product.format)]
-    if addend is not None and formats[2] is not None:
-        spans.append(Span.of(formats[2]) if formats[2].carries_raws else _measured(addend, formats[2]))
-    span = Span(min(s.lowest for s in spans), max(s.top for s in spans))
-    left, right = _operands(a, b, formats, splits=bits > EXACT_BITS and not rounds)
-    unit = _unit(span, left.shape[2] + len(parts), formats, mac, stage, divisor)
+    if addend is not None and fc is not None:
+        spans.append(_measured(addend, fc))
+    terms = _Terms(
+        *_operands(a, b, formats, splits=is_wide and mac.product is None),
+        rounding=mac.product,
+        addend=in_two_parts(addend, fc),
+        addend_parts=0 if fc is None else 1 + fc.carries_raws,
+        span=Span(min(s.lowest for s in spans), max(s.top for s in spans)),
+    )
+    return _sums_of(terms, is_wide and mac.product is not None, stage, random, divisor)
+
+
+def quotients(contents: Array, stage: StageCode, divisor: int) -> Array:
+    """Return exact contents divided, rounded to odd; a `stage` that wraps writes them as the exact quotients.
+
+    Args:
+        contents: finite float64 or float32 of any shape, nothing that `supports` refuses.
+        stage: a fixed-point output stage that decides results a bit wider than its word.
+        divisor: positive integer below 2**24.
+    """
+    column = contents.reshape(1, -1, 1).astype(np.float64)
+    nothing = np.zeros((1, 1, 1))
+    terms = _Terms(column, np.ones((1, 1, 1)), None, (nothing, nothing), 0, _measured(column, FP64))
+    return _sums_of(terms, False, stage, RandomCode(0, 0, 0, 0, None), divisor)[1].reshape(contents.shape)
+
+
+def _sums_of(terms: _Terms, needs_odd: bool, stage: StageCode, random: RandomCode, divisor: int) -> tuple[Array, Array]:
+    left, right = terms.left, terms.right
+    unit = _unit(terms, needs_odd, stage, divisor)
     cutters = np.ldexp(1.5, unit.lowest + 52 + unit.width * np.arange(unit.windows - 1, -1, -1))
-    contents = np.empty((a.shape[0], a.shape[1], b.shape[2]))
+    contents = np.empty((left.shape[0], left.shape[1], right.shape[2]))
     differs = divisor > 1 or unit.writing.top != NO_TOP
     written = np.empty(contents.shape) if differs else np.empty(0)
-    product = None if mac.product is None else writer_for(mac.product)
+    product = None if terms.rounding is None else writer_for(terms.rounding)
     out, goes_on, draws = contents.reshape(-1), written.reshape(-1), draws_of(random)
 
     def work(_: int, start: int, stop: int) -> None:
-        _run(left, right, *parts, cutters, out, goes_on, start, stop, unit, product, draws)
+        sum_range(left, right, *terms.addend, cutters, out, goes_on, start, stop, unit, product, draws)
 
     over_ranges(work, contents.size, ALIGN, max(ALIGN, GRAIN_MACS // max(left.shape[2], 1)))
     return contents, written if differs else contents
