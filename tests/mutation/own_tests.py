@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -11,20 +10,21 @@ class OwnTests:
     """A selection of tests.
 
     Attributes:
-        paths: files and tests, in the order they run; a pattern stands for the files that fit it.
-        keyword: pytest's `-k`; the definition's own files need no compiled twin to judge them.
+        paths: files and tests, in the order they run.
+        compiled: whether Numba is there; without it every operation runs the definition, and nothing compiles.
     """
 
     paths: tuple[str, ...]
-    keyword: str = ""
+    compiled: bool = False
 
-    def found_in(self, root: Path) -> list[str]:
-        """Return the paths, patterns replaced by the files that fit."""
-        found: list[str] = []
-        for path in self.paths:
-            found += sorted(f.relative_to(root).as_posix() for f in root.glob(path)) if "*" in path else [path]
-        return found
+    @property
+    def keyword(self) -> str:
+        """What pytest selects by name."""
+        return "" if self.compiled else DEFINITION
 
+
+#: Tests that compare with compiled kernels have no place where there are none.
+DEFINITION = "not numba and not the_backends"
 
 _FORMATS = (
     "emu/formats",
@@ -72,7 +72,8 @@ _SUMS = (
     "tests/backends/test_reference_shortcuts.py",
     "tests/backends/test_mac_orders.py",
 )
-_BLOCKS = ("tests/*/test_*blocks*.py",)
+_PLANNER = "tests/engine/test_planner.py"
+_BLOCKS = ("tests/unit/test_matrix_unit_presets.py", "tests/oracle/test_matrix_units_oracle.py")
 _NUMBA = (
     "tests/backends/test_backends_layouts.py",
     "tests/backends/test_backends_products.py",
@@ -81,46 +82,43 @@ _NUMBA = (
 
 #: Where a file's mutants are judged; the longest name that fits.
 OWN_TESTS: dict[str, OwnTests] = {
-    "emu/formats/": OwnTests(_FORMATS, "not numba"),
-    "emu/datapath/": OwnTests((*_DATAPATH, *_RANDOM_BITS, *_STAGE), "not numba"),
-    "emu/datapath/registers.py": OwnTests((*_DATAPATH[:2], *_REGISTERS), "not numba"),
-    "emu/datapath/mac.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS, "tests/engine/test_planner.py"), "not numba"),
-    "emu/datapath/presets.py": OwnTests((*_DATAPATH, *_BLOCKS), "not numba"),
-    "emu/datapath/lfsr.py": OwnTests(("emu/datapath/lfsr.py", *_RANDOM_BITS), "not numba"),
-    "emu/datapath/random.py": OwnTests((*_DATAPATH[:2], *_RANDOM_BITS), "not numba"),
-    "emu/datapath/order.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS), "not numba"),
-    "emu/engine/": OwnTests((*_ENGINE, *_STAGE), "not numba"),
-    "emu/engine/convolution.py": OwnTests(
-        ("tests/spec/test_convolution_spec.py", *_ENGINE, "tests/engine/test_planner.py"), "not numba"
-    ),
-    "emu/engine/products.py": OwnTests((*_ENGINE, *_SUMS, "tests/engine/test_planner.py"), "not numba"),
-    "emu/engine/reductions.py": OwnTests((*_ENGINE, *_SUMS, "tests/engine/test_planner.py"), "not numba"),
-    "emu/engine/planner.py": OwnTests((*_ENGINE, "tests/engine/test_planner.py"), "not numba"),
+    "emu/formats/": OwnTests(_FORMATS),
+    "emu/datapath/": OwnTests((*_DATAPATH, *_RANDOM_BITS, *_STAGE)),
+    "emu/datapath/registers.py": OwnTests((*_DATAPATH[:2], *_REGISTERS)),
+    "emu/datapath/mac.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS, _PLANNER), compiled=True),
+    "emu/datapath/presets.py": OwnTests((*_DATAPATH, *_BLOCKS)),
+    "emu/datapath/lfsr.py": OwnTests(("emu/datapath/lfsr.py", *_RANDOM_BITS)),
+    "emu/datapath/random.py": OwnTests((*_DATAPATH[:2], *_RANDOM_BITS)),
+    "emu/datapath/order.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS)),
+    "emu/engine/": OwnTests((*_ENGINE, *_STAGE)),
+    "emu/engine/convolution.py": OwnTests(("tests/spec/test_convolution_spec.py", *_ENGINE, _PLANNER), compiled=True),
+    "emu/engine/products.py": OwnTests((*_ENGINE, *_SUMS, _PLANNER), compiled=True),
+    "emu/engine/reductions.py": OwnTests((*_ENGINE, *_SUMS, _PLANNER), compiled=True),
+    "emu/engine/planner.py": OwnTests((*_ENGINE, _PLANNER), compiled=True),
     "emu/engine/functions.py": OwnTests(
         (
             "emu/engine",
             "tests/unit/test_argument_errors.py",
             "tests/engine/test_public_functions.py",
             "tests/oracle/test_functions_oracle.py",
-        ),
-        "not numba",
+        )
     ),
-    "emu/engine/sources.py": OwnTests((*_RANDOM_BITS, *_ENGINE), "not numba"),
-    "emu/backends/interface.py": OwnTests((*_STAGE, *_SUMS), "not numba"),
-    "emu/backends/proofs.py": OwnTests(("tests/engine/test_planner.py", *_SUMS, *_NUMBA)),
-    "emu/backends/reference/": OwnTests((*_STAGE, *_SUMS), "not numba"),
-    "emu/backends/reference/accumulators.py": OwnTests((*_SUMS, *_BLOCKS), "not numba"),
-    "emu/backends/reference/arithmetic.py": OwnTests((*_ELEMENTWISE, *_SUMS), "not numba"),
-    "emu/backends/reference/blocks.py": OwnTests((*_BLOCKS, "tests/engine/test_planner.py"), "not numba"),
-    "emu/backends/reference/products.py": OwnTests((*_SUMS, *_BLOCKS), "not numba"),
-    "emu/backends/reference/rounding.py": OwnTests(_STAGE, "not numba"),
-    "emu/backends/reference/stage.py": OwnTests(_STAGE, "not numba"),
+    "emu/engine/sources.py": OwnTests((*_RANDOM_BITS, *_ENGINE)),
+    "emu/backends/interface.py": OwnTests((*_STAGE, *_SUMS)),
+    "emu/backends/proofs.py": OwnTests((_PLANNER, *_SUMS, *_NUMBA), compiled=True),
+    "emu/backends/reference/": OwnTests((*_STAGE, *_SUMS)),
+    "emu/backends/reference/accumulators.py": OwnTests((*_SUMS, *_BLOCKS)),
+    "emu/backends/reference/arithmetic.py": OwnTests((*_ELEMENTWISE, *_SUMS)),
+    "emu/backends/reference/blocks.py": OwnTests(_BLOCKS),
+    "emu/backends/reference/products.py": OwnTests((*_SUMS, *_BLOCKS)),
+    "emu/backends/reference/rounding.py": OwnTests(_STAGE),
+    "emu/backends/reference/stage.py": OwnTests(_STAGE),
     "emu/backends/reference/table.py": OwnTests(
-        ("tests/engine/test_public_functions.py", "tests/engine/test_matmul_shapes.py", *_STAGE), "not numba"
+        ("tests/engine/test_public_functions.py", "tests/engine/test_matmul_shapes.py", *_STAGE)
     ),
-    "emu/backends/reference/philox.py": OwnTests(_RANDOM_BITS, "not numba"),
-    "emu/backends/reference/lfsr.py": OwnTests(_RANDOM_BITS, "not numba"),
-    "emu/backends/numba/": OwnTests(_NUMBA),
+    "emu/backends/reference/philox.py": OwnTests(_RANDOM_BITS),
+    "emu/backends/reference/lfsr.py": OwnTests(_RANDOM_BITS),
+    "emu/backends/numba/": OwnTests(_NUMBA, compiled=True),
 }
 
 

@@ -76,7 +76,7 @@ def _baselines(checkout: Checkout) -> list[str]:
     lines = ["Tests without a mutant, kernels compiled:", "", "| mutants of | tests | s |", "|---|---|---:|"]
     for name, tests in OWN_TESTS.items():
         if tests in checkout.baselines:
-            shown = " ".join(f"`{path}`" for path in tests.paths) + (f", {tests.keyword}" if tests.keyword else "")
+            shown = " ".join(f"`{path}`" for path in tests.paths) + (", compiled" if tests.compiled else "")
             lines.append(f"| `{name}` | {shown} | {checkout.baselines[tests]:.1f} |")
     return lines
 

@@ -102,7 +102,18 @@ class Checkout:
         """Return seconds, exit code (None: out of time) and what was printed."""
         options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line"]
         keyword = ["-k", tests.keyword] if tests.keyword else []
-        command = [sys.executable, "-P", str(CHILD), module, str(text), *options, *keyword, *tests.found_in(self.root)]
+        compiled = "compiled" if tests.compiled else "definition"
+        command = [
+            sys.executable,
+            "-P",
+            str(CHILD),
+            compiled,
+            module,
+            str(text),
+            *options,
+            *keyword,
+            *tests.paths,
+        ]
         own = {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_PROFILE": "ci"}
         own["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # no test needs one, every process would load them all
         caches = {"EMU_CACHE_DIR": str(cache), "XDG_CACHE_HOME": str(cache / "tables"), "EMU_THREADS": "1"}

@@ -197,7 +197,7 @@ def test_shares_divide_any_number():
 def test_every_file_with_mutants_has_tests_that_exist():
     for mutants in candidates_of(ROOT).values():
         for path in {m.path for m in mutants}:
-            tests = own_tests_of(path).found_in(ROOT)
+            tests = own_tests_of(path).paths
             assert tests, path
             assert all((ROOT / test.split("::")[0]).exists() for test in tests), path
     for name in OWN_TESTS:
