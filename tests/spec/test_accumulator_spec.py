@@ -66,3 +66,12 @@ def test_an_accumulator_of_two_units_beside_operands_of_different_ranges(backend
     assert emu.matmul(a, b, backend=backend, **formats).item() == (6 - 20 + 7) * 2.0**100
     swapped = {**formats, "a_format": "fp16", "b_format": "bf16"}
     assert emu.matmul(b.T, a.T, backend=backend, **swapped).item() == (6 - 20 + 7) * 2.0**100
+
+
+@pytest.mark.parametrize("zeros", [0, 1, 2])
+def test_a_wide_fixed_accumulator_keeps_every_bit_beside_outputs_that_are_zero(zeros: int, backend: str):
+    """2**57 + 1 needs 58 bits, whatever the other outputs hold."""
+    a = np.array([[2.0**57, 1.0], [-(2.0**57), -3.0], *[[0.0, 1.0]] * zeros])
+    formats = {"a_format": "fp32", "b_format": "fp32", "out_format": "fix60f0", "mac": Mac(accumulator="fix60f0")}
+    y = emu.matmul(a, np.ones((2, 1)), backend=backend, **formats)
+    assert y.ravel().tolist() == [2**57 + 1, -(2**57) - 3, *[1] * zeros]
