@@ -30,8 +30,13 @@ class Flags:
 
     def add(self, counts: Iterable[int]) -> None:
         """Add counts, in the order of the attributes."""
-        for name, count in zip(FLAG_NAMES, counts, strict=True):
-            setattr(self, name, getattr(self, name) + int(count))
+        overflow, underflow, inexact, invalid, subnormal, accumulator_overflow = counts
+        self.overflow += overflow
+        self.underflow += underflow
+        self.inexact += inexact
+        self.invalid += invalid
+        self.subnormal += subnormal
+        self.accumulator_overflow += accumulator_overflow
 
     def merge(self, other: Flags) -> None:
         """Add the counts of another unit's flags."""

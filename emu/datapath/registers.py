@@ -89,18 +89,23 @@ class StatisticsRegister:
         """Add what a kernel counted.
 
         Args:
-            counts: integers, length 2*bins + 5: positive positions, negative positions, then `SCALARS`.
+            counts: int64 array, length 2*bins + 5: positive positions, negative positions, then `SCALARS`.
             max_exponent: largest floor(log2|x|), or `NO_EXPONENT`.
         """
         assert self.lowest is not None, "place() comes before add_counts()"
         assert self.bins is not None, "place() comes before add_counts()"
-        for side, offset in ((self.positive, 0), (self.negative, self.bins)):
-            for position in range(self.bins):
-                if count := int(counts[offset + position]):
-                    exponent = self.lowest + position
+        numbers: list[int] = counts.tolist()
+        bins = self.bins
+        for side, offset in ((self.positive, 0), (self.negative, bins)):
+            for exponent, count in enumerate(numbers[offset : offset + bins], self.lowest):
+                if count:
                     side[exponent] = side.get(exponent, 0) + count
-        for name, count in zip(SCALARS, counts[2 * self.bins :], strict=True):
-            setattr(self, name, getattr(self, name) + int(count))
+        none, below, above, nonfinite, total = numbers[2 * bins :]
+        self.none += none
+        self.below += below
+        self.above += above
+        self.nonfinite += nonfinite
+        self.total += total
         if max_exponent != NO_EXPONENT:
             self.max_exponent = max_exponent if self.max_exponent is None else max(self.max_exponent, max_exponent)
 

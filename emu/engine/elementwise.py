@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -58,8 +59,10 @@ def elementwise(
         as_operand(x, fmt, name, check=settings["check"])
         for x, fmt, name in zip(operands, formats, "abc", strict=False)
     ]
+    arrays = [array for array, _ in checked]
     try:
-        arrays = np.broadcast_arrays(*(array for array, _ in checked))
+        if any(array.shape != arrays[0].shape for array in arrays):
+            arrays = list(np.broadcast_arrays(*arrays))
     except ValueError:
         shapes = " and ".join(str(array.shape) for array, _ in checked)
         raise ShapeError(f"{operation}: operands must broadcast together, got shapes {shapes}") from None
@@ -82,12 +85,15 @@ def elementwise(
 
 def require_options(operation: str, options: Mapping[str, Any]) -> None:
     """Raise TypeError, as Python does for a misspelt argument, unless every option is one of `OPTIONS`."""
-    known = ["out_format", *OPTIONS]
     for name in options:
-        if name not in known:
-            raise TypeError(f"{operation}() has no option {name!r}{nearest_name(name, known)}")
+        if name not in _KNOWN:
+            raise TypeError(f"{operation}() has no option {name!r}{nearest_name(name, _KNOWN)}")
 
 
+_KNOWN = ("out_format", *OPTIONS)
+
+
+@lru_cache(maxsize=1024)
 def exact_register(operation: str, formats: tuple[Format | None, ...]) -> Fixed | None:
     """Return the fixed-point register that holds every exact result of fixed operands, None where that is a float.
 

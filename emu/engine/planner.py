@@ -84,13 +84,15 @@ def plan_product(
     addend = addend_format if isinstance(addend_format, Fixed) else None
     bound = _Bound.of_formats(a_format, b_format, addend, depth)
     plan = _plan_of_integers(bound, mac, dots)
-    if (
-        plan.path not in EXACT_PATHS
-        and maxima is not None
-        and not (a_format.carries_raws or b_format.carries_raws)
-    ):
+    if plan.path not in EXACT_PATHS and maxima is not None and not (a_format.carries_raws or b_format.carries_raws):
         plan = _plan_of_integers(_Bound.of_maxima(a_format, b_format, addend, depth, *maxima()), mac, dots)
     return plan
+
+
+def may_gain_from_maxima(a: Format, b: Format, addend: Format | None, mac: Mac) -> bool:
+    """Return whether measuring the operands' largest values could prove a faster path than the formats do."""
+    fixed = all(isinstance(f, Fixed) for f in (a, b, addend) if f is not None)
+    return mac.product == "exact" and fixed and not (a.carries_raws or b.carries_raws)
 
 
 @dataclass(frozen=True)

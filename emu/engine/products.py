@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
-from emu.backends.interface import encode_format, encode_mac
+from emu.backends.interface import FormatCode, Kernels, StageCode, encode_format, encode_mac
 from emu.datapath import Flags, Mac, Overflow, RandomSource, Rounding, StatisticsRegister
 from emu.datapath.stage import require_placed
-from emu.engine.planner import Plan, plan_product
+from emu.engine.planner import EXACT_PATHS, Plan, may_gain_from_maxima, plan_product
 from emu.engine.request import Request, as_operand
 from emu.engine.sources import require_addressed, source_of
 from emu.errors import FormatError, ShapeError
@@ -152,7 +153,7 @@ def product(
         request = _with_recorded(
             request, recorded.reshape(max(left.shape[0], right.shape[0]), left.shape[1], right.shape[2])
         )
-    codes = (encode_format(fa), encode_format(fb), None if fc is None else encode_format(fc))
+    codes = _codes((fa, fb, fc))
     place = request.place(accumulator_of(fa, fb, fc, left.shape[2], mac))
     plan = _plan(request, (fa, fb, fc), left, right, mac, divisor)
     outcome = request.kernels.product(
@@ -207,13 +208,43 @@ def _plan(
 ) -> Plan:
     """Return the path of a product, and why the request's backend leaves it to the reference if it does."""
     mac.require_operands(*formats[:2])
-    if request.kernels.name == "reference":
+    depth = left.shape[-1]
+    plan = _plan_by_formats(request.kernels, request.stage_code, formats, depth, mac, divisor)
+    if plan.path in EXACT_PATHS or not may_gain_from_maxima(*formats, mac):
+        return plan
+    dots = _dots(request.kernels, formats, divisor)
+    measured = plan_product(*formats, depth, mac, lambda: (_largest(left), _largest(right)), dots=dots)
+    return _with_fallback(measured, request.kernels, request.stage_code, formats, divisor)
+
+
+@lru_cache(maxsize=1024)
+def _plan_by_formats(
+    kernels: Kernels,
+    stage: StageCode,
+    formats: tuple[Format, Format, Format | None],
+    depth: int,
+    mac: Mac,
+    divisor: int,
+) -> Plan:
+    if kernels.name == "reference":
         return Plan("definition", "the reference runs the definition", mac)
+    plan = plan_product(*formats, depth, mac, dots=_dots(kernels, formats, divisor))
+    return _with_fallback(plan, kernels, stage, formats, divisor)
+
+
+def _codes(formats: tuple[Format, Format, Format | None]) -> tuple[FormatCode, FormatCode, FormatCode | None]:
     fa, fb, fc = formats
-    codes = (encode_format(fa), encode_format(fb), None if fc is None else encode_format(fc))
-    dots = divisor == 1 and request.kernels.dots(codes)
-    plan = plan_product(*formats, left.shape[-1], mac, lambda: (_largest(left), _largest(right)), dots=dots)
-    reason = request.kernels.declines(codes, encode_mac(plan.mac), request.stage_code, plan.path, divisor)
+    return encode_format(fa), encode_format(fb), None if fc is None else encode_format(fc)
+
+
+def _dots(kernels: Kernels, formats: tuple[Format, Format, Format | None], divisor: int) -> bool:
+    return divisor == 1 and kernels.dots(_codes(formats))
+
+
+def _with_fallback(
+    plan: Plan, kernels: Kernels, stage: StageCode, formats: tuple[Format, Format, Format | None], divisor: int
+) -> Plan:
+    reason = kernels.declines(_codes(formats), encode_mac(plan.mac), stage, plan.path, divisor)
     return replace(plan, fallback=reason)
 
 
@@ -298,6 +329,7 @@ def _as_addend(
     return np.broadcast_to(array, full).reshape(math.prod(full[:-2]), *full[-2:]), parsed
 
 
+@lru_cache(maxsize=1024)
 def accumulator_of(a: Format, b: Format, addend: Format | None, depth: int, mac: Mac) -> Fixed | None:
     """Return the fixed-point accumulator a statistics register observes, None where the result is a float.
 

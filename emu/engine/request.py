@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,34 @@ from emu.backends.interface import (
     encode_stage,
 )
 from emu.backends.registry import load
-from emu.datapath import Flags, OutputStage, RandomSource, StatisticsRegister
+from emu.datapath import Flags, OutputStage, RandomSource, Rounding, StatisticsRegister
 from emu.engine.sources import encode_source, source_of
 from emu.errors import FormatError
 from emu.formats import Fixed, Float, Format, parse
 
 Array = NDArray[Any]
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+#: What a format may be given as; a run-time value, since callers may be wrong.
+KNOWN_FORMATS: Any = (str, Fixed, Float)
+
+
+def _stage_of(out_format: str | Format, rounding: Any, overflow: Any, n_rbits: int) -> tuple[OutputStage, StageCode]:
+    """Return the stage that a call's options name, and its integers."""
+    if type(n_rbits) is int and isinstance(rounding, (str, Rounding)) and isinstance(out_format, KNOWN_FORMATS):
+        return _known_stage(out_format, rounding, overflow, n_rbits)
+    stage = OutputStage.of(out_format, rounding, overflow, n_rbits)  # as a rule, a mistake
+    return stage, encode_stage(stage)
+
+
+@lru_cache(maxsize=1024)
+def _known_stage(
+    out_format: str | Format, rounding: str | Rounding, overflow: Any, n_rbits: int
+) -> tuple[OutputStage, StageCode]:
+    """Return a stage once more: training asks for the same few, thousands of times."""
+    stage = OutputStage.of(out_format, rounding, overflow, n_rbits)
+    return stage, encode_stage(stage)
 
 
 @dataclass(frozen=True)
@@ -58,9 +80,9 @@ class Request:
         random: RandomSource | None = None,
     ) -> Request:
         """Return the request of a public call, its options checked."""
-        stage = OutputStage.of(out_format, rounding, overflow, n_rbits)
+        stage, code = _stage_of(out_format, rounding, overflow, n_rbits)
         source = encode_source(source_of(random, rbits, seed, stream, step), stage, shape)
-        return cls(stage, encode_stage(stage), source, load(backend), register, flags)
+        return cls(stage, code, source, load(backend), register, flags)
 
     def place(self, accumulator: Fixed | None) -> RegisterCode | None:
         """Fix the register's open positions for results of `accumulator` and return them."""

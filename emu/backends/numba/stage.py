@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from emu.backends.numba.compiling import BLOCK, GRAIN, kernel, over_ranges, thre
 from emu.backends.numba.philox import fill_random
 from emu.backends.numba.vector.choosing import parameters, shape_for
 from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter, empty
+from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE
 from emu.backends.proofs import SAFE_EXPONENT
 from emu.datapath.registers import NO_EXPONENT
 
@@ -173,10 +175,9 @@ class Writer:
         self._positions = register if register is not None else RegisterCode(0, 0, NO_QUANTUM)
         self._code = prepare(stage)
         self._recorded = _recorded(random)
-        rows = thread_count() + 1
-        self._flags = np.zeros((rows, k.N_FLAGS), np.int64)
-        self._counts = np.zeros((rows, 2 * self._positions.bins + 5), np.int64)
-        self._tops = np.full(rows, NO_EXPONENT, np.int64)
+        bins = self._positions.bins
+        self._reports = np.zeros((thread_count() + 1, COUNTS_PLACE + 2 * bins + 5), np.int64)
+        self._reports[:, TOP_PLACE] = NO_EXPONENT
         self._vector: VectorWriter | None = None
         if scale == 1.0 or not stage.format.is_float:
             recorded = random.recorded is not None
@@ -185,7 +186,7 @@ class Writer:
                 code = self._code
                 limits = (code.high, code.low, code.modulus, code.above, code.below)
                 numbers = parameters(shape, stage, limits, random, register, scale)
-                self._vector = VectorWriter(shape, self._target, numbers, self._positions.bins, self._plain)
+                self._vector = VectorWriter(shape, self._target, numbers, self._reports, self._plain)
 
     @property
     def grain(self) -> int:
@@ -227,18 +228,17 @@ class Writer:
             random.draw,
             self._recorded,
             *self._positions,
-            self._flags[thread],
-            self._counts[thread],
+            self._reports[thread, :TOP_PLACE],
+            self._reports[thread, COUNTS_PLACE:],
         )
-        self._tops[thread] = max(self._tops[thread], top)
+        self._reports[thread, TOP_PLACE] = max(self._reports[thread, TOP_PLACE], top)
 
     def outcome(self) -> Outcome:
         """Return what was written and counted."""
-        flags, counts, top = self._flags.sum(axis=0), self._counts.sum(axis=0), int(self._tops.max())
-        if self._vector is not None:
-            vector_flags, vector_counts, vector_top = self._vector.counted()
-            flags, counts, top = flags + vector_flags, counts + vector_counts, max(top, vector_top)
-        return Outcome(self.values, flags, counts if self.register is not None else None, top)
+        reports = self._reports
+        total = reports[0] if len(reports) == 1 else reports.sum(axis=0)
+        top = int(reports[:, TOP_PLACE].max())
+        return Outcome(self.values, total[:TOP_PLACE], total[COUNTS_PLACE:] if self.register is not None else None, top)
 
 
 def run_stage(
@@ -292,6 +292,7 @@ def _recorded(random: RandomCode) -> Array:
     return np.repeat(bits, 2) if bits.size == 1 else bits
 
 
+@lru_cache(maxsize=1024)
 def prepare(stage: StageCode) -> Stage:
     """Return an output stage as the loops want it."""
     fmt = stage.format
@@ -327,6 +328,7 @@ def prepare(stage: StageCode) -> Stage:
     )
 
 
+@lru_cache(maxsize=1024)
 def supports(stage: StageCode) -> bool:
     """Return whether results in units of the format's last place, and its values, stay far from the ends of float64."""
     fmt = stage.format

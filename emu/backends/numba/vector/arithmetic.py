@@ -1,7 +1,7 @@
-"""Elementwise operations of float32 operands in vector code: float64 results, exact or rounded to odd.
+"""Elementwise operations in vector code: float64 results, exact or rounded to odd.
 
-Products of float32 numbers are exact in float64. A sum, quotient or root that is not exact moves to the neighbour with
-an odd last bit, where no later rounding can mistake it for a tie.
+A result that is not exact moves to the neighbour with an odd last bit, where no later rounding can mistake it for a
+tie. Operands stay far from the ends of float64, so that errors are exact; those of products of float32 numbers are 0.
 
 Source: Knuth (TwoSum); Boldo & Melquiond 2008 (rounding to odd).
 """
@@ -16,7 +16,7 @@ from emu.backends.numba.vector.lanes import Emitter, Vector
 def _to_odd(e: Emitter, x: Vector, error: Vector) -> Vector:
     """Return x, moved toward `error` to the neighbour with an odd last bit if x + error is not x; x is not 0 then."""
     bits = x.bits()
-    moves = (error != 0.0) & ((bits & 1) == 0)
+    moves = (abs(error) > 0.0) & ((bits & 1) == 0)  # a NaN, beside an infinity, moves nothing
     outward = (error.bits() ^ bits) >= 0  # the same sign: away from zero
     moved = outward.choose(bits + 1, bits - 1)
     return moves.choose(moved, bits).bits_as(x.kind)
@@ -24,9 +24,7 @@ def _to_odd(e: Emitter, x: Vector, error: Vector) -> Vector:
 
 def add(e: Emitter, a: Vector, b: Vector) -> Vector:
     """Return a + b rounded to odd."""
-    s = a + b
-    back = s - a
-    return _to_odd(e, s, (a - (s - back)) + (b - back))
+    return _to_odd(e, *_two_sum(a, b))
 
 
 def subtract(e: Emitter, a: Vector, b: Vector) -> Vector:
@@ -35,26 +33,42 @@ def subtract(e: Emitter, a: Vector, b: Vector) -> Vector:
 
 
 def multiply(e: Emitter, a: Vector, b: Vector) -> Vector:
-    """Return a * b, exact."""
-    return a * b
+    """Return a * b rounded to odd."""
+    product = a * b
+    return _to_odd(e, product, product.negated().plus_product(a, b))
 
 
 def fma(e: Emitter, a: Vector, b: Vector, c: Vector) -> Vector:
-    """Return a * b + c rounded to odd."""
-    return add(e, a * b, c)
+    """Return a * b + c rounded to odd: the sum of three numbers, its smallest parts to odd first."""
+    product = a * b
+    high, low = _two_sum(c, _neutral(product.negated().plus_product(a, b)))
+    s, rest = _two_sum(product, high)
+    return add(e, s, _neutral(add(e, low, rest)))
+
+
+def _neutral(x: Vector) -> Vector:
+    """Return x, zeros as -0: added to any number, -0 included, it changes nothing."""
+    return (x == 0.0).choose(x.emitter.splat(x.kind, -0.0, x.lanes), x)
+
+
+def _two_sum(a: Vector, b: Vector) -> tuple[Vector, Vector]:
+    """Return a + b and its error, exactly."""
+    s = a + b
+    back = s - a
+    return s, (a - (s - back)) + (b - back)
 
 
 def divide(e: Emitter, a: Vector, b: Vector) -> Vector:
     """Return a / b rounded to odd; the sign of the exact remainder says on which side."""
     q = a / b
-    remainder = q.negated().times_plus(b, a)
+    remainder = a.plus_product(q.negated(), b)
     return _to_odd(e, q, remainder * b)  # the sign of remainder / b
 
 
 def sqrt(e: Emitter, a: Vector) -> Vector:
     """Return the square root of a rounded to odd."""
     s = a.sqrt()
-    return _to_odd(e, s, s.negated().times_plus(s, a))
+    return _to_odd(e, s, a.plus_product(s.negated(), s))
 
 
 OPERATIONS: dict[str, Callable[..., Vector]] = {

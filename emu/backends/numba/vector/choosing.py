@@ -42,7 +42,7 @@ def shape_for(
     """Return the shape that computes an output stage the plain loops support, None if only they do.
 
     Args:
-        operation: "quantize", or an elementwise operation.
+        operation: "quantize", or an elementwise operation that float64 decides.
         source: dtype of the operands.
         target: dtype of what is written.
         code: the stage.
@@ -59,8 +59,6 @@ def shape_for(
     ):
         return None
     if register is not None and not _counts(register):
-        return None
-    if operation != "quantize" and source != np.float32:
         return None
     narrow = operation == "quantize" and source == np.float32 and _fits_float32(code)
     return Shape(

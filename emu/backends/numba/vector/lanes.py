@@ -269,10 +269,10 @@ class Vector:
         """Return the numbers with their signs turned."""
         return Vector(self.emitter, self.emitter.builder.fneg(self.value))
 
-    def times_plus(self, factor: Vector, term: Vector) -> Vector:
-        """Return self * factor + term, rounded once."""
+    def plus_product(self, a: Vector, b: Vector) -> Vector:
+        """Return a * b + self, rounded once."""
         name = f"llvm.fma.v{self.lanes}{_NAMES[self.kind]}"
-        return Vector(self.emitter, self.emitter.call(name, self.value.type, [self.value, factor.value, term.value]))
+        return Vector(self.emitter, self.emitter.call(name, self.value.type, [a.value, b.value, self.value]))
 
     def with_sign_of(self, other: Vector) -> Vector:
         """Return the magnitude with another's sign."""

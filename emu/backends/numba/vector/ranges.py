@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.numba.compiling import thread_count
 from emu.backends.numba.vector.stage import CHUNK, KIND_DTYPES, Shape
-from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE, writer
-from emu.datapath.registers import NO_EXPONENT
+from emu.backends.numba.vector.writing import writer
 
 Array = NDArray[Any]
 #: Results below this are not worth a second thread.
@@ -46,7 +44,7 @@ class VectorWriter:
         shape: Shape,
         target: Array,
         parameters: tuple[Any, Any],
-        bins: int,
+        reports: Array,
         plain: Callable[[int, Sequence[Array], int, int, int], None],
     ) -> None:
         """Prepare to write.
@@ -55,15 +53,14 @@ class VectorWriter:
             shape: what is computed.
             target: flat array of the whole result.
             parameters: from `parameters`.
-            bins: positions of the register, 0 without one.
+            reports: one per thread, added to.
             plain: writes a piece in plain loops; arguments as of `write`.
         """
         self._write, self._plain, self._parameters = writer(shape), plain, parameters
         self._item, self._out_item = np.dtype(KIND_DTYPES[shape.source]).itemsize, target.itemsize
         self._out = address_of(target)
         self._streamed = int(target.nbytes >= STREAMED_BYTES and self._out % ALIGNMENT == 0)
-        self._reports = np.zeros((thread_count() + 1, COUNTS_PLACE + 2 * bins + 5), np.int64)
-        self._reports[:, TOP_PLACE] = NO_EXPONENT
+        self._reports = reports
 
     def write(self, thread: int, operands: Sequence[Array], start: int, stop: int, origin: int) -> None:
         """Write results `start`..`stop`; the operands' element 0 belongs to result `origin`."""
@@ -81,12 +78,3 @@ class VectorWriter:
                 end = min(at + chunks * CHUNK, stop)
                 self._plain(thread, operands, at, end, origin)
                 at = end
-
-    def counted(self) -> tuple[Array, Array, int]:
-        """Return flags, register counts and the largest exponent."""
-        reports = self._reports
-        return (
-            reports[:, :TOP_PLACE].sum(axis=0),
-            reports[:, COUNTS_PLACE:].sum(axis=0),
-            int(reports[:, TOP_PLACE].max()),
-        )

@@ -49,7 +49,7 @@ class Shape:
     """What is decided when a stage is compiled; everything else is a number it is given.
 
     Attributes:
-        operation: "quantize", or an elementwise operation of float32 operands.
+        operation: "quantize", or an elementwise operation.
         source: type of what comes in: "f32", "f64", "i32" or "i64".
         lane: float type it is computed in: "f32" or "f64".
         target: type of what is written: "f32" or "f64"; "i8", "i16", "i32" for the raws of a fixed format.

@@ -51,6 +51,7 @@ def writer(shape: stage.Shape) -> Any:
     """
     text, words, arity = shape.text(), shape.words, arithmetic.ARITY[shape.operation]
     x_bytes, out_bytes = (np.dtype(stage.KIND_DTYPES[name]).itemsize for name in (shape.source, shape.target))
+    operand = np.float64 if shape.source == "f64" else np.float32
     padding_of_b = 1.0 if shape.operation == "divide" else 0.0  # a padded result is +0
     bias = 127 if shape.lane == "f32" else 1023
 
@@ -71,7 +72,7 @@ def writer(shape: stage.Shape) -> Any:
         totals = np.zeros(64 * max(words, 1), np.int64)
         tallies = np.zeros(N_TALLIES, np.int64)
         padded_a = np.zeros(CHUNK * 8, np.uint8)
-        padded_b = np.full(CHUNK, padding_of_b, np.float32)
+        padded_b = np.full(CHUNK, padding_of_b, operand)
         padded_c = np.zeros(CHUNK * 8 if arity > 2 else 1, np.uint8)
         padded_out = np.zeros(CHUNK * 8, np.uint8)
         done = 0
