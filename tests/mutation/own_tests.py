@@ -104,14 +104,14 @@ OWN_TESTS: dict[str, OwnTests] = {
         )
     ),
     "emu/engine/sources.py": OwnTests((*_RANDOM_BITS, *_ENGINE)),
-    "emu/backends/interface.py": OwnTests((*_STAGE, *_SUMS)),
+    "emu/backends/interface.py": OwnTests((*_STAGE, *_SUMS, *_BLOCKS)),
     "emu/backends/proofs.py": OwnTests((_PLANNER, *_SUMS, *_NUMBA), compiled=True),
     "emu/backends/reference/": OwnTests((*_STAGE, *_SUMS)),
     "emu/backends/reference/accumulators.py": OwnTests((*_SUMS, *_BLOCKS)),
     "emu/backends/reference/arithmetic.py": OwnTests((*_ELEMENTWISE, *_SUMS)),
     "emu/backends/reference/blocks.py": OwnTests(_BLOCKS),
     "emu/backends/reference/products.py": OwnTests((*_SUMS, *_BLOCKS)),
-    "emu/backends/reference/rounding.py": OwnTests(_STAGE),
+    "emu/backends/reference/rounding.py": OwnTests((*_STAGE, *_RANDOM_BITS)),
     "emu/backends/reference/stage.py": OwnTests(_STAGE),
     "emu/backends/reference/table.py": OwnTests(
         ("tests/engine/test_public_functions.py", "tests/engine/test_matmul_shapes.py", *_STAGE)

@@ -100,7 +100,8 @@ class Checkout:
         self, module: str, text: Path, tests: OwnTests, cache: Path, limit_s: float
     ) -> tuple[float, int | None, str]:
         """Return seconds, exit code (None: out of time) and what was printed."""
-        options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line"]
+        # plain: pytest would load a file named as an argument itself, to rewrite its asserts
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line", "--assert=plain"]
         keyword = ["-k", tests.keyword] if tests.keyword else []
         compiled = "compiled" if tests.compiled else "definition"
         command = [

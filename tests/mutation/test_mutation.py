@@ -66,7 +66,7 @@ EDITS = [
     (22, "inside", "comparison", "x < low", "x <= low"),
     (23, "inside", "comparison", "x > high", "x >= high"),
 ]
-TESTS = OwnTests(("tests/test_toy.py",))
+TESTS = OwnTests(("emu/formats/toy.py", "tests/test_toy.py"))
 
 
 @pytest.fixture(scope="module")

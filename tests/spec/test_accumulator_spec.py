@@ -69,9 +69,21 @@ def test_an_accumulator_of_two_units_beside_operands_of_different_ranges(backend
 
 
 @pytest.mark.parametrize("zeros", [0, 1, 2])
-def test_a_wide_fixed_accumulator_keeps_every_bit_beside_outputs_that_are_zero(zeros: int, backend: str):
-    """2**57 + 1 needs 58 bits, whatever the other outputs hold."""
-    a = np.array([[2.0**57, 1.0], [-(2.0**57), -3.0], *[[0.0, 1.0]] * zeros])
-    formats = {"a_format": "fp32", "b_format": "fp32", "out_format": "fix60f0", "mac": Mac(accumulator="fix60f0")}
+def test_a_wide_fixed_accumulator_rounds_right_beside_outputs_that_are_zero(zeros: int, backend: str):
+    """2**32 + a quarter of the last place is 2**32: no float64 holds the sum, whatever the other outputs hold."""
+    a = np.array([[2.0**32, 2.0**-22], [-(2.0**32), -(2.0**-22)], *[[0.0, 1.0]] * zeros])
+    formats = {"a_format": "fp32", "b_format": "fp32", "out_format": "fix60f20", "mac": Mac(accumulator="fix60f20")}
     y = emu.matmul(a, np.ones((2, 1)), backend=backend, **formats)
-    assert y.ravel().tolist() == [2**57 + 1, -(2**57) - 3, *[1] * zeros]
+    assert y.ravel().tolist() == [2**52, -(2**52), *[2**20] * zeros]
+
+
+@pytest.mark.parametrize("rule", ["saturate", "saturate_symmetric", "saturate_zero"])
+@pytest.mark.parametrize(("last", "limit", "touches"), [(7, 127, False), (8, 127, True), (-7, -127, False)])
+def test_a_sum_that_reaches_the_limit_is_no_overflow(last: int, limit: int, touches: bool, rule: str, backend: str):
+    """100 + 20 + 7 = 127 is the largest of eight bits, and its negative; one more is too many."""
+    sign = 1 if limit > 0 else -1
+    a, flags = np.array([[100.0 * sign, 20.0 * sign, last]]), emu.Flags()
+    formats = {"a_format": "fix8f0", "b_format": "fix8f0", "out_format": "fix8f0", "flags": flags}
+    y = emu.matmul(a, np.ones((3, 1)), mac=Mac(accumulator="fix8f0", overflow=rule), backend=backend, **formats)
+    assert y.item() == (0 if touches and rule == "saturate_zero" else limit)
+    assert flags.accumulator_overflow == touches

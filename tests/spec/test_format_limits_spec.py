@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import emu
 from emu import Fixed, Float, FormatError, parse
 
 
@@ -52,3 +53,27 @@ def test_a_code_that_does_not_fit_the_width_is_named(fmt: str):
     for wrong in (256, -1):
         with pytest.raises(FormatError, match=rf"every code must belong to .*\({wrong}\) at index \(1,\); mask it"):
             parse(fmt).decode(np.array([0, wrong, 255]))
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "dtype"),
+    [
+        ("e8m7 bias=127", 2.0**127, "float32"),
+        ("e8m7 bias=126", 2.0**128, "float64"),
+        ("e8m7 bias=143", 2.0**-149, "float32"),
+        ("e8m7 bias=144", 2.0**-150, "float64"),
+        ("e8m0 finite nans=none bias=128", 2.0**127, "float32"),
+        ("e8m0 finite nans=none bias=127", 2.0**128, "float64"),
+        ("fix9f149", 2.0**-149, "float32"),
+        ("fix9f150", 2.0**-150, "float64"),
+        ("fix9f-119", 2.0**126, "float32"),
+        ("fix9f-120", 2.0**127, "float64"),
+    ],
+)
+def test_results_at_the_ends_of_float32_are_written_into_the_carrier_that_holds_them(
+    text: str, value: float, dtype: str, backend: str
+):
+    fmt = parse(text)
+    y = emu.quantize(np.array([value, -value, 0.0]), fmt, backend=backend)
+    assert (y.dtype, fmt.carrier) == (np.dtype(dtype), np.dtype(dtype))
+    assert y.tolist() == [value, -value, 0.0]

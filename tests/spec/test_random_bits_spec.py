@@ -79,3 +79,14 @@ def test_the_bits_of_an_element_do_not_depend_on_the_array_around_it(backend):
 def test_a_stream_is_named_by_the_hash_of_layer_role_and_node():
     digest = hashlib.sha256(b"fc1/gradient@3").digest()
     assert stream_of("fc1", "gradient", 3) == int.from_bytes(digest[:4], "little")
+
+
+@pytest.mark.parametrize("r", [8, 24, 32])
+def test_far_below_the_last_place_stochastic_rounding_still_looks_at_the_first_r_bits(r, backend):
+    """x = 1.625 * 2**-k moves to 1 iff u >= 2**r - floor(x * 2**r), x * 2**r in Python's integers."""
+    for k in range(1, r + 3):
+        x = np.full(2, 1.625 * 2.0**-k)
+        threshold = 2**r - 13 * 2**r // (8 * 2**k)
+        u = np.array([min(threshold, 2**r - 1), threshold - 1])
+        written = emu.quantize(x, "fix8f0", rounding="stochastic", n_rbits=r, rbits=u, backend=backend)
+        assert written.tolist() == [float(threshold < 2**r), 0.0]
