@@ -172,7 +172,7 @@ A, B = np.zeros((2, 100), np.float32), np.zeros((100, 2), np.float32)
         (
             {"a_format": "fix64f8", "b_format": "fix16f8"},
             "wide: K*max|a|*max|b| + max|addend| <= 2**85 units of 2**-16 by the formats, "
-            "beyond float64: wide integers; left to the reference: sums wider than float64 have no compiled loop",
+            "beyond float64: wide integers; left to the reference: operands of more bits than float64 holds have no compiled loop",
         ),
         (
             {"a_format": "fix8f4", "b_format": "fix8f4", "mac": Mac(accumulator="fix32f8", overflow="wrap")},
@@ -181,23 +181,19 @@ A, B = np.zeros((2, 100), np.float32), np.zeros((100, 2), np.float32)
         ),
         (
             {"a_format": "fix8f4", "b_format": "fix8f4", "mac": Mac(accumulator="fix32f6")},
-            "in_order: the accumulator fix32f6 rounds at every add"
-            "; left to the reference: this accumulator, rounding or order has no compiled loop",
+            "in_order: the accumulator fix32f6 rounds at every add",
         ),
         (
             {"a_format": "fp16", "b_format": "fp16"},
-            "wide: float operands and an exact accumulator: a wide integer sum, rounded once"
-            "; left to the reference: sums wider than float64 have no compiled loop",
+            "wide: float operands and an exact accumulator: a wide integer sum, rounded once",
         ),
         (
             {"a_format": "fp16", "b_format": "fp16", "mac": Mac(accumulator="fp32", order="lanes(4)")},
-            "in_order: fp32 rounds on the way, so adds keep the order lanes(4), vectorised over outputs"
-            "; left to the reference: this accumulator, rounding or order has no compiled loop",
+            "in_order: fp32 rounds on the way, so adds keep the order lanes(4), vectorised over outputs",
         ),
         (
             {"a_format": "fp16", "b_format": "fp16", "mac": Mac(product="bf16")},
-            "in_order: bf16 rounds on the way, so adds keep the order sequential, vectorised over outputs"
-            "; left to the reference: this accumulator, rounding or order has no compiled loop",
+            "in_order: bf16 rounds on the way, so adds keep the order sequential, vectorised over outputs",
         ),
     ],
 )  # fmt: skip
