@@ -73,7 +73,11 @@ _SUMS = (
     "tests/backends/test_mac_orders.py",
 )
 _PLANNER = "tests/engine/test_planner.py"
-_BLOCKS = ("tests/unit/test_matrix_unit_presets.py", "tests/oracle/test_matrix_units_oracle.py")
+_BLOCKS = (
+    "tests/unit/test_matrix_unit_presets.py",
+    "tests/hardware/test_matrix_units_recorded.py",
+    "tests/oracle/test_matrix_units_oracle.py",
+)
 _NUMBA = (
     "tests/backends/test_backends_layouts.py",
     "tests/backends/test_backends_products.py",

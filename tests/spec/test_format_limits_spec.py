@@ -77,3 +77,51 @@ def test_results_at_the_ends_of_float32_are_written_into_the_carrier_that_holds_
     y = emu.quantize(np.array([value, -value, 0.0]), fmt, backend=backend)
     assert (y.dtype, fmt.carrier) == (np.dtype(dtype), np.dtype(dtype))
     assert y.tolist() == [value, -value, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("exponent_bits", "fraction_bits", "bias"), [(5, 10, 1065), (5, 0, 1075), (2, 52, 1023), (8, 20, 1055)]
+)
+def test_every_value_of_a_float_format_is_a_float64_down_to_its_last_subnormal(
+    exponent_bits: int, fraction_bits: int, bias: int
+):
+    """1 - bias - fraction_bits is -1074, and may not be one less."""
+    nans = {"infinities": False, "nans": "none"}
+    assert Float(exponent_bits, fraction_bits, bias, **nans).smallest_positive == 2.0**-1074
+    with pytest.raises(FormatError, match=r"every value of a float format must be a float64, got exponents -1075\.\."):
+        Float(exponent_bits, fraction_bits, bias + 1, **nans)
+
+
+def test_every_value_of_a_float_format_is_a_float64_up_to_its_largest():
+    """Of e5m10 the largest finite exponent field is 30: 30 + 993 is float64's largest exponent."""
+    assert Float(5, 10, -993).max == (2.0 - 2.0**-10) * 2.0**1023
+    with pytest.raises(FormatError, match=r"every value of a float format must be a float64, got exponents .*\.\.1024"):
+        Float(5, 10, -994)
+
+
+@pytest.mark.parametrize(
+    ("text", "smallest"),
+    [("fp16", 2.0**-24), ("fp16 ftz", 2.0**-14), ("fp16 daz", 2.0**-24), ("e8m0 finite nans=top", 2.0**-126)],
+)
+def test_the_smallest_positive_value_is_what_an_operation_can_write(text: str, smallest: float, backend: str):
+    assert parse(text).smallest_positive == smallest
+    written = emu.quantize([smallest, smallest / 2], text, rounding="toward_zero", backend=backend)
+    assert written.tolist() == [smallest, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "fmt"),
+    [
+        ("ap_int<8>", Fixed(8, 0)),
+        ("ap_uint<12>", Fixed(12, 0, signed=False)),
+        ("sc_int<5>", Fixed(5, 0)),
+        ("sc_uint<9>", Fixed(9, 0, signed=False)),
+        ("sc_ufixed<16,20>", Fixed(16, -4, signed=False)),
+        ("uQ4.4", Fixed(8, 4, signed=False)),
+        ("Q0.15", Fixed(16, 15)),
+        ("sfix8", Fixed(8, 0)),
+        ("ufix8_E2", Fixed(8, -2, signed=False)),
+    ],
+)
+def test_integer_types_and_rarer_aliases_name_their_format(text: str, fmt: Fixed):
+    assert parse(text) == fmt
