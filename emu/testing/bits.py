@@ -60,12 +60,18 @@ def assert_bits_equal(actual: ArrayLike, expected: ArrayLike, fmt: str | Format 
             "name the format with `fmt=`"
         )
     known: Format = _format_of(actual.dtype) if fmt is None else parse(fmt)
-    ours, theirs = _codes_of("actual", actual, known), _codes_of("expected", expected, known)
-    differs = np.asarray(ours != theirs)
-    if not (isinstance(known, Float) and known.has_negative_zero):  # their codes do not tell zeros apart
-        differs |= _negative_zeros(actual) != _negative_zeros(expected)
+    ours, theirs = codes_of("actual", actual, known), codes_of("expected", expected, known)
+    differs = differing(known, ours, theirs, actual, expected)
     if differs.any():
         raise AssertionError(_picture(known, ours, theirs, differs, actual, expected))
+
+
+def differing(fmt: Format, ours: Array, theirs: Array, actual: Array, expected: Array) -> NDArray[np.bool_]:
+    """Return where codes differ, or zeros in sign where the format's codes do not tell zeros apart."""
+    differs = np.asarray(ours != theirs)
+    if not (isinstance(fmt, Float) and fmt.has_negative_zero):
+        differs |= negative_zeros(actual) != negative_zeros(expected)
+    return differs
 
 
 def _format_of(dtype: np.dtype[Any]) -> Format:
@@ -78,8 +84,12 @@ def _format_of(dtype: np.dtype[Any]) -> Format:
     raise AssertionError(f"arrays must hold floats or integers, got dtype {dtype}; name the format with `fmt=`")
 
 
-def _codes_of(name: str, array: Array, fmt: Format) -> NDArray[np.uint64]:
-    """Return codes with every NaN mapped to the canonical one."""
+def codes_of(name: str, array: Array, fmt: Format) -> NDArray[np.uint64]:
+    """Return codes with every NaN mapped to the canonical one.
+
+    Raises:
+        AssertionError: an element is no value of the format.
+    """
     plain = replace(fmt, daz=False) if isinstance(fmt, Float) else fmt
     try:
         if array.dtype.kind in "ub":
@@ -89,7 +99,8 @@ def _codes_of(name: str, array: Array, fmt: Format) -> NDArray[np.uint64]:
         raise AssertionError(f"`{name}` does not hold values of {fmt}: {error}") from None
 
 
-def _negative_zeros(array: Array) -> NDArray[np.bool_]:
+def negative_zeros(array: Array) -> NDArray[np.bool_]:
+    """Return where a float array holds -0.0."""
     if array.dtype.kind in "iub":
         return np.zeros(array.shape, dtype=bool)
     wide = as_float64(array)
@@ -103,14 +114,20 @@ def _picture(
     lines = [f"actual differs from expected in {len(where)} of {differs.size} elements of {fmt}"]
     for row in where[:MAX_SHOWN]:
         index = tuple(int(i) for i in row)
-        first = int(ours[index]), int(theirs[index])
         lines.append(f"{'first' if len(lines) == 1 else 'then'} at index {index}")
-        lines.append(f"  actual    {describe_code(fmt, first[0], actual[index])}")
-        lines.append(f"  expected  {describe_code(fmt, first[1], expected[index])}")
-        lines.append(f"  distance  {_distance(fmt, *first)}")
+        lines += describe_pair(fmt, (int(ours[index]), int(theirs[index])), (actual[index], expected[index]))
     if len(where) > MAX_SHOWN:
         lines.append(f"... and {len(where) - MAX_SHOWN} more")
     return "\n".join(lines)
+
+
+def describe_pair(fmt: Format, codes: tuple[int, int], elements: tuple[Any, Any]) -> list[str]:
+    """Return the lines that show an actual and an expected code, and their distance."""
+    return [
+        f"  actual    {describe_code(fmt, codes[0], elements[0])}",
+        f"  expected  {describe_code(fmt, codes[1], elements[1])}",
+        f"  distance  {_distance(fmt, *codes)}",
+    ]
 
 
 def describe_code(fmt: Format, code: int, element: Any = None) -> str:
@@ -144,7 +161,7 @@ def _fields(fmt: Format, code: int) -> str:
 
 
 def _value(fmt: Format, code: int, element: Any) -> str:
-    if code == 0 and element is not None and _negative_zeros(np.asarray(element)):
+    if code == 0 and element is not None and negative_zeros(np.asarray(element)):
         return "-0.0, which the format does not have"
     value = fmt.decode(np.array(code, dtype=np.uint64))[()]
     if fmt.carries_raws:

@@ -1,0 +1,135 @@
+"""What the clauses feed a unit: one kind of number at a time, so that a fault shows in the clause that names it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.engine import quantize
+from emu.formats import Fixed, Float, Format
+from emu.testing.hard import Places, hard_reals, hard_values, last_index, magnitudes, normal_index
+
+Array = NDArray[Any]
+Reals = NDArray[np.float64]
+#: Indices beyond this have no exact ties in float64.
+TIES_END = 1 << 51
+#: Parts of an ulp behind a value that are neither it nor a tie; `TIE` is one float64 step away from 1/2.
+PARTS = (0.125, 0.25, 0.375, 0.625, 0.75, 0.875)
+
+
+def _indices(fmt: Format, low: int, high: int, n: int, seed: int) -> NDArray[np.uint64]:
+    """Return indices in low .. high: the ends, long carries, and uniform ones."""
+    if high < low:
+        return np.zeros(0, np.uint64)
+    noise = Places.of(seed, (n,)).noise(5)
+    lengths = Places.of(seed, (n,)).noise(6) % np.uint64(max(high.bit_length(), 1))
+    uniform = noise % np.uint64(high - low + 1) + np.uint64(low)
+    carries = np.clip(uniform | ((np.uint64(1) << lengths) - np.uint64(1)), low, high)
+    picked = np.where(noise >> np.uint64(60) < 5, carries, uniform).astype(np.uint64)
+    ends = [i for i in (low, low + 1, high - 1, high) if low <= i <= high]
+    picked[: len(ends)] = ends[:n]
+    return picked
+
+
+def _signed(fmt: Format, magnitude: Reals) -> Reals:
+    """Return magnitudes with alternating signs; all positive for an unsigned format."""
+    if isinstance(fmt, Fixed) and not fmt.signed:
+        return magnitude
+    return np.where(np.arange(len(magnitude)) % 2 == 1, -magnitude, magnitude)
+
+
+def normal_values(fmt: Format, n: int, seed: int) -> Reals:
+    """Return finite values of the format, subnormals and zeros excepted."""
+    return _signed(fmt, magnitudes(fmt, _indices(fmt, max(normal_index(fmt), 1), last_index(fmt), n, seed), 0))
+
+
+def ties(fmt: Format, n: int, seed: int) -> Reals:
+    """Return numbers halfway between two normal values; none where float64 does not hold them."""
+    high = min(last_index(fmt) - 1, TIES_END if isinstance(fmt, Fixed) else last_index(fmt))
+    if isinstance(fmt, Float) and fmt.fraction_bits > 51:
+        high = -1
+    return _signed(fmt, magnitudes(fmt, _indices(fmt, max(normal_index(fmt), 1), high, n, seed), 1))
+
+
+def between(fmt: Format, n: int, seed: int) -> Reals:
+    """Return numbers between two normal values that are no ties, some of them one float64 step from a tie or value."""
+    high = min(last_index(fmt) - 1, TIES_END if isinstance(fmt, Fixed) else last_index(fmt))
+    index = _indices(fmt, max(normal_index(fmt), 1), high, n, seed)
+    inside = magnitudes(fmt, index, 2 * np.resize(PARTS, len(index)))
+    beside = np.nextafter(
+        magnitudes(fmt, index, np.resize([0, 1, 1], len(index))), np.resize([np.inf, 0, np.inf], len(index))
+    )
+    return _signed(fmt, np.where(np.arange(len(index)) % 3 == 2, beside, inside))
+
+
+def subnormals(fmt: Format, n: int, seed: int) -> Reals:
+    """Return subnormal values and what lies between them, from the smallest one on; none in fixed point."""
+    if isinstance(fmt, Fixed):
+        return np.zeros(0)
+    index = _indices(fmt, 1, normal_index(fmt) - 1, n, seed)
+    return _signed(fmt, magnitudes(fmt, index, 2 * np.resize([0, 0.25, 0.5, 0.75, 0], len(index))))
+
+
+def around_zero(fmt: Format) -> Reals:
+    """Return both zeros, and numbers too small for the format's last place."""
+    quantum = float(magnitudes(fmt, np.ones(1, np.uint64), 0)[0])
+    small = [quantum / 2, quantum / 4, 0.75 * quantum, quantum * 2.0**-40]
+    return np.array([0.0, -0.0, *(s * x for x in small for s in (1, -1))])
+
+
+def beyond(fmt: Format) -> Reals:
+    """Return numbers around both ends of the range and far beyond."""
+    last = float(magnitudes(fmt, np.array([last_index(fmt)], np.uint64), 0)[0])
+    ulp = float(fmt.ulp(last))
+    with np.errstate(over="ignore"):
+        steps = [last + part * ulp for part in (0, 0.25, 0.5, 0.75, 1, 1.5, 2, 3)]
+        far = [last * factor for factor in (1.5, 2, 3.25, 5, 1000.125)]
+    finite = [x for x in (*steps, *far) if math.isfinite(x)]
+    below = [-x for x in finite]
+    if isinstance(fmt, Fixed):
+        below += [float(fmt.min) - part * ulp for part in (0, 0.25, 0.5, 0.75, 1, 1.5, 2, 17)]
+    return np.array([*finite, *below])
+
+
+def specials(fmt: Format, *, nan: bool) -> Reals:
+    """Return infinities or NaN among ordinary numbers."""
+    return np.array([np.nan, 1.0, np.nan] if nan else [np.inf, -np.inf, 1.0, -np.inf, np.inf])
+
+
+def mixture(fmt: Format, n: int, seed: int) -> Reals:
+    """Return numbers of every kind."""
+    return hard_reals(fmt, Places.of(seed, (n,)))
+
+
+def finite_operands(fmt: Format, count: int, n: int, seed: int) -> tuple[Array, ...]:
+    """Return operands with finite values, hard ones paired with hard ones."""
+    return tuple(hard_values(fmt, Places.of(seed + i, (n,)), nan=False, infinity=False) for i in range(count))
+
+
+def every_combination(fmt: Format, count: int, values: list[float]) -> tuple[Array, ...]:
+    """Return operands that hold every combination of some values, as far as the format has them."""
+    held = [x for x in values if bool(fmt.contains(np.array([x]))[0])]
+    columns = list(zip(*itertools.product(held, repeat=count), strict=True))
+    return tuple(np.array(column).astype(fmt.carrier) for column in columns)
+
+
+def summands(fmt: Format, shape: tuple[int, ...], seed: int) -> Array:
+    """Return operands of a product: of many sizes, so that the order of the adds decides bits, and without overflow."""
+    random = np.random.default_rng(seed)
+    if isinstance(fmt, Fixed):
+        codes = random.integers(0, fmt.n_codes - 1, shape, np.uint64, endpoint=True)
+        return fmt.decode(codes)
+    spread = min(fmt.emax // 2, fmt.fraction_bits // 2 + 1)
+    reals = random.standard_normal(shape) * 2.0 ** random.integers(-spread, max(spread, 0) + 1, shape)
+    return quantize(reals, fmt, overflow="satfinite", backend="reference")
+
+
+def random_bits(n: int, n_rbits: int, seed: int) -> NDArray[np.uint32]:
+    """Return recorded random bits, both extremes among them."""
+    bits = (Places.of(seed, (n,)).noise(9) >> np.uint64(64 - n_rbits)).astype(np.uint32)
+    bits[:2] = [0, (1 << n_rbits) - 1][:n]
+    return bits

@@ -1,0 +1,122 @@
+"""Units written in Python: functions with the names and options of emu's own.
+
+    def multiply(a, b, *, a_format, b_format, out_format, rounding): ...
+
+A function takes the options it knows; one that it does not take is left out where it says nothing new (rounding
+nearest_even, the family's default overflow rule), and otherwise the clause is not offered. So is what raises
+NotImplementedError.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from emu import engine
+from emu.datapath import Flags, Mac, Overflow, Rounding
+from emu.errors import FormatError
+from emu.formats import Fixed
+from emu.testing.contract.case import ELEMENTWISE, OPERATIONS, Answer, Case, NotOffered, flags_of
+
+#: Options that only repeat what a function of one format knows anyway.
+_FORMATS = ("fmt", "out_format", "a_format", "b_format", "c_format", "addend_format")
+
+
+@dataclass(frozen=True)
+class PythonUnit:
+    """Functions by the operation they do.
+
+    Attributes:
+        functions: operation -> callable.
+        single_format: whether only one format is asked about, so that functions need not be told.
+    """
+
+    functions: Mapping[str, Callable[..., Any]]
+    single_format: bool = False
+
+    @classmethod
+    def of(cls, implementation: Any, *, single_format: bool = False) -> PythonUnit:
+        """Return the unit of a mapping, of an object or module with functions, or of one function.
+
+        Raises:
+            FormatError: none of them does an operation of the contract.
+        """
+        functions = _functions_of(implementation)
+        unknown = [name for name in functions if name not in OPERATIONS]
+        if unknown or not functions:
+            found = f"got {', '.join(map(repr, unknown))}" if unknown else f"{implementation!r} has none"
+            raise FormatError(f"a unit must have functions named {', '.join(OPERATIONS)}; {found}")
+        return cls(functions, single_format)
+
+    @classmethod
+    def of_backend(cls, name: str) -> PythonUnit:
+        """Return emu's own unit, computed by one of its backends."""
+        return cls({operation: partial(getattr(engine, operation), backend=name) for operation in OPERATIONS})
+
+    def answer(self, case: Case, *, flags: bool = False) -> Answer:
+        """Return what the unit makes of a case.
+
+        Raises:
+            NotOffered: it does not claim to do this.
+        """
+        function = self.functions.get(case.operation)
+        if function is None:
+            raise NotOffered(f"there is no `{case.operation}`")
+        options = self._accepted(function, case)
+        counted, register = Flags(), case.register()
+        for name, asked, value in (("flags", flags, counted), ("register", register is not None, register)):
+            if asked and not _takes(function, name):
+                raise NotOffered(f"`{case.operation}` takes no `{name}`")
+            if asked or name in inspect.signature(function).parameters:  # what a function names, it may require
+                options[name] = value
+        try:
+            values = function(*case.arguments(), **options)
+        except NotImplementedError as error:
+            raise NotOffered(str(error) or "it raises NotImplementedError") from None
+        if values is NotImplemented:
+            raise NotOffered("it returns NotImplemented")
+        return Answer(np.asarray(values), flags_of(counted) if flags else {}, register)
+
+    def _accepted(self, function: Callable[..., Any], case: Case) -> dict[str, Any]:
+        accepted: dict[str, Any] = {}
+        for name, value in case.options().items():
+            if _takes(function, name):
+                accepted[name] = value
+            elif not self._says_nothing(name, value, case):
+                raise NotOffered(f"`{case.operation}` takes no `{name}`")
+        return accepted
+
+    def _says_nothing(self, name: str, value: Any, case: Case) -> bool:
+        if name in _FORMATS:
+            return self.single_format
+        default = Overflow.SATURATE if isinstance(case.stage.format, Fixed) else Overflow.IEEE
+        silent: dict[str, Any] = {"rounding": Rounding.NEAREST_EVEN, "overflow": default, "mac": Mac()}
+        return name in silent and value == silent[name]
+
+
+def _functions_of(implementation: Any) -> dict[str, Callable[..., Any]]:
+    is_mapping = isinstance(implementation, Mapping)
+    named = {name: getattr(implementation, name, None) for name in OPERATIONS}
+    given: dict[str, Any] = dict(implementation) if is_mapping else named  # pyright: ignore[reportUnknownArgumentType]
+    functions = {str(name): function for name, function in given.items() if callable(function)}
+    if not functions and not is_mapping and callable(implementation):
+        return {_name_of(implementation): implementation}
+    return functions
+
+
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    parameters = inspect.signature(function).parameters
+    named = parameters.get(name)
+    if named is not None:
+        return named.kind in (named.KEYWORD_ONLY, named.POSITIONAL_OR_KEYWORD)
+    return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _name_of(function: Any) -> str:
+    name = getattr(function, "__name__", "")
+    return name if name in (*ELEMENTWISE, "matmul") else "quantize"
