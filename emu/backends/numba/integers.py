@@ -68,9 +68,9 @@ def write_products(
     product = _Product.of(a, b, addend, formats)
     values = empty((product.batches, product.rows, product.columns), carrier_of(stage.format))
     writer = Writer("quantize", np.dtype(np.float64), values, stage, random, register)
-    if product.right.batch_stride or product.left.batch_stride:
+    if values.size and (product.right.batch_stride or product.left.batch_stride):
         _write_batches(product, writer)
-    else:
+    elif values.size:  # a product of no batches still has rows
         _write_rows(product, writer)
     return writer.outcome()
 
