@@ -1,0 +1,197 @@
+"""Sequential accumulators in vector code: which unit each step of `ordered_tiles` emulates, and the whole product.
+
+    fused        fp32 accumulator, exact products, any operands carried by float32
+    float32      fp32 accumulator and products
+    binary16     fp16 accumulator and products, operands whose products are exact in float32
+    words        saturating signed accumulator of W <= 32 bits, operands of together at most W bits
+    saturating   saturating accumulator whose sums stay within 2**24
+
+All round to nearest even, by the rules `ieee` and `saturate` (or `saturate_symmetric`: the last).
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import FormatCode, MacCode, StageCode, carrier_of, encode_format
+from emu.backends.numba.compiling import over_ranges
+from emu.backends.numba.machine import has_dot_products, has_vectors
+from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
+from emu.backends.numba.vector.ordered_products import pack_ordered_panel, row_loops
+from emu.backends.numba.vector.ordered_tiles import ROWS, TOUCHING
+from emu.backends.proofs import SAFE_EXPONENT, largest_exponent, significand_bits
+from emu.formats import PRESETS
+
+Array = NDArray[Any]
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
+#: Integers up to 2**24 are exact in float32; words are made of halves of 16 bits.
+FLOAT32_INTEGER_BITS, HALF_BITS, WORD_BITS = 24, 16, 32
+#: Multiply-adds below this are not worth a second thread.
+GRAIN_MACS = 1 << 19
+
+
+class TileUnit(NamedTuple):
+    """An accumulator as the tiles want it.
+
+    Attributes:
+        step: a key of `ordered_tiles.STEPS`.
+        left_scale: what left operands are multiplied by.
+        right_scale: what right ones are.
+        sum_scale: what the addend is.
+        low: smallest sum of a saturating accumulator, in its last places.
+        high: its largest.
+        drop_bits: bits that words stand above the accumulator's last place.
+        unit: value of the accumulator's last place; 1 for floats.
+    """
+
+    step: str
+    left_scale: float = 1.0
+    right_scale: float = 1.0
+    sum_scale: float = 1.0
+    low: float = 0.0
+    high: float = 0.0
+    drop_bits: int = 0
+    unit: float = 1.0
+
+
+@lru_cache(maxsize=1024)
+def unit_for(mac: MacCode, formats: Formats) -> TileUnit | None:
+    """Return the step for a Mac, or None if only the plain loops compute it."""
+    if not has_vectors() or mac.order != k.SEQUENTIAL or mac.accumulator is None:
+        return None
+    if any(carrier_of(f) != np.float32 or f.daz for f in formats[:2]) or (formats[2] is not None and formats[2].daz):
+        return None
+    if mac.accumulator.format.is_float:
+        return _float_unit(mac, mac.accumulator, formats)
+    if mac.product is not None or any(f is not None and (f.is_float or f.carries_raws) for f in formats):
+        return None
+    return _fixed_unit(mac.accumulator, formats)
+
+
+def _is_plain(stage: StageCode | None, fmt: FormatCode) -> bool:
+    return stage is not None and (stage.format, stage.rounding, stage.overflow) == (fmt, k.NEAREST_EVEN, k.IEEE)
+
+
+def _float_unit(mac: MacCode, accumulator: StageCode, formats: Formats) -> TileUnit | None:
+    if formats[2] is not None and formats[2].carries_raws:
+        return None
+    if _is_plain(accumulator, FP32):
+        if mac.product is None:
+            return TileUnit("fused")
+        return TileUnit("float32") if _is_plain(mac.product, FP32) else None
+    a, b = formats[:2]
+    exact = significand_bits(a) + significand_bits(b) <= FLOAT32_INTEGER_BITS and a.quantum + b.quantum >= -149
+    if _is_plain(accumulator, FP16) and _is_plain(mac.product, FP16) and exact:
+        return TileUnit("binary16") if largest_exponent(a) + largest_exponent(b) <= 127 else None
+    return None
+
+
+def _fixed_unit(stage: StageCode, formats: Formats) -> TileUnit | None:
+    (a, b, c), fmt = formats, stage.format
+    shift = a.quantum + b.quantum - fmt.quantum
+    if stage.overflow not in (k.SATURATE, k.SATURATE_SYMMETRIC) or shift < 0:
+        return None
+    if any(f is not None and abs(f.quantum) >= SAFE_EXPONENT // 4 for f in (*formats, fmt)) or shift > WORD_BITS:
+        return None
+    if c is not None and (c.quantum < fmt.quantum or c.width_bits + c.quantum - fmt.quantum > 52):
+        return None
+    high = fmt.max_significand
+    low = 0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1
+    unit = math.ldexp(1.0, fmt.quantum)
+    words = _word_shifts(a, b, fmt, shift) if stage.overflow == k.SATURATE else None
+    if words is not None:
+        drop = WORD_BITS - fmt.width_bits
+        left, right = (math.ldexp(1.0, s - f.quantum) for s, f in zip(words, (a, b), strict=True))
+        return TileUnit("words", left, right, math.ldexp(1.0, drop - fmt.quantum), low, high, drop, unit)
+    largest_product = 1 << (a.width_bits - a.signed + b.width_bits - b.signed + shift)
+    if max(high, -low) + largest_product > 1 << FLOAT32_INTEGER_BITS:
+        return None
+    left, right = math.ldexp(1.0, shift - a.quantum), math.ldexp(1.0, -b.quantum)
+    return TileUnit("saturating", left, right, 1.0 / unit, low, high, 0, unit)
+
+
+def _word_shifts(a: FormatCode, b: FormatCode, fmt: FormatCode, shift: int) -> tuple[int, int] | None:
+    """Return how far operands are shifted left so that products stand at the top of 32 bits; None if they cannot."""
+    if not (has_dot_products() and a.signed and b.signed and fmt.signed and fmt.width_bits <= WORD_BITS):
+        return None
+    wanted, room = WORD_BITS - fmt.width_bits + shift, HALF_BITS - a.width_bits
+    left = min(wanted, max(room, 0))
+    fits = room >= 0 and b.width_bits + wanted - left <= HALF_BITS
+    return (left, wanted - left) if fits else None
+
+
+def accumulate(
+    a: Array, b: Array, addend: Array | None, formats: Formats, unit: TileUnit
+) -> tuple[Array, Array | None]:
+    """Return the accumulator's (B, M, N) contents and where it touched a limit.
+
+    Args:
+        a: float32, (B, M, K).
+        b: float32, (B, K, N).
+        addend: (B or 1, M or 1, N or 1), or None.
+        formats: formats of the three.
+        unit: from `unit_for`.
+    """
+    batches, rows, depth = a.shape
+    columns = b.shape[2]
+    wide = unit.step in TOUCHING and max(-unit.low, unit.high) > 1 << FLOAT32_INTEGER_BITS
+    out = np.empty((batches, rows, columns), np.float64 if wide else np.float32)
+    touched = np.zeros(out.shape if unit.step in TOUCHING else (1, 1, 1), np.uint8)
+    first, outside = _first_sums(addend, unit)
+    panels = _panels(b, unit)
+    loop, height = row_loops(unit.step), ROWS[unit.step]
+    blocks = -(-rows // height)
+    limits = (unit.low, unit.high, unit.drop_bits, unit.unit)
+
+    def work(_: int, start: int, stop: int) -> None:
+        for batch in range(start // max(blocks, 1), -(-stop // max(blocks, 1))):
+            top = max(start - batch * blocks, 0) * height
+            end = min(min(stop - batch * blocks, blocks) * height, rows)
+            sums = first[batch % len(first)]
+            here = touched[batch] if unit.step in TOUCHING else touched[0]
+            panel = panels[batch % len(panels)]
+            loop(a[batch], unit.left_scale, panel, sums, unit.sum_scale, *limits, out[batch], here, top, end)
+
+    over_ranges(work, batches * blocks, 1, max(1, GRAIN_MACS // max(height * depth * columns, 1)))
+    if unit.step not in TOUCHING:
+        return out, None
+    return out, touched if outside is None else touched | outside
+
+
+def _panels(b: Array, unit: TileUnit) -> Array:
+    """Return (B or 1, panels, K * 32): the right operand packed; once if all its matrices are the same."""
+    if b.shape[0] > 1 and b.strides[0] == 0:
+        b = b[:1]
+    batches, depth, columns = b.shape
+    count = -(-columns // PANEL_COLUMNS)
+    panels = np.empty((batches, count, depth * PANEL_COLUMNS), np.int32 if unit.step == "words" else np.float32)
+
+    def pack(_: int, start: int, stop: int) -> None:
+        for place in range(start, stop):
+            batch, panel = divmod(place, count)
+            pack_ordered_panel(b[batch], panels[batch, panel], panel * PANEL_COLUMNS, unit.right_scale)
+
+    over_ranges(pack, batches * count, 1, max(1, (1 << 16) // max(depth * PANEL_COLUMNS, 1)))
+    return panels
+
+
+def _first_sums(addend: Array | None, unit: TileUnit) -> tuple[Array, Array | None]:
+    """Return R(addend), (B or 1, M or 1, N or 1), and where that touched a limit."""
+    if addend is None:
+        return np.zeros((1, 1, 1), np.float32), None
+    if unit.step == "binary16":
+        with np.errstate(over="ignore", invalid="ignore"):
+            return addend.astype(np.float16).astype(np.float32), None
+    if unit.step not in TOUCHING:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return addend.astype(np.float32), None
+    exact = addend.astype(np.float64)
+    bounded = np.clip(exact, unit.low * unit.unit, unit.high * unit.unit)
+    return bounded, (bounded != exact).astype(np.uint8)

@@ -1,0 +1,91 @@
+"""Products added in order along k, tile by tile: panels of the right operand packed once, rows shared by threads."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from emu.backends.numba.compiling import kernel
+from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
+from emu.backends.numba.vector.lanes import address
+from emu.backends.numba.vector.ordered_tiles import ROWS, TOUCHING, add_in_order
+
+
+@kernel
+def pack_ordered_panel(b: Any, panel: Any, first: int, scale: float) -> None:
+    """Pack 32 columns of b, (K, N), from `first` on, times `scale`; zeros behind the last column."""
+    depth, columns = b.shape
+    width = min(PANEL_COLUMNS, columns - first)
+    for k in range(depth):
+        at = k * PANEL_COLUMNS
+        for j in range(width):
+            panel[at + j] = b[k, first + j] * scale
+        for j in range(width, PANEL_COLUMNS):
+            panel[at + j] = 0
+
+
+@lru_cache(maxsize=16)
+def row_loops(step: str) -> Any:
+    """Return the compiled loop of one kind of step.
+
+    It takes a (M, K) and what its elements are multiplied by, packed panels, the first sums (M or 1, N or 1) and what
+    they are multiplied by, limits of a saturating accumulator, bits that words drop in the end, what sums are
+    multiplied by, and a range of rows; it writes sums (M, N), and where a limit was touched. Words hold a factor in
+    the lower half of 32 bits.
+    """
+    rows, touching, words = ROWS[step], step in TOUCHING, step == "words"
+    lane = np.int32 if words else np.float32
+
+    @kernel
+    def run(
+        a: Any,
+        left_scale: float,
+        panels: Any,
+        first_sums: Any,
+        sum_scale: float,
+        low: float,
+        high: float,
+        drop_bits: int,
+        unit: float,
+        out: Any,
+        touched: Any,
+        start: int,
+        stop: int,
+    ) -> None:
+        depth, columns = a.shape[1], out.shape[1]
+        sums = np.empty(rows * PANEL_COLUMNS, lane)
+        hit = np.zeros(rows * PANEL_COLUMNS, np.uint32)
+        left = np.zeros((rows, depth), lane)
+        for first in range(start, stop, rows):
+            height = min(rows, stop - first)
+            for i in range(height):
+                for k in range(depth):
+                    if words:
+                        left[i, k] = np.int32(a[first + i, k] * left_scale) & 0xFFFF
+                    else:
+                        left[i, k] = a[first + i, k] * left_scale
+            for p in range(panels.shape[0]):
+                width = min(PANEL_COLUMNS, columns - p * PANEL_COLUMNS)
+                for i in range(height):
+                    row = (first + i) % first_sums.shape[0]
+                    for j in range(width):
+                        column = (p * PANEL_COLUMNS + j) % first_sums.shape[1]
+                        sums[i * PANEL_COLUMNS + j] = first_sums[row, column] * sum_scale
+                add_in_order(
+                    step, address(left), depth, address(panels[p]), depth, low, high, address(sums), address(hit)
+                )
+                for i in range(height):
+                    for j in range(width):
+                        held = sums[i * PANEL_COLUMNS + j]
+                        if words:
+                            held = held >> drop_bits
+                        out[first + i, p * PANEL_COLUMNS + j] = held * unit
+                        if touching:
+                            at = i * PANEL_COLUMNS + j
+                            touched[first + i, p * PANEL_COLUMNS + j] |= hit[at] != 0
+                if touching:
+                    hit[:] = 0
+
+    return run
