@@ -172,7 +172,8 @@ A, B = np.zeros((2, 100), np.float32), np.zeros((100, 2), np.float32)
         (
             {"a_format": "fix64f8", "b_format": "fix16f8"},
             "wide: K*max|a|*max|b| + max|addend| <= 2**85 units of 2**-16 by the formats, "
-            "beyond float64: wide integers; left to the reference: operands of more bits than float64 holds have no compiled loop",
+            "beyond float64: wide integers"
+            "; left to the reference: operands of more bits than float64 holds have no compiled loop",
         ),
         (
             {"a_format": "fix8f4", "b_format": "fix8f4", "mac": Mac(accumulator="fix32f8", overflow="wrap")},
