@@ -21,7 +21,7 @@ import bisect
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,12 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import FormatError, ShapeError
-from emu.formats import Fixed, Format, parse
+from emu.formats import Format, parse
+from emu.testing.order_masks import Masks, Probe, factors_of, guesses, is_signed, range_of
 from emu.testing.order_tree import NoTree, OrderTree, tree_of_sizes
 
 Array = NDArray[Any]
-#: Ranges of powers of two that accumulators are guessed to have: binary64, binary32, binary16, OCP e4m3.
-RANGES = ((-1022, 1023), (-126, 127), (-14, 15), (-6, 8))
 #: Up to so many terms a single 1 is watched where 1s cannot be counted: calls grow with the cube.
 WATCHED_TERMS = 64
 #: Up to so many terms every pair is measured; beyond, those that determine the tree and a sample.
@@ -91,13 +90,13 @@ def probe_order(
     if k < 1:
         raise ShapeError(f"`k` must be at least 1, got {k}")
     a, b = parse(a_format), parse(a_format if b_format is None else b_format)
-    if not (_is_signed(a) or _is_signed(b)):
+    if not (is_signed(a) or is_signed(b)):
         raise FormatError(f"`a_format` or `b_format` must be signed, got {a} and {b}: the masks are M and -M")
-    probe = _Probe(product, k, a, b, None if addend_format is None else parse(addend_format), shape)
+    probe = Probe(product, k, a, b, None if addend_format is None else parse(addend_format), shape)
     if probe.n_terms == 1:
         return OrderTree(1, frozenset(), has_addend=False)
     reasons: list[str] = []
-    for masks in _guesses(probe, None if accumulator is None else parse(accumulator)):
+    for masks in guesses(probe, None if accumulator is None else parse(accumulator)):
         try:
             return _recovered(_Measurement.calibrated(probe, masks))
         except (_Unfit, NoTree) as error:
@@ -109,102 +108,6 @@ def probe_order(
     )
 
 
-@dataclass(frozen=True)
-class _Masks:
-    """Exponents of the huge and the small product: M = 2**huge, 1 stands for 2**small; and their factors'."""
-
-    huge: int
-    small: int
-    huge_factors: tuple[int, int]
-    small_factors: tuple[int, int]
-
-    def __str__(self) -> str:
-        return f"M = 2**{self.huge}, 1 as 2**{self.small}"
-
-
-@dataclass(frozen=True)
-class _Probe:
-    """The function under test, called with products of our choice."""
-
-    product: Callable[..., Any]
-    k: int
-    a_format: Format
-    b_format: Format
-    addend_format: Format | None
-    shape: tuple[int, int] | None
-
-    @property
-    def n_terms(self) -> int:
-        return self.k + (self.addend_format is not None)
-
-    @property
-    def formats_text(self) -> str:
-        return " x ".join(str(f) for f in (self.a_format, self.b_format, self.addend_format) if f is not None)
-
-    def __call__(self, masks: _Masks, kinds: NDArray[np.int8]) -> float:
-        """Return the function's value for terms that are 0, 1, M (2) and -M (-2), as a multiple of 1."""
-        a, b = (
-            np.select([kinds == 0, kinds == 1], [0.0, math.ldexp(1.0, small)], math.ldexp(1.0, huge))
-            for huge, small in zip(masks.huge_factors, masks.small_factors, strict=True)
-        )
-        sign = np.where(kinds == -2, -1.0, 1.0)
-        a, b = (a * sign, b) if _is_signed(self.a_format) else (a, b * sign)
-        left, right = a[: self.k].astype(self.a_format.carrier), b[: self.k].astype(self.b_format.carrier)
-        arguments: list[Any] = [left, right]
-        if self.addend_format is not None:
-            arguments.append((a[-1] * b[-1]).astype(self.addend_format.carrier))
-        with np.errstate(all="ignore"):
-            return math.ldexp(self._value(arguments), -masks.small)
-
-    def _value(self, arguments: list[Any]) -> float:
-        if self.shape is None:
-            result = np.asarray(self.product(*arguments))
-            if result.size != 1:
-                raise ShapeError(f"`product` must return one number, got shape {result.shape}; see `shape`")
-            return float(result.reshape(()))
-        m, n = self.shape
-        arguments[0], arguments[1] = np.tile(arguments[0], (m, 1)), np.tile(arguments[1][:, None], (1, n))
-        arguments[2:] = [np.full(self.shape, c) for c in arguments[2:]]
-        result = np.asarray(self.product(*arguments))
-        if result.shape != self.shape:
-            raise ShapeError(f"`product` must return an array of `shape` {self.shape}, got {result.shape}")
-        return float(result[-1, -1])
-
-
-def _guesses(probe: _Probe, accumulator: Format | None) -> Iterator[_Masks]:
-    """Yield masks as far apart as the ranges of operands and accumulator allow."""
-    a, b = _range_of(probe.a_format), _range_of(probe.b_format)
-    known = [_range_of(accumulator)] if accumulator is not None else [*RANGES, a]
-    seen: set[_Masks] = set()
-    for low, high in known:
-        if probe.addend_format is not None:
-            least, largest = _range_of(probe.addend_format)
-            low, high = max(low, least), min(high, largest)
-        huge, small = _factors(high - 1, a, b), _factors(low, a, b)
-        masks = _Masks(sum(huge), sum(small), huge, small)
-        if masks.huge > masks.small and masks not in seen:
-            seen.add(masks)
-            yield masks
-
-
-def _is_signed(fmt: Format) -> bool:
-    return not isinstance(fmt, Fixed) or fmt.signed
-
-
-def _range_of(fmt: Format) -> tuple[int, int]:
-    """Return the exponents of the smallest and the largest power of two, subnormals excepted."""
-    if isinstance(fmt, Fixed):
-        return -fmt.frac_bits, fmt.max_raw.bit_length() - 1 - fmt.frac_bits
-    return fmt.emin, fmt.emax
-
-
-def _factors(exponent: int, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    """Return the exponents of two factors in their ranges whose product comes nearest to 2**exponent."""
-    second = min(max(exponent // 2, b[0]), b[1])
-    first = min(max(exponent - second, a[0]), a[1])
-    return first, min(max(exponent - first, b[0]), b[1])
-
-
 @dataclass
 class _Measurement:
     """Sizes of subtrees, measured with one set of masks.
@@ -213,13 +116,13 @@ class _Measurement:
         at_once: how many 1s are counted in one call; 0: the single 1 is watched, whatever becomes of M.
     """
 
-    probe: _Probe
-    masks: _Masks
+    probe: Probe
+    masks: Masks
     at_once: int
     sizes: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
 
     @classmethod
-    def calibrated(cls, probe: _Probe, masks: _Masks) -> _Measurement:
+    def calibrated(cls, probe: Probe, masks: Masks) -> _Measurement:
         """Return a measurement whose masks count exactly.
 
         Raises:
@@ -267,7 +170,7 @@ def _kinds(n_terms: int, ones: list[int]) -> NDArray[np.int8]:
     return kinds
 
 
-def _exact_counts(probe: _Probe, masks: _Masks) -> int:
+def _exact_counts(probe: Probe, masks: Masks) -> int:
     """Return up to how many 1s are counted exactly, at the start of the terms and at their end."""
     terms = list(range(probe.n_terms))
     for count in range(1, probe.n_terms + 1):
@@ -277,13 +180,13 @@ def _exact_counts(probe: _Probe, masks: _Masks) -> int:
     return probe.n_terms
 
 
-def _swallows(probe: _Probe, masks: _Masks, leaf: int, sign: int, at_once: int) -> bool:
+def _swallows(probe: Probe, masks: Masks, leaf: int, sign: int, at_once: int) -> bool:
     """Return whether +-M at a leaf hides every group of 1s that is counted at once."""
     others = [other for other in range(probe.n_terms) if other != leaf]
     return all(_passes(probe, masks, leaf, sign, others[i : i + at_once]) for i in range(0, len(others), at_once))
 
 
-def _passes(probe: _Probe, masks: _Masks, leaf: int, sign: int, ones: list[int]) -> bool:
+def _passes(probe: Probe, masks: Masks, leaf: int, sign: int, ones: list[int]) -> bool:
     """Return whether +-M at a leaf comes out as it is, whatever the 1s at others."""
     kinds = _kinds(probe.n_terms, ones)
     kinds[leaf] = sign
@@ -314,7 +217,7 @@ def _require_agreement(measurement: _Measurement, tree: OrderTree, pairs: list[t
             )
 
 
-def _significand_bits(probe: _Probe, masks: _Masks, tree: OrderTree) -> tuple[int | None, ...]:
+def _significand_bits(probe: Probe, masks: Masks, tree: OrderTree) -> tuple[int | None, ...]:
     """Return how many bits the sum of each node keeps: 2**t + 1 - 2**t is 1 while t bits behind the first are kept."""
     parent = {child: node for node, children in enumerate(tree.nodes) for child in children}
     first = {leaf: leaf for leaf in range(tree.n_terms)}
@@ -330,9 +233,9 @@ def _significand_bits(probe: _Probe, masks: _Masks, tree: OrderTree) -> tuple[in
     return (*bits, None)
 
 
-def _keeps(probe: _Probe, masks: _Masks, leaves: tuple[int, int, int], bits: int) -> bool:
+def _keeps(probe: Probe, masks: Masks, leaves: tuple[int, int, int], bits: int) -> bool:
     """Return whether 2**bits + 1 - 2**bits is 1; not where operands cannot say."""
-    factors = _factors(masks.small + bits, _range_of(probe.a_format), _range_of(probe.b_format))
+    factors = factors_of(masks.small + bits, range_of(probe.a_format), range_of(probe.b_format))
     apart = replace(masks, huge=sum(factors), huge_factors=factors)
     kinds = np.zeros(probe.n_terms, np.int8)
     kinds[list(leaves)] = 2, 1, -2

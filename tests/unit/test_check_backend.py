@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import emu
 from emu.testing import HEADER, check_backend
 from emu.testing.contract.case import OPERATIONS
 
+FLOOR = {"formats": ["fp16"], "roundings": ["floor"]}
 SOURCE = Path(__file__).with_name("small_unit.c")
 FEW = {"formats": ["fp16", "fix8f4"], "roundings": ["nearest_even", "floor"], "elements": 64}
 
@@ -23,6 +25,24 @@ def test_the_reference_passes_every_clause():
     assert report.passed
     assert {clause.status for clause in report.clauses} == {"passed"}
     assert {clause.name.partition(":")[0] for clause in report.clauses} == {*OPERATIONS, "register"}
+
+
+def test_blocks_of_matrix_units_are_checked_where_they_are_asked_for():
+    few = {"formats": ["fp16", "fix8f4"], "operations": ["matmul"], "roundings": ["nearest_even"]}
+    report = check_backend("reference", orders=["blocks(4, 24)"], **few).require()
+    assert report["matmul: order blocks(4, 24)"].cases == (4, 0)
+    faulty = check_backend(reference(matmul=narrower_blocks), orders=["blocks(4, 24)"], **few)
+    assert faulty.failed == ["matmul: order blocks(4, 24)"]
+    assert "blocks(4, 22)" in faulty["matmul: order blocks(4, 24)"].finding.resembles
+
+
+def narrower_blocks(right):
+    def matmul(a, b, *, mac, **options):
+        order = "blocks(4, 22)" if "blocks" in str(mac.order) else mac.order
+        other = emu.Mac(mac.product, mac.accumulator, order, mac.rounding, mac.overflow)
+        return right(a, b, mac=other, **options, backend="reference")
+
+    return matmul
 
 
 @pytest.mark.slow
@@ -198,7 +218,10 @@ def test_a_bare_function_of_one_format_is_asked_only_for_what_its_arguments_allo
 
 def test_modules_objects_and_mappings_of_functions_are_units():
     few = {"formats": ["fp16"], "roundings": ["floor"], "operations": ["sqrt", "add"], "elements": 16}
-    units = [emu, SimpleNamespace(sqrt=emu.sqrt), {"add": emu.add}]
+    sqrt, add = (partial(function, backend="reference") for function in (emu.sqrt, emu.add))
+    module = ModuleType("unit")
+    module.sqrt, module.add = sqrt, add
+    units = [module, SimpleNamespace(sqrt=sqrt), {"add": add}]
     assert [len(check_backend(unit, **few).require().named("passed")) for unit in units] == [6, 3, 3]
 
 
@@ -271,7 +294,7 @@ def test_what_cannot_be_checked_is_refused(unit, options, sentence):
 
 
 def test_a_report_shows_every_clause_and_counts_them():
-    report = check_backend({"sqrt": emu.sqrt}, formats=["fp16"], roundings=["floor"], operations=["sqrt", "add"])
+    report = check_backend({"sqrt": partial(emu.sqrt, backend="reference")}, operations=["sqrt", "add"], **FLOOR)
     assert str(report).splitlines()[-1] == "3 passed, 0 FAILED, 3 not offered"
     assert len(str(report).splitlines()) == len(report.clauses) + 1
     with pytest.raises(KeyError, match="sqrt: ceil"):

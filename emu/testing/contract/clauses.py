@@ -28,6 +28,8 @@ PLACE = (-12, 20)
 RANDOM_WIDTHS = (24, 3)
 #: Rows, columns and terms of the products whose accumulator rounds.
 ROWS, COLUMNS, DEPTHS = 3, 4, (1, 2, 7, 13)
+#: Accumulator of units of blocks.
+WIDE = Float(8, 23)
 
 
 @dataclass(frozen=True)
@@ -228,9 +230,10 @@ def _products(scope: Scope) -> Iterator[Clause]:
 
     def in_order(order: Order) -> Iterator[Case]:
         for fmt in floats:
-            accumulator: Any = "fp32" if isinstance(order, Blocks) else fmt
+            accumulator = WIDE if isinstance(order, Blocks) else fmt  # a narrow one would round the blocks' cuts away
             for k in DEPTHS:
-                yield _product(scope, fmt, (ROWS, k, COLUMNS), Mac("exact", accumulator, order, mode), mode)
+                mac = Mac("exact", accumulator, order, mode)
+                yield _product(scope, fmt, (ROWS, k, COLUMNS), mac, mode, written=accumulator)
 
     def with_addend() -> Iterator[Case]:
         for fmt in scope.formats:
@@ -270,10 +273,18 @@ def _saturating(scope: Scope, fixed: tuple[Fixed, ...], rule: Overflow, mode: Ro
 
 
 def _product(
-    scope: Scope, fmt: Format, sizes: tuple[int, int, int], mac: Mac, mode: Rounding, *, addend: bool = False
+    scope: Scope,
+    fmt: Format,
+    sizes: tuple[int, int, int],
+    mac: Mac,
+    mode: Rounding,
+    *,
+    addend: bool = False,
+    written: Format | None = None,
 ) -> Case:
     m, k, n = sizes
     operands = [data.summands(fmt, (m, k), scope.seed), data.summands(fmt, (k, n), scope.seed + 1)]
     if addend:
         operands.append(data.summands(fmt, (m, n), scope.seed + 2))
-    return Case("matmul", tuple(operands), (fmt,) * len(operands), OutputStage(fmt, mode, rules_of(fmt)[0]), mac)
+    stage = OutputStage(written or fmt, mode, rules_of(fmt)[0])
+    return Case("matmul", tuple(operands), (fmt,) * len(operands), stage, mac)

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.datapath import Rounding
-from emu.datapath.order import parse_order
+from emu.datapath import Mac, Rounding
+from emu.datapath.order import Blocks, parse_order
 from emu.formats import Float, Format
 from emu.testing.bits import codes_of, describe_code, describe_pair, differing
 from emu.testing.contract.case import Answer, Case, NotOffered
@@ -225,13 +225,7 @@ def _neighbours(case: Case) -> Iterator[tuple[str, Case]]:
     stage, mac = case.stage, case.mac
     modes = [mode for mode in Rounding if mode not in (stage.rounding, Rounding.STOCHASTIC)]
     if mac is not None and not mac.is_exact:
-        for order in ("sequential", "pairwise", "lanes(2)", "lanes(4)", "lanes(8)"):
-            if parse_order(order) != mac.order:
-                yield f"order {order}", _with_mac(case, order=order)
-        yield "an accumulator that never rounds", _with_mac(case, accumulator="exact")
-        yield "products that are not rounded", _with_mac(case, product="exact")
-        for mode in modes:
-            yield f"adds {mode.value}", _with_mac(case, rounding=mode)
+        yield from _other_units(case, mac, modes)
     for mode in modes:
         yield mode.value, replace(case, stage=replace(stage, rounding=mode))
     for rule in rules_of(stage.format):
@@ -239,9 +233,22 @@ def _neighbours(case: Case) -> Iterator[tuple[str, Case]]:
             yield rule.value, replace(case, stage=replace(stage, overflow=rule))
 
 
-def _with_mac(case: Case, **changes: Any) -> Case:
+def _other_units(case: Case, mac: Mac, modes: list[Rounding]) -> Iterator[tuple[str, Case]]:
+    orders = [parse_order(order) for order in ("sequential", "pairwise", "lanes(2)", "lanes(4)", "lanes(8)")]
+    if isinstance(mac.order, Blocks):
+        bits = range(max(mac.order.fraction_bits - 2, 0), mac.order.fraction_bits + 3)
+        orders += [replace(mac.order, fraction_bits=b) for b in bits]
+    else:
+        yield "an accumulator that never rounds", _with_mac(case, mac, accumulator="exact")
+        yield "products that are not rounded", _with_mac(case, mac, product="exact")
+    for order in orders:
+        if order != mac.order:
+            yield f"order {order}", _with_mac(case, mac, order=order)
+    for mode in modes:
+        yield f"adds {mode.value}", _with_mac(case, mac, rounding=mode)
+
+
+def _with_mac(case: Case, mac: Mac, **changes: Any) -> Case:
     """Return a case with another unit; Mac has its own constructor."""
-    mac = case.mac
-    assert mac is not None
     fields = {name: getattr(mac, name) for name in ("product", "accumulator", "order", "rounding", "overflow")}
-    return replace(case, mac=type(mac)(**{**fields, **changes}))
+    return replace(case, mac=Mac(**{**fields, **changes}))
