@@ -8,6 +8,7 @@ before the sticky bit (Boldo & Melquiond 2008).
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ def deciding_bits(stage: StageCode) -> int:
     return stage.n_rbits if stage.rounding == STOCHASTIC else 1
 
 
+@lru_cache(maxsize=4096)
 def decides_in_float64(stage: StageCode, leading: int) -> bool:
     """Return whether `stage` rounds a result below 2**(leading+1), rounded to odd in float64, as the exact one."""
     fmt = stage.format

@@ -97,9 +97,12 @@ def over_ranges(work: Callable[[int, int, int], None], size: int, align: int, gr
         grain: ranges smaller than this are not split.
     """
     threads = min(thread_count(), max(1, size // max(grain, 1)))
+    if threads == 1:
+        work(0, 0, size)
+        return
     step = -(-size // threads)
     step = max(-(-step // align) * align, align)
-    ranges = [(i, start, min(start + step, size)) for i, start in enumerate(range(0, size, step))] or [(0, 0, 0)]
+    ranges = [(i, start, min(start + step, size)) for i, start in enumerate(range(0, size, step))]
     futures = [_pool().submit(work, *r) for r in ranges[1:]]
     work(*ranges[0])
     for future in futures:

@@ -245,9 +245,9 @@ def _decides(
         return False
     sums = operation in ("add", "subtract")
     for x, fmt in zip(operands, formats, strict=True):
-        if x.dtype == np.float32:
+        if x.dtype == np.float32 or (fmt is not None and _is_central(fmt) and not (sums and stage.format.quantum > 0)):
             continue
-        if leading_bound(x) > 900 or stage.format.quantum > 0 if sums else fmt is None or not _is_central(fmt):
+        if not sums or stage.format.quantum > 0 or leading_bound(x) > 900:
             return False
     leading = 0
     if not stage.format.is_float:
@@ -266,6 +266,7 @@ def _result_bound(operation: str, operands: tuple[Array, ...], stage: StageCode)
     return 1 << 20  # quotients: not bounded cheaply
 
 
+@lru_cache(maxsize=1024)
 def _is_central(fmt: FormatCode) -> bool:
     """Return whether products, quotients and their errors stay far from the ends of float64."""
     return fmt.quantum > -SAFE_EXPONENT // 2 and largest_exponent(fmt) < SAFE_EXPONENT // 2
