@@ -1,7 +1,7 @@
 """Runs pytest in a process that sees one module mutated: `child.py KERNELS MODULE FILE_WITH_ITS_TEXT arguments...`.
 
 The file on disk stays as it is, so that caches keyed by sources, and every other process, never meet the mutant.
-An empty MODULE runs the tests on the sources as they are. KERNELS is "compiled", or "definition" to hide Numba.
+An empty MODULE runs the tests on the sources as they are. KERNELS "hidden" hides Numba.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class WithoutNumba:
 
 if __name__ == "__main__":
     kernels, module, text_file, *arguments = sys.argv[1:]
-    if kernels == "definition":
+    if kernels == "hidden":
         sys.modules["numba"] = None  # pyright: ignore[reportArgumentType] - as if it were not installed
     if module:
         sys.meta_path.insert(0, MutatedFinder(module, Path(text_file).read_bytes()))
-    sys.exit(pytest.main(arguments, plugins=[FirstFailure(), *([WithoutNumba()] if kernels == "definition" else [])]))
+    sys.exit(pytest.main(arguments, plugins=[FirstFailure(), *([WithoutNumba()] if kernels == "hidden" else [])]))

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: As if Numba were not installed: every operation runs the definition, and nothing compiles.
+HIDDEN = "hidden"
+#: Kernels for the processor at hand; plain loops, by `EMU_CPU`.
+NATIVE, GENERIC = "native", "generic"
+#: What pytest selects by name where Numba is hidden: no comparisons with it.
+DEFINITION = "not numba and not the_backends"
+
 
 @dataclass(frozen=True)
 class OwnTests:
@@ -11,20 +18,12 @@ class OwnTests:
 
     Attributes:
         paths: files and tests, in the order they run.
-        compiled: whether Numba is there; without it every operation runs the definition, and nothing compiles.
+        kernels: how they run, one time after the other: HIDDEN, NATIVE or GENERIC.
     """
 
     paths: tuple[str, ...]
-    compiled: bool = False
+    kernels: tuple[str, ...] = (HIDDEN,)
 
-    @property
-    def keyword(self) -> str:
-        """What pytest selects by name."""
-        return "" if self.compiled else DEFINITION
-
-
-#: Tests that compare with compiled kernels have no place where there are none.
-DEFINITION = "not numba and not the_backends"
 
 _FORMATS = (
     "emu/formats",
@@ -78,8 +77,20 @@ _BLOCKS = (
     "tests/hardware/test_matrix_units_recorded.py",
     "tests/oracle/test_matrix_units_oracle.py",
 )
-_NUMBA = (
+_KERNELS = (
+    "tests/spec/test_rounding_spec.py",
+    "tests/spec/test_output_stage_spec.py",
+    "tests/spec/test_register_spec.py",
+    "tests/spec/test_random_bits_spec.py",
+    "tests/spec/test_binary16_spec.py",
+    "tests/engine/test_matmul_shapes.py",
     "tests/backends/test_backends_layouts.py",
+    "tests/backends/test_sums_divided.py",
+    "tests/backends/test_mac_orders.py",
+    "tests/backends/test_mac_random.py",
+    "tests/backends/test_mac_wide.py",
+    "tests/backends/test_mac_threads.py",
+    "tests/backends/test_backends_blocks.py",
     "tests/backends/test_backends_products.py",
     "tests/backends/test_backends_stage.py",
 )
@@ -89,16 +100,18 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/formats/": OwnTests(_FORMATS),
     "emu/datapath/": OwnTests((*_DATAPATH, *_RANDOM_BITS, *_STAGE)),
     "emu/datapath/registers.py": OwnTests((*_DATAPATH[:2], *_REGISTERS)),
-    "emu/datapath/mac.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS, _PLANNER), compiled=True),
+    "emu/datapath/mac.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS, _PLANNER), kernels=(NATIVE,)),
     "emu/datapath/presets.py": OwnTests((*_DATAPATH, *_BLOCKS)),
     "emu/datapath/lfsr.py": OwnTests(("emu/datapath/lfsr.py", *_RANDOM_BITS)),
     "emu/datapath/random.py": OwnTests((*_DATAPATH[:2], *_RANDOM_BITS)),
     "emu/datapath/order.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS)),
     "emu/engine/": OwnTests((*_ENGINE, *_STAGE)),
-    "emu/engine/convolution.py": OwnTests(("tests/spec/test_convolution_spec.py", *_ENGINE, _PLANNER), compiled=True),
-    "emu/engine/products.py": OwnTests((*_ENGINE, *_SUMS, _PLANNER), compiled=True),
-    "emu/engine/reductions.py": OwnTests((*_ENGINE, *_SUMS, _PLANNER), compiled=True),
-    "emu/engine/planner.py": OwnTests((*_ENGINE, _PLANNER), compiled=True),
+    "emu/engine/convolution.py": OwnTests(
+        ("tests/spec/test_convolution_spec.py", *_ENGINE, _PLANNER), kernels=(NATIVE,)
+    ),
+    "emu/engine/products.py": OwnTests((*_ENGINE, *_SUMS, _PLANNER), kernels=(NATIVE,)),
+    "emu/engine/reductions.py": OwnTests((*_ENGINE, *_SUMS, _PLANNER), kernels=(NATIVE,)),
+    "emu/engine/planner.py": OwnTests((*_ENGINE, _PLANNER), kernels=(NATIVE,)),
     "emu/engine/functions.py": OwnTests(
         (
             "emu/engine",
@@ -109,7 +122,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     ),
     "emu/engine/sources.py": OwnTests((*_RANDOM_BITS, *_ENGINE)),
     "emu/backends/interface.py": OwnTests((*_STAGE, *_SUMS, *_BLOCKS)),
-    "emu/backends/proofs.py": OwnTests((_PLANNER, *_SUMS, *_NUMBA), compiled=True),
+    "emu/backends/proofs.py": OwnTests((_PLANNER, *_SUMS, *_KERNELS), kernels=(NATIVE,)),
     "emu/backends/reference/": OwnTests((*_STAGE, *_SUMS)),
     "emu/backends/reference/accumulators.py": OwnTests((*_SUMS, *_BLOCKS)),
     "emu/backends/reference/arithmetic.py": OwnTests((*_ELEMENTWISE, *_SUMS)),
@@ -122,7 +135,8 @@ OWN_TESTS: dict[str, OwnTests] = {
     ),
     "emu/backends/reference/philox.py": OwnTests(_RANDOM_BITS),
     "emu/backends/reference/lfsr.py": OwnTests(_RANDOM_BITS),
-    "emu/backends/numba/": OwnTests(_NUMBA, compiled=True),
+    "emu/backends/numba/": OwnTests(_KERNELS, kernels=(GENERIC, NATIVE)),
+    "emu/backends/numba/vector/": OwnTests(_KERNELS, kernels=(NATIVE,)),
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from .draw import SHARES, share_of
 from .mutants import Mutant
-from .own_tests import OWN_TESTS
+from .own_tests import HIDDEN, OWN_TESTS
 from .process import Checkout, Verdict
 
 BEGIN, END = "<!-- mutation: begin -->", "<!-- mutation: end -->"
@@ -76,7 +76,9 @@ def _baselines(checkout: Checkout) -> list[str]:
     lines = ["Tests without a mutant, kernels compiled:", "", "| mutants of | tests | s |", "|---|---|---:|"]
     for name, tests in OWN_TESTS.items():
         if tests in checkout.baselines:
-            shown = " ".join(f"`{path}`" for path in tests.paths) + (", compiled" if tests.compiled else "")
+            shown = " ".join(f"`{path}`" for path in tests.paths) + (
+                "" if tests.kernels == (HIDDEN,) else f", {' and '.join(tests.kernels)} kernels"
+            )
             lines.append(f"| `{name}` | {shown} | {checkout.baselines[tests]:.1f} |")
     return lines
 

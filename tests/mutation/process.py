@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .mutants import Mutant
-from .own_tests import OwnTests
+from .own_tests import DEFINITION, GENERIC, HIDDEN, NATIVE, OwnTests
 
 CHILD = Path(__file__).with_name("child.py")
 #: What the tests read of a checkout.
@@ -99,26 +99,25 @@ class Checkout:
     def _run(
         self, module: str, text: Path, tests: OwnTests, cache: Path, limit_s: float
     ) -> tuple[float, int | None, str]:
-        """Return seconds, exit code (None: out of time) and what was printed."""
+        """Return seconds, and exit code (None: out of time) and output of the first run that fails, or the last."""
+        start, code, output = time.monotonic(), 0, ""
+        for kernels in tests.kernels:
+            code, output = self._run_once(kernels, [module, str(text)], tests, cache, start + limit_s)
+            if code != 0:
+                break
+        return time.monotonic() - start, code, output
+
+    def _run_once(
+        self, kernels: str, mutant: list[str], tests: OwnTests, cache: Path, deadline: float
+    ) -> tuple[int | None, str]:
         # plain: pytest would load a file named as an argument itself, to rewrite its asserts
         options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line", "--assert=plain"]
-        keyword = ["-k", tests.keyword] if tests.keyword else []
-        compiled = "compiled" if tests.compiled else "definition"
-        command = [
-            sys.executable,
-            "-P",
-            str(CHILD),
-            compiled,
-            module,
-            str(text),
-            *options,
-            *keyword,
-            *tests.paths,
-        ]
+        keyword = ["-k", DEFINITION] if kernels == HIDDEN else []
+        command = [sys.executable, "-P", str(CHILD), kernels, *mutant, *options, *keyword, *tests.paths]
         own = {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_PROFILE": "ci"}
         own["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # no test needs one, every process would load them all
+        own["EMU_CPU"] = GENERIC if kernels == GENERIC else NATIVE
         caches = {"EMU_CACHE_DIR": str(cache), "XDG_CACHE_HOME": str(cache / "tables"), "EMU_THREADS": "1"}
-        start = time.monotonic()
         process = subprocess.Popen(
             command,
             cwd=self.root,
@@ -129,13 +128,13 @@ class Checkout:
             start_new_session=True,
         )
         try:
-            output, _ = process.communicate(timeout=limit_s)
+            output, _ = process.communicate(timeout=max(deadline - time.monotonic(), 0.0))
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
-            return time.monotonic() - start, None, output
+            return None, output
         shutil.rmtree(cache / "tables", ignore_errors=True)
-        return time.monotonic() - start, process.returncode, output
+        return process.returncode, output
 
 
 def module_of(path: str) -> str:
