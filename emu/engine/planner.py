@@ -151,8 +151,12 @@ def _plan_of_integers(bound: _Bound, mac: Mac, dots: bool) -> Plan:
         if not isinstance(mac.accumulator, Fixed) or mac.accumulator.frac_bits < bound.frac_bits:
             return Plan("in_order", f"the accumulator {mac.accumulator} rounds at every add", mac)
         limit = mac.accumulator.max_raw if mac.accumulator.signed or not bound.signed else -1
-        if mac.overflow is Overflow.WRAP or bound.magnitude << (mac.accumulator.frac_bits - bound.frac_bits) > limit:
-            return Plan("in_order", f"the accumulator {mac.accumulator} may leave its range: {bound}", mac)
+        wraps = mac.overflow is Overflow.WRAP
+        if wraps or bound.magnitude << (mac.accumulator.frac_bits - bound.frac_bits) > limit:
+            spared = (
+                "; outputs whose own |addend| + sum |a||b| stays inside are exact sums" if dots and not wraps else ""
+            )
+            return Plan("in_order", f"the accumulator {mac.accumulator} may leave its range: {bound}{spared}", mac)
         why = f"; the accumulator {mac.accumulator} never saturates"
         mac = Mac()
     if dots and bound.magnitude <= 1 << FLOAT64_INTEGERS and bound.scales_within(FLOAT64_SCALES):

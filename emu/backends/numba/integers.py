@@ -12,6 +12,7 @@ A group of rows goes through the output stage while it is in the cache.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,11 +69,46 @@ def write_products(
     product = _Product.of(a, b, addend, formats)
     values = empty((product.batches, product.rows, product.columns), carrier_of(stage.format))
     writer = Writer("quantize", np.dtype(np.float64), values, stage, random, register)
-    if values.size and (product.right.batch_stride or product.left.batch_stride):
-        _write_batches(product, writer)
-    elif values.size:  # a product of no batches still has rows
-        _write_rows(product, writer)
+    _compute(product, writer)
     return writer.outcome()
+
+
+def _compute(product: _Product, writer: Writer | _Copier) -> None:
+    if not product.batches * product.rows * product.columns:
+        return  # a product of no batches still has rows
+    if product.right.batch_stride or product.left.batch_stride:
+        _write_batches(product, writer)
+    else:
+        _write_rows(product, writer)
+
+
+def exact_sums(
+    a: Array | Gathered, b: Array | Gathered, addend: Array | None, formats: Formats, *, magnitudes: bool = False
+) -> Array:
+    """Return exact (B, M, N) sums of products plus addend as float64.
+
+    Args:
+        a: (B or 1, M, K) values of a fixed-point format.
+        b: (B or 1, K, N).
+        addend: (B or 1, M or 1, N or 1) values, or None.
+        formats: formats of the three.
+        magnitudes: whether to add |a| |b| + |addend| instead, raws of -2**15 counting one less.
+    """
+    product = _Product.of(a, b, addend, formats, magnitudes=magnitudes)
+    sums = empty((product.batches, product.rows, product.columns), np.dtype(np.float64))
+    _compute(product, _Copier(sums))
+    return sums
+
+
+class _Copier:
+    """Keeps sums as they are, where a `Writer` would write them."""
+
+    def __init__(self, sums: Array) -> None:
+        self._sums = sums.reshape(-1)
+
+    def write(self, thread: int, operands: Sequence[Array], start: int, stop: int, origin: int = 0) -> None:
+        """Take results `start`..`stop`; arguments as of `Writer.write`."""
+        self._sums[start:stop] = operands[0][start - origin : stop - origin]
 
 
 @dataclass(frozen=True)
@@ -105,19 +141,27 @@ class _Product:
         return -(-self.columns // PANEL_COLUMNS)
 
     @classmethod
-    def of(cls, a: Array | Gathered, b: Array | Gathered, addend: Array | None, formats: Formats) -> _Product:
-        bits = 8 if all(f.signed and f.width_bits <= 8 for f in formats[:2]) else 16
+    def of(
+        cls,
+        a: Array | Gathered,
+        b: Array | Gathered,
+        addend: Array | None,
+        formats: Formats,
+        *,
+        magnitudes: bool = False,
+    ) -> _Product:
+        bits = BYTE if not magnitudes and all(f.signed and f.width_bits <= BYTE for f in formats[:2]) else 2 * BYTE
         left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (a, b))
-        left, largest_left = _raws(left, formats[0], bits)
-        right, largest_right = _raws(right, formats[1], bits)
+        left, largest_left = _raws(left, formats[0], bits, magnitudes=magnitudes)
+        right, largest_right = _raws(right, formats[1], bits, magnitudes=magnitudes)
         split, steps = _schedule(bits, max(largest_left, 1), max(largest_right, 1))
         unit = math.ldexp(1.0, formats[0].quantum + formats[1].quantum)
-        third = _NO_ADDEND if addend is None else np.ascontiguousarray(addend)
+        third = _NO_ADDEND if addend is None else np.ascontiguousarray(np.abs(addend) if magnitudes else addend)
         return cls(left, right, third, max(left.batches, right.batches), bits, split, steps, unit)
 
 
-def _raws(x: Gathered, fmt: FormatCode, bits: int) -> tuple[Gathered, int]:
-    """Return the same places in an array of raws, and their largest magnitude."""
+def _raws(x: Gathered, fmt: FormatCode, bits: int, *, magnitudes: bool) -> tuple[Gathered, int]:
+    """Return the same places in an array of raws, or of their magnitudes, and a bound on these."""
     raws = np.empty(x.data.size + loops.SLACK, np.int8 if bits == BYTE else np.int16)
     raws[x.data.size :] = 0
     scale = x.data.dtype.type(math.ldexp(1.0, -fmt.quantum))
@@ -127,6 +171,8 @@ def _raws(x: Gathered, fmt: FormatCode, bits: int) -> tuple[Gathered, int]:
         largest[thread] = loops.raws_range(x.data, scale, raws, start, stop)
 
     over_ranges(work, x.data.size, 64, GRAIN_ELEMENTS)
+    if magnitudes:  # -2**15 becomes 2**15 - 1
+        np.maximum(raws, np.maximum(-raws, ~raws), out=raws)
     stride = x.batch_stride if x.batches > 1 else 0
     return Gathered(raws, x.batches, stride, x.rows, x.columns), int(largest.max())
 
@@ -145,7 +191,7 @@ def _side(x: Gathered) -> tuple[Array, int, Array, Array]:
     return x.data, x.batch_stride, x.rows, x.columns
 
 
-def _write_batches(product: _Product, writer: Writer) -> None:
+def _write_batches(product: _Product, writer: Writer | _Copier) -> None:
     """Share the batch among threads; each packs and multiplies its own elements, some at a time."""
     results = product.rows * product.columns
     group = max(GROUP_RESULTS // max(results, 1), 1)
@@ -169,7 +215,7 @@ def _write_batches(product: _Product, writer: Writer) -> None:
     over_ranges(work, product.batches, align, max(1, min(GRAIN_MACS // macs, GRAIN_ELEMENTS // max(results, 1))))
 
 
-def _write_rows(product: _Product, writer: Writer) -> None:
+def _write_rows(product: _Product, writer: Writer | _Copier) -> None:
     """Pack the right operand once; share the rows, or k where they are few, among threads."""
     neighbours = NEIGHBOURS[product.bits]
     padded = -(-product.depth // neighbours) * neighbours
@@ -202,14 +248,20 @@ def _add(product: _Product, rows: tuple[int, int], places: tuple[int, int], pane
 
 
 def _finish(
-    product: _Product, writer: Writer, thread: int, rows: tuple[int, int], sums: Array, columns: Array, out: Array
+    product: _Product,
+    writer: Writer | _Copier,
+    thread: int,
+    rows: tuple[int, int],
+    sums: Array,
+    columns: Array,
+    out: Array,
 ) -> None:
     loops.finish_rows(sums, columns, product.unit, product.addend, 0, *rows, product.columns, out)
     start, stop = rows[0] * product.columns, rows[1] * product.columns
     writer.write(thread, (out,), start, stop, start)
 
 
-def _share_rows(product: _Product, writer: Writer, panels: Array) -> None:
+def _share_rows(product: _Product, writer: Writer | _Copier, panels: Array) -> None:
     column_sums = np.zeros(product.panels * PANEL_COLUMNS, np.int64)
 
     def pack(thread: int, first: int, last: int) -> None:
@@ -230,7 +282,7 @@ def _share_rows(product: _Product, writer: Writer, panels: Array) -> None:
     over_ranges(work, product.rows, 16, max(1, GRAIN_MACS // max(product.columns * product.depth, 1)))
 
 
-def _share_depth(product: _Product, writer: Writer, panels: Array) -> None:
+def _share_depth(product: _Product, writer: Writer | _Copier, panels: Array) -> None:
     """Each thread packs and multiplies a part of k; integers add up in any order."""
     size = -(-product.rows // TILE_ROWS) * TILE_ROWS * product.panels * PANEL_COLUMNS
     sums = np.zeros((thread_count() + 1, size), np.int64)

@@ -12,7 +12,7 @@ from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingT
 from emu.backends import interface as k
 from emu.backends.gathered import Gathered, stacks_of
 from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
-from emu.backends.numba import dot_add, in_order, in_tiles, integers, ordered, wide_sums
+from emu.backends.numba import dot_add, in_order, in_tiles, integers, ordered, speculation, wide_sums
 from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.gathering import materialised
 from emu.backends.numba.selection import max_pool_range, relu_range
@@ -100,6 +100,10 @@ class NumbaKernels:
             return outcome
         if mac.order == k.BLOCKS:
             contents, touched = dot_add.accumulate(a, b, addend, formats, mac), None
+        elif speculation.applies(mac, formats, a.shape[2]) and (
+            spared := speculation.accumulate(a, b, addend, formats, mac)
+        ):
+            contents, touched = spared
         elif (tiles := in_tiles.unit_for(mac, formats)) is not None:
             contents, touched = in_tiles.accumulate(a, b, addend, formats, tiles)
         elif (unit := in_order.unit_for(mac, formats)) is not None:

@@ -1,0 +1,113 @@
+"""Saturating accumulators without their order: exact sums where nothing can saturate, the others added again in order.
+
+    |addend| + sum |a| |b| <= largest     no partial sum leaves the accumulator: the exact sum is its content
+    else                                  recomputed, k = 0, 1, ... K-1, clamped at every add
+
+Two integer products find out and compute; where too many outputs fail the bound, the caller adds everything in order.
+
+Source: NUMERICS 9.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import FormatCode, MacCode
+from emu.backends.numba import integers
+from emu.backends.numba.compiling import kernel, over_ranges
+
+Array = NDArray[Any]
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+#: Share of outputs above which adding all of them in order is cheaper than adding these again one by one.
+MOST_REPAIRED = 1 / 64
+#: How much magnitudes may be short of the truth: a raw of -2**15 counts as 2**15 - 1, in both operands.
+SHORTFALL = 1.0 + 2.0**-13
+#: Bits in which every sum of the loops is exact; multiply-adds below which a second thread is not worth waking.
+EXACT_BITS, GRAIN_MACS = 52, 1 << 17
+
+
+def applies(mac: MacCode, formats: Formats, depth: int) -> bool:
+    """Return whether the accumulator saturates without ever rounding, and integer products can bound it."""
+    stage = mac.accumulator
+    if stage is None or mac.product is not None or mac.order != k.SEQUENTIAL or not integers.applies(formats):
+        return False
+    a, b, c = formats
+    if stage.format.is_float or stage.overflow not in (k.SATURATE, k.SATURATE_SYMMETRIC, k.SATURATE_ZERO):
+        return False
+    quantum = a.quantum + b.quantum
+    if quantum < stage.format.quantum or (c is not None and (c.is_float or c.quantum < stage.format.quantum)):
+        return False
+    product_bits = a.width_bits + b.width_bits + quantum - stage.format.quantum + depth.bit_length()
+    addend_bits = 0 if c is None else c.width_bits + c.quantum - stage.format.quantum
+    central = all(abs(f.quantum) < 200 for f in (a, b, stage.format))
+    return central and max(product_bits, addend_bits, stage.format.width_bits) < EXACT_BITS
+
+
+def accumulate(a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode) -> tuple[Array, Array] | None:
+    """Return the accumulator's (B, M, N) contents and where it touched a limit; None if too many outputs may.
+
+    Args:
+        a: (B, M, K) float carriers.
+        b: (B, K, N).
+        addend: (B or 1, M or 1, N or 1), or None.
+        formats: formats of the three.
+        mac: a unit that `applies` accepts.
+    """
+    assert mac.accumulator is not None
+    fmt, overflow = mac.accumulator.format, mac.accumulator.overflow
+    unit = math.ldexp(1.0, fmt.quantum)
+    low = 0 if not fmt.signed else -fmt.max_significand - (overflow != k.SATURATE_SYMMETRIC)
+    bounds = integers.exact_sums(a, b, addend, formats, magnitudes=True)
+    can_be_negative = any(f is not None and f.signed for f in formats)
+    largest = 0.0 if can_be_negative and not fmt.signed else float(fmt.max_significand)
+    failing = np.flatnonzero(bounds.reshape(-1) * SHORTFALL > largest * unit)
+    if failing.size > MOST_REPAIRED * bounds.size:
+        return None
+    contents = integers.exact_sums(a, b, addend, formats)
+    touched = np.zeros(contents.shape, np.uint8)
+    third = np.zeros((1, 1, 1)) if addend is None else np.ascontiguousarray(addend)
+    flat, hit = contents.reshape(-1), touched.reshape(-1)
+    limits = (float(low), float(fmt.max_significand), overflow == k.SATURATE_ZERO, unit)
+
+    def work(_: int, start: int, stop: int) -> None:
+        _add_again(a, b, third, failing[start:stop], *limits, flat, hit)
+
+    over_ranges(work, failing.size, 1, max(1, GRAIN_MACS // max(a.shape[2], 1)))
+    return contents, touched
+
+
+@kernel
+def _add_again(
+    a: Any,
+    b: Any,
+    addend: Any,
+    places: Any,
+    low: float,
+    high: float,
+    to_zero: bool,
+    unit: float,
+    contents: Any,
+    touched: Any,
+) -> None:
+    rows, columns, depth = a.shape[1], b.shape[2], a.shape[2]
+    scale = 1.0 / unit
+    for place in places:
+        batch, row, column = place // (rows * columns), place // columns % rows, place % columns
+        s = np.float64(addend[batch % addend.shape[0], row % addend.shape[1], column % addend.shape[2]]) * scale
+        acc = min(max(s, low), high)
+        hit = acc != s
+        if to_zero and hit:
+            acc = 0.0
+        for step in range(depth):
+            s = acc + np.float64(a[batch, row, step]) * scale * np.float64(b[batch, step, column])
+            acc = min(max(s, low), high)
+            if acc != s:
+                hit = True
+                acc = 0.0 if to_zero else acc
+        contents[place] = acc * unit
+        touched[place] = hit
