@@ -149,7 +149,10 @@ class Kernels(Protocol):
         register: RegisterCode | None,
         out: Array | None,
     ) -> Outcome:
-        """Write `x` (any shape; float32, float64, or raws of `source`) through the output stage."""
+        """Write `x` (any shape; float32, float64, or raws of `source`) through the output stage.
+
+        Where `out` holds signed integers and the format's carrier does not, raws are written.
+        """
         ...
 
     def elementwise(

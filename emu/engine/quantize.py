@@ -11,8 +11,13 @@ from emu.datapath import Flags, Overflow, RandomSource, Rounding, StatisticsRegi
 from emu.engine.request import Request, as_operand, code_of
 from emu.errors import ShapeError
 from emu.formats import Fixed, Format
+from emu.formats.arrays import code_dtype_for
 
 Array = NDArray[Any]
+
+
+#: Widest integers that kernels write raws to.
+MAX_RAW_BITS = 32
 
 
 def quantize(
@@ -48,12 +53,13 @@ def quantize(
         random: the source itself: `emu.Philox`, `emu.RecordedBits` or `emu.LFSR`, instead of the four above.
         register: observes the exact values.
         flags: counts what happened.
-        out: where to write, in the carrier dtype and shape.
+        out: where to write, in the shape of `x`: values in the carrier dtype; raws of a fixed-point format in a signed
+            integer dtype at least as wide; codes in the unsigned dtype of `fmt.encode`.
         x_format: format of `x`, needed where its carrier holds raws.
         backend: "auto", "reference" or "numba".
 
     Returns:
-        Carrier array of `fmt`, in the shape of `x`. NaN: NaN, or 0 and flag `invalid` where the
+        `out`, or a carrier array of `fmt`, in the shape of `x`. NaN: NaN, or 0 and flag `invalid` where the
         format has none. Infinities: NUMERICS 4.
 
     Raises:
@@ -73,7 +79,7 @@ def quantize(
     request = Request.of(
         fmt, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, array.shape, random
     )
-    out = require_out(out, array.shape, request.stage.format)
+    target = _require_target(out, array.shape, request.stage.format)
     accumulator = source if isinstance(source, Fixed) else None
     outcome = request.kernels.quantize(
         np.asarray(array, order="C"),
@@ -81,9 +87,31 @@ def quantize(
         request.stage_code,
         request.random,
         request.place(accumulator),
-        out,
+        target,
     )
-    return request.account(outcome)
+    values = request.account(outcome)
+    if out is None or target is not None:
+        return values if out is None else out
+    encoded = request.stage.format.encode(values)
+    out[...] = encoded if out.dtype.kind == "u" else np.ldexp(values, -request.stage_code.format.quantum)
+    return out
+
+
+def _require_target(out: Array | None, shape: tuple[int, ...], fmt: Format) -> Array | None:
+    """Return what a kernel writes to: `out`, the same memory as raws, or None if `out` is filled afterwards.
+
+    Raises:
+        ShapeError: another shape, or a dtype that holds neither values nor raws nor codes.
+    """
+    if out is None or out.dtype == fmt.carrier or out.dtype.kind not in "iu" or out.shape != shape:
+        return require_out(out, shape, fmt)
+    bits = 8 * out.itemsize
+    if out.dtype.kind == "i" and isinstance(fmt, Fixed) and fmt.width_bits + (not fmt.signed) <= bits:
+        return out if fmt.signed and bits <= MAX_RAW_BITS else None
+    if out.dtype == code_dtype_for(fmt.width_bits):
+        whole = isinstance(fmt, Fixed) and fmt.signed and fmt.width_bits == bits <= MAX_RAW_BITS
+        return out.view(out.dtype.str.replace("u", "i")) if whole else None
+    return require_out(out, shape, fmt)
 
 
 def require_out(out: Array | None, shape: tuple[int, ...], fmt: Format) -> Array | None:

@@ -67,9 +67,9 @@ def _load(operation: int, a: Any, b: Any, c: Any, at: int, n: int, scale: float,
 
 
 @kernel
-def _store(y: Any, out: Any, at: int, n: int) -> None:
+def _store(y: Any, scale: float, out: Any, at: int, n: int) -> None:
     for i in range(n):
-        out[at + i] = y[i]
+        out[at + i] = y[i] * scale
 
 
 @kernel
@@ -105,6 +105,7 @@ def _run(
     c: Any,
     origin: int,
     scale: float,
+    out_scale: float,
     out: Any,
     start: int,
     stop: int,
@@ -138,7 +139,7 @@ def _run(
         top = _core(x, y, v, r, u, n, stage, lowest, bins, fixed_quantum, flags, counts, top)
         if stage.is_float and stage.has_nan:
             flags[3] += new_nans
-        _store(y, out, at, n)
+        _store(y, out_scale, out, at, n)
     return top
 
 
@@ -164,7 +165,7 @@ class Writer:
         Args:
             operation: a key of `OPERATIONS`.
             source: float32 or float64, of every operand.
-            values: C-contiguous carrier array of the result.
+            values: C-contiguous carrier array of the result; of integers, raws of a fixed format are written.
             stage: output stage that `supports` accepts.
             random: source of random bits.
             register: positions of the statistics register, or None.
@@ -174,6 +175,7 @@ class Writer:
         self.register, self._target = register, values.reshape(-1)
         self._positions = register if register is not None else RegisterCode(0, 0, NO_QUANTUM)
         self._code = prepare(stage)
+        self._out_scale = math.ldexp(1.0, -stage.format.quantum) if values.dtype.kind == "i" else 1.0
         self._recorded = _recorded(random)
         bins = self._positions.bins
         self._reports = np.zeros((thread_count() + 1, COUNTS_PLACE + 2 * bins + 5), np.int64)
@@ -218,6 +220,7 @@ class Writer:
             c,
             origin,
             self.scale,
+            self._out_scale,
             self._target,
             start,
             stop,
@@ -259,7 +262,7 @@ def run_stage(
         stage: output stage that `supports` accepts.
         random: source of random bits.
         register: positions of the statistics register, or None.
-        out: where to write, or None for a fresh carrier array.
+        out: where to write, or None for a fresh carrier array; signed integers receive raws.
         scale: power of two by which a single operand is multiplied first.
     """
     dtype = operands[0].dtype if len(operands) == 1 else np.result_type(*operands)

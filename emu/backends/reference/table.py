@@ -32,7 +32,7 @@ class ReferenceKernels:
     ) -> Outcome:
         """Write `x` through the output stage."""
         exact = arithmetic.exact_of(x.reshape(-1), source)
-        return _into(out, x.shape, finish(exact, stage, _flat(random), register))
+        return _into(out, x.shape, finish(exact, stage, _flat(random), register), stage.format.quantum)
 
     def elementwise(
         self,
@@ -46,7 +46,7 @@ class ReferenceKernels:
     ) -> Outcome:
         """Write `operation` of the operands through the output stage."""
         exact = arithmetic.compute(operation, tuple(x.reshape(-1) for x in operands), formats, stage)
-        return _into(out, operands[0].shape, finish(exact, stage, _flat(random), register))
+        return _into(out, operands[0].shape, finish(exact, stage, _flat(random), register), stage.format.quantum)
 
     def product(
         self,
@@ -106,9 +106,11 @@ def _flat(random: RandomCode) -> RandomCode:
     return random if random.recorded is None else random._replace(recorded=random.recorded.reshape(-1))
 
 
-def _into(out: Array | None, shape: tuple[int, ...], outcome: Outcome) -> Outcome:
+def _into(out: Array | None, shape: tuple[int, ...], outcome: Outcome, quantum: int) -> Outcome:
     outcome.values = outcome.values.reshape(shape)
     if out is not None:
-        out[...] = outcome.values
+        out[...] = (
+            np.ldexp(outcome.values, -quantum) if out.dtype.kind == "i" != outcome.values.dtype.kind else outcome.values
+        )
         outcome.values = out
     return outcome
