@@ -116,10 +116,14 @@ def add_three_to_odd(high: float, low: float, c: float) -> float:
 
 
 @kernel
-def _sum(state: Any, high: Any, low: Any, total: Any, n: int, rounding: int) -> None:
-    """Write state + high + low, rounded to odd; low is 0 save in addends of more than 53 bits."""
-    for i in range(n):
-        total[i] = add_three_to_odd(high[i], low[i], state[i])
+def _sum(state: Any, high: Any, low: Any, has_low: bool, total: Any, n: int, rounding: int) -> None:
+    """Write state + high + low, rounded to odd; only addends of more than 53 bits have a low part."""
+    if has_low:
+        for i in range(n):
+            total[i] = add_three_to_odd(high[i], low[i], state[i])
+    else:
+        for i in range(n):
+            total[i] = add_to_odd(state[i], high[i])
     if rounding == FLOOR:
         for i in range(n):
             if total[i] == 0.0 and (np.signbit(state[i]) or np.signbit(high[i])):
@@ -156,7 +160,7 @@ def _run(
     left, right = np.empty(width, np.float64), np.empty(width, np.float64)
     scaled, rounded = np.empty(width, np.float64), np.empty(width, np.float64)
     random, flags = np.zeros(width, np.int64), np.zeros(6, np.int64)
-    addend, rest, zeros = np.empty(width, np.float64), np.empty(width, np.float64), np.zeros(width, np.float64)
+    addend, rest = np.empty(width, np.float64), np.empty(width, np.float64)
     hit, unseen = np.zeros(width, np.uint8), np.zeros(width, np.uint8)
     for at in range(start, stop, BLOCK):
         n = min(BLOCK, stop - at)
@@ -172,29 +176,22 @@ def _run(
                 continue
             if kind == MULTIPLY:
                 load_operands(a, b, at, n, place, left, right)
-                multiply_block(left, right, total, n, unit.product_needs_odd)
+                multiply_block(left, right, total if unit.rounds_products else term, n, unit.product_needs_odd)
                 if not unit.rounds_products:
-                    copy(total, term, n)
                     continue
             elif kind == PUT:
                 copy(term, total, n)
             elif kind == PUT_ADDEND:
                 fill(state, -0.0, n)
-                _sum(state, addend, rest, total, n, -1)
+                _sum(state, addend, rest, True, total, n, -1)
             elif kind == ADD and unit.is_fused:
                 _sum_fused(state, left, right, total, n, unit.accumulator.stage.rounding)
             else:
                 if kind == JOIN:
                     copy(parked[place], term, n)
                 is_addend = kind == ADD_ADDEND
-                _sum(
-                    state,
-                    addend if is_addend else term,
-                    rest if is_addend else zeros,
-                    total,
-                    n,
-                    unit.accumulator.stage.rounding,
-                )
+                other = addend if is_addend else term
+                _sum(state, other, rest, is_addend, total, n, unit.accumulator.stage.rounding)
             is_product = kind == MULTIPLY
             write_block(
                 total,
