@@ -73,6 +73,7 @@ _SUMS = (
 )
 _PLANNER = "tests/engine/test_planner.py"
 _BLOCKS = (
+    "tests/spec/test_matrix_units_spec.py",
     "tests/unit/test_matrix_unit_presets.py",
     "tests/hardware/test_matrix_units_recorded.py",
     "tests/oracle/test_matrix_units_oracle.py",
@@ -120,6 +121,7 @@ OWN_TESTS: dict[str, OwnTests] = {
             "tests/oracle/test_functions_oracle.py",
         )
     ),
+    "emu/engine/selection.py": OwnTests(("tests/spec/test_selection_spec.py", *_ENGINE[:4])),
     "emu/engine/sources.py": OwnTests((*_RANDOM_BITS, *_ENGINE)),
     "emu/backends/interface.py": OwnTests((*_STAGE, *_SUMS, *_BLOCKS)),
     "emu/backends/proofs.py": OwnTests((_PLANNER, *_SUMS, *_KERNELS), kernels=(NATIVE,)),
@@ -130,12 +132,13 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/backends/reference/products.py": OwnTests((*_SUMS, *_BLOCKS)),
     "emu/backends/reference/rounding.py": OwnTests((*_STAGE, *_RANDOM_BITS)),
     "emu/backends/reference/stage.py": OwnTests(_STAGE),
-    "emu/backends/reference/table.py": OwnTests(
-        ("tests/engine/test_public_functions.py", "tests/engine/test_matmul_shapes.py", *_STAGE)
-    ),
+    "emu/backends/reference/table.py": OwnTests(("tests/spec/test_selection_spec.py", *_ENGINE[2:4], *_STAGE)),
     "emu/backends/reference/philox.py": OwnTests(_RANDOM_BITS),
     "emu/backends/reference/lfsr.py": OwnTests(_RANDOM_BITS),
     "emu/backends/numba/": OwnTests(_KERNELS, kernels=(GENERIC, NATIVE)),
+    "emu/backends/numba/selection.py": OwnTests(
+        ("tests/spec/test_selection_spec.py", "tests/engine/test_public_functions.py"), kernels=(NATIVE,)
+    ),
     "emu/backends/numba/vector/": OwnTests(_KERNELS, kernels=(NATIVE,)),
 }
 

@@ -125,3 +125,13 @@ def test_the_smallest_positive_value_is_what_an_operation_can_write(text: str, s
 )
 def test_integer_types_and_rarer_aliases_name_their_format(text: str, fmt: Fixed):
     assert parse(text) == fmt
+
+
+@pytest.mark.parametrize(
+    ("text", "smallest"),
+    [("fix8f4", 2.0**-4), ("ufix8f0", 1.0), ("fix8f-2", 4.0), ("fix1f3", 0.0), ("ufix1f3", 2.0**-3)],
+)
+def test_the_smallest_positive_fixed_point_value_is_one_unit_unless_the_sign_is_the_only_bit(
+    text: str, smallest: float
+):
+    assert parse(text).smallest_positive == smallest

@@ -1,0 +1,62 @@
+"""What was measured of matrix units: products per block, fraction bits kept beside the largest exponent, its floor.
+
+Sources: Khattak & Mikaitis 2025 (arXiv 2512.07004); MMA-Sim (arXiv 2511.10909).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import emu
+from emu import Mac
+
+#: GPU; inputs; output; instruction; products of a block, fraction bits, smallest exponent of the alignment.
+MEASURED = [
+    ("v100", "fp16", "fp32", None, 4, 23, None),
+    ("v100", "fp16", "fp16", None, 4, 23, -19),
+    ("t4", "fp16", "fp32", None, 8, 24, None),
+    ("t4", "fp16", "fp16", None, 8, 24, None),
+    *((gpu, inputs, "fp32", None, 8, 24, -132) for gpu in ("a100", "ada") for inputs in ("fp16", "bf16")),
+    *((gpu, "fp16", "fp16", None, 8, 24, -20) for gpu in ("a100", "ada")),
+    *((gpu, "tf32", "fp32", None, 4, 24, -132) for gpu in ("a100", "ada")),
+    *((gpu, inputs, "fp32", None, 16, 25, -133) for gpu in ("h100", "b200") for inputs in ("fp16", "bf16")),
+    *((gpu, "fp16", "fp16", None, 16, 25, -21) for gpu in ("h100", "b200")),
+    *((gpu, "tf32", "fp32", None, 8, 25, -133) for gpu in ("h100", "b200")),
+    *(
+        ("ada", inputs, output, None, 16, 13, None)
+        for inputs in ("fp8_e4m3", "fp8_e5m2")
+        for output in ("fp32", "fp16")
+    ),
+    *(("h100", inputs, "fp32", "wgmma", 32, 13, None) for inputs in ("fp8_e4m3", "fp8_e5m2")),
+    *(("b200", inputs, "fp32", "tcgen05", 32, 25, None) for inputs in ("fp8_e4m3", "fp8_e5m2")),
+    *((gpu, "fp8_e4m3", output, "mma", 16, 25, None) for gpu in ("h100", "b200") for output in ("fp32", "fp16")),
+]
+
+
+@pytest.mark.parametrize(("gpu", "inputs", "output", "instruction", "n", "fraction_bits", "floor"), MEASURED)
+def test_a_unit_adds_as_was_measured(
+    gpu: str, inputs: str, output: str, instruction: str | None, n: int, fraction_bits: int, floor: int | None
+):
+    order = Mac.preset(gpu, inputs=inputs, output=output, instruction=instruction).order
+    assert (order.n, order.fraction_bits, order.min_exponent) == (n, fraction_bits, floor)
+
+
+@pytest.mark.parametrize(
+    ("b_format", "addend_format", "want"),
+    [("fp16", "fp32", 2.0**-130), ("fp16 daz", "fp32", 2.0**-130), ("fp16", "fp32 daz", 0.0)],
+)
+def test_the_addend_of_a_unit_is_read_in_its_own_format(b_format: str, addend_format: str, want: float, backend: str):
+    """2**-130 is a subnormal of binary32: 0 where the addend's format says so, whatever the operands' formats do."""
+    y = emu.matmul(
+        np.zeros((1, 16)),
+        np.zeros((16, 1)),
+        addend=np.float32([[2.0**-130]]),
+        mac=Mac.preset("h100", inputs="fp16", output="fp32"),
+        backend=backend,
+        a_format="fp16",
+        b_format=b_format,
+        addend_format=addend_format,
+        out_format="fp32",
+    )
+    assert y.item() == want
