@@ -206,7 +206,7 @@ class Kernels(Protocol):
         """Return x where x > 0, NaN where NaN, else +0."""
         ...
 
-    def max_pool(self, windows: Array) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
+    def max_pool(self, windows: Array | Gathered) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0.
 
         Indices are of the smallest unsigned dtype that counts a window: uint8 up to 256 values, then uint16, uint32.

@@ -13,9 +13,11 @@ from emu.engine.products import matmul
 from emu.engine.quantize import quantize
 from emu.engine.reductions import average, total
 from emu.engine.selection import max_pool, relu
+from emu.engine.work import WorkRecord
 
 __all__ = [
     "Plan",
+    "WorkRecord",
     "add",
     "average",
     "compare",

@@ -40,6 +40,22 @@ def patches_of(x: Array, kernel: tuple[int, int], stride: tuple[int, int], paddi
     return Gathered(images.reshape(-1), images.shape[0], math.prod(images.shape[1:]), rows, columns)
 
 
+def windows_of(x: Array, window: int, stride: int) -> Gathered:
+    """Return the windows that pooling sees, as places in the images.
+
+    Args:
+        x: images, shape `(N, C, H, W)`.
+        window: rows and columns of a window.
+        stride: steps down and right.
+
+    Returns:
+        Shape `(N * C, OH * OW, window * window)`.
+    """
+    n, channels, height, width = x.shape
+    elements, places = _places_of_patches((1, height, width), (window, window), (stride, stride))
+    return Gathered(np.ascontiguousarray(x).reshape(-1), n * channels, height * width, places, elements)
+
+
 def _padded(x: Array, padding: tuple[int, int]) -> Array:
     down, right = padding
     if (down, right) == (0, 0):

@@ -17,6 +17,7 @@ from emu.datapath.stage import require_placed
 from emu.engine.planner import EXACT_PATHS, Plan, may_gain_from_maxima, plan_product
 from emu.engine.request import Request, as_operand
 from emu.engine.sources import require_addressed, source_of
+from emu.engine.work import WorkRecord
 from emu.errors import FormatError, ShapeError
 from emu.formats import Fixed, Format, parse
 
@@ -138,8 +139,12 @@ def product(
     backend: str = "auto",
     check: bool = True,
     divisor: int = 1,
+    log: list[WorkRecord] | None = None,
 ) -> Array:
-    """Return (a @ b + addend) / divisor, the quotient rounded once; the register observes the undivided content."""
+    """Return (a @ b + addend) / divisor, the quotient rounded once; the register observes the undivided content.
+
+    `log` is given a record of the work.
+    """
     left, fa = _as_matrices(a, a_format, "a", check=check)
     right, fb = _as_matrices(b, b_format, "b", check=check)
     left, right, shape, batch_shape = _as_batches(left, right)
@@ -168,6 +173,9 @@ def product(
         plan.path,
         divisor,
     )
+    if log is not None:
+        sizes = (max(left.shape[0], right.shape[0]), left.shape[1], left.shape[2], right.shape[2])
+        log.append(WorkRecord(sizes, (fa, fb, fc), plan))
     values = request.account(outcome).reshape(shape)
     return values if out is None else written_to(out, values)
 

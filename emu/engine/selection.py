@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.gathered import Gathered
 from emu.backends.registry import load
 from emu.errors import ShapeError
 
@@ -27,7 +28,7 @@ def max_pool(windows: Any, *, backend: str = "auto") -> tuple[Array, NDArray[np.
     """Return the maximum of each window and the index of its first occurrence.
 
     Args:
-        windows: shape `(*batch, n)`, n at least 1, any carrier dtype.
+        windows: shape `(*batch, n)`, n at least 1, any carrier dtype; or rows of gathered matrices.
         backend: who computes.
 
     Returns:
@@ -37,6 +38,8 @@ def max_pool(windows: Any, *, backend: str = "auto") -> tuple[Array, NDArray[np.
     Raises:
         ShapeError: a window holds no value.
     """
+    if isinstance(windows, Gathered):
+        return load(backend).max_pool(windows)
     windows = _native(windows)
     if windows.ndim == 0 or windows.shape[-1] == 0:
         raise ShapeError(f"`windows` must hold at least one value along the last axis, got shape {windows.shape}")

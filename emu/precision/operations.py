@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from emu import engine
 from emu.autodiff import Value
-from emu.autodiff.rules import windows_of
 from emu.backends.gathered import Gathered
 from emu.datapath import OutputStage
-from emu.engine.convolution import patches_of
+from emu.engine.convolution import convolved_size, patches_of, windows_of
 from emu.engine.products import product
+from emu.engine.work import WorkRecord
 from emu.formats import PRESETS, Format
 from emu.precision.policy import Policy
 
@@ -41,6 +41,7 @@ class Unit:
         backend: who computes.
         options: seed, stream, step, register and flags of the result.
         stream_of: the random stream of a named step on the way to the result.
+        log: gets a record of each product on the way to the result; None keeps none.
     """
 
     policy: Policy
@@ -49,6 +50,7 @@ class Unit:
     backend: str
     options: dict[str, Any]
     stream_of: Callable[[str], int]
+    log: list[WorkRecord] | None = None
 
     @property
     def stage(self) -> OutputStage:
@@ -87,12 +89,14 @@ def _product(
         third = "addend" if names[0] == "a_format" else "bias"
         formats |= {third: addend.array, f"{third}_format": addend.format}
     return unit.value(
-        operation(x.array, y.array, mac=unit.policy.mac(unit.layer), **formats, **shapes, **unit.writing())
+        operation(
+            x.array, y.array, mac=unit.policy.mac(unit.layer), log=unit.log, **formats, **shapes, **unit.writing()
+        )
     )
 
 
 def _matmul(unit: Unit, a: Value, b: Value, addend: Value | None = None) -> Value:
-    return _product(unit, engine.matmul, ("a_format", "b_format"), a, b, addend)
+    return _product(unit, product, ("a_format", "b_format"), a, b, addend)
 
 
 def _conv2d(unit: Unit, x: Value, w: Value, bias: Value | None = None, *, stride: Any, padding: Any) -> Value:
@@ -133,7 +137,9 @@ def _conv2d_weight_gradient(unit: Unit, x: Value, g: Value, *, kernel: Any, stri
 
 def _sum(unit: Unit, x: Value, *, axis: tuple[int, ...]) -> Value:
     return unit.value(
-        engine.total(x.array, x_format=x.format, axis=axis, mac=unit.policy.mac(unit.layer), **unit.writing())
+        engine.total(
+            x.array, x_format=x.format, axis=axis, mac=unit.policy.mac(unit.layer), log=unit.log, **unit.writing()
+        )
     )
 
 
@@ -141,7 +147,7 @@ def _average(unit: Unit, windows: Value) -> Value:
     """The mean of the last axis: the accumulator's content divided by the count, rounded once."""
     axis = windows.array.ndim - 1
     mac = unit.policy.mac(unit.layer)
-    means = engine.average(windows.array, x_format=windows.format, axis=axis, mac=mac, **unit.writing())
+    means = engine.average(windows.array, x_format=windows.format, axis=axis, mac=mac, log=unit.log, **unit.writing())
     return unit.value(means)
 
 
@@ -188,7 +194,11 @@ def _select(unit: Unit, x: Value, mask: Value) -> Value:
 
 
 def _max_pool(unit: Unit, x: Value, *, window: int, stride: int) -> Value:
-    best, index = engine.max_pool(windows_of(x.array, window, stride), backend=unit.backend)
+    sizes = tuple(convolved_size(size, window, stride, 0) for size in x.shape[2:])
+    best, index = (
+        found.reshape(*x.shape[:2], *sizes)
+        for found in engine.max_pool(windows_of(x.array, window, stride), backend=unit.backend)
+    )
     written = _selected(unit, x.with_array(best))
     return Value((written.array, index), written.format)
 
@@ -234,7 +244,7 @@ class _Host:
     def total(self, step: str, x: Array, axis: int | None) -> Array:
         """Return a pairwise sum."""
         mac = self.unit.policy.reduction(self.unit.layer)
-        return engine.total(x, x_format=self.format, axis=axis, mac=mac, **self.unit.on_host(step))
+        return engine.total(x, x_format=self.format, axis=axis, mac=mac, log=self.unit.log, **self.unit.on_host(step))
 
     def count(self, n: int) -> Value:
         """Return an integer as an operand."""

@@ -33,6 +33,8 @@ Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
 #: Integers up to 2**24 are exact in float32; words are made of halves of 16 bits.
 FLOAT32_INTEGER_BITS, HALF_BITS, WORD_BITS = 24, 16, 32
+#: Numbers from here on are beyond float32.
+FLOAT32_END = 2.0**128
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 19
 
@@ -141,7 +143,8 @@ def accumulate(
     """
     batches, rows, depth = a.shape
     columns = b.shape[2]
-    wide = unit.step in TOUCHING and max(-unit.low, unit.high) > 1 << FLOAT32_INTEGER_BITS
+    largest = max(-unit.low, unit.high)
+    wide = unit.step in TOUCHING and (largest > 1 << FLOAT32_INTEGER_BITS or largest * unit.unit >= FLOAT32_END)
     out = np.empty((batches, rows, columns), np.float64 if wide else np.float32)
     touched = np.zeros(out.shape if unit.step in TOUCHING else (1, 1, 1), np.uint8)
     first, outside = _first_sums(addend, unit)

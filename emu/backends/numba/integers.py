@@ -38,6 +38,8 @@ GROUP_RESULTS = 1 << 16
 FEWEST_STEPS = 12
 #: Bits of the narrower of the two kinds of raws.
 BYTE = 8
+#: Powers of two from here on are beyond float32.
+FLOAT32_EXPONENTS = 128
 _NO_ADDEND = np.zeros((1, 1, 1), np.float32)
 
 
@@ -76,7 +78,7 @@ def write_products(
 def _compute(product: _Product, writer: Writer | _Copier) -> None:
     if not product.batches * product.rows * product.columns:
         return  # a product of no batches still has rows
-    if product.right.batch_stride or product.left.batch_stride:
+    if product.batches > 1:
         _write_batches(product, writer)
     else:
         _write_rows(product, writer)
@@ -164,11 +166,12 @@ def _raws(x: Gathered, fmt: FormatCode, bits: int, *, magnitudes: bool) -> tuple
     """Return the same places in an array of raws, or of their magnitudes, and a bound on these."""
     raws = np.empty(x.data.size + loops.SLACK, np.int8 if bits == BYTE else np.int16)
     raws[x.data.size :] = 0
-    scale = x.data.dtype.type(math.ldexp(1.0, -fmt.quantum))
+    data = x.data if -fmt.quantum < FLOAT32_EXPONENTS else x.data.astype(np.float64)
+    scale = data.dtype.type(math.ldexp(1.0, -fmt.quantum))
     largest = np.zeros(thread_count() + 1, np.int64)
 
     def work(thread: int, start: int, stop: int) -> None:
-        largest[thread] = loops.raws_range(x.data, scale, raws, start, stop)
+        largest[thread] = loops.raws_range(data, scale, raws, start, stop)
 
     over_ranges(work, x.data.size, 64, GRAIN_ELEMENTS)
     if magnitudes:  # -2**15 becomes 2**15 - 1

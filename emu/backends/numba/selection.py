@@ -19,18 +19,21 @@ def relu_range(x: Any, out: Any, start: int, stop: int) -> None:
 
 
 @kernel
-def max_pool_range(windows: Any, best: Any, index: Any, start: int, stop: int) -> None:
-    """Write maxima and first positions of rows of `windows`; NaN wins, -0 < +0."""
-    for row in range(start, stop):
-        top = windows[row, 0]
+def max_pool_range(
+    data: Any, batch_stride: int, rows: Any, columns: Any, best: Any, index: Any, start: int, stop: int
+) -> None:
+    """Write maxima and first positions of windows, each a row of gathered matrices; NaN wins, -0 < +0."""
+    for window in range(start, stop):
+        base = window // rows.size * batch_stride + rows[window % rows.size]
+        top = data[base + columns[0]]
         where = 0
-        for j in range(1, windows.shape[1]):
-            rival = windows[row, j]
+        for j in range(1, columns.size):
+            rival = data[base + columns[j]]
             wins = rival > top or (rival != rival and top == top)
             if rival == top and rival == 0:
                 wins = math.copysign(1.0, top) < 0.0 and math.copysign(1.0, rival) > 0.0
             if wins:
                 top = rival
                 where = j
-        best[row] = top
-        index[row] = where
+        best[window] = top
+        index[window] = where

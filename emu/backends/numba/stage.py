@@ -27,6 +27,8 @@ Array = NDArray[Any]
 OPERATIONS = {"quantize": 0, "add": 1, "subtract": 2, "multiply": 3, "fma": 4, "divide": 5, "sqrt": 6}
 STOCHASTIC, FLOOR = k.STOCHASTIC, k.FLOOR
 _NO_BITS = np.zeros(1, np.int64)
+#: Below it, the smallest normal float32 numbers would become 0.
+SMALLEST_SCALE = 2.0**-23
 
 
 @kernel
@@ -181,7 +183,7 @@ class Writer:
         self._reports = np.zeros((thread_count() + 1, COUNTS_PLACE + 2 * bins + 5), np.int64)
         self._reports[:, TOP_PLACE] = NO_EXPONENT
         self._vector: VectorWriter | None = None
-        if scale == 1.0 or not stage.format.is_float:
+        if scale == 1.0 or (not stage.format.is_float and scale >= SMALLEST_SCALE):
             recorded = random.recorded is not None
             shape = shape_for(operation, source, values.dtype, stage, register, recorded)
             if shape is not None:

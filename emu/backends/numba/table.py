@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any
 
@@ -150,13 +151,16 @@ class NumbaKernels:
         over_ranges(lambda _, start, stop: relu_range(flat, out, start, stop), x.size, BLOCK)
         return out.reshape(x.shape)
 
-    def max_pool(self, windows: Array) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
+    def max_pool(self, windows: Array | Gathered) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
-        rows = np.ascontiguousarray(windows).reshape(-1, windows.shape[-1])
-        dtype = code_dtype_for((windows.shape[-1] - 1).bit_length())
-        best, index = np.empty(rows.shape[0], windows.dtype), np.empty(rows.shape[0], dtype)
-        over_ranges(lambda _, start, stop: max_pool_range(rows, best, index, start, stop), rows.shape[0], 1)
-        return best.reshape(windows.shape[:-1]), index.reshape(windows.shape[:-1])
+        shape = windows.shape[:-1]
+        if not isinstance(windows, Gathered):
+            windows = Gathered.of(windows.reshape(1, -1, windows.shape[-1]))
+        count, places = math.prod(shape), (windows.data, windows.batch_stride, windows.rows, windows.columns)
+        dtype = code_dtype_for((windows.columns.size - 1).bit_length())
+        best, index = np.empty(count, windows.dtype), np.empty(count, dtype)
+        over_ranges(lambda _, start, stop: max_pool_range(*places, best, index, start, stop), count, 1)
+        return best.reshape(shape), index.reshape(shape)
 
 
 @lru_cache(maxsize=1)

@@ -90,8 +90,9 @@ class ReferenceKernels:
         """Return x where x > 0, NaN where NaN, else +0."""
         return np.where(np.isnan(x) | (x > 0), x, np.zeros((), x.dtype))
 
-    def max_pool(self, windows: Array) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
+    def max_pool(self, windows: Array | Gathered) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
+        windows = windows.array() if isinstance(windows, Gathered) else windows
         dtype = code_dtype_for((windows.shape[-1] - 1).bit_length())
         best, index = windows[..., 0], np.zeros(windows.shape[:-1], dtype)
         for position in range(1, windows.shape[-1]):

@@ -70,8 +70,8 @@ def find_runs(columns: Any, first: int, starts: Any) -> int:
 def pack_panel16(data: Any, base: int, rows: Any, columns: Any, first: int, panel: Any, start: int, stop: int) -> None:
     """Pack places `start`..`stop` along k of 32 columns from `first` on; 16-bit operand, K x N.
 
-    A run of adjacent columns is written as a whole vector; what stands behind it belongs to the next run, the next k
-    or no column at all. Operand and panel have room for that.
+    A run of adjacent columns is written as a whole vector; what stands behind it belongs to the next run or the next k.
+    Behind the last k stands what another thread may have packed: runs that would reach it are written one by one.
     """
     depth = rows.size
     starts = np.empty(PANEL_COLUMNS, np.int64)
@@ -81,7 +81,7 @@ def pack_panel16(data: Any, base: int, rows: Any, columns: Any, first: int, pane
     nothing = address(data) + 2 * (data.size - PANEL_COLUMNS)  # zeros behind the last element
     for k in range(start, stop, PAIR):
         at = k * PANEL_COLUMNS
-        if runs <= MOST_RUNS:
+        if runs == 1 or (runs <= MOST_RUNS and k + PAIR < stop):
             for run in range(runs):
                 j = starts[run]
                 place = origin + 2 * columns[first + j]
@@ -107,7 +107,7 @@ def pack_panel8(
     nothing = address(data) + data.size - PANEL_COLUMNS
     for k in range(start, stop, QUARTET):
         at = k * PANEL_COLUMNS
-        if runs <= MOST_RUNS:
+        if runs == 1 or (runs <= MOST_RUNS and k + QUARTET < stop):
             for run in range(runs):
                 j = starts[run]
                 place = origin + columns[first + j]
