@@ -4,6 +4,7 @@ A policy gives every tensor role of every layer its output stage and its multipl
 
     policy.py       role and layer -> output stage, Mac
     counters.py     registers and flags per layer and role
+    profile.py      where the time goes, by layer, role and operation
     operations.py   what each operation of autodiff means on a datapath
     runner.py       runs operations by a policy; controllers are runners around it
 
@@ -12,6 +13,7 @@ Loss scaling and dynamic fixed point join here as runners that run, measure, com
 
 from emu.precision.counters import Counters, CounterTable
 from emu.precision.policy import DERIVED_ROLES, Policy
+from emu.precision.profile import Profile
 from emu.precision.runner import DatapathRunner, RecordingRunner
 
-__all__ = ["DERIVED_ROLES", "CounterTable", "Counters", "DatapathRunner", "Policy", "RecordingRunner"]
+__all__ = ["DERIVED_ROLES", "CounterTable", "Counters", "DatapathRunner", "Policy", "Profile", "RecordingRunner"]

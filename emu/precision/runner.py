@@ -13,6 +13,7 @@ from emu.datapath import stream_of
 from emu.precision.counters import CounterTable
 from emu.precision.operations import OPERATIONS, Unit
 from emu.precision.policy import Policy
+from emu.precision.profile import Profile
 
 
 class DatapathRunner:
@@ -21,13 +22,20 @@ class DatapathRunner:
     Attributes:
         policy: formats, rounding, units.
         counters: registers and flags; None observes nothing (evaluation).
+        profile: where the time goes; None measures nothing.
         step: training step, part of every random number's address.
     """
 
     def __init__(
-        self, policy: Policy, *, seed: int = 0, backend: str = "auto", counters: CounterTable | None = None
+        self,
+        policy: Policy,
+        *,
+        seed: int = 0,
+        backend: str = "auto",
+        counters: CounterTable | None = None,
+        profile: Profile | None = None,
     ) -> None:
-        self.policy, self.counters = policy, counters
+        self.policy, self.counters, self.profile = policy, counters, profile
         self.seed, self.backend, self.step = seed, backend, 0
         self._stream = lru_cache(maxsize=None)(stream_of)
 
@@ -38,8 +46,17 @@ class DatapathRunner:
         if self.counters is not None:
             counters = self.counters.of(layer, role)
             options |= {"register": counters.register, "flags": counters.flags}
-        unit = Unit(self.policy, layer, role, self.backend, options, lambda step: self._stream(f"{name}.{step}", role))
-        return OPERATIONS[operation.name](unit, *operation.operands, **operation.options)
+        profile = self.profile
+        log = None if profile is None else profile.log
+        unit = Unit(
+            self.policy, layer, role, self.backend, options, lambda step: self._stream(f"{name}.{step}", role), log
+        )
+        if profile is None:
+            return OPERATIONS[operation.name](unit, *operation.operands, **operation.options)
+        began = profile.clock()
+        value = OPERATIONS[operation.name](unit, *operation.operands, **operation.options)
+        profile.add(layer, role, operation.name, profile.clock() - began, value)
+        return value
 
 
 class RecordingRunner:

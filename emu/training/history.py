@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from emu.datapath import FLAG_NAMES
-from emu.precision import CounterTable
+from emu.precision import CounterTable, Profile
 from emu.training.run_folder import RunFolder
 from emu.training.tables import TABLES
 
@@ -50,6 +50,11 @@ class History:
                 self.add("registers", **where, kind=kind, count=getattr(register, kind))
             flags = dict(zip(FLAG_NAMES, counts.flags.counts(), strict=True))
             self.add("flags", **where, elements=counts.elements, **flags)
+
+    def add_profile(self, step: int, profile: Profile) -> None:
+        """Add where the time of the interval that ends at `step` went."""
+        for row in profile.rows():
+            self.add("profile", step=step, **{name: None if value == "" else value for name, value in row.items()})
 
     def last(self, table: str, column: str) -> Any:
         """Return the newest value of a column that is not null, or None."""

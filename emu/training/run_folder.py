@@ -1,6 +1,7 @@
 """A run's folder: every file replaced in one step, so that a run killed anywhere can go on.
 
-    run.json   metrics.parquet   registers.parquet   flags.parquet   snr.parquet   checkpoint.safetensors   report.html
+    run.json   metrics.parquet   registers.parquet   flags.parquet   snr.parquet   profile.parquet
+    checkpoint.safetensors   report.html
 
 A file is written beside its place as `*.emu-tmp`, forced to the disk, and moved over the old one. Write tables before
 the checkpoint: then they always reach at least as far as it, and a resumed run cuts them back (`read_table`).

@@ -47,4 +47,22 @@ TABLES: dict[str, dict[str, str]] = {
         "role": "string",
         "snr_db": "float64",
     },
+    # where the time of each interval's steps went; layer and role are null for the host (its calls are steps), path
+    # and proof where there was no product, fallback where none was left to the reference; a first call is the first of
+    # its kind in a process: it loads or compiles kernels. Seconds are measured, and differ from run to run
+    "profile": {
+        "step": "int64",
+        "layer": "string",
+        "role": "string",
+        "operation": "string",
+        "path": "string",
+        "fallback": "string",
+        "proof": "string",
+        "calls": "int64",
+        "elements": "int64",
+        "multiply_adds": "int64",
+        "seconds": "float64",
+        "first_calls": "int64",
+        "first_seconds": "float64",
+    },
 }

@@ -27,7 +27,7 @@ from emu.backends.registry import load
 from emu.datapath import stream_of
 from emu.errors import ConfigError
 from emu.hardware import Device
-from emu.precision import CounterTable, DatapathRunner, Policy
+from emu.precision import CounterTable, DatapathRunner, Policy, Profile
 from emu.training.build import build_network, build_optimiser, require_functions
 from emu.training.data import Dataset, load_dataset
 from emu.training.history import History, rates
@@ -171,7 +171,10 @@ class Trainer:
         self.checkpoint_every = settings.checkpoint_every or self.log_every
         self.interval = CounterTable(self.policy.register)
         self.total = CounterTable(self.policy.register)
-        self.runner = DatapathRunner(self.policy, seed=settings.seed, backend=self.backend, counters=self.interval)
+        self.profile = Profile()
+        self.runner = DatapathRunner(
+            self.policy, seed=settings.seed, backend=self.backend, counters=self.interval, profile=self.profile
+        )
         self.history = History()
         self.step, self.seconds = 0, 0.0
         self.losses: list[float] = []
@@ -196,6 +199,7 @@ class Trainer:
 
     def advance(self) -> tuple[float, float]:
         """Run one step; return loss and accuracy of its batch."""
+        self.profile.begin_step()
         images, labels = self.batch(self.step)
         self.runner.step = self.step
         result = self.model.run(self.runner, images, labels, backward=True)
@@ -205,6 +209,7 @@ class Trainer:
         self.step += 1
         self.losses.append(result.loss)
         self.correct.append(result.correct)
+        self.profile.end_step()
         return result.loss, result.correct / len(labels)
 
     def rate(self, step: int) -> float:
@@ -259,6 +264,7 @@ class Trainer:
             learning_rate=self.rate(self.step - 1),
         )
         self.history.add_counts(self.step, self.interval)
+        self.history.add_profile(self.step, self.profile)
         if measured:
             images_now, labels_now = self.batch(self.step - 1)
             seed, step = self.recipe.training.seed, self.step - 1
@@ -267,6 +273,7 @@ class Trainer:
                 self.history.add("snr", step=self.step, layer=layer, role=role, snr_db=ratio)
         self.total.merge(self.interval)
         self.interval.reset()
+        self.profile.reset()
         self.losses, self.correct = [], []
 
     def evaluate(self) -> tuple[float, float]:
@@ -292,6 +299,7 @@ class Trainer:
             "correct": self.correct,
             "interval": self.interval.to_dict(),
             "total": self.total.to_dict(),
+            "profile": self.profile.rows(),
         }
         folder.save_checkpoint(self.model.arrays(), state)
 
@@ -312,6 +320,7 @@ class Trainer:
         self.losses, self.correct = state["losses"], state["correct"]
         self.interval.load(state["interval"])
         self.total.load(state["total"])
+        self.profile.load(state.get("profile", ()))  # older checkpoints have none
         self.history = History.read(folder, self.step)
 
     # ---- run.json ----

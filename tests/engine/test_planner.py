@@ -249,6 +249,15 @@ def test_explain_names_the_reference_exactly_when_it_computes(options: dict, mon
     assert emu.explain(emu.matmul, a, b, backend="reference", **options).path == "definition"
 
 
+@pytest.mark.parametrize("formats", ["fix8f4", "fix16f8", "fix30f8", "fp16"])
+@pytest.mark.parametrize("accumulator", ["exact", "fix40f16", "fix12f3"])
+def test_the_reference_keeps_the_given_unit_whatever_a_proof_allows(formats: str, accumulator: str):
+    mac = Mac(accumulator=accumulator)
+    named = {"a_format": formats, "b_format": formats, "out_format": formats, "mac": mac}
+    plan = emu.explain(emu.matmul, np.zeros((2, 3)), np.zeros((3, 2)), backend="reference", **named)
+    assert (plan.path, plan.mac, plan.fallback) == ("definition", mac, "")
+
+
 def test_explain_checks_shapes_and_operations():
     formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix8f4"}
     with pytest.raises(emu.ShapeError, match="inner sizes must agree"):

@@ -1,0 +1,164 @@
+"""Where the time of a run goes: every operation of the datapath by layer, role, name and the path it took.
+
+    step time = sum of the operations + host        host: batch, optimiser, bookkeeping of autodiff
+
+Times are measured, never reproduced: they enter no hash, and no bit depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from emu.autodiff import Value
+from emu.engine import WorkRecord
+
+#: What time outside the datapath is called where operations have their names.
+HOST = "host"
+
+
+class Place(NamedTuple):
+    """What is timed together.
+
+    Attributes:
+        layer: whose result was written; empty for the host.
+        role: the result's role; empty for the host.
+        operation: its name in the runner's table, or `HOST`.
+        path: of its product; empty without one.
+        fallback: why the backend left the product to the reference; empty if it did not.
+    """
+
+    layer: str
+    role: str
+    operation: str
+    path: str = ""
+    fallback: str = ""
+
+
+@dataclass(slots=True)
+class Work:
+    """What was done at one place.
+
+    Attributes:
+        calls: how many operations; of the host, how many steps.
+        seconds: how long they took.
+        elements: elements of their results.
+        multiply_adds: of their products.
+        first_calls: those of them that were a process's first, which load or compile kernels.
+        first_seconds: how long those took.
+        proof: why the path of the newest product is exact.
+        fresh: whether this process has not been here yet.
+    """
+
+    calls: int = 0
+    seconds: float = 0.0
+    elements: int = 0
+    multiply_adds: int = 0
+    first_calls: int = 0
+    first_seconds: float = 0.0
+    proof: str = ""
+    fresh: bool = True
+
+    def add(self, seconds: float, elements: int) -> None:
+        """Count a call."""
+        self.calls += 1
+        self.seconds += seconds
+        self.elements += elements
+        if self.fresh:
+            self.fresh = False
+            self.first_calls += 1
+            self.first_seconds += seconds
+
+    def reset(self) -> None:
+        """Set counts and times to 0."""
+        self.calls = self.elements = self.multiply_adds = self.first_calls = 0
+        self.seconds = self.first_seconds = 0.0
+
+
+#: Columns of a row that say what was done.
+_COUNTED = ("calls", "seconds", "elements", "multiply_adds", "first_calls", "first_seconds", "proof")
+
+
+class Profile:
+    """Work by place, in the order of first use.
+
+    Attributes:
+        clock: returns seconds; only differences count.
+        log: where the engine writes down the products of the operation that runs.
+    """
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self.clock = clock
+        self.log: list[WorkRecord] = []
+        self._work: dict[tuple[str, ...], Work] = {}
+        self._began, self._inside = 0.0, 0.0
+
+    def begin_step(self) -> None:
+        """A step begins: what passes until its end, and is no operation, is the host's."""
+        self._inside = 0.0
+        self._began = self.clock()
+
+    def end_step(self) -> None:
+        """The step is over."""
+        seconds = self.clock() - self._began - self._inside
+        self._at(("", "", HOST, "", "")).add(seconds, 0)
+
+    def add(self, layer: str, role: str, operation: str, seconds: float, value: Value) -> None:
+        """Add an operation that is done, and the products it left in the log.
+
+        Args:
+            layer: whose result it wrote.
+            role: the result's role.
+            operation: its name.
+            seconds: how long it took.
+            value: its result; of several arrays, the first is the one written.
+        """
+        self._inside += seconds
+        several = type(value.array) is tuple
+        elements: int = (value.array[0] if several else value.array).size
+        if not self.log:
+            self._at((layer, role, operation, "", "")).add(seconds, elements)
+            return
+        plan = (self.log[0] if len(self.log) == 1 else max(self.log, key=_weight)).plan
+        work = self._at((layer, role, operation, plan.path, plan.fallback))
+        work.add(seconds, elements)
+        work.proof = plan.proof
+        for record in self.log:
+            work.multiply_adds += record.multiply_adds
+        self.log.clear()
+
+    def _at(self, place: tuple[str, ...]) -> Work:
+        work = self._work.get(place)
+        if work is None:
+            work = self._work[place] = Work()
+        return work
+
+    def items(self) -> list[tuple[Place, Work]]:
+        """Return places and what was done there."""
+        return [(Place(*place), work) for place, work in self._work.items()]
+
+    def reset(self) -> None:
+        """Set every count and time to 0; places stay."""
+        for work in self._work.values():
+            work.reset()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row of plain data (JSON) for each place where something was done, as `load` reads it."""
+        return [
+            place._asdict() | {name: getattr(work, name) for name in _COUNTED}
+            for place, work in self.items()
+            if work.calls
+        ]
+
+    def load(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Replace everything by what `rows` returned, maybe in another process."""
+        self._work = {
+            tuple(row[name] for name in Place._fields): Work(**{name: row[name] for name in _COUNTED}) for row in rows
+        }
+
+
+def _weight(record: WorkRecord) -> tuple[bool, int]:
+    """Return what makes a product stand for its operation: left to the reference, else the largest."""
+    return bool(record.plan.fallback), record.multiply_adds
