@@ -87,3 +87,11 @@ def test_a_sum_that_reaches_the_limit_is_no_overflow(last: int, limit: int, touc
     y = emu.matmul(a, np.ones((3, 1)), mac=Mac(accumulator="fix8f0", overflow=rule), backend=backend, **formats)
     assert y.item() == (0 if touches and rule == "saturate_zero" else limit)
     assert flags.accumulator_overflow == touches
+
+
+@pytest.mark.parametrize(("rounding", "want"), [("ceil", 1 + 2.0**-23), ("floor", 1.0), ("to_odd", 1 + 2.0**-23)])
+def test_a_product_below_every_float64_still_counts(rounding: str, want: float, backend: str):
+    """1 + 2**-2000: no float64 holds the product, and directed modes tell."""
+    tiny = {"a_format": "e11m5", "b_format": "e11m5", "out_format": "fp32"}
+    a, b = np.array([[1.0, 2.0**-1000]]), np.array([[1.0], [2.0**-1000]])
+    assert emu.matmul(a, b, mac=Mac(accumulator="fp32", rounding=rounding), backend=backend, **tiny).item() == want

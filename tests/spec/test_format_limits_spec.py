@@ -135,3 +135,35 @@ def test_the_smallest_positive_fixed_point_value_is_one_unit_unless_the_sign_is_
     text: str, smallest: float
 ):
     assert parse(text).smallest_positive == smallest
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype"),
+    [
+        ("fix9f1074", "float64"),
+        ("fix9f1075", "int64"),
+        ("ufix9f1075", "uint64"),
+        ("fix9f-1015", "float64"),
+        ("fix9f-1016", "int64"),
+        ("ufix9f-1014", "float64"),
+        ("ufix9f-1015", "uint64"),
+    ],
+)
+def test_a_fixed_point_format_beyond_the_exponents_of_float64_carries_raws(text: str, dtype: str):
+    assert parse(text).carrier == np.dtype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("exponent_bits", "fraction_bits", "message"),
+    [
+        (1, 10, r"`exponent_bits` must be in 2..11, got 1; choose a larger one"),
+        (12, 10, r"`exponent_bits` must be in 2..11, got 12; choose a smaller one"),
+        (5, -1, r"`fraction_bits` must be in 0..52, got -1; choose a larger one"),
+        (5, 53, r"`fraction_bits` must be in 0..52, got 53; choose a smaller one"),
+        (5.0, 10, r"`exponent_bits` must be an integer, got 5.0"),
+        (5, "10", r"`fraction_bits` must be an integer, got '10'"),
+    ],
+)
+def test_a_field_of_a_float_format_that_cannot_be_is_named(exponent_bits: int, fraction_bits: int, message: str):
+    with pytest.raises(FormatError, match=message):
+        Float(exponent_bits, fraction_bits)
