@@ -214,7 +214,7 @@ class _Chunk:
         if shape.overflow == k.SATURATE_ZERO:
             bounded = outside.choose(self.e.splat(self.lane, 0.0), r)
         elif shape.overflow == k.WRAP:
-            bounded = self._wrapped(r, high)
+            bounded = outside.choose(self._wrapped(r, high), r)  # inside, r + 2**width may need a bit too many
         if shape.target in ("i8", "i16", "i32"):
             return bounded
         return bounded * self.number(STEP) + 0.0  # + 0.0: fixed point has no -0
