@@ -61,6 +61,15 @@ def as_float64(values: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray(values).astype(np.float64)
 
 
+def as_native_float(values: NDArray[Any]) -> NDArray[Any]:
+    """Return `values` as float32 or float64 of this machine's byte order: theirs, or the narrowest that holds them."""
+    array = np.asarray(values)
+    if array.dtype.kind == "f" and array.dtype.itemsize in (2, 4):
+        with np.errstate(invalid="ignore"):
+            return array.astype(np.float32, copy=False)
+    return as_float64(array)
+
+
 def require_codes(fmt: HasWidth) -> NDArray[Any]:
     """Return all codes of a format of up to 16 bits, in order."""
     if fmt.width_bits > MAX_ENUMERABLE_BITS:

@@ -16,7 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import FormatError
-from emu.formats.arrays import as_float64, as_integer, code_dtype_for, first_offender, require_codes
+from emu.formats.arrays import (
+    as_float64,
+    as_integer,
+    as_native_float,
+    code_dtype_for,
+    first_offender,
+    require_codes,
+)
+from emu.formats.membership import fixed_members
 
 Array = NDArray[Any]
 
@@ -142,7 +150,11 @@ class Fixed:
             return (values >= self.min_raw) & (values <= self.max_raw)
         if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
             return self._contains_integers(values)
-        wide = as_float64(values)
+        floats = as_native_float(values)
+        inside = fixed_members(floats, self.frac_bits, self.min_raw, self.max_raw + 1)
+        return self._contains_floats(as_float64(floats)) if inside is None else inside
+
+    def _contains_floats(self, wide: NDArray[np.float64]) -> NDArray[np.bool_]:
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             raw = np.ldexp(wide, self.frac_bits)
             back = np.ldexp(raw, -self.frac_bits)

@@ -21,7 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import FormatError
-from emu.formats.arrays import as_float64, code_dtype_for, first_offender, require_codes, require_integer
+from emu.formats.arrays import (
+    as_float64,
+    as_native_float,
+    code_dtype_for,
+    first_offender,
+    require_codes,
+    require_integer,
+)
+from emu.formats.membership import FloatMembers, float_members
 
 Array = NDArray[Any]
 NanCodes = Literal["ieee", "top", "negative_zero", "none"]
@@ -227,19 +235,13 @@ class Float:
 
         NaN and infinities count if the format has them; -0.0 counts as 0 where there is no -0; subnormals always count.
         """
-        wide = as_float64(values)
+        floats = as_native_float(values)
+        members = FloatMembers(self.fraction_bits, self.emin, self.max, self.infinities, self.nans != "none")
+        inside = float_members(floats, members)
         if np.asarray(values).dtype.kind in "iu":
-            exact = wide.astype(object) == np.asarray(values).astype(object)
-            return self._contains_floats(wide) & exact.astype(bool)
-        return self._contains_floats(wide)
-
-    def _contains_floats(self, wide: NDArray[np.float64]) -> NDArray[np.bool_]:
-        finite = np.isfinite(wide)
-        magnitude = np.abs(np.where(finite, wide, 0.0))
-        significand, _ = self._split(magnitude)
-        on_grid = (significand == np.floor(significand)) & (magnitude <= self.max)
-        special = (np.isnan(wide) & (self.nans != "none")) | (np.isinf(wide) & self.infinities)
-        return np.where(finite, on_grid, special).astype(bool)
+            exact = floats.astype(object) == np.asarray(values).astype(object)
+            inside &= exact.astype(bool)
+        return inside
 
     def _split(self, magnitude: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return significand (in units of the last place) and exponent, subnormals at emin."""

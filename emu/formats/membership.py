@@ -1,0 +1,154 @@
+"""Which floats belong to a format, read from their bit patterns: a few integer operations on pieces that stay in cache.
+
+    | sign | exponent field | fraction kept | fraction bits that must be 0 |
+
+A magnitude from the format's smallest normal number to its largest one belongs if those bits are 0; a smaller one if it
+is a multiple of the smallest step, which adding and subtracting a large number finds out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.formats.arrays import as_float64
+
+Array = NDArray[Any]
+Mask = NDArray[np.bool_]
+#: Elements of a piece: patterns, magnitudes and masks stay in the first-level cache.
+PIECE = 4096
+#: Binary points whose power of two is a normal number, and so is its inverse.
+FLOAT32_POINTS, FLOAT64_POINTS = 126, 1022
+
+
+class FloatMembers(NamedTuple):
+    """What says whether a finite number, an infinity or a NaN is a value of a floating-point format.
+
+    Attributes:
+        fraction_bits: stored fraction bits.
+        emin: exponent of the smallest normal.
+        largest: largest finite value.
+        infinities: whether infinities belong.
+        nans: whether NaNs do.
+    """
+
+    fraction_bits: int
+    emin: int
+    largest: float
+    infinities: bool
+    nans: bool
+
+
+def float_members(x: Array, fmt: FloatMembers) -> Mask:
+    """Return, per element, whether it is a value of a floating-point format.
+
+    Args:
+        x: float32 or float64, any shape.
+        fmt: the format.
+    """
+    return _by_pieces(x, _FloatTest(x.dtype, fmt).test)
+
+
+def fixed_members(x: Array, frac_bits: int, low: int, end: int) -> Mask | None:
+    """Return, per element, whether it is an integer in `low`..`end` - 1 times 2**-frac_bits; None at extreme points.
+
+    Args:
+        x: float32 or float64, any shape.
+        frac_bits: bits behind the binary point.
+        low: smallest integer, 0 or minus a power of two.
+        end: behind the largest, a power of two.
+    """
+    if abs(frac_bits) > FLOAT32_POINTS:
+        x = as_float64(x)
+    if abs(frac_bits) > FLOAT64_POINTS:
+        return None
+    scale, first, last = (x.dtype.type(n) for n in (math.ldexp(1.0, frac_bits), low, end))
+    raws, whole, mask = (np.empty(PIECE, dtype) for dtype in (x.dtype, x.dtype, bool))
+
+    def test(piece: Array, inside: Mask) -> None:
+        raw, floor, other = (room[: piece.size] for room in (raws, whole, mask))
+        np.multiply(piece, scale, out=raw)
+        np.floor(raw, out=floor)
+        np.equal(raw, floor, out=inside)
+        for compare, limit in ((np.greater_equal, first), (np.less, last)):
+            inside &= compare(raw, limit, out=other)
+        if frac_bits < 0:  # small numbers may have become 0
+            inside &= np.equal(raw != 0, piece != 0, out=other)
+
+    return _by_pieces(x, test)
+
+
+def _by_pieces(x: Array, test: Callable[[Array, Mask], None]) -> Mask:
+    flat, inside = np.ascontiguousarray(x).reshape(-1), np.empty(x.size, bool)
+    with np.errstate(all="ignore"):
+        for start in range(0, flat.size, PIECE):
+            test(flat[start : start + PIECE], inside[start : start + PIECE])
+    return inside.reshape(x.shape)
+
+
+class _FloatTest:
+    """A floating-point format as patterns of one dtype, and room for a piece."""
+
+    def __init__(self, dtype: np.dtype[Any], fmt: FloatMembers) -> None:
+        narrow = dtype == np.float32
+        stored, lowest, self.unsigned = (23, -126, np.dtype(np.uint32)) if narrow else (52, -1022, np.dtype(np.uint64))
+        pattern = self.unsigned.type
+        self.fmt, self.dtype, self.quantum = fmt, dtype, fmt.emin - fmt.fraction_bits
+        self.magnitudes = pattern((1 << (8 * dtype.itemsize - 1)) - 1)
+        self.dropped = pattern((1 << max(stored - fmt.fraction_bits, 0)) - 1)
+        self.infinity = _pattern_of(dtype, math.inf)
+        self.largest = _pattern_of(dtype, fmt.largest)
+        self.small = _pattern_of(dtype, math.ldexp(1.0, max(fmt.emin, lowest)))
+        #: Large enough that its last place is the format's smallest step.
+        top = stored + self.quantum
+        self.large = dtype.type(math.ldexp(1.0, top)) if fmt.emin >= lowest and top < -lowest else None
+        self.magnitude, self.rest = (np.empty(PIECE, self.unsigned) for _ in range(2))
+        self.mask = np.empty(PIECE, bool)
+
+    def test(self, piece: Array, inside: Mask) -> None:
+        n = piece.size
+        patterns, magnitude, rest, mask = piece.view(self.unsigned), self.magnitude[:n], self.rest[:n], self.mask[:n]
+        np.bitwise_and(patterns, self.magnitudes, out=magnitude)
+        np.less_equal(magnitude, self.largest, out=inside)
+        if self.dropped:
+            inside &= np.equal(np.bitwise_and(patterns, self.dropped, out=rest), 0, out=mask)
+        np.subtract(magnitude, 1, out=rest)  # 0 becomes the largest of all: it needs no further test
+        smaller = np.less(rest, self.small - 1, out=mask)
+        if smaller.any():
+            self._test_small(magnitude, smaller, inside)
+        if self.fmt.infinities and not inside.all():
+            inside |= magnitude == self.infinity
+        if self.fmt.nans and not inside.all():
+            inside |= magnitude > self.infinity
+
+    def _test_small(self, magnitude: Array, smaller: Mask, inside: Mask) -> None:
+        """Test numbers below the smallest normal one of the format or of the dtype."""
+        values = magnitude.view(self.dtype)
+        if self.large is not None:
+            on_grid = (values + self.large) - self.large == values
+            inside[:] = np.where(smaller, on_grid & (magnitude <= self.largest), inside)
+        else:
+            inside[smaller] = _on_grid(values[smaller].astype(np.float64), self.fmt)
+
+
+def _on_grid(magnitude: NDArray[np.float64], fmt: FloatMembers) -> Mask:
+    """Return which finite magnitudes are a whole number of the last places at their exponent, and not too large."""
+    exponent = np.maximum(np.frexp(magnitude)[1] - 1, fmt.emin).astype(np.int64)
+    shift = fmt.fraction_bits - exponent
+    # in two steps: one would overflow where the exponent range is that of float64
+    significand = np.ldexp(np.ldexp(magnitude, shift // 2), shift - shift // 2)
+    vanished = (significand == 0) & (magnitude != 0)
+    return (significand == np.floor(significand)) & (magnitude <= fmt.largest) & ~vanished
+
+
+def _pattern_of(dtype: np.dtype[Any], value: float) -> Any:
+    """Return the pattern of the largest number of a dtype that is not above `value`."""
+    with np.errstate(over="ignore"):
+        near = dtype.type(value)
+    if float(near) > value:
+        near = np.nextafter(near, dtype.type(0))
+    return np.array(near).view(f"u{dtype.itemsize}")[()]
