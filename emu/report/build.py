@@ -7,12 +7,12 @@ from pathlib import Path
 from emu.report.evidence import gather
 from emu.report.header import footer, header
 from emu.report.page import page
-from emu.report.pictures import curves, leading_bits, noise, range_events
+from emu.report.pictures import curves, leading_bits, noise, range_events, time_spent
 from emu.report.texts import machine, provenance, recipe
 from emu.training.run_folder import RunFolder
 
-#: Sections in reading order: how it went, what the numbers did, what the machine is, where it all came from.
-SECTIONS = (curves, leading_bits, range_events, noise, machine, recipe, provenance)
+#: Sections in reading order: how it went, what the numbers did, what it cost, what the machine is, where it came from.
+SECTIONS = (curves, leading_bits, range_events, noise, time_spent, machine, recipe, provenance)
 FILE_NAME = "report.html"
 
 
@@ -29,7 +29,7 @@ def build_report(run_folder: Path) -> Path:
         ConfigError: the folder or its `run.json` cannot be read, or the report cannot be written.
     """
     evidence = gather(Path(run_folder))
-    sections = [one.section(evidence) for one in SECTIONS]
+    sections = [section for one in SECTIONS if (section := one.section(evidence)) is not None]
     model, device = evidence.run.name()
     text = page(f"{model} on {device}: emu report", header(evidence), sections, footer(evidence))
     RunFolder(run_folder).write_text(FILE_NAME, text)

@@ -9,6 +9,7 @@ from emu.report.diagnosis import Finding, findings
 from emu.report.histories import FlagCounts, LeadingBits, Noise, flag_counts, leading_bits, noises
 from emu.report.outcome import Outcome, outcome_of
 from emu.report.run_data import Run, Tensor, read_run
+from emu.report.time_spent import TimeSpent, time_spent
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Evidence:
         flags: tensor -> its flags over time.
         noise: tensor -> its signal-to-noise over time.
         findings: what went wrong, worst first.
+        time: where the time of the steps went; None if the run did not measure it.
     """
 
     run: Run
@@ -30,6 +32,7 @@ class Evidence:
     flags: dict[Tensor, FlagCounts]
     noise: dict[Tensor, Noise]
     findings: list[Finding]
+    time: TimeSpent | None
 
 
 def gather(folder: Path) -> Evidence:
@@ -40,4 +43,6 @@ def gather(folder: Path) -> Evidence:
     """
     run = read_run(folder)
     outcome, flags, noise = outcome_of(run), flag_counts(run), noises(run)
-    return Evidence(run, outcome, leading_bits(run), flags, noise, findings(run, outcome, flags, noise))
+    return Evidence(
+        run, outcome, leading_bits(run), flags, noise, findings(run, outcome, flags, noise), time_spent(run)
+    )

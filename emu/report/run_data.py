@@ -1,10 +1,11 @@
 """What a run folder holds, read into arrays; what it does not hold is said in a sentence.
 
 run.json            -> Run.info          required
-metrics.parquet     -> Run.metrics       optional, like the three below
+metrics.parquet     -> Run.metrics       optional, like those below
 registers.parquet   -> Run.registers
 flags.parquet       -> Run.flags
 snr.parquet         -> Run.snr
+profile.parquet     -> Run.profile       older runs have none, and nothing is said of it
 """
 
 from __future__ import annotations
@@ -35,7 +36,23 @@ FILES: dict[str, tuple[str, ...]] = {
     "registers.parquet": ("step", "layer", "role", "kind", "exponent", "count"),
     "flags.parquet": ("step", "layer", "role", "elements", "overflow", "underflow"),
     "snr.parquet": ("step", "layer", "role", "snr_db"),
+    "profile.parquet": (
+        "layer",
+        "role",
+        "operation",
+        "path",
+        "fallback",
+        "proof",
+        "calls",
+        "elements",
+        "multiply_adds",
+        "seconds",
+        "first_calls",
+        "first_seconds",
+    ),
 }
+#: Files that runs of older versions do not have.
+_NEWER = {"profile.parquet"}
 #: Columns whose null means infinite: nothing differed, so the ratio has no end.
 _NULL_IS_INFINITE = {"snr_db"}
 _REMEDY = "it is written by `emu train`; the rest of this page does not need it"
@@ -96,6 +113,11 @@ class Run:
         """Signal-to-noise in dB per step and tensor, or None."""
         return self.tables.get("snr.parquet")
 
+    @property
+    def profile(self) -> Columns | None:
+        """Calls and seconds per step, layer, role and operation, or None."""
+        return self.tables.get("profile.parquet")
+
     @cached_property
     def layers(self) -> list[str]:
         """Layer names in network order, then any that only the tables know."""
@@ -152,6 +174,8 @@ def read_run(folder: Path) -> Run:
     tables: dict[str, Columns] = {}
     missing: dict[str, str] = {}
     for name, required in FILES.items():
+        if name in _NEWER and not (folder / name).is_file():
+            continue
         try:
             tables[name] = _read_columns(folder / name, required)
         except ConfigError as error:

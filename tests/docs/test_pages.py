@@ -79,7 +79,7 @@ def test_the_changelog_has_this_version_and_says_when_bits_change():
 
 def test_the_tutorial_names_every_file_of_a_run():
     text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-    tables = [f"{name}.parquet" for name in ("metrics", "registers", "flags", "snr")]
+    tables = [f"{name}.parquet" for name in ("metrics", "registers", "flags", "snr", "profile")]
     assert [name for name in (RUN, *tables, "checkpoint.safetensors", "report.html") if name not in text] == []
 
 

@@ -145,10 +145,8 @@ def test_every_product_is_counted_with_its_path_and_proof(name: str):
     ("mac", "formats"),
     [
         ({}, "fix8f4"),
-        ({}, "fix16f8"),
         ({}, "fp16"),
         ({"accumulator": "fix16f8", "overflow": "saturate"}, "fix8f4"),
-        ({"product": "fp16", "accumulator": "fp16"}, "fp16"),
     ],
 )
 def test_the_plan_of_a_product_is_the_one_that_explain_gives(mac: dict[str, str], formats: str):

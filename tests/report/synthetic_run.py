@@ -55,6 +55,7 @@ def write_run(folder: Path, *, fmt="fix16f13", device="fixed16", layers=LAYERS, 
         "metrics.parquet": _metrics(rng, ends, learns),
         "snr.parquet": _snr(rng, ends, tensors, format_of, shift),
         **_registers_and_flags(rng, ends, tensors, format_of, shift, samples),
+        "profile.parquet": profile(ends, [_timed(*tensor) for tensor in tensors]),
     }
     for name, table in tables.items():
         if name not in leave_out:
@@ -151,6 +152,35 @@ def _snr(rng, ends, tensors, format_of, shift):
             ):
                 rows[name].append(value)
     return pa.table(rows)
+
+
+def _timed(layer, role):
+    """A product that writes what a trained layer computes, an operation that copies anything else."""
+    made = layer in TRAINED and role in ("activation", "error", "gradient")
+    operation = {"operation": "conv2d" if layer.startswith("conv") else "matmul"} if made else {"operation": "quantize"}
+    plan = {"path": "integer_dot", "proof": "exact in 64-bit integers in any order", "multiply_adds": 9000}
+    return {"layer": layer, "role": role, "seconds": 0.03 if made else 0.01, **operation, **(plan if made else {})}
+
+
+def profile(ends, places, *, host=0.02, calls=10):
+    """Return a profile in which the same is done in every interval; a first call takes a second more.
+
+    `places` give layer, role, operation and what differs from an operation of 10 calls without a product.
+    """
+    rows = []
+    for i, end in enumerate(ends):
+        common = {"path": None, "fallback": None, "proof": None, "calls": calls, "elements": 1000, "multiply_adds": 0,
+                  "seconds": 0.01}  # fmt: skip
+        waiting = {"layer": None, "role": None, "operation": "host", "elements": 0, "seconds": host}
+        for place in [*places, waiting]:
+            row = {"step": int(end), **common, **place, "first_calls": int(i == 0)}
+            each = row["seconds"] / calls
+            first = each + 1.0 if i == 0 else 0.0
+            rows.append(row | {"first_seconds": first, "seconds": row["seconds"] + (first and 1.0)})
+    texts = ("layer", "role", "operation", "path", "fallback", "proof")
+    return pa.table({
+        name: pa.array([row[name] for row in rows], pa.string() if name in texts else None) for name in rows[0]
+    })  # fmt: skip
 
 
 def _layer(name):

@@ -69,7 +69,7 @@ def test_every_chart_is_drawn_without_console_lines_or_requests(report, tmp_path
     assert requests == []
     assert 'data-ready="true"' in document
     charts = re.findall(r'<div class="chart[^"]*" id="([^"]+)"[^>]*>(.{0,300})', document, re.DOTALL)
-    assert len(charts) == 8
+    assert len(charts) == 9
     assert all("<svg" in inside for _, inside in charts)
     assert "undefined" not in re.sub(r"<script.*?</script>", "", document, flags=re.DOTALL)
 

@@ -98,7 +98,7 @@ def test_the_page_of_a_deep_network_logged_often_stays_under_three_megabytes(tmp
 def test_sections_come_in_reading_order(page):
     assert page.headings == [
         "lenet on fixed8", "Diagnosis", "Loss and accuracy", "How large the numbers were", "Overflow and underflow",
-        "Signal-to-noise", "Device and formats", "Training recipe", "Versions and hashes",
+        "Signal-to-noise", "Where the time went", "Device and formats", "Training recipe", "Versions and hashes",
     ]  # fmt: skip
 
 
@@ -119,9 +119,9 @@ def test_every_identifier_is_unique_and_every_link_arrives(page):
 
 def test_every_chart_and_table_says_what_it_is(page):
     charts = [a for a in page.of("div") if a.get("class") == "chart"]
-    assert len(charts) == 8
+    assert len(charts) == 9
     assert all(a["role"] == "img" and len(a["aria-label"]) > 30 for a in charts)
-    assert len(page.of("table")) == len(page.of("caption")) == 7
+    assert len(page.of("table")) == len(page.of("caption")) == 8
 
 
 def test_layer_and_role_are_chosen_with_labelled_native_selects(page, text):
@@ -157,7 +157,7 @@ def test_a_missing_file_is_said_where_its_picture_would_be(tmp_path, file, headi
 
 
 def test_a_folder_with_nothing_but_run_json_still_gives_a_page_without_any_chart(tmp_path):
-    files = ["metrics.parquet", "registers.parquet", "flags.parquet", "snr.parquet"]
+    files = ["metrics.parquet", "registers.parquet", "flags.parquet", "snr.parquet", "profile.parquet"]
     folder = write_run(tmp_path / "x", points=3, leave_out=files)
     page = Page(build_report(folder).read_text(encoding="utf-8"))
     assert not [a for a in page.of("div") if a.get("class") == "chart"]
@@ -181,10 +181,18 @@ def test_an_empty_run_json_still_gives_a_page(tmp_path):
     assert page.headings[0] == "network on unnamed device"
 
 
-def test_a_damaged_file_is_said_where_its_picture_would_be(tmp_path):
+@pytest.mark.parametrize("name", ["flags.parquet", "profile.parquet"])
+def test_a_damaged_file_is_said_where_its_picture_would_be(tmp_path, name):
     folder = write_run(tmp_path / "x", points=3)
-    (folder / "flags.parquet").write_bytes(b"PAR1 and then nothing")
-    assert "flags.parquet could not be read (" in build_report(folder).read_text(encoding="utf-8")
+    (folder / name).write_bytes(b"PAR1 and then nothing")
+    assert f"{name} could not be read (" in build_report(folder).read_text(encoding="utf-8")
+
+
+def test_a_run_from_before_profiles_says_nothing_of_time(tmp_path):
+    folder = write_run(tmp_path / "x", points=3, leave_out=["profile.parquet"])
+    page = Page(build_report(folder).read_text(encoding="utf-8"))
+    assert "Where the time went" not in page.headings
+    assert [a["id"] for a in page.of("section") if a.get("id") == "time"] == []
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGKILL is a POSIX i
 DEVICE = "fixed8"  # stochastic rounding: the addresses of random bits must go on, too
 
 #: Kill the process at the n-th time a file is about to be moved into its place. The first is run.json; then each save
-#: writes 4 tables and the checkpoint. {n} in 2..6 is the first save (step 3), 7..11 the second (step 5) ...
+#: writes 5 tables and the checkpoint. {n} in 2..7 is the first save (step 3), 8..13 the second (step 5) ...
 KILL_AT_FILE = """
 import os, signal
 real, calls = os.replace, []
@@ -64,7 +64,19 @@ def killed(out: Path, before: str) -> RunFolder:
 
 
 def tables_of(path: Path) -> dict[str, str]:
-    return {name: repr(RunFolder(path).read_table(name)) for name in TABLES}
+    """Return every table; of the profile what is no time, and holds on every backend."""
+    tables = {name: repr(RunFolder(path).read_table(name)) for name in TABLES if name != "profile"}
+    return tables | {"profile": repr(work_of(path))}
+
+
+def work_of(path: Path) -> list[tuple[Any, ...]]:
+    columns = RunFolder(path).read_table("profile")
+    counted: dict[tuple[Any, ...], list[int]] = {}
+    names = ("step", "layer", "role", "operation")
+    done = zip(*(columns[name] for name in ("calls", "elements", "multiply_adds")), strict=True)
+    for place, work in zip(zip(*(columns[name] for name in names), strict=True), done, strict=True):
+        counted[place] = [a + b for a, b in zip(counted.get(place, [0] * 3), work, strict=True)]
+    return sorted((*map(str, place), *work) for place, work in counted.items())
 
 
 def assert_ends_like(path: Path, undisturbed: training.Run, run: training.Run) -> None:
@@ -78,8 +90,8 @@ def assert_ends_like(path: Path, undisturbed: training.Run, run: training.Run) -
 @pytest.mark.parametrize(
     ("before", "checkpoint_step"),
     [
-        pytest.param(KILL_AT_FILE.format(n=9), 3, id="between two tables of the second save"),
-        pytest.param(KILL_AT_FILE.format(n=16), 5, id="behind the tables, before the checkpoint of step 6"),
+        pytest.param(KILL_AT_FILE.format(n=11), 3, id="between two tables of the second save"),
+        pytest.param(KILL_AT_FILE.format(n=19), 5, id="behind the tables, before the checkpoint of step 6"),
         pytest.param(KILL_IN_STEP.format(n=6 * 17 + 4), 15, id="inside step 18"),
     ],
 )
@@ -106,6 +118,27 @@ def test_the_command_resumes_a_killed_run(tmp_path: Path, undisturbed: training.
     assert undisturbed.weights_sha256 in output
     assert_ends_like(folder.path, undisturbed, training.Run(folder.path, folder.read_json()))
     assert (folder.path / "report.html").is_file()
+
+
+def test_the_profile_of_a_resumed_run_goes_on_and_knows_that_a_process_began(tmp_path: Path, undisturbed: training.Run):
+    path = interrupted(tmp_path / "run", 13)
+    training.resume(path)
+    whole, resumed = (RunFolder(one).read_table("profile") for one in (undisturbed.path, path))
+    assert work_of(path) == work_of(undisturbed.path)
+    assert sum(whole["first_calls"]) * 2 == sum(resumed["first_calls"])
+    times = zip(resumed["first_seconds"], resumed["seconds"], strict=True)
+    assert all(0 <= first <= together for first, together in times)
+
+
+def test_a_checkpoint_from_before_profiles_is_resumed(tmp_path: Path, undisturbed: training.Run):
+    path = interrupted(tmp_path / "run", 13)
+    folder = RunFolder(path)
+    arrays, state = folder.load_checkpoint()
+    del state["profile"]
+    folder.save_checkpoint(arrays, state)
+    (path / "profile.parquet").unlink()
+    assert hashes(training.resume(path)) == hashes(undisturbed)
+    assert sum(1 for name in folder.read_table("profile")["operation"] if name == "host") == 4  # steps 15 to 30
 
 
 def test_a_finished_run_resumes_to_itself(tmp_path: Path, undisturbed: training.Run):

@@ -159,6 +159,33 @@ def test_what_is_written_in_an_interval_is_known(run: training.Run):
     assert ("fc1", "error") not in elements  # nobody asks for the gradient of the images
 
 
+def test_the_profile_adds_up_to_the_steps(run: training.Run):
+    rows = table(run, "profile")
+    assert sum(row["seconds"] for row in rows) <= run.info["seconds"]
+    assert all(row["seconds"] >= row["first_seconds"] >= 0 and row["calls"] > 0 for row in rows)
+    steps = {row["step"]: row["calls"] for row in rows if row["operation"] == "host"}
+    assert steps == {row["step"]: LOG_EVERY for row in table(run, "metrics")} | {STEPS: 1}
+    assert all((row["layer"] is None) == (row["role"] is None) == (row["operation"] == "host") for row in rows)
+
+
+def test_the_profile_counts_the_work_of_every_layer_and_names_every_path(run: training.Run):
+    """fc2 is 128 x 64, a batch 16: a product forward, one for the error, one for the gradient, a sum for the bias."""
+    rows = [row for row in table(run, "profile") if row["layer"] == "fc2" and row["multiply_adds"]]
+    done: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        counts = done.setdefault((row["role"], row["operation"]), [0, 0, 0])
+        for i, name in enumerate(("calls", "elements", "multiply_adds")):
+            counts[i] += row[name]
+    assert done == {
+        ("activation", "matmul"): [STEPS, STEPS * 16 * 64, STEPS * 16 * 64 * 128],
+        ("error", "matmul"): [STEPS, STEPS * 16 * 128, STEPS * 16 * 64 * 128],
+        ("gradient", "matmul"): [STEPS, STEPS * 128 * 64, STEPS * 16 * 64 * 128],
+        ("gradient", "sum"): [STEPS, STEPS * 64, STEPS * 16 * 64],
+    }
+    assert {row["path"] for row in rows} <= {"integer_dot", "float32_blas", "float64_blas"}
+    assert all("exact in" in row["proof"] and row["fallback"] is None for row in rows)
+
+
 def test_noise_is_measured_at_every_fourth_logged_point_and_at_the_end(run: training.Run):
     rows = table(run, "snr")
     assert sorted({row["step"] for row in rows}) == [8, 16, STEPS]

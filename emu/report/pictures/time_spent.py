@@ -1,0 +1,238 @@
+"""Where the time of a step went: by layer, and within it by the kind of kernel, with the proof of each fast path."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from emu.report.chart import SERIES_COLOURS, Chart, Spec, specification
+from emu.report.evidence import Evidence
+from emu.report.html import Html, disclosure, element, join, paragraph, table
+from emu.report.page import Section, figure
+from emu.report.time_spent import (
+    BLAS,
+    DOTS,
+    ELEMENTWISE,
+    FUNCTIONS,
+    IN_ORDER,
+    KINDS,
+    OUTSIDE,
+    REFERENCE,
+    SELECTIONS,
+    WIDE,
+    Cost,
+    TimeSpent,
+)
+from emu.report.words import NO_NUMBER, integer, number, percent, power_of_two, seconds
+
+_TITLE = "Where the time went"
+_ROW_PIXELS = 26
+_COLOURS = {
+    DOTS: SERIES_COLOURS[0],
+    BLAS: SERIES_COLOURS[5],
+    WIDE: SERIES_COLOURS[6],
+    IN_ORDER: SERIES_COLOURS[4],
+    ELEMENTWISE: SERIES_COLOURS[2],
+    SELECTIONS: SERIES_COLOURS[3],
+    FUNCTIONS: SERIES_COLOURS[1],
+    REFERENCE: "var(--severe)",
+    OUTSIDE: SERIES_COLOURS[7],
+}
+_READING = (
+    "Time of one step of training on the computer that ran the emulation, not on the machine it emulates: each bar is "
+    "a layer, forward, backward and update together, each colour a kind of kernel. Host is what happens between the "
+    "operations: choosing the batch, keeping account of the graph. Times differ from run to run; the bits do not."
+)
+_PATHS = {
+    "integer_dot": "integer dot products",
+    "float32_blas": "float32 BLAS",
+    "float64_blas": "float64 BLAS",
+    "wide": "wide integers",
+    "in_order": "sums in order",
+    "definition": "the reference",
+}
+#: Phrases of proofs, and how a reader says them.
+_PHRASES = (
+    ("K*max|a|*max|b| + max|addend| <= ", "no sum exceeds "),
+    ("exact in 64-bit integers in any order", "so 64-bit integers are exact in any order"),
+    ("exact in float32 in any order", "so float32 is exact in any order"),
+    ("exact in float64 in any order", "so float64 is exact in any order"),
+)
+
+
+def section(evidence: Evidence) -> Section | None:
+    """Return time by layer and kernel as bars and as a table; None for a run that measured none."""
+    spent = evidence.time
+    if spent is None:
+        missing = evidence.run.missing.get("profile.parquet")
+        return Section("time", _TITLE, paragraph(missing, class_="missing")) if missing else None
+    said = _sentences(evidence, spent)
+    rows = _rows(evidence, spent)
+    layers = list(dict.fromkeys(row["layer"] for row in rows))
+    kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
+    height = _ROW_PIXELS * len(layers)
+    chart = Chart(
+        "time-chart", f"Time of a step by layer. {' '.join(said[:3])}", _spec(rows, layers, kinds), height + 50
+    )
+    picture = figure("Time of a step by layer and kernel", _legend(kinds), chart.place(), reading=_READING)
+    body = [paragraph(" ".join(said), class_="summary"), picture]
+    return Section(
+        "time", _TITLE, join([*body, disclosure("Every operation, with its path and proof", _table(spent))]), (chart,)
+    )
+
+
+def _sentences(evidence: Evidence, spent: TimeSpent) -> list[str]:
+    """Say what a step costs, what costs most, whether anything fell back, and what the first calls cost."""
+    return [
+        f"A step took {_time(spent.typical_seconds / spent.steps)}, on average over {integer(spent.steps)} "
+        f"step{'s' * (spent.steps != 1)}.",
+        *_most_expensive(spent),
+        _fallbacks(spent),
+        f"The first call of each operation, which loads or compiles its kernel, is not in these figures; first calls "
+        f"took {seconds(spent.first_seconds)} in all.",
+        *_beside_steps(evidence, spent),
+    ]
+
+
+def _most_expensive(spent: TimeSpent) -> list[str]:
+    layers = spent.by_layer()
+    if not layers:
+        return []
+    layer, costs = next(iter(layers.items()))
+    worst = next(cost for cost in spent.costs if cost.layer)
+    kernel = f"{worst.operation} for {worst.name} ({worst.kind})"
+    host = spent.share(cost for cost in spent.costs if cost.kind == OUTSIDE)
+    return [
+        f"The most expensive layer is {layer} with {percent(spent.share(costs))} of it, the most expensive operation "
+        f"{_plain(kernel)} with {percent(spent.share([worst]))}; {percent(host)} passed outside the datapath."
+    ]
+
+
+def _fallbacks(spent: TimeSpent) -> str:
+    left = [cost for cost in spent.costs if cost.fallback]
+    products = [cost for cost in spent.costs if cost.path]
+    if left:
+        named = "; ".join(f"{_plain(cost.operation)} for {cost.name} ({cost.fallback})" for cost in left)
+        return f"Left to the reference, {percent(spent.share(left))} of the time: {named}."
+    if products and all(cost.path == "definition" for cost in products):
+        return "The reference ran every product by its definition: choose another backend for speed."
+    return "No product was left to the reference."
+
+
+def _beside_steps(evidence: Evidence, spent: TimeSpent) -> list[str]:
+    whole, steps = evidence.run.info.get("seconds"), sum(cost.seconds for cost in spent.costs)
+    if not isinstance(whole, int | float) or whole < steps:
+        return []
+    return [f"Of the run's {seconds(whole)}, steps took {seconds(steps)}; the rest went into tests, noise and files."]
+
+
+def _time(value: float) -> str:
+    return seconds(value) if value >= 1 else f"{number(value * 1e3, 3)} ms"
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _rows(evidence: Evidence, spent: TimeSpent) -> list[dict[str, Any]]:
+    """Return a bar for each kind of work in each layer, in network order, the host last."""
+    grouped: dict[tuple[str, str], list[Cost]] = {}
+    for cost in spent.costs:
+        grouped.setdefault((cost.layer or OUTSIDE, cost.kind), []).append(cost)
+    place = {name: i for i, name in enumerate(evidence.run.layers)}
+    last = len(place)
+    keys = sorted(grouped, key=lambda key: (key[1] == OUTSIDE, place.get(key[0], last), KINDS.index(key[1])))
+    return [_row(spent, layer, kind, grouped[layer, kind]) for layer, kind in keys]
+
+
+def _row(spent: TimeSpent, layer: str, kind: str, costs: list[Cost]) -> dict[str, Any]:
+    of_a_step = sum(cost.typical_seconds for cost in costs) / spent.steps
+    return {
+        "layer": layer,
+        "kind": kind,
+        "place": KINDS.index(kind),
+        "ms": float(f"{of_a_step * 1e3:.4g}"),
+        "time": _time(of_a_step),
+        "share": percent(spent.share(costs)),
+    }
+
+
+def _spec(rows: list[dict[str, Any]], layers: list[str], kinds: list[str]) -> Spec:
+    import altair as alt
+
+    colours = alt.Scale(domain=kinds, range=[_COLOURS[kind] for kind in kinds])
+    chart = (
+        alt.Chart(alt.NamedData("rows"), height=_ROW_PIXELS * len(layers))
+        .mark_bar(stroke="var(--card)", strokeWidth=1)
+        .encode(
+            x=alt.X("ms:Q", title="milliseconds per step", axis=alt.Axis(tickCount=6)),
+            y=alt.Y("layer:N", sort=layers, title=None, axis=alt.Axis(labelLimit=110, grid=False)),
+            color=alt.Color("kind:N", scale=colours),
+            order=alt.Order("place:Q"),
+            tooltip=[
+                alt.Tooltip("layer:N"),
+                alt.Tooltip("kind:N", title="kernel"),
+                alt.Tooltip("time:N", title="per step"),
+                alt.Tooltip("share:N"),
+            ],
+        )
+    )
+    return specification(chart, rows=rows)
+
+
+def _legend(kinds: list[str]) -> Html:
+    swatches = (
+        element(
+            "li", element("span", "", class_="swatch", style=f"background:{_COLOURS[kind]}", aria_hidden="true"), kind
+        )
+        for kind in kinds
+    )
+    return element("ul", *swatches, class_="legend")
+
+
+def _table(spent: TimeSpent) -> Html:
+    header = ["result", "operation", "path and proof", "calls", "per call", "share", "speed"]
+    rows = (
+        [
+            cost.name,
+            NO_NUMBER if cost.kind == OUTSIDE else _plain(cost.operation),
+            _path(cost),
+            integer(cost.calls),
+            _time(cost.seconds_per_call),
+            percent(spent.share([cost])),
+            _speed(cost),
+        ]
+        for cost in spent.costs
+    )
+    return table(
+        "Time by operation, the most expensive first; calls of the host are steps", header, rows, numeric_from=3
+    )
+
+
+def _path(cost: Cost) -> str:
+    if not cost.path:
+        return NO_NUMBER
+    left = f"left to the reference: {cost.fallback}; otherwise " if cost.fallback else ""
+    return f"{left}{_PATHS.get(cost.path, cost.path)}: {proof_in_words(cost.proof)}"
+
+
+def proof_in_words(proof: str) -> str:
+    """Return a planner's proof as a reader says it.
+
+    Example:
+        >>> proof_in_words("K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats")
+        'no sum exceeds 2²¹ units of 2⁻⁸ by the formats'
+    """
+    for phrase, words in _PHRASES:
+        proof = proof.replace(phrase, words)
+    return re.sub(r"2\*\*(-?\d+)", lambda found: power_of_two(int(found[1])), proof)
+
+
+def _speed(cost: Cost) -> str:
+    """Multiply-adds a second of a product, elements written of anything else; of losses, which do both, nothing."""
+    done, unit = (cost.multiply_adds, "MAC/s") if cost.multiply_adds else (cost.elements, "Elem/s")
+    if not done or not cost.typical_seconds or (cost.kind == FUNCTIONS and cost.multiply_adds):
+        return NO_NUMBER
+    billions = done / cost.typical_seconds / 1e9
+    scaled, prefix = (billions, "G") if billions >= 0.1 else (billions * 1e3, "M")
+    return f"{number(scaled, 2) if scaled < 100 else round(scaled)} {prefix}{unit}"
