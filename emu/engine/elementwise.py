@@ -103,13 +103,16 @@ def exact_register(operation: str, formats: tuple[Format | None, ...]) -> Fixed 
     if len(fixed) < len(formats) or operation in ("divide", "sqrt"):
         return None
     terms = fixed if operation in ("add", "subtract") else [_product_of(*fixed[:2]), *fixed[2:]]
+    signed = operation == "subtract" or any(term.signed for term in terms)
     frac_bits = max(term.frac_bits for term in terms)
-    integer_bits = max(term.width_bits - term.frac_bits for term in terms) + (len(terms) > 1)
-    return Fixed(max(min(frac_bits + integer_bits, MAX_WIDTH_BITS), 1), frac_bits)
+    integer_bits = max(term.width_bits - term.frac_bits + (signed and not term.signed) for term in terms)
+    width_bits = frac_bits + integer_bits + (len(terms) > 1)
+    return Fixed(max(min(width_bits, MAX_WIDTH_BITS), 1), frac_bits, signed)
 
 
 def _product_of(a: Fixed, b: Fixed) -> Fixed:
-    return Fixed(min(a.width_bits + b.width_bits, MAX_WIDTH_BITS), a.frac_bits + b.frac_bits)
+    width_bits = min(a.width_bits + b.width_bits, MAX_WIDTH_BITS)
+    return Fixed(width_bits, a.frac_bits + b.frac_bits, a.signed or b.signed)
 
 
 def add(

@@ -343,20 +343,25 @@ def _as_addend(
 def accumulator_of(a: Format, b: Format, addend: Format | None, depth: int, mac: Mac) -> Fixed | None:
     """Return the fixed-point accumulator a statistics register observes, None where the result is a float.
 
-    An exact accumulator is as wide as the worst case needs, at most 64 bits.
+    An exact accumulator is as wide as the worst case needs, at most 64 bits; of unsigned operands alone, unsigned.
     """
     if mac.accumulator != "exact":
         return mac.accumulator if isinstance(mac.accumulator, Fixed) else None
     if mac.product != "exact":
         term = mac.product
     elif isinstance(a, Fixed) and isinstance(b, Fixed):
-        term = Fixed(min(a.width_bits + b.width_bits, MAX_WIDTH_BITS), a.frac_bits + b.frac_bits)
+        term = Fixed(
+            min(a.width_bits + b.width_bits, MAX_WIDTH_BITS), a.frac_bits + b.frac_bits, a.signed or b.signed
+        )
     else:
         return None
     if not isinstance(term, Fixed) or not isinstance(addend, (Fixed, type(None))):
         return None
-    integer_bits, frac_bits = term.width_bits - term.frac_bits + max(depth, 1).bit_length(), term.frac_bits
+    signed = term.signed or (addend is not None and addend.signed)
+    widened = signed and not term.signed  # a sign beside all bits of an unsigned term
+    integer_bits = term.width_bits - term.frac_bits + max(depth, 1).bit_length() + widened
+    frac_bits = term.frac_bits
     if addend is not None:
-        integer_bits = max(integer_bits, addend.width_bits - addend.frac_bits) + 1
+        integer_bits = max(integer_bits, addend.width_bits - addend.frac_bits + (signed and not addend.signed)) + 1
         frac_bits = max(frac_bits, addend.frac_bits)
-    return Fixed(max(min(integer_bits + frac_bits, MAX_WIDTH_BITS), 1), frac_bits)
+    return Fixed(max(min(integer_bits + frac_bits, MAX_WIDTH_BITS), 1), frac_bits, signed)
