@@ -36,6 +36,8 @@ GRAIN_MACS, GRAIN_ELEMENTS = 1 << 20, 1 << 16
 GROUP_RESULTS = 1 << 16
 #: Instructions between two additions to 64-bit sums below which two passes over bytes are cheaper.
 FEWEST_STEPS = 12
+#: How many times the work of a product its sums over pairs may be.
+MOST_IN_VAIN = 1.6
 #: Bits of the narrower of the two kinds of raws.
 BYTE = 8
 #: Powers of two from here on are beyond float32.
@@ -194,18 +196,48 @@ def _side(x: Gathered) -> tuple[Array, int, Array, Array]:
     return x.data, x.batch_stride, x.rows, x.columns
 
 
+def _pairs(product: _Product) -> tuple[Array, Array, Array] | None:
+    """Return the steps in which one left matrix meets patches as pairs of neighbours, None where they are not patches.
+
+    Places k and k + 1 that are neighbours in every column make a step; sums between the columns are made in vain.
+    """
+    places, columns = product.right.rows, product.right.columns
+    if product.left.batch_stride or product.bits == BYTE or places.size < 2 or columns.size < 2:
+        return None
+    if (np.diff(columns) < 1).any() or columns[-1] - columns[0] >= MOST_IN_VAIN * columns.size or places.min() < 0:
+        return None
+    first: list[int] = []
+    second: list[int] = []
+    k = 0
+    neighbours = (np.diff(places) == 1).tolist()
+    while k < places.size:
+        together = k < len(neighbours) and neighbours[k]
+        first.append(k)
+        second.append(k + 1 if together else -1)
+        k += 1 + together
+    if len(first) > MOST_IN_VAIN * places.size / 2 or places[-1] != places.max():
+        return None
+    steps = np.array(first)
+    return places[steps], steps, np.array(second)
+
+
 def _write_batches(product: _Product, writer: Writer | _Copier) -> None:
     """Share the batch among threads; each packs and multiplies its own elements, some at a time."""
     results = product.rows * product.columns
     group = max(GROUP_RESULTS // max(results, 1), 1)
     group = -(-group // 16) * 16 if results % 16 else group  # pieces begin at multiples of 16
     left, right = _side(product.left), _side(product.right)
+    pairs = _pairs(product)
 
     def work(thread: int, start: int, stop: int) -> None:
         sums = np.empty(min(group, max(stop - start, 0)) * results)
         for first in range(start, stop, group):
             last = min(first + group, stop)
-            if product.bits == BYTE:
+            if pairs is not None:
+                loops.paired_batch_products(
+                    left, right, pairs, product.split, product.steps, product.unit, product.addend, sums, first, last
+                )
+            elif product.bits == BYTE:
                 loops.batch_products8(left, right, product.steps, product.unit, product.addend, sums, first, last)
             else:
                 loops.batch_products16(

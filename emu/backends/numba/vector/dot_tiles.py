@@ -54,13 +54,47 @@ def add_dot_tile(
     return signature, generate
 
 
-def _emit_tile(e: Emitter, bits: int, rows: list[Any], panel: Any, steps: Any) -> list[list[Vector]]:
-    """Return the 32-bit sums of the tile, two vectors per row."""
+@intrinsic
+def add_dot_tile_at(
+    typing_context: Any, a: Any, row_bytes: Any, pairs: Any, offsets: Any, steps: Any, shift: Any, sums: Any
+) -> Any:
+    """Add the product of 8 rows of 16-bit pairs and pairs lying anywhere, times 2**shift, to 8 x 32 int64 sums.
+
+    Args:
+        typing_context: Numba's.
+        a: address of the first row.
+        row_bytes: from one row to the next.
+        pairs: address of pairs of 16-bit numbers; step i takes 32 neighbours from offsets[i] on.
+        offsets: address of int64 offsets in pairs, one per step.
+        steps: pairs along k.
+        shift: how far these products stand above the others.
+        sums: address of the sums.
+    """
+    signature = types.void(*[types.int64] * 7)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        a, pairs, offsets, sums = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 2, 3, 6))
+        rows = [e.at(a, builder.mul(args[1], e.integer(row)), I8) for row in range(TILE_ROWS)]
+        tile = _emit_tile(e, 16, rows, pairs, args[4], offsets)
+        _add_to_sums(e, tile, args[5], sums)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+def _emit_tile(
+    e: Emitter, bits: int, rows: list[Any], panel: Any, steps: Any, offsets: Any = None
+) -> list[list[Vector]]:
+    """Return the 32-bit sums of the tile, two vectors per row; with offsets, a step's panel stands at its own."""
     builder, kind = e.builder, _KINDS[bits]
     lanes = 4 * LANES // (bits // 8)
     held = [[e.variable(e.splat(I32, 0)) for _ in range(2)] for _ in rows]
     with e.loop(steps) as step:
-        first = builder.mul(step, e.integer(2 * lanes))
+        if offsets is None:
+            first = builder.mul(step, e.integer(2 * lanes))
+        else:
+            first = builder.mul(e.load_scalar(I64, offsets, step), e.integer(NEIGHBOURS[bits]))
         right = [e.load(kind, panel, builder.add(first, e.integer(half * lanes)), lanes) for half in range(2)]
         for row, sums in zip(rows, held, strict=True):
             left = e.splat(I32, e.load_scalar(I32, row, step)).reshaped(kind, lanes)
@@ -77,6 +111,25 @@ def _add_to_sums(e: Emitter, tile: list[list[Vector]], shift: Any, sums: Any) ->
             place = e.integer(row * PANEL_COLUMNS + half * LANES)
             wide = vector.as_kind(I64) << e.splat(I64, shift)
             e.store(e.load(I64, sums, place) + wide, sums, place)
+
+
+@intrinsic
+def pair_up(typing_context: Any, source: Any, target: Any, count: Any) -> Any:
+    """Write each of `count` (made whole: 32) 16-bit numbers beside the next one."""
+    signature = types.void(types.int64, types.int64, types.int64)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        source, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 1))
+        rounds = builder.udiv(builder.add(args[2], e.integer(PANEL_COLUMNS - 1)), e.integer(PANEL_COLUMNS))
+        with e.loop(rounds) as i:
+            place = builder.mul(i, e.integer(PANEL_COLUMNS))
+            here = e.load(I16, source, place, PANEL_COLUMNS)
+            following = e.load(I16, source, builder.add(place, e.integer(1)), PANEL_COLUMNS)
+            e.store(here.interleaved(following), target, builder.mul(place, e.integer(2)))
+        return context.get_dummy_value()
+
+    return signature, generate
 
 
 @intrinsic

@@ -23,8 +23,10 @@ from emu.backends.numba.vector.dot_tiles import (
     TILE_ROWS,
     add_columns,
     add_dot_tile,
+    add_dot_tile_at,
     convert_raws,
     interleave,
+    pair_up,
 )
 from emu.backends.numba.vector.lanes import address
 
@@ -348,3 +350,78 @@ def batch_products8(
         pack_panels8(right[0], b * right[1], right[2], right[3], panels, 0, count, 0, depth, column_sums)
         add_products8(left[0], b * left[1], left[2], left[3], 0, m, 0, depth, panels, steps, sums)
         finish_rows(sums, column_sums, unit, addend, b, 0, m, n, out[(b - start) * m * n :])
+
+
+@kernel
+def paired_batch_products(
+    left: Any,
+    right: Any,
+    pairs: Any,
+    split: int,
+    steps: int,
+    unit: float,
+    addend: Any,
+    out: Any,
+    start: int,
+    stop: int,
+) -> None:
+    """Write products with 16-bit patches that are never put together, for batch elements `start`..`stop`.
+
+    Every element of an image stands beside its neighbour once; a step multiplies such pairs. Sums are made for every
+    place from the first column to the last, also where a window leaves a row; those are left out.
+
+    Args:
+        left: data, from one batch element to the next, rows, columns.
+        right: the same; its columns ascend.
+        pairs: offset, first and second k (-1: none) of each step.
+        split: whether left elements are taken as low and high bytes.
+        steps: steps after which 32-bit sums are added up.
+        unit: value of 1 in the sums.
+        addend: (1 or B, 1 or M, 1 or N).
+        out: float64, room for (stop - start) * M * N.
+        start: first batch element.
+        stop: behind the last.
+    """
+    offsets, first_k, second_k = pairs
+    m, n, depth = left[2].size, right[3].size, offsets.size
+    places = right[3] - right[3][0]
+    count = (places[n - 1] + PANEL_COLUMNS) // PANEL_COLUMNS
+    blocks = (m + TILE_ROWS - 1) // TILE_ROWS
+    rows = np.zeros((2, blocks * TILE_ROWS, PAIR * depth), np.int16)
+    for i in range(m):
+        for step in range(depth):
+            for side in range(PAIR):
+                k = first_k[step] if side == 0 else second_k[step]
+                value = left[0][left[2][i] + left[3][k]] if k >= 0 else left[0][0] * 0
+                if split:
+                    rows[0, i, PAIR * step + side] = np.int8(value)
+                    rows[1, i, PAIR * step + side] = (np.int32(value) - np.int32(np.int8(value))) >> 8
+                else:
+                    rows[0, i, PAIR * step + side] = value
+    size = right[2][right[2].size - 1] + right[3][n - 1] + 1
+    beside = np.zeros(PAIR * (size + SLACK + PANEL_COLUMNS), np.int16)
+    tile_sums = TILE_ROWS * PANEL_COLUMNS
+    sums = np.zeros(blocks * count * tile_sums, np.int64)
+    row_bytes = 2 * PAIR * depth
+    for b in range(start, stop):
+        pair_up(address(right[0]) + 2 * b * right[1], address(beside), size)
+        for block in range(blocks):
+            for p in range(count):
+                at = address(sums) + 8 * tile_sums * (block * count + p)
+                here = address(beside) + 2 * PAIR * (right[3][0] + p * PANEL_COLUMNS)
+                for step in range(0, depth, steps):
+                    now = min(steps, depth - step)
+                    there = address(offsets) + 8 * step
+                    for byte in range(1 + split):
+                        row = address(rows) + byte * blocks * TILE_ROWS * row_bytes + block * TILE_ROWS * row_bytes
+                        add_dot_tile_at(row + 4 * step, row_bytes, here, there, now, 8 * byte, at)
+        for i in range(m):
+            bias_row = i % addend.shape[1]
+            first = (i // TILE_ROWS * count * TILE_ROWS + i % TILE_ROWS) * PANEL_COLUMNS
+            target = ((b - start) * m + i) * n
+            for j in range(n):
+                place = places[j]
+                held = sums[first + place // PANEL_COLUMNS * tile_sums + place % PANEL_COLUMNS]
+                bias = np.float64(addend[b % addend.shape[0], bias_row, j % addend.shape[2]])
+                out[target + j] = np.float64(held) * unit + bias
+        sums[:] = 0
