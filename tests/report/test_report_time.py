@@ -85,6 +85,14 @@ def test_what_fell_back_is_named_with_its_reason(tmp_path):
     assert [cost.kind for cost in evidence.time.costs if cost.operation == "conv2d"] == ["the reference"]
 
 
+def test_what_fell_back_for_one_reason_is_told_together(tmp_path):
+    left = [{**one, "fallback": reason} for one, reason in ((CONV, "odd"), (FULL, "odd"), (COPY, "even"))]
+    assert (
+        "Left to the reference, 80% of the time: conv2d for activation of conv1, matmul for error of fc1 (odd); "
+        "quantize for weight of conv1 (even)." in words(section(run_with(tmp_path, *left)))
+    )
+
+
 def test_a_run_on_the_reference_says_so(tmp_path):
     places = [{**one, "path": "definition", "proof": "the reference runs the definition"} for one in (CONV, FULL)]
     text = words(section(run_with(tmp_path, *places)))

@@ -36,7 +36,7 @@ _COLOURS = {
     SELECTIONS: SERIES_COLOURS[3],
     FUNCTIONS: SERIES_COLOURS[1],
     REFERENCE: "var(--severe)",
-    OUTSIDE: SERIES_COLOURS[7],
+    OUTSIDE: "var(--quiet)",
 }
 _READING = (
     "Time of one step of training on the computer that ran the emulation, not on the machine it emulates: each bar is "
@@ -112,7 +112,10 @@ def _fallbacks(spent: TimeSpent) -> str:
     left = [cost for cost in spent.costs if cost.fallback]
     products = [cost for cost in spent.costs if cost.path]
     if left:
-        named = "; ".join(f"{_plain(cost.operation)} for {cost.name} ({cost.fallback})" for cost in left)
+        reasons: dict[str, list[str]] = {}
+        for cost in left:
+            reasons.setdefault(cost.fallback, []).append(f"{_plain(cost.operation)} for {cost.name}")
+        named = "; ".join(f"{', '.join(those)} ({reason})" for reason, those in reasons.items())
         return f"Left to the reference, {percent(spent.share(left))} of the time: {named}."
     if products and all(cost.path == "definition" for cost in products):
         return "The reference ran every product by its definition: choose another backend for speed."
