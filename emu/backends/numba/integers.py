@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -201,21 +202,27 @@ def _pairs(product: _Product) -> tuple[Array, Array, Array] | None:
 
     Places k and k + 1 that are neighbours in every column make a step; sums between the columns are made in vain.
     """
-    places, columns = product.right.rows, product.right.columns
-    if product.left.batch_stride or product.bits == BYTE or places.size < 2 or columns.size < 2:
+    if product.left.batch_stride or product.bits == BYTE:
         return None
-    if (np.diff(columns) < 1).any() or columns[-1] - columns[0] >= MOST_IN_VAIN * columns.size or places.min() < 0:
+    return _steps_of(product.right.rows.tobytes(), product.right.columns.tobytes())
+
+
+@lru_cache(maxsize=256)
+def _steps_of(rows: bytes, columns: bytes) -> tuple[Array, Array, Array] | None:
+    """Return offset, first and second k (-1: none) of every step; places as the bytes of their int64 arrays."""
+    places, across = np.frombuffer(rows, np.int64), np.frombuffer(columns, np.int64)
+    if min(places.size, across.size) < 2 or places.min() < 0 or places[-1] != places.max():
+        return None
+    if (np.diff(across) < 1).any() or across[-1] - across[0] >= MOST_IN_VAIN * across.size:
         return None
     first: list[int] = []
     second: list[int] = []
-    k = 0
-    neighbours = (np.diff(places) == 1).tolist()
+    neighbours, k = [*(np.diff(places) == 1).tolist(), False], 0
     while k < places.size:
-        together = k < len(neighbours) and neighbours[k]
         first.append(k)
-        second.append(k + 1 if together else -1)
-        k += 1 + together
-    if len(first) > MOST_IN_VAIN * places.size / 2 or places[-1] != places.max():
+        second.append(k + 1 if neighbours[k] else -1)
+        k += 1 + neighbours[k]
+    if len(first) > MOST_IN_VAIN * places.size / 2:
         return None
     steps = np.array(first)
     return places[steps], steps, np.array(second)

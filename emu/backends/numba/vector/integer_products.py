@@ -353,6 +353,19 @@ def batch_products8(
 
 
 @kernel
+def _finish_row(sums: Any, lanes: Any, unit: float, addend: Any, batch: int, row: int, out: Any) -> None:
+    """Write the sums of one row that belong to columns, plus the addend."""
+    bias = addend[batch % addend.shape[0], row % addend.shape[1]]
+    if bias.size == 1:
+        single = np.float64(bias[0])
+        for j in range(lanes.size):
+            out[j] = np.float64(sums[lanes[j]]) * unit + single
+    else:
+        for j in range(lanes.size):
+            out[j] = np.float64(sums[lanes[j]]) * unit + np.float64(bias[j])
+
+
+@kernel
 def paired_batch_products(
     left: Any,
     right: Any,
@@ -401,6 +414,7 @@ def paired_batch_products(
     size = right[2][right[2].size - 1] + right[3][n - 1] + 1
     beside = np.zeros(PAIR * (size + SLACK + PANEL_COLUMNS), np.int16)
     tile_sums = TILE_ROWS * PANEL_COLUMNS
+    lanes = places // PANEL_COLUMNS * tile_sums + places % PANEL_COLUMNS
     sums = np.zeros(blocks * count * tile_sums, np.int64)
     row_bytes = 2 * PAIR * depth
     for b in range(start, stop):
@@ -416,12 +430,6 @@ def paired_batch_products(
                         row = address(rows) + byte * blocks * TILE_ROWS * row_bytes + block * TILE_ROWS * row_bytes
                         add_dot_tile_at(row + 4 * step, row_bytes, here, there, now, 8 * byte, at)
         for i in range(m):
-            bias_row = i % addend.shape[1]
             first = (i // TILE_ROWS * count * TILE_ROWS + i % TILE_ROWS) * PANEL_COLUMNS
-            target = ((b - start) * m + i) * n
-            for j in range(n):
-                place = places[j]
-                held = sums[first + place // PANEL_COLUMNS * tile_sums + place % PANEL_COLUMNS]
-                bias = np.float64(addend[b % addend.shape[0], bias_row, j % addend.shape[2]])
-                out[target + j] = np.float64(held) * unit + bias
+            _finish_row(sums[first:], lanes, unit, addend, b, i, out[((b - start) * m + i) * n :])
         sums[:] = 0
