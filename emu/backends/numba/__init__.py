@@ -1,9 +1,14 @@
 """The Numba backend: compiled loops over blocks that stay in cache, the same bits as the reference.
 
+machine.py     what the processor can do, and what of it may be used
 compiling.py   how kernels are compiled, cached and spread over threads
 bits.py        float bit patterns, error-free transformations
 blocks.py      rounding, overflow, register, flags on one block
-stage.py       the output stage over a whole array, fused with the operation that feeds it
+stage.py       the output stage writing one result from any thread, fused with the operation that feeds it
+vector/        the same and the products below in vector code, twins of the plain loops
+integers.py    exact products by integer dot-product instructions; speculation.py: of saturating accumulators
+in_tiles.py    sequential accumulators in vector code
+gathering.py   matrices of elements lying anywhere, put together
 philox.py      random bits
 in_order.py    accumulators that round, saturate or wrap at every add: the fast ones
 ordered.py     every other order, mode and rule, add by add; schedule.py: the adds as a list of events

@@ -2,4 +2,11 @@
 
 Sixteen lanes everywhere; LLVM splits them where a processor's vectors are narrower. Each kernel has a twin of
 plain loops beside this package, chosen where these do not apply and by `EMU_CPU=generic`.
+
+lanes.py              numbers in lanes, with Python's operators
+rounding.py           the ten modes; arithmetic.py: elementwise operations rounded to odd
+leading_bits.py       the statistics register by carry-save adders; philox.py: random bits
+stage.py              the output stage of a chunk; writing.py: of a range; ranges.py: of a result; choosing.py: when
+dot_tiles.py          tiles of integer products; integer_products.py: whole ones
+ordered_tiles.py      tiles of products added in order; ordered_products.py: whole ones
 """
