@@ -1,0 +1,260 @@
+"""Products: reference, vector code and plain loops give the same bits, at the edge of every condition of a path."""
+
+# ruff: noqa: B023 - every call happens before its loop moves on
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_inputs import random_values
+from variants import HAS_DOTS, HAS_VECTORS, assert_same_everywhere, running
+
+import emu
+from emu import Mac, engine
+from emu.backends.interface import encode_mac
+from emu.backends.numba import in_tiles
+from emu.backends.numba.vector.integer_products import CHUNK_DEPTH
+from emu.engine.products import _codes, product
+
+INTEGERS = ["fix8f4", "fix16f8", "ufix15f3", "fix3f1", "ufix8f0"]
+DOT = "integer_dot" if HAS_DOTS else None
+
+
+def extremes(fmt: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Random values, half of them the format's smallest."""
+    x = random_values(fmt, shape, seed)
+    return np.where(np.random.default_rng(seed).random(shape) < 0.5, emu.parse(fmt).decode(_least(fmt)), x)
+
+
+def _least(fmt: str) -> np.ndarray:
+    parsed = emu.parse(fmt)
+    return parsed.encode(np.array(float(parsed.min), np.float64))
+
+
+def compare(a: Any, b: Any, formats: tuple[str, str], out: str = "fix32f12", note: Any = "", **options: Any) -> None:
+    names = {"a_format": formats[0], "b_format": formats[1], "out_format": out}
+    assert_same_everywhere(lambda **where: emu.matmul(a, b, **names, **options, **where), out, note or a.shape)
+
+
+def step_of(mac: Mac, a: str, b: str, addend: str | None = None) -> str | None:
+    """Name the step of the tiles that computes a unit, None where no tile does."""
+    formats = (emu.parse(a), emu.parse(b), None if addend is None else emu.parse(addend))
+    unit = in_tiles.unit_for(encode_mac(mac), _codes(formats))
+    return None if unit is None else unit.step
+
+
+@pytest.mark.parametrize("formats", [("fix8f4", "fix8f4"), ("fix16f8", "fix16f8"), ("ufix15f3", "fix8f4")], ids=str)
+def test_integer_products_of_every_size_are_the_same(formats: tuple[str, str]):
+    """Rows around blocks of 8, columns around panels of 32, depths around 2 and 4 neighbours."""
+    for i, n in enumerate([*range(0, 71, 3), 31, 32, 33, 64, 65]):
+        m, depth = (7 * i + 1) % 19, (11 * i + n) % 71
+        compare(extremes(formats[0], (m, depth), i), extremes(formats[1], (depth, n), i + 99), formats)
+
+
+@pytest.mark.parametrize("depth", [CHUNK_DEPTH - 1, CHUNK_DEPTH, 2 * CHUNK_DEPTH + 3])
+def test_depths_beyond_a_chunk_are_the_same(depth: int):
+    """Few rows: threads share k; the extremes need two passes over bytes, small numbers one."""
+    for fmt in ("fix8f4", "fix16f8"):
+        least = np.full((3, depth), float(emu.parse(fmt).min), np.float32)
+        compare(least, least.T, (fmt, fmt), "fix48f8")
+        compare(extremes(fmt, (3, depth), 1), extremes(fmt, (depth, 33), 2), (fmt, fmt), "fix48f8")
+        compare(extremes(fmt, (3, depth), 1) / 2**8, random_values("fix3f4", (depth, 5), 2), ("fix24f24", "fix16f8"))
+
+
+@pytest.mark.parametrize("formats", [("fix8f4", "fix8f4"), ("fix16f8", "fix16f8")], ids=str)
+def test_batches_repeated_or_not_are_the_same(formats: tuple[str, str]):
+    a, b = extremes(formats[0], (5, 3, 9), 1), extremes(formats[1], (5, 9, 37), 2)
+    repeated_a, repeated_b = np.broadcast_to(a[1], a.shape), np.broadcast_to(b[1], b.shape)
+    addends = [None, extremes("fix12f6", (37,), 3), extremes("fix12f6", (3, 1), 4), extremes("fix12f6", (5, 3, 37), 5)]
+    for left, right in ((a, b), (repeated_a, b), (a, repeated_b), (repeated_a, repeated_b), (a[0], b), (a, b[0])):
+        for addend in addends:
+            third = {} if addend is None else {"addend": addend, "addend_format": "fix12f6"}
+            compare(left, right, formats, check=False, **third)
+
+
+@pytest.mark.parametrize("fmt", ["fix8f4", "fix16f8"])
+def test_operands_in_any_layout_are_the_same(fmt: str):
+    a, b = extremes(fmt, (40, 50), 1), extremes(fmt, (50, 60), 2)
+    for left, right in (
+        (a, np.asfortranarray(b)), (np.asfortranarray(a), b), (a[::2, ::-3], b[:17]), (a[:, ::2], b[::2, 5:38]),
+        (np.broadcast_to(a[0], (9, 50)), b), (a, np.broadcast_to(b[:, :1], (50, 35))), (b.T, a.T),
+    ):  # fmt: skip
+        compare(left, right, (fmt, fmt), note=(left.strides, right.strides))
+        compare(left, right, (fmt, fmt), mac=Mac(accumulator="fix24f16"), note=(left.strides, right.strides))
+
+
+@pytest.mark.parametrize("fmt", ["fix8f4", "fix16f8"])
+@pytest.mark.parametrize("images", [1, 3])
+def test_convolutions_are_the_same(fmt: str, images: int):
+    """Panels made of several short runs: one image shares its panels among threads, several share the batch."""
+    bias = extremes("fix16f8", (19,), 3)
+    for size, kernel, stride, padding in (
+        ((9, 11), (3, 3), (1, 1), (0, 0)), ((14, 14), (5, 5), (1, 1), (2, 2)), ((8, 7), (3, 2), (2, 3), (1, 0)),
+        ((3, 40), (1, 1), (1, 1), (0, 0)), ((12, 6), (2, 2), (1, 2), (1, 2)),
+    ):  # fmt: skip
+        x, w = extremes(fmt, (images, 3, *size), 1), extremes(fmt, (19, 3, *kernel), 2)
+        options = {"x_format": fmt, "w_format": fmt, "out_format": "fix32f8", "stride": stride, "padding": padding}
+        for third in ({}, {"bias": bias, "bias_format": "fix16f8"}):
+            assert_same_everywhere(lambda **where: emu.conv2d(x, w, **third, **options, **where), "fix32f8", size)
+
+
+@pytest.mark.parametrize("fmt", ["fix8f4", "fix16f8"])
+def test_sums_along_every_axis_are_the_same(fmt: str):
+    x = extremes(fmt, (5, 4, 37), 1)
+    for array in (x, x.transpose(2, 0, 1), x[:, ::-1, ::2], x[:, :0]):
+        for axis in (None, 0, (0, 2), -1, ()):
+            options = {"x_format": fmt, "out_format": "fix32f8", "axis": axis}
+            assert_same_everywhere(lambda **where: engine.total(array, **options, **where), "fix32f8", axis)
+            if array.size:
+                options["axis"] = axis or 0
+                assert_same_everywhere(lambda **where: engine.average(array, **options, **where), "fix32f8", axis)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [("fix8f127", "fix8f-100"), ("fix8f128", "fix8f-100"), ("fix1f149", "ufix1f-126"), ("fix16f150", "fix8f0")],
+)
+def test_binary_points_at_the_ends_of_float32_are_the_same(a: str, b: str):
+    compare(extremes(a, (5, 9), 1), extremes(b, (9, 7), 2), (a, b), f"fix32f{emu.parse(a).frac_bits - 100}")
+
+
+@pytest.mark.parametrize("divisor", [2**22, 2**23, 2**24, 2**30, 3, 2**24 - 1])
+def test_large_divisors_leave_the_smallest_numbers_their_place(divisor: int):
+    """2**-126 / 2**24 is no float32 any more, but still above 0."""
+    a = np.float32([[[2.0**-126], [-(2.0**-126)], [3 * 2.0**-126], [0.0]]])
+    formats = {"a_format": "fix4f126", "b_format": "ufix1f0", "out_format": "fix8f0", "divisor": divisor}
+    for rounding in ("ceil", "floor", "nearest_even"):
+        options = {"rounding": rounding, **formats}
+        assert_same_everywhere(lambda **where: product(a, np.float32([[[1.0]]]), **options, **where), "fix8f0", divisor)
+
+
+PATHS = [
+    # 2**15 raws: no integer product; 16 bits unsigned neither
+    ("fix16f8", "fix16f8", 8, DOT or "float64_blas"), ("fix17f8", "fix16f8", 8, "float64_blas"),
+    ("ufix15f8", "fix16f8", 8, DOT or "float64_blas"), ("ufix16f8", "fix16f8", 8, "float64_blas"),
+    ("fix13f0", "fix13f0", 1, DOT or "float32_blas"), ("fix17f0", "fix9f0", 1, "float32_blas"),
+    ("fix17f0", "fix9f0", 2, "float64_blas"), ("fix27f0", "fix27f0", 2, "float64_blas"),
+    ("fix27f0", "fix27f0", 4, "wide"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PATHS, ids=str)
+def test_integer_paths_end_where_their_proofs_do(case: tuple[str, str, int, str]):
+    """Every element is its format's extreme, so that sums reach the bound."""
+    a_format, b_format, depth, path = case
+    a, b = (np.full(s, float(emu.parse(f).min) or float(emu.parse(f).max)) for f, s in
+            ((a_format, (3, depth)), (b_format, (depth, 5))))  # fmt: skip
+    formats = {"a_format": a_format, "b_format": b_format, "out_format": "fix53f0"}
+    assert emu.explain(emu.matmul, a, b, **formats).path == path
+    with running("generic"):
+        assert emu.explain(emu.matmul, a, b, **formats).path != "integer_dot"
+    compare(a, b, (a_format, b_format), "fix53f0")
+
+
+TILES = [
+    # unit, operands, addend, step with vector code, step with dot products
+    (Mac(accumulator="fp32"), "fp32", "fp32", "fp64", "fused", "fused"),
+    (Mac(accumulator="fp32"), "fp16", "fix8f4", None, "fused", "fused"),
+    (Mac("fp32", "fp32"), "bf16", "fp32", "fp32", "float32", "float32"),
+    (Mac("fp16", "fp16"), "fp16", "fp16", "fp32", "binary16", "binary16"),
+    (Mac("fp16", "fp16"), "e8m11", "fp8_e5m2", None, "binary16", None),
+    (Mac("fp16", "fp16"), "e7m10 bias=126", "fix4f13", None, "binary16", "binary16"),  # products from 2**-148 on
+    (Mac("fp16", "fp16"), "e7m10 bias=126", "fix4f14", None, "binary16", "binary16"),  # from 2**-149
+    (Mac("fp16", "fp16"), "e7m10 bias=126", "fix4f15", None, None, None),
+    (Mac(accumulator="fix16f8"), "fix8f4", "fix8f4", "fix16f8", "saturating", "words"),  # 8 + 8 = 16 bits
+    (Mac(accumulator="fix15f8"), "fix8f4", "fix8f4", "fix16f8", "saturating", "saturating"),
+    (Mac(accumulator="fix32f16"), "fix16f8", "fix16f8", "fix24f12", None, "words"),
+    (Mac(accumulator="fix31f16"), "fix16f8", "fix16f8", None, None, None),
+    (Mac(accumulator="fix24f10"), "fix8f4", "fix8f4", None, "saturating", "words"),
+    (Mac(accumulator="fix20f10", overflow="saturate_symmetric"), "fix8f4", "fix8f4", None, "saturating", "saturating"),
+    (Mac(accumulator="ufix23f0"), "ufix12f0", "ufix11f0", None, "saturating", "saturating"),  # 2**23 - 1 + 2**23
+    (Mac(accumulator="ufix24f0"), "ufix12f0", "ufix11f0", None, None, None),
+    (Mac(accumulator="fix17f-118"), "fix8f-59", "fix8f-59", None, "saturating", "words"),  # beyond float32
+]  # fmt: skip
+
+
+def expected_step(case: tuple[Any, ...]) -> str | None:
+    vector, dots = case[4:]
+    return None if not HAS_VECTORS else dots if HAS_DOTS else vector
+
+
+def ordered_operands(case: tuple[Any, ...], shape: tuple[int, int, int], kind: str) -> tuple[Any, ...]:
+    _, a, b, addend = case[:4]
+    m, depth, n = shape
+    if kind == "random":
+        left, right = random_values(a, (m, depth), 1), random_values(b, (depth, n), 2)
+    else:  # both limits, by turns: saturates at every other add
+        left, right = (np.full(s, float(emu.parse(f).max), np.float32) for f, s in ((a, (m, depth)), (b, (depth, n))))
+        if emu.parse(b).min < 0:
+            right[::2] = float(emu.parse(b).min)
+    return left, right, None if addend is None else random_values(addend, (m, 1) if m % 2 else (n,), 3)
+
+
+def compare_tiles(case: tuple[Any, ...], shape: tuple[int, int, int], kind: str) -> None:
+    mac, a, b, addend = case[:4]
+    left, right, third = ordered_operands(case, shape, kind)
+    out = "fp32" if mac.accumulator != "exact" and isinstance(mac.accumulator, emu.Float) else "fix40f-100"
+    out = "fix32f8" if out == "fix40f-100" and mac.accumulator.frac_bits > -100 else out
+    options = {} if third is None else {"addend": third, "addend_format": addend}
+    compare(left, right, (a, b), out, (case, shape, kind), mac=mac, **options)
+
+
+@pytest.mark.parametrize("case", TILES, ids=lambda case: f"{case[0].accumulator} {case[1]} {case[2]} {case[5]}")
+def test_units_in_order_are_the_same(case: tuple[Any, ...]):
+    mac, a, b, addend = case[:4]
+    assert step_of(mac, a, b, addend) == expected_step(case)
+    with running("generic"):
+        assert step_of(mac, a, b, addend) is None
+    for shape in ((1, 0, 3), (3, 1, 1), (9, 13, 33), (5, 64, 31)):
+        for kind in ("random", "limits"):
+            compare_tiles(case, shape, kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", TILES, ids=lambda case: f"{case[0].accumulator} {case[1]} {case[2]} {case[5]}")
+def test_units_in_order_of_every_size_are_the_same(case: tuple[Any, ...]):
+    for i in range(71):
+        compare_tiles(case, ((5 * i) % 23, (11 * i) % 67, i), ("random", "limits")[i % 2])
+
+
+ORDERS = [
+    (Mac(accumulator="fp16", order="pairwise"), "fp16", "fp16"),
+    (Mac(accumulator="fp16", order="lanes(3)", rounding="stochastic"), "fp16", "fp16"),
+    (Mac.preset("a100", inputs="fp16", output="fp32"), "fp16", "fp32"),
+    (Mac(), "fp16", "fp16"),
+    (Mac(accumulator="fix20f12", overflow="wrap"), "fix8f4", "fix16f8"),
+    (Mac(accumulator="fix20f12", overflow="saturate_zero"), "fix8f4", "fix16f8"),
+]
+
+
+@pytest.mark.parametrize("case", ORDERS, ids=lambda case: str(case[0].order)[:12] + str(case[0].accumulator))
+def test_other_orders_are_the_same(case: tuple[Mac, str, str]):
+    mac, fmt, out = case
+    for m, depth, n in ((3, 0, 2), (2, 1, 3), (5, 19, 33)):
+        a, b = random_values(fmt, (m, depth), 1), random_values(fmt, (depth, n), 2, anything=False)
+        compare(a, b, (fmt, fmt), out, mac=mac)
+        compare(a[::-1], np.asfortranarray(b), (fmt, fmt), out, mac=mac)
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_accumulators_are_spared_their_order_up_to_their_limit(excess: int):
+    """Of 200 outputs the first reaches the largest value or passes it by one; the others stay far below."""
+    a, b = np.ones((20, 9), np.float32), np.ones((9, 10), np.float32)
+    a[0], b[:, 0] = 2**6, 2**6
+    a[0, 0] = 2**6 - 1 + excess
+    for bits in (16, 12):
+        compare(a, b, ("fix8f0", "fix8f0"), "fix24f0", mac=Mac(accumulator=f"fix{bits}f0"))
+    least = np.full((1, 2), -(2.0**15), np.float32)
+    least[0, 1] += 1 - excess
+    for overflow in ("saturate", "saturate_symmetric", "saturate_zero"):
+        mac = Mac(accumulator="fix32f0", overflow=overflow)
+        compare(least, least.T, ("fix16f0", "fix16f0"), "fix40f0", mac=mac)
+
+
+def test_saturated_outputs_among_thousands_are_added_again():
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(-3, 4, s).astype(np.float32) for s in ((70, 40), (40, 90)))
+    a[7], b[:, 11] = rng.choice([-128.0, 127.0], 40), rng.choice([-128.0, 127.0], 40)
+    for overflow in ("saturate", "saturate_zero"):
+        compare(a, b, ("fix8f0", "fix8f0"), "fix24f0", mac=Mac(accumulator="fix14f0", overflow=overflow))
