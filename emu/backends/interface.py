@@ -293,6 +293,7 @@ def encode_register(register: StatisticsRegister, fixed_quantum: int | None) -> 
     return RegisterCode(register.lowest, register.bins, NO_QUANTUM if fixed_quantum is None else fixed_quantum)
 
 
+@lru_cache(maxsize=1024)
 def carrier_of(fmt: FormatCode) -> np.dtype[Any]:
     """Return the carrier dtype of a format given as integers."""
     if fmt.carries_raws:

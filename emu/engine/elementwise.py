@@ -55,32 +55,36 @@ def elementwise(
     """
     require_options(operation, options)
     settings: dict[str, Any] = {**OPTIONS, **options}
-    checked = [
-        as_operand(x, fmt, name, check=settings["check"])
-        for x, fmt, name in zip(operands, formats, "abc", strict=False)
-    ]
-    arrays = [array for array, _ in checked]
-    try:
-        if any(array.shape != arrays[0].shape for array in arrays):
-            arrays = list(np.broadcast_arrays(*arrays))
-    except ValueError:
-        shapes = " and ".join(str(array.shape) for array, _ in checked)
-        raise ShapeError(f"{operation}: operands must broadcast together, got shapes {shapes}") from None
-    shape = arrays[0].shape
     out, check = settings.pop("out"), settings.pop("check")
-    del check
+    arrays: list[Array] = []
+    parsed: list[Format | None] = []
+    for x, fmt, name in zip(operands, formats, "abc", strict=False):
+        array, found = as_operand(x, fmt, name, check=check)
+        arrays.append(array)
+        parsed.append(found)
+    shape = arrays[0].shape
+    if any(array.shape != shape for array in arrays):
+        arrays = _broadcast(operation, arrays)
+        shape = arrays[0].shape
     request = Request.of(shape=shape, **settings)
-    codes = tuple(code_of(fmt) for _, fmt in checked)
     outcome = request.kernels.elementwise(
         operation,
-        tuple(np.asarray(array, order="C") for array in arrays),
-        codes,
+        tuple([np.asarray(array, order="C") for array in arrays]),
+        tuple([code_of(fmt) for fmt in parsed]),
         request.stage_code,
         request.random,
-        request.place(exact_register(operation, tuple(fmt for _, fmt in checked))),
+        request.place(exact_register(operation, tuple(parsed))),
         require_out(out, shape, request.stage.format),
     )
     return request.account(outcome)
+
+
+def _broadcast(operation: str, arrays: list[Array]) -> list[Array]:
+    try:
+        return list(np.broadcast_arrays(*arrays))
+    except ValueError:
+        shapes = " and ".join(str(array.shape) for array in arrays)
+        raise ShapeError(f"{operation}: operands must broadcast together, got shapes {shapes}") from None
 
 
 def require_options(operation: str, options: Mapping[str, Any]) -> None:

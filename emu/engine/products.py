@@ -350,9 +350,7 @@ def accumulator_of(a: Format, b: Format, addend: Format | None, depth: int, mac:
     if mac.product != "exact":
         term = mac.product
     elif isinstance(a, Fixed) and isinstance(b, Fixed):
-        term = Fixed(
-            min(a.width_bits + b.width_bits, MAX_WIDTH_BITS), a.frac_bits + b.frac_bits, a.signed or b.signed
-        )
+        term = Fixed(min(a.width_bits + b.width_bits, MAX_WIDTH_BITS), a.frac_bits + b.frac_bits, a.signed or b.signed)
     else:
         return None
     if not isinstance(term, Fixed) or not isinstance(addend, (Fixed, type(None))):

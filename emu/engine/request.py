@@ -81,15 +81,19 @@ class Request:
     ) -> Request:
         """Return the request of a public call, its options checked."""
         stage, code = _stage_of(out_format, rounding, overflow, n_rbits)
-        source = encode_source(source_of(random, rbits, seed, stream, step), stage, shape)
+        if random is None and rbits is None and type(seed) is type(stream) is type(step) is int:
+            source = RandomCode(seed % 2**64, stream % 2**32, step % 2**32, 0, None)
+        else:
+            source = encode_source(source_of(random, rbits, seed, stream, step), stage, shape)
         return cls(stage, code, source, load(backend), register, flags)
 
     def place(self, accumulator: Fixed | None) -> RegisterCode | None:
         """Fix the register's open positions for results of `accumulator` and return them."""
         if self.register is None:
             return None
-        bits = None if accumulator is None else accumulator.width_bits
-        self.register.place(accumulator, bits, self.stage.format)
+        if self.register.lowest is None or self.register.bins is None:
+            bits = None if accumulator is None else accumulator.width_bits
+            self.register.place(accumulator, bits, self.stage.format)
         return encode_register(self.register, None if accumulator is None else -accumulator.frac_bits)
 
     def account(self, outcome: Outcome) -> Array:

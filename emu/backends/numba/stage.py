@@ -270,8 +270,11 @@ def run_stage(
         scale: power of two by which a single operand is multiplied first.
     """
     dtype = operands[0].dtype if len(operands) == 1 else np.result_type(*operands)
-    with np.errstate(invalid="ignore"):  # signalling NaNs
-        flat = [np.ascontiguousarray(x, dtype=dtype).reshape(-1) for x in operands]
+    if all(x.dtype == dtype and x.flags.c_contiguous for x in operands):
+        flat = [x.reshape(-1) for x in operands]
+    else:
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            flat = [np.ascontiguousarray(x, dtype=dtype).reshape(-1) for x in operands]
     shape, size = operands[0].shape, operands[0].size
     values = empty(shape, carrier_of(stage.format)) if out is None else out
     in_place = out is None or (values.flags.c_contiguous and not any(_overlaps(values, x) for x in flat))
