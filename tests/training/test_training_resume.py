@@ -29,7 +29,7 @@ KILL_AT_FILE = """
 import os, signal
 real, calls = os.replace, []
 def replace(*arguments):
-    calls.append(1)
+    calls.extend([1] * str(arguments[0]).endswith(".emu-tmp"))  # compiled kernels are moved into their cache, too
     if len(calls) == {n}:
         os.kill(os.getpid(), signal.SIGKILL)
     real(*arguments)
