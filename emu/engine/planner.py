@@ -207,10 +207,10 @@ def explain(operation: Callable[..., Any], *args: Any, **options: Any) -> Plan:
     Example:
         >>> from emu.engine import matmul
         >>> a = np.zeros((2, 100)), np.zeros((100, 2))
-        >>> plan = explain(matmul, *a, a_format="fix8f4", b_format="fix8f4", out_format="fix8f4")
+        >>> plan = explain(matmul, *a, a_format="fix20f4", b_format="fix20f4", out_format="fix8f4")
         >>> print(plan)  # doctest: +NORMALIZE_WHITESPACE
-        float32_blas: K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats,
-        exact in float32 in any order
+        float64_blas: K*max|a|*max|b| + max|addend| <= 2**45 units of 2**-8 by the formats,
+        exact in float64 in any order
     """
     planner: Callable[..., Plan] | None = getattr(operation, "plan", None)  # set by the operation's module
     if planner is None:

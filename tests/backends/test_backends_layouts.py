@@ -157,8 +157,11 @@ def everything() -> str:
 def test_the_number_of_threads_never_changes_a_bit(monkeypatch: pytest.MonkeyPatch):
     hashes = {}
     for threads in (1, 2, 3, 7):
-        monkeypatch.setattr(compiling, "thread_count", lambda threads=threads: threads)
+        monkeypatch.setenv("EMU_THREADS", str(threads))
+        compiling.thread_count.cache_clear()
         hashes[threads] = everything()
+    monkeypatch.undo()
+    compiling.thread_count.cache_clear()
     assert len(set(hashes.values())) == 1, hashes
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from agreement import assert_same
 from kernel_inputs import random_values, reals
+from variants import running
 
 import emu
 from emu.datapath import Rounding
@@ -92,7 +93,18 @@ ELEMENTWISE = [
 
 
 @pytest.mark.parametrize("fmt", ELEMENTWISE)
+def test_plain_loops_compute_elementwise_operations_in_every_mode_and_under_every_rule(fmt: str):
+    with running("generic"):
+        compare_elementwise(fmt)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fmt", ELEMENTWISE)
 def test_elementwise_operations_are_the_same_in_every_mode_and_under_every_rule(fmt: str):
+    compare_elementwise(fmt)
+
+
+def compare_elementwise(fmt: str) -> None:
     a = reals(fmt, 16, 4, np.float32)
     rng = np.random.default_rng(5)
     b, c = rng.permutation(a), rng.permutation(a)

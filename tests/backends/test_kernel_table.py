@@ -70,7 +70,9 @@ STAGES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("stage", STAGES, ids=str)
+@pytest.mark.parametrize(
+    "stage", [*STAGES[:4], *(pytest.param(s, marks=pytest.mark.slow) for s in STAGES[4:])], ids=str
+)
 def test_modes_and_rules_are_the_same(stage: tuple[str, str, str, type]):
     """Each mode once; one shape of code, many numbers."""
     fmt, rounding, overflow, dtype = stage
@@ -107,7 +109,7 @@ def test_every_mode_rule_and_dtype_is_the_same(fmt: str):
             assert_same_everywhere(lambda **where: emu.quantize(x, fmt, **options, **where), fmt, (options, dtype))
 
 
-@pytest.mark.parametrize("n_rbits", [1, 8, 9, 16, 17, 24, 25, 32])
+@pytest.mark.parametrize("n_rbits", [9, 16, 17, 24, *(pytest.param(r, marks=pytest.mark.slow) for r in (1, 8, 25, 32))])
 def test_every_number_of_random_bits_is_the_same(n_rbits: int):
     """Fields of 8, 16 and 32 bits; lanes of float32 up to 24 bits."""
     random = {"rounding": "stochastic", "n_rbits": n_rbits, "seed": 2**63 + 1, "stream": 2**32 - 1, "step": 2**31}
@@ -145,7 +147,7 @@ def test_stages_at_the_ends_of_float32_lanes_are_the_same(fmt: str):
         assert_same_everywhere(lambda **where: emu.quantize(x, fmt, **where), fmt, "nearest_even")
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("fmt", ["fix16f8", "fp16"])
 def test_chunks_that_plain_loops_must_do_are_the_same(fmt: str, dtype: type):
     n = 5 * CHUNK + 33
@@ -229,7 +231,7 @@ def compare_elementwise(name: str, fmt: str, rounding: str) -> None:
             assert_same_everywhere(lambda **where: getattr(emu, name)(*cut, **options, **where), fmt, (name, n))
 
 
-@pytest.mark.parametrize("case", FAST, ids=str)
+@pytest.mark.parametrize("case", [FAST[1], *(pytest.param(c, marks=pytest.mark.slow) for c in FAST[2:])], ids=str)
 def test_elementwise_operations_are_the_same(case: tuple[str, str, str]):
     compare_elementwise(*case)
 

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
 import emu
 from emu import Fixed, Mac
+from emu.backends.numba import integers
+from emu.engine import products
 from emu.engine.planner import plan_product
 from emu.testing import assert_bits_equal
+
+
+@pytest.fixture(autouse=True)
+def _paths_of_any_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Plan as on a processor without integer dot products; those are tested beside the kernels."""
+    monkeypatch.setattr(integers, "has_dot_products", lambda: False)
+    products._plan_by_formats.cache_clear()
+    yield
+    products._plan_by_formats.cache_clear()
 
 
 def same_bits(a: np.ndarray, b: np.ndarray, expected_path: str, **options: object) -> np.ndarray:
@@ -264,3 +277,16 @@ def test_explain_checks_shapes_and_operations():
         emu.explain(emu.matmul, np.zeros((1, 1)), np.zeros((2, 1)), **formats)
     with pytest.raises(emu.FormatError, match=r"`explain` must be given emu\.matmul or emu\.conv2d, got quantize"):
         emu.explain(emu.quantize, [1.0], "fix8f4")
+
+
+def test_integer_dot_products_come_first_where_the_backend_has_them():
+    """Up to 2**53, binary points included; a saturating accumulator that may leave its range is said to be spared."""
+    small, wide = Fixed(8, 4), Fixed(16, 0)
+    assert plan_product(small, small, None, 4, Mac(), dots=True).path == "integer_dot"
+    assert plan_product(wide, wide, None, 2**23, Mac(), dots=True).path == "integer_dot"
+    assert plan_product(wide, wide, None, 2**23 + 1, Mac(), dots=True).path == "wide"
+    assert plan_product(Fixed(16, 511), Fixed(16, 511), None, 4, Mac(), dots=True).path == "integer_dot"
+    assert plan_product(Fixed(16, 511), Fixed(16, 512), None, 4, Mac(), dots=True).path == "wide"
+    saturating = plan_product(wide, wide, None, 9, Mac(accumulator="fix32f0"), dots=True)
+    assert saturating.path == "in_order"
+    assert saturating.proof.endswith("are exact sums")
