@@ -20,6 +20,7 @@ from emu.backends import interface as k
 from emu.backends.interface import NO_QUANTUM, RandomCode, RegisterCode, StageCode, carrier_of
 from emu.backends.numba.machine import has_vectors
 from emu.backends.numba.vector import leading_bits, stage
+from emu.backends.numba.vector.rounding import TIES, kind_of
 from emu.backends.numba.vector.stage import Shape
 
 #: Significant bits of float32; also the random bits whose scale it holds exactly.
@@ -27,7 +28,8 @@ FLOAT32_BITS = 24
 _BIAS = {"f32": 127, "f64": 1023}
 _NAMES: dict[Any, str] = {np.dtype(dtype): name for name, dtype in stage.KIND_DTYPES.items()}
 #: Positions that the largest number of words counts; the one behind the last is `above`.
-MAX_BINS = 2 * leading_bits.WORD_BITS - 1
+MAX_WORDS = 2
+MAX_BINS = MAX_WORDS * leading_bits.WORD_BITS - 1
 
 
 @lru_cache(maxsize=1024)
@@ -67,13 +69,10 @@ def shape_for(
         "f32" if narrow else "f64",
         _NAMES[target],
         fmt.is_float,
-        code.rounding,
+        kind_of(code.rounding),
         code.overflow if code.overflow in (k.SATURATE_ZERO, k.WRAP) else k.SATURATE,  # the others are limits
-        int(fmt.is_float and fmt.has_nan),
-        int(fmt.is_float and fmt.has_negative_zero),
-        fmt.ftz,
         _fields(code.n_rbits) if stochastic else 0,
-        0 if register is None else stage.counter_words(register.bins),
+        0 if register is None else MAX_WORDS,
     )
 
 
@@ -94,7 +93,7 @@ def _fields(n_rbits: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _numbers(code: StageCode, limits: tuple[float, ...], scale: float) -> Any:
+def _numbers(lane: str, code: StageCode, limits: tuple[float, ...], scale: float) -> Any:
     fmt = code.format
     high, low, modulus, above, below = limits
     numbers = np.zeros(stage.N_NUMBERS)
@@ -102,6 +101,13 @@ def _numbers(code: StageCode, limits: tuple[float, ...], scale: float) -> Any:
     numbers[stage.STEP] = math.ldexp(1.0, fmt.quantum)
     numbers[[stage.HIGH, stage.LOW, stage.MODULUS, stage.ABOVE, stage.BELOW]] = [high, low, modulus, above, below]
     numbers[stage.SMALLEST] = math.ldexp(1.0, fmt.emin)
+    numbers[stage.FLUSHED] = math.ldexp(1.0, fmt.emin) if fmt.ftz else 0.0
+    numbers[stage.NAN] = math.nan if fmt.has_nan else 0.0
+    numbers[stage.ZERO] = -0.0 if fmt.has_negative_zero else 0.0  # added to a zero, only the second takes its sign
+    ties = TIES.get(code.rounding, (False, False))
+    half = np.dtype(stage.KIND_DTYPES[lane]).type(0.5)
+    just_above = float(np.nextafter(half, half + half))
+    numbers[[stage.TIE_POSITIVE, stage.TIE_NEGATIVE]] = [0.5 if moves else just_above for moves in ties]
     numbers[stage.RANDOM_SCALE] = math.ldexp(1.0, code.n_rbits)
     numbers.setflags(write=False)
     return numbers
@@ -143,4 +149,4 @@ def parameters(
         ],
         np.int64,
     )
-    return _numbers(code, limits, scale), integers
+    return _numbers(shape.lane, code, limits, scale), integers

@@ -17,10 +17,33 @@ _DIRECT: dict[int, Callable[[Vector], Vector]] = {
     k.CEIL: Vector.ceil,
     k.TOWARD_ZERO: Vector.trunc,
 }
+#: Nearest modes -> whether ties of positive and of negative numbers move away from zero.
+TIES = {
+    k.NEAREST_AWAY: (True, True),
+    k.NEAREST_UP: (True, False),
+    k.NEAREST_DOWN: (False, True),
+    k.NEAREST_ZERO: (False, False),
+}
 
 
-def rounded(e: Emitter, v: Vector, mode: int, *, two_s_complement: bool, draw: Draw | None) -> Vector:
-    """Return `v` rounded to an integer; `draw` holds the random integers of stochastic rounding."""
+def kind_of(mode: int) -> int:
+    """Return the mode that stands for `mode` in compiled code: four differ by where ties go alone, a number."""
+    return k.NEAREST_AWAY if mode in TIES else mode
+
+
+def rounded(
+    e: Emitter, v: Vector, mode: int, *, two_s_complement: bool, ties: tuple[Vector, Vector], draw: Draw | None
+) -> Vector:
+    """Return `v` rounded to an integer.
+
+    Args:
+        e: emits.
+        v: results in units of the last place.
+        mode: from `kind_of`.
+        two_s_complement: whether negative numbers round stochastically by their complement.
+        ties: smallest dropped fractions of positive and of negative numbers that move away from zero.
+        draw: the random integers of stochastic rounding.
+    """
     if mode in _DIRECT:
         return _DIRECT[mode](v)
     kept = v.trunc()
@@ -33,19 +56,9 @@ def rounded(e: Emitter, v: Vector, mode: int, *, two_s_complement: bool, draw: D
         half = kept * 0.5
         moves = (dropped > 0.0) & (half == half.trunc())
     else:
-        moves = (dropped > 0.5) | _ties_that_move(dropped == 0.5, negative, mode)
+        moves = dropped >= negative.choose(ties[1], ties[0])
     away = e.splat(v.kind, 1.0).with_sign_of(v)
     return moves.choose(kept + away, kept)
-
-
-def _ties_that_move(tie: Vector, negative: Vector, mode: int) -> Vector:
-    if mode == k.NEAREST_AWAY:
-        return tie
-    if mode == k.NEAREST_UP:
-        return tie & ~negative
-    if mode == k.NEAREST_DOWN:
-        return tie & negative
-    return tie & ~tie  # nearest_zero
 
 
 class Draw:

@@ -12,7 +12,6 @@ Source: NUMERICS 3 to 6.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from typing import Any
 
 from numba import types
@@ -54,11 +53,8 @@ class Shape:
         lane: float type it is computed in: "f32" or "f64".
         target: type of what is written: "f32" or "f64"; "i8", "i16", "i32" for the raws of a fixed format.
         is_float: whether a floating-point format is written.
-        rounding: mode, by its number.
-        overflow: rule, by its number.
-        has_nan: whether the format has NaN.
-        has_negative_zero: whether it has -0.
-        ftz: whether subnormal results become zero.
+        rounding: mode, by the number `rounding.kind_of` gives.
+        overflow: rule, by its number; 0 where limits say all.
         fields: random numbers per 128 bits (4, 8 or 16), 0 without random bits.
         words: words of 32 positions the register needs, 0 without one.
     """
@@ -70,9 +66,6 @@ class Shape:
     is_float: int
     rounding: int
     overflow: int
-    has_nan: int = 1
-    has_negative_zero: int = 1
-    ftz: int = 0
     fields: int = 0
     words: int = 0
 
@@ -88,9 +81,10 @@ class Shape:
 
 
 #: Numbers a stage is given: float64 array, then int64 array, by position.
-(SCALE, STEP, HIGH, LOW, MODULUS, ABOVE, BELOW, SMALLEST, RANDOM_SCALE) = range(9)
+(SCALE, STEP, HIGH, LOW, MODULUS, ABOVE, BELOW, SMALLEST, FLUSHED, NAN, ZERO, RANDOM_SCALE) = range(12)
+(TIE_POSITIVE, TIE_NEGATIVE) = range(12, 14)
 (QUANTUM, TAIL, LOWEST, BINS, FIXED_ACCUMULATOR, N_RBITS, DRAW, STREAM, STEP_NUMBER, KEY_LOW, KEY_HIGH) = range(11)
-N_NUMBERS, N_INTEGERS = 9, 11
+N_NUMBERS, N_INTEGERS = 14, 11
 #: Tallies a stage returns: five flags (underflow: with the zeros), zeros among the results, largest exponent field.
 (OVERFLOW, UNDERFLOW, INEXACT, INVALID, SUBNORMAL, ZEROS, TOP) = range(7)
 N_TALLIES = 7
@@ -201,10 +195,16 @@ class _Chunk:
         """Return what stands in the format for sixteen results, counting the flags."""
         return self._write_float(x, zero, draw) if self.shape.is_float else self._write_fixed(x, draw)
 
+    def rounded(self, v: Vector, draw: Draw | None) -> Vector:
+        """Return results in units of the last place, rounded."""
+        ties = self.number(TIE_POSITIVE), self.number(TIE_NEGATIVE)
+        complement = not self.shape.is_float
+        return rounded(self.e, v, self.shape.rounding, two_s_complement=complement, ties=ties, draw=draw)
+
     def _write_fixed(self, x: Vector, draw: Draw | None) -> Vector:
         shape, tallies = self.shape, self.tallies
         v = x * self.number(SCALE)
-        r = rounded(self.e, v, shape.rounding, two_s_complement=True, draw=draw)
+        r = self.rounded(v, draw)
         high = self.number(HIGH)
         bounded = r.clamp(self.number(LOW), high)
         outside = bounded != r
@@ -227,19 +227,18 @@ class _Chunk:
         return (rest == rest).choose(rest, 0.0)
 
     def _write_float(self, x: Vector, zero: Vector, draw: Draw | None) -> Vector:
-        e, shape, tallies = self.e, self.shape, self.tallies
+        e, tallies = self.e, self.tallies
         exponent = (self.magnitude(x) >> self.fraction_bits) - self.bias
         last = (exponent - self.whole(TAIL)).at_least(self.whole(QUANTUM)) << self.fraction_bits
         v = zero.choose(x, (x.bits() - last).bits_as(self.lane))
-        r = rounded(e, v, shape.rounding, two_s_complement=False, draw=draw)
+        r = self.rounded(v, draw)
         nothing = r == 0.0
         y = nothing.choose(r, (r.bits() + last).bits_as(self.lane))
         inexact = r != v
         underflow = nothing  # zeros are taken off at the end
-        if shape.ftz:
-            small = ~nothing & (abs(y) < self.number(SMALLEST))
-            y = small.choose(e.splat(self.lane, 0.0).with_sign_of(y), y)
-            inexact, underflow = inexact | small, underflow | small
+        small = ~nothing & (abs(y) < self.number(FLUSHED))
+        y = small.choose(e.splat(self.lane, 0.0).with_sign_of(y), y)
+        inexact, underflow = inexact | small, underflow | small
         beyond = abs(y) > self.number(HIGH)
         y = beyond.choose((x > 0.0).choose(self.number(ABOVE), self.number(BELOW)), y)
         tallies[OVERFLOW].add_where(beyond)
@@ -247,10 +246,7 @@ class _Chunk:
         tallies[UNDERFLOW].add_where(underflow)
         nan = y != y
         tallies[INVALID].add_where(nan)
-        if not shape.has_nan:
-            y = nan.choose(e.splat(self.lane, 0.0), y)
-        if not shape.has_negative_zero:
-            y = y + 0.0
+        y = nan.choose(self.number(NAN), y) + self.number(ZERO)
         tallies[SUBNORMAL].add_where((abs(y) < self.number(SMALLEST)) & (y != 0.0))
         return y
 
@@ -396,9 +392,3 @@ def drain_counters(typing_context: Any, words: Any, planes: Any, used: Any, tota
         return context.get_dummy_value()
 
     return signature, generate
-
-
-@lru_cache(maxsize=1024)
-def counter_words(bins: int) -> int:
-    """Return how many words of positions a register needs, the one behind its last included."""
-    return -(-(bins + 1) // leading_bits.WORD_BITS)
