@@ -100,6 +100,15 @@ def test_convolutions_are_the_same(fmt: str, images: int):
 
 
 @pytest.mark.parametrize("fmt", ["fix8f4", "fix16f8"])
+@pytest.mark.parametrize(("outputs", "channels"), [(70, 3), (3, 120)])
+def test_panels_of_short_runs_shared_among_threads_are_the_same(fmt: str, outputs: int, channels: int):
+    """Many rows: threads share the panels; few rows and 1080 places along k: they share k. One never writes behind."""
+    x, w = extremes(fmt, (1, channels, 12, 11), 1), extremes(fmt, (outputs, channels, 3, 3), 2)
+    options = {"x_format": fmt, "w_format": fmt, "out_format": "fix40f8"}
+    assert_same_everywhere(lambda **where: emu.conv2d(x, w, **options, **where), "fix40f8", (outputs, channels))
+
+
+@pytest.mark.parametrize("fmt", ["fix8f4", "fix16f8"])
 def test_sums_along_every_axis_are_the_same(fmt: str):
     x = extremes(fmt, (5, 4, 37), 1)
     for array in (x, x.transpose(2, 0, 1), x[:, ::-1, ::2], x[:, :0]):
