@@ -76,6 +76,13 @@ class Emitter:
         value.align = 1
         return value
 
+    def prefetch(self, kind: Any, pointer: Any, index: Any) -> None:
+        """Ask for the line that holds element `index`, which may lie behind the array's end."""
+        address = self.builder.bitcast(self.at(pointer, index, kind), IR.PointerType(I8))
+        signature = IR.FunctionType(IR.VoidType(), [address.type, I32, I32, I32])
+        function = _CODE.get_or_insert_function(self.builder.module, signature, "llvm.prefetch.p0")
+        self.builder.call(function, [address, *(self.integer(number, I32) for number in (0, 3, 1))])
+
     def store(self, vector: Vector, pointer: Any, index: Any, *, past_caches: bool = False) -> None:
         """Write neighbours from element `index` on; past the caches only to addresses of a whole vector's alignment."""
         kind, lanes = vector.kind, vector.lanes

@@ -40,6 +40,8 @@ from emu.backends.numba.vector.rounding import Draw, draw_kind, rounded
 CHUNK = LANES * leading_bits.TREE
 #: Array dtypes of those names.
 KIND_DTYPES = {"f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "i8": "int8", "i16": "int16"}
+#: How many results ahead operands are asked for: memory works while a chunk is computed.
+AHEAD = 2 * CHUNK
 KINDS = {"f32": F32, "f64": F64, "i32": I32, "i64": I64, "i8": I8, "i16": I16}
 
 
@@ -339,6 +341,8 @@ def _emit_chunks(
         for i in range(leading_bits.QUAD):
             vector = builder.add(builder.mul(quad, e.integer(leading_bits.QUAD)), e.integer(i))
             place = builder.add(start, builder.mul(vector, e.integer(LANES)))
+            for operand in operands[: arithmetic.ARITY[shape.operation]]:
+                e.prefetch(chunk.source, operand, builder.add(place, e.integer(AHEAD)))
             if shape.operation == "quantize":
                 results = chunk.read(operands[0], place)
             else:
