@@ -70,10 +70,19 @@ def shape_for(
         _NAMES[target],
         fmt.is_float,
         kind_of(code.rounding),
-        code.overflow if code.overflow in (k.SATURATE_ZERO, k.WRAP) else k.SATURATE,  # the others are limits
+        _float_overflow(code) if fmt.is_float else _fixed_overflow(code),
         _fields(code.n_rbits) if stochastic else 0,
         0 if register is None else MAX_WORDS,
     )
+
+
+def _fixed_overflow(code: StageCode) -> int:
+    return code.overflow if code.overflow in (k.SATURATE_ZERO, k.WRAP) else k.SATURATE  # the others are limits
+
+
+def _float_overflow(code: StageCode) -> int:
+    makes_nan = code.overflow == k.IEEE and not code.format.has_infinity
+    return stage.MAKES_NAN * makes_nan + stage.FLUSHES * code.format.ftz
 
 
 def _counts(register: RegisterCode) -> bool:
@@ -101,7 +110,6 @@ def _numbers(lane: str, code: StageCode, limits: tuple[float, ...], scale: float
     numbers[stage.STEP] = math.ldexp(1.0, fmt.quantum)
     numbers[[stage.HIGH, stage.LOW, stage.MODULUS, stage.ABOVE, stage.BELOW]] = [high, low, modulus, above, below]
     numbers[stage.SMALLEST] = math.ldexp(1.0, fmt.emin)
-    numbers[stage.FLUSHED] = math.ldexp(1.0, fmt.emin) if fmt.ftz else 0.0
     numbers[stage.NAN] = math.nan if fmt.has_nan else 0.0
     numbers[stage.ZERO] = -0.0 if fmt.has_negative_zero else 0.0  # added to a zero, only the second takes its sign
     ties = TIES.get(code.rounding, (False, False))

@@ -40,6 +40,8 @@ from emu.backends.numba.vector.rounding import Draw, draw_kind, rounded
 CHUNK = LANES * leading_bits.TREE
 #: Array dtypes of those names.
 KIND_DTYPES = {"f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "i8": "int8", "i16": "int16"}
+#: Of a float format: overflow may give NaN; subnormal results become zero.
+MAKES_NAN, FLUSHES = 1, 2
 #: How many results ahead operands are asked for: memory works while a chunk is computed.
 AHEAD = 2 * CHUNK
 KINDS = {"f32": F32, "f64": F64, "i32": I32, "i64": I64, "i8": I8, "i16": I16}
@@ -56,7 +58,7 @@ class Shape:
         target: type of what is written: "f32" or "f64"; "i8", "i16", "i32" for the raws of a fixed format.
         is_float: whether a floating-point format is written.
         rounding: mode, by the number `rounding.kind_of` gives.
-        overflow: rule, by its number; 0 where limits say all.
+        overflow: fixed: rule, by its number, 0 where limits say all; float: `MAKES_NAN` and `FLUSHES`, added.
         fields: random numbers per 128 bits (4, 8 or 16), 0 without random bits.
         words: words of 32 positions the register needs, 0 without one.
     """
@@ -83,11 +85,11 @@ class Shape:
 
 
 #: Numbers a stage is given: float64 array, then int64 array, by position.
-(SCALE, STEP, HIGH, LOW, MODULUS, ABOVE, BELOW, SMALLEST, FLUSHED, NAN, ZERO, RANDOM_SCALE) = range(12)
-(TIE_POSITIVE, TIE_NEGATIVE) = range(12, 14)
+(SCALE, STEP, HIGH, LOW, MODULUS, ABOVE, BELOW, SMALLEST, NAN, ZERO, RANDOM_SCALE) = range(11)
+(TIE_POSITIVE, TIE_NEGATIVE) = range(11, 13)
 (QUANTUM, TAIL, LOWEST, BINS, FIXED_ACCUMULATOR, N_RBITS, DRAW, STREAM, STEP_NUMBER, KEY_LOW, KEY_HIGH) = range(11)
-N_NUMBERS, N_INTEGERS = 14, 11
-#: Tallies a stage returns: five flags (underflow: with the zeros), zeros among the results, largest exponent field.
+N_NUMBERS, N_INTEGERS = 13, 11
+#: Tallies a stage returns: five flags (underflow and subnormal: with the zeros), zeros, largest exponent field.
 (OVERFLOW, UNDERFLOW, INEXACT, INVALID, SUBNORMAL, ZEROS, TOP) = range(7)
 N_TALLIES = 7
 
@@ -229,28 +231,29 @@ class _Chunk:
         return (rest == rest).choose(rest, 0.0)
 
     def _write_float(self, x: Vector, zero: Vector, draw: Draw | None) -> Vector:
-        e, tallies = self.e, self.tallies
-        exponent = (self.magnitude(x) >> self.fraction_bits) - self.bias
-        last = (exponent - self.whole(TAIL)).at_least(self.whole(QUANTUM)) << self.fraction_bits
+        e, tallies, bits = self.e, self.tallies, self.fraction_bits
+        field = x.bits() & (self.largest_field << bits)
+        last = (field - ((self.whole(TAIL) + self.bias) << bits)).at_least(self.whole(QUANTUM) << bits)
         v = zero.choose(x, (x.bits() - last).bits_as(self.lane))
         r = self.rounded(v, draw)
         nothing = r == 0.0
         y = nothing.choose(r, (r.bits() + last).bits_as(self.lane))
-        inexact = r != v
-        underflow = nothing  # zeros are taken off at the end
-        small = ~nothing & (abs(y) < self.number(FLUSHED))
-        y = small.choose(e.splat(self.lane, 0.0).with_sign_of(y), y)
-        inexact, underflow = inexact | small, underflow | small
         beyond = abs(y) > self.number(HIGH)
-        y = beyond.choose((x > 0.0).choose(self.number(ABOVE), self.number(BELOW)), y)
         tallies[OVERFLOW].add_where(beyond)
-        tallies[INEXACT].add_where(inexact | beyond)
-        tallies[UNDERFLOW].add_where(underflow)
-        nan = y != y
-        tallies[INVALID].add_where(nan)
-        y = nan.choose(self.number(NAN), y) + self.number(ZERO)
-        tallies[SUBNORMAL].add_where((abs(y) < self.number(SMALLEST)) & (y != 0.0))
-        return y
+        inexact = (r != v) | beyond
+        if self.shape.overflow & FLUSHES:
+            small = ~nothing & (abs(y) < self.number(SMALLEST))
+            y = small.choose(e.splat(self.lane, 0.0).with_sign_of(y), y)
+            inexact, nothing = inexact | small, nothing | small
+        tallies[INEXACT].add_where(inexact)
+        tallies[UNDERFLOW].add_where(nothing)  # zeros are taken off at the end
+        tallies[SUBNORMAL].add_where(abs(y) < self.number(SMALLEST))  # what became nothing as well
+        y = beyond.choose((x > 0.0).choose(self.number(ABOVE), self.number(BELOW)), y)
+        if self.shape.overflow & MAKES_NAN:
+            nan = y != y
+            tallies[INVALID].add_where(nan)
+            y = nan.choose(self.number(NAN), y)
+        return y + self.number(ZERO)
 
 
 _SIXTEEN = I64(LANES)

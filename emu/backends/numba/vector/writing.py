@@ -16,6 +16,7 @@ from emu.backends.numba.vector.stage import (
     CHUNK,
     FIXED_ACCUMULATOR,
     N_TALLIES,
+    SUBNORMAL,
     TOP,
     UNDERFLOW,
     ZEROS,
@@ -49,6 +50,7 @@ def writer(shape: stage.Shape) -> Any:
     16), their number, whether to write past the caches, the stage's numbers, and a report to add to; it returns how
     many it wrote: all, or those before a chunk for the plain loops.
     """
+    is_float = shape.is_float
     text, words, arity = shape.text(), shape.words, arithmetic.ARITY[shape.operation]
     x_bytes, out_bytes = (np.dtype(stage.KIND_DTYPES[name]).itemsize for name in (shape.source, shape.target))
     operand = np.float64 if shape.source == "f64" else np.float32
@@ -115,9 +117,12 @@ def writer(shape: stage.Shape) -> Any:
                 copy_bytes(out + done * out_bytes, target, (n - done) * out_bytes)
                 tallies[ZEROS] -= padding
                 tallies[UNDERFLOW] -= padding
+                tallies[SUBNORMAL] -= padding if is_float else 0
             done = min(done + wrote * CHUNK, n)
             if wrote < chunks:
                 break
+        if is_float:
+            tallies[SUBNORMAL] -= tallies[UNDERFLOW]
         tallies[UNDERFLOW] -= tallies[ZEROS]
         for i in range(5):
             report[i] += tallies[i]
