@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
 from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
+from emu.backends.memory import empty
 from emu.backends.numba.compiling import over_ranges, thread_count
 from emu.backends.numba.machine import has_dot_products
 from emu.backends.numba.stage import Writer
 from emu.backends.numba.vector import integer_products as loops
 from emu.backends.numba.vector.dot_tiles import NEIGHBOURS, PANEL_COLUMNS, TILE_ROWS
-from emu.backends.numba.vector.ranges import empty
 
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
@@ -167,7 +167,7 @@ class _Product:
 
 def _raws(x: Gathered, fmt: FormatCode, bits: int, *, magnitudes: bool) -> tuple[Gathered, int]:
     """Return the same places in an array of raws, or of their magnitudes, and a bound on these."""
-    raws = np.empty(x.data.size + loops.SLACK, np.int8 if bits == BYTE else np.int16)
+    raws = empty((x.data.size + loops.SLACK,), np.int8 if bits == BYTE else np.int16)
     raws[x.data.size :] = 0
     data = x.data if -fmt.quantum < FLOAT32_EXPONENTS else x.data.astype(np.float64)
     scale = data.dtype.type(math.ldexp(1.0, -fmt.quantum))
@@ -237,7 +237,7 @@ def _write_batches(product: _Product, writer: Writer | _Copier) -> None:
     pairs = _pairs(product)
 
     def work(thread: int, start: int, stop: int) -> None:
-        sums = np.empty(min(group, max(stop - start, 0)) * results)
+        sums = empty((min(group, max(stop - start, 0)) * results,), np.float64)
         for first in range(start, stop, group):
             last = min(first + group, stop)
             if pairs is not None:
@@ -261,13 +261,25 @@ def _write_rows(product: _Product, writer: Writer | _Copier) -> None:
     """Pack the right operand once; share the rows, or k where they are few, among threads."""
     neighbours = NEIGHBOURS[product.bits]
     padded = -(-product.depth // neighbours) * neighbours
-    panels = loops.empty_panels(product.panels, padded, np.int8 if product.bits == BYTE else np.int16)
+    panels = _empty_panels(product.panels, padded, np.int8 if product.bits == BYTE else np.int16)
     macs = product.rows * product.columns * product.depth
     blocks = -(-product.rows // TILE_ROWS)
     if blocks >= 4 * thread_count() or macs < GRAIN_MACS:
         _share_rows(product, writer, panels)
     else:
         _share_depth(product, writer, panels)
+
+
+def _zeros(shape: tuple[int, ...]) -> Array:
+    sums = empty(shape, np.int64)
+    sums[...] = 0
+    return sums
+
+
+def _empty_panels(count: int, depth: int, dtype: type[Any]) -> Array:
+    """Return room for panels, (panels, depth * 32), and for the vector that begins in their last place."""
+    size = count * depth * PANEL_COLUMNS
+    return empty((size + loops.SLACK * NEIGHBOURS[8],), dtype)[:size].reshape(count, depth * PANEL_COLUMNS)
 
 
 def _pack(product: _Product, panels: Array, first: int, last: int, start: int, stop: int, sums: Array) -> None:
@@ -314,8 +326,8 @@ def _share_rows(product: _Product, writer: Writer | _Copier, panels: Array) -> N
 
     def work(thread: int, start: int, stop: int) -> None:
         rows = min(group, max(stop - start, 0))
-        sums = np.zeros(-(-rows // TILE_ROWS) * TILE_ROWS * product.panels * PANEL_COLUMNS, np.int64)
-        out = np.empty(rows * product.columns)
+        sums = _zeros((-(-rows // TILE_ROWS) * TILE_ROWS * product.panels * PANEL_COLUMNS,))
+        out = empty((rows * product.columns,), np.float64)
         for first in range(start, stop, group):
             part = (first, min(first + group, stop))
             _add(product, part, (0, product.depth), panels, sums)
@@ -327,7 +339,7 @@ def _share_rows(product: _Product, writer: Writer | _Copier, panels: Array) -> N
 def _share_depth(product: _Product, writer: Writer | _Copier, panels: Array) -> None:
     """Each thread packs and multiplies a part of k; integers add up in any order."""
     size = -(-product.rows // TILE_ROWS) * TILE_ROWS * product.panels * PANEL_COLUMNS
-    sums = np.zeros((thread_count() + 1, size), np.int64)
+    sums = _zeros((thread_count() + 1, size))
     column_sums = np.zeros((thread_count() + 1, product.panels * PANEL_COLUMNS), np.int64)
 
     def work(thread: int, start: int, stop: int) -> None:
@@ -336,6 +348,6 @@ def _share_depth(product: _Product, writer: Writer | _Copier, panels: Array) -> 
 
     per_place = max(product.rows * product.columns, 1)
     over_ranges(work, product.depth, loops.CHUNK_DEPTH, max(1, GRAIN_MACS // per_place))
-    out = np.empty(product.rows * product.columns)
+    out = empty((product.rows * product.columns,), np.float64)
     rows = (0, product.rows)
     _finish(product, writer, 0, rows, sums.sum(axis=0), column_sums.sum(axis=0), out)

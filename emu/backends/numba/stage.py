@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
+from emu.backends.memory import empty
 from emu.backends.numba.bits import add_to_odd, divide_to_odd, fma_to_odd, multiply_to_odd, sqrt_to_odd
 from emu.backends.numba.blocks import Stage, observe_block, write_fixed, write_float
 from emu.backends.numba.compiling import BLOCK, GRAIN, kernel, over_ranges, thread_count
 from emu.backends.numba.philox import fill_random
 from emu.backends.numba.vector.choosing import parameters, shape_for
-from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter, empty
+from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter
 from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE
 from emu.backends.proofs import SAFE_EXPONENT
 from emu.datapath.registers import NO_EXPONENT

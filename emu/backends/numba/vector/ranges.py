@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,16 +18,6 @@ VECTOR_GRAIN = 1 << 17
 STREAMED_BYTES, ALIGNMENT = 1 << 23, 64
 #: The most chunks handed to the plain loops at a time.
 MAX_PLAIN_CHUNKS = 64
-
-
-def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an array without content; large ones are aligned so that they can be written past the caches."""
-    count = math.prod(shape)
-    if count * dtype.itemsize < STREAMED_BYTES:
-        return np.empty(shape, dtype)
-    room = np.empty(count * dtype.itemsize + ALIGNMENT, np.uint8)
-    start = -address_of(room) % ALIGNMENT
-    return room[start : start + count * dtype.itemsize].view(dtype).reshape(shape)
 
 
 def address_of(array: Array) -> int:

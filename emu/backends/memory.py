@@ -1,0 +1,52 @@
+"""Room for results, used again: a fresh page costs more than the arithmetic on it.
+
+An array's memory belongs to a `_Block`; when the last view of it is gone, the block gives its room back, and the next
+result of that size takes it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+#: Arrays below this many bytes are the allocator's; more than that many bytes are never kept.
+FEWEST_BYTES, KEPT_BYTES = 1 << 16, 1 << 28
+#: Alignment of every room, in bytes; sizes are made whole pages.
+ALIGNMENT, PAGE = 64, 4096
+_free: dict[int, list[Array]] = {}
+_kept = [0]
+
+
+class _Block:
+    """Owns the room of one array while any view of it lives."""
+
+    def __init__(self, room: Array, address: int) -> None:
+        self._room = room
+        shape, data = (room.size - ALIGNMENT,), (address, False)
+        self.__array_interface__ = {"shape": shape, "typestr": "|u1", "data": data, "version": 3}
+
+    def __del__(self, free: dict[int, list[Array]] = _free, kept: list[int] = _kept) -> None:
+        if kept[0] + self._room.size <= KEPT_BYTES:
+            kept[0] += self._room.size
+            free.setdefault(self._room.size, []).append(self._room)
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype[Any] | type[Any]) -> Array:
+    """Return an array without content; a large one is aligned to 64 bytes, in room used before where there is some."""
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    if size < FEWEST_BYTES:
+        return np.empty(shape, kind)
+    whole = -(-size // PAGE) * PAGE + ALIGNMENT
+    try:
+        room = _free[whole].pop()
+        _kept[0] -= whole
+    except (KeyError, IndexError):
+        room = np.empty(whole, np.uint8)
+    start = room.__array_interface__["data"][0]
+    block = np.asarray(_Block(room, start + -start % ALIGNMENT))
+    return block[:size].view(kind).reshape(shape)
