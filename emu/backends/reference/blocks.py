@@ -64,7 +64,12 @@ class Term(NamedTuple):
 
 
 def block_sums(
-    a: Array, b: Array, addend: Array | None, formats: tuple[FormatCode, ...], mac: MacCode, random: RandomCode
+    a: Array,
+    b: Array,
+    addend: Array | None,
+    formats: tuple[FormatCode, FormatCode, FormatCode | None],
+    mac: MacCode,
+    random: RandomCode,
 ) -> tuple[Exact, Mask | None]:
     """Return the accumulator's (B, M, N) contents after all blocks, and where it touched a limit.
 
@@ -93,7 +98,14 @@ def block_sums(
 class _Unit:
     """The unit: operands as registers hold them, and the rounding into its accumulator."""
 
-    def __init__(self, a: Array, b: Array, formats: tuple[FormatCode, ...], mac: MacCode, random: RandomCode) -> None:
+    def __init__(
+        self,
+        a: Array,
+        b: Array,
+        formats: tuple[FormatCode, FormatCode, FormatCode | None],
+        mac: MacCode,
+        random: RandomCode,
+    ) -> None:
         assert mac.accumulator is not None
         assert mac.blocks is not None
         self.a, self.b = a, b
