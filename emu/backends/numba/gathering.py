@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
+from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, over_ranges
 
 Array = NDArray[Any]
@@ -26,7 +26,7 @@ def _gather_rows(data: Any, batch_stride: int, rows: Any, columns: Any, out: Any
 def materialised(x: Gathered) -> Array:
     """Return the matrices of places, (B, M, K); one matrix where all are the same."""
     batches = x.batches if x.batch_stride else 1
-    out = np.empty((batches * x.rows.size, x.columns.size), x.dtype)
+    out = empty((batches * x.rows.size, x.columns.size), x.dtype)
     grain = max(1, GRAIN_ELEMENTS // max(x.columns.size, 1))
     over_ranges(
         lambda _, start, stop: _gather_rows(x.data, x.batch_stride, x.rows, x.columns, out, start, stop),

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, StageCode, carrier_of, encode_format
+from emu.backends.memory import empty
 from emu.backends.numba.compiling import over_ranges
 from emu.backends.numba.machine import has_dot_products, has_vectors
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
@@ -145,8 +146,9 @@ def accumulate(
     columns = b.shape[2]
     largest = max(-unit.low, unit.high)
     wide = unit.step in TOUCHING and (largest > 1 << FLOAT32_INTEGER_BITS or largest * unit.unit >= FLOAT32_END)
-    out = np.empty((batches, rows, columns), np.float64 if wide else np.float32)
-    touched = np.zeros(out.shape if unit.step in TOUCHING else (1, 1, 1), np.uint8)
+    out = empty((batches, rows, columns), np.float64 if wide else np.float32)
+    touched = empty(out.shape if unit.step in TOUCHING else (1, 1, 1), np.uint8)
+    touched[...] = 0
     first, outside = _first_sums(addend, unit)
     panels = _panels(b, unit)
     loop, height = row_loops(unit.step), ROWS[unit.step]
@@ -174,7 +176,7 @@ def _panels(b: Array, unit: TileUnit) -> Array:
         b = b[:1]
     batches, depth, columns = b.shape
     count = -(-columns // PANEL_COLUMNS)
-    panels = np.empty((batches, count, depth * PANEL_COLUMNS), np.int32 if unit.step == "words" else np.float32)
+    panels = empty((batches, count, depth * PANEL_COLUMNS), np.int32 if unit.step == "words" else np.float32)
 
     def pack(_: int, start: int, stop: int) -> None:
         for place in range(start, stop):

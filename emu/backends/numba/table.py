@@ -13,6 +13,7 @@ from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingT
 from emu.backends import interface as k
 from emu.backends.gathered import Gathered, stacks_of
 from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
+from emu.backends.memory import empty
 from emu.backends.numba import dot_add, in_order, in_tiles, integers, ordered, speculation, wide_sums
 from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.gathering import materialised
@@ -174,7 +175,7 @@ def _blas(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -> Arr
     BLAS runs on one thread and ours share the batch or the rows: two pools of threads would wait for each other.
     """
     batch, rows, columns = a.shape[0], a.shape[1], b.shape[2]
-    sums = np.empty((batch, rows, columns), dtype)
+    sums = empty((batch, rows, columns), dtype)
     macs_per_row = max(a.shape[2] * columns, 1)
     whole = b[0].astype(dtype, copy=False) if batch == 1 else None
 
