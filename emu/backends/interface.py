@@ -27,6 +27,9 @@ Array = NDArray[Any]
 )
 (SATURATE, SATURATE_SYMMETRIC, SATURATE_ZERO, WRAP, IEEE, SATFINITE) = range(6)
 
+#: Paths of a product on which no partial sum is ever rounded, whatever the order.
+EXACT_PATHS = ("integer_dot", "float32_blas", "float64_blas")
+
 #: Positions of the counts in `Outcome.flags`, as `FLAG_NAMES` orders them.
 (OVERFLOW_FLAG, UNDERFLOW_FLAG, INEXACT_FLAG, INVALID_FLAG, SUBNORMAL_FLAG, ACCUMULATOR_FLAG) = range(6)
 N_FLAGS = 6

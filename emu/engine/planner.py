@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.interface import EXACT_PATHS
 from emu.datapath import Mac, Overflow
 from emu.datapath.order import Blocks
 from emu.errors import FormatError
@@ -27,8 +28,6 @@ from emu.formats import Fixed, Format
 
 Array = NDArray[Any]
 FLOAT32_INTEGERS, FLOAT64_INTEGERS = 24, 53
-#: Paths on which no partial sum is ever rounded, whatever the order.
-EXACT_PATHS = ("integer_dot", "float32_blas", "float64_blas")
 #: Binary points between which integers of that many bits are normal numbers of the type.
 FLOAT32_SCALES, FLOAT64_SCALES = (24 - 127, 126), (53 - 1023, 1022)
 

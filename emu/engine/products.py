@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
-from emu.backends.interface import FormatCode, Kernels, StageCode, encode_format, encode_mac
+from emu.backends.interface import EXACT_PATHS, FormatCode, Kernels, StageCode, encode_format, encode_mac
 from emu.datapath import Flags, Mac, Overflow, RandomSource, Rounding, StatisticsRegister
 from emu.datapath.stage import require_placed
-from emu.engine.planner import EXACT_PATHS, Plan, may_gain_from_maxima, plan_product
+from emu.engine.planner import Plan, may_gain_from_maxima, plan_product
 from emu.engine.request import Request, as_operand
 from emu.engine.sources import require_addressed, source_of
 from emu.engine.work import WorkRecord

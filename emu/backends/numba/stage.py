@@ -27,8 +27,6 @@ Array = NDArray[Any]
 #: Operations by number: 0 writes the operand itself.
 OPERATIONS = {"quantize": 0, "add": 1, "subtract": 2, "multiply": 3, "fma": 4, "divide": 5, "sqrt": 6}
 STOCHASTIC, FLOOR = k.STOCHASTIC, k.FLOOR
-#: Results below which the plain loops do, compiled once for every format and mode; vector code is compiled for each.
-FEWEST_RESULTS, FEWEST_OF_OPERATIONS = 2048, 16384
 _NO_BITS = np.zeros(1, np.int64)
 #: Below it, the smallest normal float32 numbers would become 0.
 SMALLEST_SCALE = 2.0**-23

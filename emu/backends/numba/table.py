@@ -24,8 +24,6 @@ from emu.backends.reference import ReferenceKernels
 from emu.formats.arrays import code_dtype_for
 
 Array = NDArray[Any]
-#: Paths on which no partial sum is ever rounded.
-EXACT_PATHS = ("integer_dot", "float32_blas", "float64_blas")
 #: Multiply-adds of a BLAS product below which a second thread is not worth waking.
 BLAS_GRAIN_MACS = 1 << 20
 
@@ -127,14 +125,14 @@ class NumbaKernels:
         """Return why a product on this path is left to the reference, "" if compiled loops compute it."""
         if not supports(stage):
             return "the written format lies outside what float64 loops round"
-        if mac.accumulator is None and path not in EXACT_PATHS:
+        if mac.accumulator is None and path not in k.EXACT_PATHS:
             return wide_sums.declines(formats, mac, stage, divisor)
         power_of_two = divisor & (divisor - 1) == 0
         span = stage.format.width_bits + stage.format.quantum
         undecided = not decides_in_float64(stage, span + (stage.overflow == k.WRAP))
         if not power_of_two and (divisor >= 1 << 24 or undecided):
             return f"a quotient by {divisor} is not decided in float64"
-        if path in EXACT_PATHS:
+        if path in k.EXACT_PATHS:
             return "" if _scales_exactly_from(formats, stage) else "the binary points lie too far from each other"
         if mac.order == k.BLOCKS:
             return dot_add.declines(formats, mac)

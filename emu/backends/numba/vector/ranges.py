@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.memory import ALIGNMENT
 from emu.backends.numba.vector.stage import CHUNK, KIND_DTYPES, Shape
 from emu.backends.numba.vector.writing import writer
 
 Array = NDArray[Any]
 #: Results below this are not worth a second thread.
 VECTOR_GRAIN = 1 << 17
-#: Arrays above this many bytes are written past the caches, to addresses of this alignment.
-STREAMED_BYTES, ALIGNMENT = 1 << 23, 64
+#: Arrays above this many bytes are written past the caches.
+STREAMED_BYTES = 1 << 23
 #: The most chunks handed to the plain loops at a time.
 MAX_PLAIN_CHUNKS = 64
 
