@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from emu.datapath import Mac
 from emu.formats import Format
+from emu.training.layers import Layer
 
 Array = NDArray[Any]
 #: `table`: the rows with a bar; `matrix`: every mode and rule; `growth`: cost against size and width.
@@ -63,9 +64,10 @@ class ProductWork:
 
 @dataclass(frozen=True)
 class StepWork:
-    """A training step of LeNet: images `(N, 1, 28, 28)`, labels `(N,)`, learning rate and momentum."""
+    """A training step: a recipe's layers, images `(N, C, H, W)`, labels `(N,)`, learning rate and momentum."""
 
     device: str
+    layers: tuple[Layer, ...]
     images: Array
     labels: Array
     rate: float

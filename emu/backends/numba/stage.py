@@ -191,7 +191,7 @@ class Writer:
                 code = self._code
                 limits = (code.high, code.low, code.modulus, code.above, code.below)
                 numbers = parameters(shape, stage, limits, random, register, scale)
-                self._vector = VectorWriter(shape, self._target, numbers, self._reports, self._plain)
+                self._vector = VectorWriter(shape, self._target, numbers, self._reports)
 
     @property
     def grain(self) -> int:
@@ -209,7 +209,7 @@ class Writer:
             origin: the result that element 0 of the operands belongs to.
         """
         if self._vector is not None:
-            self._vector.write(thread, operands, start, stop, origin)
+            self._vector.write(thread, operands, start, stop, origin, self._plain)
         else:
             self._plain(thread, operands, start, stop, origin)
 

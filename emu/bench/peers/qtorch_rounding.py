@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from emu.bench.peer import Peer
-from emu.bench.peers.qtorch_lenet import fixed_step
+from emu.bench.peers.qtorch_step import fixed_step
 from emu.bench.row import Side, StageWork, StepWork, Task
 from emu.errors import BackendUnavailable
 from emu.formats import Fixed, Float, Format

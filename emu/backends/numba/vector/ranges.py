@@ -19,6 +19,8 @@ VECTOR_GRAIN = 1 << 17
 STREAMED_BYTES = 1 << 23
 #: The most chunks handed to the plain loops at a time.
 MAX_PLAIN_CHUNKS = 64
+#: Writes a piece: thread, operands, start, stop, origin.
+PlainWrite = Callable[[int, Sequence[Array], int, int, int], None]
 
 
 def address_of(array: Array) -> int:
@@ -35,7 +37,6 @@ class VectorWriter:
         target: Array,
         parameters: tuple[Any, Any],
         reports: Array,
-        plain: Callable[[int, Sequence[Array], int, int, int], None],
     ) -> None:
         """Prepare to write.
 
@@ -44,16 +45,21 @@ class VectorWriter:
             target: flat array of the whole result.
             parameters: from `parameters`.
             reports: one per thread, added to.
-            plain: writes a piece in plain loops; arguments as of `write`.
         """
-        self._write, self._plain, self._parameters = writer(shape), plain, parameters
+        self._write, self._parameters = writer(shape), parameters
         self._item, self._out_item = np.dtype(KIND_DTYPES[shape.source]).itemsize, target.itemsize
         self._out = address_of(target)
         self._streamed = int(target.nbytes >= STREAMED_BYTES and self._out % ALIGNMENT == 0)
         self._reports = reports
 
-    def write(self, thread: int, operands: Sequence[Array], start: int, stop: int, origin: int) -> None:
-        """Write results `start`..`stop`; the operands' element 0 belongs to result `origin`."""
+    def write(
+        self, thread: int, operands: Sequence[Array], start: int, stop: int, origin: int, plain: PlainWrite
+    ) -> None:
+        """Write results `start`..`stop`; the operands' element 0 belongs to result `origin`.
+
+        `plain` writes a piece in plain loops. It is handed over each time: kept, it would tie its owner and this into a
+        ring, whose results' room is free only when the collector comes.
+        """
         addresses = [address_of(x) - origin * self._item for x in operands]
         addresses += addresses[:1] * (3 - len(addresses))
         report, streamed = self._reports[thread], int(self._streamed and start % (ALIGNMENT // self._out_item) == 0)
@@ -66,5 +72,5 @@ class VectorWriter:
             at += wrote
             if at < stop:
                 end = min(at + chunks * CHUNK, stop)
-                self._plain(thread, operands, at, end, origin)
+                plain(thread, operands, at, end, origin)
                 at = end

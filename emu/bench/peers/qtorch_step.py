@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from emu.bench.peers.torch_lenet import lenet, plain_optimiser, training_step
+from emu.bench.peers.torch_network import plain_optimiser, torch_network, training_step
 from emu.bench.row import StepWork
 from emu.formats import Fixed
 from emu.hardware import load_device
@@ -32,7 +32,7 @@ def fixed_step(task: StepWork, functions: Any, extension: Any) -> Callable[[], N
         return functions.quantizer(forward, backward, "nearest", "nearest")
 
     quantiser: Any = importlib.import_module("qtorch.quant").Quantizer
-    network = lenet(lambda: quantiser(word("activation"), word("error"), "nearest", "nearest"))
+    network = torch_network(task, lambda: quantiser(word("activation"), word("error"), "nearest", "nearest"))
     low_precision: Any = importlib.import_module("qtorch.optim").OptimLP
     optimiser = low_precision(
         plain_optimiser(task, network),
