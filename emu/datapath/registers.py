@@ -94,13 +94,15 @@ class StatisticsRegister:
         """
         assert self.lowest is not None, "place() comes before add_counts()"
         assert self.bins is not None, "place() comes before add_counts()"
-        numbers: list[int] = counts.tolist()
-        bins = self.bins
-        for side, offset in ((self.positive, 0), (self.negative, bins)):
-            for exponent, count in enumerate(numbers[offset : offset + bins], self.lowest):
-                if count:
-                    side[exponent] = side.get(exponent, 0) + count
-        none, below, above, nonfinite, total = numbers[2 * bins :]
+        bins, lowest = self.bins, self.lowest
+        seen = counts.nonzero()[0]
+        for position, count in zip(seen.tolist(), counts[seen].tolist(), strict=True):
+            if position < bins:
+                self.positive[lowest + position] = self.positive.get(lowest + position, 0) + count
+            elif position < 2 * bins:
+                exponent = lowest + position - bins
+                self.negative[exponent] = self.negative.get(exponent, 0) + count
+        none, below, above, nonfinite, total = counts[2 * bins :].tolist()
         self.none += none
         self.below += below
         self.above += above

@@ -69,7 +69,7 @@ def elementwise(
     request = Request.of(shape=shape, **settings)
     outcome = request.kernels.elementwise(
         operation,
-        tuple([np.asarray(array, order="C") for array in arrays]),
+        tuple([array if _is_one_number(array) else np.asarray(array, order="C") for array in arrays]),
         tuple([code_of(fmt) for fmt in parsed]),
         request.stage_code,
         request.random,
@@ -77,6 +77,11 @@ def elementwise(
         require_out(out, shape, request.stage.format),
     )
     return request.account(outcome)
+
+
+def _is_one_number(array: Array) -> bool:
+    """Return whether one element stands for all: kernels read it once."""
+    return array.size > 1 and not any(array.strides)
 
 
 def _broadcast(operation: str, arrays: list[Array]) -> list[Array]:

@@ -127,7 +127,7 @@ def test_lanes_are_as_wide_as_numbers_need():
         ("fix16f8", "stochastic", 24, "f32"), ("fix16f8", "stochastic", 25, "f64"),
         ("fp16", "nearest_even", 24, "f32"), ("fp32", "nearest_even", 24, "f32"), ("e8m24", "nearest_even", 24, "f64"),
         ("e8m3 bias=149", "nearest_even", 24, "f64"), ("e8m3 bias=147", "nearest_even", 24, "f32"),
-        ("fix16f0", "nearest_even", 24, "f32"), ("fix16f-1", "nearest_even", 24, None),
+        ("fix16f0", "nearest_even", 24, "f32"), ("fix16f-1", "nearest_even", 24, "f64"),
     ):  # fmt: skip
         assert lane_of(fmt, rounding, np.float32, n_rbits=n_rbits) == lane, (fmt, rounding, n_rbits)
         assert lane_of(fmt, rounding, np.float64, n_rbits=n_rbits) == (None if lane is None else "f64")

@@ -27,14 +27,15 @@ from emu.backends.numba.compiling import over_ranges, thread_count
 from emu.backends.numba.machine import has_dot_products
 from emu.backends.numba.stage import Writer
 from emu.backends.numba.vector import integer_products as loops
-from emu.backends.numba.vector.dot_tiles import NEIGHBOURS, PANEL_COLUMNS, TILE_ROWS
+from emu.backends.numba.vector import packing
+from emu.backends.numba.vector.dot_tiles import NEIGHBOURS, PANEL_COLUMNS, TILE_ROWS, WORD_BYTES
 
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 #: Multiply-adds and elements below which a second thread is not worth waking.
-GRAIN_MACS, GRAIN_ELEMENTS = 1 << 20, 1 << 16
-#: Results of a group of rows that pass the output stage together.
-GROUP_RESULTS = 1 << 16
+GRAIN_MACS, GRAIN_ELEMENTS = 1 << 23, 1 << 20
+#: Results of a group of rows that pass the output stage together; bytes of their packed rows.
+GROUP_RESULTS, GROUP_BYTES = 1 << 16, 1 << 18
 #: Instructions between two additions to 64-bit sums below which two passes over bytes are cheaper.
 FEWEST_STEPS = 12
 #: How many times the work of a product its sums over pairs may be.
@@ -43,7 +44,7 @@ MOST_IN_VAIN = 1.6
 BYTE = 8
 #: Powers of two from here on are beyond float32.
 FLOAT32_EXPONENTS = 128
-_NO_ADDEND = np.zeros((1, 1, 1), np.float32)
+_NO_ADDEND = np.zeros((1, 1, 1))
 
 
 def applies(formats: Formats) -> bool:
@@ -145,6 +146,34 @@ class _Product:
     def panels(self) -> int:
         return -(-self.columns // PANEL_COLUMNS)
 
+    @property
+    def item(self) -> type[Any]:
+        return np.int8 if self.bits == BYTE else np.int16
+
+    @property
+    def group(self) -> int:
+        """Rows that are packed and finished together, whole blocks unless there are fewer."""
+        row_bytes = min(self.depth, loops.CHUNK_DEPTH) * np.dtype(self.item).itemsize * (1 + self.split)
+        fitting = min(GROUP_RESULTS // max(self.columns, 1), GROUP_BYTES // max(row_bytes, 1))
+        return max(min(fitting, self.rows) // 16, 1) * 16
+
+    def room_for_rows(self, rows: int) -> Array:
+        """Return room for that many packed rows."""
+        plane = packing.room_of_rows(rows, min(self.depth, loops.CHUNK_DEPTH))
+        return empty((2 * plane,), np.uint8 if self.bits == BYTE else np.int16)
+
+    def room_for_panels(self) -> Array:
+        """Return room for the packed right operand, (panels, depth * 32), and for a vector that begins in its end."""
+        neighbours = NEIGHBOURS[self.bits]
+        shape = (self.panels, -(-self.depth // neighbours) * neighbours * PANEL_COLUMNS)
+        size = shape[0] * shape[1]
+        return empty((size + WORD_BYTES * packing.SLACK,), self.item)[:size].reshape(shape)
+
+    def room_for_tiles(self, rows: int, depth: int) -> Array:
+        """Return room for the sums of that many rows: one tile where each is finished at once."""
+        tiles = -(-rows // TILE_ROWS) * self.panels if depth > loops.CHUNK_DEPTH else 1
+        return empty((tiles * loops.TILE_SUMS,), np.int64)
+
     @classmethod
     def of(
         cls,
@@ -161,20 +190,22 @@ class _Product:
         right, largest_right = _raws(right, formats[1], bits, magnitudes=magnitudes)
         split, steps = _schedule(bits, max(largest_left, 1), max(largest_right, 1))
         unit = math.ldexp(1.0, formats[0].quantum + formats[1].quantum)
-        third = _NO_ADDEND if addend is None else np.ascontiguousarray(np.abs(addend) if magnitudes else addend)
+        third = _NO_ADDEND
+        if addend is not None:
+            third = np.ascontiguousarray(np.abs(addend) if magnitudes else addend, np.float64)
         return cls(left, right, third, max(left.batches, right.batches), bits, split, steps, unit)
 
 
 def _raws(x: Gathered, fmt: FormatCode, bits: int, *, magnitudes: bool) -> tuple[Gathered, int]:
     """Return the same places in an array of raws, or of their magnitudes, and a bound on these."""
-    raws = empty((x.data.size + loops.SLACK,), np.int8 if bits == BYTE else np.int16)
+    raws = empty((x.data.size + packing.SLACK,), np.int8 if bits == BYTE else np.int16)
     raws[x.data.size :] = 0
     data = x.data if -fmt.quantum < FLOAT32_EXPONENTS else x.data.astype(np.float64)
     scale = data.dtype.type(math.ldexp(1.0, -fmt.quantum))
     largest = np.zeros(thread_count() + 1, np.int64)
 
     def work(thread: int, start: int, stop: int) -> None:
-        largest[thread] = loops.raws_range(data, scale, raws, start, stop)
+        largest[thread] = packing.raws_range(data, scale, raws, start, stop)
 
     over_ranges(work, x.data.size, 64, GRAIN_ELEMENTS)
     if magnitudes:  # -2**15 becomes 2**15 - 1
@@ -197,8 +228,8 @@ def _side(x: Gathered) -> tuple[Array, int, Array, Array]:
     return x.data, x.batch_stride, x.rows, x.columns
 
 
-def _pairs(product: _Product) -> tuple[Array, Array, Array] | None:
-    """Return the steps in which one left matrix meets patches as pairs of neighbours, None where they are not patches.
+def _pairs(product: _Product) -> tuple[tuple[Array, Array, Array], Array] | None:
+    """Return steps and segments in which one left matrix meets patches as pairs of neighbours; None of other operands.
 
     Places k and k + 1 that are neighbours in every column make a step; sums between the columns are made in vain.
     """
@@ -208,8 +239,8 @@ def _pairs(product: _Product) -> tuple[Array, Array, Array] | None:
 
 
 @lru_cache(maxsize=256)
-def _steps_of(rows: bytes, columns: bytes) -> tuple[Array, Array, Array] | None:
-    """Return offset, first and second k (-1: none) of every step; places as the bytes of their int64 arrays."""
+def _steps_of(rows: bytes, columns: bytes) -> tuple[tuple[Array, Array, Array], Array] | None:
+    """Return the steps (offset, first and second k, -1: none) and the segments; places as bytes of int64 arrays."""
     places, across = np.frombuffer(rows, np.int64), np.frombuffer(columns, np.int64)
     if min(places.size, across.size) < 2 or places.min() < 0 or places[-1] != places.max():
         return None
@@ -225,7 +256,17 @@ def _steps_of(rows: bytes, columns: bytes) -> tuple[Array, Array, Array] | None:
     if len(first) > MOST_IN_VAIN * places.size / 2:
         return None
     steps = np.array(first)
-    return places[steps], steps, np.array(second)
+    return (places[steps], steps, np.array(second)), _segments_of(across - across[0])
+
+
+def _segments_of(places: Array) -> Array:
+    """Return panel, lane, column and length of each run of adjacent places within a panel."""
+    begins = np.diff(places, prepend=-2) != 1
+    begins |= places % PANEL_COLUMNS == 0
+    columns = np.flatnonzero(begins)
+    lengths = np.diff(columns, append=places.size)
+    starts = places[columns]
+    return np.stack([starts // PANEL_COLUMNS, starts % PANEL_COLUMNS, columns, lengths], axis=1)
 
 
 def _write_batches(product: _Product, writer: Writer | _Copier) -> None:
@@ -235,21 +276,18 @@ def _write_batches(product: _Product, writer: Writer | _Copier) -> None:
     group = -(-group // 16) * 16 if results % 16 else group  # pieces begin at multiples of 16
     left, right = _side(product.left), _side(product.right)
     pairs = _pairs(product)
+    scales = (product.split, product.steps, product.unit, product.addend)
 
     def work(thread: int, start: int, stop: int) -> None:
         sums = empty((min(group, max(stop - start, 0)) * results,), np.float64)
+        rooms = None if pairs is not None else (product.room_for_rows(product.group), product.room_for_panels())
         for first in range(start, stop, group):
             last = min(first + group, stop)
-            if pairs is not None:
-                loops.paired_batch_products(
-                    left, right, pairs, product.split, product.steps, product.unit, product.addend, sums, first, last
-                )
-            elif product.bits == BYTE:
-                loops.batch_products8(left, right, product.steps, product.unit, product.addend, sums, first, last)
+            if rooms is None:
+                assert pairs is not None
+                loops.write_paired_batches(left, right, *pairs, *scales, sums, first, last)
             else:
-                loops.batch_products16(
-                    left, right, product.split, product.steps, product.unit, product.addend, sums, first, last
-                )
+                loops.write_batches(left, right, *scales, *rooms, product.group, sums, first, last)
             writer.write(thread, (sums,), first * results, last * results, first * results)
 
     macs = max(results * product.depth, 1)
@@ -259,95 +297,57 @@ def _write_batches(product: _Product, writer: Writer | _Copier) -> None:
 
 def _write_rows(product: _Product, writer: Writer | _Copier) -> None:
     """Pack the right operand once; share the rows, or k where they are few, among threads."""
-    neighbours = NEIGHBOURS[product.bits]
-    padded = -(-product.depth // neighbours) * neighbours
-    panels = _empty_panels(product.panels, padded, np.int8 if product.bits == BYTE else np.int16)
+    panels = product.room_for_panels()
     macs = product.rows * product.columns * product.depth
     blocks = -(-product.rows // TILE_ROWS)
-    if blocks >= 4 * thread_count() or macs < GRAIN_MACS:
+    if blocks >= 4 * thread_count() or macs < 2 * GRAIN_MACS:
         _share_rows(product, writer, panels)
     else:
         _share_depth(product, writer, panels)
 
 
-def _zeros(shape: tuple[int, ...]) -> Array:
-    sums = empty(shape, np.int64)
-    sums[...] = 0
-    return sums
-
-
-def _empty_panels(count: int, depth: int, dtype: type[Any]) -> Array:
-    """Return room for panels, (panels, depth * 32), and for the vector that begins in their last place."""
-    size = count * depth * PANEL_COLUMNS
-    return empty((size + loops.SLACK * NEIGHBOURS[8],), dtype)[:size].reshape(count, depth * PANEL_COLUMNS)
-
-
-def _pack(product: _Product, panels: Array, first: int, last: int, start: int, stop: int, sums: Array) -> None:
-    right = product.right
-    places = (right.data, 0, right.rows, right.columns, panels, first, last, start, stop)
-    if product.bits == BYTE:
-        loops.pack_panels8(*places, sums)
-    else:
-        loops.pack_panels16(*places)
-
-
-def _add(product: _Product, rows: tuple[int, int], places: tuple[int, int], panels: Array, sums: Array) -> None:
-    left = product.left
-    if product.bits == BYTE:
-        loops.add_products8(left.data, 0, left.rows, left.columns, *rows, *places, panels, product.steps, sums)
-    else:
-        loops.add_products16(
-            left.data, 0, left.rows, left.columns, *rows, *places, panels, product.split, product.steps, sums
-        )
-
-
-def _finish(
-    product: _Product,
-    writer: Writer | _Copier,
-    thread: int,
-    rows: tuple[int, int],
-    sums: Array,
-    columns: Array,
-    out: Array,
-) -> None:
-    loops.finish_rows(sums, columns, product.unit, product.addend, 0, *rows, product.columns, out)
-    start, stop = rows[0] * product.columns, rows[1] * product.columns
-    writer.write(thread, (out,), start, stop, start)
-
-
 def _share_rows(product: _Product, writer: Writer | _Copier, panels: Array) -> None:
-    column_sums = np.zeros(product.panels * PANEL_COLUMNS, np.int64)
+    corrections = np.zeros(product.panels * PANEL_COLUMNS, np.int64)
+    left, right = _side(product.left), _side(product.right)
 
     def pack(thread: int, first: int, last: int) -> None:
-        _pack(product, panels, first, last, 0, product.depth, column_sums)
+        packing.pack_panels(right, 0, panels, first, last, 0, product.depth, corrections)
 
     over_ranges(pack, product.panels, 1, max(1, GRAIN_ELEMENTS // max(product.depth * PANEL_COLUMNS, 1)))
-    group = max(GROUP_RESULTS // max(product.columns, 1) // 16, 1) * 16
+    ending = (corrections * loops.OFFSET, product.unit, product.addend, product.columns)
+    group = product.group
 
     def work(thread: int, start: int, stop: int) -> None:
         rows = min(group, max(stop - start, 0))
-        sums = _zeros((-(-rows // TILE_ROWS) * TILE_ROWS * product.panels * PANEL_COLUMNS,))
+        packed, tiles = product.room_for_rows(rows), product.room_for_tiles(rows, product.depth)
         out = empty((rows * product.columns,), np.float64)
+        scales = (panels, product.split, product.steps, packed, tiles, 1, ending, out)
         for first in range(start, stop, group):
-            part = (first, min(first + group, stop))
-            _add(product, part, (0, product.depth), panels, sums)
-            _finish(product, writer, thread, part, sums, column_sums, out)
+            last = min(first + group, stop)
+            loops.add_products(left, 0, first, last, 0, product.depth, *scales)
+            begin, end = first * product.columns, last * product.columns
+            writer.write(thread, (out,), begin, end, begin)
 
     over_ranges(work, product.rows, 16, max(1, GRAIN_MACS // max(product.columns * product.depth, 1)))
 
 
 def _share_depth(product: _Product, writer: Writer | _Copier, panels: Array) -> None:
     """Each thread packs and multiplies a part of k; integers add up in any order."""
-    size = -(-product.rows // TILE_ROWS) * TILE_ROWS * product.panels * PANEL_COLUMNS
-    sums = _zeros((thread_count() + 1, size))
-    column_sums = np.zeros((thread_count() + 1, product.panels * PANEL_COLUMNS), np.int64)
+    left, right = _side(product.left), _side(product.right)
+    size = -(-product.rows // TILE_ROWS) * product.panels * loops.TILE_SUMS
+    tiles = empty((thread_count() + 1, size), np.int64)
+    tiles[...] = 0
+    corrections = np.zeros((thread_count() + 1, product.panels * PANEL_COLUMNS), np.int64)
+    unused = (corrections[0], product.unit, product.addend, product.columns)
+    out = empty((product.rows * product.columns,), np.float64)
 
     def work(thread: int, start: int, stop: int) -> None:
-        _pack(product, panels, 0, product.panels, start, stop, column_sums[thread])
-        _add(product, (0, product.rows), (start, stop), panels, sums[thread])
+        packing.pack_panels(right, 0, panels, 0, product.panels, start, stop, corrections[thread])
+        scales = (panels, product.split, product.steps, product.room_for_rows(product.rows))
+        loops.add_products(left, 0, 0, product.rows, start, stop, *scales, tiles[thread], 0, unused, out)
 
     per_place = max(product.rows * product.columns, 1)
     over_ranges(work, product.depth, loops.CHUNK_DEPTH, max(1, GRAIN_MACS // per_place))
-    out = empty((product.rows * product.columns,), np.float64)
-    rows = (0, product.rows)
-    _finish(product, writer, 0, rows, sums.sum(axis=0), column_sums.sum(axis=0), out)
+    ending = (corrections.sum(axis=0) * loops.OFFSET, product.unit, product.addend, product.columns)
+    loops.finish_rows(tiles.sum(axis=0), 0, 0, product.rows, ending, out)
+    writer.write(0, (out,), 0, product.rows * product.columns, 0)

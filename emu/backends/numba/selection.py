@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 from emu.backends.numba.compiling import kernel
+from emu.backends.numba.vector.lanes import LANES, address
+from emu.backends.numba.vector.pooling import pool_windows
 
 
 @kernel
@@ -37,3 +39,28 @@ def max_pool_range(
                 where = j
         best[window] = top
         index[window] = where
+
+
+@kernel
+def max_pool_in_lanes(
+    data: Any, batch_stride: int, rows: Any, columns: Any, best: Any, index: Any, start: int, stop: int
+) -> None:
+    """Write maxima of floats as `max_pool_range`, sixteen windows of an image at once."""
+    at = start
+    while at < stop:
+        image, first = at // rows.size, at % rows.size
+        count = min(rows.size - first, stop - at)
+        whole = count // LANES * LANES
+        pool_windows(
+            data.dtype,
+            address(data) + data.itemsize * image * batch_stride,
+            address(rows) + rows.itemsize * first,
+            address(columns),
+            columns.size,
+            address(best) + best.itemsize * at,
+            index.dtype,
+            address(index) + index.itemsize * at,
+            whole,
+        )
+        max_pool_range(data, batch_stride, rows, columns, best, index, at + whole, at + count)
+        at += count

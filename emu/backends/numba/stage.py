@@ -19,6 +19,7 @@ from emu.backends.numba.compiling import BLOCK, GRAIN, kernel, over_ranges, thre
 from emu.backends.numba.philox import fill_random
 from emu.backends.numba.vector.choosing import parameters, shape_for
 from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter
+from emu.backends.numba.vector.stage import CHUNK
 from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE
 from emu.backends.proofs import SAFE_EXPONENT
 from emu.datapath.registers import NO_EXPONENT
@@ -203,7 +204,7 @@ class Writer:
 
         Args:
             thread: index of the calling thread, each its own.
-            operands: flat arrays.
+            operands: flat arrays; one that ends before `stop` holds a `CHUNK` of one number that stands for all.
             start: first result, a multiple of 16.
             stop: behind the last.
             origin: the result that element 0 of the operands belongs to.
@@ -214,6 +215,11 @@ class Writer:
             self._plain(thread, operands, start, stop, origin)
 
     def _plain(self, thread: int, operands: Sequence[Array], start: int, stop: int, origin: int) -> None:
+        if any(x.size < stop - origin for x in operands):  # one number, repeated
+            count = stop - start
+            pieces = [x[start - origin : stop - origin] for x in operands]
+            operands = [p if p.size == count else np.full(count, x[0]) for p, x in zip(pieces, operands, strict=True)]
+            origin = start
         a, b, c = [*operands, operands[0], operands[0]][:3]
         random, seed = self.random, self.random.seed
         top = _run(
@@ -273,7 +279,7 @@ def run_stage(
         flat = [x.reshape(-1) for x in operands]
     else:
         with np.errstate(invalid="ignore"):  # signalling NaNs
-            flat = [np.ascontiguousarray(x, dtype=dtype).reshape(-1) for x in operands]
+            flat = [_flat(x, dtype) for x in operands]
     shape, size = operands[0].shape, operands[0].size
     values = empty(shape, carrier_of(stage.format)) if out is None else out
     in_place = out is None or (values.flags.c_contiguous and not any(_overlaps(values, x) for x in flat))
@@ -285,6 +291,13 @@ def run_stage(
         values[...] = target
         outcome.values = values
     return outcome
+
+
+def _flat(x: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an operand in one line; one number that stands for all, a chunk of it."""
+    if x.size > 1 and not any(x.strides):
+        return np.full(min(CHUNK, x.size), x.flat[0], dtype)
+    return np.ascontiguousarray(x, dtype=dtype).reshape(-1)
 
 
 def _overlaps(values: Array, x: Array) -> bool:

@@ -17,15 +17,16 @@ from emu.backends.memory import empty
 from emu.backends.numba import dot_add, in_order, in_tiles, integers, ordered, speculation, wide_sums
 from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.gathering import materialised
-from emu.backends.numba.selection import max_pool_range, relu_range
+from emu.backends.numba.machine import has_vectors
+from emu.backends.numba.selection import max_pool_in_lanes, max_pool_range, relu_range
 from emu.backends.numba.stage import run_stage, supports
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, leading_bound
 from emu.backends.reference import ReferenceKernels
 from emu.formats.arrays import code_dtype_for
 
 Array = NDArray[Any]
-#: Multiply-adds of a BLAS product below which a second thread is not worth waking.
-BLAS_GRAIN_MACS = 1 << 20
+#: Multiply-adds of a BLAS product, elements and windows below which a second thread is not worth waking.
+BLAS_GRAIN_MACS, GRAIN_ELEMENTS, GRAIN_WINDOWS = 1 << 22, 1 << 20, 1 << 16
 
 
 class NumbaKernels:
@@ -146,8 +147,8 @@ class NumbaKernels:
 
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""
-        flat, out = np.ascontiguousarray(x).reshape(-1), np.empty(x.size, x.dtype)
-        over_ranges(lambda _, start, stop: relu_range(flat, out, start, stop), x.size, BLOCK)
+        flat, out = np.ascontiguousarray(x).reshape(-1), empty((x.size,), x.dtype)
+        over_ranges(lambda _, start, stop: relu_range(flat, out, start, stop), x.size, BLOCK, GRAIN_ELEMENTS)
         return out.reshape(x.shape)
 
     def max_pool(self, windows: Array | Gathered) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
@@ -157,8 +158,9 @@ class NumbaKernels:
             windows = Gathered.of(windows.reshape(1, -1, windows.shape[-1]))
         count, places = math.prod(shape), (windows.data, windows.batch_stride, windows.rows, windows.columns)
         dtype = code_dtype_for((windows.columns.size - 1).bit_length())
-        best, index = np.empty(count, windows.dtype), np.empty(count, dtype)
-        over_ranges(lambda _, start, stop: max_pool_range(*places, best, index, start, stop), count, 1)
+        best, index = empty((count,), windows.dtype), empty((count,), dtype)
+        pool = max_pool_in_lanes if has_vectors() and windows.dtype.kind == "f" else max_pool_range
+        over_ranges(lambda _, start, stop: pool(*places, best, index, start, stop), count, 1, GRAIN_WINDOWS)
         return best.reshape(shape), index.reshape(shape)
 
 

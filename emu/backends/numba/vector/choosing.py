@@ -56,7 +56,7 @@ def shape_for(
         not has_vectors()
         or source not in _NAMES
         or target not in _NAMES
-        or fmt.quantum > 0
+        or (fmt.is_float and fmt.quantum > 0)
         or (stochastic and recorded)
     ):
         return None
@@ -94,7 +94,7 @@ def _fits_float32(code: StageCode) -> bool:
     fmt = code.format
     if carrier_of(fmt) != np.float32 or (code.rounding == k.STOCHASTIC and code.n_rbits > FLOAT32_BITS):
         return False
-    return bool(fmt.is_float) or (fmt.quantum >= -126 and fmt.width_bits - fmt.signed <= FLOAT32_BITS)
+    return bool(fmt.is_float) or (-126 <= fmt.quantum <= 0 and fmt.width_bits - fmt.signed <= FLOAT32_BITS)
 
 
 def _fields(n_rbits: int) -> int:

@@ -14,12 +14,13 @@ from typing import Any
 
 from numba import types
 
-from emu.backends.numba.vector.lanes import F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
+from emu.backends.numba.vector.lanes import F32, F64, I1, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
 
 TILE_ROWS, PANEL_COLUMNS = 8, 2 * LANES
 #: Numbers converted at a time.
 CONVERTED = 2 * LANES
-#: Operand bits -> products that one instruction adds in a lane.
+#: Bytes of one lane's operands; operand bits -> products that one instruction adds in a lane.
+WORD_BYTES = 4
 NEIGHBOURS = {16: 2, 8: 4}
 _INSTRUCTIONS = {16: "llvm.x86.avx512.vpdpwssd.512", 8: "llvm.x86.avx512.vpdpbusd.512"}
 _KINDS = {16: I16, 8: I8}
@@ -27,13 +28,13 @@ _KINDS = {16: I16, 8: I8}
 
 @intrinsic
 def add_dot_tile(
-    typing_context: Any, bits: Any, a: Any, row_bytes: Any, panel: Any, steps: Any, shift: Any, sums: Any
+    typing_context: Any, kind: Any, a: Any, row_bytes: Any, panel: Any, steps: Any, shift: Any, sums: Any
 ) -> Any:
     """Add the product of 8 rows and a panel, times 2**shift, to 8 x 32 int64 sums.
 
     Args:
         typing_context: Numba's.
-        bits: 8 or 16, known when compiling.
+        kind: dtype of the panel, int8 or int16.
         a: address of the first row.
         row_bytes: from one row to the next.
         panel: address of the panel at the same k.
@@ -41,13 +42,13 @@ def add_dot_tile(
         shift: how far these products stand above the others.
         sums: address of the sums.
     """
-    signature = types.void(bits, *[types.int64] * 6)
+    signature = types.void(kind, *[types.int64] * 6)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e = Emitter(builder)
         a, panel, sums = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 3, 6))
         rows = [e.at(a, builder.mul(args[2], e.integer(row)), I8) for row in range(TILE_ROWS)]
-        tile = _emit_tile(e, bits.literal_value, rows, panel, args[4])
+        tile = _emit_tile(e, kind.dtype.bitwidth, rows, panel, args[4])
         _add_to_sums(e, tile, args[5], sums)
         return context.get_dummy_value()
 
@@ -133,21 +134,134 @@ def pair_up(typing_context: Any, source: Any, target: Any, count: Any) -> Any:
 
 
 @intrinsic
-def interleave(typing_context: Any, bits: Any, rows: Any, target: Any) -> Any:
-    """Write 32 columns of the 2 or 4 rows whose addresses stand in `rows` (int64) into a panel."""
-    signature = types.void(bits, rows, types.int64)
+def interleave(typing_context: Any, kind: Any, rows: Any, target: Any) -> Any:
+    """Write 32 columns of four 8-bit rows, or of the first two 16-bit ones, at addresses `rows` into a panel."""
+    signature = types.void(kind, rows, types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        e = Emitter(builder)
-        count, kind = NEIGHBOURS[bits.literal_value], _KINDS[bits.literal_value]
-        pointers = [builder.inttoptr(builder.extract_value(args[1], i), IR.PointerType(I8)) for i in range(count)]
-        loaded = [e.load(kind, pointer, e.integer(0), PANEL_COLUMNS) for pointer in pointers]
+        e, bits = Emitter(builder), kind.dtype.bitwidth
+        pointers = [builder.inttoptr(builder.extract_value(args[1], i), IR.PointerType(I8)) for i in range(4)]
+        loaded = [e.load(_KINDS[bits], pointer, e.integer(0), PANEL_COLUMNS) for pointer in pointers]
         panel = builder.inttoptr(args[2], IR.PointerType(I8))
-        pairs = [loaded[i].interleaved(loaded[i + 1]) for i in range(0, count, 2)]
-        if count == NEIGHBOURS[8]:
+        pairs = [loaded[i].interleaved(loaded[i + 1]) for i in range(0, NEIGHBOURS[bits], 2)]
+        if len(pairs) > 1:
             wide = [pair.reshaped(I16, PANEL_COLUMNS) for pair in pairs]
             pairs = [wide[0].interleaved(wide[1])]
         e.store(pairs[0], panel, e.integer(0))
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def move_word(typing_context: Any, source: Any, target: Any) -> Any:
+    """Copy the operands of one lane between two addresses."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        source, target = (builder.inttoptr(arg, IR.PointerType(I8)) for arg in args)
+        e.store(e.load(I8, source, e.integer(0), WORD_BYTES), target, e.integer(0))
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@intrinsic
+def move_row(typing_context: Any, kind: Any, source: Any, target: Any, high_target: Any, count: Any, split: Any) -> Any:
+    """Write left operands beside each other, whole vectors of them: the last may reach beyond `count`.
+
+    Args:
+        typing_context: Numba's.
+        kind: their dtype; int8 becomes unsigned by adding 128, int16 stays, or is split.
+        source: address of the first.
+        target: where they, or their low bytes as signed numbers, go.
+        high_target: where what is left, over 256, goes.
+        count: how many.
+        split: whether to.
+    """
+    signature = types.void(kind, *[types.int64] * 5)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e, bits = Emitter(builder), kind.dtype.bitwidth
+        source, target, high_target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 3))
+        lanes = 4 * LANES // (bits // 8)
+        rounds = builder.udiv(builder.add(args[4], e.integer(lanes - 1)), e.integer(lanes))
+        with e.loop(rounds) as i:
+            place = builder.mul(i, e.integer(lanes))
+            whole = e.load(_KINDS[bits], source, place, lanes)
+            if bits == I8.width:
+                e.store(whole ^ -128, target, place)
+            else:
+                apart = e.splat(I1, builder.icmp_signed("!=", args[5], e.integer(0)), lanes)
+                e.store(apart.choose((whole << 8).shift_signed(8), whole), target, place)
+                e.store(whole.shift_signed(8) + ((whole >> 7) & 1), high_target, place)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+@intrinsic
+def clear_tile(typing_context: Any, sums: Any) -> Any:
+    """Set the 8 x 32 int64 sums at an address to 0."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        pointer = builder.inttoptr(args[0], IR.PointerType(I8))
+        for place in range(0, TILE_ROWS * PANEL_COLUMNS, LANES):
+            e.store(e.splat(I64, 0), pointer, e.integer(place))
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@intrinsic
+def finish_tile(
+    typing_context: Any,
+    sums: Any,
+    corrections: Any,
+    unit: Any,
+    addend: Any,
+    addend_stride: Any,
+    many_addends: Any,
+    out: Any,
+    out_stride: Any,
+    rows: Any,
+    width: Any,
+) -> Any:
+    """Write rows of sums, less what belongs to their column, in their unit, plus an addend, as float64.
+
+    Args:
+        typing_context: Numba's.
+        sums: address of int64 sums, 32 a row.
+        corrections: address of 32 int64.
+        unit: a power of two.
+        addend: address of the first row's, float64.
+        addend_stride: from one row's to the next one's.
+        many_addends: whether each column has its own.
+        out: address of the first row.
+        out_stride: from one row to the next.
+        rows: how many.
+        width: columns, 1..32.
+    """
+    i64 = types.int64
+    signature = types.void(i64, i64, types.float64, i64, i64, types.boolean, i64, i64, i64, i64)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        sums, corrections, addend, out = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 1, 3, 6))
+        unit, numbers = e.splat(F64, args[2]), e.constants(I64, range(LANES))
+        for half in range(2):
+            first = e.integer(half * LANES)
+            here = numbers < e.splat(I64, builder.sub(args[9], first))
+            with builder.if_then(here.any()):
+                off, each = e.load(I64, corrections, first), here & e.splat(I1, args[5])
+                with e.loop(args[8]) as row:
+                    place = builder.add(builder.mul(row, e.integer(PANEL_COLUMNS)), first)
+                    value = (e.load(I64, sums, place) - off).as_kind(F64) * unit
+                    line = builder.mul(row, args[4])
+                    one = e.splat(F64, e.load_scalar(F64, addend, line))
+                    more = e.load_where(each, F64, addend, builder.add(line, first), one)
+                    e.store_where(here, value + more, out, builder.add(builder.mul(row, args[7]), first))
         return context.get_dummy_value()
 
     return signature, generate

@@ -70,6 +70,33 @@ class Emitter:
         value.align = BYTES[kind]
         return Vector(self, value)
 
+    def load_where(self, mask: Vector, kind: Any, pointer: Any, index: Any, other: Vector) -> Vector:
+        """Return neighbours from element `index` on in the lanes of `mask`, `other` elsewhere, where nothing is read."""
+        vector = other.value.type
+        address = self.builder.bitcast(self.at(pointer, index, kind), vector.as_pointer())
+        name = f"llvm.masked.load.v{other.lanes}{_NAMES[kind]}.p0"
+        arguments = [address, self.integer(BYTES[kind], I32), mask.value, other.value]
+        return Vector(self, self.call(name, vector, arguments))
+
+    def gather(self, kind: Any, base: Any, indices: Vector) -> Vector:
+        """Return the elements at `indices` of the array whose address, as an integer, is `base`."""
+        places = indices * BYTES[kind] + self.splat(I64, base, indices.lanes)
+        pointers = self.builder.inttoptr(places.value, IR.VectorType(IR.PointerType(), indices.lanes))
+        vector, all_lanes = (
+            IR.VectorType(kind, indices.lanes),
+            IR.Constant(IR.VectorType(I1, indices.lanes), [1] * indices.lanes),
+        )
+        name = f"llvm.masked.gather.v{indices.lanes}{_NAMES[kind]}.v{indices.lanes}p0"
+        arguments = [pointers, self.integer(BYTES[kind], I32), all_lanes, IR.Constant(vector, IR.Undefined)]
+        return Vector(self, self.call(name, vector, arguments))
+
+    def store_where(self, mask: Vector, vector: Vector, pointer: Any, index: Any) -> None:
+        """Write neighbours from element `index` on in the lanes of `mask` only."""
+        kind = vector.kind
+        address = self.builder.bitcast(self.at(pointer, index, kind), vector.value.type.as_pointer())
+        name = f"llvm.masked.store.v{vector.lanes}{_NAMES[kind]}.p0"
+        self.call(name, IR.VoidType(), [vector.value, address, self.integer(BYTES[kind], I32), mask.value])
+
     def load_scalar(self, kind: Any, pointer: Any, index: Any) -> Any:
         """Return one element, unaligned."""
         value = self.builder.load(self.at(pointer, index, kind), typ=kind)

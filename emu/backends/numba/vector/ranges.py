@@ -60,14 +60,16 @@ class VectorWriter:
         `plain` writes a piece in plain loops. It is handed over each time: kept, it would tie its owner and this into a
         ring, whose results' room is free only when the collector comes.
         """
-        addresses = [address_of(x) - origin * self._item for x in operands]
+        steps = [0 if x.size < stop - origin else self._item for x in operands]  # 0: one number stands for all
+        addresses = [address_of(x) - origin * step for x, step in zip(operands, steps, strict=True)]
+        steps += steps[:1] * (3 - len(steps))
         addresses += addresses[:1] * (3 - len(addresses))
         report, streamed = self._reports[thread], int(self._streamed and start % (ALIGNMENT // self._out_item) == 0)
         at, chunks = start, 1
         while at < stop:
-            places = [address + at * self._item for address in addresses]
+            places = [address + at * step for address, step in zip(addresses, steps, strict=True)]
             out = self._out + at * self._out_item
-            wrote = self._write(*places, out, at, stop - at, streamed, *self._parameters, report)
+            wrote = self._write(*places, *steps, out, at, stop - at, streamed, *self._parameters, report)
             chunks = min(2 * chunks, MAX_PLAIN_CHUNKS) if wrote == 0 else 1
             at += wrote
             if at < stop:

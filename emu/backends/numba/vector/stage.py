@@ -138,7 +138,7 @@ class _Chunk:
         """Return the bits without the sign."""
         return x.bits() & ((1 << (self.integer.width - 1)) - 1)
 
-    def examined(self, operands: list[Any], start: Any, results: Any) -> tuple[Any, Vector]:
+    def examined(self, operands: list[Any], results: Any) -> tuple[Any, Vector]:
         """Return whether a chunk needs the plain loops, and the largest magnitudes of its lanes.
 
         It does if it holds a subnormal, an infinity or a NaN. The results of an operation go to the buffer `results`.
@@ -149,9 +149,9 @@ class _Chunk:
         with e.loop(e.integer(leading_bits.TREE)) as i:
             place = e.builder.mul(i, e.integer(LANES))
             if self.shape.operation == "quantize":
-                x = self.read(operands[0], e.builder.add(start, place))
+                x = self.read(operands[0], place)
             else:
-                x, arrays = self.compute(operands, e.builder.add(start, place))
+                x, arrays = self.compute(operands, place)
                 e.store(x, results, place)
                 for operand in arrays:
                     magnitude = self.magnitude(operand)
@@ -266,6 +266,9 @@ def write_chunks(
     a: Any,
     b: Any,
     c: Any,
+    a_step: Any,
+    b_step: Any,
+    c_step: Any,
     out: Any,
     index: Any,
     chunks: Any,
@@ -283,6 +286,9 @@ def write_chunks(
         a: address of the results, or of the first operand.
         b: address of the second operand, if there is one.
         c: address of the third.
+        a_step: bytes from one element of the first to the next, 0 where a chunk of one number stands for all.
+        b_step: the same of the second.
+        c_step: the same of the third.
         out: address of what is written.
         index: position of the first in the logical result, a multiple of 16.
         chunks: how many.
@@ -292,13 +298,14 @@ def write_chunks(
         planes: counters of the register, uint32.
         tallies: int64, added to.
     """
-    signature = types.int64(shape, *[types.int64] * 7, numbers, integers, planes, tallies)
+    signature = types.int64(shape, *[types.int64] * 10, numbers, integers, planes, tallies)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e = Emitter(builder)
-        given = [array_pointer(context, builder, signature.args[i], args[i]) for i in range(8, 12)]
-        addresses = [builder.inttoptr(args[i], IR.PointerType(I8)) for i in range(1, 5)]
-        return _emit_chunks(e, Shape.of_text(shape.literal_value), addresses[:3], addresses[3], *args[5:8], *given)
+        given = [array_pointer(context, builder, signature.args[i], args[i]) for i in range(11, 15)]
+        addresses = [builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 3, 7)]
+        text = Shape.of_text(shape.literal_value)
+        return _emit_chunks(e, text, addresses[:3], args[4:7], addresses[3], *args[8:11], *given)
 
     return signature, generate
 
@@ -307,6 +314,7 @@ def _emit_chunks(
     e: Emitter,
     shape: Shape,
     operands: list[Any],
+    steps: list[Any],
     out: Any,
     index: Any,
     chunks: Any,
@@ -332,7 +340,11 @@ def _emit_chunks(
     builder.cbranch(builder.icmp_signed("<", number, chunks), check, end)
     builder.position_at_end(check)
     start = builder.mul(number, e.integer(CHUNK))
-    exceptional, largest = chunk.examined(operands, start, computed)
+    here = [
+        e.at(x, builder.mul(number, builder.mul(step, e.integer(CHUNK))), I8)
+        for x, step in zip(operands, steps, strict=True)
+    ]
+    exceptional, largest = chunk.examined(here, computed)
     builder.cbranch(exceptional, end, body)
     builder.position_at_end(body)
     chunk.raise_top(largest)
@@ -343,18 +355,16 @@ def _emit_chunks(
         hot: list[list[Vector]] = []
         for i in range(leading_bits.QUAD):
             vector = builder.add(builder.mul(quad, e.integer(leading_bits.QUAD)), e.integer(i))
-            place = builder.add(start, builder.mul(vector, e.integer(LANES)))
-            for operand in operands[: arithmetic.ARITY[shape.operation]]:
-                e.prefetch(chunk.source, operand, builder.add(place, e.integer(AHEAD)))
-            if shape.operation == "quantize":
-                results = chunk.read(operands[0], place)
-            else:
-                results = e.load(F64, computed, builder.mul(vector, e.integer(LANES)))
+            within = builder.mul(vector, e.integer(LANES))
+            for operand in here[: arithmetic.ARITY[shape.operation]]:
+                e.prefetch(chunk.source, operand, builder.add(within, e.integer(AHEAD)))
+            results = chunk.read(here[0], within) if computed is None else e.load(F64, computed, within)
             zero = results == 0.0
             chunk.tallies[ZEROS].add_where(zero)
             if shape.words:
                 hot.append(chunk.leading_bits(results, zero))
             y = chunk.write(results, zero, chunk.draw(random, vector)).as_kind(KINDS[shape.target])
+            place = builder.add(start, within)
             with builder.if_else(past) as (through, around):
                 with through:
                     e.store(y, out, place, past_caches=True)

@@ -46,8 +46,8 @@ def copy_bytes(typing_context: Any, target: Any, source: Any, count: Any) -> Any
 def writer(shape: stage.Shape) -> Any:
     """Return the compiled loop of a shape.
 
-    It takes the addresses of up to three operands and of the target, the position of the first result (a multiple of
-    16), their number, whether to write past the caches, the stage's numbers, and a report to add to; it returns how
+    It takes the addresses of up to three operands, the bytes from one element to the next (0: a chunk of one number
+    stands for all), the address of the target, the position of the first result (a multiple of 16), their number, whether to write past the caches, the stage's numbers, and a report to add to; it returns how
     many it wrote: all, or those before a chunk for the plain loops.
     """
     is_float = shape.is_float
@@ -62,6 +62,9 @@ def writer(shape: stage.Shape) -> Any:
         a: int,
         b: int,
         c: int,
+        a_step: int,
+        b_step: int,
+        c_step: int,
         out: int,
         index: int,
         n: int,
@@ -81,7 +84,7 @@ def writer(shape: stage.Shape) -> Any:
         while done < n:
             chunks = min((n - done) // CHUNK, MAX_CHUNKS)
             padding = 0
-            first, second, third = a + done * x_bytes, b + done * x_bytes, c + done * x_bytes
+            first, second, third = a + done * a_step, b + done * b_step, c + done * c_step
             target = out + done * out_bytes
             if chunks == 0:
                 padding = CHUNK - (n - done)
@@ -99,6 +102,9 @@ def writer(shape: stage.Shape) -> Any:
                 first,
                 second,
                 third,
+                a_step,
+                b_step,
+                c_step,
                 target,
                 index + done,
                 chunks,

@@ -1,0 +1,177 @@
+"""Operands of integer products, put where dot-product instructions want them.
+
+    raws     carriers -> int8 or int16, each once; their largest magnitudes
+    panels   right operand: 32 columns each, 2 or 4 neighbours along k side by side
+    rows     left operand: one after the other; full 16-bit ranges as low and high bytes: a = 256 * high + low
+
+Element (b, i, j) of an operand is `data[batch * b + rows[i] + columns[j]]`, which says patches of images and
+transposes without copies. A vector may reach beyond a run of neighbours: what it writes there belongs to the next.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from emu.backends.numba.compiling import kernel
+from emu.backends.numba.vector.dot_tiles import (
+    CONVERTED,
+    PANEL_COLUMNS,
+    TILE_ROWS,
+    WORD_BYTES,
+    add_columns,
+    convert_raws,
+    interleave,
+    move_row,
+    move_word,
+)
+from emu.backends.numba.vector.lanes import address
+
+#: Runs of adjacent columns in a panel above which elements are moved one by one.
+MOST_RUNS = 12
+#: Elements that must follow an operand (zeros), packed rows and panels: a vector may begin at their last one.
+SLACK = 2 * PANEL_COLUMNS
+
+
+@kernel
+def raws_range(x: Any, scale: float, raws: Any, start: int, stop: int) -> Any:
+    """Write carriers times `scale` as integers; return a bound on their magnitudes, below twice the largest."""
+    whole = (stop - start) // CONVERTED * CONVERTED
+    width = raws.itemsize
+    bits = convert_raws(
+        address(x) + start * x.itemsize, x.dtype, scale, address(raws) + start * width, raws.dtype, whole
+    )
+    for i in range(start + whole, stop):
+        raw = np.int64(x[i] * scale)
+        raws[i] = raw
+        bits |= raw ^ (raw >> 63)
+    return bits + 1
+
+
+@kernel
+def find_runs(places: Any, first: int, last: int, starts: Any) -> int:
+    """Write where runs of adjacent places begin, counted from `first`, and their end; return how many there are."""
+    count = 0
+    for j in range(last - first):
+        if j == 0 or places[first + j] != places[first + j - 1] + 1:
+            starts[count] = j
+            count += 1
+    starts[count] = last - first
+    return count
+
+
+@kernel
+def pack_panels(right: Any, batch: int, panels: Any, first: int, last: int, start: int, stop: int, sums: Any) -> None:
+    """Pack places `start`..`stop` along k of panels `first`..`last`; of 8-bit operands, add up each column.
+
+    Args:
+        right: data, from one batch element to the next, rows, columns of the operand, K x N.
+        batch: which element.
+        panels: (panels, whole words along k * 32), of the operand's dtype.
+        first: first panel.
+        last: behind the last.
+        start: first place along k, at a word's beginning.
+        stop: behind the last.
+        sums: int64, one per column of all panels, added to.
+    """
+    data, stride, rows, columns = right
+    starts = np.empty(PANEL_COLUMNS + 1, np.int64)
+    for p in range(first, last):
+        column = p * PANEL_COLUMNS
+        _pack_panel(data, batch * stride, rows, columns, column, panels[p], start, stop, starts)
+        if data.itemsize == 1:
+            words = (stop - start + WORD_BYTES - 1) // WORD_BYTES
+            add_columns(address(panels[p]) + start * PANEL_COLUMNS, words, address(sums) + 8 * column)
+
+
+@kernel
+def _pack_panel(
+    data: Any, base: int, rows: Any, columns: Any, first: int, panel: Any, start: int, stop: int, starts: Any
+) -> None:
+    """Pack one panel.
+
+    A run of adjacent columns is written as a whole vector. Behind the last k stands what another thread may have
+    packed: runs that would reach it are written one by one.
+    """
+    depth, item = rows.size, data.itemsize
+    neighbours = WORD_BYTES // item
+    width = min(PANEL_COLUMNS, columns.size - first)
+    runs = find_runs(columns, first, first + width, starts)
+    origin = address(data) + item * base
+    nothing = address(data) + item * (data.size - PANEL_COLUMNS)  # zeros behind the last element
+    for k in range(start, stop, neighbours):
+        target = address(panel) + item * k * PANEL_COLUMNS
+        whole = k + neighbours <= depth
+        if runs == 1 or (runs <= MOST_RUNS and k + neighbours < stop):
+            for run in range(runs):
+                j = starts[run]
+                place = origin + item * columns[first + j]
+                second = place + item * rows[k + 1] if k + 1 < depth else nothing
+                third = place + item * rows[k + 2] if k + 2 < depth else nothing
+                fourth = place + item * rows[k + 3] if k + 3 < depth else nothing
+                interleave(data.dtype, (place + item * rows[k], second, third, fourth), target + WORD_BYTES * j)
+        elif whole and _adjacent(rows, k, neighbours):
+            here = origin + item * rows[k]
+            for j in range(width):
+                move_word(here + item * columns[first + j], target + WORD_BYTES * j)
+        else:
+            for j in range(width):
+                element = base + columns[first + j]
+                for i in range(neighbours):
+                    value = data[element + rows[k + i]] if k + i < depth else data[0] * 0
+                    panel[k * PANEL_COLUMNS + neighbours * j + i] = value
+
+
+@kernel
+def _adjacent(places: Any, first: int, count: int) -> bool:
+    for i in range(1, count):
+        if places[first + i] != places[first] + i:
+            return False
+    return True
+
+
+@kernel
+def pack_rows(
+    left: Any, batch: int, first: int, last: int, start: int, stop: int, split: int, packed: Any, plane: int
+) -> int:
+    """Pack places `start`..`stop` along k of rows; return the bytes from one to the next, whole words.
+
+    16-bit elements as they are or, `split`, as low and high bytes, both signed; 8-bit ones plus 128, unsigned.
+
+    Args:
+        left: data, from one batch element to the next, rows, columns of the operand, M x K.
+        batch: which element.
+        first: first row.
+        last: behind the last.
+        start: first place along k.
+        stop: behind the last.
+        split: whether elements are taken as two bytes.
+        packed: room for all rows, and `SLACK` behind them; twice that if split.
+        plane: where the high bytes begin.
+    """
+    data, stride, rows, columns = left
+    item = data.itemsize
+    neighbours = WORD_BYTES // item
+    length = (stop - start + neighbours - 1) // neighbours * neighbours
+    starts = np.empty(stop - start + 1, np.int64)
+    runs = find_runs(columns, start, stop, starts)
+    for i in range(first, last):
+        source = address(data) + item * (batch * stride + rows[i])
+        low = address(packed) + item * (i - first) * length
+        for run in range(runs):
+            at, count = starts[run], starts[run + 1] - starts[run]
+            place = source + item * columns[start + at]
+            move_row(data.dtype, place, low + item * at, low + item * (plane + at), count, split)
+        for k in range(stop - start, length):  # the panel may hold anything there
+            packed[(i - first) * length + k] = 0
+            if split:
+                packed[plane + (i - first) * length + k] = 0
+    return item * length
+
+
+@kernel
+def room_of_rows(count: int, depth: int) -> int:
+    """Return how many elements packed rows, whole blocks of them, need: one plane."""
+    blocks = (count + TILE_ROWS - 1) // TILE_ROWS
+    return blocks * TILE_ROWS * (depth + WORD_BYTES) + SLACK
