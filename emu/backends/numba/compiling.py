@@ -58,9 +58,13 @@ def _numba_cache_in(folder: Path) -> Generator[None, None, None]:
         _NUMBA_CONFIG.CACHE_DIR = before
 
 
-def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function of arrays and numbers: no interpreter lock, IEEE division, no contraction, cached on disk."""
-    options = {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": False}
+def kernel(function: Callable[..., Any], *, any_order: bool = False) -> Any:
+    """Compile a function of arrays and numbers: no interpreter lock, IEEE division, no contraction, cached on disk.
+
+    `any_order`: its float sums are exact, so that they may be added in the order that is fastest.
+    """
+    fastmath: Any = {"reassoc"} if any_order else False
+    options = {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": fastmath}
     with _numba_cache_in(cache_folder()):
         try:
             return _NJIT(cache=True, **options)(function)

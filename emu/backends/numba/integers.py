@@ -5,6 +5,7 @@ Where the planner proves that no sum leaves 2**53, any order gives the same inte
     carriers -> raws      int8 if both operands have at most 8 bits, else int16
     one operand for all   its panels are packed once, threads share rows, or k where rows are few
     one operand for each  threads share the batch
+    a single column       float64 adds, exactly, where the rows lie (`single_column`)
 
 A group of rows goes through the output stage while it is in the cache.
 """
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from emu.backends.gathered import Gathered
 from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
 from emu.backends.memory import empty
+from emu.backends.numba import single_column
 from emu.backends.numba.compiling import over_ranges, thread_count
 from emu.backends.numba.machine import has_dot_products
 from emu.backends.numba.stage import Writer
@@ -72,10 +74,15 @@ def write_products(
         random: source of random bits.
         register: positions of the statistics register, or None.
     """
-    product = _Product.of(a, b, addend, formats)
-    values = empty((product.batches, product.rows, product.columns), carrier_of(stage.format))
+    left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (a, b))
+    shape = (max(left.batches, right.batches), left.rows.size, right.columns.size)
+    values = empty(shape, carrier_of(stage.format))
     writer = Writer("quantize", np.dtype(np.float64), values, stage, random, register)
-    _compute(product, writer)
+    if single_column.applies(left, right):
+        third = _NO_ADDEND if addend is None else addend.astype(np.float64)
+        writer.write(0, (single_column.sums(left, right, third),), 0, left.rows.size)
+    else:
+        _compute(_Product.of(left, right, addend, formats), writer)
     return writer.outcome()
 
 
@@ -100,7 +107,8 @@ def exact_sums(
         formats: formats of the three.
         magnitudes: whether to add |a| |b| + |addend| instead, raws of -2**15 counting one less.
     """
-    product = _Product.of(a, b, addend, formats, magnitudes=magnitudes)
+    left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (a, b))
+    product = _Product.of(left, right, addend, formats, magnitudes=magnitudes)
     sums = empty((product.batches, product.rows, product.columns), np.dtype(np.float64))
     _compute(product, _Copier(sums))
     return sums
@@ -177,15 +185,14 @@ class _Product:
     @classmethod
     def of(
         cls,
-        a: Array | Gathered,
-        b: Array | Gathered,
+        left: Gathered,
+        right: Gathered,
         addend: Array | None,
         formats: Formats,
         *,
         magnitudes: bool = False,
     ) -> _Product:
         bits = BYTE if not magnitudes and all(f.signed and f.width_bits <= BYTE for f in formats[:2]) else 2 * BYTE
-        left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (a, b))
         left, largest_left = _raws(left, formats[0], bits, magnitudes=magnitudes)
         right, largest_right = _raws(right, formats[1], bits, magnitudes=magnitudes)
         split, steps = _schedule(bits, max(largest_left, 1), max(largest_right, 1))
