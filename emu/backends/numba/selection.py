@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.vector.lanes import LANES, address
-from emu.backends.numba.vector.pooling import pool_windows
+from emu.backends.numba.vector.pooling import APART, pool_neighbours, pool_windows
+
+#: Windows of a run from which loading them as they lie is worth it.
+FEWEST_NEIGHBOURS = 4
 
 
 @kernel
@@ -42,25 +47,57 @@ def max_pool_range(
 
 
 @kernel
+def _find_neighbours(rows: Any, starts: Any) -> int:
+    """Write where runs of up to sixteen windows, each `APART` from the one before, begin, and their end; count them."""
+    count = 0
+    for i in range(rows.size):
+        if i == 0 or rows[i] != rows[i - 1] + APART or i - starts[count - 1] == LANES:
+            starts[count] = i
+            count += 1
+    starts[count] = rows.size
+    return count
+
+
+@kernel
 def max_pool_in_lanes(
     data: Any, batch_stride: int, rows: Any, columns: Any, best: Any, index: Any, start: int, stop: int
 ) -> None:
-    """Write maxima of floats as `max_pool_range`, sixteen windows of an image at once."""
+    """Write maxima of floats as `max_pool_range`, up to sixteen windows of an image at once."""
+    starts = np.empty(rows.size + 1, np.int64)
+    runs = _find_neighbours(rows, starts)
+    lying = runs * FEWEST_NEIGHBOURS <= rows.size
     at = start
     while at < stop:
         image, first = at // rows.size, at % rows.size
-        count = min(rows.size - first, stop - at)
-        whole = count // LANES * LANES
-        pool_windows(
-            data.dtype,
-            address(data) + data.itemsize * image * batch_stride,
-            address(rows) + rows.itemsize * first,
-            address(columns),
-            columns.size,
-            address(best) + best.itemsize * at,
-            index.dtype,
-            address(index) + index.itemsize * at,
-            whole,
-        )
-        max_pool_range(data, batch_stride, rows, columns, best, index, at + whole, at + count)
-        at += count
+        last = min(rows.size, first + stop - at)
+        origin, target = address(data) + data.itemsize * image * batch_stride, image * rows.size
+        if lying:
+            for run in range(np.searchsorted(starts[:runs], first, side="right") - 1, runs):
+                begin, end = max(starts[run], first), min(starts[run + 1], last)
+                if begin >= end:
+                    break
+                pool_neighbours(
+                    data.dtype,
+                    origin + data.itemsize * rows[begin],
+                    address(columns),
+                    columns.size,
+                    address(best) + best.itemsize * (target + begin),
+                    index.dtype,
+                    address(index) + index.itemsize * (target + begin),
+                    end - begin,
+                )
+        else:
+            whole = (last - first) // LANES * LANES
+            pool_windows(
+                data.dtype,
+                origin,
+                address(rows) + rows.itemsize * first,
+                address(columns),
+                columns.size,
+                address(best) + best.itemsize * at,
+                index.dtype,
+                address(index) + index.itemsize * at,
+                whole,
+            )
+            max_pool_range(data, batch_stride, rows, columns, best, index, at + whole, target + last)
+        at = target + last

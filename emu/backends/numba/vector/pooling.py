@@ -1,7 +1,11 @@
-"""Maxima of windows in vector code: sixteen windows at once, their elements gathered from wherever they lie."""
+"""Maxima of windows in vector code, sixteen windows at once.
+
+Windows two elements apart are loaded as they lie, every second element taken; others are gathered.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from numba import types
@@ -9,6 +13,71 @@ from numba import types
 from emu.backends.numba.vector.lanes import F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
 
 _FLOATS, _INDICES = {32: F32, 64: F64}, {8: I8, 16: I16, 32: I32}
+#: Distance of windows whose elements are loaded as they lie.
+APART = 2
+
+
+def _largest(e: Emitter, places: Any, elements: Callable[[Any], Vector]) -> tuple[Vector, Vector]:
+    """Return maxima and first positions of sixteen windows; `elements(j)` gives the j-th of each."""
+    builder = e.builder
+    top, where = e.variable(elements(e.integer(0))), e.variable(e.splat(I32, 0))
+    with e.loop(builder.sub(places, e.integer(1))) as earlier:
+        j = builder.add(earlier, e.integer(1))
+        rival, held = elements(j), top.now
+        above_zero = (rival == held) & (rival.bits() == 0) & (held.bits() != 0)
+        wins = (rival > held) | ((rival != rival) & (held == held)) | above_zero
+        top.set(wins.choose(rival, held))
+        where.set(wins.choose(e.splat(I32, builder.trunc(j, I32)), where.now))
+    return top.now, where.now
+
+
+@intrinsic
+def pool_neighbours(
+    typing_context: Any,
+    kind: Any,
+    data: Any,
+    columns: Any,
+    places: Any,
+    best: Any,
+    index_kind: Any,
+    index: Any,
+    count: Any,
+) -> Any:
+    """Write maxima and first positions of up to sixteen windows, each `APART` from the one before.
+
+    Args:
+        typing_context: Numba's.
+        kind: dtype of the elements, float32 or float64.
+        data: address of the first window's element at offset 0.
+        columns: address of the offsets of a window's elements, int64.
+        places: elements of a window.
+        best: address of the maxima.
+        index_kind: dtype of the positions, unsigned.
+        index: address of the positions.
+        count: windows, 1..16.
+    """
+    signature = types.void(kind, *[types.int64] * 4, index_kind, types.int64, types.int64)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e, element = Emitter(builder), _FLOATS[kind.dtype.bitwidth]
+        data, columns, best, index = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 4, 6))
+        numbers = e.constants(I32, range(APART * LANES))
+        count = builder.trunc(args[7], I32)
+        behind = builder.sub(builder.mul(count, e.integer(APART, I32)), e.integer(1, I32))
+        inside = numbers < e.splat(I32, behind, APART * LANES)
+        nothing = e.splat(element, 0.0, APART * LANES)
+
+        def elements(j: Any) -> Vector:
+            lying = e.load_where(inside, element, data, e.load_scalar(I64, columns, j), nothing)
+            return lying.shuffled(lying, range(0, APART * LANES, APART))
+
+        top, where = _largest(e, args[3], elements)
+        written = e.constants(I32, range(LANES)) < e.splat(I32, count)
+        e.store_where(written, top, best, e.integer(0))
+        e.store_where(written, where.as_kind(_INDICES[index_kind.dtype.bitwidth]), index, e.integer(0))
+        return context.get_dummy_value()
+
+    return signature, generate
 
 
 @intrinsic
@@ -51,16 +120,9 @@ def pool_windows(
                 column = e.load_scalar(I64, columns, j)
                 return e.gather(element, args[1], offsets + e.splat(I64, column))
 
-            top, where = e.variable(elements(e.integer(0))), e.variable(e.splat(I32, 0))
-            with e.loop(builder.sub(args[4], e.integer(1))) as earlier:
-                j = builder.add(earlier, e.integer(1))
-                rival, held = elements(j), top.now
-                above_zero = (rival == held) & (rival.bits() == 0) & (held.bits() != 0)
-                wins = (rival > held) | ((rival != rival) & (held == held)) | above_zero
-                top.set(wins.choose(rival, held))
-                where.set(wins.choose(e.splat(I32, builder.trunc(j, I32)), where.now))
-            e.store(top.now, best, first)
-            e.store(where.now.as_kind(_INDICES[index_kind.dtype.bitwidth]), index, first)
+            top, where = _largest(e, args[4], elements)
+            e.store(top, best, first)
+            e.store(where.as_kind(_INDICES[index_kind.dtype.bitwidth]), index, first)
         return context.get_dummy_value()
 
     return signature, generate
