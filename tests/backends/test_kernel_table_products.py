@@ -171,15 +171,17 @@ TILES = [
     (Mac("fp16", "fp16"), "e7m10 bias=126", "fix4f13", None, "binary16", "binary16"),  # products from 2**-148 on
     (Mac("fp16", "fp16"), "e7m10 bias=126", "fix4f14", None, "binary16", "binary16"),  # from 2**-149
     (Mac("fp16", "fp16"), "e7m10 bias=126", "fix4f15", None, None, None),
-    (Mac(accumulator="fix16f8"), "fix8f4", "fix8f4", "fix16f8", "saturating", "words"),  # 8 + 8 = 16 bits
+    (Mac(accumulator="fix16f8"), "fix8f4", "fix8f4", "fix16f8", "saturating", "marked"),  # 8 + 8 = 16 bits
     (Mac(accumulator="fix15f8"), "fix8f4", "fix8f4", "fix16f8", "saturating", "saturating"),
     (Mac(accumulator="fix32f16"), "fix16f8", "fix16f8", "fix24f12", None, "words"),
     (Mac(accumulator="fix31f16"), "fix16f8", "fix16f8", None, None, None),
-    (Mac(accumulator="fix24f10"), "fix8f4", "fix8f4", None, "saturating", "words"),
+    (Mac(accumulator="fix31f16"), "fix16f8", "fix15f8", "fix24f12", None, "words"),  # one bit is no room for a mark
+    (Mac(accumulator="fix30f16"), "fix16f8", "fix14f8", "fix24f12", None, "marked"),
+    (Mac(accumulator="fix24f10"), "fix8f4", "fix8f4", None, "saturating", "marked"),
     (Mac(accumulator="fix20f10", overflow="saturate_symmetric"), "fix8f4", "fix8f4", None, "saturating", "saturating"),
     (Mac(accumulator="ufix23f0"), "ufix12f0", "ufix11f0", None, "saturating", "saturating"),  # 2**23 - 1 + 2**23
     (Mac(accumulator="ufix24f0"), "ufix12f0", "ufix11f0", None, None, None),
-    (Mac(accumulator="fix17f-118"), "fix8f-59", "fix8f-59", None, "saturating", "words"),  # beyond float32
+    (Mac(accumulator="fix17f-118"), "fix8f-59", "fix8f-59", None, "saturating", "marked"),  # beyond float32
 ]  # fmt: skip
 
 

@@ -4,6 +4,7 @@
     float32      fp32 accumulator and products
     binary16     fp16 accumulator and products, operands whose products are exact in float32
     words        saturating signed accumulator of W <= 32 bits, operands of together at most W bits
+    marked       the same of W <= 30 bits
     saturating   saturating accumulator whose sums stay within 2**24
 
 All round to nearest even, by the rules `ieee` and `saturate` (or `saturate_symmetric`: the last).
@@ -25,7 +26,7 @@ from emu.backends.numba.compiling import over_ranges
 from emu.backends.numba.machine import has_dot_products, has_vectors
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.ordered_products import pack_ordered_panel, row_loops
-from emu.backends.numba.vector.ordered_tiles import ROWS, TOUCHING
+from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, ROWS, TOUCHING, WORDS
 from emu.backends.proofs import SAFE_EXPONENT, largest_exponent, significand_bits
 from emu.formats import PRESETS
 
@@ -112,7 +113,8 @@ def _fixed_unit(stage: StageCode, formats: Formats) -> TileUnit | None:
     if words is not None:
         drop = WORD_BITS - fmt.width_bits
         left, right = (math.ldexp(1.0, s - f.quantum) for s, f in zip(words, (a, b), strict=True))
-        return TileUnit("words", left, right, math.ldexp(1.0, drop - fmt.quantum), low, high, drop, unit)
+        step = "marked" if drop >= FEWEST_MARK_BITS else "words"
+        return TileUnit(step, left, right, math.ldexp(1.0, drop - fmt.quantum), low, high, drop, unit)
     largest_product = 1 << (a.width_bits - a.signed + b.width_bits - b.signed + shift)
     if max(high, -low) + largest_product > 1 << FLOAT32_INTEGER_BITS:
         return None
@@ -148,7 +150,6 @@ def accumulate(
     wide = unit.step in TOUCHING and (largest > 1 << FLOAT32_INTEGER_BITS or largest * unit.unit >= FLOAT32_END)
     out = empty((batches, rows, columns), np.float64 if wide else np.float32)
     touched = empty(out.shape if unit.step in TOUCHING else (1, 1, 1), np.uint8)
-    touched[...] = 0
     first, outside = _first_sums(addend, unit)
     panels = _panels(b, unit)
     loop, height = row_loops(unit.step), ROWS[unit.step]
@@ -176,7 +177,7 @@ def _panels(b: Array, unit: TileUnit) -> Array:
         b = b[:1]
     batches, depth, columns = b.shape
     count = -(-columns // PANEL_COLUMNS)
-    panels = empty((batches, count, depth * PANEL_COLUMNS), np.int32 if unit.step == "words" else np.float32)
+    panels = empty((batches, count, depth * PANEL_COLUMNS), np.int32 if unit.step in WORDS else np.float32)
 
     def pack(_: int, start: int, stop: int) -> None:
         for place in range(start, stop):

@@ -101,11 +101,13 @@ class NumbaKernels:
             return outcome
         if mac.order == k.BLOCKS:
             contents, touched = dot_add.accumulate(a, b, addend, formats, mac), None
+        elif (tiles := in_tiles.unit_for(mac, formats)) is not None and tiles.step == "marked":
+            contents, touched = in_tiles.accumulate(a, b, addend, formats, tiles)
         elif speculation.applies(mac, formats, a.shape[2]) and (
             spared := speculation.accumulate(a, b, addend, formats, mac)
         ):
             contents, touched = spared
-        elif (tiles := in_tiles.unit_for(mac, formats)) is not None:
+        elif tiles is not None:
             contents, touched = in_tiles.accumulate(a, b, addend, formats, tiles)
         elif (unit := in_order.unit_for(mac, formats)) is not None:
             contents, touched = in_order.accumulate(a, b, addend, formats, unit)

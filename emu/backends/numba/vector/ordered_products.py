@@ -10,7 +10,7 @@ import numpy as np
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import address
-from emu.backends.numba.vector.ordered_tiles import ROWS, TOUCHING, add_in_order
+from emu.backends.numba.vector.ordered_tiles import MARK, ROWS, TOUCHING, WORDS, add_in_order, finish_in_order
 
 
 @kernel
@@ -35,7 +35,7 @@ def row_loops(step: str) -> Any:
     multiplied by, and a range of rows; it writes sums (M, N), and where a limit was touched. Words hold a factor in
     the lower half of 32 bits.
     """
-    rows, touching, words = ROWS[step], step in TOUCHING, step == "words"
+    rows, touching, words, mark = ROWS[step], step in TOUCHING, step in WORDS, MARK if step == "marked" else 0
     lane = np.int32 if words else np.float32
 
     @kernel
@@ -68,23 +68,32 @@ def row_loops(step: str) -> Any:
                         left[i, k] = a[first + i, k] * left_scale
             for p in range(panels.shape[0]):
                 width = min(PANEL_COLUMNS, columns - p * PANEL_COLUMNS)
-                for i in range(height):
-                    row = (first + i) % first_sums.shape[0]
-                    for j in range(width):
-                        column = (p * PANEL_COLUMNS + j) % first_sums.shape[1]
-                        sums[i * PANEL_COLUMNS + j] = first_sums[row, column] * sum_scale
+                if first_sums.size == 1:
+                    sums[:] = lane(first_sums[0, 0] * sum_scale) + lane(mark)
+                else:
+                    for i in range(height):
+                        row = (first + i) % first_sums.shape[0]
+                        for j in range(width):
+                            column = (p * PANEL_COLUMNS + j) % first_sums.shape[1]
+                            sums[i * PANEL_COLUMNS + j] = lane(first_sums[row, column] * sum_scale) + lane(mark)
                 add_in_order(
                     step, address(left), depth, address(panels[p]), depth, low, high, address(sums), address(hit)
                 )
-                for i in range(height):
-                    for j in range(width):
-                        held = sums[i * PANEL_COLUMNS + j]
-                        if words:
-                            held = held >> drop_bits
-                        out[first + i, p * PANEL_COLUMNS + j] = held * unit
-                        if touching:
-                            at = i * PANEL_COLUMNS + j
-                            touched[first + i, p * PANEL_COLUMNS + j] |= hit[at] != 0
+                here = first * columns + p * PANEL_COLUMNS
+                finish_in_order(
+                    step,
+                    address(sums),
+                    address(hit),
+                    drop_bits,
+                    unit,
+                    out.dtype,
+                    address(out) + out.itemsize * here,
+                    columns,
+                    address(touched) + here,
+                    columns,
+                    height,
+                    width,
+                )
                 if touching:
                     hit[:] = 0
 

@@ -5,10 +5,14 @@
     binary16     acc = fl16(acc + fl16(a*b))        both through float32 and one conversion (NUMERICS 7)
     saturating   acc = clamp(acc + a*b)             integers below 2**24 in float32
     words        acc = clamp(acc + a*b)             one instruction that saturates 32 bits
+    marked       acc = clamp(acc + a*b)             the same, of at most 30 bits
 
 Words: operands of together at most W bits are shifted left so that the top of a W-bit accumulator is the top of 32
 bits, where vpdpwssds saturates. Beside each product of 16-bit halves stands a 0. Saturating steps compare with the
-sum that was not limited; differences are or-ed: a limit was touched.
+sum that was not limited; differences are or-ed: a limit was touched. Marked words need no second sum: products leave
+the 32 - W bits below the word as they are, and those start as 1. Saturation above makes them all ones, saturation below
+all zeros, and what they are in the end tells whether a limit was touched. They never change the word: no add of
+multiples of 2**(32 - W) is nearer to a limit for them than without.
 
 Source: NUMERICS 7; Figueroa 1995 (sums of binary16 through binary32).
 """
@@ -21,7 +25,7 @@ from typing import Any
 from numba import types
 
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
-from emu.backends.numba.vector.lanes import F16, F32, I8, I16, I32, IR, LANES, Emitter, Vector, intrinsic
+from emu.backends.numba.vector.lanes import F16, F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
 
 #: One add: emitter, accumulator, left and right factor, low and high limit -> new accumulator, unlimited sum.
 Step = Callable[[Emitter, Vector, Vector, Vector, tuple[Vector, Vector]], tuple[Vector, Vector]]
@@ -60,17 +64,26 @@ def _words(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector, 
     return kept, s
 
 
+def _marked(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
+    factors = [x.reshaped(I16, 2 * LANES).value for x in (a, b)]
+    s = Vector(e, e.call("llvm.x86.avx512.vpdpwssds.512", acc.value.type, [acc.value, *factors]))
+    return s, s
+
+
 STEPS: dict[str, Step] = {
     "fused": _fused,
     "float32": _float32,
     "binary16": _binary16,
     "saturating": _saturating,
     "words": _words,
+    "marked": _marked,
 }
-#: Steps that find out where a limit was touched.
-TOUCHING = ("saturating", "words")
+#: Steps that find out where a limit was touched; those that compare two sums for it; those on 32-bit words.
+TOUCHING, COMPARING, WORDS = ("saturating", "words", "marked"), ("saturating", "words"), ("words", "marked")
+#: Bits below a marked word, at least, and what they are at first.
+FEWEST_MARK_BITS, MARK = 2, 1
 #: Rows of a tile: what fits the registers beside two vectors of the panel.
-ROWS = {"fused": 8, "float32": 8, "binary16": 8, "saturating": 4, "words": 4}
+ROWS = {"fused": 8, "float32": 8, "binary16": 8, "saturating": 4, "words": 4, "marked": 8}
 
 
 @intrinsic
@@ -98,7 +111,7 @@ def add_in_order(
         low: smallest value of a saturating accumulator, float64.
         high: its largest.
         sums: address of rows * 32 of them.
-        touched: address of as many uint32, or-ed where a limit was touched; only of saturating accumulators.
+        touched: address of as many uint32, or-ed where a limit was touched; only of steps that compare.
     """
     i64, f64 = types.int64, types.float64
     signature = types.void(step, i64, i64, i64, i64, f64, f64, i64, i64)
@@ -124,10 +137,10 @@ def _emit(
     sums: Any,
     touched: Any,
 ) -> None:
-    builder, saturating, kind = e.builder, name in TOUCHING, I32 if name == "words" else F32
+    builder, comparing, kind = e.builder, name in COMPARING, I32 if name in WORDS else F32
     places = [[e.integer(row * PANEL_COLUMNS + half * LANES) for half in range(2)] for row in range(len(rows))]
     held = [[e.variable(e.load(kind, sums, place)) for place in pair] for pair in places]
-    hit = [[e.variable(e.splat(I32, 0)) for _ in pair] for pair in places] if saturating else []
+    hit = [[e.variable(e.splat(I32, 0)) for _ in pair] for pair in places] if comparing else []
     with e.loop(depth) as k:
         first = builder.mul(k, e.integer(PANEL_COLUMNS))
         right = [e.load(kind, panel, builder.add(first, e.integer(half * LANES))) for half in range(2)]
@@ -136,13 +149,73 @@ def _emit(
             for half in range(2):
                 acc, s = STEPS[name](e, held[i][half].now, left, right[half], limits)
                 held[i][half].set(acc)
-                if saturating:
+                if comparing:
                     hit[i][half].set(hit[i][half].now | (_pattern(s) ^ _pattern(acc)))
     for i, pair in enumerate(places):
         for half, place in enumerate(pair):
             e.store(held[i][half].now, sums, place)
-            if saturating:
+            if comparing:
                 e.store(e.load(I32, touched, place) | hit[i][half].now, touched, place)
+
+
+@intrinsic
+def finish_in_order(
+    typing_context: Any,
+    step: Any,
+    sums: Any,
+    hits: Any,
+    drop_bits: Any,
+    unit: Any,
+    out_kind: Any,
+    out: Any,
+    out_stride: Any,
+    touched: Any,
+    touched_stride: Any,
+    rows: Any,
+    width: Any,
+) -> Any:
+    """Write rows of a tile's sums, and where a limit was touched.
+
+    Args:
+        typing_context: Numba's.
+        step: a key of `STEPS`, known when compiling.
+        sums: address of the sums, 32 a row.
+        hits: address of as many uint32, from `add_in_order`.
+        drop_bits: bits that words stand above the accumulator's last place.
+        unit: value of the accumulator's last place; 1 for floats.
+        out_kind: dtype of what is written.
+        out: address of the first row.
+        out_stride: elements from one row to the next.
+        touched: address of the first row's uint8; only of saturating accumulators.
+        touched_stride: elements from one row to the next.
+        rows: how many.
+        width: columns, 1..32.
+    """
+    i64 = types.int64
+    signature = types.void(step, i64, i64, i64, types.float64, out_kind, *[i64] * 6)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e, name = Emitter(builder), step.literal_value
+        sums, hits, out, touched = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 6, 8))
+        kind, target = I32 if name in WORDS else F32, F32 if out_kind.dtype == types.float32 else F64
+        unit, drop, numbers = e.splat(F64, args[4]), builder.trunc(args[3], I32), e.constants(I64, range(LANES))
+        below = e.splat(I32, builder.sub(builder.shl(e.integer(1, I32), drop), e.integer(1, I32)))
+        for half in range(2):
+            first = e.integer(half * LANES)
+            here = numbers < e.splat(I64, builder.sub(args[11], first))
+            with builder.if_then(here.any()), e.loop(args[10]) as row:
+                place = builder.add(builder.mul(row, e.integer(PANEL_COLUMNS)), first)
+                held = e.load(kind, sums, place)
+                value = held.shift_signed(e.splat(I32, drop)) if name in WORDS else held
+                if name in TOUCHING:
+                    value = value.as_kind(F64) * unit
+                    hit = (e.load(I32, hits, place) != 0) if name in COMPARING else ((held & below) != MARK)
+                    there = builder.add(builder.mul(row, args[9]), first)
+                    e.store_where(here, hit.as_kind(I8, signed=False), touched, there)
+                e.store_where(here, value.as_kind(target), out, builder.add(builder.mul(row, args[7]), first))
+        return context.get_dummy_value()
+
+    return signature, generate
 
 
 def _pattern(x: Vector) -> Vector:
