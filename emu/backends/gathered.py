@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -56,9 +57,8 @@ class Gathered:
         batches = x.shape[0]
         x = x[:1] if batches > 1 and x.strides[0] == 0 else x
         x, flat = _in_one_block(x)
-        batch, row, column = (int(stride) // x.itemsize for stride in x.strides)
-        rows, columns = (np.arange(int(size)) for size in x.shape[1:])
-        return cls(flat, batches, batch if x.shape[0] > 1 else 0, rows * row, columns * column)
+        batch, row, column = (stride // x.itemsize for stride in x.strides)
+        return cls(flat, batches, batch if x.shape[0] > 1 else 0, _steps(x.shape[1], row), _steps(x.shape[2], column))
 
     @classmethod
     def of_axes(cls, x: Array, rows: tuple[int, ...], columns: tuple[int, ...]) -> Gathered:
@@ -78,6 +78,12 @@ class Gathered:
 
     def _over_batches(self, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
         return (np.arange(self.batches)[:, None] * self.batch_stride + offsets).reshape(-1)
+
+
+@lru_cache(maxsize=1024)
+def _steps(size: int, stride: int) -> NDArray[np.int64]:
+    """Return equally spaced places. They are shared; compiled code would be compiled again for read-only ones."""
+    return np.arange(size) * stride
 
 
 def _in_one_block(x: Array) -> tuple[Array, Array]:

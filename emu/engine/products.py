@@ -151,7 +151,8 @@ def product(
     right, fb = _as_matrices(b, b_format, "b", check=check)
     left, right, shape, batch_shape = _as_batches(left, right)
     third, fc = _as_addend(addend, addend_format, shape, (*batch_shape, left.shape[1], right.shape[2]), check=check)
-    require_addressed(source_of(random, rbits, seed, stream, step), mac)
+    if mac.rounding is Rounding.STOCHASTIC:
+        require_addressed(source_of(random, rbits, seed, stream, step), mac)
     request = Request.of(
         out_format, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, shape, random
     )
@@ -313,6 +314,9 @@ def _as_batches(
     except ValueError:
         raise ShapeError(f"matmul: batch dimensions must broadcast, got shapes {a.shape} and {b.shape}") from None
     m, n = wide_a.shape[-2], wide_b.shape[-1]
+    if wide_a.ndim == wide_b.ndim == 2:
+        whole = (*([m] if a.ndim > 1 else []), *([n] if b.ndim > 1 else []))
+        return wide_a[None], wide_b[None], whole, ()
     shape = (*batch, *([m] if a.ndim > 1 else []), *([n] if b.ndim > 1 else []))
     count = math.prod(batch)
     flat_a = np.broadcast_to(wide_a, (*batch, *wide_a.shape[-2:])).reshape(count, *wide_a.shape[-2:])

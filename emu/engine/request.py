@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +50,7 @@ def _known_stage(
     return stage, encode_stage(stage)
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """How an operation writes its result: stage, random bits, register, flags, backend."""
 
     stage: OutputStage

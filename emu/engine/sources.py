@@ -79,8 +79,8 @@ def take_source(options: dict[str, Any], shape: tuple[int, ...], inner: tuple[in
 
 
 def require_addressed(source: RandomSource, mac: Mac) -> None:
-    """Raise FormatError if a unit draws at every product or add, for which a source has no bits."""
-    if isinstance(source, Philox) or mac.is_exact or mac.rounding is not Rounding.STOCHASTIC:
+    """Raise FormatError if the source has no bits for a unit that rounds stochastically at every product and add."""
+    if isinstance(source, Philox) or mac.is_exact:
         return
     raise FormatError(
         "a Mac that rounds stochastically draws at every product and add, so its source must be an emu.Philox, got "

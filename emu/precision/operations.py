@@ -10,8 +10,7 @@ them is written in the role of whoever reads it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +29,7 @@ Array = NDArray[Any]
 FP32 = PRESETS["fp32"]
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """The unit that writes a role of a layer: its stage, its Mac, and where its counts and random bits go.
 
     Attributes:

@@ -48,9 +48,11 @@ class DatapathRunner:
             options |= {"register": counters.register, "flags": counters.flags}
         profile = self.profile
         log = None if profile is None else profile.log
-        unit = Unit(
-            self.policy, layer, role, self.backend, options, lambda step: self._stream(f"{name}.{step}", role), log
-        )
+
+        def stream_of_step(step: str) -> int:
+            return self._stream(f"{name}.{step}", role)
+
+        unit = Unit(self.policy, layer, role, self.backend, options, stream_of_step, log)
         if profile is None:
             return OPERATIONS[operation.name](unit, *operation.operands, **operation.options)
         began = profile.clock()

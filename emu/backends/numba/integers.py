@@ -34,8 +34,8 @@ from emu.backends.numba.vector.dot_tiles import NEIGHBOURS, PANEL_COLUMNS, TILE_
 
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
-#: Multiply-adds and elements below which a second thread is not worth waking.
-GRAIN_MACS, GRAIN_ELEMENTS = 1 << 23, 1 << 20
+#: What a thread must find to do, or waking it costs more: multiply-adds, results written, elements moved.
+GRAIN_MACS, GRAIN_RESULTS, GRAIN_ELEMENTS = 1 << 25, 1 << 17, 1 << 20
 #: Results of a group of rows that pass the output stage together; bytes of their packed rows.
 GROUP_RESULTS, GROUP_BYTES = 1 << 16, 1 << 18
 #: Instructions between two additions to 64-bit sums below which two passes over bytes are cheaper.
@@ -297,9 +297,8 @@ def _write_batches(product: _Product, writer: Writer | _Copier) -> None:
                 loops.write_batches(left, right, *scales, *rooms, product.group, sums, first, last)
             writer.write(thread, (sums,), first * results, last * results, first * results)
 
-    macs = max(results * product.depth, 1)
     align = 16 if results % 16 else 1
-    over_ranges(work, product.batches, align, max(1, min(GRAIN_MACS // macs, GRAIN_ELEMENTS // max(results, 1))))
+    over_ranges(work, product.batches, align, _grain(results, product.depth))
 
 
 def _write_rows(product: _Product, writer: Writer | _Copier) -> None:
@@ -307,10 +306,15 @@ def _write_rows(product: _Product, writer: Writer | _Copier) -> None:
     panels = product.room_for_panels()
     macs = product.rows * product.columns * product.depth
     blocks = -(-product.rows // TILE_ROWS)
-    if blocks >= 4 * thread_count() or macs < 2 * GRAIN_MACS:
+    if blocks >= 4 * thread_count() or macs < thread_count() * GRAIN_MACS:
         _share_rows(product, writer, panels)
     else:
         _share_depth(product, writer, panels)
+
+
+def _grain(results: int, depth: int) -> int:
+    """Return how many parts of so many results, sums of `depth` products, make enough work for a thread."""
+    return max(1, int(1 / (results * depth / GRAIN_MACS + (results + 1) / GRAIN_RESULTS)))
 
 
 def _share_rows(product: _Product, writer: Writer | _Copier, panels: Array) -> None:
@@ -335,7 +339,7 @@ def _share_rows(product: _Product, writer: Writer | _Copier, panels: Array) -> N
             begin, end = first * product.columns, last * product.columns
             writer.write(thread, (out,), begin, end, begin)
 
-    over_ranges(work, product.rows, 16, max(1, GRAIN_MACS // max(product.columns * product.depth, 1)))
+    over_ranges(work, product.rows, 16, _grain(product.columns, product.depth))
 
 
 def _share_depth(product: _Product, writer: Writer | _Copier, panels: Array) -> None:

@@ -72,10 +72,10 @@ def max_pool_in_lanes(
         last = min(rows.size, first + stop - at)
         origin, target = address(data) + data.itemsize * image * batch_stride, image * rows.size
         if lying:
-            for run in range(np.searchsorted(starts[:runs], first, side="right") - 1, runs):
+            for run in range(first // LANES, runs):
                 begin, end = max(starts[run], first), min(starts[run + 1], last)
                 if begin >= end:
-                    break
+                    continue
                 pool_neighbours(
                     data.dtype,
                     origin + data.itemsize * rows[begin],

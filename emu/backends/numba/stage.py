@@ -184,6 +184,7 @@ class Writer:
         bins = self._positions.bins
         self._reports = np.zeros((thread_count() + 1, COUNTS_PLACE + 2 * bins + 5), np.int64)
         self._reports[:, TOP_PLACE] = NO_EXPONENT
+        self._threads: set[int] = set()
         self._vector: VectorWriter | None = None
         if scale == 1.0 or (not stage.format.is_float and scale >= SMALLEST_SCALE):
             recorded = random.recorded is not None
@@ -209,6 +210,7 @@ class Writer:
             stop: behind the last.
             origin: the result that element 0 of the operands belongs to.
         """
+        self._threads.add(thread)
         if self._vector is not None:
             self._vector.write(thread, operands, start, stop, origin, self._plain)
         else:
@@ -247,9 +249,9 @@ class Writer:
 
     def outcome(self) -> Outcome:
         """Return what was written and counted."""
-        reports = self._reports
-        total = reports[0] if len(reports) == 1 else reports.sum(axis=0)
-        top = int(reports[:, TOP_PLACE].max())
+        total, top = self._reports[0], int(self._reports[0, TOP_PLACE])
+        for thread in self._threads - {0}:
+            total, top = total + self._reports[thread], max(top, int(self._reports[thread, TOP_PLACE]))
         return Outcome(self.values, total[:TOP_PLACE], total[COUNTS_PLACE:] if self.register is not None else None, top)
 
 

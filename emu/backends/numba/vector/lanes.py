@@ -71,7 +71,7 @@ class Emitter:
         return Vector(self, value)
 
     def load_where(self, mask: Vector, kind: Any, pointer: Any, index: Any, other: Vector) -> Vector:
-        """Return neighbours from element `index` on in the lanes of `mask`, `other` elsewhere, where nothing is read."""
+        """Return neighbours from element `index` on in the lanes of `mask`; `other` elsewhere, and nothing is read."""
         vector = other.value.type
         address = self.builder.bitcast(self.at(pointer, index, kind), vector.as_pointer())
         name = f"llvm.masked.load.v{other.lanes}{_NAMES[kind]}.p0"

@@ -125,10 +125,10 @@ def _pack_panel(
 
 @kernel
 def _adjacent(places: Any, first: int, count: int) -> bool:
+    adjacent = True
     for i in range(1, count):
-        if places[first + i] != places[first] + i:
-            return False
-    return True
+        adjacent = adjacent and places[first + i] == places[first] + i
+    return adjacent
 
 
 @kernel

@@ -46,9 +46,10 @@ def copy_bytes(typing_context: Any, target: Any, source: Any, count: Any) -> Any
 def writer(shape: stage.Shape) -> Any:
     """Return the compiled loop of a shape.
 
-    It takes the addresses of up to three operands, the bytes from one element to the next (0: a chunk of one number
-    stands for all), the address of the target, the position of the first result (a multiple of 16), their number, whether to write past the caches, the stage's numbers, and a report to add to; it returns how
-    many it wrote: all, or those before a chunk for the plain loops.
+    It takes the addresses of up to three operands, the bytes from one element of each to the next (0: a chunk of one
+    number stands for all), the address of the target, the position of the first result (a multiple of 16), their
+    number, whether to write past the caches, the stage's numbers, and a report to add to; it returns how many it
+    wrote: all, or those before a chunk for the plain loops.
     """
     is_float = shape.is_float
     text, words, arity = shape.text(), shape.words, arithmetic.ARITY[shape.operation]
