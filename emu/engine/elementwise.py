@@ -69,7 +69,7 @@ def elementwise(
     request = Request.of(shape=shape, **settings)
     outcome = request.kernels.elementwise(
         operation,
-        tuple([array if _is_one_number(array) else np.asarray(array, order="C") for array in arrays]),
+        tuple([array if is_one_number(array) else np.asarray(array, order="C") for array in arrays]),
         tuple([code_of(fmt) for fmt in parsed]),
         request.stage_code,
         request.random,
@@ -79,17 +79,22 @@ def elementwise(
     return request.account(outcome)
 
 
-def _is_one_number(array: Array) -> bool:
+def is_one_number(array: Array) -> bool:
     """Return whether one element stands for all: kernels read it once."""
     return array.size > 1 and not any(array.strides)
 
 
 def _broadcast(operation: str, arrays: list[Array]) -> list[Array]:
     try:
-        return list(np.broadcast_arrays(*arrays))
+        shape = np.broadcast_shapes(*[array.shape for array in arrays])
     except ValueError:
         shapes = " and ".join(str(array.shape) for array in arrays)
         raise ShapeError(f"{operation}: operands must broadcast together, got shapes {shapes}") from None
+    spread = [array if array.shape == shape else np.broadcast_to(array, shape) for array in arrays]
+    return [
+        new if new is old or is_one_number(new) else np.array(new, order="C")
+        for new, old in zip(spread, arrays, strict=True)
+    ]
 
 
 def require_options(operation: str, options: Mapping[str, Any]) -> None:
