@@ -93,10 +93,10 @@ def hard_codes(fmt: Format, places: Places) -> NDArray[np.uint64]:
 
 
 def negated(fmt: Format, code: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the codes of the negatives; what has none (unsigned words, the only zero) stays."""
+    """Return the codes of the negatives; what has none (unsigned words, the only zero, a NaN in -0's place) stays."""
     if isinstance(fmt, Float):
-        other = code ^ np.uint64(fmt.sign_code)
-        return other if fmt.has_negative_zero else np.where(code == 0, code, other)
+        sign = np.uint64(fmt.sign_code)
+        return code ^ sign if fmt.has_negative_zero else np.where(code & ~sign == 0, code, code ^ sign)
     return (~code + np.uint64(1)) & np.uint64(fmt.n_codes - 1) if fmt.signed else code
 
 
