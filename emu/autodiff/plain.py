@@ -75,6 +75,15 @@ def _max_pool(xp: Any, x: Any, *, window: int, stride: int) -> Any:
     return windows.max(axis=-1), windows.argmax(axis=-1)
 
 
+def _unpool(xp: Any, g: Any, x: Any, *, saved: Any, window: int, stride: int) -> Any:
+    spread = xp.zeros(x.shape, dtype=g.dtype)
+    for place in range(window * window):
+        i, j = divmod(place, window)
+        down, right = (slice(at, at + stride * (size - 1) + 1, stride) for at, size in zip((i, j), g.shape[2:]))
+        spread[:, :, down, right] = xp.where(saved == place, g, 0.0)
+    return spread
+
+
 def _softmax_cross_entropy(xp: Any, x: Any, labels: Any) -> Any:
     shifted = x - x.max(axis=1, keepdims=True)
     exponentials = xp.exp(shifted)
@@ -133,6 +142,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "conv2d_input_gradient": _conv2d_input_gradient,
     "function": _function,
     "max_pool": _max_pool,
+    "unpool": _unpool,
     "softmax_cross_entropy": _softmax_cross_entropy,
     "softmax_cross_entropy_gradient": _softmax_cross_entropy_gradient,
     "mse": _mse,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from emu.autodiff.runner import Operation, Runner
@@ -217,27 +216,11 @@ def _spread(c: Context, g: Value, shape: tuple[int, ...], place: Callable[[int],
 
 
 def _max_pool_back(c: Context, g: Value, y: Value, x: Value) -> Value:
+    if c.options["stride"] >= c.options["window"]:
+        return c.run("unpool", g, x, saved=c.saved, **c.options)
     xp = g.array.__array_namespace__()
-    window, stride = c.options["window"], c.options["stride"]
-    if stride < window:
-        zero = xp.zeros((), dtype=g.array.dtype)
-        return _spread(c, g, x.shape, lambda position: xp.where(c.saved == position, g.array, zero))
-    first, within = _window_places(xp, x.shape, g.shape[2:], window, stride)
-    spread = xp.zeros(math.prod(x.shape), dtype=g.array.dtype)
-    spread[first + xp.take(within, xp.reshape(c.saved, (-1,)))] = xp.reshape(g.array, (-1,))
-    return g.with_array(spread.reshape(x.shape))
-
-
-@lru_cache(maxsize=64)
-def _window_places(
-    xp: Any, shape: tuple[int, ...], pooled: tuple[int, ...], window: int, stride: int
-) -> tuple[Any, Any]:
-    """Return where each window of images (N, C, H, W) begins, in C order, and the steps from there to its elements."""
-    down, across = stride * xp.arange(pooled[0])[:, None], stride * xp.arange(pooled[1])
-    images = shape[2] * shape[3] * xp.arange(shape[0] * shape[1])
-    first = xp.reshape(images[:, None, None] + down * shape[3] + across, (-1,))
-    within = xp.reshape(xp.arange(window)[:, None] * shape[3] + xp.arange(window), (-1,))
-    return first, within
+    zero = xp.zeros((), dtype=g.array.dtype)
+    return _spread(c, g, x.shape, lambda position: xp.where(c.saved == position, g.array, zero))
 
 
 def _avg_pool(c: Context, x: Value) -> Value:

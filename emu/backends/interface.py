@@ -216,6 +216,10 @@ class Kernels(Protocol):
         """
         ...
 
+    def unpool(self, values: Array, index: NDArray[np.unsignedinteger[Any]], windows: Gathered) -> Array:
+        """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap."""
+        ...
+
 
 @lru_cache(maxsize=1024)
 def encode_format(fmt: Format) -> FormatCode:

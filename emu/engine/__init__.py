@@ -12,7 +12,7 @@ from emu.engine.planner import Plan, explain
 from emu.engine.products import matmul
 from emu.engine.quantize import quantize
 from emu.engine.reductions import average, total
-from emu.engine.selection import max_pool, relu
+from emu.engine.selection import max_pool, relu, unpool
 from emu.engine.work import WorkRecord
 
 __all__ = [
@@ -42,4 +42,5 @@ __all__ = [
     "subtract",
     "tanh",
     "total",
+    "unpool",
 ]

@@ -46,6 +46,21 @@ def max_pool(windows: Any, *, backend: str = "auto") -> tuple[Array, NDArray[np.
     return load(backend).max_pool(windows)
 
 
+def unpool(values: Any, index: Any, windows: Gathered, *, backend: str = "auto") -> Array:
+    """Return zeros with each value at the place that its window's index names: the way back from `max_pool`.
+
+    Args:
+        values: one per window, any carrier dtype.
+        index: place within each window, in the shape of `values`.
+        windows: rows of gathered matrices, none of whose elements belongs to two of them; their data are not read.
+        backend: who computes.
+
+    Returns:
+        As many elements as the windows' data have, `(windows.data.size,)`, in the dtype of `values`.
+    """
+    return load(backend).unpool(_native(values), np.asarray(index), windows)
+
+
 def _native(x: Any) -> Array:
     array = np.asarray(x)
     dtype = np.dtype(np.float32) if array.dtype.kind == "f" and array.dtype.itemsize == 2 else array.dtype

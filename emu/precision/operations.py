@@ -201,6 +201,12 @@ def _max_pool(unit: Unit, x: Value, *, window: int, stride: int) -> Value:
     return Value((written.array, index), written.format)
 
 
+def _unpool(unit: Unit, g: Value, x: Value, *, saved: Any, window: int, stride: int) -> Value:
+    """Gradients of maxima at the places of these, zeros elsewhere; windows do not overlap."""
+    moved = engine.unpool(g.array, saved, windows_of(x.array, window, stride), backend=unit.backend)
+    return g.with_array(moved.reshape(x.shape))
+
+
 def _function(unit: Unit, x: Value, *, function: str) -> Value:
     return unit.value(engine.function(function, x.array, x_format=x.format, **unit.writing()))
 
@@ -314,6 +320,7 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     "relu": _relu,
     "select": _select,
     "max_pool": _max_pool,
+    "unpool": _unpool,
     "function": _function,
     "sigmoid_slope": _sigmoid_slope,
     "tanh_slope": _tanh_slope,

@@ -38,7 +38,7 @@ _PATHS = {
 }
 _OPERATIONS = {
     HOST: OUTSIDE,
-    **dict.fromkeys(("relu", "select", "max_pool"), SELECTIONS),
+    **dict.fromkeys(("relu", "select", "max_pool", "unpool"), SELECTIONS),
     **dict.fromkeys(("function", "softmax_cross_entropy", "mse"), FUNCTIONS),
     **dict.fromkeys(("softmax_cross_entropy_gradient", "mse_gradient"), FUNCTIONS),
 }

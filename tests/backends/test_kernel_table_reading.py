@@ -113,3 +113,20 @@ def test_windows_are_pooled_alike_however_far_apart(window: int, stride: int, dt
                 its_best, its_first = engine.max_pool(windows, backend="numba")
             assert_bits_equal(its_best, best)
             assert np.array_equal(its_first, first), name
+
+
+@pytest.mark.parametrize(("window", "stride"), [(2, 2), (1, 1), (2, 3), (3, 4)])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_values_return_to_the_places_of_their_windows(window: int, stride: int, dtype: type):
+    rng = np.random.default_rng(4)
+    for height, width in ((4, 4), (7, 35), (6, 82)):
+        x = rng.integers(-9, 10, (2, 3, height, width)).astype(dtype)
+        windows = windows_of(x, window, stride)
+        best, first = engine.max_pool(windows, backend="reference")
+        spread = engine.unpool(best, first, windows, backend="reference")
+        assert spread.sum() == best.sum()
+        kept = spread != 0
+        assert np.array_equal(spread[kept], x.reshape(-1)[kept])
+        for name in VARIANTS:
+            with running(name):
+                assert_bits_equal(engine.unpool(best, first, windows, backend="numba"), spread)

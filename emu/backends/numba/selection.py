@@ -1,4 +1,4 @@
-"""ReLU and max pooling: selections, compiled."""
+"""ReLU, max pooling and its way back: selections, compiled."""
 
 from __future__ import annotations
 
@@ -101,3 +101,17 @@ def max_pool_in_lanes(
             )
             max_pool_range(data, batch_stride, rows, columns, best, index, at + whole, target + last)
         at = target + last
+
+
+@kernel
+def unpool_range(
+    values: Any, index: Any, batch_stride: int, rows: Any, columns: Any, spread: Any, start: int, stop: int
+) -> None:
+    """Move values to the places of their windows that `index` names; the other places stay."""
+    at = start
+    while at < stop:
+        image, first = at // rows.size, at % rows.size
+        count = min(rows.size - first, stop - at)
+        for i in range(count):
+            spread[image * batch_stride + rows[first + i] + columns[index[at + i]]] = values[at + i]
+        at += count

@@ -18,7 +18,7 @@ from emu.backends.numba import dot_add, in_order, in_tiles, integers, ordered, s
 from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.gathering import materialised
 from emu.backends.numba.machine import has_vectors
-from emu.backends.numba.selection import max_pool_in_lanes, max_pool_range, relu_range
+from emu.backends.numba.selection import max_pool_in_lanes, max_pool_range, relu_range, unpool_range
 from emu.backends.numba.stage import run_stage, supports
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, leading_bound
 from emu.backends.reference import ReferenceKernels
@@ -164,6 +164,20 @@ class NumbaKernels:
         pool = max_pool_in_lanes if has_vectors() and windows.dtype.kind == "f" else max_pool_range
         over_ranges(lambda _, start, stop: pool(*places, best, index, start, stop), count, 1, GRAIN_WINDOWS)
         return best.reshape(shape), index.reshape(shape)
+
+    def unpool(self, values: Array, index: NDArray[np.unsignedinteger[Any]], windows: Gathered) -> Array:
+        """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap."""
+        flat, where = np.ascontiguousarray(values).reshape(-1), np.ascontiguousarray(index).reshape(-1)
+        spread, places = empty((windows.data.size,), values.dtype), (windows.rows, windows.columns)
+        spread[...] = 0
+        stride = windows.batch_stride
+        over_ranges(
+            lambda _, start, stop: unpool_range(flat, where, stride, *places, spread, start, stop),
+            flat.size,
+            1,
+            GRAIN_WINDOWS,
+        )
+        return spread
 
 
 @lru_cache(maxsize=1)

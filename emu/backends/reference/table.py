@@ -102,6 +102,13 @@ class ReferenceKernels:
             best, index = np.where(wins, rival, best), np.where(wins, dtype.type(position), index)
         return best, index
 
+    def unpool(self, values: Array, index: NDArray[np.unsignedinteger[Any]], windows: Gathered) -> Array:
+        """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap."""
+        spread = np.zeros(windows.data.size, values.dtype)
+        first = (np.arange(windows.batches) * windows.batch_stride)[:, None] + windows.rows
+        spread[first.reshape(-1) + windows.columns[index.reshape(-1)]] = values.reshape(-1)
+        return spread
+
 
 def _flat(random: RandomCode) -> RandomCode:
     return random if random.recorded is None else random._replace(recorded=random.recorded.reshape(-1))

@@ -115,7 +115,8 @@ def _numbers(lane: str, code: StageCode, limits: tuple[float, ...], scale: float
     ties = TIES.get(code.rounding, (False, False))
     half = np.dtype(stage.KIND_DTYPES[lane]).type(0.5)
     just_above = float(np.nextafter(half, half + half))
-    numbers[[stage.TIE_POSITIVE, stage.TIE_NEGATIVE]] = [0.5 if moves else just_above for moves in ties]
+    sizes = [0.5 if moves else just_above for moves in ties]
+    numbers[[stage.TIE_POSITIVE, stage.TIE_NEGATIVE]] = [sizes[0], -sizes[1]]
     numbers[stage.RANDOM_SCALE] = math.ldexp(1.0, code.n_rbits)
     numbers.setflags(write=False)
     return numbers

@@ -30,6 +30,8 @@ from emu.backends.numba.vector.lanes import address
 
 #: Runs of adjacent columns in a panel above which elements are moved one by one.
 MOST_RUNS = 12
+#: The same where neighbours along k lie together and a lane's operands are moved as one word.
+FEW_RUNS = 4
 #: Elements that must follow an operand (zeros), packed rows and panels: a vector may begin at their last one.
 SLACK = 2 * PANEL_COLUMNS
 
@@ -103,7 +105,8 @@ def _pack_panel(
     for k in range(start, stop, neighbours):
         target = address(panel) + item * k * PANEL_COLUMNS
         whole = k + neighbours <= depth
-        if runs == 1 or (runs <= MOST_RUNS and k + neighbours < stop):
+        words = whole and _adjacent(rows, k, neighbours)
+        if runs == 1 or (runs <= (FEW_RUNS if words else MOST_RUNS) and k + neighbours < stop):
             for run in range(runs):
                 j = starts[run]
                 place = origin + item * columns[first + j]
@@ -111,7 +114,7 @@ def _pack_panel(
                 third = place + item * rows[k + 2] if k + 2 < depth else nothing
                 fourth = place + item * rows[k + 3] if k + 3 < depth else nothing
                 interleave(data.dtype, (place + item * rows[k], second, third, fourth), target + WORD_BYTES * j)
-        elif whole and _adjacent(rows, k, neighbours):
+        elif words:
             here = origin + item * rows[k]
             for j in range(width):
                 move_word(here + item * columns[first + j], target + WORD_BYTES * j)

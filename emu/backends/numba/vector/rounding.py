@@ -41,22 +41,22 @@ def rounded(
         v: results in units of the last place.
         mode: from `kind_of`.
         two_s_complement: whether negative numbers round stochastically by their complement.
-        ties: smallest dropped fractions of positive and of negative numbers that move away from zero.
+        ties: smallest dropped fraction of positive numbers that moves away from zero; of negative ones, the largest.
         draw: the random integers of stochastic rounding.
     """
     if mode in _DIRECT:
         return _DIRECT[mode](v)
     kept = v.trunc()
-    dropped = abs(v - kept)
-    negative = v < 0.0
-    if mode == k.STOCHASTIC:
-        assert draw is not None
-        moves = draw.moves(e, dropped, negative, two_s_complement=two_s_complement)
-    elif mode == k.TO_ODD:
+    dropped = v - kept
+    if mode == k.TO_ODD:
         half = kept * 0.5
-        moves = (dropped > 0.0) & (half == half.trunc())
+        moves = (dropped != 0.0) & (half == half.trunc())
+    elif mode == k.STOCHASTIC:
+        assert draw is not None
+        moves = draw.moves(e, abs(dropped), v < 0.0, two_s_complement=two_s_complement)
     else:
-        moves = dropped >= negative.choose(ties[1], ties[0])
+        kept = (dropped >= ties[0]).choose(kept + 1.0, kept)
+        return (dropped <= ties[1]).choose(kept - 1.0, kept)
     away = e.splat(v.kind, 1.0).with_sign_of(v)
     return moves.choose(kept + away, kept)
 
