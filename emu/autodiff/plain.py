@@ -78,8 +78,10 @@ def _max_pool(xp: Any, x: Any, *, window: int, stride: int) -> Any:
 def _unpool(xp: Any, g: Any, x: Any, *, saved: Any, window: int, stride: int) -> Any:
     spread = xp.zeros(x.shape, dtype=g.dtype)
     for place in range(window * window):
-        i, j = divmod(place, window)
-        down, right = (slice(at, at + stride * (size - 1) + 1, stride) for at, size in zip((i, j), g.shape[2:]))
+        down, right = (
+            slice(at, at + stride * (size - 1) + 1, stride)
+            for at, size in zip(divmod(place, window), g.shape[2:], strict=True)
+        )
         spread[:, :, down, right] = xp.where(saved == place, g, 0.0)
     return spread
 
