@@ -11,18 +11,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import llvmlite.binding  # pyright: ignore[reportMissingTypeStubs]
 import numba
 import numpy as np
+from numba import types
 from platformdirs import user_cache_path
 
+from emu.backends.numba.vector.lanes import I64, array_pointer, intrinsic
 from emu.errors import ConfigError
 
 # LLVM and Numba say little about their types.
@@ -33,6 +36,8 @@ _NUMBA_CONFIG: Any = vars(numba)["config"]
 BLOCK = 512
 #: Work below this many elements is not worth a second thread.
 GRAIN = 1 << 14
+#: How often a thread looks whether another is done before it sleeps: some hundred microseconds.
+LOOKS = 1 << 17
 
 
 @lru_cache(maxsize=1)
@@ -86,9 +91,79 @@ def thread_count() -> int:
     return int(wanted) if wanted else available
 
 
+@intrinsic
+def _flag(typing_context: Any, flags: Any) -> Any:
+    """Return an int64 array's first element as it stands in memory now."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load_atomic(array_pointer(context, builder, signature.args[0], args[0]), "acquire", 8, typ=I64)
+
+    return types.int64(flags), generate
+
+
+@kernel
+def _comes_up(flags: Any, looks: int) -> bool:
+    left = looks
+    while left > 0 and _flag(flags) == 0:
+        left -= 1
+    return left > 0
+
+
+class _Job:
+    """Work for a thread of the pool."""
+
+    def __init__(self, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        self._work, self._arguments = work, arguments
+        self._flag, self._done = np.zeros(1, np.int64), threading.Lock()
+        self._error: BaseException | None = None
+        self._done.acquire()
+
+    def run(self) -> None:
+        """Do it."""
+        try:
+            self._work(*self._arguments)
+        except BaseException as error:  # raised where the work was ordered
+            self._error = error
+        self._flag[0] = 1
+        self._done.release()
+
+    def result(self) -> None:
+        """Wait for the end, and raise what the work raised.
+
+        A sleeping thread wakes later than most work ends: look for a while, without the interpreter lock, then sleep.
+        """
+        if not _comes_up(self._flag, LOOKS):
+            self._done.acquire()
+        if self._error is not None:
+            raise self._error
+
+
+class _Pool:
+    """Threads that take jobs in turn."""
+
+    def __init__(self, threads: int) -> None:
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        for number in range(threads):
+            threading.Thread(target=self._serve, name=f"emu-{number}", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            self._jobs.get().run()
+
+    def submit(self, work: Callable[..., None], *arguments: Any) -> _Job:
+        """Have a thread do `work(*arguments)`."""
+        job = _Job(work, arguments)
+        self._jobs.put(job)
+        return job
+
+
 @lru_cache(maxsize=1)
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max(thread_count() - 1, 1), thread_name_prefix="emu")
+def _pool() -> _Pool:
+    return _Pool(max(thread_count() - 1, 1))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads stay behind in the parent
 
 
 def over_ranges(work: Callable[[int, int, int], None], size: int, align: int, grain: int = GRAIN) -> None:
@@ -107,7 +182,9 @@ def over_ranges(work: Callable[[int, int, int], None], size: int, align: int, gr
     step = -(-size // threads)
     step = max(-(-step // align) * align, align)
     ranges = [(i, start, min(start + step, size)) for i, start in enumerate(range(0, size, step))]
-    futures = [_pool().submit(work, *r) for r in ranges[1:]]
-    work(*ranges[0])
-    for future in futures:
-        future.result()
+    jobs = [_pool().submit(work, *r) for r in ranges[1:]]
+    try:
+        work(*ranges[0])
+    finally:
+        for job in jobs:  # they write where the caller may free
+            job.result()

@@ -235,10 +235,14 @@ def _side(x: Gathered) -> tuple[Array, int, Array, Array]:
     return x.data, x.batch_stride, x.rows, x.columns
 
 
-def _pairs(product: _Product) -> tuple[tuple[Array, Array, Array], Array] | None:
-    """Return steps and segments in which one left matrix meets patches as pairs of neighbours; None of other operands.
+#: Offset, first and second k (-1: none) of every step, whether those are neighbours; another distance for pairs.
+_Pairs = tuple[Array, Array, Array, Array, int]
 
-    Places k and k + 1 that are neighbours in every column make a step; sums between the columns are made in vain.
+
+def _pairs(product: _Product) -> tuple[_Pairs, Array] | None:
+    """Return steps and segments in which one left matrix meets patches as pairs of elements; None of other operands.
+
+    Sums between the columns are made in vain.
     """
     if product.left.batch_stride or product.bits == BYTE:
         return None
@@ -246,24 +250,37 @@ def _pairs(product: _Product) -> tuple[tuple[Array, Array, Array], Array] | None
 
 
 @lru_cache(maxsize=256)
-def _steps_of(rows: bytes, columns: bytes) -> tuple[tuple[Array, Array, Array], Array] | None:
-    """Return the steps (offset, first and second k, -1: none) and the segments; places as bytes of int64 arrays."""
+def _steps_of(rows: bytes, columns: bytes) -> tuple[_Pairs, Array] | None:
+    """Return the steps and the segments; places as bytes of int64 arrays."""
     places, across = np.frombuffer(rows, np.int64), np.frombuffer(columns, np.int64)
     if min(places.size, across.size) < 2 or places.min() < 0 or places[-1] != places.max():
         return None
     if (np.diff(across) < 1).any() or across[-1] - across[0] >= MOST_IN_VAIN * across.size:
         return None
-    first: list[int] = []
-    second: list[int] = []
-    neighbours, k = [*(np.diff(places) == 1).tolist(), False], 0
-    while k < places.size:
-        first.append(k)
-        second.append(k + 1 if neighbours[k] else -1)
-        k += 1 + neighbours[k]
-    if len(first) > MOST_IN_VAIN * places.size / 2:
+    paired, single = _matched(range(places.size), places, 1)
+    gaps = np.diff(places[single])
+    distance = int(np.bincount(gaps[gaps > 0]).argmax()) if (gaps > 0).any() else 1
+    far, alone = _matched(single, places, distance)
+    steps = np.array([*((i, j, 1) for i, j in paired), *((i, j, 0) for i, j in far), *((k, -1, 1) for k in alone)])
+    if len(steps) > MOST_IN_VAIN * places.size / 2:
         return None
-    steps = np.array(first)
-    return (places[steps], steps, np.array(second)), _segments_of(across - across[0])
+    first, second, near = (np.ascontiguousarray(column) for column in steps.T)
+    return (places[first], first, second, near == 1, distance), _segments_of(across - across[0])
+
+
+def _matched(ks: Sequence[int], places: Array, distance: int) -> tuple[list[tuple[int, int]], list[int]]:
+    """Return each k and the next one where that lies at a distance, and what is left."""
+    pairs: list[tuple[int, int]] = []
+    left: list[int] = []
+    i = 0
+    while i < len(ks):
+        together = i + 1 < len(ks) and places[ks[i + 1]] - places[ks[i]] == distance
+        if together:
+            pairs.append((ks[i], ks[i + 1]))
+        else:
+            left.append(ks[i])
+        i += 1 + together
+    return pairs, left
 
 
 def _segments_of(places: Array) -> Array:

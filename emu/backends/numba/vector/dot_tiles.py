@@ -115,18 +115,18 @@ def _add_to_sums(e: Emitter, tile: list[list[Vector]], shift: Any, sums: Any) ->
 
 
 @intrinsic
-def pair_up(typing_context: Any, source: Any, target: Any, count: Any) -> Any:
-    """Write each of `count` (made whole: 32) 16-bit numbers beside the next one."""
-    signature = types.void(types.int64, types.int64, types.int64)
+def pair_up(typing_context: Any, source: Any, distance: Any, target: Any, count: Any) -> Any:
+    """Write each of `count` (made whole: 32) 16-bit numbers beside the one at a distance behind it."""
+    signature = types.void(types.int64, types.int64, types.int64, types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e = Emitter(builder)
-        source, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 1))
-        rounds = builder.udiv(builder.add(args[2], e.integer(PANEL_COLUMNS - 1)), e.integer(PANEL_COLUMNS))
+        source, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 2))
+        rounds = builder.udiv(builder.add(args[3], e.integer(PANEL_COLUMNS - 1)), e.integer(PANEL_COLUMNS))
         with e.loop(rounds) as i:
             place = builder.mul(i, e.integer(PANEL_COLUMNS))
             here = e.load(I16, source, place, PANEL_COLUMNS)
-            following = e.load(I16, source, builder.add(place, e.integer(1)), PANEL_COLUMNS)
+            following = e.load(I16, source, builder.add(place, args[1]), PANEL_COLUMNS)
             e.store(here.interleaved(following), target, builder.mul(place, e.integer(2)))
         return context.get_dummy_value()
 

@@ -211,13 +211,14 @@ def write_paired_batches(
 ) -> None:
     """Write products with 16-bit patches that are never put together, for batch elements `start`..`stop`.
 
-    Every element of an image stands beside its neighbour once; a step multiplies such pairs. Sums are made for every
-    place from the first column to the last, also where a window leaves a row; those are left out.
+    Every element of an image stands beside its neighbour once, and beside the one at another distance (in the next row,
+    mostly) once; a step multiplies such pairs. Sums are made for every place from the first column to the last, also
+    where a window leaves a row; those are left out.
 
     Args:
         left: data, from one batch element to the next, rows, columns.
         right: the same; its columns ascend.
-        pairs: offset, first and second k (-1: none) of each step.
+        pairs: offset, first and second k (-1: none) of each step, and whether they are neighbours; the other distance.
         segments: panel, lane, column and length of each run of columns in a panel, panel by panel.
         split: whether left elements are taken as low and high bytes.
         steps: steps after which 32-bit sums are added up.
@@ -227,8 +228,8 @@ def write_paired_batches(
         start: first batch element.
         stop: behind the last.
     """
-    offsets, first_k, second_k = pairs
-    m, n, depth = left[2].size, right[3].size, offsets.size
+    places, first_k, second_k, near, distance = pairs
+    m, n, depth = left[2].size, right[3].size, places.size
     count = segments[len(segments) - 1, 0] + 1
     blocks = (m + TILE_ROWS - 1) // TILE_ROWS
     rows = np.zeros((2, blocks * TILE_ROWS, PAIR * depth), np.int16)
@@ -243,11 +244,16 @@ def write_paired_batches(
                 else:
                     rows[0, i, PAIR * step + side] = value
     size = right[2][right[2].size - 1] + right[3][n - 1] + 1
-    beside = np.zeros(PAIR * (size + SLACK + PANEL_COLUMNS), np.int16)
+    reach = size + SLACK + PANEL_COLUMNS
+    beside = np.zeros(2 * PAIR * reach, np.int16)
+    offsets = np.where(near, places, places + reach)
     tile, corrections = np.empty(TILE_SUMS, np.int64), np.zeros(PANEL_COLUMNS, np.int64)
     row_bytes = 2 * PAIR * depth
     for b in range(start, stop):
-        pair_up(address(right[0]) + 2 * b * right[1], address(beside), size)
+        image = address(right[0]) + 2 * b * right[1]
+        pair_up(image, 1, address(beside), size)
+        if distance > 1:
+            pair_up(image, distance, address(beside) + 2 * PAIR * reach, size - distance)
         segment = 0
         for p in range(count):
             here = address(beside) + 2 * PAIR * (right[3][0] + p * PANEL_COLUMNS)
