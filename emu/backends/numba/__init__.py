@@ -7,6 +7,7 @@ blocks.py      rounding, overflow, register, flags on one block
 stage.py       the output stage writing one result from any thread, fused with the operation that feeds it
 vector/        the same and the products below in vector code, twins of the plain loops
 integers.py    exact products by integer dot-product instructions; speculation.py: of saturating accumulators
+single_column.py  exact sums over axes, by float64 additions
 in_tiles.py    sequential accumulators in vector code
 gathering.py   matrices of elements lying anywhere, put together
 philox.py      random bits
@@ -14,7 +15,7 @@ in_order.py    accumulators that round, saturate or wrap at every add: the fast 
 ordered.py     every other order, mode and rule, add by add; schedule.py: the adds as a list of events
 wide_sums.py   exact sums wider than float64; windows.py: how they are cut; digits.py: carried, divided, wrapped
 terms.py       products and stages inside these units, one block at a time
-selection.py   relu, max pooling
+selection.py   relu, max pooling and its way back
 table.py       the table of kernels
 """
 

@@ -7,6 +7,7 @@ lanes.py              numbers in lanes, with Python's operators
 rounding.py           the ten modes; arithmetic.py: elementwise operations rounded to odd
 leading_bits.py       the statistics register by carry-save adders; philox.py: random bits
 stage.py              the output stage of a chunk; writing.py: of a range; ranges.py: of a result; choosing.py: when
-dot_tiles.py          tiles of integer products; integer_products.py: whole ones
+dot_tiles.py          tiles of integer products; packing.py: their operands; integer_products.py: whole ones
 ordered_tiles.py      tiles of products added in order; ordered_products.py: whole ones
+pooling.py            maxima of windows
 """
