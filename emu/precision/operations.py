@@ -305,6 +305,8 @@ def _mse_gradient(unit: Unit, g: Value, x: Value, labels: Value, *, saved: Any) 
     return _shared_out(unit, host, twice, saved[0], saved[0].size)
 
 
+#: Operations that move values and write nothing: nothing is counted of them.
+MOVES = ("unpool",)
 #: Every operation by name.
 OPERATIONS: dict[str, Callable[..., Value]] = {
     **{name: _elementwise(name) for name in ("add", "subtract", "multiply", "divide", "fma", "sqrt")},

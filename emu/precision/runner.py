@@ -11,7 +11,7 @@ from typing import Any
 from emu.autodiff import Operation, Runner, Value
 from emu.datapath import stream_of
 from emu.precision.counters import CounterTable
-from emu.precision.operations import OPERATIONS, Unit
+from emu.precision.operations import MOVES, OPERATIONS, Unit
 from emu.precision.policy import Policy
 from emu.precision.profile import Profile
 
@@ -43,7 +43,7 @@ class DatapathRunner:
         """Return the operation's result as the unit that writes `role` of `layer` produces it."""
         name = f"{layer}.{operation.part}" if operation.part else layer
         options: dict[str, Any] = {"seed": self.seed, "stream": self._stream(name, role), "step": self.step}
-        if self.counters is not None:
+        if self.counters is not None and operation.name not in MOVES:
             counters = self.counters.of(layer, role)
             options |= {"register": counters.register, "flags": counters.flags}
         profile = self.profile

@@ -69,13 +69,15 @@ def row_loops(step: str) -> Any:
             for p in range(panels.shape[0]):
                 width = min(PANEL_COLUMNS, columns - p * PANEL_COLUMNS)
                 if first_sums.size == 1:
-                    sums[:] = lane(first_sums[0, 0] * sum_scale) + lane(mark)
+                    held = lane(first_sums[0, 0] * sum_scale)
+                    sums[:] = held + lane(mark) if mark else held  # of floats, -0 stays
                 else:
                     for i in range(height):
                         row = (first + i) % first_sums.shape[0]
                         for j in range(width):
                             column = (p * PANEL_COLUMNS + j) % first_sums.shape[1]
-                            sums[i * PANEL_COLUMNS + j] = lane(first_sums[row, column] * sum_scale) + lane(mark)
+                            held = lane(first_sums[row, column] * sum_scale)
+                            sums[i * PANEL_COLUMNS + j] = held + lane(mark) if mark else held
                 add_in_order(
                     step, address(left), depth, address(panels[p]), depth, low, high, address(sums), address(hit)
                 )
