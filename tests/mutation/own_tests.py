@@ -85,6 +85,8 @@ _KERNELS = (
     "tests/spec/test_random_bits_spec.py",
     "tests/spec/test_binary16_spec.py",
     "tests/engine/test_matmul_shapes.py",
+    "tests/backends/test_kernel_table_reading.py",
+    "tests/backends/test_kernel_table_products.py",
     "tests/backends/test_backends_layouts.py",
     "tests/backends/test_sums_divided.py",
     "tests/backends/test_mac_orders.py",
@@ -137,7 +139,12 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/backends/reference/lfsr.py": OwnTests(_RANDOM_BITS),
     "emu/backends/numba/": OwnTests(_KERNELS, kernels=(GENERIC, NATIVE)),
     "emu/backends/numba/selection.py": OwnTests(
-        ("tests/spec/test_selection_spec.py", "tests/engine/test_public_functions.py"), kernels=(NATIVE,)
+        (
+            "tests/spec/test_selection_spec.py",
+            "tests/engine/test_public_functions.py",
+            "tests/backends/test_kernel_table_reading.py",
+        ),
+        kernels=(NATIVE,),
     ),
     "emu/backends/numba/vector/": OwnTests(_KERNELS, kernels=(NATIVE,)),
 }

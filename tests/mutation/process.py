@@ -26,6 +26,8 @@ COPIED = ("emu", "tests", "devices", "models", "docs", "pyproject.toml", "README
 KERNELS = "emu/backends/numba"
 #: A mutant gets this many times its tests' usual time, and this much more (to compile, where kernels changed).
 PATIENCE, GRACE_S, COMPILE_S = 4.0, 20.0, 240.0
+#: In place of the project's own options, which share tests among processes: no plugin is loaded that knows them.
+SELECTION = ("-o", "addopts=--doctest-modules", "-m", "not slow and not gpu")
 _FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -111,7 +113,7 @@ class Checkout:
         self, kernels: str, mutant: list[str], tests: OwnTests, cache: Path, deadline: float
     ) -> tuple[int | None, str]:
         # plain: pytest would load a file named as an argument itself, to rewrite its asserts
-        options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line", "--assert=plain"]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line", "--assert=plain", *SELECTION]
         keyword = ["-k", DEFINITION] if kernels == HIDDEN else []
         command = [sys.executable, "-P", str(CHILD), kernels, *mutant, *options, *keyword, *tests.paths]
         own = {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_PROFILE": "ci"}
