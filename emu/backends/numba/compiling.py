@@ -183,8 +183,11 @@ def over_ranges(work: Callable[[int, int, int], None], size: int, align: int, gr
     step = max(-(-step // align) * align, align)
     ranges = [(i, start, min(start + step, size)) for i, start in enumerate(range(0, size, step))]
     jobs = [_pool().submit(work, *r) for r in ranges[1:]]
-    try:
-        work(*ranges[0])
-    finally:
-        for job in jobs:  # they write where the caller may free
-            job.result()
+    errors: list[BaseException] = []
+    for part in [lambda: work(*ranges[0]), *(job.result for job in jobs)]:
+        try:
+            part()
+        except BaseException as error:  # every part writes where the caller may free: wait for all of them first
+            errors.append(error)
+    if errors:
+        raise errors[0]
