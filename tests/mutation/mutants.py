@@ -4,7 +4,8 @@
     a and b      -> a or b          m & n  -> m | n         min(...) -> max(...)    7       -> 8, 6
 
 Left alone, for no test could or should tell: annotations, decorators, docstrings and other text, what only words an
-error (`raise`, f-strings), `assert` and `strict=` (own guarantees). An edit that compiles to the same bytecode is none.
+error (`raise`, f-strings), `assert` and `strict=` (own guarantees), constants that share out work and fit it to caches
+(`WORK_SIZES`). An edit that compiles to the same bytecode is none.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ CALLS = {
     "min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "floor": "ceil", "ceil": "floor",
     "any": "all", "all": "any",
 }  # fmt: skip
+
+#: Beginnings of names of constants on which only time depends.
+WORK_SIZES = ("GRAIN", "BLAS_GRAIN", "VECTOR_GRAIN", "GROUP_", "AHEAD", "LOOKS", "STREAMED_BYTES", "KEPT_BYTES")
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,8 @@ def _edits(node: ast.AST, scope: tuple[str, ...]) -> Iterator[_Edit]:
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
+        return
+    if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).strip("()").startswith(WORK_SIZES):
         return
     silent = {"annotation", "returns", "decorator_list", "type_comment"}
     for name, value in ast.iter_fields(node):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 HIDDEN = "hidden"
 #: Kernels for the processor at hand; plain loops, by `EMU_CPU`.
 NATIVE, GENERIC = "native", "generic"
-#: What pytest selects by name where Numba is hidden: no comparisons with it.
-DEFINITION = "not numba and not the_backends"
+#: What pytest selects by name where Numba is hidden: no comparisons with it, no examples of its plans.
+DEFINITION = "not numba and not the_backends and not planner.explain"
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,19 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/datapath/order.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS)),
     "emu/engine/": OwnTests((*_ENGINE, *_STAGE)),
     "emu/engine/convolution.py": OwnTests(
-        ("tests/spec/test_convolution_spec.py", *_ENGINE, _PLANNER), kernels=(NATIVE,)
+        (
+            "tests/spec/test_convolution_spec.py",
+            "tests/backends/test_kernel_table_reading.py",
+            *_RANDOM_BITS,
+            *_ENGINE,
+            _PLANNER,
+        ),
+        kernels=(NATIVE,),
     ),
-    "emu/engine/products.py": OwnTests((*_ENGINE, *_SUMS, _PLANNER), kernels=(NATIVE,)),
-    "emu/engine/reductions.py": OwnTests((*_ENGINE, *_SUMS, _PLANNER), kernels=(NATIVE,)),
+    "emu/engine/products.py": OwnTests(
+        (*_ENGINE, "tests/precision/test_profile.py", *_RANDOM_BITS, *_SUMS, _PLANNER), kernels=(NATIVE,)
+    ),
+    "emu/engine/reductions.py": OwnTests((*_ENGINE, *_RANDOM_BITS, *_SUMS, _PLANNER), kernels=(NATIVE,)),
     "emu/engine/planner.py": OwnTests((*_ENGINE, _PLANNER), kernels=(NATIVE,)),
     "emu/engine/functions.py": OwnTests(
         (
@@ -125,7 +134,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     ),
     "emu/engine/selection.py": OwnTests(("tests/spec/test_selection_spec.py", *_ENGINE[:4])),
     "emu/engine/sources.py": OwnTests((*_RANDOM_BITS, *_ENGINE)),
-    "emu/backends/interface.py": OwnTests((*_STAGE, *_SUMS, *_BLOCKS)),
+    "emu/backends/interface.py": OwnTests((*_RANDOM_BITS, *_STAGE, *_SUMS, *_BLOCKS)),
     "emu/backends/proofs.py": OwnTests((_PLANNER, *_SUMS, *_KERNELS), kernels=(NATIVE,)),
     "emu/backends/reference/": OwnTests((*_STAGE, *_SUMS)),
     "emu/backends/reference/accumulators.py": OwnTests((*_SUMS, *_BLOCKS)),

@@ -167,3 +167,31 @@ def test_a_fixed_point_format_beyond_the_exponents_of_float64_carries_raws(text:
 def test_a_field_of_a_float_format_that_cannot_be_is_named(exponent_bits: int, fraction_bits: int, message: str):
     with pytest.raises(FormatError, match=message):
         Float(exponent_bits, fraction_bits)
+
+
+@pytest.mark.parametrize("frac_bits", [-1100, -900, -300, -100, 0, 100, 300, 900, 1060])
+def test_floats_belong_to_a_fixed_point_format_wherever_its_binary_point_lies(frac_bits: int):
+    """Of 8 bits: raws from -128 to 127, nothing between two of them and nothing beyond; too small ones are no 0."""
+    fmt = Fixed(8, frac_bits)
+    raws = np.array([-129.0, -128.0, -127.5, -3.0, 0.0, 1.0, 1.5, 127.0, 128.0])
+    with np.errstate(over="ignore", under="ignore"):
+        values = np.ldexp(raws, -frac_bits)
+    exact = np.isfinite(values) & (np.ldexp(values, frac_bits) == raws)
+    inside = (raws >= -128) & (raws <= 127) & (raws == np.floor(raws))
+    assert fmt.contains(values)[exact].tolist() == inside[exact].tolist()
+    if frac_bits < -100:
+        assert not fmt.contains(np.array([2.0**-1000]))[0]
+
+
+def test_binary_points_reach_4096_places_to_either_side():
+    assert Fixed(8, 4096).frac_bits == 4096
+    assert Fixed(8, -4096).frac_bits == -4096
+    for frac_bits in (4097, -4097):
+        with pytest.raises(emu.FormatError, match="4096"):
+            Fixed(8, frac_bits)
+
+
+def test_without_subnormals_they_are_neither_read_nor_written():
+    fmt = emu.parse("fp16 no-subnormals")
+    assert isinstance(fmt, emu.Float)
+    assert (fmt.ftz, fmt.daz) == (True, True)

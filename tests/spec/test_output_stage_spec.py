@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
 import emu
+from emu import engine
+from emu.engine.elementwise import OPTIONS
+from emu.engine.products import product
 from emu.testing import assert_bits_equal
 
 TINY = 2.0**-24  # smallest subnormal of binary16
@@ -81,3 +86,19 @@ def test_flags_are_sticky_counts_over_calls(backend):
 def test_signalling_nans_pass_without_a_warning(backend):
     x = np.array([0x7F800001, 0xFFBFFFFF], np.uint32).view(np.float32)
     assert np.isnan(emu.quantize(x, "fp16", backend=backend)).all()
+
+
+def test_stochastic_rounding_takes_24_random_bits_unless_told():
+    operations = (emu.quantize, emu.matmul, product, engine.function)
+    assert [inspect.signature(operation).parameters["n_rbits"].default for operation in operations] == [24] * 4
+    assert OPTIONS["n_rbits"] == 24
+
+
+def test_a_product_drops_more_than_63_bits_at_once(backend: str):
+    """Raws of 64 bits: 2**62 and 2**62 - 1 in units of 2**-60 multiply to 16 and a little less."""
+    raws = np.array([1 << 62, (1 << 62) - 1])
+    formats = {"a_format": "fix64f60", "b_format": "fix64f60", "out_format": "fix8f2"}
+    flags = emu.Flags()
+    product = emu.multiply(raws, raws, **formats, rounding="toward_zero", flags=flags, backend=backend)
+    assert product.tolist() == [16.0, 15.75]
+    assert flags.inexact == 1
