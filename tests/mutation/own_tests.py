@@ -51,6 +51,7 @@ _STAGE = (
     "tests/golden/test_golden_vectors.py",
 )
 _ENGINE = (
+    "tests/unit/test_small_facts.py",
     "emu/engine",
     "tests/unit/test_argument_errors.py",
     "tests/engine/test_public_functions.py",
@@ -79,6 +80,7 @@ _BLOCKS = (
     "tests/oracle/test_matrix_units_oracle.py",
 )
 _KERNELS = (
+    "tests/unit/test_small_facts.py",
     "tests/spec/test_rounding_spec.py",
     "tests/spec/test_output_stage_spec.py",
     "tests/spec/test_register_spec.py",
@@ -132,7 +134,7 @@ OWN_TESTS: dict[str, OwnTests] = {
             "tests/oracle/test_functions_oracle.py",
         )
     ),
-    "emu/engine/selection.py": OwnTests(("tests/spec/test_selection_spec.py", *_ENGINE[:4])),
+    "emu/engine/selection.py": OwnTests(("tests/spec/test_selection_spec.py", *_ENGINE[:5])),
     "emu/engine/sources.py": OwnTests((*_RANDOM_BITS, *_ENGINE)),
     "emu/backends/interface.py": OwnTests((*_RANDOM_BITS, *_STAGE, *_SUMS, *_BLOCKS)),
     "emu/backends/proofs.py": OwnTests((_PLANNER, *_SUMS, *_KERNELS), kernels=(NATIVE,)),
@@ -143,7 +145,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/backends/reference/products.py": OwnTests((*_SUMS, *_BLOCKS)),
     "emu/backends/reference/rounding.py": OwnTests((*_STAGE, *_RANDOM_BITS)),
     "emu/backends/reference/stage.py": OwnTests(_STAGE),
-    "emu/backends/reference/table.py": OwnTests(("tests/spec/test_selection_spec.py", *_ENGINE[2:4], *_STAGE)),
+    "emu/backends/reference/table.py": OwnTests(("tests/spec/test_selection_spec.py", *_ENGINE[3:5], *_STAGE)),
     "emu/backends/reference/philox.py": OwnTests(_RANDOM_BITS),
     "emu/backends/reference/lfsr.py": OwnTests(_RANDOM_BITS),
     "emu/backends/numba/": OwnTests(_KERNELS, kernels=(GENERIC, NATIVE)),

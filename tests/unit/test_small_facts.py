@@ -1,0 +1,123 @@
+"""Small facts that larger results lean on: widths of accumulators, bounds, sums of three numbers, defaults."""
+
+from __future__ import annotations
+
+import inspect
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import emu
+from emu import Fixed, Mac, engine
+from emu.backends.proofs import SAFE_EXPONENT, leading_bound
+from emu.engine.elementwise import OPTIONS, exact_register
+from emu.engine.products import accumulator_of, product
+
+SIGNED, UNSIGNED = Fixed(8, 4), Fixed(8, 4, signed=False)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "addend", "depth", "expected"),
+    [
+        (SIGNED, SIGNED, None, 10, Fixed(20, 8)),
+        (UNSIGNED, UNSIGNED, None, 10, Fixed(20, 8, signed=False)),
+        (UNSIGNED, SIGNED, None, 10, Fixed(20, 8)),
+        (UNSIGNED, UNSIGNED, SIGNED, 10, Fixed(22, 8)),  # a sign, and one bit more for the addend
+        (SIGNED, SIGNED, UNSIGNED, 10, Fixed(21, 8)),
+        (SIGNED, SIGNED, Fixed(30, 2), 10, Fixed(37, 8)),
+        (SIGNED, SIGNED, Fixed(30, 2, signed=False), 10, Fixed(38, 8)),
+        (SIGNED, SIGNED, Fixed(16, 12), 10, Fixed(25, 12)),
+        (SIGNED, SIGNED, None, 0, Fixed(17, 8)),
+    ],
+)
+def test_an_exact_accumulator_is_as_wide_as_the_worst_case(
+    a: Fixed, b: Fixed, addend: Fixed | None, depth: int, expected: Fixed
+):
+    assert accumulator_of(a, b, addend, depth, Mac()) == expected
+
+
+@pytest.mark.parametrize(
+    ("operation", "formats", "expected"),
+    [
+        ("add", (SIGNED, SIGNED), Fixed(9, 4)),
+        ("add", (UNSIGNED, UNSIGNED), Fixed(9, 4, signed=False)),
+        ("add", (UNSIGNED, SIGNED), Fixed(10, 4)),
+        ("subtract", (UNSIGNED, UNSIGNED), Fixed(10, 4)),
+        ("add", (Fixed(8, 2), Fixed(8, 6)), Fixed(13, 6)),
+        ("multiply", (UNSIGNED, SIGNED), Fixed(16, 8)),
+        ("multiply", (UNSIGNED, UNSIGNED), Fixed(16, 8, signed=False)),
+        ("fma", (UNSIGNED, UNSIGNED, SIGNED), Fixed(18, 8)),
+        ("divide", (SIGNED, SIGNED), None),
+        ("add", (SIGNED, None), None),
+    ],
+)
+def test_an_exact_result_is_as_wide_as_its_operation_makes_it(operation: str, formats: tuple, expected: Fixed | None):
+    assert exact_register(operation, formats) == expected
+
+
+@pytest.mark.parametrize(
+    ("x", "bound"),
+    [
+        ([1.0], 0),
+        ([-3.5, 0.1], 1),
+        ([2.0**-3], -3),
+        ([0.0], -SAFE_EXPONENT),
+        ([np.inf, -(2.0**7)], 7),
+        ([], -SAFE_EXPONENT),
+    ],
+)
+def test_the_leading_bound_is_the_exponent_of_the_largest_finite_number(x: list[float], bound: int):
+    assert leading_bound(np.array(x)) == bound
+
+
+def test_options_have_their_documented_defaults():
+    for operation in (emu.quantize, emu.matmul, product, engine.function):
+        defaults = {name: p.default for name, p in inspect.signature(operation).parameters.items()}
+        assert {name: defaults[name] for name in ("n_rbits", "seed", "stream", "step")} == {
+            "n_rbits": 24, "seed": 0, "stream": 0, "step": 0,
+        }  # fmt: skip
+    assert (OPTIONS["n_rbits"], OPTIONS["seed"], OPTIONS["stream"], OPTIONS["step"]) == (24, 0, 0, 0)
+
+
+def to_odd(exact: Fraction) -> float:
+    """The neighbour toward zero, or the one with an odd last bit where the number lies between two."""
+    near = float(exact)
+    if Fraction(near) == exact:
+        return near
+    inner = near if abs(Fraction(near)) < abs(exact) else float(np.nextafter(near, 0.0))
+    bits = int(np.float64(inner).view(np.uint64))
+    return float(np.uint64(bits | 1).view(np.float64)) if not bits & 1 else inner
+
+
+def test_sums_of_three_numbers_are_rounded_to_odd_once():
+    pytest.importorskip("numba")
+    from emu.backends.numba.ordered import add_three_to_odd
+
+    rng = np.random.default_rng(1)
+    for scale in (0, 1, 30, 52, 53, 54, 80, 110):
+        for _ in range(300):
+            first, second, c = rng.standard_normal(3) * 2.0 ** np.array([0, -30, rng.integers(-scale - 1, scale + 1)])
+            high = first + second
+            low = float(Fraction(first) + Fraction(second) - Fraction(high))
+            assert add_three_to_odd(high, low, c) == to_odd(Fraction(high) + Fraction(low) + Fraction(c))
+
+
+def test_a_wrong_number_of_threads_is_named_before_a_kernel_runs(monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("numba")
+    from emu.backends.numba import NumbaKernels, compiling
+
+    monkeypatch.setenv("EMU_THREADS", "none")
+    compiling.thread_count.cache_clear()
+    with pytest.raises(emu.ConfigError, match="EMU_THREADS"):
+        NumbaKernels()
+    compiling.thread_count.cache_clear()
+
+
+@pytest.mark.parametrize("formats", [("fp16 daz", "fp16"), ("fp16", "fp16 daz")])
+def test_matrix_units_flush_the_operands_of_a_format_without_subnormals(formats: tuple[str, str], backend: str):
+    a, b = np.full((1, 4), 2.0**-24), np.full((4, 1), 2.0**-24)
+    a[0, 0] = b[0, 0] = 1.0
+    mac = Mac.preset("a100", inputs="fp16", output="fp32")
+    y = emu.matmul(a, b, a_format=formats[0], b_format=formats[1], out_format="fp32", mac=mac, backend=backend)
+    assert y.item() == 1.0 if "daz" in formats[0] + formats[1] else 1.0 + 3 * 2.0**-48
