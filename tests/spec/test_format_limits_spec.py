@@ -169,7 +169,7 @@ def test_a_field_of_a_float_format_that_cannot_be_is_named(exponent_bits: int, f
         Float(exponent_bits, fraction_bits)
 
 
-@pytest.mark.parametrize("frac_bits", [-1100, -900, -300, -100, 0, 100, 300, 900, 1060])
+@pytest.mark.parametrize("frac_bits", [-1100, -1023, -1022, -900, -300, -100, 0, 100, 300, 900, 1022, 1023, 1060])
 def test_floats_belong_to_a_fixed_point_format_wherever_its_binary_point_lies(frac_bits: int):
     """Of 8 bits: raws from -128 to 127, nothing between two of them and nothing beyond; too small ones are no 0."""
     fmt = Fixed(8, frac_bits)

@@ -12,6 +12,7 @@ import emu
 from emu import Fixed, Mac, engine
 from emu.backends.proofs import SAFE_EXPONENT, leading_bound
 from emu.engine.elementwise import OPTIONS, exact_register
+from emu.engine.planner import _Bound
 from emu.engine.products import accumulator_of, product
 
 SIGNED, UNSIGNED = Fixed(8, 4), Fixed(8, 4, signed=False)
@@ -121,3 +122,36 @@ def test_matrix_units_flush_the_operands_of_a_format_without_subnormals(formats:
     mac = Mac.preset("a100", inputs="fp16", output="fp32")
     y = emu.matmul(a, b, a_format=formats[0], b_format=formats[1], out_format="fp32", mac=mac, backend=backend)
     assert y.item() == 1.0 if "daz" in formats[0] + formats[1] else 1.0 + 3 * 2.0**-48
+
+
+@pytest.mark.parametrize(
+    ("addend", "magnitude", "frac_bits"),
+    [
+        (None, 10 * 2**14, 8),
+        (Fixed(8, 2), 10 * 2**14 + 2**7 * 2**6, 8),
+        (Fixed(8, 2, signed=False), 10 * 2**14 + (2**8 - 1) * 2**6, 8),
+        (Fixed(8, 11), 10 * 2**14 * 2**3 + 2**7, 11),
+    ],
+)
+def test_a_bound_counts_everything_in_the_finest_unit(addend: Fixed | None, magnitude: int, frac_bits: int):
+    bound = _Bound.of_formats(SIGNED, SIGNED, addend, 10)
+    assert (bound.magnitude, bound.frac_bits) == (magnitude, frac_bits)
+
+
+def test_integers_beyond_float64_are_compared_as_integers():
+    x = np.array([2**53 + 1, 2**53 + 2, -(2**53) - 1, 2**54 - 2, 2**54])
+    assert Fixed(54, -1).contains(x).tolist() == [False, True, False, True, False]
+
+
+def test_one_new_nan_among_finite_results_is_counted(backend: str):
+    a, b, flags = [[np.inf, 1.0], [1.0, 1.0]], [[0.0], [1.0]], emu.Flags()
+    mac = Mac(product="fp16", accumulator="fp16")
+    formats = {"a_format": "fp16", "b_format": "fp16", "out_format": "fp16"}
+    y = emu.matmul(a, b, mac=mac, flags=flags, backend=backend, **formats)
+    assert np.isnan(y).tolist() == [[True], [False]]
+    assert flags.invalid == 1
+
+
+def test_a_number_of_lanes_beyond_31_bits_is_named():
+    with pytest.raises(emu.FormatError, match=r"-2147483648\.\.2147483648"):
+        emu.datapath.Lanes(-(2**31) - 1)
