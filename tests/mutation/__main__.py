@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from .draw import drawn
 from .mutants import Mutant
 from .own_tests import own_tests_of
-from .page import difference, report_of, write_between_markers
+from .page import EQUIVALENT, difference, judgement_of, judgements, report_of, write_between_markers
 from .process import Checkout, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,14 +68,22 @@ def run(argv: Sequence[str], folder: Path) -> int:
     options = arguments_of(argv)
     start, console = time.monotonic(), Console(stderr=True)
     checkout = Checkout(ROOT, folder)
-    mutants = drawn(checkout.root, options.mutants, options.seed, options.only)
+    set_aside: list[Mutant] = []
+    entries = judgements()
+
+    def is_equivalent(mutant: Mutant) -> bool:
+        found = judgement_of(mutant, entries).startswith(EQUIVALENT)
+        set_aside.extend([mutant] * found)
+        return found
+
+    mutants = drawn(checkout.root, options.mutants, options.seed, options.only, is_equivalent)
     if options.list:
         for m in mutants:
             print(f"{m.path}:{m.line} {m.kind}: {m.before} -> {m.after}")
         return 0
     verdicts = judged(mutants, checkout, options.workers, console)
     command = shlex.join(["python", "-m", "tests.mutation", *argv])
-    report = report_of(verdicts, checkout, command, time.monotonic() - start)
+    report = report_of(verdicts, checkout, command, time.monotonic() - start, set_aside)
     if options.print:
         print(report)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -47,8 +47,17 @@ def counts_of(shares: dict[str, int], n: int) -> dict[str, int]:
     return counts
 
 
-def drawn(root: Path, n: int, seed: int, only: Sequence[str] = ()) -> list[Mutant]:
-    """Return `n` mutants with an effect, no edit twice: a folder's edits in equal runs, one drawn from each."""
+def drawn(
+    root: Path,
+    n: int,
+    seed: int,
+    only: Sequence[str] = (),
+    is_equivalent: Callable[[Mutant], bool] = lambda mutant: False,
+) -> list[Mutant]:
+    """Return `n` mutants with an effect, no edit twice: a folder's edits in equal runs, one drawn from each.
+
+    An edit that `is_equivalent` is asked for as it is drawn; where it is, the next of its run stands in its place.
+    """
     candidates = candidates_of(root, only)
     generator = random.Random(seed)
     chosen: list[Mutant] = []
@@ -57,5 +66,6 @@ def drawn(root: Path, n: int, seed: int, only: Sequence[str] = ()) -> list[Mutan
         bounds = [i * len(edits) // count for i in range(count + 1)] if count else []
         for start, stop in pairwise(bounds):
             run = generator.sample(edits[start:stop], stop - start)
-            chosen.extend(islice((m for m in run if has_effect(m, (root / m.path).read_bytes())), 1))
+            effective = (m for m in run if has_effect(m, (root / m.path).read_bytes()))
+            chosen.extend(islice((m for m in effective if not is_equivalent(m)), 1))
     return chosen

@@ -15,6 +15,8 @@ from .process import Checkout, Verdict
 BEGIN, END = "<!-- mutation: begin -->", "<!-- mutation: end -->"
 JUDGED = Path(__file__).with_name("judged.toml")
 UNJUDGED = "not judged yet"
+#: How the judgement of an edit begins that no test could notice.
+EQUIVALENT = ("changes nothing", "changes no ", "refuses the same")
 
 
 def judgements() -> list[dict[str, str]]:
@@ -30,14 +32,17 @@ def judgement_of(mutant: Mutant, entries: Sequence[dict[str, str]] | None = None
     return next(fitting, UNJUDGED)
 
 
-def report_of(verdicts: Sequence[Verdict], checkout: Checkout, command: str, seconds: float) -> str:
-    """Return the Markdown between the markers."""
+def report_of(
+    verdicts: Sequence[Verdict], checkout: Checkout, command: str, seconds: float, set_aside: Sequence[Mutant] = ()
+) -> str:
+    """Return the Markdown between the markers; of `set_aside`, edits that were drawn and change nothing, the reasons."""
     lines = [
         f"`{command}`: {len(verdicts)} mutants in {seconds / 60:.1f} minutes.",
         "",
         *_table(verdicts),
         "",
         *_survivors(verdicts, checkout),
+        *_aside(set_aside),
         *_baselines(checkout),
     ]
     return "\n".join(lines) + "\n"
@@ -61,6 +66,11 @@ def _survivors(verdicts: Sequence[Verdict], checkout: Checkout) -> list[str]:
             where = f"`{m.path}`, `{m.scope}`" if m.scope else f"`{m.path}`"
             lines += [f"- {where}: {judgement_of(m)}", "", "    ```diff", *difference(m, checkout), "    ```", ""]
     return ["Survivors:", "", *lines] if lines else ["No survivors.", ""]
+
+
+def _aside(mutants: Sequence[Mutant]) -> list[str]:
+    lines = [f"- `{m.path}`, `{m.on}`: `{m.before}` to `{m.after}`: {judgement_of(m)}" for m in mutants]
+    return ["Drawn and set aside, others stand in their place:", "", *lines, ""] if lines else []
 
 
 def difference(mutant: Mutant, checkout: Checkout) -> list[str]:
