@@ -35,7 +35,7 @@ def judgement_of(mutant: Mutant, entries: Sequence[dict[str, str]] | None = None
 def report_of(
     verdicts: Sequence[Verdict], checkout: Checkout, command: str, seconds: float, set_aside: Sequence[Mutant] = ()
 ) -> str:
-    """Return the Markdown between the markers; of `set_aside`, edits that were drawn and change nothing, the reasons."""
+    """Return the Markdown between the markers; `set_aside` are edits that were drawn and change nothing."""
     lines = [
         f"`{command}`: {len(verdicts)} mutants in {seconds / 60:.1f} minutes.",
         "",
