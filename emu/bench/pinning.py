@@ -70,6 +70,8 @@ def busiest(before: Mapping[int, int], after: Mapping[int, int], threads: int) -
 def thread_times() -> dict[int, int]:
     """Return the nanoseconds every thread of this process has run; empty where the system does not say."""
     times: dict[int, int] = {}
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()  # the system counts a running thread's time at its next decision
     for task in _TASKS.iterdir() if _TASKS.is_dir() else ():
         with contextlib.suppress(OSError):  # a thread that has just ended
             times[int(task.name)] = int((task / "schedstat").read_text().split()[0])

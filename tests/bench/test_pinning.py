@@ -32,7 +32,7 @@ def test_a_thread_that_works_is_seen_and_freed_again():
     seen: list[set[int]] = []
 
     def work() -> None:
-        sum(range(200_000))
+        sum(range(2_000_000))
         seen.append(os.sched_getaffinity(threading.get_native_id()))
 
     with pinned([work], 1, processors()) as settle:
