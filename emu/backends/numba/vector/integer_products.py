@@ -246,7 +246,9 @@ def write_paired_batches(
     size = right[2][right[2].size - 1] + right[3][n - 1] + 1
     reach = size + SLACK + PANEL_COLUMNS
     beside = np.zeros(2 * PAIR * reach, np.int16)
-    offsets = np.where(near, places, places + reach)
+    offsets = np.empty(depth, np.int64)
+    for step in range(depth):
+        offsets[step] = places[step] + (0 if near[step] else reach)
     tile, corrections = np.empty(TILE_SUMS, np.int64), np.zeros(PANEL_COLUMNS, np.int64)
     row_bytes = 2 * PAIR * depth
     for b in range(start, stop):
