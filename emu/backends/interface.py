@@ -30,6 +30,12 @@ Array = NDArray[Any]
 #: Paths of a product on which no partial sum is ever rounded, whatever the order.
 EXACT_PATHS = ("integer_dot", "float32_blas", "float64_blas")
 
+
+def is_one_number(array: Array) -> bool:
+    """Return whether one element of an operand stands for all: kernels read it once."""
+    return array.size > 1 and not any(array.strides)
+
+
 #: Positions of the counts in `Outcome.flags`, as `FLAG_NAMES` orders them.
 (OVERFLOW_FLAG, UNDERFLOW_FLAG, INEXACT_FLAG, INVALID_FLAG, SUBNORMAL_FLAG, ACCUMULATOR_FLAG) = range(6)
 N_FLAGS = 6

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.interface import is_one_number
 from emu.engine.quantize import require_out
 from emu.engine.request import Request, as_operand, code_of
 from emu.errors import ShapeError, nearest_name
@@ -77,11 +78,6 @@ def elementwise(
         require_out(out, shape, request.stage.format),
     )
     return request.account(outcome)
-
-
-def is_one_number(array: Array) -> bool:
-    """Return whether one element stands for all: kernels read it once."""
-    return array.size > 1 and not any(array.strides)
 
 
 def _broadcast(operation: str, arrays: list[Array]) -> list[Array]:

@@ -297,7 +297,7 @@ def run_stage(
 
 def _flat(x: Array, dtype: np.dtype[Any]) -> Array:
     """Return an operand in one line; one number that stands for all, a chunk of it."""
-    if x.size > 1 and not any(x.strides):
+    if k.is_one_number(x):
         return np.full(min(CHUNK, x.size), x.flat[0], dtype)
     return np.ascontiguousarray(x, dtype=dtype).reshape(-1)
 

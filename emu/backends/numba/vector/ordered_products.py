@@ -10,7 +10,7 @@ import numpy as np
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import address
-from emu.backends.numba.vector.ordered_tiles import MARK, ROWS, TOUCHING, WORDS, add_in_order, finish_in_order
+from emu.backends.numba.vector.ordered_tiles import COMPARING, MARK, ROWS, WORDS, add_in_order, finish_in_order
 
 
 @kernel
@@ -35,7 +35,7 @@ def row_loops(step: str) -> Any:
     multiplied by, and a range of rows; it writes sums (M, N), and where a limit was touched. Words hold a factor in
     the lower half of 32 bits.
     """
-    rows, touching, words, mark = ROWS[step], step in TOUCHING, step in WORDS, MARK if step == "marked" else 0
+    rows, comparing, words, mark = ROWS[step], step in COMPARING, step in WORDS, MARK if step == "marked" else 0
     lane = np.int32 if words else np.float32
 
     @kernel
@@ -92,11 +92,10 @@ def row_loops(step: str) -> Any:
                     address(out) + out.itemsize * here,
                     columns,
                     address(touched) + here,
-                    columns,
                     height,
                     width,
                 )
-                if touching:
+                if comparing:
                     hit[:] = 0
 
     return run

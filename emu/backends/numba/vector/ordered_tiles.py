@@ -170,7 +170,6 @@ def finish_in_order(
     out: Any,
     out_stride: Any,
     touched: Any,
-    touched_stride: Any,
     rows: Any,
     width: Any,
 ) -> Any:
@@ -185,14 +184,13 @@ def finish_in_order(
         unit: value of the accumulator's last place; 1 for floats.
         out_kind: dtype of what is written.
         out: address of the first row.
-        out_stride: elements from one row to the next.
+        out_stride: elements from one row to the next, of `out` and of `touched`.
         touched: address of the first row's uint8; only of saturating accumulators.
-        touched_stride: elements from one row to the next.
         rows: how many.
         width: columns, 1..32.
     """
     i64 = types.int64
-    signature = types.void(step, i64, i64, i64, types.float64, out_kind, *[i64] * 6)
+    signature = types.void(step, i64, i64, i64, types.float64, out_kind, *[i64] * 5)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e, name = Emitter(builder), step.literal_value
@@ -202,17 +200,17 @@ def finish_in_order(
         below = e.splat(I32, builder.sub(builder.shl(e.integer(1, I32), drop), e.integer(1, I32)))
         for half in range(2):
             first = e.integer(half * LANES)
-            here = numbers < e.splat(I64, builder.sub(args[11], first))
-            with builder.if_then(here.any()), e.loop(args[10]) as row:
+            here = numbers < e.splat(I64, builder.sub(args[10], first))
+            with builder.if_then(here.any()), e.loop(args[9]) as row:
                 place = builder.add(builder.mul(row, e.integer(PANEL_COLUMNS)), first)
                 held = e.load(kind, sums, place)
                 value = held.shift_signed(e.splat(I32, drop)) if name in WORDS else held
+                there = builder.add(builder.mul(row, args[7]), first)
                 if name in TOUCHING:
                     value = value.as_kind(F64) * unit
                     hit = (e.load(I32, hits, place) != 0) if name in COMPARING else ((held & below) != MARK)
-                    there = builder.add(builder.mul(row, args[9]), first)
                     e.store_where(here, hit.as_kind(I8, signed=False), touched, there)
-                e.store_where(here, value.as_kind(target), out, builder.add(builder.mul(row, args[7]), first))
+                e.store_where(here, value.as_kind(target), out, there)
         return context.get_dummy_value()
 
     return signature, generate
