@@ -65,7 +65,7 @@ class Gathered:
         """Return an array as one matrix: some axes, in C order, down its rows, the others along its columns."""
         x, flat = _in_one_block(x)
         strides = [int(stride) // x.itemsize for stride in x.strides]
-        down, along = (_offsets([x.shape[a] for a in axes], [strides[a] for a in axes]) for axes in (rows, columns))
+        down, along = (_offsets(tuple([(x.shape[a], strides[a]) for a in axes])) for axes in (rows, columns))
         return cls(flat, 1, 0, down, along)
 
     def joined(self) -> Gathered:
@@ -95,9 +95,11 @@ def _in_one_block(x: Array) -> tuple[Array, Array]:
     return x, flat
 
 
-def _offsets(shape: list[int], strides: list[int]) -> NDArray[np.int64]:
+@lru_cache(maxsize=64)
+def _offsets(axes: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
+    """Return the places of axes of some sizes and strides, in C order. They are shared, as those of `_steps`."""
     places = np.zeros(1, np.int64)
-    for size, stride in zip(shape, strides, strict=True):
+    for size, stride in axes:
         places = (places[:, None] + np.arange(size) * stride).reshape(-1)
     return places
 

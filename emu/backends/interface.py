@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from emu.backends.gathered import Gathered
 from emu.datapath import Mac, OutputStage, Philox, RandomSource, RecordedBits, StatisticsRegister
 from emu.datapath.order import Blocks, Lanes, Pairwise
 from emu.formats import Fixed, Format
+
+if TYPE_CHECKING:
+    from emu.backends.functions import FunctionTable
 
 Array = NDArray[Any]
 
@@ -209,6 +212,18 @@ class Kernels(Protocol):
 
     def dots(self, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
         """Return whether exact sums of these operands come from integer dot-product instructions."""
+        ...
+
+    def function(
+        self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
+    ) -> Outcome:
+        """Write an elementary function of `x` (any shape, float64): the double of `functions/double.py`, rounded."""
+        ...
+
+    def tabled(
+        self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
+    ) -> Outcome:
+        """Write what the function's table holds for `x`, values of its input format, any shape."""
         ...
 
     def relu(self, x: Array) -> Array:

@@ -12,8 +12,9 @@ Counts only; the observing is done by the backend that computes the results.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from emu.errors import FormatError
 from emu.formats import Fixed, Format
@@ -28,45 +29,95 @@ SCALARS = ("none", "below", "above", "nonfinite", "total")
 NO_EXPONENT = -(1 << 62)
 
 
-@dataclass
 class StatisticsRegister:
-    """Counts of leading-bit positions, mergeable and savable.
+    """Counts of leading-bit positions, mergeable and savable. Two are equal if positions and counts are.
 
     Attributes:
         lowest: exponent of the first position; None until the first observation chooses it.
         bins: number of positions; None until then.
-        positive: exponent -> count of results >= 0 with their leading bit there; only nonzero counts.
-        negative: the same for negative results.
-        none: results without a leading bit: 0, and raw -1 of a fixed accumulator.
-        below: results whose leading bit lies below `lowest`.
-        above: results whose leading bit lies above the last position.
-        nonfinite: NaN and infinite results.
-        total: all results.
         max_exponent: largest floor(log2|x|) seen, without the one-lower rule of negative powers of two; None if all
             were 0.
-
-    Raises:
-        FormatError: `lowest` or `bins` is not an integer, or `bins` is below 1.
 
     Source: NUMERICS 6; US 11,593,620 (statistics information acquisition).
     """
 
-    lowest: int | None = None
-    bins: int | None = None
-    positive: dict[int, int] = field(default_factory=dict[int, int])
-    negative: dict[int, int] = field(default_factory=dict[int, int])
-    none: int = 0
-    below: int = 0
-    above: int = 0
-    nonfinite: int = 0
-    total: int = 0
-    max_exponent: int | None = None
+    def __init__(self, lowest: int | None = None, bins: int | None = None) -> None:
+        """Make an empty register.
 
-    def __post_init__(self) -> None:
-        if self.lowest is not None:
-            self.lowest = as_integer("lowest", self.lowest, -POSITION_LIMIT, POSITION_LIMIT)
-        if self.bins is not None:
-            self.bins = as_integer("bins", self.bins, 1, POSITION_LIMIT)
+        Args:
+            lowest: exponent of the first position; None leaves it to the first observation.
+            bins: number of positions; None leaves it to the first observation.
+
+        Raises:
+            FormatError: `lowest` or `bins` is not an integer, or `bins` is below 1.
+        """
+        self.lowest = None if lowest is None else as_integer("lowest", lowest, -POSITION_LIMIT, POSITION_LIMIT)
+        self.bins = None if bins is None else as_integer("bins", bins, 1, POSITION_LIMIT)
+        self.max_exponent: int | None = None
+        self._counts = np.zeros(self._size, np.int64)
+
+    @property
+    def _size(self) -> int:
+        return 2 * (self.bins or 0) + len(SCALARS)
+
+    @property
+    def positive(self) -> dict[int, int]:
+        """Exponent -> count of results >= 0 with their leading bit there; only nonzero counts."""
+        return self._side(0)
+
+    @property
+    def negative(self) -> dict[int, int]:
+        """The same for negative results."""
+        return self._side(1)
+
+    @property
+    def none(self) -> int:
+        """Results without a leading bit: 0, and raw -1 of a fixed accumulator."""
+        return self._scalar("none")
+
+    @property
+    def below(self) -> int:
+        """Results whose leading bit lies below `lowest`."""
+        return self._scalar("below")
+
+    @property
+    def above(self) -> int:
+        """Results whose leading bit lies above the last position."""
+        return self._scalar("above")
+
+    @property
+    def nonfinite(self) -> int:
+        """NaN and infinite results."""
+        return self._scalar("nonfinite")
+
+    @property
+    def total(self) -> int:
+        """All results."""
+        return self._scalar("total")
+
+    def _side(self, side: int) -> dict[int, int]:
+        if self.lowest is None or self.bins is None:
+            return {}
+        counts = self._counts[side * self.bins : (side + 1) * self.bins]
+        seen = counts.nonzero()[0]
+        return dict(zip((seen + self.lowest).tolist(), counts[seen].tolist(), strict=True))
+
+    def _scalar(self, name: str) -> int:
+        return int(self._counts[SCALARS.index(name) - len(SCALARS)])
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether positions and counts are the same."""
+        return isinstance(other, StatisticsRegister) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType] - it changes
+
+    def __repr__(self) -> str:
+        """Return everything that is counted, as text."""
+        return f"StatisticsRegister({', '.join(f'{name}={value}' for name, value in self._parts().items())})"
+
+    def _parts(self) -> dict[str, Any]:
+        names = ("lowest", "bins", *SCALARS, "max_exponent", "positive", "negative")
+        return {name: getattr(self, name) for name in names}
 
     def place(self, accumulator: Format | None, accumulator_bits: int | None, output: Format) -> None:
         """Fix the positions that are still open.
@@ -84,6 +135,7 @@ class StatisticsRegister:
             lowest, bins = output.emin - output.fraction_bits, DEFAULT_FLOAT_BINS
         self.lowest = lowest if self.lowest is None else self.lowest
         self.bins = bins if self.bins is None else self.bins
+        self._counts = np.zeros(self._size, np.int64)
 
     def add_counts(self, counts: Any, max_exponent: int) -> None:
         """Add what a kernel counted.
@@ -94,22 +146,12 @@ class StatisticsRegister:
         """
         assert self.lowest is not None, "place() comes before add_counts()"
         assert self.bins is not None, "place() comes before add_counts()"
-        bins, lowest = self.bins, self.lowest
-        seen = counts.nonzero()[0]
-        for position, count in zip(seen.tolist(), counts[seen].tolist(), strict=True):
-            if position < bins:
-                self.positive[lowest + position] = self.positive.get(lowest + position, 0) + count
-            elif position < 2 * bins:
-                exponent = lowest + position - bins
-                self.negative[exponent] = self.negative.get(exponent, 0) + count
-        none, below, above, nonfinite, total = counts[2 * bins :].tolist()
-        self.none += none
-        self.below += below
-        self.above += above
-        self.nonfinite += nonfinite
-        self.total += total
-        if max_exponent != NO_EXPONENT:
-            self.max_exponent = max_exponent if self.max_exponent is None else max(self.max_exponent, max_exponent)
+        self._counts += counts
+        self._raise_to(None if max_exponent == NO_EXPONENT else max_exponent)
+
+    def _raise_to(self, exponent: int | None) -> None:
+        if exponent is not None and (self.max_exponent is None or exponent > self.max_exponent):
+            self.max_exponent = exponent
 
     def histogram(self) -> dict[int, int]:
         """Return exponent -> count of both signs, sorted by exponent."""
@@ -129,34 +171,42 @@ class StatisticsRegister:
         if other.lowest is None:
             return
         if self.lowest is None:
-            self.lowest, self.bins = other.lowest, other.bins
+            self.lowest, self.bins, self._counts = other.lowest, other.bins, np.zeros_like(other._counts)
         if (self.lowest, self.bins) != (other.lowest, other.bins):
             raise FormatError(
                 f"registers must have the same positions to be merged, got lowest={self.lowest}, bins={self.bins} "
                 f"and lowest={other.lowest}, bins={other.bins}; give both the same `lowest` and `bins`"
             )
-        for mine, theirs in ((self.positive, other.positive), (self.negative, other.negative)):
-            for exponent, count in theirs.items():
-                mine[exponent] = mine.get(exponent, 0) + count
-        for name in SCALARS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        exponents = [e for e in (self.max_exponent, other.max_exponent) if e is not None]
-        self.max_exponent = max(exponents, default=None)
+        self._counts += other._counts
+        self._raise_to(other.max_exponent)
 
     def reset(self) -> None:
         """Set every count to 0; the positions stay."""
-        self.__init__(self.lowest, self.bins)
+        self._counts[:] = 0
+        self.max_exponent = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data (JSON), exponents sorted, that `from_dict` reads back to an equal register."""
-        sides = {name: {str(e): c for e, c in sorted(getattr(self, name).items())} for name in ("positive", "negative")}
-        scalars = {name: getattr(self, name) for name in ("lowest", "bins", *SCALARS, "max_exponent")}
-        return {**scalars, **sides}
+        parts = self._parts()
+        return parts | {side: {str(e): count for e, count in parts[side].items()} for side in ("positive", "negative")}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> StatisticsRegister:
-        """Return the register `to_dict` wrote."""
-        sides: dict[str, Any] = {
-            name: {int(e): int(c) for e, c in data[name].items()} for name in ("positive", "negative")
-        }
-        return cls(**{**data, **sides})
+        """Return the register `to_dict` wrote.
+
+        Raises:
+            FormatError: a count belongs to no position.
+        """
+        register = cls(data["lowest"], data["bins"])
+        register.max_exponent = data["max_exponent"]
+        register._counts[-len(SCALARS) :] = [int(data[name]) for name in SCALARS]
+        for side, name in enumerate(("positive", "negative")):
+            for exponent, count in data[name].items():
+                position = int(exponent) - (register.lowest or 0)
+                if not 0 <= position < (register.bins or 0):
+                    raise FormatError(
+                        f"a register's counts must belong to its positions, got `{name}` at exponent {exponent} with "
+                        f"lowest={register.lowest}, bins={register.bins}"
+                    )
+                register._counts[side * (register.bins or 0) + position] = int(count)
+        return register

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.interface import Outcome, RegisterCode
 from emu.backends.reference.arithmetic import flush_operands
 from emu.datapath import Flags, Overflow, RandomSource, Rounding, StatisticsRegister
 from emu.engine.elementwise import require_options
@@ -95,19 +94,15 @@ def function(
     )
     out = require_out(out, array.shape, request.stage.format)
     place = request.place(None)
-    if not is_tabled(fmt):
-        if fmt.carries_raws:
-            raise FormatError(
-                f"{name}: operands beyond float64 have no functions, got {fmt}; quantize to at most 53 bits first"
-            )
-        return _into(out, request.account(_wide(name, flush_operands(array, code_of(fmt)), request, place)))
-    u = None
-    if request.stage.rounding is Rounding.STOCHASTIC:
-        from emu.backends.reference.stage import draw_bits
-
-        u = draw_bits(array.shape, request.stage_code, request.random)
-    table = function_table(name, fmt, request.stage)
-    outcome = table.outcome(fmt.encode(array), n_rbits=request.stage.n_rbits, u=u, register=place)
+    kernels, rest = request.kernels, (request.stage_code, request.random, place)
+    if is_tabled(fmt):
+        outcome = kernels.tabled(function_table(name, fmt, request.stage), array, *rest)
+    elif fmt.carries_raws:
+        raise FormatError(
+            f"{name}: operands beyond float64 have no functions, got {fmt}; quantize to at most 53 bits first"
+        )
+    else:
+        outcome = kernels.function(name, flush_operands(array, code_of(fmt)).astype(np.float64, copy=False), *rest)
     return _into(out, request.account(outcome))
 
 
@@ -120,18 +115,6 @@ def _into(out: Array | None, values: Array) -> Array:
         return values
     out[...] = values
     return out
-
-
-def _wide(name: str, array: Array, request: Request, place: RegisterCode | None) -> Outcome:
-    """Write a function of wide operands: the double, or what lies beyond doubles, through the output stage."""
-    from emu.backends.functions import evaluate_wide
-
-    result = evaluate_wide(name, array.astype(np.float64))
-    if result.exact is None:
-        return request.kernels.quantize(result.doubles, None, request.stage_code, request.random, place, None)
-    from emu.backends.reference.stage import finish
-
-    return finish(result.exact, request.stage_code, request.random, place)
 
 
 def exp(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from emu.formats import Fixed, Format
 Array = NDArray[Any]
 
 
+@lru_cache(maxsize=1024)
 def one_of(fmt: Format) -> Fixed | Format:
     """Return the format of a sum's factor 1: one unsigned bit beside fixed operands, else the operand's own."""
     return Fixed(1, 0, signed=False) if isinstance(fmt, Fixed) else fmt

@@ -24,6 +24,7 @@ class Policy:
         self.table = table
         self._stage = lru_cache(maxsize=None)(self._find_stage)
         self._mac = lru_cache(maxsize=None)(table.mac_of)
+        self._reduction = lru_cache(maxsize=None)(self._find_reduction)
 
     def stage(self, layer: str, role: str) -> OutputStage:
         """Return the output stage that writes `role` of `layer`."""
@@ -38,6 +39,9 @@ class Policy:
 
     def reduction(self, layer: str) -> Mac:
         """Return the unit of reductions in the `loss` role: pairwise, in that role's format (NUMERICS 7)."""
+        return self._reduction(layer)
+
+    def _find_reduction(self, layer: str) -> Mac:
         fmt = self.stage(layer, "loss").format
         product = fmt if isinstance(fmt, Float) else "exact"
         return Mac(product=product, accumulator=fmt, order="pairwise")

@@ -25,8 +25,10 @@ class OwnTests:
     kernels: tuple[str, ...] = (HIDDEN,)
 
 
+_SMALL = "tests/unit/test_small_facts.py"
 _FORMATS = (
     "emu/formats",
+    _SMALL,
     "tests/spec/test_formats_spec.py",
     "tests/spec/test_format_limits_spec.py",
     "tests/messages/test_configuration_messages.py",
@@ -36,6 +38,7 @@ _FORMATS = (
 )
 _DATAPATH = (
     "emu/datapath",
+    _SMALL,
     "tests/spec/test_datapath_descriptions_spec.py",
     "tests/unit/test_argument_errors.py",
     "tests/messages/test_configuration_messages.py",
@@ -43,6 +46,7 @@ _DATAPATH = (
 _RANDOM_BITS = ("tests/spec/test_random_bits_spec.py", "tests/spec/test_lfsr_spec.py")
 _REGISTERS = ("tests/spec/test_register_spec.py", "tests/property/test_register_laws.py")
 _STAGE = (
+    _SMALL,
     "tests/spec/test_rounding_spec.py",
     "tests/spec/test_overflow_spec.py",
     "tests/spec/test_output_stage_spec.py",
@@ -51,7 +55,7 @@ _STAGE = (
     "tests/golden/test_golden_vectors.py",
 )
 _ENGINE = (
-    "tests/unit/test_small_facts.py",
+    _SMALL,
     "emu/engine",
     "tests/unit/test_argument_errors.py",
     "tests/engine/test_public_functions.py",
@@ -59,6 +63,7 @@ _ENGINE = (
     "tests/messages/test_configuration_messages.py",
 )
 _ELEMENTWISE = (
+    _SMALL,
     "tests/spec/test_binary16_spec.py",
     "tests/spec/test_output_stage_spec.py",
     "tests/engine/test_public_functions.py",
@@ -66,6 +71,7 @@ _ELEMENTWISE = (
     "tests/golden/test_golden_vectors.py",
 )
 _SUMS = (
+    _SMALL,
     "tests/spec/test_accumulator_spec.py",
     "tests/engine/test_matmul_shapes.py",
     "tests/backends/test_sums_divided.py",
@@ -80,7 +86,7 @@ _BLOCKS = (
     "tests/oracle/test_matrix_units_oracle.py",
 )
 _KERNELS = (
-    "tests/unit/test_small_facts.py",
+    _SMALL,
     "tests/spec/test_rounding_spec.py",
     "tests/spec/test_output_stage_spec.py",
     "tests/spec/test_register_spec.py",
@@ -99,16 +105,17 @@ _KERNELS = (
     "tests/backends/test_backends_products.py",
     "tests/backends/test_backends_stage.py",
 )
+_FUNCTIONS = ("tests/backends/test_kernel_table_functions.py", "tests/unit/test_functions_wide.py")
 
 #: Where a file's mutants are judged; the longest name that fits.
 OWN_TESTS: dict[str, OwnTests] = {
     "emu/formats/": OwnTests(_FORMATS),
     "emu/datapath/": OwnTests((*_DATAPATH, *_RANDOM_BITS, *_STAGE)),
-    "emu/datapath/registers.py": OwnTests((*_DATAPATH[:2], *_REGISTERS)),
+    "emu/datapath/registers.py": OwnTests((*_DATAPATH[:3], *_REGISTERS)),
     "emu/datapath/mac.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS, _PLANNER), kernels=(NATIVE,)),
     "emu/datapath/presets.py": OwnTests((*_DATAPATH, *_BLOCKS)),
     "emu/datapath/lfsr.py": OwnTests(("emu/datapath/lfsr.py", *_RANDOM_BITS)),
-    "emu/datapath/random.py": OwnTests((*_DATAPATH[:2], *_RANDOM_BITS)),
+    "emu/datapath/random.py": OwnTests((*_DATAPATH[:3], *_RANDOM_BITS)),
     "emu/datapath/order.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS)),
     "emu/engine/": OwnTests((*_ENGINE, *_STAGE)),
     "emu/engine/convolution.py": OwnTests(
@@ -157,6 +164,8 @@ OWN_TESTS: dict[str, OwnTests] = {
         ),
         kernels=(NATIVE,),
     ),
+    "emu/backends/numba/functions.py": OwnTests(_FUNCTIONS, kernels=(NATIVE,)),
+    "emu/backends/numba/tabled.py": OwnTests(_FUNCTIONS, kernels=(NATIVE,)),
     "emu/backends/numba/vector/": OwnTests(_KERNELS, kernels=(NATIVE,)),
 }
 

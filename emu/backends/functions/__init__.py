@@ -14,7 +14,17 @@ Source: NUMERICS, section 8.
 """
 
 from emu.backends.functions.double import FUNCTIONS
-from emu.backends.functions.tables import FunctionTable, function_table, is_tabled
-from emu.backends.functions.wide import WideResult, evaluate_wide
+from emu.backends.functions.tables import FunctionTable, flag_counts, function_table, is_tabled
+from emu.backends.functions.wide import WideResult, completed, evaluate_wide, write_wide
 
-__all__ = ["FUNCTIONS", "FunctionTable", "WideResult", "evaluate_wide", "function_table", "is_tabled"]
+__all__ = [
+    "FUNCTIONS",
+    "FunctionTable",
+    "WideResult",
+    "completed",
+    "evaluate_wide",
+    "flag_counts",
+    "function_table",
+    "is_tabled",
+    "write_wide",
+]

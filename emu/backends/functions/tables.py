@@ -23,9 +23,9 @@ from emu.backends.functions import store
 from emu.backends.functions.double import FUNCTIONS
 from emu.backends.functions.evaluation import LEADING_LIMIT, NO_LEADING, Shortened, evaluate
 from emu.backends.functions.grid import Grid
-from emu.backends.interface import STOCHASTIC, Outcome, RegisterCode, StageCode, encode_stage
+from emu.backends.interface import STOCHASTIC, Outcome, RandomCode, RegisterCode, StageCode, encode_stage
 from emu.backends.reference.exact import Exact
-from emu.backends.reference.stage import observe, write
+from emu.backends.reference.stage import draw_bits, observe, write
 from emu.datapath import FLAG_NAMES, OutputStage, Rounding
 from emu.datapath.registers import NO_EXPONENT
 from emu.errors import FormatError, nearest_name
@@ -37,7 +37,7 @@ Array = NDArray[Any]
 #: Tables kept in memory: about 1 MB each at 16 bits.
 TABLES_IN_MEMORY = 64
 
-__all__ = ["LEADING_LIMIT", "NO_LEADING", "FunctionTable", "function_table", "is_tabled"]
+__all__ = ["LEADING_LIMIT", "NO_LEADING", "FunctionTable", "flag_counts", "function_table", "is_tabled"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +47,7 @@ class FunctionTable:
     All arrays have shape (2**width,), are indexed by code, and cannot be written.
 
     Attributes:
+        source: the input format.
         values: what is written, in the carrier of the output format; for stochastic rounding what is written where u
             does not move it: the neighbour below (fixed) or toward zero (float), after the overflow rule.
         flags: uint8; bit i is flag i of `FLAG_NAMES`.
@@ -59,6 +60,7 @@ class FunctionTable:
         dropped: uint32; the first r dropped bits: `next_values` is written where u + dropped >= 2**r.
     """
 
+    source: Format
     values: Array
     flags: NDArray[np.uint8]
     leading: NDArray[np.int32]
@@ -90,18 +92,28 @@ class FunctionTable:
         significand = np.where(leading == NO_LEADING, 0, np.where(is_power, 1, 3)).astype(np.int64)
         return Exact(negative, significand, leading - (significand == 3).astype(np.int64), kind)
 
-    def outcome(
-        self, codes: Array, *, n_rbits: int = 0, u: Array | None = None, register: RegisterCode | None = None
-    ) -> Outcome:
-        """Return what a kernel returns for `codes`: values, flag counts, register counts. Arguments as in `lookup`."""
-        values, flags = self.lookup(codes, n_rbits=n_rbits, u=u)
+    def outcome(self, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None = None) -> Outcome:
+        """Return what a kernel returns: values, flag counts, register counts.
+
+        Args:
+            x: values of `source`, any shape.
+            stage: the output stage the table was made for.
+            random: source of u for stochastic rounding.
+            register: positions of the statistics register, or None.
+        """
+        codes = self.source.encode(x)
+        values, flags = self.lookup(codes, n_rbits=stage.n_rbits, u=draw_bits(x.shape, stage, random))
         by_pattern = np.bincount(flags.reshape(-1), minlength=256)
-        patterns = np.arange(256)
-        counts = np.array([by_pattern[(patterns >> i) & 1 == 1].sum() for i in range(len(FLAG_NAMES))], np.int64)
         positions, max_exponent = (
             observe(self.observed(codes), register) if register is not None else (None, NO_EXPONENT)
         )
-        return Outcome(values, counts, positions, max_exponent)
+        return Outcome(values, flag_counts(by_pattern), positions, max_exponent)
+
+
+def flag_counts(by_pattern: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how often each flag was raised, from how often each of the 256 patterns of flags was."""
+    patterns = np.arange(256)
+    return np.array([by_pattern[(patterns >> i) & 1 == 1].sum() for i in range(len(FLAG_NAMES))], np.int64)
 
 
 def is_tabled(source: Format) -> bool:
@@ -144,12 +156,12 @@ def _table(name: str, source: Format, stage: OutputStage, folder: Path) -> Funct
     key = f"{name} {source} {stage.format} {stage.rounding.value} {stage.overflow.value} {n_rbits}"
     path = store.path_of(folder, key)
     arrays = store.load(path, key)
-    if arrays is None or arrays.keys() != {f.name for f in fields(FunctionTable)}:
+    if arrays is None or arrays.keys() != {f.name for f in fields(FunctionTable)} - {"source"}:
         arrays = _make(name, source, encode_stage(stage))
         store.save(path, key, arrays)
     for array in arrays.values():
         array.flags.writeable = False
-    return FunctionTable(**arrays)
+    return FunctionTable(source, **arrays)
 
 
 def _make(name: str, source: Format, stage: StageCode) -> store.Arrays:

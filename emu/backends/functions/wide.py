@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from emu.backends.functions.double import FUNCTIONS, Doubles
+from emu.backends.interface import Kernels, Outcome, RandomCode, RegisterCode, StageCode
 from emu.backends.reference.exact import FINITE, NEW_NAN, Exact
+from emu.backends.reference.stage import finish
 
 #: Exponents outside float64's range, hence outside every float format's: stand for all that lies farther out.
 BEYOND, BELOW = 1030, -1100
@@ -42,7 +44,11 @@ def evaluate_wide(name: str, x: Doubles) -> WideResult:
 
     Exactness: the doubles of `double.py`; finite values outside float64's range keep sign and side.
     """
-    y = FUNCTIONS[name](x)
+    return completed(name, x, FUNCTIONS[name](x))
+
+
+def completed(name: str, x: Doubles, y: Doubles) -> WideResult:
+    """Return the result of function `name` whose doubles at `x` are `y`: exact where they cannot say it."""
     ordinary = np.isfinite(x) & (x != 0)  # infinities of 0 are poles
     overflowed = ordinary & np.isinf(y)
     underflowed = ordinary & (y == 0)
@@ -58,3 +64,12 @@ def evaluate_wide(name: str, x: Doubles) -> WideResult:
     exact.significand[overflowed | underflowed] = 3
     exact.exponent[overflowed], exact.exponent[underflowed] = BEYOND, BELOW
     return WideResult(y, exact)
+
+
+def write_wide(
+    result: WideResult, kernels: Kernels, stage: StageCode, random: RandomCode, register: RegisterCode | None
+) -> Outcome:
+    """Write the values of a function through the output stage of `kernels`, the exact ones through the definition."""
+    if result.exact is None:
+        return kernels.quantize(result.doubles, None, stage, random, register, None)
+    return finish(result.exact, stage, random, register)

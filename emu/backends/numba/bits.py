@@ -15,11 +15,11 @@ from numba.extending import intrinsic
 
 from emu.backends.numba.compiling import kernel
 
-#: A kernel calls an intrinsic without its typing context, which Numba's own types do not say.
-_intrinsic = cast("Callable[[Callable[..., Any]], Any]", intrinsic)
+#: Makes an intrinsic of numbers. A kernel calls it without its typing context, which Numba's own types do not say.
+numeric = cast("Callable[[Callable[..., Any]], Any]", intrinsic)
 
 
-@_intrinsic
+@numeric
 def bits_of(typing_context: Any, x: Any) -> Any:
     """Return the bit pattern of a float64 as int64."""
 
@@ -29,7 +29,7 @@ def bits_of(typing_context: Any, x: Any) -> Any:
     return types.int64(types.float64), generate
 
 
-@_intrinsic
+@numeric
 def float_of(typing_context: Any, bits: Any) -> Any:
     """Return the float64 of an int64 bit pattern."""
 

@@ -63,13 +63,17 @@ def _numba_cache_in(folder: Path) -> Generator[None, None, None]:
         _NUMBA_CONFIG.CACHE_DIR = before
 
 
-def kernel(function: Callable[..., Any], *, any_order: bool = False) -> Any:
+def kernel(function: Callable[..., Any], *, any_order: bool = False, inlined: bool = False) -> Any:
     """Compile a function of arrays and numbers: no interpreter lock, IEEE division, no contraction, cached on disk.
 
-    `any_order`: its float sums are exact, so that they may be added in the order that is fastest.
+    Args:
+        function: what to compile.
+        any_order: its float sums are exact, so that they may be added in the order that is fastest.
+        inlined: part of every loop that calls it, so that the loop vectorises.
     """
     fastmath: Any = {"reassoc"} if any_order else False
-    options = {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": fastmath}
+    options: dict[str, Any] = {"forceinline": True} if inlined else {}
+    options |= {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": fastmath}
     with _numba_cache_in(cache_folder()):
         try:
             return _NJIT(cache=True, **options)(function)

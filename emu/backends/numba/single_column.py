@@ -17,21 +17,21 @@ from emu.backends.numba.compiling import kernel, over_ranges
 from emu.backends.numba.vector.packing import find_runs
 
 Array = NDArray[Any]
-#: Neighbours along k from which reading rows where they lie is worth it.
+#: Neighbours in memory from which reading them as a run is worth it.
 FEWEST_NEIGHBOURS = 16
 #: Multiply-adds below which a second thread is not worth waking.
 GRAIN_MACS = 1 << 20
 
 
 def applies(left: Gathered, right: Gathered) -> bool:
-    """Return whether the right operand is one column, and the left one's rows lie in memory as runs."""
-    places = left.columns[:FEWEST_NEIGHBOURS]
-    return (
-        right.columns.size == 1
-        and max(left.batches, right.batches) == 1
-        and places.size == FEWEST_NEIGHBOURS
-        and bool(places[-1] - places[0] == FEWEST_NEIGHBOURS - 1)
-    )
+    """Return whether the right operand is one column, and the left one lies as runs, of rows or of columns."""
+    single = right.columns.size == 1 and max(left.batches, right.batches) == 1
+    return single and (_are_neighbours(left.columns) or _are_neighbours(left.rows))
+
+
+def _are_neighbours(places: NDArray[np.int64]) -> bool:
+    last = min(places.size, FEWEST_NEIGHBOURS) - 1
+    return last > 0 and bool(places[last] - places[0] == last)
 
 
 def sums(left: Gathered, right: Gathered, addend: Array) -> Array:
@@ -43,30 +43,21 @@ def sums(left: Gathered, right: Gathered, addend: Array) -> Array:
         addend: float64, (1, 1 or M, 1).
     """
     column = np.ascontiguousarray(right.data[right.columns[0] + right.rows])
-    out, rows, third = empty((left.rows.size,), np.float64), left.rows, addend.reshape(-1)
-    starts = np.empty(left.columns.size + 1, np.int64)
-    runs = find_runs(left.columns, 0, left.columns.size, starts)
+    out, third = empty((left.rows.size,), np.float64), addend.reshape(-1)
+    add, align = (_add_rows, 1) if _are_neighbours(left.columns) else (_add_columns, FEWEST_NEIGHBOURS)
 
     def work(_: int, first: int, last: int) -> None:
-        _add_rows(left.data, rows, left.columns, starts, runs, column, third, first, last, out)
+        add(left.data, left.rows, left.columns, column, third, first, last, out)
 
-    over_ranges(work, rows.size, 1, max(1, GRAIN_MACS // max(left.columns.size, 1)))
+    over_ranges(work, left.rows.size, align, max(1, GRAIN_MACS // max(left.columns.size, 1)))
     return out
 
 
 @partial(kernel, any_order=True)
-def _add_rows(
-    data: Any,
-    rows: Any,
-    columns: Any,
-    starts: Any,
-    runs: int,
-    column: Any,
-    addend: Any,
-    first: int,
-    last: int,
-    out: Any,
-) -> None:
+def _add_rows(data: Any, rows: Any, columns: Any, column: Any, addend: Any, first: int, last: int, out: Any) -> None:
+    """Add up rows `first`..`last`, each along its runs."""
+    starts = np.empty(columns.size + 1, np.int64)
+    runs = find_runs(columns, 0, columns.size, starts)
     for i in range(first, last):
         total = 0.0
         for run in range(runs):
@@ -76,3 +67,19 @@ def _add_rows(
             for k in range(count):
                 total += np.float64(row[k]) * np.float64(factors[k])
         out[i] = total + addend[i % addend.size]
+
+
+@kernel
+def _add_columns(data: Any, rows: Any, columns: Any, column: Any, addend: Any, first: int, last: int, out: Any) -> None:
+    """Add up rows `first`..`last` side by side, one place along k after the other."""
+    starts = np.empty(last - first + 1, np.int64)
+    for run in range(find_runs(rows, first, last, starts)):
+        begin, end = first + starts[run], first + starts[run + 1]
+        totals = out[begin:end]
+        for i in range(totals.size):
+            totals[i] = addend[(begin + i) % addend.size]
+        for k in range(columns.size):
+            start, factor = rows[begin] + columns[k], np.float64(column[k])
+            elements = data[start : start + totals.size]
+            for i in range(totals.size):
+                totals[i] += np.float64(elements[i]) * factor

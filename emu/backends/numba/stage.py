@@ -180,7 +180,7 @@ class Writer:
         self._positions = register if register is not None else RegisterCode(0, 0, NO_QUANTUM)
         self._code = prepare(stage)
         self._out_scale = math.ldexp(1.0, -stage.format.quantum) if values.dtype.kind == "i" else 1.0
-        self._recorded = _recorded(random)
+        self._recorded = recorded_bits(random)
         bins = self._positions.bins
         self._reports = np.zeros((thread_count() + 1, COUNTS_PLACE + 2 * bins + 5), np.int64)
         self._reports[:, TOP_PLACE] = NO_EXPONENT
@@ -223,7 +223,7 @@ class Writer:
             operands = [p if p.size == count else np.full(count, x[0]) for p, x in zip(pieces, operands, strict=True)]
             origin = start
         a, b, c = [*operands, operands[0], operands[0]][:3]
-        random, seed = self.random, self.random.seed
+        random = self.random
         top = _run(
             OPERATIONS[self.operation],
             a,
@@ -236,7 +236,7 @@ class Writer:
             start,
             stop,
             self._code,
-            seed - (seed >> 63 << 64),  # the same 64 bits, as the int64 kernels take
+            signed(random.seed),
             random.stream,
             random.step,
             random.draw,
@@ -308,7 +308,12 @@ def _overlaps(values: Array, x: Array) -> bool:
     return not same_places and np.may_share_memory(values, x)
 
 
-def _recorded(random: RandomCode) -> Array:
+def signed(seed: int) -> int:
+    """Return the same 64 bits as int64, which kernels take."""
+    return seed - (seed >> 63 << 64)
+
+
+def recorded_bits(random: RandomCode) -> Array:
     """Return the recorded bits, no element where none are; a single one twice, or it would look like none."""
     if random.recorded is None:
         return _NO_BITS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from emu.backends.numba.stage import run_stage, supports
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, leading_bound
 from emu.backends.reference import ReferenceKernels
 from emu.formats.arrays import code_dtype_for
+
+if TYPE_CHECKING:
+    from emu.backends.functions import FunctionTable
 
 Array = NDArray[Any]
 #: Multiply-adds of a BLAS product, elements and windows below which a second thread is not worth waking.
@@ -146,6 +149,22 @@ class NumbaKernels:
     def dots(self, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
         """Return whether exact sums of these operands come from integer dot-product instructions."""
         return integers.applies(formats)
+
+    def function(
+        self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
+    ) -> Outcome:
+        """Write an elementary function of `x`."""
+        from emu.backends.numba import functions
+
+        return functions.write(name, x, self, stage, random, register)
+
+    def tabled(
+        self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
+    ) -> Outcome:
+        """Write what the function's table holds for `x`."""
+        from emu.backends.numba import tabled
+
+        return tabled.gather(table, x, stage, random, register)
 
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""

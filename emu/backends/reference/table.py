@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, Reg
 from emu.backends.reference import arithmetic, products
 from emu.backends.reference.stage import finish
 from emu.formats.arrays import code_dtype_for
+
+if TYPE_CHECKING:
+    from emu.backends.functions import FunctionTable
 
 Array = NDArray[Any]
 
@@ -85,6 +88,20 @@ class ReferenceKernels:
     def dots(self, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
         """Return False: the definition has no instructions."""
         return False
+
+    def function(
+        self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
+    ) -> Outcome:
+        """Write an elementary function of `x`."""
+        from emu.backends.functions import evaluate_wide, write_wide
+
+        return write_wide(evaluate_wide(name, x), self, stage, random, register)
+
+    def tabled(
+        self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
+    ) -> Outcome:
+        """Write what the function's table holds for `x`."""
+        return table.outcome(x, stage, random, register)
 
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""

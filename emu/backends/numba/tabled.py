@@ -1,0 +1,171 @@
+"""Functions of narrow inputs, compiled: each value becomes its code, and the table holds the rest.
+
+    value ──► code ──► value written, flags, place of the statistics register
+
+Source: NUMERICS 8.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.functions import FunctionTable, flag_counts
+from emu.backends.functions.tables import NO_LEADING
+from emu.backends.interface import STOCHASTIC, Outcome, RandomCode, RegisterCode, StageCode, encode_format
+from emu.backends.memory import empty
+from emu.backends.numba.bits import FIELD, FRACTION, bits_of
+from emu.backends.numba.compiling import BLOCK, kernel, over_ranges, thread_count
+from emu.backends.numba.philox import fill_random
+from emu.backends.numba.stage import recorded_bits, signed
+from emu.backends.proofs import SAFE_EXPONENT
+from emu.backends.reference.exact import FINITE
+from emu.datapath.registers import NO_EXPONENT
+from emu.formats import Float, Format
+
+Array = NDArray[Any]
+#: Elements below which a second thread is not worth waking.
+GRAIN = 1 << 16
+_NO_PLACES = np.zeros(1, np.int64)
+
+
+class _Source(NamedTuple):
+    """How a value of the input format becomes its code."""
+
+    is_float: int
+    mask: int
+    scale: float  # fixed: raws per unit
+    fraction_bits: int
+    emin: int
+    sign_code: int
+    has_negative_zero: int
+    infinity_code: int
+    nan_code: int
+
+
+@kernel
+def _code_of(value: float, source: _Source) -> Any:
+    if not source.is_float:
+        return np.int64(value * source.scale) & source.mask
+    bits = bits_of(value)
+    field, fraction = (bits >> 52) & FIELD, bits & FRACTION
+    if field == FIELD and fraction != 0:
+        return source.nan_code & source.mask
+    code = 0
+    if field == FIELD:
+        code = source.infinity_code
+    elif field != 0:
+        exponent = max(field - 1023, source.emin)
+        drop = 52 - source.fraction_bits + exponent - (field - 1023)
+        code = ((exponent - source.emin) << source.fraction_bits) + ((fraction | (1 << 52)) >> min(drop, 63))
+    if bits < 0 and (code != 0 or source.has_negative_zero):
+        code |= source.sign_code
+    return code & source.mask
+
+
+@kernel
+def _gather(
+    x: Any,
+    values: Any,
+    at: int,
+    source: _Source,
+    table: Any,
+    raised: Any,
+    seen: Any,
+    leading: Any,
+    next_table: Any,
+    next_raised: Any,
+    dropped: Any,
+    stochastic: bool,
+    n_rbits: int,
+    seed: int,
+    stream: int,
+    step: int,
+    draw: int,
+    recorded: Any,
+    patterns: Any,
+    counts: Any,
+) -> Any:
+    """Write what the table holds for x, result `at` and following; return the largest leading bit.
+
+    Counts patterns of flags and, where there is room for them, places of the register.
+    """
+    u = np.zeros(BLOCK, np.int64)
+    top = np.int64(NO_LEADING)
+    for first in range(0, x.size, BLOCK):
+        n = min(BLOCK, x.size - first)
+        if stochastic and recorded.size > 1:
+            for i in range(n):
+                u[i] = recorded[at + first + i]
+        elif stochastic:
+            fill_random(u, at + first, n, n_rbits, seed, stream, step, draw)
+        for i in range(n):
+            code = _code_of(np.float64(x[first + i]), source)
+            if stochastic and u[i] + np.int64(dropped[code]) >= 1 << n_rbits:
+                values[first + i] = next_table[code]
+                patterns[next_raised[code]] += 1
+            else:
+                values[first + i] = table[code]
+                patterns[raised[code]] += 1
+            if counts.size > 0:
+                counts[seen[code]] += 1
+                top = max(top, np.int64(leading[code]))
+    return top
+
+
+@lru_cache(maxsize=64)
+def _source_of(fmt: Format) -> _Source:
+    code = encode_format(fmt)
+    mask = (1 << code.width_bits) - 1
+    if not isinstance(fmt, Float):
+        return _Source(0, mask, math.ldexp(1.0, -code.quantum), 0, 0, 0, 0, 0, 0)
+    specials = (-1 if special is None else special for special in (fmt.infinity_code, fmt.nan_code))
+    return _Source(1, mask, 1.0, fmt.fraction_bits, fmt.emin, fmt.sign_code, code.has_negative_zero, *specials)
+
+
+@lru_cache(maxsize=64)
+def _places(table: FunctionTable, register: RegisterCode) -> NDArray[np.int64]:
+    """Return, per code, which of a register's counts goes up."""
+    bins, zeros = register.bins, 2 * register.bins
+    position = table.exponent.astype(np.int64) - register.lowest
+    places = np.where(table.negative, position + bins, position)
+    places[position < 0] = zeros + 1
+    places[position >= bins] = zeros + 2
+    minus_one = (table.exponent < table.leading) & (table.leading == register.fixed_quantum)
+    places[(table.leading == NO_LEADING) | minus_one] = zeros
+    places[table.kind != FINITE] = zeros + 3
+    return places
+
+
+def gather(
+    table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
+) -> Outcome:
+    """Return what the table holds for `x`, values of its input format, any shape, as `FunctionTable.outcome` does."""
+    if abs(encode_format(table.source).quantum) > SAFE_EXPONENT:
+        return table.outcome(x, stage, random, register)
+    flat, values = np.ascontiguousarray(x).reshape(-1), empty((x.size,), table.values.dtype)
+    bins = 0 if register is None else register.bins
+    size = 0 if register is None else 2 * bins + 5
+    patterns, counts = (np.zeros((thread_count() + 1, n), np.int64) for n in (256, size))
+    tops = np.full(thread_count() + 1, NO_LEADING, np.int64)
+    seen = _NO_PLACES if register is None else _places(table, register)
+    entries = (table.values, table.flags, seen, table.leading, table.next_values, table.next_flags, table.dropped)
+    numbers = (signed(random.seed), random.stream, random.step, random.draw, recorded_bits(random))
+    drawing = (stage.rounding == STOCHASTIC, stage.n_rbits, *numbers)
+    source = _source_of(table.source)
+
+    def work(thread: int, start: int, stop: int) -> None:
+        room = (patterns[thread], counts[thread])
+        tops[thread] = _gather(flat[start:stop], values[start:stop], start, source, *entries, *drawing, *room)
+
+    over_ranges(work, x.size, BLOCK, GRAIN)
+    flags, top = flag_counts(patterns.sum(axis=0)), int(tops.max())
+    total = counts.sum(axis=0)
+    if register is not None:
+        total[2 * bins + 4] = x.size
+    max_exponent = NO_EXPONENT if top == NO_LEADING or register is None else top
+    return Outcome(values.reshape(x.shape), flags, None if register is None else total, max_exponent)
