@@ -7,7 +7,9 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ from variants import VARIANTS, assert_same_everywhere, needs_vectors, running
 import emu
 from emu import engine
 from emu.backends.interface import NO_QUANTUM, RegisterCode, encode_stage
+from emu.backends.numba import machine
+from emu.backends.numba.vector import choosing
 from emu.backends.numba.vector.choosing import shape_for
 from emu.backends.numba.vector.stage import CHUNK
 from emu.datapath import OutputStage, Rounding
@@ -24,6 +28,7 @@ from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
 from emu.formats import Fixed
 from emu.testing import assert_bits_equal
 
+HAS_DIRECTIONS = machine.has_directed_rounding()
 MODES = tuple(mode.value for mode in Rounding)
 SIZES = (*range(71), CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 1)
 ODD = ("nan", "inf", "subnormal")
@@ -44,7 +49,7 @@ def lane_of(fmt: str, rounding: str, dtype: type, *, n_rbits: int = 24, bins: in
     """Name the float type vector code computes a stage in, None where plain loops do."""
     code = encode_stage(OutputStage.of(fmt, rounding, None, n_rbits))
     register = None if bins is None else RegisterCode(0, bins, NO_QUANTUM)
-    shape = shape_for("quantize", np.dtype(dtype), emu.parse(fmt).carrier, code, register, False)
+    shape = shape_for("quantize", (np.dtype(dtype),), emu.parse(fmt).carrier, code, register, False)
     return None if shape is None else shape.lane
 
 
@@ -214,6 +219,10 @@ def test_counters_of_more_chunks_than_they_hold_are_exact():
         assert flags.inexact == expected["negative"][0]
 
 
+def slow_but(names: Iterable[str], *fast: str) -> list[Any]:
+    return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 OPERATIONS = {"add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1}
 FAST = [
     ("add", "fp16", "floor"), ("fma", "fp16", "floor"), ("multiply", "fix16f8", "nearest_even"),
@@ -234,6 +243,31 @@ def compare_elementwise(name: str, fmt: str, rounding: str) -> None:
 @pytest.mark.parametrize("case", [FAST[1], *(pytest.param(c, marks=pytest.mark.slow) for c in FAST[2:])], ids=str)
 def test_elementwise_operations_are_the_same(case: tuple[str, str, str]):
     compare_elementwise(*case)
+
+
+@needs_vectors
+@pytest.mark.parametrize("name", slow_but(OPERATIONS, "fma", "add"))
+def test_rounding_to_odd_by_errors_gives_what_directions_give(name: str, monkeypatch: pytest.MonkeyPatch):
+    """Narrow and wide operands side by side: sums that cancel, that are far apart, and products of 55 bits."""
+    rng = np.random.default_rng(21)
+    n = 3 * CHUNK + 7
+    wide = emu.quantize(np.ldexp(rng.standard_normal(n), rng.integers(-20, 3, n)), "fix32f28", backend="reference")
+    narrow = np.where(rng.integers(0, 2, n) == 0, wide, np.ldexp(rng.standard_normal(n), -9)).astype(np.float32)
+    operands = (wide, narrow, np.where(rng.integers(0, 3, n) == 0, -narrow, wide.astype(np.float32)))[
+        : OPERATIONS[name]
+    ]
+    known = {"a_format": "fix32f28", "b_format": "fp32", "c_format": "fp32"}
+    formats = dict(list(known.items())[: len(operands)])
+    for by_directions in (True, False):
+        monkeypatch.setattr(choosing, "has_directed_rounding", lambda on=by_directions: on and HAS_DIRECTIONS)
+        for rounding in ("nearest_even", "floor"):
+            options = {"out_format": "fix32f20", "rounding": rounding}
+            with np.errstate(invalid="ignore"):
+                assert_same_everywhere(
+                    lambda **where: getattr(emu, name)(*operands, **formats, **options, **where),
+                    "fix32f20",
+                    (name, by_directions),
+                )
 
 
 @pytest.mark.slow

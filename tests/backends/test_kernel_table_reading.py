@@ -94,7 +94,10 @@ def test_a_column_of_any_numbers_and_an_addend_are_exact():
     formats = {"a_format": "fix16f0", "b_format": "fix16f0", "out_format": "fix48f0", "addend_format": "fix16f0"}
     for addend in (np.full((9, 1), -(2.0**15), np.float32), np.arange(9.0)[:, None], np.ones((1,), np.float32)):
         for left in (a, np.asfortranarray(a)):
-            call = lambda **where: emu.matmul(left, b, addend=addend, **formats, **where)
+
+            def call(left: np.ndarray = left, addend: np.ndarray = addend, **where: Any) -> Any:
+                return emu.matmul(left, b, addend=addend, **formats, **where)
+
             y = assert_same_everywhere(call, "fix48f0")
             assert np.array_equal(y, a.astype(np.int64) @ b.astype(np.int64) + addend.astype(np.int64))
 

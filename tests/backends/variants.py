@@ -67,6 +67,7 @@ def _forget_choices() -> None:
     for cached in (
         machine.processor,
         machine.has_vectors,
+        machine.has_directed_rounding,
         machine.has_dot_products,
         compiling.thread_count,
         choosing.shape_for,

@@ -77,7 +77,7 @@ def write_products(
     left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (a, b))
     shape = (max(left.batches, right.batches), left.rows.size, right.columns.size)
     values = empty(shape, carrier_of(stage.format))
-    writer = Writer("quantize", np.dtype(np.float64), values, stage, random, register)
+    writer = Writer("quantize", (np.dtype(np.float64),), values, stage, random, register)
     if single_column.applies(left, right):
         third = _NO_ADDEND if addend is None else addend.astype(np.float64)
         writer.write(0, (single_column.sums(left, right, third),), 0, left.rows.size)

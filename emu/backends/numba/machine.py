@@ -51,6 +51,12 @@ def has_vectors() -> bool:
 
 
 @lru_cache(maxsize=1)
+def has_directed_rounding() -> bool:
+    """Return whether kernels may tell single instructions how to round."""
+    return has_vectors() and _has(("avx512f",))
+
+
+@lru_cache(maxsize=1)
 def has_dot_products() -> bool:
     """Return whether kernels may use integer dot-product instructions."""
     return has_vectors() and _has(DOT_FEATURES)

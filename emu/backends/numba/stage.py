@@ -157,7 +157,7 @@ class Writer:
     def __init__(
         self,
         operation: str,
-        source: np.dtype[Any],
+        sources: tuple[np.dtype[Any], ...],
         values: Array,
         stage: StageCode,
         random: RandomCode,
@@ -168,7 +168,7 @@ class Writer:
 
         Args:
             operation: a key of `OPERATIONS`.
-            source: float32 or float64, of every operand.
+            sources: float32 or float64, of each operand.
             values: C-contiguous carrier array of the result; of integers, raws of a fixed format are written.
             stage: output stage that `supports` accepts.
             random: source of random bits.
@@ -188,7 +188,7 @@ class Writer:
         self._vector: VectorWriter | None = None
         if scale == 1.0 or (not stage.format.is_float and scale >= SMALLEST_SCALE):
             recorded = random.recorded is not None
-            shape = shape_for(operation, source, values.dtype, stage, register, recorded)
+            shape = shape_for(operation, sources, values.dtype, stage, register, recorded)
             if shape is not None:
                 code = self._code
                 limits = (code.high, code.low, code.modulus, code.above, code.below)
@@ -205,7 +205,8 @@ class Writer:
 
         Args:
             thread: index of the calling thread, each its own.
-            operands: flat arrays; one that ends before `stop` holds a `CHUNK` of one number that stands for all.
+            operands: flat arrays of the dtypes promised; one that ends before `stop` holds a `CHUNK` of one number that
+                stands for all.
             start: first result, a multiple of 16.
             stop: behind the last.
             origin: the result that element 0 of the operands belongs to.
@@ -221,6 +222,10 @@ class Writer:
             count = stop - start
             pieces = [x[start - origin : stop - origin] for x in operands]
             operands = [p if p.size == count else np.full(count, x[0]) for p, x in zip(pieces, operands, strict=True)]
+            origin = start
+        if any(x.dtype != operands[0].dtype for x in operands):
+            with np.errstate(invalid="ignore"):  # signalling NaNs
+                operands = [x[start - origin : stop - origin].astype(np.float64) for x in operands]
             origin = start
         a, b, c = [*operands, operands[0], operands[0]][:3]
         random = self.random
@@ -276,17 +281,12 @@ def run_stage(
         out: where to write, or None for a fresh carrier array; signed integers receive raws.
         scale: power of two by which a single operand is multiplied first.
     """
-    dtype = operands[0].dtype if len(operands) == 1 else np.result_type(*operands)
-    if all(x.dtype == dtype and x.flags.c_contiguous for x in operands):
-        flat = [x.reshape(-1) for x in operands]
-    else:
-        with np.errstate(invalid="ignore"):  # signalling NaNs
-            flat = [_flat(x, dtype) for x in operands]
+    flat = [x.reshape(-1) if x.flags.c_contiguous else _flat(x) for x in operands]
     shape, size = operands[0].shape, operands[0].size
     values = empty(shape, carrier_of(stage.format)) if out is None else out
     in_place = out is None or (values.flags.c_contiguous and not any(_overlaps(values, x) for x in flat))
     target = values if in_place else np.empty(shape, values.dtype)
-    writer = Writer(operation, dtype, target, stage, random, register, scale)
+    writer = Writer(operation, tuple([x.dtype for x in flat]), target, stage, random, register, scale)
     over_ranges(lambda thread, start, stop: writer.write(thread, flat, start, stop), size, BLOCK, writer.grain)
     outcome = writer.outcome()
     if not in_place:
@@ -295,11 +295,11 @@ def run_stage(
     return outcome
 
 
-def _flat(x: Array, dtype: np.dtype[Any]) -> Array:
+def _flat(x: Array) -> Array:
     """Return an operand in one line; one number that stands for all, a chunk of it."""
     if k.is_one_number(x):
-        return np.full(min(CHUNK, x.size), x.flat[0], dtype)
-    return np.ascontiguousarray(x, dtype=dtype).reshape(-1)
+        return np.full(min(CHUNK, x.size), x.flat[0], x.dtype)
+    return np.ascontiguousarray(x).reshape(-1)
 
 
 def _overlaps(values: Array, x: Array) -> bool:

@@ -1,7 +1,10 @@
 """Elementwise operations in vector code: float64 results, exact or rounded to odd.
 
 A result that is not exact moves to the neighbour with an odd last bit, where no later rounding can mistake it for a
-tie. Operands stay far from the ends of float64, so that errors are exact; those of products of float32 numbers are 0.
+tie. Operands stay far from the ends of float64. Two ways:
+
+    by errors       the error of the nearest result, itself exact, says whether and where to
+    by directions   rounded down and up, an inexact result has two neighbours, one of them odd (AVX-512)
 
 Source: Knuth (TwoSum); Boldo & Melquiond 2008 (rounding to odd).
 """
@@ -71,7 +74,7 @@ def sqrt(e: Emitter, a: Vector) -> Vector:
     return _to_odd(e, s, a.plus_product(s.negated(), s))
 
 
-OPERATIONS: dict[str, Callable[..., Vector]] = {
+BY_ERRORS: dict[str, Callable[..., Vector]] = {
     "add": add,
     "subtract": subtract,
     "multiply": multiply,
@@ -80,6 +83,17 @@ OPERATIONS: dict[str, Callable[..., Vector]] = {
     "sqrt": sqrt,
 }
 
+
+def _by_directions(instruction: str) -> Callable[..., Vector]:
+    def operation(_: Emitter, first: Vector, *others: Vector) -> Vector:
+        down, up = first.between(instruction, *others)
+        return ((down.bits() & 1) != 0).choose(down, up)  # of an exact sum's zero, +0
+
+    return operation
+
+
+_INSTRUCTIONS = {"add": "add", "subtract": "sub", "multiply": "mul", "fma": "vfmadd", "divide": "div", "sqrt": "sqrt"}
+BY_DIRECTIONS = {name: _by_directions(f"{instruction}.pd.512") for name, instruction in _INSTRUCTIONS.items()}
 
 ARITY = {"quantize": 1, "add": 2, "subtract": 2, "multiply": 2, "fma": 3, "divide": 2, "sqrt": 1}
 #: The two terms of operations that end in a sum.

@@ -18,7 +18,7 @@ import numpy as np
 
 from emu.backends import interface as k
 from emu.backends.interface import NO_QUANTUM, RandomCode, RegisterCode, StageCode, carrier_of
-from emu.backends.numba.machine import has_vectors
+from emu.backends.numba.machine import has_directed_rounding, has_vectors
 from emu.backends.numba.vector import leading_bits, stage
 from emu.backends.numba.vector.rounding import TIES, kind_of
 from emu.backends.numba.vector.stage import Shape
@@ -35,7 +35,7 @@ MAX_BINS = MAX_WORDS * leading_bits.WORD_BITS - 1
 @lru_cache(maxsize=1024)
 def shape_for(
     operation: str,
-    source: np.dtype[Any],
+    sources: tuple[np.dtype[Any], ...],
     target: np.dtype[Any],
     code: StageCode,
     register: RegisterCode | None,
@@ -45,7 +45,7 @@ def shape_for(
 
     Args:
         operation: "quantize", or an elementwise operation that float64 decides.
-        source: dtype of the operands.
+        sources: dtype of each operand.
         target: dtype of what is written.
         code: the stage.
         register: positions of the statistics register.
@@ -54,7 +54,7 @@ def shape_for(
     fmt, stochastic = code.format, code.rounding == k.STOCHASTIC
     if (
         not has_vectors()
-        or source not in _NAMES
+        or any(source not in _NAMES for source in sources)
         or target not in _NAMES
         or (fmt.is_float and fmt.quantum > 0)
         or (stochastic and recorded)
@@ -62,10 +62,10 @@ def shape_for(
         return None
     if register is not None and not _counts(register):
         return None
-    narrow = operation == "quantize" and source == np.float32 and _fits_float32(code)
+    narrow = operation == "quantize" and sources[0] == np.float32 and _fits_float32(code)
     return Shape(
         operation,
-        _NAMES[source],
+        ",".join(_NAMES[source] for source in sources),
         "f32" if narrow else "f64",
         _NAMES[target],
         fmt.is_float,
@@ -73,6 +73,7 @@ def shape_for(
         _float_overflow(code) if fmt.is_float else _fixed_overflow(code),
         _fields(code.n_rbits) if stochastic else 0,
         0 if register is None else MAX_WORDS,
+        int(operation != "quantize" and has_directed_rounding()),
     )
 
 

@@ -25,6 +25,8 @@ _CODE: Any = cgutils
 #: Makes a function that emits its own instructions; a kernel calls it without its typing context.
 intrinsic = cast("Callable[[Callable[..., Any]], Any]", _numba_intrinsic(prefer_literal=True))
 LANES = 16
+#: Float64 lanes of one AVX-512 instruction, and how one is told to round, exceptions aside.
+AVX512_LANES, ROUND_DOWN, ROUND_UP = 8, 9, 10
 I1, I8, I16, I32, I64 = (IR.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F16, F32, F64 = IR.HalfType(), IR.FloatType(), IR.DoubleType()
 BYTES = {I1: 0, I8: 1, I16: 2, F16: 2, I32: 4, F32: 4, I64: 8, F64: 8}
@@ -307,6 +309,19 @@ class Vector:
         """Return a * b + self, rounded once."""
         name = f"llvm.fma.v{self.lanes}{_NAMES[self.kind]}"
         return Vector(self.emitter, self.emitter.call(name, self.value.type, [a.value, b.value, self.value]))
+
+    def between(self, instruction: str, *others: Vector) -> tuple[Vector, Vector]:
+        """Return an AVX-512 instruction's result in float64 lanes rounded down, and up: the same where it is exact."""
+        builder, room = self.emitter.builder, IR.VectorType(F64, AVX512_LANES)
+        picks = [[*range(first, first + AVX512_LANES)] for first in range(0, self.lanes, AVX512_LANES)]
+        parts = [[x.shuffled(x, pick).value for x in (self, *others)] for pick in picks]
+        results: list[Vector] = []
+        for control in (ROUND_DOWN, ROUND_UP):
+            mode = self.emitter.integer(control, I32)
+            low, high = (self.emitter.call(f"llvm.x86.avx512.{instruction}", room, [*x, mode]) for x in parts)
+            joined = IR.Constant(IR.VectorType(I32, self.lanes), [*range(self.lanes)])
+            results.append(Vector(self.emitter, builder.shuffle_vector(low, high, joined)))
+        return results[0], results[1]
 
     def with_sign_of(self, other: Vector) -> Vector:
         """Return the magnitude with another's sign."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.memory import ALIGNMENT
-from emu.backends.numba.vector.stage import CHUNK, KIND_DTYPES, Shape
+from emu.backends.numba.vector.stage import CHUNK, Shape
 from emu.backends.numba.vector.writing import writer
 
 Array = NDArray[Any]
@@ -47,7 +46,7 @@ class VectorWriter:
             reports: one per thread, added to.
         """
         self._write, self._parameters = writer(shape), parameters
-        self._item, self._out_item = np.dtype(KIND_DTYPES[shape.source]).itemsize, target.itemsize
+        self._out_item = target.itemsize
         self._out = address_of(target)
         self._streamed = int(target.nbytes >= STREAMED_BYTES and self._out % ALIGNMENT == 0)
         self._reports = reports
@@ -60,7 +59,7 @@ class VectorWriter:
         `plain` writes a piece in plain loops. It is handed over each time: kept, it would tie its owner and this into a
         ring, whose results' room is free only when the collector comes.
         """
-        steps = [0 if x.size < stop - origin else self._item for x in operands]  # 0: one number stands for all
+        steps = [0 if x.size < stop - origin else x.itemsize for x in operands]  # 0: one number stands for all
         addresses = [address_of(x) - origin * step for x, step in zip(operands, steps, strict=True)]
         steps += steps[:1] * (3 - len(steps))
         addresses += addresses[:1] * (3 - len(addresses))

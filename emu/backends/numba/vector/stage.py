@@ -53,7 +53,7 @@ class Shape:
 
     Attributes:
         operation: "quantize", or an elementwise operation.
-        source: type of what comes in: "f32", "f64", "i32" or "i64".
+        sources: type of each operand, "f32" or "f64", joined by commas.
         lane: float type it is computed in: "f32" or "f64".
         target: type of what is written: "f32" or "f64"; "i8", "i16", "i32" for the raws of a fixed format.
         is_float: whether a floating-point format is written.
@@ -61,10 +61,11 @@ class Shape:
         overflow: fixed: rule, by its number, 0 where limits say all; float: `MAKES_NAN` and `FLUSHES`, added.
         fields: random numbers per 128 bits (4, 8 or 16), 0 without random bits.
         words: words of 32 positions the register needs, 0 without one.
+        directed: whether operations are rounded to odd by directions, else by errors.
     """
 
     operation: str
-    source: str
+    sources: str
     lane: str
     target: str
     is_float: int
@@ -72,6 +73,7 @@ class Shape:
     overflow: int
     fields: int = 0
     words: int = 0
+    directed: int = 0
 
     def text(self) -> str:
         """Return the shape as one word, by which compiled code is found again."""
@@ -99,7 +101,7 @@ class _Chunk:
 
     def __init__(self, e: Emitter, shape: Shape, numbers: Any, integers: Any) -> None:
         self.e, self.shape = e, shape
-        self.lane, self.source = KINDS[shape.lane], KINDS[shape.source]
+        self.lane, self.sources = KINDS[shape.lane], [KINDS[name] for name in shape.sources.split(",")]
         self.integer = INTEGER_OF[self.lane]
         self.fraction_bits, self.bias = (23, 127) if self.lane is F32 else (52, 1023)
         self.largest_field = 2 * self.bias + 1
@@ -122,14 +124,15 @@ class _Chunk:
         scalar = self.integers[position]
         return self.e.splat(kind, scalar if kind is I64 else self.e.builder.trunc(scalar, kind))
 
-    def read(self, pointer: Any, index: Any) -> Vector:
-        """Return sixteen results, in lane floats."""
-        return self.e.load(self.source, pointer, index).as_kind(self.lane)
+    def read(self, operands: list[Any], which: int, index: Any) -> Vector:
+        """Return sixteen elements of an operand, in lane floats."""
+        return self.e.load(self.sources[which], operands[which], index).as_kind(self.lane)
 
     def compute(self, operands: list[Any], index: Any) -> tuple[Vector, list[Vector]]:
         """Return sixteen results of the operation, and its operands."""
-        arrays = [self.read(pointer, index) for pointer in operands[: arithmetic.ARITY[self.shape.operation]]]
-        result = arithmetic.OPERATIONS[self.shape.operation](self.e, *arrays)
+        arrays = [self.read(operands, which, index) for which in range(len(self.sources))]
+        operations = arithmetic.BY_DIRECTIONS if self.shape.directed else arithmetic.BY_ERRORS
+        result = operations[self.shape.operation](self.e, *arrays)
         if self.shape.rounding == k.FLOOR and self.shape.operation in arithmetic.SUMS:
             result = arithmetic.zero_sum_under_floor(result, *arithmetic.SUMS[self.shape.operation](arrays))
         return result, arrays
@@ -149,7 +152,7 @@ class _Chunk:
         with e.loop(e.integer(leading_bits.TREE)) as i:
             place = e.builder.mul(i, e.integer(LANES))
             if self.shape.operation == "quantize":
-                x = self.read(operands[0], place)
+                x = self.read(operands, 0, place)
             else:
                 x, arrays = self.compute(operands, place)
                 e.store(x, results, place)
@@ -356,9 +359,9 @@ def _emit_chunks(
         for i in range(leading_bits.QUAD):
             vector = builder.add(builder.mul(quad, e.integer(leading_bits.QUAD)), e.integer(i))
             within = builder.mul(vector, e.integer(LANES))
-            for operand in here[: arithmetic.ARITY[shape.operation]]:
-                e.prefetch(chunk.source, operand, builder.add(within, e.integer(AHEAD)))
-            results = chunk.read(here[0], within) if computed is None else e.load(F64, computed, within)
+            for kind, operand in zip(chunk.sources, here, strict=False):
+                e.prefetch(kind, operand, builder.add(within, e.integer(AHEAD)))
+            results = chunk.read(here, 0, within) if computed is None else e.load(F64, computed, within)
             zero = results == 0.0
             chunk.tallies[ZEROS].add_where(zero)
             if shape.words:

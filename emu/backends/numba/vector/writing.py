@@ -9,7 +9,7 @@ import numpy as np
 from numba import types
 
 from emu.backends.numba.compiling import kernel
-from emu.backends.numba.vector import arithmetic, leading_bits, stage
+from emu.backends.numba.vector import leading_bits, stage
 from emu.backends.numba.vector.lanes import I8, IR, address, copy, intrinsic
 from emu.backends.numba.vector.stage import (
     BINS,
@@ -52,9 +52,12 @@ def writer(shape: stage.Shape) -> Any:
     wrote: all, or those before a chunk for the plain loops.
     """
     is_float = shape.is_float
-    text, words, arity = shape.text(), shape.words, arithmetic.ARITY[shape.operation]
-    x_bytes, out_bytes = (np.dtype(stage.KIND_DTYPES[name]).itemsize for name in (shape.source, shape.target))
-    operand = np.float64 if shape.source == "f64" else np.float32
+    names = shape.sources.split(",")
+    text, words, arity = shape.text(), shape.words, len(names)
+    out_bytes, a_bytes, b_bytes, c_bytes = (
+        np.dtype(stage.KIND_DTYPES[name]).itemsize for name in (shape.target, *names, *names[:1] * (3 - arity))
+    )
+    second_dtype = np.float64 if b_bytes == 8 else np.float32
     padding_of_b = 1.0 if shape.operation == "divide" else 0.0  # a padded result is +0
     bias = 127 if shape.lane == "f32" else 1023
 
@@ -78,7 +81,7 @@ def writer(shape: stage.Shape) -> Any:
         totals = np.zeros(64 * max(words, 1), np.int64)
         tallies = np.zeros(N_TALLIES, np.int64)
         padded_a = np.zeros(CHUNK * 8, np.uint8)
-        padded_b = np.full(CHUNK, padding_of_b, operand)
+        padded_b = np.full(CHUNK, padding_of_b, second_dtype)
         padded_c = np.zeros(CHUNK * 8 if arity > 2 else 1, np.uint8)
         padded_out = np.zeros(CHUNK * 8, np.uint8)
         done = 0
@@ -89,13 +92,13 @@ def writer(shape: stage.Shape) -> Any:
             target = out + done * out_bytes
             if chunks == 0:
                 padding = CHUNK - (n - done)
-                copy_bytes(address(padded_a), first, (n - done) * x_bytes)
+                copy_bytes(address(padded_a), first, (n - done) * a_bytes)
                 first, target = address(padded_a), address(padded_out)
                 if arity > 1:
-                    copy_bytes(address(padded_b), second, (n - done) * x_bytes)
+                    copy_bytes(address(padded_b), second, (n - done) * b_bytes)
                     second = address(padded_b)
                 if arity > 2:
-                    copy_bytes(address(padded_c), third, (n - done) * x_bytes)
+                    copy_bytes(address(padded_c), third, (n - done) * c_bytes)
                     third = address(padded_c)
                 chunks = 1
             wrote = write_chunks(
