@@ -118,6 +118,8 @@ class Row:
         uses_blas: whether the limit is a BLAS product, so that the BLAS kernel matters.
         seconds_for: if set, bar and goal are seconds for this amount of work, and less is better.
         factors: peer -> how many times slower it is asked to be at least.
+        sample_s: seconds that a sample takes at least: steps follow each other, with the caches and the waiting threads
+            of their own kind; 0 leaves it to the pace.
         needs: a package without which there is no limit to compare with.
     """
 
@@ -131,4 +133,5 @@ class Row:
     uses_blas: bool = False
     seconds_for: float | None = None
     factors: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    sample_s: float = 0.0
     needs: str = ""

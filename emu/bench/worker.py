@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from typing import Any, TextIO
 
 from threadpoolctl import threadpool_info  # pyright: ignore[reportMissingTypeStubs]
@@ -58,7 +59,8 @@ class Bench:
         first_s = time.perf_counter() - start
         limit = prepared.limit
         sides = [ours] if limit is None else [ours, limit]
-        seconds = self._alternate(sides)
+        pace = self.pace if self.quick else replace(self.pace, sample_s=max(self.pace.sample_s, row.sample_s))
+        seconds = self._alternate(sides, pace)
         asked = self.peers if row.group == "table" else []
         return Result(
             row.name,
@@ -71,27 +73,27 @@ class Bench:
             limit=rates(seconds[1], limit.amount) if limit else None,
             ratio=ratios(seconds[0], ours.amount, seconds[1], limit.amount) if limit else None,
             path=prepared.path,
-            peers=tuple(found for peer in asked for found in self._beside(peer, prepared)),
+            peers=tuple(found for peer in asked for found in self._beside(peer, prepared, pace)),
         )
 
-    def _beside(self, peer: Peer, prepared: Prepared) -> list[PeerResult]:
+    def _beside(self, peer: Peer, prepared: Prepared, pace: Pace) -> list[PeerResult]:
         """Return a peer's figures, each taken in turns with ours."""
         if not peer.is_here:
             return [PeerResult(peer.name, failure=peer.remedy)]
         try:
-            return [self._against(prepared.ours, side) for side in peer.sides(prepared.task)]
+            return [self._against(prepared.ours, side, pace) for side in peer.sides(prepared.task)]
         except Exception as error:
             return [PeerResult(peer.name, failure=_text(error))]
 
-    def _against(self, ours: Side, theirs: Side) -> PeerResult:
-        mine, other = self._alternate([ours, theirs])
+    def _against(self, ours: Side, theirs: Side, pace: Pace) -> PeerResult:
+        mine, other = self._alternate([ours, theirs], pace)
         slower = ratios(mine, ours.amount, other, theirs.amount)
         return PeerResult(theirs.name, theirs.note, rates(other, theirs.amount), slower)
 
-    def _alternate(self, sides: list[Side]) -> list[list[float]]:
+    def _alternate(self, sides: list[Side], pace: Pace) -> list[list[float]]:
         works = [side.run for side in sides]
         with pinned(works, self.threads, self.available) as settle:
-            return alternate(works, self.pace, settle=settle)
+            return alternate(works, pace, settle=settle)
 
 
 def _text(error: Exception) -> str:

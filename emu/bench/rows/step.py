@@ -16,6 +16,8 @@ from emu.training import load_recipe
 from emu.training.trainer import Trainer
 
 BATCH, QUICK_BATCH = 64, 8
+#: Seconds of steps in a row.
+SAMPLE_S = 0.2
 MEASURED, SMALLER, DEVICE = "lenet_caffe", "lenet", "fixed16"
 
 
@@ -59,6 +61,7 @@ def rows() -> list[Row]:
             bar=0.8,
             goal=1.2,
             factors=factors,
+            sample_s=SAMPLE_S,
             needs="torch",
         )
     ]
@@ -66,7 +69,7 @@ def rows() -> list[Row]:
     for network, device in (*others, (SMALLER, DEVICE)):
         name = device if network == MEASURED else f"{network}-{device}"
         work = step(network, device)
-        found.append(Row(f"step/{name}", _title(network, device), "step/s", work, needs="torch"))
+        found.append(Row(f"step/{name}", _title(network, device), "step/s", work, sample_s=SAMPLE_S, needs="torch"))
     return found
 
 
