@@ -172,6 +172,7 @@ def test_kernels_and_formats_agree_on_the_carrier(fmt: str):
 
 
 def test_the_plan_of_a_convolution_looks_at_every_pixel_by_default():
+    pytest.importorskip("numba")  # the definition takes no path that a proof allows
     x, w = np.zeros((1, 1, 2, 2)), np.full((1, 1, 1, 1), 2.0**30)
     x[0, 0, 1, 1] = 2.0**30
     plan = emu.explain(engine.conv2d, x, w, x_format="fix32f0", w_format="fix32f0", out_format="fix32f0")

@@ -15,6 +15,7 @@ in_order.py    accumulators that round, saturate or wrap at every add: the fast 
 ordered.py     every other order, mode and rule, add by add; schedule.py: the adds as a list of events
 wide_sums.py   exact sums wider than float64; windows.py: how they are cut; digits.py: carried, divided, wrapped
 terms.py       products and stages inside these units, one block at a time
+functions.py   elementary functions of wide inputs; tabled.py: of narrow ones
 selection.py   relu, max pooling and its way back
 table.py       the table of kernels
 """
