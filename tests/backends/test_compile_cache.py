@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import emu
+from emu.backends.numba.cache import Versions
 
-PRINT_FOLDER = "from emu.backends.numba.compiling import cache_folder; print(cache_folder())"
+PRINT_FOLDER = "from emu.backends.numba.cache import cache_folder; print(cache_folder())"
 
 
 def folder_of(copy: Path) -> str:
@@ -30,6 +31,57 @@ def test_a_change_in_any_source_moves_the_compile_cache(source: str, tmp_path: P
     with (copy / source).open("a") as file:
         file.write("# another source\n")
     assert folder_of(copy) != before
+
+
+def test_what_two_processes_compile_at_once_is_never_mistaken(tmp_path: Path):
+    """Neither has seen the other's files: numbered ones would get the same number."""
+    mine, theirs = Versions(str(tmp_path), "write-7.py311"), Versions(str(tmp_path), "write-7.py311")
+    mine.save(("f32", "cpu", ("a", "b")), "mine")
+    theirs.save(("f64", "cpu", ("a", "b")), "theirs")
+    for files in (mine, theirs, Versions(str(tmp_path), "write-7.py311")):
+        assert files.load(("f32", "cpu", ("a", "b"))) == "mine"
+        assert files.load(("f64", "cpu", ("a", "b"))) == "theirs"
+        assert files.load(("f64", "cpu", ("a", "c"))) is None
+
+
+def test_a_damaged_or_renamed_file_is_compiled_anew(tmp_path: Path):
+    files = Versions(str(tmp_path), "write-7.py311")
+    files.save("f32", "mine")
+    files.save("f64", "other")
+    mine, other = files._path("'f32'"), files._path("'f64'")
+    mine.write_bytes(other.read_bytes())  # another version's content under this name
+    assert files.load("f32") is None
+    other.write_bytes(b"\x80")
+    assert files.load("f64") is None
+    files.save("f32", "mine")
+    assert files.load("f32") == "mine"
+    assert not list(tmp_path.glob("*.nbc.*")), "no parts are left behind"
+    files.flush()
+    assert files.load("f32") is None
+
+
+COMPILE_SHAPES = """
+import sys
+import numpy as np
+import emu
+order = [8, 12, 16, 20, 24][:: int(sys.argv[1])]
+x = np.linspace(-900, 900, 1024, dtype=np.float32)
+for width in order:
+    for out, mode in ((f"fix{width}f2", "floor"), (f"fix{width}f2", "ceil"), (f"e5m{width // 8}", "nearest_even")):
+        expected = emu.quantize(x, out, rounding=mode, backend="reference")
+        if not np.array_equal(emu.quantize(x, out, rounding=mode, backend="numba"), expected):
+            sys.exit(f"{out} {mode} differs")
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_compile_side_by_side_leave_right_kernels(tmp_path: Path):
+    environment = {**os.environ, "EMU_CACHE_DIR": str(tmp_path)}
+    for _ in range(2):  # compiled by all at once, then read by all
+        running = [
+            subprocess.Popen([sys.executable, "-c", COMPILE_SHAPES, step], env=environment) for step in ("1", "-1", "1")
+        ]
+        assert [process.wait() for process in running] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("wanted", ["0", "-1", "two"])

@@ -1,7 +1,7 @@
 """The Numba backend: compiled loops over blocks that stay in cache, the same bits as the reference.
 
 machine.py     what the processor can do, and what of it may be used
-compiling.py   how kernels are compiled, cached and spread over threads
+compiling.py   how kernels are compiled and spread over threads; cache.py: kept on disk
 bits.py        float bit patterns, error-free transformations
 blocks.py      rounding, overflow, register, flags on one block
 stage.py       the output stage writing one result from any thread, fused with the operation that feeds it

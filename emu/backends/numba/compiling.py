@@ -3,64 +3,33 @@
 Kernels release the interpreter lock and work on a range of their output; a small pool runs one range per thread.
 Ranges never share an output and counts are added afterwards, so the number of threads cannot change a bit.
 
-The compile cache lives in a folder named by the hash of these sources, the versions of Numba and NumPy, and the
-processor: Numba's own index does not notice a changed callee in another file. It is the only pickle emu reads.
+Compiled code is kept on disk: see `cache.py`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import llvmlite.binding  # pyright: ignore[reportMissingTypeStubs]
 import numba
 import numpy as np
 from numba import types
-from platformdirs import user_cache_path
 
+from emu.backends.numba.cache import cached
 from emu.backends.numba.vector.lanes import I64, array_pointer, intrinsic
 from emu.errors import ConfigError
 
-# LLVM and Numba say little about their types.
-_LLVM: Any = llvmlite.binding
 _NJIT: Any = numba.njit
-_NUMBA_CONFIG: Any = vars(numba)["config"]
 #: Elements of one block: a handful of float64 blocks stay in the first-level cache.
 BLOCK = 512
 #: Work below this many elements is not worth a second thread.
 GRAIN = 1 << 14
 #: How often a thread looks whether another is done before it sleeps: some hundred microseconds.
 LOOKS = 1 << 17
-
-
-@lru_cache(maxsize=1)
-def cache_folder() -> Path:
-    """Return the folder of the compile cache for these sources, versions and processor; `EMU_CACHE_DIR` moves it."""
-    digest = hashlib.sha256(f"{numba.__version__} {np.__version__} {_LLVM.get_host_cpu_name()}".encode())
-    digest.update(str(sorted(_LLVM.get_host_cpu_features().items())).encode())
-    package = Path(__file__).parents[2]  # kernels freeze constants of other files: every source counts
-    for source in sorted(package.rglob("*.py")):
-        digest.update(str(source.relative_to(package)).encode() + source.read_bytes())
-    root = os.environ.get("EMU_CACHE_DIR")
-    base = Path(root) if root else user_cache_path("emu", appauthor=False)
-    return base / "kernels" / digest.hexdigest()[:16]
-
-
-@contextmanager
-def _numba_cache_in(folder: Path) -> Generator[None, None, None]:
-    before = _NUMBA_CONFIG.CACHE_DIR
-    _NUMBA_CONFIG.CACHE_DIR = str(folder)
-    try:
-        yield
-    finally:
-        _NUMBA_CONFIG.CACHE_DIR = before
 
 
 def kernel(function: Callable[..., Any], *, any_order: bool = False, inlined: bool = False) -> Any:
@@ -74,11 +43,7 @@ def kernel(function: Callable[..., Any], *, any_order: bool = False, inlined: bo
     fastmath: Any = {"reassoc"} if any_order else False
     options: dict[str, Any] = {"forceinline": True} if inlined else {}
     options |= {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": fastmath}
-    with _numba_cache_in(cache_folder()):
-        try:
-            return _NJIT(cache=True, **options)(function)
-        except (RuntimeError, OSError):  # nowhere to write: compile in every process instead
-            return _NJIT(cache=False, **options)(function)
+    return cached(_NJIT, function, options)
 
 
 @lru_cache(maxsize=1)

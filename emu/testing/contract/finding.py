@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.datapath import Mac, Rounding
+from emu.datapath import Mac, Rounding, StatisticsRegister
 from emu.datapath.order import Blocks, parse_order
 from emu.formats import Float, Format
 from emu.testing.bits import codes_of, describe_code, describe_pair, differing
@@ -97,7 +97,7 @@ def _compared(unit: Unit, case: Case, observed: str) -> tuple[list[str], int]:
     if observed == "values":
         return _values_compared(case, actual.values, expected.values)
     if observed == "register":
-        return _register_compared(case, vars(actual.register), vars(expected.register)), 0
+        return _register_compared(case, *(_counts(found.register) for found in (actual, expected))), 0
     if observed not in actual.flags:
         raise NotOffered(f"`{case.operation}` does not count {observed}")
     ours, theirs = actual.flags[observed], expected.flags[observed]
@@ -121,6 +121,11 @@ def _values_compared(case: Case, actual: Array, expected: Array) -> tuple[list[s
     codes = int(ours[index]), int(theirs[index])
     pair = [line.removeprefix("  ") for line in describe_pair(fmt, codes, (actual[index], expected[index]))]
     return [*_operands(case, index), *pair], int(differs.sum())
+
+
+def _counts(register: StatisticsRegister | None) -> dict[str, Any]:
+    assert register is not None, "an answer about the register holds one"
+    return register.to_dict()
 
 
 def _register_compared(case: Case, actual: dict[str, Any], expected: dict[str, Any]) -> list[str]:

@@ -1,0 +1,105 @@
+"""Compiled code on disk: kept for these very sources, and never mistaken for other code.
+
+The folder is named by the hash of emu's sources, the versions of Numba and NumPy, and the processor: Numba's own index
+does not notice a changed callee in another file. Within it every compiled version of a function has a file named by
+what it was compiled for. These files are the only pickles emu reads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import uuid
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding  # pyright: ignore[reportMissingTypeStubs]
+import numba
+import numpy as np
+from numba.core import serialize  # pyright: ignore[reportMissingTypeStubs]
+from platformdirs import user_cache_path
+
+# LLVM and Numba say little about their types.
+_LLVM: Any = llvmlite.binding
+_NUMBA_CONFIG: Any = vars(numba)["config"]
+_SERIALIZE: Any = serialize
+
+
+@lru_cache(maxsize=1)
+def cache_folder() -> Path:
+    """Return the folder of the compile cache for these sources, versions and processor; `EMU_CACHE_DIR` moves it."""
+    digest = hashlib.sha256(f"{numba.__version__} {np.__version__} {_LLVM.get_host_cpu_name()}".encode())
+    digest.update(str(sorted(_LLVM.get_host_cpu_features().items())).encode())
+    package = Path(__file__).parents[2]  # kernels freeze constants of other files: every source counts
+    for source in sorted(package.rglob("*.py")):
+        digest.update(str(source.relative_to(package)).encode() + source.read_bytes())
+    root = os.environ.get("EMU_CACHE_DIR")
+    base = Path(root) if root else user_cache_path("emu", appauthor=False)
+    return base / "kernels" / digest.hexdigest()[:16]
+
+
+@contextmanager
+def _numba_cache_in(folder: Path) -> Generator[None, None, None]:
+    before = _NUMBA_CONFIG.CACHE_DIR
+    _NUMBA_CONFIG.CACHE_DIR = str(folder)
+    try:
+        yield
+    finally:
+        _NUMBA_CONFIG.CACHE_DIR = before
+
+
+class Versions:
+    """The compiled versions of one function, in place of Numba's own files.
+
+    Numba numbers its files and keeps the numbers in an index. Of two processes that compile at once, either may take
+    the number the other has just given, and from then on the index leads to the other's code: wrong bits, for good.
+    """
+
+    def __init__(self, folder: str, name: str) -> None:
+        """Take the place of the files `name`... in `folder`."""
+        self._folder, self._name = Path(folder), name
+
+    def _path(self, text: str) -> Path:
+        return self._folder / f"{self._name}.{hashlib.sha256(text.encode()).hexdigest()[:32]}.nbc"
+
+    def save(self, key: object, data: object) -> None:
+        """Keep what was compiled for `key`: signature, processor, hashes of the bytecode and of its free variables."""
+        text = repr(key)
+        path = self._path(text)
+        part = path.with_name(f"{path.name}.{uuid.uuid4().hex[:16]}")
+        try:
+            part.write_bytes(_SERIALIZE.dumps((text, data)))
+            part.replace(path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+    def load(self, key: object) -> Any:
+        """Return what was compiled for `key`, None if nothing was, or the file is damaged."""
+        text = repr(key)
+        try:
+            found, data = pickle.loads(self._path(text).read_bytes())
+        except (OSError, EOFError, ValueError, TypeError, pickle.UnpicklingError):
+            return None
+        return data if found == text else None
+
+    def flush(self) -> None:
+        """Forget every version."""
+        for path in self._folder.glob(f"{self._name}.*.nbc"):
+            path.unlink(missing_ok=True)
+
+
+def cached(compile_as: Callable[..., Callable[..., Any]], function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """Return `function` compiled by `compile_as` with `options`, kept on disk where that can be written to."""
+    with _numba_cache_in(cache_folder()):
+        try:
+            made: Any = compile_as(cache=True, **options)(function)
+        except (RuntimeError, OSError):  # nowhere to write: compile in every process instead
+            return compile_as(cache=False, **options)(function)
+    files = made._cache
+    files._cache_file = Versions(files._cache_path, files._impl.filename_base)
+    return made
