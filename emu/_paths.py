@@ -2,8 +2,8 @@
 
 A checkout keeps them beside the package, a wheel inside it:
 
-    checkout    emu/_paths.py   devices/*.toml             models/*.toml
-    wheel       emu/_paths.py   emu/_data/devices/*.toml   emu/_data/models/*.toml
+    checkout    emu/_paths.py   devices/*.toml             models/*.toml             kernels/*.cu
+    wheel       emu/_paths.py   emu/_data/devices/*.toml   emu/_data/models/*.toml   emu/_data/kernels/*.cu
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _SINGULAR: dict[Content, str] = {"devices": "device", "models": "model"}
 _PACKAGE = Path(__file__).resolve().parent
 
 
-def content_folder(content: Content, package: Path = _PACKAGE) -> Path:
-    """Return the folder of the shipped devices or models, the wheel's before the checkout's.
+def content_folder(content: Content | Literal["kernels"], package: Path = _PACKAGE) -> Path:
+    """Return the folder of the shipped devices, models or CUDA kernels, the wheel's before the checkout's.
 
     Args:
         content: which folder.

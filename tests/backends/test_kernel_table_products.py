@@ -73,6 +73,20 @@ def test_batches_repeated_or_not_are_the_same(formats: tuple[str, str]):
             compare(left, right, formats, check=False, **third)
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (15, 1), (4, 4), (5, 7)])
+def test_random_bits_of_small_matrices_in_a_batch_are_those_of_their_places(shape: tuple[int, int]):
+    """Pieces begin at multiples of sixteen results, whatever a matrix has."""
+    a, b = (random_values("fix8f4", (67, *s), i) for i, s in enumerate(((shape[0], 6), (6, shape[1]))))
+    formats = {
+        "a_format": "fix8f4",
+        "b_format": "fix8f4",
+        "out_format": "fix8f3",
+        "rounding": "stochastic",
+        "n_rbits": 3,
+    }
+    assert_same_everywhere(lambda **where: emu.matmul(a, b, **formats, **where), "fix8f3", shape)
+
+
 @pytest.mark.parametrize("fmt", ["fix8f4", "fix16f8"])
 def test_operands_in_any_layout_are_the_same(fmt: str):
     a, b = extremes(fmt, (40, 50), 1), extremes(fmt, (50, 60), 2)

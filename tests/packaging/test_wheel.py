@@ -47,6 +47,9 @@ def test_an_installed_wheel_finds_its_devices_and_models(tmp_path: Path):
         names = set(archive.namelist())
     for content in ("devices", "models"):
         assert {f"emu/_data/{content}/{name}.toml" for name in content_names(content)} <= names
+    kernels = content_folder("kernels")
+    shipped = {path.relative_to(kernels).as_posix() for path in kernels.rglob("*") if path.is_file()}
+    assert {f"emu/_data/kernels/{name}" for name in shipped} <= names
     top = {name.split("/")[0] for name in names}
     assert top == {"emu", next(name for name in top if name.endswith(".dist-info"))}
     script = "import emu, emu.hardware as h, emu.training as t; print(emu.__file__, h.device_names(), t.model_names())"

@@ -10,12 +10,13 @@ import pytest
 
 import emu
 from emu import Fixed, Mac, engine
-from emu.backends.interface import EXACT_PATHS, carrier_of, encode_format
+from emu.backends.interface import EXACT_PATHS, carrier_of, encode_format, encode_mac, encode_stage
 from emu.backends.proofs import SAFE_EXPONENT, leading_bound
-from emu.datapath import Blocks
+from emu.datapath import Blocks, OutputStage
 from emu.engine.elementwise import OPTIONS, exact_register
 from emu.engine.planner import _Bound
 from emu.engine.products import accumulator_of, product
+from emu.formats import DynamicFixed
 
 SIGNED, UNSIGNED = Fixed(8, 4), Fixed(8, 4, signed=False)
 
@@ -206,3 +207,69 @@ def test_numbers_of_53_bits_far_above_a_fine_grid_saturate(x: float, backend: st
 def test_a_warp_group_cuts_8_bit_products_at_13_bits_whatever_it_writes(inputs: str):
     orders = {str(Mac.preset("h100", inputs=inputs, output=o, instruction="wgmma").order) for o in ("fp16", "fp32")}
     assert orders == {str(Blocks(32, 13))}
+
+
+def test_matrix_units_take_an_addend_of_raw_integers(backend: str):
+    addend = np.array([[3 << 30, -1, 1]], np.int64)  # of fix64f30
+    mac = Mac.preset("a100", inputs="fp16", output="fp32")
+    formats = {"a_format": "fp16", "b_format": "fp16", "addend_format": "fix64f30", "out_format": "fp32"}
+    y = emu.matmul(np.zeros((1, 8)), np.zeros((8, 3)), addend=addend, mac=mac, backend=backend, **formats)
+    assert y.tolist() == [[3.0, -(2.0**-30), 2.0**-30]]
+
+
+@pytest.mark.parametrize("accumulator", ["fp32", "fp16", "fix20f8", "bf16"])
+@pytest.mark.parametrize("shape", [(2, 1, 1), (2, 3, 1), (1, 1, 5), (2, 1, 5), (3, 1), (5,), ()])
+def test_an_addend_reaches_every_matrix_row_and_column_it_is_for(accumulator: str, shape: tuple, backend: str):
+    addend = np.arange(1.0, 1.0 + np.prod(shape)).reshape(shape)
+    fmt = "fix16f4" if accumulator.startswith("fix") else "fp16"
+    formats = {"a_format": fmt, "b_format": fmt, "addend_format": fmt, "out_format": "fp32"}
+    operands = np.zeros((2, 3, 4)), np.zeros((2, 4, 5))
+    y = emu.matmul(*operands, addend=addend, mac=Mac(accumulator=accumulator), backend=backend, **formats)
+    assert np.array_equal(y, np.broadcast_to(addend, (2, 3, 5)))
+
+
+def declined(fmt: str, overflow: str, *, operands: str = "fix16f8", divisor: int = 1) -> str:
+    pytest.importorskip("numba")
+    from emu.backends.numba import NumbaKernels
+
+    stage = encode_stage(OutputStage.of(fmt, "nearest_even", overflow))
+    code = encode_format(emu.parse(operands))
+    return NumbaKernels().declines((code, code, None), encode_mac(Mac()), stage, "integer_dot", divisor)
+
+
+def test_quotients_are_compiled_up_to_the_last_width_that_float64_decides():
+    """A guard bit, a sticky bit, and for wrap the bit above the word: 51 together with the word."""
+    assert [declined(f"fix{w}f8", "saturate", divisor=3) == "" for w in (48, 49)] == [True, False]
+    assert [declined(f"fix{w}f8", "wrap", divisor=3) == "" for w in (47, 48)] == [True, False]
+    assert declined("fix49f8", "saturate", divisor=4) == ""
+
+
+def test_sums_are_compiled_while_their_units_are_normal_numbers():
+    assert declined("fix16f8", "saturate", operands="fix8f400") == ""
+    assert declined("fix8f-200", "saturate", operands="fix8f400") != ""
+    assert declined("fix8f200", "saturate", operands="fix8f-400") != ""
+    assert declined("fix8f-200", "saturate", operands="fix8f-400") == ""
+
+
+def test_finite_numbers_over_infinity_are_zeros_of_the_quotients_sign(backend: str):
+    flags = emu.Flags()
+    y = emu.divide(
+        [3.0, -3.0, 0.0, 5.0], [np.inf, np.inf, -np.inf, 2.0], out_format="fp16", flags=flags, backend=backend
+    )
+    assert y.tolist() == [0.0, 0.0, 0.0, 2.5]
+    assert np.signbit(y).tolist() == [False, True, True, False]
+    assert (flags.underflow, flags.inexact, flags.invalid) == (0, 0, 0)
+
+
+def test_products_just_below_float32_are_added_before_they_are_rounded(backend: str):
+    """2**-149 + 2**-150 is a tie; 2**-150 alone would be rounded to 0 first."""
+    formats = {"a_format": "fix8f75", "b_format": "fix8f75", "out_format": "fp32"}
+    a, b = np.array([[2.0, 1.0]]) * 2.0**-75, np.array([[1.0], [1.0]]) * 2.0**-75
+    assert emu.matmul(a, b, mac=Mac(accumulator="fp32"), backend=backend, **formats).item() == 2.0**-148
+
+
+@pytest.mark.parametrize("width", [0, 65, True, 16.0])
+def test_the_width_of_a_dynamic_format_is_an_integer_of_1_to_64(width: object):
+    with pytest.raises(emu.FormatError, match="width_bits"):
+        DynamicFixed(width)
+    assert type(DynamicFixed(np.int64(16)).width_bits) is int

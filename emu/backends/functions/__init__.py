@@ -14,7 +14,7 @@ Source: NUMERICS, section 8.
 """
 
 from emu.backends.functions.double import FUNCTIONS
-from emu.backends.functions.tables import FunctionTable, flag_counts, function_table, is_tabled
+from emu.backends.functions.tables import FunctionTable, flag_counts, function_table, is_tabled, register_places
 from emu.backends.functions.wide import WideResult, completed, evaluate_wide, write_wide
 
 __all__ = [
@@ -26,5 +26,6 @@ __all__ = [
     "flag_counts",
     "function_table",
     "is_tabled",
+    "register_places",
     "write_wide",
 ]

@@ -24,7 +24,7 @@ from emu.backends.functions.double import FUNCTIONS
 from emu.backends.functions.evaluation import LEADING_LIMIT, NO_LEADING, Shortened, evaluate
 from emu.backends.functions.grid import Grid
 from emu.backends.interface import STOCHASTIC, Outcome, RandomCode, RegisterCode, StageCode, encode_stage
-from emu.backends.reference.exact import Exact
+from emu.backends.reference.exact import FINITE, Exact
 from emu.backends.reference.stage import draw_bits, observe, write
 from emu.datapath import FLAG_NAMES, OutputStage, Rounding
 from emu.datapath.registers import NO_EXPONENT
@@ -37,7 +37,15 @@ Array = NDArray[Any]
 #: Tables kept in memory: about 1 MB each at 16 bits.
 TABLES_IN_MEMORY = 64
 
-__all__ = ["LEADING_LIMIT", "NO_LEADING", "FunctionTable", "flag_counts", "function_table", "is_tabled"]
+__all__ = [
+    "LEADING_LIMIT",
+    "NO_LEADING",
+    "FunctionTable",
+    "flag_counts",
+    "function_table",
+    "is_tabled",
+    "register_places",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +122,20 @@ def flag_counts(by_pattern: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how often each flag was raised, from how often each of the 256 patterns of flags was."""
     patterns = np.arange(256)
     return np.array([by_pattern[(patterns >> i) & 1 == 1].sum() for i in range(len(FLAG_NAMES))], np.int64)
+
+
+@lru_cache(maxsize=64)
+def register_places(table: FunctionTable, register: RegisterCode) -> NDArray[np.int64]:
+    """Return, per code, which of a register's counts goes up."""
+    bins, zeros = register.bins, 2 * register.bins
+    position = table.exponent.astype(np.int64) - register.lowest
+    places = np.where(table.negative, position + bins, position)
+    places[position < 0] = zeros + 1
+    places[position >= bins] = zeros + 2
+    minus_one = (table.exponent < table.leading) & (table.leading == register.fixed_quantum)
+    places[(table.leading == NO_LEADING) | minus_one] = zeros
+    places[table.kind != FINITE] = zeros + 3
+    return places
 
 
 def is_tabled(source: Format) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.functions import FunctionTable, flag_counts
+from emu.backends.functions import FunctionTable, flag_counts, register_places
 from emu.backends.functions.tables import NO_LEADING
 from emu.backends.interface import STOCHASTIC, Outcome, RandomCode, RegisterCode, StageCode, encode_format
 from emu.backends.memory import empty
@@ -23,7 +23,6 @@ from emu.backends.numba.compiling import BLOCK, kernel, over_ranges, thread_coun
 from emu.backends.numba.philox import fill_random
 from emu.backends.numba.stage import recorded_bits, signed
 from emu.backends.proofs import SAFE_EXPONENT
-from emu.backends.reference.exact import FINITE
 from emu.datapath.registers import NO_EXPONENT
 from emu.formats import Float, Format
 
@@ -127,20 +126,6 @@ def _source_of(fmt: Format) -> _Source:
     return _Source(1, mask, 1.0, fmt.fraction_bits, fmt.emin, fmt.sign_code, code.has_negative_zero, *specials)
 
 
-@lru_cache(maxsize=64)
-def _places(table: FunctionTable, register: RegisterCode) -> NDArray[np.int64]:
-    """Return, per code, which of a register's counts goes up."""
-    bins, zeros = register.bins, 2 * register.bins
-    position = table.exponent.astype(np.int64) - register.lowest
-    places = np.where(table.negative, position + bins, position)
-    places[position < 0] = zeros + 1
-    places[position >= bins] = zeros + 2
-    minus_one = (table.exponent < table.leading) & (table.leading == register.fixed_quantum)
-    places[(table.leading == NO_LEADING) | minus_one] = zeros
-    places[table.kind != FINITE] = zeros + 3
-    return places
-
-
 def gather(
     table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
 ) -> Outcome:
@@ -152,7 +137,7 @@ def gather(
     size = 0 if register is None else 2 * bins + 5
     patterns, counts = (np.zeros((thread_count() + 1, n), np.int64) for n in (256, size))
     tops = np.full(thread_count() + 1, NO_LEADING, np.int64)
-    seen = _NO_PLACES if register is None else _places(table, register)
+    seen = _NO_PLACES if register is None else register_places(table, register)
     entries = (table.values, table.flags, seen, table.leading, table.next_values, table.next_flags, table.dropped)
     numbers = (signed(random.seed), random.stream, random.step, random.draw, recorded_bits(random))
     drawing = (stage.rounding == STOCHASTIC, stage.n_rbits, *numbers)

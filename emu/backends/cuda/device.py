@@ -1,0 +1,31 @@
+"""What kernels run on: a GPU through CuPy, or a host that plays one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+
+class Device(Protocol):
+    """A place for arrays, and launches on them.
+
+    Attributes:
+        xp: the array namespace: `cupy`, or `numpy` where the host plays the device.
+    """
+
+    xp: Any
+
+    def launch(
+        self, source: str, kernel: str, blocks: int, threads: int, arguments: Sequence[Any], shared_bytes: int
+    ) -> None:
+        """Run a kernel over a grid of one dimension.
+
+        Args:
+            source: name of the file in `kernels/`, without `.cu`.
+            kernel: its entry point.
+            blocks: of the grid.
+            threads: of a block.
+            arguments: arrays of `xp`, None for a null pointer, NumPy scalars of the parameters' widths.
+            shared_bytes: dynamic shared memory of a block.
+        """
+        ...

@@ -1,0 +1,104 @@
+"""What a launch is told, as int64 numbers in the order `kernels/include/task.cuh` and `product.cuh` read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.interface import (
+    LANES,
+    FormatCode,
+    MacCode,
+    RandomCode,
+    RegisterCode,
+    StageCode,
+    carrier_of,
+    encode_format,
+)
+from emu.formats import Float, Format
+
+Array = Any
+#: How numbers lie in memory, by dtype.
+STORAGE = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.int64): 2, np.dtype(np.uint64): 3}
+#: Operands that are not flushed; a register without a fixed accumulator.
+NO_FLUSH = -(1 << 30)
+NO_OPERAND = [0, 0, NO_FLUSH, 1, 0]
+NO_STAGE_FIELDS = 18
+MASK32 = 0xFFFFFFFF
+
+
+def stage_numbers(stage: StageCode) -> list[int]:
+    """Return a stage: its format, mode, rule, random bits, and how results lie in memory."""
+    return [*stage.format, stage.rounding, stage.overflow, stage.n_rbits, STORAGE[carrier_of(stage.format)]]
+
+
+def random_numbers(random: RandomCode) -> list[int]:
+    """Return key, stream, step and draw."""
+    return [random.seed & MASK32, random.seed >> 32, random.stream, random.step, random.draw]
+
+
+def register_numbers(register: RegisterCode | None) -> list[int]:
+    """Return the positions of a register; no bins, no register."""
+    return [0, 0, 0] if register is None else list(register)
+
+
+def operand_numbers(dtype: np.dtype[Any], fmt: FormatCode | None, *, step: int = 1) -> list[int]:
+    """Return how an operand's elements are read; `step` 0 where one number stands for all."""
+    if fmt is None:
+        return [STORAGE[dtype], 0, NO_FLUSH, 1, step]
+    return [STORAGE[dtype], fmt.quantum, fmt.emin if fmt.daz else NO_FLUSH, fmt.has_negative_zero, step]
+
+
+def mac_numbers(mac: MacCode) -> list[int]:
+    """Return order, lanes, and the stages of products and of the accumulator."""
+    product, accumulator = (
+        [0] * NO_STAGE_FIELDS if stage is None else stage_numbers(stage) for stage in (mac.product, mac.accumulator)
+    )
+    return [mac.order, mac.lanes if mac.order == LANES else 1, mac.product is not None, *product, *accumulator]
+
+
+def blocks_numbers(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> list[int]:
+    """Return blocks, and the smallest exponents of both operands."""
+    if mac.blocks is None:
+        return []
+    n, fraction_bits, indices, adds_after, min_exponent = mac.blocks
+    return [n, fraction_bits, adds_after, min_exponent, formats[0].emin, formats[1].emin, len(indices), *indices]
+
+
+def broadcast_steps(shape: tuple[int, ...]) -> list[int]:
+    """Return the steps of batch, row and column in a contiguous array (B or 1, M or 1, N or 1)."""
+    _, rows, columns = shape
+    return [0 if size == 1 else step for size, step in zip(shape, (rows * columns, columns, 1), strict=True)]
+
+
+def source_numbers(fmt: Format) -> list[int]:
+    """Return how a table's input format turns values into codes."""
+    code = encode_format(fmt)
+    specials = (fmt.infinity_code, fmt.nan_code) if isinstance(fmt, Float) else (None, None)
+    codes = [0 if special is None else special for special in specials]
+    return [code.width_bits, code.precision, code.emin, code.quantum, code.is_float, code.has_negative_zero, *codes]
+
+
+def exact_sums(formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, depth: int) -> tuple[int, int]:
+    """Return the exponent below which no term of an exact sum has a bit, and the 64-bit words that hold every sum."""
+    if mac.product is None:
+        lowest, top = formats[0].quantum + formats[1].quantum, _top(formats[0]) + _top(formats[1])
+    else:
+        lowest, top = mac.product.format.quantum, _top(mac.product.format)
+    if formats[2] is not None:
+        lowest, top = min(lowest, formats[2].quantum), max(top, _top(formats[2]))
+    return lowest, -(-(top - lowest + (depth + 1).bit_length() + 1) // 64)
+
+
+def _top(fmt: FormatCode) -> int:
+    """Return an exponent whose power of two no value exceeds."""
+    return fmt.max_exponent + (fmt.max_significand + 1).bit_length()
+
+
+def task(xp: Any, numbers: Sequence[int]) -> Array:
+    """Return the numbers on a device, those above int64 as the same 64 bits."""
+    wrapped: NDArray[np.int64] = np.array([int(n) & (2**64 - 1) for n in numbers], np.uint64).view(np.int64)
+    return xp.asarray(wrapped)

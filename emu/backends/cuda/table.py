@@ -1,0 +1,300 @@
+"""The CUDA backend's table of kernels."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from emu.backends.cuda import layout
+from emu.backends.cuda.device import Device
+from emu.backends.gathered import Gathered
+from emu.backends.interface import (
+    BLOCKS,
+    N_FLAGS,
+    FormatCode,
+    MacCode,
+    Outcome,
+    RandomCode,
+    RegisterCode,
+    StageCode,
+    carrier_of,
+    encode_format,
+    is_one_number,
+)
+from emu.datapath.registers import NO_EXPONENT
+from emu.formats.arrays import code_dtype_for
+
+if TYPE_CHECKING:
+    from emu.backends.functions import FunctionTable
+
+Array = Any
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+OPERATIONS = {"quantize": 0, "add": 1, "subtract": 2, "multiply": 3, "fma": 4, "divide": 5, "sqrt": 6}
+THREADS, MOST_BLOCKS = 128, 4096
+#: What stands where no result was other than 0.
+NO_TOP = -(1 << 62)
+
+
+class CudaKernels:
+    """Kernels on a device, bit for bit the reference's results."""
+
+    name = "cuda"
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    def quantize(
+        self,
+        x: Array,
+        source: FormatCode | None,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        out: Array | None,
+    ) -> Outcome:
+        """Write `x` through the output stage."""
+        return self._elementwise("quantize", (x,), (source,), stage, random, register, out)
+
+    def elementwise(
+        self,
+        operation: str,
+        operands: tuple[Array, ...],
+        formats: tuple[FormatCode | None, ...],
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        out: Array | None,
+    ) -> Outcome:
+        """Write `operation` of the operands through the output stage."""
+        return self._elementwise(operation, operands, formats, stage, random, register, out)
+
+    def _elementwise(
+        self,
+        operation: str,
+        operands: tuple[Array, ...],
+        formats: tuple[FormatCode | None, ...],
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        out: Array | None,
+    ) -> Outcome:
+        xp, shape, n = self._device.xp, operands[0].shape, operands[0].size
+        numbers = [
+            *layout.stage_numbers(stage),
+            *layout.random_numbers(random),
+            *layout.register_numbers(register),
+        ]
+        arrays: list[Array] = []
+        for x, fmt in zip(operands, formats, strict=True):
+            single = is_one_number(x)
+            arrays.append(xp.ascontiguousarray(x.reshape(-1)[:1] if single else x).reshape(-1))
+            numbers += layout.operand_numbers(x.dtype, fmt, step=int(not single))
+        numbers += layout.NO_OPERAND * (3 - len(operands))
+        values = xp.empty(n, carrier_of(stage.format))
+        counts = _Counts(xp, register)
+        self._launch(
+            "elementwise",
+            "elementwise",
+            n,
+            (
+                layout.task(xp, numbers),
+                np.int32(OPERATIONS[operation]),
+                *(arrays + [None] * (3 - len(arrays))),
+                self._recorded(random),
+                values,
+                counts.totals,
+                np.int64(n),
+            ),
+            counts,
+        )
+        return counts.outcome(_into(xp, out, values.reshape(shape), stage.format.quantum))
+
+    def product(
+        self,
+        a: Array | Gathered,
+        b: Array | Gathered,
+        addend: Array | None,
+        formats: Formats,
+        mac: MacCode,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        path: str,
+        divisor: int,
+    ) -> Outcome:
+        """Write the product: exact sums where nothing rounds between, else the unit add by add."""
+        xp = self._device.xp
+        left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (a, b))
+        batches, rows, depth = max(left.batches, right.batches), left.rows.size, left.columns.size
+        columns = right.columns.size
+        steps = [x.batch_stride if x.batches > 1 else 0 for x in (left, right)]
+        numbers = [
+            *layout.stage_numbers(stage),
+            *layout.random_numbers(random),
+            *layout.register_numbers(register),
+            *layout.operand_numbers(left.dtype, formats[0]),
+            *layout.operand_numbers(right.dtype, formats[1]),
+            *(layout.NO_OPERAND if addend is None else layout.operand_numbers(addend.dtype, formats[2])),
+            *(batches, rows, depth, columns, divisor),
+            *steps,
+            *([0, 0, 0] if addend is None else layout.broadcast_steps(addend.shape)),
+            *layout.mac_numbers(mac),
+            *layout.blocks_numbers(mac, formats),
+        ]
+        values = xp.empty(batches * rows * columns, carrier_of(stage.format))
+        counts = _Counts(xp, register)
+        arguments = [
+            layout.task(xp, numbers),
+            *(xp.asarray(part) for x in (left, right) for part in (x.data, x.rows, x.columns)),
+            None if addend is None else xp.ascontiguousarray(addend),
+            self._recorded(random),
+            values,
+            counts.totals,
+        ]
+        if mac.accumulator is None:
+            kernel = "exact_product"
+            arguments += [np.int32(n) for n in layout.exact_sums(formats, mac, depth)]
+        else:
+            kernel = "block_product" if mac.order == BLOCKS else "ordered_product"
+        self._launch("products", kernel, values.size, tuple(arguments), counts)
+        return counts.outcome(values.reshape(batches, rows, columns))
+
+    def declines(self, formats: Formats, mac: MacCode, stage: StageCode, path: str, divisor: int) -> str:
+        """Return "": every product runs on the device."""
+        return ""
+
+    def dots(self, formats: Formats) -> bool:
+        """Return whether exact sums of these operands come from integer dot-product instructions."""
+        return False
+
+    def function(
+        self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
+    ) -> Outcome:
+        """Write an elementary function of `x`."""
+        from emu.backends.functions import FUNCTIONS, completed, write_wide
+
+        xp = self._device.xp
+        flat = xp.ascontiguousarray(x).reshape(-1)
+        doubles = xp.empty(flat.size, np.float64)
+        number = np.int32(list(FUNCTIONS).index(name))
+        arguments = (number, flat, doubles, np.int64(flat.size))
+        self._device.launch("functions", "float64_function", _blocks(flat.size), THREADS, arguments, 0)
+        return write_wide(completed(name, x, doubles.reshape(x.shape)), self, stage, random, register)
+
+    def tabled(
+        self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
+    ) -> Outcome:
+        """Write what the function's table holds for `x`."""
+        from emu.backends.functions import register_places
+
+        xp, n = self._device.xp, x.size
+        source = encode_format(table.source)
+        numbers = [
+            *layout.stage_numbers(stage),
+            *layout.random_numbers(random),
+            *layout.register_numbers(register),
+            *layout.operand_numbers(x.dtype, source._replace(daz=0)),
+            *layout.source_numbers(table.source),
+        ]
+        seen = np.zeros(1, np.int64) if register is None else register_places(table, register)
+        entries = (table.values, table.flags, seen.astype(np.int32), table.leading)
+        entries = (*entries, table.next_values, table.next_flags, table.dropped)
+        values, counts = xp.empty(n, table.values.dtype), _Counts(xp, register)
+        arguments = (
+            layout.task(xp, numbers),
+            xp.ascontiguousarray(x).reshape(-1),
+            *(xp.asarray(entry) for entry in entries),
+            self._recorded(random),
+            values,
+            counts.totals,
+            np.int64(n),
+        )
+        self._launch("tables", "gather", n, arguments, counts)
+        return counts.outcome(values.reshape(x.shape))
+
+    def relu(self, x: Array) -> Array:
+        """Return x where x > 0, NaN where NaN, else +0."""
+        xp = self._device.xp
+        flat = xp.ascontiguousarray(x).reshape(-1)
+        out = xp.empty_like(flat)
+        arguments = (flat, out, np.int32(layout.STORAGE[flat.dtype]), np.int64(flat.size))
+        self._device.launch("selection", "relu", _blocks(flat.size), THREADS, arguments, 0)
+        return out.reshape(x.shape)
+
+    def max_pool(self, windows: Array | Gathered) -> tuple[Array, Array]:
+        """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
+        xp, shape = self._device.xp, windows.shape[:-1]
+        if not isinstance(windows, Gathered):
+            windows = Gathered.of(windows.reshape(1, -1, windows.shape[-1]))
+        n, index_dtype = math.prod(shape), code_dtype_for((windows.columns.size - 1).bit_length())
+        best, index = xp.empty(n, windows.dtype), xp.empty(n, index_dtype)
+        arguments = (
+            *(xp.asarray(windows.data), np.int64(windows.batch_stride)),
+            *(xp.asarray(windows.rows), np.int64(windows.rows.size)),
+            *(xp.asarray(windows.columns), np.int64(windows.columns.size)),
+            *(best, index, np.int32(index_dtype.itemsize)),
+            *(np.int32(layout.STORAGE[windows.dtype]), np.int64(n)),
+        )
+        self._device.launch("selection", "max_pool", _blocks(n), THREADS, arguments, 0)
+        return best.reshape(shape), index.reshape(shape)
+
+    def unpool(self, values: Array, index: Array, windows: Gathered) -> Array:
+        """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap."""
+        xp = self._device.xp
+        flat, where = xp.ascontiguousarray(values).reshape(-1), xp.ascontiguousarray(index).reshape(-1)
+        spread = xp.zeros(windows.data.size, flat.dtype)
+        arguments = (
+            *(flat, where, np.int32(where.dtype.itemsize), np.int64(windows.batch_stride)),
+            *(xp.asarray(windows.rows), np.int64(windows.rows.size), xp.asarray(windows.columns)),
+            *(spread, np.int32(layout.STORAGE[flat.dtype]), np.int64(flat.size)),
+        )
+        self._device.launch("selection", "unpool", _blocks(flat.size), THREADS, arguments, 0)
+        return spread
+
+    def _recorded(self, random: RandomCode) -> Array | None:
+        if random.recorded is None:
+            return None
+        return self._device.xp.ascontiguousarray(random.recorded, dtype=np.uint32).reshape(-1)
+
+    def _launch(self, source: str, kernel: str, n: int, arguments: tuple[Any, ...], counts: _Counts) -> None:
+        self._device.launch(source, kernel, _blocks(n), THREADS, arguments, counts.shared_bytes)
+
+
+def _blocks(n: int) -> int:
+    return max(1, min(-(-n // THREADS), MOST_BLOCKS))
+
+
+class _Counts:
+    """Room on a device for flags, register and largest exponent of one result."""
+
+    def __init__(self, xp: Any, register: RegisterCode | None) -> None:
+        self._register = register
+        self._size = N_FLAGS + (0 if register is None else 2 * register.bins + 5)
+        self.totals = xp.zeros(self._size + 1, np.uint64)
+        self.totals[self._size] = NO_TOP & (2**64 - 1)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory in which a block counts: one u32 each, and one for the largest exponent."""
+        return 4 * (self._size + 1)
+
+    def outcome(self, values: Array) -> Outcome:
+        """Return what a kernel wrote and counted."""
+        get = getattr(self.totals, "get", None)
+        totals = (self.totals if get is None else get()).view(np.int64)
+        register = None if self._register is None else totals[N_FLAGS : self._size]
+        top = int(totals[self._size])
+        return Outcome(
+            values, totals[:N_FLAGS], register, NO_EXPONENT if top == NO_TOP or self._register is None else top
+        )
+
+
+def _into(xp: Any, out: Array | None, values: Array, quantum: int) -> Array:
+    """Return `out` with the values in it, or their raws where it holds integers and their carrier does not."""
+    if out is None:
+        return values
+    raws = out.dtype.kind == "i" and values.dtype.kind == "f"
+    out[...] = xp.ldexp(values, -quantum) if raws else values
+    return out

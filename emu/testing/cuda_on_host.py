@@ -1,0 +1,174 @@
+"""CUDA kernels run by a host compiler and a host processor, thread by thread: how kernels are tested without a GPU.
+
+    module = compile_kernels([Path("mine.cu")], include=[Path("include")])
+    module.get_function("scale")((4,), (128,), (x, np.float32(2), np.int64(x.size)), shared_mem=0)
+
+Arrays are NumPy's, everything else NumPy scalars of exactly the parameters' widths. Every kernel is followed by
+`EMU_KERNEL(name)`, and includes `port.cuh` or, under `EMU_ON_HOST`, `cuda_on_host.h`.
+
+Threads of a block are fibers that switch at barriers and warp operations; `order` runs them and the blocks forward,
+backward or shuffled. `compile_kernels(..., checks="sanitized")` stops at undefined behaviour of C++, where a GPU and a
+processor may differ.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from platformdirs import user_cache_path
+
+from emu._paths import content_folder
+from emu.errors import BackendUnavailable
+
+Checks = Literal["none", "sanitized"]
+Order = Literal["forward", "backward", "shuffled"]
+_ORDERS: dict[Order, int] = {"forward": 0, "backward": 1, "shuffled": 2}
+#: Integers as CUDA defines them; floats neither contracted nor reassociated.
+_FLAGS = (
+    "-std=c++17", "-O2", "-fPIC", "-shared", "-ffp-contract=off", "-fno-fast-math", "-fno-strict-aliasing",
+    "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-DEMU_ON_HOST",
+)  # fmt: skip
+_CHECKS: dict[Checks, tuple[str, ...]] = {
+    "none": (),
+    "sanitized": ("-O1", "-fsanitize=undefined,float-cast-overflow", "-fno-sanitize-recover=all", "-static-libubsan"),
+}
+#: Parameters of a kernel, at most.
+_MOST_PARAMETERS = 64
+
+
+class HostModule:
+    """Kernels in a shared library, called as those of `cupy.RawModule` are."""
+
+    _one_launch_at_a_time = threading.Lock()
+
+    def __init__(self, library: Path) -> None:
+        self._library = ctypes.CDLL(str(library))
+
+    def order(self, order: Order, seed: int = 1) -> None:
+        """Run threads and blocks in another order; `seed` shuffles."""
+        self._library.emu_host_order(ctypes.c_int(_ORDERS[order]), ctypes.c_ulong(seed))
+
+    def get_function(self, name: str) -> Callable[..., None]:
+        """Return a kernel, called with grid, block, arguments and bytes of dynamic shared memory.
+
+        Raises:
+            AttributeError: the library has no such kernel; is it followed by `EMU_KERNEL`?
+        """
+        call = getattr(self._library, f"emu_host_launch_{name}")
+        sizes = (ctypes.c_int * _MOST_PARAMETERS)()
+        count = int(getattr(self._library, f"emu_host_arguments_{name}")(sizes))
+
+        def launch(grid: Sequence[int], block: Sequence[int], arguments: Sequence[Any], shared_mem: int = 0) -> None:
+            if len(arguments) != count:
+                raise TypeError(f"{name}() takes {count} arguments, got {len(arguments)}")
+            held = [_argument(name, i, x, sizes[i]) for i, x in enumerate(arguments)]
+            pointers = (ctypes.c_void_p * max(count, 1))(*(ctypes.addressof(x) for x in held))
+            with self._one_launch_at_a_time:
+                call(_three(grid), _three(block), pointers)
+
+        return launch
+
+
+def _argument(kernel: str, position: int, value: Any, size: int) -> Any:
+    if value is None:
+        return ctypes.c_void_p(None)
+    if isinstance(value, np.ndarray):
+        array: Any = value  # pyright: ignore[reportUnknownVariableType]
+        if not array.flags.c_contiguous:
+            raise TypeError(f"{kernel}(): argument {position} must be a contiguous array; copy it")
+        return ctypes.c_void_p(array.ctypes.data)
+    if not isinstance(value, np.generic):
+        raise TypeError(f"{kernel}(): argument {position} must be an array or a NumPy scalar, got {value!r}")
+    scalar: Any = value  # pyright: ignore[reportUnknownVariableType]
+    if scalar.nbytes != size:
+        raise TypeError(f"{kernel}(): argument {position} must have {size} bytes, got {scalar.dtype}")
+    return ctypes.create_string_buffer(scalar.tobytes(), size)
+
+
+def _three(sizes: Sequence[int]) -> Any:
+    return (ctypes.c_uint * 3)(*(*sizes, 1, 1)[:3])
+
+
+def compile_kernels(
+    sources: Sequence[Path],
+    *,
+    include: Sequence[Path] = (),
+    checks: Checks = "none",
+    defines: Sequence[str] = (),
+    cache: Path | None = None,
+) -> HostModule:
+    """Return kernels compiled for this processor; compiled once per content.
+
+    Args:
+        sources: `.cu` files.
+        include: folders of headers.
+        checks: "sanitized" ends the process at undefined behaviour.
+        defines: macros, `NAME` or `NAME=VALUE`.
+        cache: folder of libraries; None is the user's cache.
+
+    Raises:
+        BackendUnavailable: there is no `g++`, or it refuses the sources; says what it printed.
+    """
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        raise BackendUnavailable("CUDA kernels on the host need a C++17 compiler: install g++, or name yours in CXX")
+    host = content_folder("kernels") / "host"
+    folders = [*include, host]
+    flags = [*_FLAGS, *_CHECKS[checks], *(f"-D{define}" for define in defines)]
+    digest = hashlib.sha256(repr((compiler, flags)).encode())
+    for path in sorted({*sources, *(p for folder in folders for p in folder.rglob("*") if p.is_file())}):
+        digest.update(path.name.encode() + path.read_bytes())
+    folder = cache or user_cache_path("emu", appauthor=False) / "kernels-on-host"
+    library = folder / f"{digest.hexdigest()[:24]}.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        part = library.with_suffix(f".{os.getpid()}.part")
+        command = [compiler, *flags, *(f"-I{f}" for f in folders), "-x", "c++", *map(str, sources), "-o", str(part)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BackendUnavailable(f"{compiler} refuses {', '.join(p.name for p in sources)}:\n{done.stderr[:4000]}")
+        part.replace(library)
+    return HostModule(library)
+
+
+class HostDevice:
+    """A device for the CUDA backend, played by this processor.
+
+    Attributes:
+        xp: NumPy.
+    """
+
+    xp: Any = np
+
+    def __init__(self, *, checks: Checks = "none", order: Order = "forward", seed: int = 1) -> None:
+        """Choose what is checked, and in which order threads and blocks run.
+
+        Args:
+            checks: as of `compile_kernels`.
+            order: of threads within a block, and of blocks.
+            seed: of the shuffled order.
+        """
+        self._checks: Checks = checks
+        self._order: tuple[Order, int] = (order, seed)
+        self._modules: dict[str, HostModule] = {}
+
+    def launch(
+        self, source: str, kernel: str, blocks: int, threads: int, arguments: Sequence[Any], shared_bytes: int
+    ) -> None:
+        """Run a kernel of emu's; see `emu.backends.cuda.Device`."""
+        module = self._modules.get(source)
+        if module is None:
+            kernels = content_folder("kernels")
+            found = compile_kernels([kernels / f"{source}.cu"], include=[kernels / "include"], checks=self._checks)
+            module = self._modules[source] = found
+        module.order(*self._order)
+        module.get_function(kernel)((blocks,), (threads,), arguments, shared_bytes)

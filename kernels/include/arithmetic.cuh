@@ -1,0 +1,106 @@
+// Elementwise arithmetic, exact before the one rounding of the output stage.
+//
+// Sums keep what any stage can tell apart, the rest as a sticky bit; quotients and roots have 128 bits and one.
+// Source: NUMERICS 7; IEEE 754-2019 sections 5.4.1, 6 and 7.
+#pragma once
+#include "stage.cuh"
+
+enum Operation { QUANTIZE = 0, ADD = 1, SUBTRACT = 2, MULTIPLY = 3, FMA = 4, DIVIDE = 5, SQRT = 6 };
+
+// Lowest place of an aligned sum: two terms of at most 128 bits beside each other fit above it, with a carry.
+#define SUM_TOP 254
+
+// A NaN: new, unless one of the operands came in as one.
+EMU_FN Number any_nan(const Number& a, const Number& b) {
+    return special(a.kind == NOT_A_NUMBER || b.kind == NOT_A_NUMBER ? NOT_A_NUMBER : NEW_NAN, 0);
+}
+
+EMU_FN Number multiply(const Number& a, const Number& b) {
+    u32 negative = a.negative ^ b.negative;
+    if (a.kind >= NOT_A_NUMBER || b.kind >= NOT_A_NUMBER) return special(NOT_A_NUMBER, 0);
+    if (a.kind == INFINITE || b.kind == INFINITE)
+        return is_zero(a) || is_zero(b) ? special(NEW_NAN, 0) : special(INFINITE, negative);
+    return number_of(negative, product_of(a.significand.word[0], b.significand.word[0]), a.exponent + b.exponent, 0);
+}
+
+// The terms have no sticky bit. Under floor an exact zero of terms of both signs is -0.
+EMU_FN Number add(const Number& a, const Number& b, i32 rounding) {
+    if (a.kind != FINITE || b.kind != FINITE) {
+        u32 clash = a.kind == INFINITE && b.kind == INFINITE && a.negative != b.negative;
+        if (a.kind >= NOT_A_NUMBER || b.kind >= NOT_A_NUMBER || clash) return any_nan(a, b);
+        return a.kind == INFINITE ? a : b;
+    }
+    u32 zero_sign = rounding == FLOOR ? a.negative | b.negative : a.negative & b.negative;
+    if (is_zero(a) || is_zero(b)) {
+        Number x = is_zero(a) ? b : a;
+        if (is_zero(x)) x.negative = zero_sign;
+        return x;
+    }
+    bool first = leading(a) >= leading(b);
+    const Number& large = first ? a : b;
+    const Number& small = first ? b : a;
+    i32 up = smaller(SUM_TOP - bit_length(large.significand), large.exponent - small.exponent);
+    up = larger(up, 0);
+    i32 exponent = large.exponent - up, right = exponent - small.exponent;  // right < 0: the small one moves up as well
+    Wide x = shifted_left(large.significand, up);
+    Wide y = right >= 0 ? shifted_right(small.significand, smaller(right, WIDE_BITS))
+                        : shifted_left(small.significand, -right);
+    u32 sticky = right > 0 && any_below(small.significand, right);
+    if (a.negative == b.negative) return number_of(a.negative, sum_of(x, y), exponent, sticky);
+    bool swapped = is_less(x, y);
+    Wide rest = swapped ? difference_of(y, x) : difference_of(x, y);
+    if (sticky) rest = difference_of(rest, wide_of(1));  // the small one was cut: x - (y + s) = (x - y - 1) + (1 - s)
+    u32 negative = swapped ? small.negative : large.negative;
+    return number_of(is_zero(rest) && !sticky ? zero_sign : negative, rest, exponent, sticky);
+}
+
+// The quotient's bits: 128 after the leading one's place at most, then sticky.
+EMU_FN Number divide(const Number& a, const Number& b) {
+    u32 negative = a.negative ^ b.negative;
+    if (a.kind >= NOT_A_NUMBER || b.kind >= NOT_A_NUMBER) return special(NOT_A_NUMBER, 0);
+    if ((a.kind == INFINITE && b.kind == INFINITE) || (is_zero(a) && is_zero(b))) return special(NEW_NAN, 0);
+    if (a.kind == INFINITE || is_zero(b)) return special(INFINITE, negative);
+    if (b.kind == INFINITE || is_zero(a)) return number_of(negative, wide_of(0), 0, 0);
+    u64 divisor = b.significand.word[0], rest = 0;
+    Wide quotient = wide_of(0);
+    i32 digits = 128;
+    for (i32 place = 63 + digits; place >= 0; place--) {  // one bit of the numerator, then zeros, enter from the right
+        u64 bit = place >= digits ? (a.significand.word[0] >> (place - digits)) & 1ull : 0ull;
+        u64 carried = rest >> 63;
+        rest = (rest << 1) | bit;
+        u64 goes = carried || rest >= divisor;
+        rest -= goes ? divisor : 0ull;
+        quotient = shifted_left(quotient, 1);
+        quotient.word[0] |= goes;
+    }
+    return number_of(negative, quotient, a.exponent - b.exponent - digits, rest != 0);
+}
+
+EMU_FN Number square_root(const Number& a) {
+    if (a.kind >= NOT_A_NUMBER || is_zero(a)) return a.kind >= NOT_A_NUMBER ? special(NOT_A_NUMBER, 0) : a;
+    if (a.negative) return special(NEW_NAN, 0);
+    if (a.kind == INFINITE) return a;
+    i32 up = 250 - bit_length(a.significand);
+    up -= (a.exponent - up) & 1;
+    Wide rest = shifted_left(a.significand, up), root = wide_of(0);
+    for (i32 place = 126; place >= 0; place--) {  // rest - (root + 2**place)**2 + root**2 = rest - root * 2**(place+1) - 4**place
+        Wide step = sum_of(shifted_left(root, place + 1), shifted_left(wide_of(1), 2 * place));
+        if (!is_less(rest, step)) {
+            rest = difference_of(rest, step);
+            root = sum_of(root, shifted_left(wide_of(1), place));
+        }
+    }
+    return number_of(0, root, (a.exponent - up) >> 1, !is_zero(rest));
+}
+
+EMU_FN Number compute(i32 operation, const Number& a, const Number& b, const Number& c, i32 rounding) {
+    switch (operation) {
+        case ADD: return add(a, b, rounding);
+        case SUBTRACT: return add(a, negated(b), rounding);
+        case MULTIPLY: return multiply(a, b);
+        case FMA: return add(multiply(a, b), c, rounding);
+        case DIVIDE: return divide(a, b);
+        case SQRT: return square_root(a);
+        default: return a;
+    }
+}

@@ -1,0 +1,243 @@
+// The output stage: round once, apply the overflow rule, tell what happened. Source: NUMERICS 3 to 5.
+#pragma once
+#include "number.cuh"
+#include "philox.cuh"
+
+enum Rounding {
+    NEAREST_EVEN = 0, NEAREST_AWAY = 1, NEAREST_UP = 2, NEAREST_DOWN = 3, NEAREST_ZERO = 4,
+    FLOOR = 5, CEIL = 6, TOWARD_ZERO = 7, TO_ODD = 8, STOCHASTIC = 9
+};
+enum Overflow { SATURATE = 0, SATURATE_SYMMETRIC = 1, SATURATE_ZERO = 2, WRAP = 3, IEEE = 4, SATFINITE = 5 };
+enum Flag { OVERFLOWED = 1, UNDERFLOWED = 2, INEXACT = 4, INVALID = 8, SUBNORMAL = 16, ACCUMULATOR = 32 };
+#define N_FLAGS 6
+
+// The fields of `FormatCode` in emu/backends/interface.py, in their order.
+struct Format {
+    i32 is_float, width, is_signed, quantum, precision, emin;
+    u64 max_significand;
+    i32 max_exponent, has_infinity, has_nan, has_negative_zero, ftz, daz, carries_raws;
+};
+#define FORMAT_FIELDS 14
+
+struct Stage {
+    Format format;
+    i32 rounding, overflow, n_rbits;
+    i32 storage;  // of what is written
+};
+#define STAGE_FIELDS (FORMAT_FIELDS + 4)
+
+struct Written {
+    u64 bits;  // as `storage` lies in memory
+    u32 flags;
+};
+
+EMU_FN Format read_format(const i64* p) {
+    Format f;
+    f.is_float = static_cast<i32>(p[0]);
+    f.width = static_cast<i32>(p[1]);
+    f.is_signed = static_cast<i32>(p[2]);
+    f.quantum = static_cast<i32>(p[3]);
+    f.precision = static_cast<i32>(p[4]);
+    f.emin = static_cast<i32>(p[5]);
+    f.max_significand = static_cast<u64>(p[6]);
+    f.max_exponent = static_cast<i32>(p[7]);
+    f.has_infinity = static_cast<i32>(p[8]);
+    f.has_nan = static_cast<i32>(p[9]);
+    f.has_negative_zero = static_cast<i32>(p[10]);
+    f.ftz = static_cast<i32>(p[11]);
+    f.daz = static_cast<i32>(p[12]);
+    f.carries_raws = static_cast<i32>(p[13]);
+    return f;
+}
+
+EMU_FN Stage read_stage(const i64* p) {
+    Stage s;
+    s.format = read_format(p);
+    s.rounding = static_cast<i32>(p[FORMAT_FIELDS]);
+    s.overflow = static_cast<i32>(p[FORMAT_FIELDS + 1]);
+    s.n_rbits = static_cast<i32>(p[FORMAT_FIELDS + 2]);
+    s.storage = static_cast<i32>(p[FORMAT_FIELDS + 3]);
+    return s;
+}
+
+// A magnitude rounded to a multiple of 2**exponent: quotient, modulo 2**64, and whether there was more.
+struct Rounded {
+    u64 quotient;
+    u32 beyond;   // 2**64 and more was left out
+    u32 inexact;
+    i32 exponent;
+};
+
+EMU_FN u32 stochastic_step(const Number& x, i32 drop, const Stage& stage, u32 u) {
+    i32 r = stage.n_rbits;
+    u64 first = low_bits(shifted_right(x.significand, smaller(larger(drop - r, 0), WIDE_BITS)).word[0], smaller(r, drop));
+    first = drop < r ? first << (r - drop) : first;
+    u32 more = (drop > r && any_below(x.significand, drop - r)) || x.sticky;
+    if (!stage.format.is_float && x.negative) return u < first + more;
+    return u + first >= 1ull << r;
+}
+
+EMU_FN u32 steps_up(const Number& x, i32 drop, u32 odd, const Stage& stage, u32 u) {
+    u32 half = bit_at(x.significand, drop - 1);
+    u32 rest = any_below(x.significand, drop - 1) || x.sticky;
+    u32 tie = half && !rest;
+    switch (stage.rounding) {
+        case NEAREST_EVEN: return half && (rest || odd);
+        case NEAREST_AWAY: return half;
+        case NEAREST_UP: return half && !(tie && x.negative);
+        case NEAREST_DOWN: return half && !(tie && !x.negative);
+        case NEAREST_ZERO: return half && rest;
+        case FLOOR: return x.negative;
+        case CEIL: return !x.negative;
+        case TO_ODD: return !odd;
+        case STOCHASTIC: return stochastic_step(x, drop, stage, u);
+        default: return 0;
+    }
+}
+
+// `u` is the random integer of stochastic rounding.
+EMU_FN Rounded round_to(const Number& x, i32 exponent, const Stage& stage, u32 u) {
+    Rounded r;
+    i32 drop = exponent - x.exponent;
+    r.exponent = exponent;
+    Wide quotient = drop <= 0 ? shifted_left(x.significand, smaller(-drop, WIDE_BITS))
+                              : shifted_right(x.significand, smaller(drop, WIDE_BITS));
+    r.quotient = quotient.word[0];
+    i32 length = bit_length(x.significand);
+    r.beyond = drop <= 0 ? length != 0 && length - drop > 64 : bit_length(quotient) > 64;
+    r.inexact = x.sticky || (drop > 0 && any_below(x.significand, drop));
+    // with one significant bit, ties look at the exponent's last bit
+    i32 parity = stage.format.precision == 1 ? exponent - stage.format.quantum : 0;
+    u32 odd = (static_cast<u32>(r.quotient) ^ static_cast<u32>(parity)) & 1u;
+    if (r.inexact && steps_up(x, drop, odd, stage, u)) {
+        r.quotient += 1;
+        r.beyond |= r.quotient == 0;
+    }
+    return r;
+}
+
+// +-quotient * 2**exponent, which the floating-point type holds exactly.
+EMU_FN u64 encode_float(u32 negative, u64 quotient, i32 exponent, i32 fraction_bits, i32 field_bits, i32 bias) {
+    u64 sign = static_cast<u64>(negative) << (fraction_bits + field_bits);
+    if (quotient == 0) return sign;
+    i32 length = bit_length(quotient), place = length - 1 + exponent;
+    if (place < 1 - bias) return sign | shift_left(quotient, exponent + bias - 1 + fraction_bits);
+    u64 aligned = length > fraction_bits + 1 ? quotient >> (length - fraction_bits - 1) : quotient << (fraction_bits + 1 - length);
+    return sign | (static_cast<u64>(place + bias) << fraction_bits) | low_bits(aligned, fraction_bits);
+}
+
+EMU_FN u64 encode(u32 negative, u64 quotient, i32 exponent, i32 storage) {
+    if (storage == STORED_F32) return encode_float(negative, quotient, exponent, 23, 8, 127);
+    return encode_float(negative, quotient, exponent, 52, 11, 1023);
+}
+
+EMU_FN u64 encode_special(u32 is_nan, u32 negative, i32 storage) {
+    if (storage == STORED_F32) return is_nan ? 0x7FC00000ull : 0x7F800000ull | static_cast<u64>(negative) << 31;
+    return is_nan ? 0x7FF8000000000000ull : 0x7FF0000000000000ull | static_cast<u64>(negative) << 63;
+}
+
+EMU_FN Written write_fixed(const Number& x, const Stage& stage, u32 u) {
+    const Format& f = stage.format;
+    Written w;
+    w.bits = 0;
+    w.flags = 0;
+    if (x.kind >= NOT_A_NUMBER) {
+        w.flags = INVALID;
+        return w;
+    }
+    u64 high = f.max_significand;
+    u64 low = !f.is_signed ? 0ull : stage.overflow == SATURATE_SYMMETRIC ? high : high + 1ull;  // magnitude of the lowest
+    u64 limit = x.negative ? low : high;
+    Rounded r;
+    r.quotient = limit;
+    r.beyond = r.inexact = 0;
+    r.exponent = f.quantum;
+    if (x.kind == FINITE) r = round_to(x, f.quantum, stage, u);
+    u32 outside = x.kind == INFINITE || r.beyond || r.quotient > limit;
+    u64 magnitude = r.quotient;
+    u32 negative = x.negative;
+    if (outside) {
+        magnitude = stage.overflow == SATURATE_ZERO ? 0ull : limit;
+        if (stage.overflow == WRAP && x.kind == FINITE) {
+            u64 raw = low_bits(negative ? 0ull - r.quotient : r.quotient, f.width);
+            negative = f.is_signed && raw > high;
+            magnitude = negative ? low_bits(0ull - raw, f.width) : raw;
+        }
+    }
+    u32 nonzero = x.kind == FINITE && !is_zero(x);
+    if (outside) w.flags |= OVERFLOWED;
+    if (nonzero && !outside && r.quotient == 0) w.flags |= UNDERFLOWED;
+    if (r.inexact || outside) w.flags |= INEXACT;
+    negative = negative && magnitude != 0;
+    if (stage.storage >= STORED_I64) w.bits = negative ? 0ull - magnitude : magnitude;
+    else w.bits = encode(negative, magnitude, f.quantum, stage.storage);
+    return w;
+}
+
+// Whether a magnitude is above the format's largest.
+EMU_FN u32 is_above(u64 quotient, i32 exponent, const Format& f) {
+    if (quotient == 0) return 0;
+    i32 place = bit_length(quotient) + exponent, top = bit_length(f.max_significand) + f.max_exponent;
+    if (place != top) return place > top;
+    i32 shift = exponent - f.max_exponent;
+    return shift_left(quotient, larger(shift, 0)) > shift_left(f.max_significand, larger(-shift, 0));
+}
+
+// Whether what overflows stays at the largest finite value.
+EMU_FN u32 stays_finite(u32 negative, u32 is_infinite, const Stage& stage) {
+    if (stage.overflow == SATFINITE) return 1;
+    if (is_infinite) return 0;
+    i32 mode = stage.rounding;
+    return mode == TOWARD_ZERO || mode == TO_ODD || (mode == FLOOR && !negative) || (mode == CEIL && negative);
+}
+
+EMU_FN Written write_float(const Number& x, const Stage& stage, u32 u) {
+    const Format& f = stage.format;
+    Written w;
+    w.flags = 0;
+    u32 is_nan = x.kind >= NOT_A_NUMBER, is_new = x.kind == NEW_NAN, is_infinity = 0;
+    u64 magnitude = 0;
+    i32 exponent = f.quantum;
+    if (x.kind == FINITE && !is_zero(x)) {
+        Rounded r = round_to(x, larger(leading(x) - (f.precision - 1), f.quantum), stage, u);
+        magnitude = r.quotient;
+        exponent = r.exponent;
+        if (r.inexact) w.flags |= INEXACT;
+        if (f.ftz && magnitude != 0 && bit_length(magnitude) - 1 + exponent < f.emin) {
+            magnitude = 0;
+            w.flags |= INEXACT;
+        }
+        if (magnitude == 0) w.flags |= UNDERFLOWED;
+    }
+    u32 above = is_above(magnitude, exponent, f);
+    if (above || x.kind == INFINITE) {
+        u32 finite = stays_finite(x.negative, x.kind == INFINITE, stage);
+        if (above || finite || !f.has_infinity) w.flags |= OVERFLOWED | INEXACT;
+        magnitude = f.max_significand;
+        exponent = f.max_exponent;
+        is_infinity = !finite && f.has_infinity;
+        if (!finite && !f.has_infinity) is_nan = is_new = 1;
+    }
+    if (is_nan) {
+        if (is_new || !f.has_nan) w.flags |= INVALID;
+        w.bits = f.has_nan ? encode_special(1, 0, stage.storage) : 0ull;
+        return w;
+    }
+    if (is_infinity) {
+        w.bits = encode_special(0, x.negative, stage.storage);
+        return w;
+    }
+    if (magnitude != 0 && bit_length(magnitude) - 1 + exponent < f.emin) w.flags |= SUBNORMAL;
+    u32 negative = x.negative && (magnitude != 0 || f.has_negative_zero);
+    w.bits = encode(negative, magnitude, exponent, stage.storage);
+    return w;
+}
+
+EMU_FN Written write(const Number& x, const Stage& stage, u32 u) {
+    return stage.format.is_float ? write_float(x, stage, u) : write_fixed(x, stage, u);
+}
+
+EMU_FN void store(void* array, i64 index, u64 bits, i32 storage) {
+    if (storage == STORED_F32) static_cast<u32*>(array)[index] = static_cast<u32>(bits);
+    else static_cast<u64*>(array)[index] = bits;
+}

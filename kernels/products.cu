@@ -1,0 +1,314 @@
+// Matrix products: exact sums, and accumulators that round or saturate at every add. One thread per result.
+#include "product.cuh"
+
+// ---- the unit ------------------------------------------------------------------------------------------------------
+
+enum Order { SEQUENTIAL = 0, PAIRWISE = 1, LANES = 2 };
+// Of a unit: order, lanes, whether products round, their stage, the accumulator's stage.
+#define ORDER_AT MAC_AT
+#define LANES_AT (MAC_AT + 1)
+#define ROUNDS_PRODUCTS_AT (MAC_AT + 2)
+#define PRODUCT_STAGE_AT (MAC_AT + 3)
+#define SUM_STAGE_AT (PRODUCT_STAGE_AT + STAGE_FIELDS)
+#define BLOCKS_AT (SUM_STAGE_AT + STAGE_FIELDS)
+
+// How it rounds, and what happened in it.
+struct Unit {
+    Stage product, sum;
+    i32 rounds_products;
+    bool touched, from_nan;
+};
+
+EMU_FN Unit read_unit(const i64* task) {
+    Unit u;
+    u.product = read_stage(task + PRODUCT_STAGE_AT);
+    u.sum = read_stage(task + SUM_STAGE_AT);
+    u.rounds_products = static_cast<i32>(task[ROUNDS_PRODUCTS_AT]);
+    u.touched = u.from_nan = false;
+    return u;
+}
+
+EMU_FN u32 draw_inside(const i64* task, const Stage& stage, u64 result, i64 number) {
+    return stage.rounding == STOCHASTIC ? philox(read_random(task), result, static_cast<u32>(number), stage.n_rbits) : 0u;
+}
+
+EMU_FN Number held(const Number& x, const Stage& stage, u32 u, u32* flags) {
+    Written written = write(x, stage, u);
+    *flags = written.flags;
+    u64 bits = written.bits;  // one element of an array
+    return load(&bits, 0, stage.storage, stage.format.quantum);
+}
+
+// R(x) in the accumulator.
+EMU_FN Number accumulated(Unit& unit, const Number& x, const i64* task, u64 result, i64 number) {
+    u32 flags;
+    Number y = held(x, unit.sum, draw_inside(task, unit.sum, result, number), &flags);
+    if (unit.sum.overflow != WRAP && unit.sum.overflow != IEEE && (flags & OVERFLOWED)) unit.touched = true;
+    return y;
+}
+
+EMU_FN Number term_at(Unit& unit, const Matrix& left, const Matrix& right, const Place& p, i64 k, const i64* task, u64 result) {
+    Number x = element_of(left, p.batch, p.row, k), y = element_of(right, p.batch, k, p.column);
+    unit.from_nan = unit.from_nan || x.kind >= NOT_A_NUMBER || y.kind >= NOT_A_NUMBER;
+    Number product = multiply(x, y);
+    if (!unit.rounds_products) return product;
+    u32 flags;
+    return held(product, unit.product, draw_inside(task, unit.product, result, 1 + 2 * k), &flags);
+}
+
+EMU_FN Number sum_of(Unit& unit, const Number& a, const Number& b, const i64* task, u64 result, i64 number) {
+    return accumulated(unit, add(a, b, unit.sum.rounding), task, result, number);
+}
+
+// ---- exact sums ----------------------------------------------------------------------------------------------------
+
+// Signed sums modulo 2**(64 * words), counted from 2**lowest.
+#define MOST_WORDS 72
+
+EMU_FN void add_to(u64* sum, i32 words, const Number& x, i32 lowest) {
+    if (is_zero(x.significand)) return;
+    i32 up = x.exponent - lowest;
+    // below `lowest` a significand has zeros alone
+    Wide aligned = up >= 0 ? shifted_left(x.significand, up & 63) : shifted_right(x.significand, smaller(-up, WIDE_BITS));
+    up = larger(up, 0);
+    u64 carry = 0;
+    for (i32 i = up >> 6, j = 0; i < words; i++, j++) {
+        u64 word = j < WIDE_WORDS ? word_at(aligned, j) : 0ull;
+        if (j >= WIDE_WORDS && carry == 0) break;
+        u64 before = sum[i];
+        if (x.negative) {
+            u64 partial = before - word;
+            sum[i] = partial - carry;
+            carry = (before < word) | (partial < carry);
+        } else {
+            u64 partial = before + carry;
+            sum[i] = partial + word;
+            carry = (partial < carry) | (sum[i] < partial);
+        }
+    }
+}
+
+// The highest 256 bits of a sum, the rest sticky.
+EMU_FN Number number_from(u64* sum, i32 words, i32 lowest) {
+    u32 negative = static_cast<u32>(sum[words - 1] >> 63);
+    u64 carry = negative;
+    for (i32 i = 0; negative && i < words; i++) {
+        sum[i] = ~sum[i] + carry;
+        carry = carry && sum[i] == 0;
+    }
+    i32 top = words - 1;
+    while (top > 0 && sum[top] == 0) top--;
+    i32 first = larger(top - (WIDE_WORDS - 1), 0);
+    Wide significand;
+    for (i32 i = 0; i < WIDE_WORDS; i++) significand.word[i] = first + i < words ? sum[first + i] : 0ull;
+    u64 rest = 0;
+    for (i32 i = 0; i < first; i++) rest |= sum[i];
+    return number_of(negative, significand, lowest + 64 * first, rest != 0);
+}
+
+// Sums of products, exact or rounded into a format of their own, and an addend, rounded once. `lowest`: exponent no term goes below; `words` hold every sum.
+extern "C" __global__ void exact_product(const i64* task, const void* a, const i64* a_rows, const i64* a_columns,
+                                         const void* b, const i64* b_rows, const i64* b_columns, const void* addend,
+                                         const u32* recorded, void* out, u64* totals, i32 lowest, i32 words) {
+    EMU_DYNAMIC_SHARED(u32, room);
+    Stage stage = read_stage(task);
+    Register positions = read_register(task + REGISTER_AT);
+    Tally tally = open_tally(room, positions);
+    Shape shape = read_shape(task);
+    Matrix left = matrix_of(a, a_rows, a_columns, task[STEPS_AT], read_operand(task, 0));
+    Matrix right = matrix_of(b, b_rows, b_columns, task[STEPS_AT + 1], read_operand(task, 1));
+    i64 n = shape.batches * shape.rows * shape.columns, stride = static_cast<i64>(blockDim.x) * gridDim.x;
+    for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
+        Place p = place_of(i, shape);
+        u64 sum[MOST_WORDS];
+        for (i32 j = 0; j < words; j++) sum[j] = 0;
+        u32 infinities = 0;  // 1: positive, 2: negative
+        Unit unit = read_unit(task);
+        bool is_nan = false;
+        for (i64 k = 0; k <= shape.depth; k++) {
+            if (k == shape.depth && addend == nullptr) break;
+            Number term;
+            if (k < shape.depth) {
+                term = term_at(unit, left, right, p, k, task, static_cast<u64>(i));
+            } else {
+                term = addend_of(addend, task, p);
+                unit.from_nan = unit.from_nan || term.kind >= NOT_A_NUMBER;
+            }
+            if (term.kind == FINITE) add_to(sum, words, term, lowest);
+            else if (term.kind == INFINITE) infinities |= term.negative ? 2u : 1u;
+            else is_nan = true;
+        }
+        Number content = number_from(sum, words, lowest);
+        if (is_nan || infinities == 3u) content = special(unit.from_nan ? NOT_A_NUMBER : NEW_NAN, 0);
+        else if (infinities != 0) content = special(INFINITE, infinities == 2u);
+        finish(content, false, i, task, stage, recorded, out, tally, positions);
+    }
+    close_tally(tally, positions, totals);
+}
+EMU_KERNEL(exact_product)
+
+// ---- accumulators that round ---------------------------------------------------------------------------------------
+
+#define MOST_LEVELS 40
+
+// Products added one by one; in lanes, joined as a binary tree; or all as leaves of that tree.
+extern "C" __global__ void ordered_product(const i64* task, const void* a, const i64* a_rows, const i64* a_columns,
+                                           const void* b, const i64* b_rows, const i64* b_columns, const void* addend,
+                                           const u32* recorded, void* out, u64* totals) {
+    EMU_DYNAMIC_SHARED(u32, room);
+    Stage stage = read_stage(task);
+    Register positions = read_register(task + REGISTER_AT);
+    Tally tally = open_tally(room, positions);
+    Shape shape = read_shape(task);
+    Matrix left = matrix_of(a, a_rows, a_columns, task[STEPS_AT], read_operand(task, 0));
+    Matrix right = matrix_of(b, b_rows, b_columns, task[STEPS_AT + 1], read_operand(task, 1));
+    i32 order = static_cast<i32>(task[ORDER_AT]);
+    i64 lanes = order == PAIRWISE ? shape.depth : order == LANES ? task[LANES_AT] : 1;
+    lanes = lanes < 1 ? 1 : lanes;
+    i32 levels = 0;
+    while ((1ll << levels) < lanes) levels++;
+    i64 n = shape.batches * shape.rows * shape.columns, stride = static_cast<i64>(blockDim.x) * gridDim.x;
+    for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
+        Place p = place_of(i, shape);
+        Unit unit = read_unit(task);
+        u64 result = static_cast<u64>(i);
+        Number zero = number_of(0, wide_of(0), 0, 0), start = zero;
+        if (addend != nullptr) {
+            start = addend_of(addend, task, p);
+            unit.from_nan = start.kind >= NOT_A_NUMBER;
+        }
+        i64 last_draw = 2 * shape.depth + 1;
+        Number content = zero, waiting[MOST_LEVELS];
+        if (order == SEQUENTIAL && addend != nullptr) content = accumulated(unit, start, task, result, last_draw);
+        for (i64 lane = 0; lane < (1ll << levels); lane++) {
+            Number state = order == SEQUENTIAL ? content : zero;
+            for (i64 k = lane; k < shape.depth && lane < lanes; k += order == PAIRWISE ? shape.depth : lanes) {
+                Number term = term_at(unit, left, right, p, k, task, result);
+                state = order == PAIRWISE ? accumulated(unit, term, task, result, 2 + 2 * k)
+                                          : sum_of(unit, state, term, task, result, 2 + 2 * k);
+            }
+            i64 index = lane, first_draw = last_draw;  // joins: level by level, left to right
+            i32 level = 0;
+            for (; index & 1; level++) {
+                index >>= 1;
+                state = sum_of(unit, waiting[level], state, task, result, first_draw + index);
+                first_draw += 1ll << (levels - level - 1);
+            }
+            if (level < levels) waiting[level] = state;
+            else content = state;
+        }
+        if (order != SEQUENTIAL && addend != nullptr)
+            content = sum_of(unit, content, start, task, result, last_draw + (1ll << levels) - 1);
+        finish(marked(content, unit.from_nan), unit.touched, i, task, stage, recorded, out, tally, positions);
+    }
+    close_tally(tally, positions, totals);
+}
+EMU_KERNEL(ordered_product)
+
+// ---- blocks, as matrix units add -----------------------------------------------------------------------------------
+
+// Of blocks: products of one, fraction bits kept, whether the accumulator is added after each period, floor of the
+// alignment, smallest exponents of both operands, length of a period, and its k in the order taken.
+#define NOWHERE (-(1 << 29))
+#define BLOCK_WORDS WIDE_WORDS
+
+// The exponent a register shows: subnormals have that of the smallest normal number.
+EMU_FN i32 shown_exponent(const Number& x, i32 emin) { return is_zero(x) ? NOWHERE : larger(leading(x), emin); }
+
+// Toward zero, to a multiple of 2**unit.
+EMU_FN Number cut(const Number& x, i32 unit) {
+    i32 drop = unit - x.exponent;
+    if (drop <= 0) return x;
+    return number_of(x.negative, shifted_right(x.significand, smaller(drop, WIDE_BITS)), unit, 0);
+}
+
+// R(x), infinite beyond the largest where the accumulator has infinities.
+EMU_FN Number rounded_block(Unit& unit, const Number& x, const Stage& stage, u32 u) {
+    u32 flags;
+    Number y = held(x, stage, u, &flags);
+    if (!(flags & OVERFLOWED)) return y;
+    if (stage.overflow != IEEE) {
+        unit.touched = true;
+        return y;
+    }
+    if (stage.format.has_infinity) return special(INFINITE, x.negative);
+    return stage.format.has_nan ? special(NOT_A_NUMBER, 0) : number_of(0, wide_of(0), 0, 0);
+}
+
+struct Specials {
+    u32 infinities;  // 1: positive, 2: negative
+    u32 is_nan;
+};
+
+EMU_FN void see(Specials& specials, const Number& x) {
+    if (x.kind == INFINITE) specials.infinities |= x.negative ? 2u : 1u;
+    else if (x.kind != FINITE) specials.is_nan = 1;
+}
+
+extern "C" __global__ void block_product(const i64* task, const void* a, const i64* a_rows, const i64* a_columns,
+                                         const void* b, const i64* b_rows, const i64* b_columns, const void* addend,
+                                         const u32* recorded, void* out, u64* totals) {
+    EMU_DYNAMIC_SHARED(u32, room);
+    Stage stage = read_stage(task);
+    Register positions = read_register(task + REGISTER_AT);
+    Tally tally = open_tally(room, positions);
+    Shape shape = read_shape(task);
+    Matrix left = matrix_of(a, a_rows, a_columns, task[STEPS_AT], read_operand(task, 0));
+    Matrix right = matrix_of(b, b_rows, b_columns, task[STEPS_AT + 1], read_operand(task, 1));
+    const i64* blocks = task + BLOCKS_AT;
+    i64 size = blocks[0], period = blocks[6];
+    i32 fraction_bits = static_cast<i32>(blocks[1]), emin_a = static_cast<i32>(blocks[4]), emin_b = static_cast<i32>(blocks[5]);
+    bool adds_after = blocks[2] != 0;
+    i32 lowest_alignment = blocks[3] < NOWHERE ? NOWHERE : static_cast<i32>(blocks[3]);
+    i64 n = shape.batches * shape.rows * shape.columns, stride = static_cast<i64>(blockDim.x) * gridDim.x;
+    for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
+        Place p = place_of(i, shape);
+        Unit unit = read_unit(task);
+        Stage adder = unit.sum;
+        adder.rounding = NEAREST_EVEN;
+        u64 result = static_cast<u64>(i);
+        Number zero = number_of(0, wide_of(0), 0, 0), state = zero;
+        if (addend != nullptr) {
+            Number start = addend_of(addend, task, p);
+            unit.from_nan = start.kind >= NOT_A_NUMBER;
+            state = rounded_block(unit, start, unit.sum, draw_inside(task, unit.sum, result, 2 * shape.depth + 1));
+        }
+        for (i64 start = 0; start < shape.depth; start += period) {
+            Number total = adds_after ? zero : state;
+            for (i64 first = 0; first < period; first += size) {
+                i32 emin_sum = unit.sum.format.emin;
+                i32 largest = total.kind == FINITE ? shown_exponent(total, emin_sum) : NOWHERE;
+                Specials specials = {0, 0};
+                see(specials, total);
+                for (i64 j = first; j < first + size; j++) {
+                    i64 k = start + blocks[7 + j];
+                    if (k >= shape.depth) continue;
+                    Number x = element_of(left, p.batch, p.row, k), y = element_of(right, p.batch, k, p.column);
+                    unit.from_nan = unit.from_nan || x.kind >= NOT_A_NUMBER || y.kind >= NOT_A_NUMBER;
+                    see(specials, multiply(x, y));
+                    if (x.kind != FINITE || y.kind != FINITE || is_zero(x) || is_zero(y)) continue;
+                    largest = larger(largest, shown_exponent(x, emin_a) + shown_exponent(y, emin_b));
+                }
+                largest = largest == NOWHERE ? 0 : larger(largest, lowest_alignment);
+                i32 place = largest - fraction_bits;
+                u64 sum[BLOCK_WORDS];
+                for (i32 j = 0; j < BLOCK_WORDS; j++) sum[j] = 0;
+                if (total.kind == FINITE) add_to(sum, BLOCK_WORDS, cut(total, place), place);
+                for (i64 j = first; j < first + size; j++) {
+                    i64 k = start + blocks[7 + j];
+                    if (k >= shape.depth) continue;
+                    Number x = element_of(left, p.batch, p.row, k), y = element_of(right, p.batch, k, p.column);
+                    if (x.kind == FINITE && y.kind == FINITE) add_to(sum, BLOCK_WORDS, cut(multiply(x, y), place), place);
+                }
+                Number exact = number_from(sum, BLOCK_WORDS, place);
+                if (specials.is_nan || specials.infinities == 3u) exact = special(NOT_A_NUMBER, 0);
+                else if (specials.infinities != 0) exact = special(INFINITE, specials.infinities == 2u);
+                total = rounded_block(unit, exact, unit.sum, draw_inside(task, unit.sum, result, 2 + 2 * (start + first)));
+            }
+            state = adds_after ? rounded_block(unit, add(state, total, NEAREST_EVEN), adder, 0) : total;
+        }
+        finish(marked(state, unit.from_nan), unit.touched, i, task, stage, recorded, out, tally, positions);
+    }
+    close_tally(tally, positions, totals);
+}
+EMU_KERNEL(block_product)

@@ -1,0 +1,54 @@
+// Functions of narrow inputs: each value becomes its code, and tables made on the host hold the rest.
+#include "task.cuh"
+
+// Of the input format, behind the operands: width, precision, emin, quantum, is float, has -0, codes of infinity and NaN.
+#define SOURCE_AT (OPERANDS_AT + OPERAND_FIELDS)
+
+EMU_FN u64 code_of(const Number& x, const i64* source) {
+    i32 width = static_cast<i32>(source[0]), precision = static_cast<i32>(source[1]), emin = static_cast<i32>(source[2]);
+    i32 quantum = static_cast<i32>(source[3]);
+    if (source[4] == 0) {
+        i32 up = x.exponent - quantum;
+        u64 raw = up >= 0 ? shift_left(x.significand.word[0], up) : shift_right(x.significand.word[0], -up);
+        return low_bits(x.negative ? 0ull - raw : raw, width);
+    }
+    if (x.kind >= NOT_A_NUMBER) return low_bits(static_cast<u64>(source[7]), width);
+    u64 code = 0;
+    if (x.kind == INFINITE) {
+        code = static_cast<u64>(source[6]);
+    } else if (!is_zero(x)) {
+        i32 exponent = larger(leading(x), emin), up = x.exponent - (exponent - (precision - 1));
+        u64 significand = up >= 0 ? shift_left(x.significand.word[0], up) : shift_right(x.significand.word[0], -up);
+        code = (static_cast<u64>(exponent - emin) << (precision - 1)) + significand;
+    }
+    if (x.negative && (code != 0 || source[5] != 0)) code |= 1ull << (width - 1);
+    return low_bits(code, width);
+}
+
+// Writes what the table holds for x. `seen`: the register's count that goes up, per code; `next_*` and `dropped`: of
+// stochastic rounding. Table values lie in memory as results do.
+extern "C" __global__ void gather(const i64* task, const void* x, const void* table, const u8* raised, const i32* seen,
+                                  const i32* leading_bits, const void* next_table, const u8* next_raised,
+                                  const u32* dropped, const u32* recorded, void* out, u64* totals, i64 n) {
+    EMU_DYNAMIC_SHARED(u32, room);
+    Stage stage = read_stage(task);
+    Register positions = read_register(task + REGISTER_AT);
+    Tally tally = open_tally(room, positions);
+    Operand source = read_operand(task, 0);
+    i64 stride = static_cast<i64>(blockDim.x) * gridDim.x;
+    for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
+        i64 code = static_cast<i64>(code_of(fetch(x, i, source), task + SOURCE_AT));
+        u64 u = draw(task, stage, recorded, static_cast<u64>(i));
+        bool moves = stage.rounding == STOCHASTIC && u + dropped[code] >= 1ull << stage.n_rbits;
+        const void* values = moves ? next_table : table;
+        if (stage.storage == STORED_F32) static_cast<u32*>(out)[i] = static_cast<const u32*>(values)[code];
+        else static_cast<u64*>(out)[i] = static_cast<const u64*>(values)[code];
+        count_flags(tally, moves ? next_raised[code] : raised[code]);
+        if (positions.bins == 0) continue;
+        atomicAdd(&tally.counts[N_FLAGS + seen[code]], 1u);
+        atomicAdd(&tally.counts[N_FLAGS + 2 * positions.bins + TOTAL], 1u);
+        if (leading_bits[code] > NO_TOP) atomicMax(tally.top, leading_bits[code]);
+    }
+    close_tally(tally, positions, totals);
+}
+EMU_KERNEL(gather)

@@ -1,0 +1,190 @@
+"""The CUDA kernels, compiled and run by the host: the reference's bits, registers and flags."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_inputs import patterns, random_values, reals
+
+import emu
+from emu import Mac
+from emu.backends.cuda import CudaKernels
+from emu.backends.functions import FUNCTIONS, function_table
+from emu.backends.interface import (
+    NO_QUANTUM,
+    Outcome,
+    RandomCode,
+    RegisterCode,
+    encode_format,
+    encode_mac,
+    encode_stage,
+)
+from emu.backends.reference import ReferenceKernels
+from emu.datapath import OutputStage, Rounding
+from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
+from emu.engine.convolution import windows_of
+from emu.formats import Fixed
+from emu.testing import assert_bits_equal
+from emu.testing.cuda_on_host import HostDevice
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None, reason="no g++: CUDA kernels cannot be compiled for the host"
+)
+MODES = tuple(mode.value for mode in Rounding)
+FIXED = ["fix8f4", "ufix7f3", "fix16f8", "fix1f0", "fix12f-3", "fix53f20", "fix64f30", "ufix64f60"]
+FLOATS = [
+    "fp16", "bf16", "fp32", "fp64", "fp8_e4m3", "e4m3fnuz", "fp8_e5m2", "e2m1 finite nans=none", "fp16 ftz",
+    "e8m0 finite nans=top", "e5m10 bias=-90", "e8m24",
+]  # fmt: skip
+OPERATIONS = {"quantize": 1, "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1}
+
+
+def rules_of(fmt: str) -> tuple[str, ...]:
+    return tuple(rule.value for rule in (FIXED_RULES if isinstance(emu.parse(fmt), Fixed) else FLOAT_RULES))
+
+
+def assert_same(actual: Outcome, expected: Outcome, fmt: str, note: Any) -> None:
+    try:
+        assert actual.values.dtype == expected.values.dtype
+        assert_bits_equal(actual.values, expected.values, emu.parse(fmt))
+        assert actual.flags.tolist() == expected.flags.tolist()
+        assert actual.max_exponent == expected.max_exponent
+        assert (actual.register is None) == (expected.register is None)
+        if expected.register is not None:
+            assert actual.register is not None
+            assert actual.register.tolist() == expected.register.tolist()
+    except AssertionError as error:
+        error.add_note(str(note))
+        raise
+
+
+def compare(
+    operation: str, operands: tuple[np.ndarray, ...], formats: tuple, fmt: str, rounding: str, rule: str
+) -> None:
+    stage = encode_stage(OutputStage.of(fmt, rounding, rule, 7))
+    random = RandomCode(2**63 + 5, 2**32 - 1, 3, 0, None)
+    codes = tuple(None if f is None else encode_format(emu.parse(f)) for f in formats)
+    for register in (RegisterCode(-6, 20, NO_QUANTUM), None):
+        results = [
+            kernels.elementwise(operation, operands, codes, stage, random, register, None)
+            if operation != "quantize"
+            else kernels.quantize(operands[0], codes[0], stage, random, register, None)
+            for kernels in (CudaKernels(HostDevice()), ReferenceKernels())
+        ]
+        assert_same(results[0], results[1], fmt, (operation, formats, rounding, rule, register))
+
+
+@pytest.mark.parametrize("fmt", FIXED + FLOATS)
+def test_every_mode_and_rule_of_the_output_stage_is_the_references(fmt: str):
+    for rounding, rule, dtype in product(MODES, rules_of(fmt), (np.float32, np.float64)):
+        x = reals(fmt, 24, 1, dtype)
+        with np.errstate(all="ignore"):
+            compare("quantize", (x,), (None,), fmt, rounding, rule)
+
+
+@pytest.mark.parametrize("operation", [name for name in OPERATIONS if name != "quantize"])
+@pytest.mark.parametrize("fmt", ["fix16f8", "fp16", "fp32", "e4m3fnuz", "fp64"])
+def test_every_elementwise_operation_is_the_references(operation: str, fmt: str):
+    rng = np.random.default_rng(2)
+    for rounding in MODES:
+        x = np.concatenate([reals(fmt, 12, 3, np.float32), patterns(60, 4, np.float32)])
+        operands = tuple(rng.permutation(x) for _ in range(OPERATIONS[operation]))
+        compare(operation, operands, (None,) * len(operands), fmt, rounding, rules_of(fmt)[0])
+
+
+UNITS = [
+    (Mac(), "fix16f8", "fix16f8", "fix16f8", "fix16f8"),
+    (Mac(), "fp16", "fp16", "fp32", "fp16"),
+    (Mac(), "bf16", "fp32", None, "fp32"),
+    (Mac(), "fp64", "fp64", "fp64", "fp64"),
+    (Mac(), "fix64f30", "ufix40f3", None, "fix64f30"),
+    (Mac(product="fp16"), "fp16", "fp16", "fp16", "bf16"),
+    (Mac(product="fix12f6", overflow="saturate"), "fix16f8", "fix16f8", None, "fix16f8"),
+    (Mac(accumulator="fp32"), "fp16", "fp16", "fp16", "fp16"),
+    (Mac(accumulator="fp16", product="fp16", rounding="stochastic"), "fp16", "fp16", "fp16", "fp16"),
+    (Mac(accumulator="fix20f12", order="pairwise"), "fix16f8", "fix8f4", "fix16f8", "fix16f8"),
+    (Mac(accumulator="fix20f12", overflow="wrap", rounding="floor"), "fix16f8", "fix8f4", None, "fix16f8"),
+    (Mac(accumulator="bf16", order="lanes(3)", rounding="stochastic"), "bf16", "bf16", "fp32", "bf16"),
+    (Mac(accumulator="fp8_e4m3", order="lanes(8)", rounding="to_odd"), "fp8_e4m3", "fp16 daz", "fp16", "fp8_e5m2"),
+    (Mac.preset("v100", inputs="fp16", output="fp16"), "fp16", "fp16", "fp16", "fp16"),
+    (Mac.preset("h100", inputs="bf16", output="fp32"), "bf16", "bf16", "fp32", "fp32"),
+    (Mac.preset("h100", inputs="fp8_e4m3", output="fp32", instruction="mma"), "fp8_e4m3", "fp8_e4m3", "fp32", "fp32"),
+    (Mac.preset("ada", inputs="fp8_e5m2", output="fp32"), "fp8_e5m2", "fp8_e5m2", None, "fp32"),
+]
+
+
+#: Depth, divisor, rounding of the output stage, whether operands are any codes.
+CASES = [
+    (0, 1, "nearest_even", True),
+    (1, 1, "floor", True),
+    (7, 1, "stochastic", False),
+    (21, 3, "nearest_even", True),
+    (9, 4, "ceil", False),
+]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: f"{unit[0]} {unit[1]} {unit[4]}")
+def test_every_unit_adds_as_the_reference(unit: tuple):
+    mac, *names, fmt = unit
+    random = RandomCode(7, 1, 2, 0, None)
+    formats = tuple(None if name is None else encode_format(emu.parse(name)) for name in names)
+    for depth, divisor, rounding, anything in CASES:
+        if divisor > 1 and emu.parse(fmt).carries_raws:
+            continue
+        a, b = (
+            random_values(n, s, i, anything=anything)
+            for i, (n, s) in enumerate(zip(names[:2], [(2, 3, depth), (2, depth, 5)], strict=True))
+        )
+        addend = None if names[2] is None else random_values(names[2], (1, 3, 1), 3, anything=anything)
+        stage = encode_stage(OutputStage.of(fmt, rounding, None, 9))
+        register = RegisterCode(-9, 25, NO_QUANTUM)
+        arguments = (a, b, addend, formats, encode_mac(mac), stage, random, register, "definition", divisor)
+        results = [kernels.product(*arguments) for kernels in (CudaKernels(HostDevice()), ReferenceKernels())]
+        assert_same(results[0], results[1], fmt, (mac, depth, divisor, rounding))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_is_the_references(name: str):
+    x = np.concatenate(
+        [
+            np.random.default_rng(1).normal(0, 4, 300),
+            patterns(300, 2, np.float64),
+            [0.0, -0.0, np.inf, -np.inf, 1.0, 800, -800],
+        ]
+    )
+    for source, fmt in (("fp64", "fix16f8"), ("fp16", "fp16"), ("e4m3fnuz", "fix8f4"), ("fix8f4", "bf16")):
+        with np.errstate(all="ignore"):
+            values = x if source == "fp64" else emu.quantize(x, source, backend="reference")
+        for rounding in ("nearest_even", "stochastic"):
+            stage = OutputStage.of(fmt, rounding, None, 5)
+            code, random, register = encode_stage(stage), RandomCode(3, 2, 1, 0, None), RegisterCode(-5, 9, NO_QUANTUM)
+            results = [
+                kernels.tabled(function_table(name, emu.parse(source), stage), values, code, random, register)
+                if source != "fp64"
+                else kernels.function(name, values, code, random, register)
+                for kernels in (CudaKernels(HostDevice()), ReferenceKernels())
+            ]
+            assert_same(results[0], results[1], fmt, (name, source, rounding))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint64])
+def test_selections_are_the_references(dtype: type):
+    x = np.random.default_rng(1).choice(np.array([0, 1, 2, 3], dtype), (2, 3, 7, 9))
+    if np.dtype(dtype).kind == "f":
+        x = np.random.default_rng(1).choice(np.array([0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan], dtype), (2, 3, 7, 9))
+    ours, reference = CudaKernels(HostDevice()), ReferenceKernels()
+    assert_bits_equal(ours.relu(x), reference.relu(x))
+    for window, stride in ((2, 2), (3, 3), (3, 1)):
+        windows = windows_of(x, window, stride)
+        found, expected = ours.max_pool(windows), reference.max_pool(windows)
+        for one, other in zip(found, expected, strict=True):
+            assert_bits_equal(
+                one.astype(np.float64) if one.dtype.kind == "u" else one,
+                other.astype(np.float64) if other.dtype.kind == "u" else other,
+            )
+        if stride >= window:
+            assert_bits_equal(ours.unpool(*found, windows), reference.unpool(*expected, windows))
