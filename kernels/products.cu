@@ -56,10 +56,6 @@ EMU_FN Number term_at(Unit& unit, const Matrix& left, const Matrix& right, const
     return held(product, unit.product, draw_inside(task, unit.product, result, 1 + 2 * k), &flags);
 }
 
-EMU_FN Number sum_of(Unit& unit, const Number& a, const Number& b, const i64* task, u64 result, i64 number) {
-    return accumulated(unit, add(a, b, unit.sum.rounding), task, result, number);
-}
-
 // ---- exact sums ----------------------------------------------------------------------------------------------------
 
 // Signed sums modulo 2**(64 * words), counted from 2**lowest.
@@ -151,7 +147,13 @@ EMU_KERNEL(exact_product)
 
 #define MOST_LEVELS 40
 
+// What a unit does next.
+enum Step { TAKE_ADDEND, TAKE_TERM, JOIN, ADD_ADDEND, DONE };
+
 // Products added one by one; in lanes, joined as a binary tree; or all as leaves of that tree.
+//
+// One loop around one addition: whatever comes next is chosen, added, rounded. A lane is joined with its left neighbour as
+// soon as both are there; left ones wait, one per level.
 extern "C" __global__ void ordered_product(const i64* task, const void* a, const i64* a_rows, const i64* a_columns,
                                            const void* b, const i64* b_rows, const i64* b_columns, const void* addend,
                                            const u32* recorded, void* out, u64* totals) {
@@ -164,42 +166,64 @@ extern "C" __global__ void ordered_product(const i64* task, const void* a, const
     Matrix right = matrix_of(b, b_rows, b_columns, task[STEPS_AT + 1], read_operand(task, 1));
     i32 order = static_cast<i32>(task[ORDER_AT]);
     i64 lanes = order == PAIRWISE ? shape.depth : order == LANES ? task[LANES_AT] : 1;
-    lanes = lanes < 1 ? 1 : lanes;
+    i64 apart = order == PAIRWISE ? shape.depth : lanes;  // from a term of a lane to the next
     i32 levels = 0;
     while ((1ll << levels) < lanes) levels++;
+    i64 first_join = 2 * shape.depth + 1;
     i64 n = shape.batches * shape.rows * shape.columns, stride = static_cast<i64>(blockDim.x) * gridDim.x;
     for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
         Place p = place_of(i, shape);
         Unit unit = read_unit(task);
-        u64 result = static_cast<u64>(i);
         Number zero = number_of(0, wide_of(0), 0, 0), start = zero;
         if (addend != nullptr) {
             start = addend_of(addend, task, p);
             unit.from_nan = start.kind >= NOT_A_NUMBER;
         }
-        i64 last_draw = 2 * shape.depth + 1;
-        Number content = zero, waiting[MOST_LEVELS];
-        if (order == SEQUENTIAL && addend != nullptr) content = accumulated(unit, start, task, result, last_draw);
-        for (i64 lane = 0; lane < (1ll << levels); lane++) {
-            Number state = order == SEQUENTIAL ? content : zero;
-            for (i64 k = lane; k < shape.depth && lane < lanes; k += order == PAIRWISE ? shape.depth : lanes) {
-                Number term = term_at(unit, left, right, p, k, task, result);
-                state = order == PAIRWISE ? accumulated(unit, term, task, result, 2 + 2 * k)
-                                          : sum_of(unit, state, term, task, result, 2 + 2 * k);
+        Number state = zero, waiting[MOST_LEVELS];
+        i64 lane = 0, k = 0, index = 0, join = 0;
+        i32 level = 0;
+        Step step = order == SEQUENTIAL && addend != nullptr ? TAKE_ADDEND : TAKE_TERM;
+        while (true) {
+            if (step == TAKE_TERM && (lane >= lanes || k >= shape.depth)) {
+                step = JOIN;
+                level = 0;
+                index = lane;
+                join = first_join;
             }
-            i64 index = lane, first_draw = last_draw;  // joins: level by level, left to right
-            i32 level = 0;
-            for (; index & 1; level++) {
+            if (step == JOIN && (index & 1) == 0) {
+                if (level < levels) {  // the right neighbour comes later
+                    waiting[level] = state;
+                    state = zero;
+                    k = ++lane;
+                    step = TAKE_TERM;
+                    continue;
+                }
+                step = order != SEQUENTIAL && addend != nullptr ? ADD_ADDEND : DONE;
+            }
+            if (step == DONE) break;
+            Number other = start;
+            bool alone = step == TAKE_ADDEND || (step == TAKE_TERM && order == PAIRWISE);
+            i64 number = first_join;
+            if (step == TAKE_TERM) {
+                other = term_at(unit, left, right, p, k, task, static_cast<u64>(i));
+                number = 2 + 2 * k;
+                k += apart;
+            } else if (step == JOIN) {
+                other = waiting[level];
                 index >>= 1;
-                state = sum_of(unit, waiting[level], state, task, result, first_draw + index);
-                first_draw += 1ll << (levels - level - 1);
+                number = join + index;
+                join += 1ll << (levels - level - 1);
+                level++;
+            } else if (step == ADD_ADDEND) {
+                number = first_join + (1ll << levels) - 1;
+                step = DONE;
+            } else {
+                step = TAKE_TERM;
             }
-            if (level < levels) waiting[level] = state;
-            else content = state;
+            Number sum = alone ? other : add(state, other, unit.sum.rounding);
+            state = accumulated(unit, sum, task, static_cast<u64>(i), number);
         }
-        if (order != SEQUENTIAL && addend != nullptr)
-            content = sum_of(unit, content, start, task, result, last_draw + (1ll << levels) - 1);
-        finish(marked(content, unit.from_nan), unit.touched, i, task, stage, recorded, out, tally, positions);
+        finish(marked(state, unit.from_nan), unit.touched, i, task, stage, recorded, out, tally, positions);
     }
     close_tally(tally, positions, totals);
 }

@@ -1,6 +1,6 @@
 """CUDA kernels run by a host compiler and a host processor, thread by thread: how kernels are tested without a GPU.
 
-    module = compile_kernels([Path("mine.cu")], include=[Path("include")])
+    module = compile_kernels(Path("mine.cu"), include=[Path("include")])
     module.get_function("scale")((4,), (128,), (x, np.float32(2), np.int64(x.size)), shared_mem=0)
 
 Arrays are NumPy's, everything else NumPy scalars of exactly the parameters' widths. Every kernel is followed by
@@ -8,7 +8,8 @@ Arrays are NumPy's, everything else NumPy scalars of exactly the parameters' wid
 
 Threads of a block are fibers that switch at barriers and warp operations; `order` runs them and the blocks forward,
 backward or shuffled. `compile_kernels(..., checks="sanitized")` stops at undefined behaviour of C++, where a GPU and a
-processor may differ.
+processor may differ; with `checks="races"` a launch raises `RaceError` if two threads use the same memory without a
+barrier between them, by CUDA's rules. `compile_ptx` runs what NVIDIA's compiler made of a kernel instead of its source.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,9 +29,11 @@ import numpy as np
 from platformdirs import user_cache_path
 
 from emu._paths import content_folder
-from emu.errors import BackendUnavailable
+from emu.backends.cuda import nvrtc
+from emu.errors import BackendUnavailable, EmuError
+from emu.testing.ptx_on_host import translate
 
-Checks = Literal["none", "sanitized"]
+Checks = Literal["none", "sanitized", "races"]
 Order = Literal["forward", "backward", "shuffled"]
 _ORDERS: dict[Order, int] = {"forward": 0, "backward": 1, "shuffled": 2}
 #: Integers as CUDA defines them; floats neither contracted nor reassociated.
@@ -39,10 +43,15 @@ _FLAGS = (
 )  # fmt: skip
 _CHECKS: dict[Checks, tuple[str, ...]] = {
     "none": (),
+    "races": ("-O1", "-fsanitize=thread", "-DEMU_RACES"),
     "sanitized": ("-O1", "-fsanitize=undefined,float-cast-overflow", "-fno-sanitize-recover=all", "-static-libubsan"),
 }
 #: Parameters of a kernel, at most.
 _MOST_PARAMETERS = 64
+
+
+class RaceError(EmuError):
+    """Two threads used the same memory, one of them to write, without a barrier between them."""
 
 
 class HostModule:
@@ -73,9 +82,21 @@ class HostModule:
             held = [_argument(name, i, x, sizes[i]) for i, x in enumerate(arguments)]
             pointers = (ctypes.c_void_p * max(count, 1))(*(ctypes.addressof(x) for x in held))
             with self._one_launch_at_a_time:
+                watches = hasattr(self._library, "emu_host_watch")
+                if watches:
+                    self._library.emu_host_watch()
                 call(_three(grid), _three(block), pointers)
+                if watches:
+                    self._raise_races(name)
 
         return launch
+
+    def _raise_races(self, kernel: str) -> None:
+        text = ctypes.create_string_buffer(256)
+        self._library.emu_host_races.restype = ctypes.c_ulong
+        found = self._library.emu_host_races(text, len(text))
+        if found:
+            raise RaceError(f"{kernel}() has {found} races; the first: {text.value.decode()}")
 
 
 def _argument(kernel: str, position: int, value: Any, size: int) -> Any:
@@ -99,45 +120,74 @@ def _three(sizes: Sequence[int]) -> Any:
 
 
 def compile_kernels(
-    sources: Sequence[Path],
+    source: Path,
     *,
     include: Sequence[Path] = (),
     checks: Checks = "none",
     defines: Sequence[str] = (),
     cache: Path | None = None,
 ) -> HostModule:
-    """Return kernels compiled for this processor; compiled once per content.
+    """Return the kernels of a `.cu` file compiled for this processor; compiled once per content.
 
     Args:
-        sources: `.cu` files.
+        source: the file.
         include: folders of headers.
-        checks: "sanitized" ends the process at undefined behaviour.
+        checks: "sanitized" ends the process at undefined behaviour; "races" raises at races.
         defines: macros, `NAME` or `NAME=VALUE`.
         cache: folder of libraries; None is the user's cache.
 
     Raises:
-        BackendUnavailable: there is no `g++`, or it refuses the sources; says what it printed.
+        BackendUnavailable: there is no `g++`, or it refuses the source; says what it printed.
     """
+    options = [*_CHECKS[checks], *(f"-D{define}" for define in defines)]
+    return HostModule(_library_of(source.read_text(), source.name, include, options, cache))
+
+
+def compile_ptx(ptx: str, name: str, *, cache: Path | None = None) -> HostModule:
+    """Return the kernels of a PTX text, translated and compiled for this processor.
+
+    Args:
+        ptx: what NVRTC wrote.
+        name: for messages.
+        cache: folder of libraries; None is the user's cache.
+
+    Raises:
+        UnknownInstructionError: the translator does not know an instruction.
+        BackendUnavailable: there is no `g++`.
+    """
+    return HostModule(_library_of(translate(ptx), name, (), ("-O1",), cache))
+
+
+def _library_of(text: str, name: str, include: Sequence[Path], options: Sequence[str], cache: Path | None) -> Path:
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         raise BackendUnavailable("CUDA kernels on the host need a C++17 compiler: install g++, or name yours in CXX")
-    host = content_folder("kernels") / "host"
-    folders = [*include, host]
-    flags = [*_FLAGS, *_CHECKS[checks], *(f"-D{define}" for define in defines)]
-    digest = hashlib.sha256(repr((compiler, flags)).encode())
-    for path in sorted({*sources, *(p for folder in folders for p in folder.rglob("*") if p.is_file())}):
+    folders = [*include, content_folder("kernels") / "host"]
+    flags = [*_FLAGS, *options]
+    digest = hashlib.sha256(repr((compiler, flags)).encode() + text.encode())
+    for path in sorted(p for folder in folders for p in folder.rglob("*") if p.is_file()):
         digest.update(path.name.encode() + path.read_bytes())
     folder = cache or user_cache_path("emu", appauthor=False) / "kernels-on-host"
     library = folder / f"{digest.hexdigest()[:24]}.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)
         part = library.with_suffix(f".{os.getpid()}.part")
-        command = [compiler, *flags, *(f"-I{f}" for f in folders), "-x", "c++", *map(str, sources), "-o", str(part)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise BackendUnavailable(f"{compiler} refuses {', '.join(p.name for p in sources)}:\n{done.stderr[:4000]}")
+        includes = [f"-I{folder}" for folder in folders]
+        if "-DEMU_RACES" in flags:  # linked without the sanitizer, whose hooks races.h replaces
+            thing = part.with_suffix(".o")
+            _run([compiler, *flags, *includes, "-c", "-x", "c++", "-", "-o", str(thing)], text, name)
+            _run([compiler, "-shared", str(thing), "-o", str(part)], "", name)
+            thing.unlink()
+        else:
+            _run([compiler, *flags, *includes, "-x", "c++", "-", "-o", str(part)], text, name)
         part.replace(library)
-    return HostModule(library)
+    return library
+
+
+def _run(command: list[str], text: str, name: str) -> None:
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BackendUnavailable(f"{command[0]} refuses {name}:\n{done.stderr[:4000]}")
 
 
 class HostDevice:
@@ -149,14 +199,18 @@ class HostDevice:
 
     xp: Any = np
 
-    def __init__(self, *, checks: Checks = "none", order: Order = "forward", seed: int = 1) -> None:
-        """Choose what is checked, and in which order threads and blocks run.
+    def __init__(
+        self, *, architecture: str = "", checks: Checks = "none", order: Order = "forward", seed: int = 1
+    ) -> None:
+        """Choose what runs, what is checked, and in which order threads and blocks run.
 
         Args:
-            checks: as of `compile_kernels`.
+            architecture: "" runs the source; "75" .. "120" what NVRTC made of it for that one, translated from PTX.
+            checks: as of `compile_kernels`, for the source.
             order: of threads within a block, and of blocks.
             seed: of the shuffled order.
         """
+        self._architecture = architecture
         self._checks: Checks = checks
         self._order: tuple[Order, int] = (order, seed)
         self._modules: dict[str, HostModule] = {}
@@ -165,10 +219,30 @@ class HostDevice:
         self, source: str, kernel: str, blocks: int, threads: int, arguments: Sequence[Any], shared_bytes: int
     ) -> None:
         """Run a kernel of emu's; see `emu.backends.cuda.Device`."""
-        module = self._modules.get(source)
-        if module is None:
-            kernels = content_folder("kernels")
-            found = compile_kernels([kernels / f"{source}.cu"], include=[kernels / "include"], checks=self._checks)
-            module = self._modules[source] = found
+        if source not in self._modules:
+            self._modules[source] = self._compiled(source)
+        module = self._modules[source]
         module.order(*self._order)
         module.get_function(kernel)((blocks,), (threads,), arguments, shared_bytes)
+
+    def _compiled(self, source: str) -> HostModule:
+        kernels = content_folder("kernels")
+        path = kernels / f"{source}.cu"
+        if not self._architecture:
+            return compile_kernels(path, include=[kernels / "include"], checks=self._checks)
+        return compile_ptx(ptx_of(source, self._architecture), f"{path.name} as PTX of sm_{self._architecture}")
+
+
+@lru_cache(maxsize=64)
+def ptx_of(source: str, architecture: str, options: tuple[str, ...] = nvrtc.OPTIONS) -> str:
+    """Return the PTX of one of emu's `.cu` files.
+
+    Args:
+        source: name of the file, without `.cu`.
+        architecture: "75" .. "120".
+        options: of the compiler.
+    """
+    kernels = content_folder("kernels")
+    headers = {path.name: path.read_text() for path in sorted((kernels / "include").glob("*.cuh"))}
+    text = (kernels / f"{source}.cu").read_text()
+    return nvrtc.compile_kernels(text, f"{source}.cu", headers, architecture, "ptx", options).decode()

@@ -14,10 +14,24 @@ from dataclasses import dataclass, field
 from emu.errors import EmuError
 
 #: PTX types as C++ ones; `b` types are unsigned.
-_TYPES = {f"{letter}{bits}": f"{prefix}int{bits}_t" for letter, prefix in (("u", "u"), ("b", "u"), ("s", "")) for bits in (8, 16, 32, 64)} | {"f32": "float", "f64": "double", "pred": "bool"}  # fmt: skip
-_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}  # fmt: skip
-#: Comparisons that hold where either number is NaN, by their opposites.
-_UNORDERED = {"equ": "!=", "neu": "==", "ltu": ">=", "leu": ">", "gtu": "<=", "geu": "<"}
+_TYPES = {
+    **{f"{kind}{bits}": f"{'' if kind == 's' else 'u'}int{bits}_t" for kind in "ubs" for bits in (8, 16, 32, 64)},
+    "f32": "float",
+    "f64": "double",
+    "pred": "bool",
+}
+_COMPARISONS = {
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "lo": "<",
+    "ls": "<=",
+    "hi": ">",
+    "hs": ">=",
+}
 _LOGIC = {"and": "&", "or": "|", "xor": "^"}
 _SPECIAL = {"tid": "threadIdx", "ntid": "blockDim", "ctaid": "blockIdx", "nctaid": "gridDim"}
 _ATOMICS = {"add": "ADD", "max": "MAX", "min": "MIN", "or": "OR", "and": "AND", "exch": "EXCHANGE"}
@@ -26,7 +40,7 @@ _PLAIN = {"add": 2, "sub": 2, "min": 2, "max": 2, "div": 2, "rem": 2, "neg": 1, 
 _COUNTED = {"shl": 2, "shr": 2}
 
 
-class UnknownInstruction(EmuError):
+class UnknownInstructionError(EmuError):
     """PTX that the translator does not know; the message lists it."""
 
 
@@ -49,7 +63,7 @@ def translate(ptx: str) -> str:
         ptx: text as NVRTC writes it.
 
     Raises:
-        UnknownInstruction: instructions it does not know.
+        UnknownInstructionError: instructions it does not know.
     """
     text = re.sub(r"//[^\n]*", "", ptx)
     parts, unknown = ['#include "ptx_on_host.h"'], set[str]()
@@ -65,13 +79,26 @@ def translate(ptx: str) -> str:
         unknown |= entry.unknown
         parts.append(_function(entry))
     if unknown:
-        raise UnknownInstruction(f"PTX instructions without a translation: {', '.join(sorted(unknown))}")
+        raise UnknownInstructionError(f"PTX instructions without a translation: {', '.join(sorted(unknown))}")
     return "\n".join(parts) + "\n"
 
 
 def entry_names(ptx: str) -> list[str]:
     """Return the names of the kernels in a PTX text."""
     return re.findall(r"\.entry\s+(\w+)", ptx)
+
+
+def floating_instructions(ptx: str) -> dict[str, list[str]]:
+    """Return the floating-point arithmetic of each kernel in a PTX text, sorted: what an integer kernel has none of.
+
+    Moves, loads, stores, selections and comparisons of floats are no arithmetic.
+    """
+    operations = "add|sub|mul|mad|fma|div|rcp|sqrt|rsqrt|min|max|cvt|ex2|lg2|sin|cos|tanh"
+    pattern = rf"\b((?:{operations})(?:\.\w+)*\.[bf](?:16|32|64)(?:\.\w+)?)\b"
+    return {
+        name: sorted({match for match in re.findall(pattern, body) if re.search(r"\.b?f(?:16|32|64)", match)})
+        for name, _, body in _entries(re.sub(r"//[^\n]*", "", ptx))
+    }
 
 
 def _entries(text: str) -> Iterator[tuple[str, list[tuple[str, str]], str]]:
@@ -212,10 +239,23 @@ def _space(name: list[str]) -> str:
 
 def _move(entry: _Entry, name: list[str], arguments: list[str]) -> str:
     target, source = arguments
+    if "{" in target + source:
+        return _packed(entry, name[-1], target, source)
     to = entry.registers[target[1:]]
     if source.startswith("%") and source[1:] in entry.registers and to != "pred":
         return _set(entry, target, f"ptx::same_bits<{_TYPES[to]}>({_operand(entry, source)})")
     return _set(entry, target, _operand(entry, source))
+
+
+def _packed(entry: _Entry, kind: str, target: str, source: str) -> str:
+    """Words that become one number, the lowest first, or one that becomes words."""
+    words = [part.strip() for part in (source if source.startswith("{") else target).strip("{}").split(",")]
+    whole, bits = _TYPES[kind], int(kind[1:]) // len(words)
+    if source.startswith("{"):
+        parts = [f"static_cast<{whole}>({_operand(entry, word)}) << {i * bits}" for i, word in enumerate(words)]
+        return _set(entry, target, " | ".join(f"({part})" for part in parts))
+    value = f"static_cast<{whole}>({_operand(entry, source)})"
+    return " ".join(_set(entry, word, f"{value} >> {i * bits}") for i, word in enumerate(words))
 
 
 def _load(entry: _Entry, name: list[str], arguments: list[str]) -> str:
@@ -254,19 +294,17 @@ def _atomic(entry: _Entry, name: list[str], arguments: list[str]) -> str:
 def _compare(entry: _Entry, name: list[str], arguments: list[str]) -> str:
     kind, relation = _TYPES[name[-1]], name[1]
     left, right = (f"static_cast<{kind}>({_operand(entry, text)})" for text in arguments[1:3])
+    ordered = f"({left} == {left} && {right} == {right})"
     if relation in ("num", "nan"):
-        ordered = f"({left} == {left} && {right} == {right})"
         result = ordered if relation == "num" else f"!{ordered}"
-    elif relation in _UNORDERED:
-        result = f"!({left} {_UNORDERED[relation]} {right})"
-        if relation in ("equ", "neu"):
-            result = f"({result})" if relation == "neu" else f"!({left} != {right}) || {left} != {left} || {right} != {right}"
+    elif name[-1].startswith("f") and relation.endswith("u"):
+        result = f"(!{ordered} || {left} {_COMPARISONS[relation[:-1]]} {right})"
+    elif name[-1].startswith("f"):
+        result = f"({ordered} && {left} {_COMPARISONS[relation]} {right})"
     else:
         result = f"({left} {_COMPARISONS[relation]} {right})"
-        if name[-1].startswith("f") and relation == "ne":
-            result = f"({left} < {right} || {left} > {right})"
     if name[2] in _LOGIC:
-        result = f"({result}) {_LOGIC[name[2]]} {_operand(entry, arguments[3])}"
+        result = f"{result} {_LOGIC[name[2]]} {_operand(entry, arguments[3])}"
     return _set(entry, arguments[0], result)
 
 
@@ -280,7 +318,8 @@ def _convert(entry: _Entry, name: list[str], arguments: list[str]) -> str:
     to, source = name[-2], name[-1]
     if to.startswith("f") or source.startswith("f"):
         raise KeyError("conversions of floats")
-    return _set(entry, arguments[0], f"static_cast<{_TYPES[to]}>(static_cast<{_TYPES[source]}>({_operand(entry, arguments[1])}))")  # fmt: skip
+    value = f"static_cast<{_TYPES[source]}>({_operand(entry, arguments[1])})"
+    return _set(entry, arguments[0], f"static_cast<{_TYPES[to]}>({value})")
 
 
 def _multiplied(entry: _Entry, name: list[str], arguments: list[str]) -> str:

@@ -136,41 +136,41 @@ EMU_FN u64 encode_special(u32 is_nan, u32 negative, i32 storage) {
     return is_nan ? 0x7FF8000000000000ull : 0x7FF0000000000000ull | static_cast<u64>(negative) << 63;
 }
 
-EMU_FN Written write_fixed(const Number& x, const Stage& stage, u32 u) {
+// What a stage makes of a number, before it is encoded.
+struct Result {
+    u32 kind;  // FINITE, INFINITE or NOT_A_NUMBER
+    u32 negative;
+    u64 magnitude;
+    i32 exponent;
+    u32 flags;
+};
+
+EMU_FN Result apply_fixed(const Number& x, const Rounded& r, const Stage& stage) {
     const Format& f = stage.format;
-    Written w;
-    w.bits = 0;
-    w.flags = 0;
-    if (x.kind >= NOT_A_NUMBER) {
-        w.flags = INVALID;
-        return w;
-    }
     u64 high = f.max_significand;
     u64 low = !f.is_signed ? 0ull : stage.overflow == SATURATE_SYMMETRIC ? high : high + 1ull;  // magnitude of the lowest
     u64 limit = x.negative ? low : high;
-    Rounded r;
-    r.quotient = limit;
-    r.beyond = r.inexact = 0;
-    r.exponent = f.quantum;
-    if (x.kind == FINITE) r = round_to(x, f.quantum, stage, u);
-    u32 outside = x.kind == INFINITE || r.beyond || r.quotient > limit;
-    u64 magnitude = r.quotient;
-    u32 negative = x.negative;
-    if (outside) {
-        magnitude = stage.overflow == SATURATE_ZERO ? 0ull : limit;
+    Result w;
+    w.kind = FINITE;
+    w.negative = x.negative;
+    w.magnitude = r.quotient;
+    w.exponent = f.quantum;
+    w.flags = 0;
+    if (x.kind >= NOT_A_NUMBER) {
+        w.magnitude = 0;
+        w.flags = INVALID;
+    } else if (x.kind == INFINITE || r.beyond || r.quotient > limit) {
+        w.flags = OVERFLOWED | INEXACT;
+        w.magnitude = stage.overflow == SATURATE_ZERO ? 0ull : limit;
         if (stage.overflow == WRAP && x.kind == FINITE) {
-            u64 raw = low_bits(negative ? 0ull - r.quotient : r.quotient, f.width);
-            negative = f.is_signed && raw > high;
-            magnitude = negative ? low_bits(0ull - raw, f.width) : raw;
+            u64 raw = low_bits(x.negative ? 0ull - r.quotient : r.quotient, f.width);
+            w.negative = f.is_signed && raw > high;
+            w.magnitude = w.negative ? low_bits(0ull - raw, f.width) : raw;
         }
+    } else {
+        w.flags = (r.inexact ? INEXACT : 0u) | (r.quotient == 0 && !is_zero(x) ? UNDERFLOWED : 0u);
     }
-    u32 nonzero = x.kind == FINITE && !is_zero(x);
-    if (outside) w.flags |= OVERFLOWED;
-    if (nonzero && !outside && r.quotient == 0) w.flags |= UNDERFLOWED;
-    if (r.inexact || outside) w.flags |= INEXACT;
-    negative = negative && magnitude != 0;
-    if (stage.storage >= STORED_I64) w.bits = negative ? 0ull - magnitude : magnitude;
-    else w.bits = encode(negative, magnitude, f.quantum, stage.storage);
+    w.negative = w.negative && w.magnitude != 0;
     return w;
 }
 
@@ -191,50 +191,58 @@ EMU_FN u32 stays_finite(u32 negative, u32 is_infinite, const Stage& stage) {
     return mode == TOWARD_ZERO || mode == TO_ODD || (mode == FLOOR && !negative) || (mode == CEIL && negative);
 }
 
-EMU_FN Written write_float(const Number& x, const Stage& stage, u32 u) {
+EMU_FN Result apply_float(const Number& x, const Rounded& r, const Stage& stage) {
     const Format& f = stage.format;
-    Written w;
-    w.flags = 0;
-    u32 is_nan = x.kind >= NOT_A_NUMBER, is_new = x.kind == NEW_NAN, is_infinity = 0;
-    u64 magnitude = 0;
-    i32 exponent = f.quantum;
-    if (x.kind == FINITE && !is_zero(x)) {
-        Rounded r = round_to(x, larger(leading(x) - (f.precision - 1), f.quantum), stage, u);
-        magnitude = r.quotient;
-        exponent = r.exponent;
-        if (r.inexact) w.flags |= INEXACT;
-        if (f.ftz && magnitude != 0 && bit_length(magnitude) - 1 + exponent < f.emin) {
-            magnitude = 0;
-            w.flags |= INEXACT;
-        }
-        if (magnitude == 0) w.flags |= UNDERFLOWED;
+    Result w;
+    w.kind = x.kind == FINITE || x.kind == INFINITE ? FINITE : NOT_A_NUMBER;
+    w.negative = x.negative;
+    w.magnitude = r.quotient;
+    w.exponent = r.exponent;
+    w.flags = r.inexact ? INEXACT : 0u;
+    u32 is_new = x.kind == NEW_NAN;
+    if (f.ftz && w.magnitude != 0 && bit_length(w.magnitude) - 1 + w.exponent < f.emin) {
+        w.magnitude = 0;
+        w.flags |= INEXACT;
     }
-    u32 above = is_above(magnitude, exponent, f);
+    if (w.magnitude == 0 && x.kind == FINITE && !is_zero(x)) w.flags |= UNDERFLOWED;
+    u32 above = is_above(w.magnitude, w.exponent, f);
     if (above || x.kind == INFINITE) {
         u32 finite = stays_finite(x.negative, x.kind == INFINITE, stage);
         if (above || finite || !f.has_infinity) w.flags |= OVERFLOWED | INEXACT;
-        magnitude = f.max_significand;
-        exponent = f.max_exponent;
-        is_infinity = !finite && f.has_infinity;
-        if (!finite && !f.has_infinity) is_nan = is_new = 1;
+        w.magnitude = f.max_significand;
+        w.exponent = f.max_exponent;
+        if (!finite) w.kind = f.has_infinity ? INFINITE : NOT_A_NUMBER;
+        is_new = is_new || (!finite && !f.has_infinity);
     }
-    if (is_nan) {
+    if (w.kind == NOT_A_NUMBER) {
         if (is_new || !f.has_nan) w.flags |= INVALID;
-        w.bits = f.has_nan ? encode_special(1, 0, stage.storage) : 0ull;
+        w.kind = f.has_nan ? NOT_A_NUMBER : FINITE;
+        w.negative = 0;
+        w.magnitude = 0;
         return w;
     }
-    if (is_infinity) {
-        w.bits = encode_special(0, x.negative, stage.storage);
-        return w;
-    }
-    if (magnitude != 0 && bit_length(magnitude) - 1 + exponent < f.emin) w.flags |= SUBNORMAL;
-    u32 negative = x.negative && (magnitude != 0 || f.has_negative_zero);
-    w.bits = encode(negative, magnitude, exponent, stage.storage);
+    if (w.kind == FINITE && w.magnitude != 0 && bit_length(w.magnitude) - 1 + w.exponent < f.emin) w.flags |= SUBNORMAL;
+    w.negative = w.negative && (w.kind == INFINITE || w.magnitude != 0 || f.has_negative_zero);
     return w;
 }
 
 EMU_FN Written write(const Number& x, const Stage& stage, u32 u) {
-    return stage.format.is_float ? write_float(x, stage, u) : write_fixed(x, stage, u);
+    const Format& f = stage.format;
+    Rounded r;
+    r.quotient = 0;
+    r.beyond = r.inexact = 0;
+    r.exponent = f.quantum;
+    if (x.kind == FINITE && !is_zero(x)) {
+        i32 place = f.is_float ? larger(leading(x) - (f.precision - 1), f.quantum) : f.quantum;
+        r = round_to(x, place, stage, u);
+    }
+    Result w = f.is_float ? apply_float(x, r, stage) : apply_fixed(x, r, stage);
+    Written written;
+    written.flags = w.flags;
+    if (w.kind != FINITE) written.bits = encode_special(w.kind == NOT_A_NUMBER, w.negative, stage.storage);
+    else if (stage.storage >= STORED_I64) written.bits = w.negative ? 0ull - w.magnitude : w.magnitude;
+    else written.bits = encode(w.negative, w.magnitude, w.exponent, stage.storage);
+    return written;
 }
 
 EMU_FN void store(void* array, i64 index, u64 bits, i32 storage) {

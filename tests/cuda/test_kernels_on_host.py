@@ -1,8 +1,9 @@
-"""The CUDA kernels, compiled and run by the host: the reference's bits, registers and flags."""
+"""The CUDA kernels, as source and as what NVIDIA's compiler made of it, run by the host: the reference's bits."""
 
 from __future__ import annotations
 
 import shutil
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -12,7 +13,7 @@ from kernel_inputs import patterns, random_values, reals
 
 import emu
 from emu import Mac
-from emu.backends.cuda import CudaKernels
+from emu.backends.cuda import CudaKernels, nvrtc
 from emu.backends.functions import FUNCTIONS, function_table
 from emu.backends.interface import (
     NO_QUANTUM,
@@ -43,6 +44,21 @@ FLOATS = [
 OPERATIONS = {"quantize": 1, "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1}
 
 
+AS_PTX = [pytest.param(architecture, marks=pytest.mark.slow) for architecture in ("80", "90")]
+
+
+@pytest.fixture(params=["", *AS_PTX], ids=lambda architecture: f"sm_{architecture}" if architecture else "source")
+def kernels(request: pytest.FixtureRequest) -> CudaKernels:
+    if request.param and not nvrtc.is_here():
+        pytest.skip("no NVRTC: pip install '.[nvrtc]'")
+    return device_of(request.param)
+
+
+@lru_cache
+def device_of(architecture: str) -> CudaKernels:
+    return CudaKernels(HostDevice(architecture=architecture))
+
+
 def rules_of(fmt: str) -> tuple[str, ...]:
     return tuple(rule.value for rule in (FIXED_RULES if isinstance(emu.parse(fmt), Fixed) else FLOAT_RULES))
 
@@ -63,37 +79,36 @@ def assert_same(actual: Outcome, expected: Outcome, fmt: str, note: Any) -> None
 
 
 def compare(
-    operation: str, operands: tuple[np.ndarray, ...], formats: tuple, fmt: str, rounding: str, rule: str
+    ours: CudaKernels, operation: str, operands: tuple[np.ndarray, ...], fmt: str, rounding: str, rule: str
 ) -> None:
     stage = encode_stage(OutputStage.of(fmt, rounding, rule, 7))
-    random = RandomCode(2**63 + 5, 2**32 - 1, 3, 0, None)
-    codes = tuple(None if f is None else encode_format(emu.parse(f)) for f in formats)
+    random, formats = RandomCode(2**63 + 5, 2**32 - 1, 3, 0, None), (None,) * len(operands)
     for register in (RegisterCode(-6, 20, NO_QUANTUM), None):
         results = [
-            kernels.elementwise(operation, operands, codes, stage, random, register, None)
+            table.elementwise(operation, operands, formats, stage, random, register, None)
             if operation != "quantize"
-            else kernels.quantize(operands[0], codes[0], stage, random, register, None)
-            for kernels in (CudaKernels(HostDevice()), ReferenceKernels())
+            else table.quantize(operands[0], None, stage, random, register, None)
+            for table in (ours, ReferenceKernels())
         ]
-        assert_same(results[0], results[1], fmt, (operation, formats, rounding, rule, register))
+        assert_same(results[0], results[1], fmt, (operation, rounding, rule, register))
 
 
 @pytest.mark.parametrize("fmt", FIXED + FLOATS)
-def test_every_mode_and_rule_of_the_output_stage_is_the_references(fmt: str):
+def test_every_mode_and_rule_of_the_output_stage_is_the_references(fmt: str, kernels: CudaKernels):
     for rounding, rule, dtype in product(MODES, rules_of(fmt), (np.float32, np.float64)):
         x = reals(fmt, 24, 1, dtype)
         with np.errstate(all="ignore"):
-            compare("quantize", (x,), (None,), fmt, rounding, rule)
+            compare(kernels, "quantize", (x,), fmt, rounding, rule)
 
 
 @pytest.mark.parametrize("operation", [name for name in OPERATIONS if name != "quantize"])
 @pytest.mark.parametrize("fmt", ["fix16f8", "fp16", "fp32", "e4m3fnuz", "fp64"])
-def test_every_elementwise_operation_is_the_references(operation: str, fmt: str):
+def test_every_elementwise_operation_is_the_references(operation: str, fmt: str, kernels: CudaKernels):
     rng = np.random.default_rng(2)
     for rounding in MODES:
         x = np.concatenate([reals(fmt, 12, 3, np.float32), patterns(60, 4, np.float32)])
         operands = tuple(rng.permutation(x) for _ in range(OPERATIONS[operation]))
-        compare(operation, operands, (None,) * len(operands), fmt, rounding, rules_of(fmt)[0])
+        compare(kernels, operation, operands, fmt, rounding, rules_of(fmt)[0])
 
 
 UNITS = [
@@ -128,7 +143,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: f"{unit[0]} {unit[1]} {unit[4]}")
-def test_every_unit_adds_as_the_reference(unit: tuple):
+def test_every_unit_adds_as_the_reference(unit: tuple, kernels: CudaKernels):
     mac, *names, fmt = unit
     random = RandomCode(7, 1, 2, 0, None)
     formats = tuple(None if name is None else encode_format(emu.parse(name)) for name in names)
@@ -143,12 +158,12 @@ def test_every_unit_adds_as_the_reference(unit: tuple):
         stage = encode_stage(OutputStage.of(fmt, rounding, None, 9))
         register = RegisterCode(-9, 25, NO_QUANTUM)
         arguments = (a, b, addend, formats, encode_mac(mac), stage, random, register, "definition", divisor)
-        results = [kernels.product(*arguments) for kernels in (CudaKernels(HostDevice()), ReferenceKernels())]
+        results = [table.product(*arguments) for table in (kernels, ReferenceKernels())]
         assert_same(results[0], results[1], fmt, (mac, depth, divisor, rounding))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_function_is_the_references(name: str):
+def test_every_function_is_the_references(name: str, kernels: CudaKernels):
     x = np.concatenate(
         [
             np.random.default_rng(1).normal(0, 4, 300),
@@ -163,28 +178,28 @@ def test_every_function_is_the_references(name: str):
             stage = OutputStage.of(fmt, rounding, None, 5)
             code, random, register = encode_stage(stage), RandomCode(3, 2, 1, 0, None), RegisterCode(-5, 9, NO_QUANTUM)
             results = [
-                kernels.tabled(function_table(name, emu.parse(source), stage), values, code, random, register)
+                table.tabled(function_table(name, emu.parse(source), stage), values, code, random, register)
                 if source != "fp64"
-                else kernels.function(name, values, code, random, register)
-                for kernels in (CudaKernels(HostDevice()), ReferenceKernels())
+                else table.function(name, values, code, random, register)
+                for table in (kernels, ReferenceKernels())
             ]
             assert_same(results[0], results[1], fmt, (name, source, rounding))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint64])
-def test_selections_are_the_references(dtype: type):
+def test_selections_are_the_references(dtype: type, kernels: CudaKernels):
     x = np.random.default_rng(1).choice(np.array([0, 1, 2, 3], dtype), (2, 3, 7, 9))
     if np.dtype(dtype).kind == "f":
         x = np.random.default_rng(1).choice(np.array([0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan], dtype), (2, 3, 7, 9))
-    ours, reference = CudaKernels(HostDevice()), ReferenceKernels()
-    assert_bits_equal(ours.relu(x), reference.relu(x))
+    reference = ReferenceKernels()
+    assert_bits_equal(kernels.relu(x), reference.relu(x))
     for window, stride in ((2, 2), (3, 3), (3, 1)):
         windows = windows_of(x, window, stride)
-        found, expected = ours.max_pool(windows), reference.max_pool(windows)
+        found, expected = kernels.max_pool(windows), reference.max_pool(windows)
         for one, other in zip(found, expected, strict=True):
             assert_bits_equal(
                 one.astype(np.float64) if one.dtype.kind == "u" else one,
                 other.astype(np.float64) if other.dtype.kind == "u" else other,
             )
         if stride >= window:
-            assert_bits_equal(ours.unpool(*found, windows), reference.unpool(*expected, windows))
+            assert_bits_equal(kernels.unpool(*found, windows), reference.unpool(*expected, windows))

@@ -11,11 +11,13 @@ import pytest
 import emu
 from emu import Fixed, Mac, engine
 from emu.backends.interface import EXACT_PATHS, carrier_of, encode_format, encode_mac, encode_stage
-from emu.backends.proofs import SAFE_EXPONENT, leading_bound
+from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound
 from emu.datapath import Blocks, OutputStage
+from emu.engine.convolution import windows_of
 from emu.engine.elementwise import OPTIONS, exact_register
 from emu.engine.planner import _Bound
 from emu.engine.products import accumulator_of, product
+from emu.engine.reductions import one_of
 from emu.formats import DynamicFixed
 
 SIGNED, UNSIGNED = Fixed(8, 4), Fixed(8, 4, signed=False)
@@ -273,3 +275,71 @@ def test_the_width_of_a_dynamic_format_is_an_integer_of_1_to_64(width: object):
     with pytest.raises(emu.FormatError, match="width_bits"):
         DynamicFixed(width)
     assert type(DynamicFixed(np.int64(16)).width_bits) is int
+
+
+@pytest.mark.parametrize("rounding", ["nearest_even", "toward_zero", "floor", "stochastic"])
+@pytest.mark.parametrize("accumulator", ["fp32", "fp16", "bf16", "e4m3"])
+def test_a_negative_zero_as_addend_of_nothing_keeps_its_sign(accumulator: str, rounding: str, backend: str):
+    mac = Mac(accumulator=accumulator, rounding=rounding)
+    formats = {"a_format": "fp16", "b_format": "fp16", "addend_format": "fp16", "out_format": "fp16"}
+    addend = np.array([[-0.0, 0.0]], np.float32)
+    y = emu.matmul(np.empty((1, 0)), np.empty((0, 2)), addend=addend, mac=mac, backend=backend, **formats)
+    assert np.signbit(y).tolist() == [[True, False]]
+
+
+def test_convolutions_have_neither_stride_nor_margins_unless_asked():
+    for operation in (engine.conv2d, engine.conv2d.plan):
+        parameters = inspect.signature(operation).parameters
+        assert (parameters["stride"].default, parameters["padding"].default) == ((1, 1), (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("fmt", "leading", "decides"),
+    [("fp16", 0, True), ("fp16", 959, True), ("fp16", 960, False), ("e11m4", 0, False), ("fix16f8", 30, True)],
+)
+def test_float64_decides_only_far_from_its_ends(fmt: str, leading: int, decides: bool):
+    assert decides_in_float64(encode_stage(OutputStage.of(fmt)), leading) is decides
+
+
+def test_the_factor_one_of_a_sum_has_one_unsigned_bit_beside_fixed_numbers():
+    assert one_of(Fixed(8, 3)) == one_of(Fixed(9, 0, signed=False)) == Fixed(1, 0, signed=False)
+    assert one_of(emu.parse("fp16")) == emu.parse("fp16")
+
+
+def test_a_register_is_as_wide_as_the_inner_size_asks_for(backend: str):
+    formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix8f4"}
+    for shape, depth in (((1, 1000), 1000), ((1000, 1), 1)):
+        register = emu.StatisticsRegister()
+        emu.matmul(np.zeros(shape), np.zeros((depth, 1)), register=register, backend=backend, **formats)
+        assert register.bins == accumulator_of(SIGNED, SIGNED, None, depth, Mac()).width_bits - 1
+
+
+def test_products_above_float32_overflow_once_and_for_all(backend: str):
+    """Each product is exact, and beyond the accumulator; two infinities of both signs would be a NaN."""
+    formats = {"a_format": "fix8f-60", "b_format": "fix8f-60", "out_format": "fp32"}
+    a, b = np.array([[127.0, -127.0]]) * 2.0**60, np.array([[127.0], [127.0]]) * 2.0**60
+    assert emu.matmul(a, b, mac=Mac(accumulator="fp32"), backend=backend, **formats).item() == np.inf
+
+
+@pytest.mark.parametrize(
+    ("total", "wrapped"), [(126, 126), (127, 127), (128, -128), (129, -127), (-128, -128), (-129, 127)]
+)
+def test_a_wrapping_accumulator_wraps_beyond_its_limits_only(total: int, wrapped: int, backend: str):
+    formats = {"a_format": "fix10f0", "b_format": "fix10f0", "out_format": "fix8f0"}
+    mac = Mac(accumulator="fix8f0", overflow="wrap")
+    a, b = np.array([[float(total - 3), 3.0]]), np.ones((2, 1))
+    assert emu.matmul(a, b, mac=mac, backend=backend, **formats).item() == wrapped
+
+
+def test_values_return_to_the_places_their_maxima_came_from(backend: str):
+    x = np.array([[[[1.0, 5.0, 2.0, 2.0], [3.0, 4.0, 0.0, 9.0]]]])
+    windows = windows_of(x, 2, 2)
+    best, index = engine.max_pool(windows, backend=backend)
+    assert (best.reshape(-1).tolist(), index.reshape(-1).tolist()) == ([5.0, 9.0], [1, 3])
+    spread = engine.unpool(np.array([10.0, 20.0]), index, windows, backend=backend)
+    assert spread.reshape(2, 4).tolist() == [[0.0, 10.0, 0.0, 0.0], [0.0, 0.0, 0.0, 20.0]]
+
+
+def test_numbers_that_vanish_below_a_format_of_huge_ones_do_not_belong():
+    fmt = emu.parse("e5m10 bias=-900")
+    assert fmt.contains(np.array([1e-300, 5e-324, 0.0, fmt.max, 1.0])).tolist() == [False, False, True, True, False]

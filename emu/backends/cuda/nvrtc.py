@@ -35,7 +35,9 @@ def _candidates() -> list[str]:
     found: list[str] = []
     spec = importlib.util.find_spec("nvidia")
     for folder in (spec.submodule_search_locations or []) if spec else []:
-        found += [str(path) for path in sorted(Path(folder).glob("*/lib*/libnvrtc.so.*")) if "builtins" not in path.name]
+        found += [
+            str(path) for path in sorted(Path(folder).glob("*/lib*/libnvrtc.so.*")) if "builtins" not in path.name
+        ]
     for name in ("CUDA_PATH", "CUDA_HOME"):
         if name in os.environ:
             found += [str(path) for path in sorted(Path(os.environ[name]).glob("lib*/libnvrtc.so"))]

@@ -1,0 +1,40 @@
+"""What NVIDIA's compiler makes of the kernels: code for every architecture, float arithmetic only where listed."""
+
+from __future__ import annotations
+
+import pytest
+
+from emu._paths import content_folder
+from emu.backends.cuda import nvrtc
+from emu.testing.cuda_on_host import ptx_of
+from emu.testing.ptx_on_host import floating_instructions
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not nvrtc.is_here(), reason="no NVRTC: pip install '.[nvrtc]'"),
+]
+SOURCES = sorted(path.stem for path in content_folder("kernels").glob("*.cu"))
+#: Kernels with floating-point arithmetic, and all of it: correctly rounded, not fused, not flushed.
+LISTED = {
+    "float64_function": {"add.rn.f64", "sub.rn.f64", "mul.rn.f64", "div.rn.f64", "rcp.rn.f64", "sqrt.rn.f64"},
+}
+
+
+@pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES)
+@pytest.mark.parametrize("source", SOURCES)
+def test_every_file_compiles_for_every_architecture(source: str, architecture: str):
+    kernels = content_folder("kernels")
+    headers = {path.name: path.read_text() for path in (kernels / "include").glob("*.cuh")}
+    cubin = nvrtc.compile_kernels((kernels / f"{source}.cu").read_text(), f"{source}.cu", headers, architecture)
+    assert cubin.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("architecture", ["80", "90"])
+@pytest.mark.parametrize("source", SOURCES)
+def test_integer_kernels_have_no_floating_point_arithmetic(source: str, architecture: str):
+    found = floating_instructions(ptx_of(source, architecture))
+    assert found, "every file has a kernel"
+    for kernel, instructions in found.items():
+        assert set(instructions) <= LISTED.get(kernel, set()), kernel
+    listed = [kernel for kernel in found if kernel in LISTED]
+    assert all(found[kernel] for kernel in listed)
