@@ -12,10 +12,11 @@ from functools import lru_cache
 from emu.backends.interface import Kernels
 from emu.errors import BackendUnavailable, nearest_name
 
-#: Backend -> module and class of its kernel table, and the package it needs.
+#: Backend -> module, what makes its kernel table, and the package it needs.
 _TABLES = {
     "reference": ("emu.backends.reference", "ReferenceKernels", None),
     "numba": ("emu.backends.numba", "NumbaKernels", "numba"),
+    "cuda": ("emu.backends.cuda", "on_gpu", "cupy"),
 }
 _REMEDIES = {"numba": "pip install numba"}
 #: What "auto" tries, fastest first.
@@ -33,6 +34,10 @@ def backends() -> dict[str, str]:
 
 
 def _status(name: str) -> str:
+    if name == "cuda":
+        from emu.backends.cuda.loader import status
+
+        return status().reason
     package = _TABLES[name][2]
     if package is None or importlib.util.find_spec(package) is not None:
         return "ready"

@@ -32,9 +32,7 @@ from emu.formats import Fixed
 from emu.testing import assert_bits_equal
 from emu.testing.cuda_on_host import HostDevice
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None, reason="no g++: CUDA kernels cannot be compiled for the host"
-)
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile CUDA kernels for the host")
 MODES = tuple(mode.value for mode in Rounding)
 FIXED = ["fix8f4", "ufix7f3", "fix16f8", "fix1f0", "fix12f-3", "fix53f20", "fix64f30", "ufix64f60"]
 FLOATS = [

@@ -21,9 +21,7 @@ from emu.testing import cuda_on_host
 from emu.testing.cuda_on_host import HostDevice, RaceError, ptx_of
 from emu.testing.ptx_on_host import floating_instructions
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None, reason="no g++: CUDA kernels cannot be compiled for the host"
-)
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile CUDA kernels for the host")
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_here(), reason="no NVRTC: pip install '.[nvrtc]'")
 
 

@@ -343,3 +343,17 @@ def test_values_return_to_the_places_their_maxima_came_from(backend: str):
 def test_numbers_that_vanish_below_a_format_of_huge_ones_do_not_belong():
     fmt = emu.parse("e5m10 bias=-900")
     assert fmt.contains(np.array([1e-300, 5e-324, 0.0, fmt.max, 1.0])).tolist() == [False, False, True, True, False]
+
+
+def test_infinities_belong_to_no_format_without_them():
+    x = np.array([np.inf, -np.inf, 1.0, 1e9])
+    for fmt in ("fp8_e4m3", "e2m1 finite nans=none", "e4m3fnuz"):
+        assert emu.parse(fmt).contains(x).tolist() == [False, False, True, False]
+        assert emu.parse(fmt).contains(x.astype(np.float32)).tolist() == [False, False, True, False]
+
+
+def test_formats_at_the_end_of_float64_hold_their_smallest_value_and_nothing_below():
+    fmt = emu.parse("e5m10 bias=-990")
+    smallest = 2.0 ** (fmt.emin - fmt.fraction_bits)
+    x = np.array([smallest, 3 * smallest, smallest / 2, 1e-300, 0.0, fmt.max])
+    assert fmt.contains(x).tolist() == [True, True, False, False, True, True]

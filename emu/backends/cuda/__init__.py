@@ -1,6 +1,6 @@
 """The CUDA backend: the kernels of `kernels/` on a device, the same bits as the reference.
 
-device.py   what kernels run on: arrays and launches
+device.py   what kernels run on: arrays and launches; loader.py: a GPU through CuPy, its states; nvrtc.py: the compiler
 layout.py   what a launch is told, as integers in the order `kernels/include/task.cuh` reads them
 table.py    the table of kernels
 """
@@ -8,4 +8,15 @@ table.py    the table of kernels
 from emu.backends.cuda.device import Device
 from emu.backends.cuda.table import CudaKernels
 
-__all__ = ["CudaKernels", "Device"]
+__all__ = ["CudaKernels", "Device", "on_gpu"]
+
+
+def on_gpu() -> CudaKernels:
+    """Return the table of kernels on CuPy's current device.
+
+    Raises:
+        BackendUnavailable: there is none; says why.
+    """
+    from emu.backends.cuda.loader import CupyDevice
+
+    return CudaKernels(CupyDevice())

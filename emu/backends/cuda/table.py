@@ -43,7 +43,18 @@ class CudaKernels:
     name = "cuda"
 
     def __init__(self, device: Device) -> None:
+        """Compute on a device; operands may be arrays of it, or of the host, which come back there."""
         self._device = device
+
+    def _taken(self, x: Array) -> Array:
+        """Return an operand on the device, in one line."""
+        xp = self._device.xp
+        return xp.ascontiguousarray(xp.asarray(x)).reshape(-1)
+
+    def _returned(self, result: Array, *operands: Array) -> Array:
+        """Return a result where its operands were."""
+        host = self._device.xp is not np and all(isinstance(x, np.ndarray) for x in operands)
+        return result.get() if host else result
 
     def quantize(
         self,
@@ -89,7 +100,7 @@ class CudaKernels:
         arrays: list[Array] = []
         for x, fmt in zip(operands, formats, strict=True):
             single = is_one_number(x)
-            arrays.append(xp.ascontiguousarray(x.reshape(-1)[:1] if single else x).reshape(-1))
+            arrays.append(self._taken(x.reshape(-1)[:1] if single else x))
             numbers += layout.operand_numbers(x.dtype, fmt, step=int(not single))
         numbers += layout.NO_OPERAND * (3 - len(operands))
         values = xp.empty(n, carrier_of(stage.format))
@@ -109,7 +120,7 @@ class CudaKernels:
             ),
             counts,
         )
-        return counts.outcome(_into(xp, out, values.reshape(shape), stage.format.quantum))
+        return counts.outcome(_into(out, self._returned(values.reshape(shape), *operands), stage.format.quantum))
 
     def product(
         self,
@@ -148,7 +159,7 @@ class CudaKernels:
         arguments = [
             layout.task(xp, numbers),
             *(xp.asarray(part) for x in (left, right) for part in (x.data, x.rows, x.columns)),
-            None if addend is None else xp.ascontiguousarray(addend),
+            None if addend is None else self._taken(addend),
             self._recorded(random),
             values,
             counts.totals,
@@ -159,7 +170,7 @@ class CudaKernels:
         else:
             kernel = "block_product" if mac.order == BLOCKS else "ordered_product"
         self._launch("products", kernel, values.size, tuple(arguments), counts)
-        return counts.outcome(values.reshape(batches, rows, columns))
+        return counts.outcome(self._returned(values.reshape(batches, rows, columns), left.data, right.data))
 
     def declines(self, formats: Formats, mac: MacCode, stage: StageCode, path: str, divisor: int) -> str:
         """Return "": every product runs on the device."""
@@ -176,12 +187,13 @@ class CudaKernels:
         from emu.backends.functions import FUNCTIONS, completed, write_wide
 
         xp = self._device.xp
-        flat = xp.ascontiguousarray(x).reshape(-1)
+        flat = self._taken(x)
         doubles = xp.empty(flat.size, np.float64)
         number = np.int32(list(FUNCTIONS).index(name))
         arguments = (number, flat, doubles, np.int64(flat.size))
         self._device.launch("functions", "float64_function", _blocks(flat.size), THREADS, arguments, 0)
-        return write_wide(completed(name, x, doubles.reshape(x.shape)), self, stage, random, register)
+        result = completed(name, _on_host(x), _on_host(doubles).reshape(x.shape))
+        return write_wide(result, self, stage, random, register)
 
     def tabled(
         self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
@@ -204,7 +216,7 @@ class CudaKernels:
         values, counts = xp.empty(n, table.values.dtype), _Counts(xp, register)
         arguments = (
             layout.task(xp, numbers),
-            xp.ascontiguousarray(x).reshape(-1),
+            self._taken(x),
             *(xp.asarray(entry) for entry in entries),
             self._recorded(random),
             values,
@@ -212,16 +224,16 @@ class CudaKernels:
             np.int64(n),
         )
         self._launch("tables", "gather", n, arguments, counts)
-        return counts.outcome(values.reshape(x.shape))
+        return counts.outcome(self._returned(values.reshape(x.shape), x))
 
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""
         xp = self._device.xp
-        flat = xp.ascontiguousarray(x).reshape(-1)
+        flat = self._taken(x)
         out = xp.empty_like(flat)
         arguments = (flat, out, np.int32(layout.STORAGE[flat.dtype]), np.int64(flat.size))
         self._device.launch("selection", "relu", _blocks(flat.size), THREADS, arguments, 0)
-        return out.reshape(x.shape)
+        return self._returned(out.reshape(x.shape), x)
 
     def max_pool(self, windows: Array | Gathered) -> tuple[Array, Array]:
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
@@ -238,12 +250,13 @@ class CudaKernels:
             *(np.int32(layout.STORAGE[windows.dtype]), np.int64(n)),
         )
         self._device.launch("selection", "max_pool", _blocks(n), THREADS, arguments, 0)
-        return best.reshape(shape), index.reshape(shape)
+        found = (best.reshape(shape), index.reshape(shape))
+        return self._returned(found[0], windows.data), self._returned(found[1], windows.data)
 
     def unpool(self, values: Array, index: Array, windows: Gathered) -> Array:
         """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap."""
         xp = self._device.xp
-        flat, where = xp.ascontiguousarray(values).reshape(-1), xp.ascontiguousarray(index).reshape(-1)
+        flat, where = self._taken(values), self._taken(index)
         spread = xp.zeros(windows.data.size, flat.dtype)
         arguments = (
             *(flat, where, np.int32(where.dtype.itemsize), np.int64(windows.batch_stride)),
@@ -251,12 +264,12 @@ class CudaKernels:
             *(spread, np.int32(layout.STORAGE[flat.dtype]), np.int64(flat.size)),
         )
         self._device.launch("selection", "unpool", _blocks(flat.size), THREADS, arguments, 0)
-        return spread
+        return self._returned(spread, values)
 
     def _recorded(self, random: RandomCode) -> Array | None:
         if random.recorded is None:
             return None
-        return self._device.xp.ascontiguousarray(random.recorded, dtype=np.uint32).reshape(-1)
+        return self._taken(random.recorded.astype(np.uint32))
 
     def _launch(self, source: str, kernel: str, n: int, arguments: tuple[Any, ...], counts: _Counts) -> None:
         self._device.launch(source, kernel, _blocks(n), THREADS, arguments, counts.shared_bytes)
@@ -282,8 +295,7 @@ class _Counts:
 
     def outcome(self, values: Array) -> Outcome:
         """Return what a kernel wrote and counted."""
-        get = getattr(self.totals, "get", None)
-        totals = (self.totals if get is None else get()).view(np.int64)
+        totals = _on_host(self.totals).view(np.int64)
         register = None if self._register is None else totals[N_FLAGS : self._size]
         top = int(totals[self._size])
         return Outcome(
@@ -291,10 +303,15 @@ class _Counts:
         )
 
 
-def _into(xp: Any, out: Array | None, values: Array, quantum: int) -> Array:
+def _on_host(x: Array) -> Array:
+    get = getattr(x, "get", None)
+    return x if get is None else get()
+
+
+def _into(out: Array | None, values: Array, quantum: int) -> Array:
     """Return `out` with the values in it, or their raws where it holds integers and their carrier does not."""
     if out is None:
         return values
     raws = out.dtype.kind == "i" and values.dtype.kind == "f"
-    out[...] = xp.ldexp(values, -quantum) if raws else values
+    out[...] = values.__array_namespace__().ldexp(values, -quantum) if raws else values
     return out
