@@ -226,6 +226,10 @@ class Kernels(Protocol):
         """Write what the function's table holds for `x`, values of its input format, any shape."""
         ...
 
+    def spares(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, depth: int) -> bool:
+        """Return whether outputs of a saturating accumulator that provably stay inside are summed in any order."""
+        ...
+
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""
         ...

@@ -152,10 +152,7 @@ def _plan_of_integers(bound: _Bound, mac: Mac, dots: bool) -> Plan:
         limit = mac.accumulator.max_raw if mac.accumulator.signed or not bound.signed else -1
         wraps = mac.overflow is Overflow.WRAP
         if wraps or bound.magnitude << (mac.accumulator.frac_bits - bound.frac_bits) > limit:
-            spared = (
-                "; outputs whose own |addend| + sum |a||b| stays inside are exact sums" if dots and not wraps else ""
-            )
-            return Plan("in_order", f"the accumulator {mac.accumulator} may leave its range: {bound}{spared}", mac)
+            return Plan("in_order", f"the accumulator {mac.accumulator} may leave its range: {bound}", mac)
         why = f"; the accumulator {mac.accumulator} never saturates"
         mac = Mac()
     if dots and bound.magnitude <= 1 << FLOAT64_INTEGERS and bound.scales_within(FLOAT64_SCALES):
@@ -215,6 +212,6 @@ def explain(operation: Callable[..., Any], *args: Any, **options: Any) -> Plan:
     if planner is None:
         name = getattr(operation, "__name__", operation)
         raise FormatError(
-            f"`explain` must be given emu.matmul or emu.conv2d, got {name}: nothing else has several paths"
+            f"`explain` must be given emu.matmul or emu.conv2d, got {name}: plans are made for products alone"
         )
     return planner(*args, **options)

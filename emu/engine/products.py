@@ -225,7 +225,7 @@ def _plan(
         return plan
     dots = _dots(request.kernels, formats, divisor)
     measured = plan_product(*formats, depth, mac, lambda: (_largest(left), _largest(right)), dots=dots)
-    return _with_fallback(measured, request.kernels, request.stage_code, formats, divisor)
+    return _as_computed(measured, request.kernels, request.stage_code, formats, depth, divisor)
 
 
 @lru_cache(maxsize=1024)
@@ -240,7 +240,7 @@ def _plan_by_formats(
     if kernels.name == "reference":
         return Plan(DEFINITION, "the reference runs the definition", mac)
     plan = plan_product(*formats, depth, mac, dots=_dots(kernels, formats, divisor))
-    return _with_fallback(plan, kernels, stage, formats, divisor)
+    return _as_computed(plan, kernels, stage, formats, depth, divisor)
 
 
 def _codes(formats: tuple[Format, Format, Format | None]) -> tuple[FormatCode, FormatCode, FormatCode | None]:
@@ -252,11 +252,23 @@ def _dots(kernels: Kernels, formats: tuple[Format, Format, Format | None], divis
     return divisor == 1 and kernels.dots(_codes(formats))
 
 
-def _with_fallback(
-    plan: Plan, kernels: Kernels, stage: StageCode, formats: tuple[Format, Format, Format | None], divisor: int
+#: Said of a product whose outputs the backend bounds one by one first.
+SPARED = "; outputs whose own |addend| + sum |a||b| stays inside are exact sums, the others are added again in order"
+
+
+def _as_computed(
+    plan: Plan,
+    kernels: Kernels,
+    stage: StageCode,
+    formats: tuple[Format, Format, Format | None],
+    depth: int,
+    divisor: int,
 ) -> Plan:
-    reason = kernels.declines(_codes(formats), encode_mac(plan.mac), stage, plan.path, divisor)
-    return replace(plan, fallback=reason)
+    """Return a plan with what the backend makes of it: left to the reference, or spared its order where it can be."""
+    codes, mac = _codes(formats), encode_mac(plan.mac)
+    reason = kernels.declines(codes, mac, stage, plan.path, divisor)
+    spared = not reason and plan.path not in EXACT_PATHS and kernels.spares(codes, mac, depth)
+    return replace(plan, fallback=reason, proof=plan.proof + (SPARED if spared else ""))
 
 
 def _plan_matmul(

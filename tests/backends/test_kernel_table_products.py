@@ -285,6 +285,22 @@ def test_accumulators_are_spared_their_order_up_to_their_limit(excess: int):
         compare(least, least.T, ("fix16f0", "fix16f0"), "fix40f0", mac=mac)
 
 
+@pytest.mark.parametrize("overflow", ["saturate", "saturate_zero"])
+@pytest.mark.parametrize("operands", [("ufix8f0", "ufix8f0"), ("ufix8f0", "fix8f0")])
+def test_unsigned_accumulators_begin_at_zero_when_they_are_added_again(operands: tuple[str, str], overflow: str):
+    """A few outputs leave the accumulator, upwards or, of signed operands, below 0; the others are exact sums."""
+    rng = np.random.default_rng(12)
+    a, b = (rng.integers(0, 60, s).astype(np.float32) for s in ((150, 40), (40, 150)))
+    a[[3, 77]], a[[4, 78], :20] = 255.0, 0.0
+    if operands[1].startswith("fix"):
+        b = np.minimum(b, 40.0)
+        b[:3, 5] = -100.0
+    mac = Mac(accumulator="ufix17f0", overflow=overflow)
+    formats = {"a_format": operands[0], "b_format": operands[1], "out_format": "ufix17f0", "mac": mac}
+    y = assert_same_everywhere(lambda **where: emu.matmul(a, b, **formats, **where), "ufix17f0", overflow)
+    assert (y == 2**17 - 1).any() or overflow == "saturate_zero"
+
+
 def test_saturated_outputs_among_thousands_are_added_again():
     rng = np.random.default_rng(5)
     a, b = (rng.integers(-3, 4, s).astype(np.float32) for s in ((70, 40), (40, 90)))

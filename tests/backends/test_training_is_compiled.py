@@ -1,15 +1,16 @@
-"""Training never waits for the reference: every product of every step runs compiled."""
+"""Training never waits for the reference: every kernel of every step runs compiled."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from emu import training
-from emu.backends.numba import NumbaKernels
+from emu.backends.reference import ReferenceKernels
 from emu.hardware import Device, load_device
+from emu.training.trainer import Trainer
 
 DEVICES = ("float32", "bf16-mixed", "fp16-mixed", "fp16", "fixed16", "fixed8")
 #: One step of mlp.
@@ -25,41 +26,73 @@ UNITS: list[tuple[str, dict[str, Any]]] = [
     ("fixed8", {"accumulator": "fix24f12", "rounding": "stochastic"}),
     ("fixed16", {"accumulator": "fix20f12", "overflow": "saturate", "order": "lanes(4)"}),
 ]
+#: Formats and rules of every role that no shipped device has.
+ROLES: list[tuple[str, dict[str, Any]]] = [
+    ("fp16", {"format": "fp16 no-subnormals"}),
+    ("bf16-mixed", {"format": "bf16 daz"}),
+    ("fp16", {"format": "fp16 ftz"}),
+    ("fixed16", {"overflow": "wrap"}),
+    ("fixed8", {"rounding": "stochastic", "overflow": "saturate_zero"}),
+]
 
 
-def reasons(device: Device, folder: Path, monkeypatch: pytest.MonkeyPatch, model: str, **settings: Any) -> list[str]:
-    """Train a step; return why products were left to the reference, in order."""
+def left_to_the_reference(device: Device, monkeypatch: pytest.MonkeyPatch, model: str) -> list[str]:
+    """Train a step and evaluate; return which kernels of the reference ran, and of what shapes, in order."""
+    trainer = Trainer(training.load_recipe(model).with_settings(STEP), device, "numba")
     found: list[str] = []
-    asked = NumbaKernels.declines
 
-    def recording(self: NumbaKernels, *arguments: Any) -> str:
-        found.append(asked(self, *arguments))
-        return found[-1]
+    def watched(name: str, kernel: Any) -> Any:
+        def run(self: ReferenceKernels, *arguments: Any) -> Any:
+            arrays = [a for x in arguments for a in (x if type(x) is tuple else (x,)) if isinstance(a, np.ndarray)]
+            found.append(f"{name} of {', '.join(str(a.shape) for a in arrays)}: {arguments!r:.200}")
+            return kernel(self, *arguments)
 
-    monkeypatch.setattr(NumbaKernels, "declines", recording)
-    recipe = training.load_recipe(model)
-    training.train(recipe, device, out=folder, backend="numba", overrides=STEP | settings)
-    assert found
-    return [reason for reason in found if reason]
+        return run
+
+    for name, kernel in vars(ReferenceKernels).items():
+        if not name.startswith("_") and callable(kernel):
+            monkeypatch.setattr(ReferenceKernels, name, watched(name, kernel))
+    trainer.advance()
+    trainer.evaluate()
+    return found
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_no_product_of_a_shipped_device_falls_back(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert reasons(load_device(device), tmp_path, monkeypatch, "mlp") == []
+def test_no_kernel_of_a_shipped_device_is_the_references(device: str, monkeypatch: pytest.MonkeyPatch):
+    assert left_to_the_reference(load_device(device), monkeypatch, "mlp") == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES)
-def test_no_convolution_of_a_shipped_device_falls_back(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert reasons(load_device(device), tmp_path, monkeypatch, "lenet") == []
+def test_no_kernel_of_a_convolution_is_the_references(device: str, monkeypatch: pytest.MonkeyPatch):
+    assert left_to_the_reference(load_device(device), monkeypatch, "lenet") == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("device", "mac"), UNITS, ids=str)
-def test_no_product_of_another_unit_falls_back(
-    device: str, mac: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_no_kernel_of_another_unit_is_the_references(device: str, mac: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
     table = load_device(device).model_dump(exclude_none=True)
     table["precision"]["mac"] = mac
     for model in ("mlp", "lenet"):
-        assert reasons(Device.model_validate(table), tmp_path / model, monkeypatch, model) == []
+        assert left_to_the_reference(Device.model_validate(table), monkeypatch, model) == []
+
+
+@pytest.mark.parametrize(
+    ("device", "changes"), [ROLES[0], *(pytest.param(*role, marks=pytest.mark.slow) for role in ROLES[1:])], ids=str
+)
+def test_no_kernel_of_other_formats_and_rules_is_the_references(
+    device: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    table = load_device(device).model_dump(exclude_none=True)
+    for role in ("weight", "bias", "activation", "error", "gradient"):
+        table["precision"][role] |= changes
+    for model in ("mlp", "lenet"):
+        assert left_to_the_reference(Device.model_validate(table), monkeypatch, model) == []
+
+
+def test_what_the_reference_computes_is_seen(monkeypatch: pytest.MonkeyPatch):
+    """Formats whose arrays hold raw integers are left to it."""
+    table = load_device("fixed16").model_dump(exclude_none=True)
+    table["precision"]["master"] = {"format": "fix60f40"}
+    found = left_to_the_reference(Device.model_validate(table), monkeypatch, "mlp")
+    assert any(line.startswith("elementwise of") for line in found)

@@ -19,6 +19,7 @@ from emu.engine.planner import _Bound
 from emu.engine.products import accumulator_of, product
 from emu.engine.reductions import one_of
 from emu.formats import DynamicFixed
+from emu.testing import assert_bits_equal
 
 SIGNED, UNSIGNED = Fixed(8, 4), Fixed(8, 4, signed=False)
 
@@ -357,3 +358,30 @@ def test_formats_at_the_end_of_float64_hold_their_smallest_value_and_nothing_bel
     smallest = 2.0 ** (fmt.emin - fmt.fraction_bits)
     x = np.array([smallest, 3 * smallest, smallest / 2, 1e-300, 0.0, fmt.max])
     assert fmt.contains(x).tolist() == [True, True, False, False, True, True]
+
+
+@pytest.mark.parametrize("a", [2.0**60, -3.0, 1.0, 2.0**-40, np.inf, 0.0])
+@pytest.mark.parametrize("b", [2.0**-60, 3.0, -0.1, 0.0, np.inf, np.nan])
+@pytest.mark.parametrize("operation", ["divide", "multiply", "add", "fma"])
+def test_results_that_wrap_are_exact_however_large(operation: str, a: float, b: float):
+    """Single numbers and whole arrays, beside others that bound nothing."""
+    pytest.importorskip("numba")
+    x = np.float32([a, 1.0, 0.3])
+    for y in (np.float32([b, 0.7, 2.0]), np.float32(b)):
+        operands = (x, y, np.float32(0.25))[: 3 if operation == "fma" else 2]
+        options = {"out_format": "fix12f6", "overflow": "wrap", "rounding": "nearest_even"}
+        ours, reference = (getattr(emu, operation)(*operands, backend=k, **options) for k in ("numba", "reference"))
+        assert_bits_equal(ours, reference, "fix12f6")
+
+
+def test_products_whose_last_digits_float64_loses_wrap_as_the_exact_ones():
+    """Near 2**51 a fraction and its sticky bit no longer fit: just below they do."""
+    pytest.importorskip("numba")
+    formats = {"a_format": "fix32f5", "b_format": "fp32", "c_format": "fp32", "out_format": "fix8f0"}
+    rng = np.random.default_rng(3)
+    for shift in range(-6, 3):
+        a = (2**31 - 1 - 2 * rng.integers(0, 2**20, 300)) * 2.0**-5
+        b = ((2**24 - 1 - 2 * rng.integers(0, 2**12, 300)) * 2.0 ** (1 + shift)).astype(np.float32)
+        for c in (np.float32(2.0 ** (47 + shift)), np.float32(0.25)):
+            ours, reference = (emu.fma(a, b, c, overflow="wrap", backend=k, **formats) for k in ("numba", "reference"))
+            assert_bits_equal(ours, reference, "fix8f0")

@@ -180,6 +180,10 @@ class CudaKernels:
         """Return whether exact sums of these operands come from integer dot-product instructions."""
         return False
 
+    def spares(self, formats: Formats, mac: MacCode, depth: int) -> bool:
+        """Return whether outputs of a saturating accumulator that provably stay inside are summed in any order."""
+        return False
+
     def function(
         self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
     ) -> Outcome:

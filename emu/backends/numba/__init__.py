@@ -9,6 +9,7 @@ vector/        the same and the products below in vector code, twins of the plai
 integers.py    exact products by integer dot-product instructions; speculation.py: of saturating accumulators
 single_column.py  exact sums over axes, by float64 additions
 in_tiles.py    sequential accumulators in vector code
+flushing.py    operands of formats without subnormals
 gathering.py   matrices of elements lying anywhere, put together
 philox.py      random bits
 in_order.py    accumulators that round, saturate or wrap at every add: the fast ones

@@ -12,10 +12,19 @@ from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingT
 
 from emu.backends import interface as k
 from emu.backends.gathered import Gathered, stacks_of
-from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
+from emu.backends.interface import (
+    FormatCode,
+    MacCode,
+    Outcome,
+    RandomCode,
+    RegisterCode,
+    StageCode,
+    is_one_number,
+)
 from emu.backends.memory import empty
 from emu.backends.numba import dot_add, in_order, in_tiles, integers, ordered, speculation, wide_sums
 from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
+from emu.backends.numba.flushing import flushed
 from emu.backends.numba.gathering import materialised
 from emu.backends.numba.machine import has_vectors
 from emu.backends.numba.selection import max_pool_in_lanes, max_pool_range, relu_range, unpool_range
@@ -51,14 +60,9 @@ class NumbaKernels:
         out: Array | None,
     ) -> Outcome:
         """Write `x` through the output stage."""
-        if (
-            x.dtype.kind != "f"
-            or (source is not None and source.daz)
-            or not supports(stage)
-            or not _scales_exactly(x, stage)
-        ):
+        if x.dtype.kind != "f" or not supports(stage) or not _scales_exactly(x, stage):
             return self._reference.quantize(x, source, stage, random, register, out)
-        return run_stage("quantize", (x,), stage, random, register, out=out)
+        return run_stage("quantize", (flushed(x, source),), stage, random, register, out=out)
 
     def elementwise(
         self,
@@ -73,6 +77,7 @@ class NumbaKernels:
         """Write `operation` of the operands through the output stage."""
         if not supports(stage) or not _decides(operation, operands, formats, stage):
             return self._reference.elementwise(operation, operands, formats, stage, random, register, out)
+        operands = tuple([flushed(x, fmt) for x, fmt in zip(operands, formats, strict=True)])
         return run_stage(operation, operands, stage, random, register, out=out)
 
     def product(
@@ -104,13 +109,9 @@ class NumbaKernels:
             return outcome
         if mac.order == k.BLOCKS:
             contents, touched = dot_add.accumulate(a, b, addend, formats, mac), None
-        elif (tiles := in_tiles.unit_for(mac, formats)) is not None and tiles.step == "marked":
-            contents, touched = in_tiles.accumulate(a, b, addend, formats, tiles)
-        elif speculation.applies(mac, formats, a.shape[2]) and (
-            spared := speculation.accumulate(a, b, addend, formats, mac)
-        ):
+        elif self.spares(formats, mac, a.shape[2]) and (spared := speculation.accumulate(a, b, addend, formats, mac)):
             contents, touched = spared
-        elif tiles is not None:
+        elif (tiles := in_tiles.unit_for(mac, formats)) is not None:
             contents, touched = in_tiles.accumulate(a, b, addend, formats, tiles)
         elif (unit := in_order.unit_for(mac, formats)) is not None:
             contents, touched = in_order.accumulate(a, b, addend, formats, unit)
@@ -149,6 +150,10 @@ class NumbaKernels:
     def dots(self, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
         """Return whether exact sums of these operands come from integer dot-product instructions."""
         return integers.applies(formats)
+
+    def spares(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, depth: int) -> bool:
+        """Return whether outputs of a saturating accumulator that provably stay inside are summed in any order."""
+        return speculation.applies(mac, formats, depth) and not _is_marked(mac, formats)
 
     def function(
         self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
@@ -197,6 +202,12 @@ class NumbaKernels:
             GRAIN_WINDOWS,
         )
         return spread
+
+
+def _is_marked(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
+    """Return whether tiles tell a touched limit from a bit below the word, at one instruction an add."""
+    tiles = in_tiles.unit_for(mac, formats)
+    return tiles is not None and tiles.step == "marked"
 
 
 @lru_cache(maxsize=1)
@@ -285,7 +296,7 @@ def _decides(
     operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode
 ) -> bool:
     """Return whether the operation in float64, rounded to odd, is written as the exact result would be."""
-    if any(x.dtype.kind != "f" for x in operands) or any(f is not None and (f.daz or f.carries_raws) for f in formats):
+    if any(x.dtype.kind != "f" for x in operands) or any(f is not None and f.carries_raws for f in formats):
         return False
     sums = operation in ("add", "subtract")
     for x, fmt in zip(operands, formats, strict=True):
@@ -297,17 +308,22 @@ def _decides(
     if not stage.format.is_float:
         leading = stage.format.width_bits + stage.format.quantum  # beyond it every digit but the sign is irrelevant
         if stage.overflow == k.WRAP:
-            leading = max(leading, _result_bound(operation, operands, stage))
+            leading = max(leading, _result_bound(operation, operands))
     return decides_in_float64(stage, leading)
 
 
-def _result_bound(operation: str, operands: tuple[Array, ...], stage: StageCode) -> int:
+def _result_bound(operation: str, operands: tuple[Array, ...]) -> int:
+    """Return an exponent whose power of two no finite result exceeds."""
     bounds = [leading_bound(x) + 1 for x in operands]
     if operation in ("add", "subtract"):
         return max(bounds) + 1
     if operation in ("multiply", "fma"):
         return max(sum(bounds[:2]), *bounds[2:], 0) + 1
-    return 1 << 20  # quotients: not bounded cheaply
+    if operation == "sqrt":
+        return bounds[0] // 2 + 1
+    divisors = np.abs(operands[1].flat[0] if is_one_number(operands[1]) else operands[1])
+    smallest = float(np.min(divisors, initial=math.inf, where=divisors > 0))
+    return bounds[0] - (math.frexp(smallest)[1] - 1) if math.isfinite(smallest) else bounds[0]
 
 
 @lru_cache(maxsize=1024)

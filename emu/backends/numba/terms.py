@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, RandomCode, StageCode, encode_format
+from emu.backends.numba import flushing
 from emu.backends.numba.bits import multiply_to_odd
 from emu.backends.numba.blocks import Stage, write_fixed, write_float
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.philox import fill_random
 from emu.backends.numba.stage import prepare
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, significand_bits
-from emu.backends.reference.arithmetic import flush_operands
 from emu.formats import PRESETS
 
 Array = NDArray[Any]
@@ -120,8 +120,8 @@ def products_are_central(a: FormatCode, b: FormatCode) -> bool:
 
 def flushed(a: Array, b: Array, addend: Array | None, formats: Formats) -> tuple[Array, Array, Array | None]:
     """Return operands and addend with subnormals of DAZ formats replaced by zeros."""
-    third = None if addend is None else flush_operands(addend, formats[2])
-    return flush_operands(a, formats[0]), flush_operands(b, formats[1]), third
+    third = None if addend is None else flushing.flushed(addend, formats[2])
+    return flushing.flushed(a, formats[0]), flushing.flushed(b, formats[1]), third
 
 
 def in_two_parts(addend: Array | None, fmt: FormatCode | None) -> tuple[Array, Array]:
