@@ -307,3 +307,18 @@ def test_saturated_outputs_among_thousands_are_added_again():
     a[7], b[:, 11] = rng.choice([-128.0, 127.0], 40), rng.choice([-128.0, 127.0], 40)
     for overflow in ("saturate", "saturate_zero"):
         compare(a, b, ("fix8f0", "fix8f0"), "fix24f0", mac=Mac(accumulator="fix14f0", overflow=overflow))
+
+
+@needs_dots
+def test_a_saturating_accumulator_is_said_to_be_spared_where_the_backend_spares_it():
+    """Accumulators of few bits carry a mark below the word instead, and lanes are added in their order."""
+    a, b = np.full((2, 40), 100.0), np.full((40, 2), 100.0)
+    formats = {"a_format": "fix16f8", "b_format": "fix16f8", "out_format": "fix16f8", "backend": "numba"}
+    for accumulator, order, said in (
+        ("fix34f16", "sequential", True),
+        ("fix24f16", "sequential", False),
+        ("fix34f16", "lanes(4)", False),
+    ):
+        plan = emu.explain(emu.matmul, a, b, mac=Mac(accumulator=accumulator, order=order), **formats)
+        assert plan.path == "in_order"
+        assert plan.proof.endswith("the others are added again in order") is said, (accumulator, order)

@@ -289,19 +289,3 @@ def test_integer_dot_products_come_first_where_the_backend_has_them():
     assert plan_product(Fixed(16, 511), Fixed(16, 512), None, 4, Mac(), dots=True).path == "wide"
     saturating = plan_product(wide, wide, None, 9, Mac(accumulator="fix32f0"), dots=True)
     assert saturating.path == "in_order"
-
-
-def test_a_saturating_accumulator_is_said_to_be_spared_where_the_backend_spares_it():
-    """Accumulators of few bits carry a mark below the word instead, and lanes are added in their order."""
-    if not integers.has_dot_products():
-        pytest.skip("the processor has no integer dot products")
-    a, b = np.full((2, 40), 100.0), np.full((40, 2), 100.0)
-    formats = {"a_format": "fix16f8", "b_format": "fix16f8", "out_format": "fix16f8", "backend": "numba"}
-    for accumulator, order, said in (
-        ("fix34f16", "sequential", True),
-        ("fix24f16", "sequential", False),
-        ("fix34f16", "lanes(4)", False),
-    ):
-        plan = emu.explain(emu.matmul, a, b, mac=Mac(accumulator=accumulator, order=order), **formats)
-        assert plan.path == "in_order"
-        assert plan.proof.endswith("the others are added again in order") is said, (accumulator, order)
