@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_inputs import random_values
-from variants import HAS_DOTS, HAS_VECTORS, assert_same_everywhere, running
+from variants import HAS_DOTS, HAS_VECTORS, assert_same_everywhere, needs_dots, running
 
 import emu
 from emu import Mac, engine
