@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from emu.bench.markdown import PLACES, fill
+from emu.bench.markdown import PLACES, fill, places
+from emu.bench.result import Session
+from emu.bench.rows import all_rows
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE, DATA = ROOT / "docs" / "benchmarks.md", ROOT / "benchmarks" / "speed.json"
+
+
+def test_the_page_shows_what_was_measured_and_nothing_else():
+    session = Session.from_dict(json.loads(DATA.read_text(encoding="utf-8")))
+    text = PAGE.read_text(encoding="utf-8")
+    assert fill(text, places(session, all_rows())) == text
 
 
 @pytest.mark.parametrize("place", PLACES)

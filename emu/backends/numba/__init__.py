@@ -14,6 +14,7 @@ gathering.py   matrices of elements lying anywhere, put together
 philox.py      random bits
 in_order.py    accumulators that round, saturate or wrap at every add: the fast ones
 ordered.py     every other order, mode and rule, add by add; schedule.py: the adds as a list of events
+halves.py      exact products of words of up to 32 bits, by those of their halves
 wide_sums.py   exact sums wider than float64; windows.py: how they are cut; digits.py: carried, divided, wrapped
 terms.py       products and stages inside these units, one block at a time
 functions.py   elementary functions of wide inputs; tabled.py: of narrow ones

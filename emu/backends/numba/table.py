@@ -22,7 +22,7 @@ from emu.backends.interface import (
     is_one_number,
 )
 from emu.backends.memory import empty
-from emu.backends.numba import dot_add, in_order, in_tiles, integers, ordered, speculation, wide_sums
+from emu.backends.numba import dot_add, halves, in_order, in_tiles, integers, ordered, speculation, wide_sums
 from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.flushing import flushed
 from emu.backends.numba.gathering import materialised
@@ -103,7 +103,14 @@ class NumbaKernels:
             sums = _blas(a, b, addend, np.dtype(np.float32 if path == "float32_blas" else np.float64))
             return _divided(sums, divisor, stage, random, register)
         if mac.accumulator is None:
-            contents, written = wide_sums.sums(a, b, addend, formats, mac, stage, random, divisor)
+            whole = (
+                halves.sums(a, b, addend, formats) if halves.applies(formats, mac, stage, a.shape[2], divisor) else None
+            )
+            contents, written = (
+                (whole, whole)
+                if whole is not None
+                else wide_sums.sums(a, b, addend, formats, mac, stage, random, divisor)
+            )
             outcome = wide_sums.write(contents, written, stage, random, register)
             _count_accumulator_events(outcome, contents, None, (a, b, addend), stage)
             return outcome

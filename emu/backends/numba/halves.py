@@ -1,0 +1,98 @@
+"""Exact sums of products of fixed-point words of up to 32 bits, by products of their 16-bit halves.
+
+    a = 2**16 A + a    b = 2**16 B + b    the lower halves from -2**15 on
+    sum = 2**32 sum(A B) + 2**16 (sum(A b) + sum(a B)) + sum(a b)    each an integer of at most 53 bits
+
+The three are added and rounded to odd: no stage that `wide_sums.declines` lets through can tell that from their sum.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import FormatCode, MacCode, StageCode, encode_format
+from emu.backends.memory import empty
+from emu.backends.numba import integers
+from emu.backends.numba.compiling import BLOCK, kernel, over_ranges
+from emu.backends.numba.machine import has_dot_products
+from emu.backends.numba.ordered import add_three_to_odd
+from emu.formats import Fixed
+
+Array = NDArray[Any]
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+HALF_BITS = 16
+#: Terms of a sum: so many products of halves, and twice as many in the middle, stay within 2**53.
+MOST_TERMS = 1 << 21
+#: Results below which a second thread is not worth waking.
+GRAIN = 1 << 16
+_HALF = encode_format(Fixed(HALF_BITS, 0))
+
+
+def applies(formats: Formats, mac: MacCode, stage: StageCode, depth: int, divisor: int) -> bool:
+    """Return whether both operands are fixed-point words of at most 32 bits, summed exactly and written undivided."""
+    a, b, c = formats
+    if mac.product is not None or divisor != 1 or depth > MOST_TERMS or not has_dot_products():
+        return False
+    if stage.overflow == k.WRAP or any(f.is_float or f.width_bits > 2 * HALF_BITS for f in (a, b)):
+        return False
+    quantum = a.quantum + b.quantum
+    return c is None or (not c.is_float and c.quantum >= quantum and c.width_bits + c.quantum - quantum < 52)
+
+
+def sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Array | None:
+    """Return exact (B, M, N) sums, float64 rounded to odd; None if an operand has a number without such halves.
+
+    Args:
+        a: (B, M, K) carriers of formats that `applies` accepts.
+        b: (B, K, N).
+        addend: (B or 1, M or 1, N or 1), or None.
+        formats: formats of the three.
+    """
+    quantum = formats[0].quantum + formats[1].quantum
+    left, right = _halves(a, formats[0]), _halves(b, formats[1])
+    if left is None or right is None:
+        return None
+    third = None if addend is None else np.ldexp(np.asarray(addend, np.float64), -quantum)
+    found: list[Array | float] = [0.0, 0.0, 0.0]
+    for i, x in enumerate(left):
+        for j, y in enumerate(right):
+            part = integers.exact_sums(x, y, third if i + j == 0 else None, (_HALF, _HALF, None))
+            found[i + j] = found[i + j] + part
+    low, middle, high = (np.broadcast_to(part, found[0].shape).reshape(-1) for part in found)  # type: ignore[union-attr]
+    out = empty(low.shape, np.dtype(np.float64))
+    unit = math.ldexp(1.0, quantum)
+
+    def work(_: int, start: int, stop: int) -> None:
+        _join(low, middle, high, unit, out, start, stop)
+
+    over_ranges(work, out.size, BLOCK, GRAIN)
+    return out.reshape((max(a.shape[0], b.shape[0]), a.shape[1], b.shape[2]))
+
+
+def _halves(x: Array, fmt: FormatCode) -> list[Array] | None:
+    """Return the raws' halves, the lower one first; a word of one half alone as it is."""
+    raws = np.ldexp(x.astype(np.float64), -fmt.quantum)
+    if fmt.width_bits - fmt.signed < HALF_BITS:
+        return [raws.astype(np.float32)]
+    high = np.floor((raws + 2.0 ** (HALF_BITS - 1)) * 2.0**-HALF_BITS)
+    if high.size and high.max() >= 2.0 ** (HALF_BITS - 1):
+        return None
+    return [(raws - high * 2.0**HALF_BITS).astype(np.float32), high.astype(np.float32)]
+
+
+@kernel
+def _join(low: Any, middle: Any, high: Any, unit: float, out: Any, start: int, stop: int) -> None:
+    for i in range(start, stop):
+        x, y, z = high[i] * 4294967296.0, middle[i] * 65536.0, low[i]
+        s = y + z
+        back = s - y
+        error = (y - (s - back)) + (z - back)
+        total = x + s
+        back = total - x
+        rest = (x - (total - back)) + (s - back)
+        out[i] = add_three_to_odd(total, rest, error) * unit + 0.0
