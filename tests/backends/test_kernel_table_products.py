@@ -312,13 +312,13 @@ def test_saturated_outputs_among_thousands_are_added_again():
 @needs_dots
 def test_a_saturating_accumulator_is_said_to_be_spared_where_the_backend_spares_it():
     """Accumulators of few bits carry a mark below the word instead, and lanes are added in their order."""
-    a, b = np.full((2, 40), 100.0), np.full((40, 2), 100.0)
-    formats = {"a_format": "fix16f8", "b_format": "fix16f8", "out_format": "fix16f8", "backend": "numba"}
-    for accumulator, order, said in (
-        ("fix34f16", "sequential", True),
-        ("fix24f16", "sequential", False),
-        ("fix34f16", "lanes(4)", False),
+    a, b = np.full((2, 40), 30.0), np.full((40, 2), 30.0)
+    for fmt, accumulator, order, said in (
+        ("fix16f8", "fix32f16", "sequential", True),
+        ("fix12f6", "fix24f12", "sequential", False),
+        ("fix16f8", "fix32f16", "lanes(4)", False),
     ):
+        formats = {"a_format": fmt, "b_format": fmt, "out_format": fmt, "backend": "numba"}
         plan = emu.explain(emu.matmul, a, b, mac=Mac(accumulator=accumulator, order=order), **formats)
         assert plan.path == "in_order"
         assert plan.proof.endswith("the others are added again in order") is said, (accumulator, order)
