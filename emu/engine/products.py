@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from dataclasses import replace
 from functools import lru_cache
@@ -18,7 +19,7 @@ from emu.engine.planner import Plan, may_gain_from_maxima, plan_product
 from emu.engine.request import Request, as_operand
 from emu.engine.sources import require_addressed, source_of
 from emu.engine.work import WorkRecord
-from emu.errors import FormatError, ShapeError
+from emu.errors import FormatError, ShapeError, nearest_name
 from emu.formats import Fixed, Format, parse
 
 Array = NDArray[Any]
@@ -271,6 +272,10 @@ def _as_computed(
     return replace(plan, fallback=reason, proof=plan.proof + (SPARED if spared else ""))
 
 
+#: Every option of `matmul`: a plan takes them all, and reads those it depends on.
+_OPTIONS = tuple(inspect.signature(matmul).parameters)
+
+
 def _plan_matmul(
     a: Any,
     b: Any,
@@ -284,8 +289,11 @@ def _plan_matmul(
     overflow: str | Overflow | None = None,
     n_rbits: int = 24,
     backend: str = "auto",
-    **_: Any,
+    **others: Any,
 ) -> Plan:
+    for name in others:
+        if name not in _OPTIONS:
+            raise TypeError(f"matmul() has no option {name!r}{nearest_name(name, _OPTIONS)}")
     parsed = (parse(a_format), parse(b_format), None if addend_format is None else parse(addend_format))
     left, right, shape = _as_batches(np.asarray(a), np.asarray(b))[:3]
     written = parsed[0] if out_format is None else out_format

@@ -34,7 +34,7 @@ def trained(model: str, device: str, backend: str, folder: Path, **settings: int
 
 
 @pytest.mark.usefixtures("cuda_on_host")
-@pytest.mark.parametrize("device", ["fixed8", "fp16-mixed"])
+@pytest.mark.parametrize("device", ["fp16-mixed", pytest.param("fixed8", marks=pytest.mark.slow)])
 def test_a_few_steps_end_in_the_same_hashes(device: str, tmp_path: Path):
     expected = trained("mlp", device, "numba", tmp_path, steps=3, batch=4)
     assert trained("mlp", device, "cuda", tmp_path, steps=3, batch=4) == expected

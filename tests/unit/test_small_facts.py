@@ -385,3 +385,10 @@ def test_products_whose_last_digits_float64_loses_wrap_as_the_exact_ones():
         for c in (np.float32(2.0 ** (47 + shift)), np.float32(0.25)):
             ours, reference = (emu.fma(a, b, c, overflow="wrap", backend=k, **formats) for k in ("numba", "reference"))
             assert_bits_equal(ours, reference, "fix8f0")
+
+
+def test_a_plan_names_a_misspelt_option():
+    formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix8f4"}
+    with pytest.raises(TypeError, match=r"matmul\(\) has no option 'rouding'.*rounding"):
+        emu.explain(emu.matmul, np.zeros((2, 2)), np.zeros((2, 2)), rouding="floor", **formats)
+    assert emu.explain(emu.matmul, np.zeros((2, 2)), np.zeros((2, 2)), rounding="floor", seed=3, **formats)
