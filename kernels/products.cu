@@ -102,7 +102,26 @@ EMU_FN Number number_from(u64* sum, i32 words, i32 lowest) {
     return number_of(negative, significand, lowest + 64 * first, rest != 0);
 }
 
-// Sums of products, exact or rounded into a format of their own, and an addend, rounded once. `lowest`: exponent no term goes below; `words` hold every sum.
+// Infinities and NaN among the terms of a sum.
+struct Specials {
+    u32 infinities;  // 1: positive, 2: negative
+    u32 is_nan;
+};
+
+EMU_FN void see(Specials& specials, const Number& x) {
+    if (x.kind == INFINITE) specials.infinities |= x.negative ? 2u : 1u;
+    else if (x.kind != FINITE) specials.is_nan = 1;
+}
+
+// A sum, replaced by what an infinity or a NaN among its terms makes of it.
+EMU_FN Number total_of(u64* sum, i32 words, i32 lowest, const Specials& specials) {
+    if (specials.is_nan || specials.infinities == 3u) return special(NOT_A_NUMBER, 0);
+    if (specials.infinities != 0) return special(INFINITE, specials.infinities == 2u);
+    return number_from(sum, words, lowest);
+}
+
+// Sums of products, exact or rounded into a format of their own, and an addend, rounded once. `lowest`: exponent no term
+// goes below; `words` hold every sum.
 extern "C" __global__ void exact_product(const i64* task, const void* a, const i64* a_rows, const i64* a_columns,
                                          const void* b, const i64* b_rows, const i64* b_columns, const void* addend,
                                          const u32* recorded, void* out, u64* totals, i32 lowest, i32 words) {
@@ -118,9 +137,8 @@ extern "C" __global__ void exact_product(const i64* task, const void* a, const i
         Place p = place_of(i, shape);
         u64 sum[MOST_WORDS];
         for (i32 j = 0; j < words; j++) sum[j] = 0;
-        u32 infinities = 0;  // 1: positive, 2: negative
+        Specials specials = {0, 0};
         Unit unit = read_unit(task);
-        bool is_nan = false;
         for (i64 k = 0; k <= shape.depth; k++) {
             if (k == shape.depth && addend == nullptr) break;
             Number term;
@@ -130,13 +148,10 @@ extern "C" __global__ void exact_product(const i64* task, const void* a, const i
                 term = addend_of(addend, task, p);
                 unit.from_nan = unit.from_nan || term.kind >= NOT_A_NUMBER;
             }
+            see(specials, term);
             if (term.kind == FINITE) add_to(sum, words, term, lowest);
-            else if (term.kind == INFINITE) infinities |= term.negative ? 2u : 1u;
-            else is_nan = true;
         }
-        Number content = number_from(sum, words, lowest);
-        if (is_nan || infinities == 3u) content = special(unit.from_nan ? NOT_A_NUMBER : NEW_NAN, 0);
-        else if (infinities != 0) content = special(INFINITE, infinities == 2u);
+        Number content = marked(total_of(sum, words, lowest, specials), unit.from_nan);
         finish(content, false, i, task, stage, recorded, out, tally, positions);
     }
     close_tally(tally, positions, totals);
@@ -259,16 +274,6 @@ EMU_FN Number rounded_block(Unit& unit, const Number& x, const Stage& stage, u32
     return stage.format.has_nan ? special(NOT_A_NUMBER, 0) : number_of(0, wide_of(0), 0, 0);
 }
 
-struct Specials {
-    u32 infinities;  // 1: positive, 2: negative
-    u32 is_nan;
-};
-
-EMU_FN void see(Specials& specials, const Number& x) {
-    if (x.kind == INFINITE) specials.infinities |= x.negative ? 2u : 1u;
-    else if (x.kind != FINITE) specials.is_nan = 1;
-}
-
 extern "C" __global__ void block_product(const i64* task, const void* a, const i64* a_rows, const i64* a_columns,
                                          const void* b, const i64* b_rows, const i64* b_columns, const void* addend,
                                          const u32* recorded, void* out, u64* totals) {
@@ -324,9 +329,7 @@ extern "C" __global__ void block_product(const i64* task, const void* a, const i
                     Number x = element_of(left, p.batch, p.row, k), y = element_of(right, p.batch, k, p.column);
                     if (x.kind == FINITE && y.kind == FINITE) add_to(sum, BLOCK_WORDS, cut(multiply(x, y), place), place);
                 }
-                Number exact = number_from(sum, BLOCK_WORDS, place);
-                if (specials.is_nan || specials.infinities == 3u) exact = special(NOT_A_NUMBER, 0);
-                else if (specials.infinities != 0) exact = special(INFINITE, specials.infinities == 2u);
+                Number exact = total_of(sum, BLOCK_WORDS, place, specials);
                 total = rounded_block(unit, exact, unit.sum, draw_inside(task, unit.sum, result, 2 + 2 * (start + first)));
             }
             state = adds_after ? rounded_block(unit, add(state, total, NEAREST_EVEN), adder, 0) : total;

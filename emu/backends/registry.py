@@ -12,13 +12,12 @@ from functools import lru_cache
 from emu.backends.interface import Kernels
 from emu.errors import BackendUnavailable, nearest_name
 
-#: Backend -> module, what makes its kernel table, and the package it needs.
+#: Backend -> module, and what makes its kernel table there.
 _TABLES = {
-    "reference": ("emu.backends.reference", "ReferenceKernels", None),
-    "numba": ("emu.backends.numba", "NumbaKernels", "numba"),
-    "cuda": ("emu.backends.cuda", "on_gpu", "cupy"),
+    "reference": ("emu.backends.reference", "ReferenceKernels"),
+    "numba": ("emu.backends.numba", "NumbaKernels"),
+    "cuda": ("emu.backends.cuda", "on_gpu"),
 }
-_REMEDIES = {"numba": "pip install numba"}
 #: What "auto" tries, fastest first.
 PREFERENCE = ("numba", "reference")
 
@@ -34,14 +33,21 @@ def backends() -> dict[str, str]:
 
 
 def _status(name: str) -> str:
-    if name == "cuda":
-        from emu.backends.cuda.loader import status
+    return _STATES[name]() if name in _STATES else "ready"
 
-        return status().reason
-    package = _TABLES[name][2]
-    if package is None or importlib.util.find_spec(package) is not None:
-        return "ready"
-    return f"{package} is not installed: {_REMEDIES[name]}"
+
+def _state_of_numba() -> str:
+    return "ready" if importlib.util.find_spec("numba") is not None else "numba is not installed: pip install numba"
+
+
+def _state_of_cuda() -> str:
+    from emu.backends.cuda.loader import status
+
+    return status().reason
+
+
+#: Who may be missing, and what says whether it is.
+_STATES = {"numba": _state_of_numba, "cuda": _state_of_cuda}
 
 
 @lru_cache(maxsize=8)
@@ -57,5 +63,5 @@ def load(name: str = "auto") -> Kernels:
         raise BackendUnavailable(f"`backend` must be auto or a backend, got {name!r}{nearest_name(name, _TABLES)}")
     if (status := _status(name)) != "ready":
         raise BackendUnavailable(f"backend {name!r} cannot compute here: {status}")
-    module, table, _ = _TABLES[name]
+    module, table = _TABLES[name]
     return getattr(importlib.import_module(module), table)()

@@ -93,14 +93,14 @@ def _broadcast(operation: str, arrays: list[Array]) -> list[Array]:
     ]
 
 
-def require_options(operation: str, options: Mapping[str, Any]) -> None:
-    """Raise TypeError, as Python does for a misspelt argument, unless every option is one of `OPTIONS`."""
-    for name in options:
-        if name not in _KNOWN:
-            raise TypeError(f"{operation}() has no option {name!r}{nearest_name(name, _KNOWN)}")
-
-
 _KNOWN = ("out_format", *OPTIONS)
+
+
+def require_options(operation: str, options: Mapping[str, Any], known: tuple[str, ...] = _KNOWN) -> None:
+    """Raise TypeError, as Python does for a misspelt argument, unless every option is known."""
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{operation}() has no option {name!r}{nearest_name(name, known)}")
 
 
 @lru_cache(maxsize=1024)

@@ -15,11 +15,12 @@ from emu.backends.gathered import Gathered
 from emu.backends.interface import EXACT_PATHS, FormatCode, Kernels, StageCode, encode_format, encode_mac
 from emu.datapath import Flags, Mac, Overflow, RandomSource, Rounding, StatisticsRegister
 from emu.datapath.stage import require_placed
+from emu.engine.elementwise import require_options
 from emu.engine.planner import Plan, may_gain_from_maxima, plan_product
 from emu.engine.request import Request, as_operand
 from emu.engine.sources import require_addressed, source_of
 from emu.engine.work import WorkRecord
-from emu.errors import FormatError, ShapeError, nearest_name
+from emu.errors import FormatError, ShapeError
 from emu.formats import Fixed, Format, parse
 
 Array = NDArray[Any]
@@ -291,9 +292,7 @@ def _plan_matmul(
     backend: str = "auto",
     **others: Any,
 ) -> Plan:
-    for name in others:
-        if name not in _OPTIONS:
-            raise TypeError(f"matmul() has no option {name!r}{nearest_name(name, _OPTIONS)}")
+    require_options("matmul", others, _OPTIONS)
     parsed = (parse(a_format), parse(b_format), None if addend_format is None else parse(addend_format))
     left, right, shape = _as_batches(np.asarray(a), np.asarray(b))[:3]
     written = parsed[0] if out_format is None else out_format

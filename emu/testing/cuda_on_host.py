@@ -242,7 +242,4 @@ def ptx_of(source: str, architecture: str, options: tuple[str, ...] = nvrtc.OPTI
         architecture: "75" .. "120".
         options: of the compiler.
     """
-    kernels = content_folder("kernels")
-    headers = {path.name: path.read_text() for path in sorted((kernels / "include").glob("*.cuh"))}
-    text = (kernels / f"{source}.cu").read_text()
-    return nvrtc.compile_kernels(text, f"{source}.cu", headers, architecture, "ptx", options).decode()
+    return nvrtc.Source.named(source).compiled(architecture, "ptx", options).decode()

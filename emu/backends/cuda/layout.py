@@ -26,7 +26,8 @@ STORAGE = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.int64):
 #: Operands that are not flushed; a register without a fixed accumulator.
 NO_FLUSH = -(1 << 30)
 NO_OPERAND = [0, 0, NO_FLUSH, 1, 0]
-NO_STAGE_FIELDS = 18
+#: A format's numbers, mode, rule, random bits and storage.
+STAGE_FIELDS = len(FormatCode._fields) + 4
 MASK32 = 0xFFFFFFFF
 
 
@@ -55,7 +56,7 @@ def operand_numbers(dtype: np.dtype[Any], fmt: FormatCode | None, *, step: int =
 def mac_numbers(mac: MacCode) -> list[int]:
     """Return order, lanes, and the stages of products and of the accumulator."""
     product, accumulator = (
-        [0] * NO_STAGE_FIELDS if stage is None else stage_numbers(stage) for stage in (mac.product, mac.accumulator)
+        [0] * STAGE_FIELDS if stage is None else stage_numbers(stage) for stage in (mac.product, mac.accumulator)
     )
     return [mac.order, mac.lanes if mac.order == LANES else 1, mac.product is not None, *product, *accumulator]
 

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from platformdirs import user_cache_path
 
-from emu._paths import content_folder
 from emu.backends.cuda import nvrtc
 from emu.errors import BackendUnavailable
 
@@ -95,16 +94,14 @@ def compiled(source: str, architecture: str, folder: Path | None = None) -> Path
     Raises:
         BackendUnavailable: there is no NVRTC, or it refuses the source.
     """
-    kernels = content_folder("kernels")
-    headers = {path.name: path.read_text() for path in sorted((kernels / "include").glob("*.cuh"))}
-    text = (kernels / f"{source}.cu").read_text()
-    content = repr((text, headers, architecture, nvrtc.OPTIONS, nvrtc.version()))
+    found = nvrtc.Source.named(source)
+    content = repr((found, architecture, nvrtc.OPTIONS, nvrtc.version()))
     digest = hashlib.sha256(content.encode()).hexdigest()[:24]
     folder = folder or user_cache_path("emu", appauthor=False) / "cubins"
     path = folder / f"{source}-sm_{architecture}-{digest}.cubin"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_bytes(nvrtc.compile_kernels(text, f"{source}.cu", headers, architecture))
+        part.write_bytes(found.compiled(architecture))
         part.replace(path)
     return path

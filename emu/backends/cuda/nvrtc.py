@@ -13,8 +13,9 @@ import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from emu._paths import content_folder
 from emu.errors import BackendUnavailable
 
 #: What every kernel is compiled with.
@@ -116,6 +117,27 @@ def compile_kernels(
         return room.raw.rstrip(b"\0") if kind == "ptx" else room.raw
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+class Source(NamedTuple):
+    """A `.cu` file of emu's and every header, by the name it is included by."""
+
+    name: str
+    text: str
+    headers: dict[str, str]
+
+    @classmethod
+    def named(cls, name: str) -> Source:
+        """Return the file `name`.cu of `kernels/`."""
+        kernels = content_folder("kernels")
+        headers = {path.name: path.read_text() for path in sorted((kernels / "include").glob("*.cuh"))}
+        return cls(f"{name}.cu", (kernels / f"{name}.cu").read_text(), headers)
+
+    def compiled(
+        self, architecture: str, kind: Literal["cubin", "ptx"] = "cubin", options: tuple[str, ...] = OPTIONS
+    ) -> bytes:
+        """Return its kernels compiled; arguments as of `compile_kernels`."""
+        return compile_kernels(self.text, self.name, self.headers, architecture, kind, options)
 
 
 def _strings(texts: Any) -> Any:

@@ -66,7 +66,7 @@ class CudaKernels:
         out: Array | None,
     ) -> Outcome:
         """Write `x` through the output stage."""
-        return self._elementwise("quantize", (x,), (source,), stage, random, register, out)
+        return self.elementwise("quantize", (x,), (source,), stage, random, register, out)
 
     def elementwise(
         self,
@@ -78,19 +78,7 @@ class CudaKernels:
         register: RegisterCode | None,
         out: Array | None,
     ) -> Outcome:
-        """Write `operation` of the operands through the output stage."""
-        return self._elementwise(operation, operands, formats, stage, random, register, out)
-
-    def _elementwise(
-        self,
-        operation: str,
-        operands: tuple[Array, ...],
-        formats: tuple[FormatCode | None, ...],
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
-        out: Array | None,
-    ) -> Outcome:
+        """Write `operation` of the operands, or one as it is ("quantize"), through the output stage."""
         xp, shape, n = self._device.xp, operands[0].shape, operands[0].size
         numbers = [
             *layout.stage_numbers(stage),
@@ -195,7 +183,7 @@ class CudaKernels:
         doubles = xp.empty(flat.size, np.float64)
         number = np.int32(list(FUNCTIONS).index(name))
         arguments = (number, flat, doubles, np.int64(flat.size))
-        self._device.launch("functions", "float64_function", _blocks(flat.size), THREADS, arguments, 0)
+        self._launch("functions", "float64_function", flat.size, arguments)
         result = completed(name, _on_host(x), _on_host(doubles).reshape(x.shape))
         return write_wide(result, self, stage, random, register)
 
@@ -236,7 +224,7 @@ class CudaKernels:
         flat = self._taken(x)
         out = xp.empty_like(flat)
         arguments = (flat, out, np.int32(layout.STORAGE[flat.dtype]), np.int64(flat.size))
-        self._device.launch("selection", "relu", _blocks(flat.size), THREADS, arguments, 0)
+        self._launch("selection", "relu", flat.size, arguments)
         return self._returned(out.reshape(x.shape), x)
 
     def max_pool(self, windows: Array | Gathered) -> tuple[Array, Array]:
@@ -253,7 +241,7 @@ class CudaKernels:
             *(best, index, np.int32(index_dtype.itemsize)),
             *(np.int32(layout.STORAGE[windows.dtype]), np.int64(n)),
         )
-        self._device.launch("selection", "max_pool", _blocks(n), THREADS, arguments, 0)
+        self._launch("selection", "max_pool", n, arguments)
         found = (best.reshape(shape), index.reshape(shape))
         return self._returned(found[0], windows.data), self._returned(found[1], windows.data)
 
@@ -267,7 +255,7 @@ class CudaKernels:
             *(xp.asarray(windows.rows), np.int64(windows.rows.size), xp.asarray(windows.columns)),
             *(spread, np.int32(layout.STORAGE[flat.dtype]), np.int64(flat.size)),
         )
-        self._device.launch("selection", "unpool", _blocks(flat.size), THREADS, arguments, 0)
+        self._launch("selection", "unpool", flat.size, arguments)
         return self._returned(spread, values)
 
     def _recorded(self, random: RandomCode) -> Array | None:
@@ -275,12 +263,13 @@ class CudaKernels:
             return None
         return self._taken(random.recorded.astype(np.uint32))
 
-    def _launch(self, source: str, kernel: str, n: int, arguments: tuple[Any, ...], counts: _Counts) -> None:
-        self._device.launch(source, kernel, _blocks(n), THREADS, arguments, counts.shared_bytes)
-
-
-def _blocks(n: int) -> int:
-    return max(1, min(-(-n // THREADS), MOST_BLOCKS))
+    def _launch(
+        self, source: str, kernel: str, n: int, arguments: tuple[Any, ...], counts: _Counts | None = None
+    ) -> None:
+        """Run a kernel over `n` results; `counts` are what its blocks count in shared memory."""
+        blocks = max(1, min(-(-n // THREADS), MOST_BLOCKS))
+        shared_bytes = 0 if counts is None else counts.shared_bytes
+        self._device.launch(source, kernel, blocks, THREADS, arguments, shared_bytes)
 
 
 class _Counts:

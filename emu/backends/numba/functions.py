@@ -18,10 +18,9 @@ from llvmlite import ir  # pyright: ignore[reportMissingTypeStubs]
 from numba import types
 from numpy.typing import NDArray
 
-from emu.backends.functions import FUNCTIONS, WideResult, completed, write_wide
+from emu.backends.functions import FUNCTIONS, WideResult, completed
 from emu.backends.functions import coefficients as c
 from emu.backends.functions.double import MAGIC, MAGIC_BITS, SMALLEST_NORMAL, SQRT_HALF_BITS
-from emu.backends.interface import Kernels, Outcome, RandomCode, RegisterCode, StageCode
 from emu.backends.memory import empty
 from emu.backends.numba.bits import bits_of, float_of, numeric, power_of_two, product_error
 from emu.backends.numba.compiling import kernel, over_ranges, thread_count
@@ -260,10 +259,3 @@ def evaluate_wide(name: str, x: Array) -> WideResult:
     over_ranges(work, x.size, 64, GRAIN)
     doubles = doubles.reshape(x.shape)
     return completed(name, x, doubles) if strange.any() else WideResult(doubles, None)
-
-
-def write(
-    name: str, x: Array, kernels: Kernels, stage: StageCode, random: RandomCode, register: RegisterCode | None
-) -> Outcome:
-    """Write function `name` of `x` (any shape, float64) through the output stage of `kernels`."""
-    return write_wide(evaluate_wide(name, x), kernels, stage, random, register)

@@ -166,9 +166,10 @@ class NumbaKernels:
         self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
     ) -> Outcome:
         """Write an elementary function of `x`."""
-        from emu.backends.numba import functions
+        from emu.backends.functions import write_wide
+        from emu.backends.numba.functions import evaluate_wide
 
-        return functions.write(name, x, self, stage, random, register)
+        return write_wide(evaluate_wide(name, x), self, stage, random, register)
 
     def tabled(
         self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
