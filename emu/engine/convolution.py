@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
+from emu.datapath import Mac
 from emu.engine.planner import Plan, explain
-from emu.engine.products import matmul, product, written_to
-from emu.engine.request import as_operand
+from emu.engine.products import matmul, product, write_product, written_to
+from emu.engine.request import Request, as_operand
 from emu.engine.sources import take_source
+from emu.engine.work import WorkRecord
 from emu.errors import FormatError, ShapeError
 from emu.formats import Format
 
@@ -157,6 +159,42 @@ def conv2d(
         **options,
     ).reshape(shape)
     return y if out is None else written_to(out, y)
+
+
+def write_convolution(
+    images: Array,
+    kernels: Array,
+    bias: Array | None,
+    formats: tuple[Format, Format, Format | None],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    mac: Mac,
+    request: Request,
+    log: list[WorkRecord] | None = None,
+) -> Array:
+    """Write the convolution of images with kernels as the request says.
+
+    Args:
+        images: carriers (N, C, H, W).
+        kernels: carriers (O, C, KH, KW).
+        bias: carriers (O,), or None.
+        formats: of the kernels, the images and the bias.
+        stride: steps down and right.
+        padding: zeros around the image.
+        mac: the unit.
+        request: stage, random bits, register, flags, backend.
+        log: is given a record of the work.
+
+    Returns:
+        Carriers (N, O, OH, OW).
+    """
+    out_channels, kernel = kernels.shape[0], (kernels.shape[2], kernels.shape[3])
+    rows = kernels.reshape(1, out_channels, -1)
+    addend = None if bias is None else bias.reshape(1, out_channels, 1)
+    columns = patches_of(images, kernel, stride, padding)
+    values = write_product(rows, columns, addend, formats, mac, request, 1, log)
+    sizes = [convolved_size(images.shape[2 + i], kernel[i], stride[i], padding[i]) for i in (0, 1)]
+    return values.reshape(images.shape[0], out_channels, *sizes)
 
 
 def _bias_column(bias: Any, fmt: str | Format | None, channels: int, *, check: bool) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from emu.backends.interface import is_one_number
 from emu.engine.quantize import require_out
-from emu.engine.request import Request, as_operand, code_of
+from emu.engine.request import Request, as_operand, codes_of
 from emu.errors import ShapeError, nearest_name
 from emu.formats import Fixed, Format
 from emu.formats.fixed import MAX_WIDTH_BITS
@@ -68,19 +68,46 @@ def elementwise(
         arrays = _broadcast(operation, arrays)
         shape = arrays[0].shape
     request = Request.of(shape=shape, **settings)
+    return write_elementwise(operation, arrays, tuple(parsed), request, require_out(out, shape, request.stage.format))
+
+
+def write_elementwise(
+    operation: str,
+    arrays: Sequence[Array],
+    formats: tuple[Format | None, ...],
+    request: Request,
+    out: Array | None = None,
+) -> Array:
+    """Write `operation` of operands of any shapes that broadcast, as the request says.
+
+    Args:
+        operation: add, subtract, multiply, divide, fma or sqrt.
+        arrays: carriers.
+        formats: of the operands; None of plain floats.
+        request: stage, random bits, register, flags, backend.
+        out: where to write, of the result's shape and carrier dtype.
+
+    Raises:
+        ShapeError: the operands do not broadcast.
+    """
+    shape = arrays[0].shape
+    for array in arrays:
+        if array.shape != shape:
+            arrays = _broadcast(operation, arrays)
+            break
     outcome = request.kernels.elementwise(
         operation,
-        tuple([array if is_one_number(array) else np.asarray(array, order="C") for array in arrays]),
-        tuple([code_of(fmt) for fmt in parsed]),
+        tuple([x if x.flags.c_contiguous or is_one_number(x) else np.asarray(x, order="C") for x in arrays]),
+        codes_of(formats),
         request.stage_code,
         request.random,
-        request.place(exact_register(operation, tuple(parsed))),
-        require_out(out, shape, request.stage.format),
+        request.place(exact_register(operation, formats)),
+        out,
     )
     return request.account(outcome)
 
 
-def _broadcast(operation: str, arrays: list[Array]) -> list[Array]:
+def _broadcast(operation: str, arrays: Sequence[Array]) -> list[Array]:
     try:
         shape = np.broadcast_shapes(*[array.shape for array in arrays])
     except ValueError:

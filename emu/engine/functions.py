@@ -71,7 +71,7 @@ def function(
 
     Source: NUMERICS 8.
     """
-    from emu.backends.functions import FUNCTIONS, function_table, is_tabled
+    from emu.backends.functions import FUNCTIONS
 
     if name not in FUNCTIONS:
         raise FormatError(f"a function must be one of the known ones, got {name!r}{nearest_name(name, FUNCTIONS)}")
@@ -92,7 +92,23 @@ def function(
         array.shape,
         random,
     )
-    out = require_out(out, array.shape, request.stage.format)
+    return _into(require_out(out, array.shape, request.stage.format), write_function(name, array, fmt, request))
+
+
+def write_function(name: str, array: Array, fmt: Format, request: Request) -> Array:
+    """Write a function of carriers as the request says.
+
+    Args:
+        name: exp, log, tanh, sigmoid, erf, gelu or rsqrt.
+        array: carriers, any shape.
+        fmt: their format.
+        request: stage, random bits, register, flags, backend.
+
+    Raises:
+        FormatError: the carriers are raws beyond float64.
+    """
+    from emu.backends.functions import function_table, is_tabled
+
     place = request.place(None)
     kernels, rest = request.kernels, (request.stage_code, request.random, place)
     if is_tabled(fmt):
@@ -103,7 +119,7 @@ def function(
         )
     else:
         outcome = kernels.function(name, flush_operands(array, code_of(fmt)).astype(np.float64, copy=False), *rest)
-    return _into(out, request.account(outcome))
+    return request.account(outcome)
 
 
 def _format_of(x: Any) -> Format:

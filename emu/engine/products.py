@@ -151,26 +151,54 @@ def product(
     """
     left, fa = _as_matrices(a, a_format, "a", check=check)
     right, fb = _as_matrices(b, b_format, "b", check=check)
-    left, right, shape, batch_shape = _as_batches(left, right)
+    left, right, shape, batch_shape = as_batches(left, right)
     third, fc = _as_addend(addend, addend_format, shape, (*batch_shape, left.shape[1], right.shape[2]), check=check)
     if mac.rounding is Rounding.STOCHASTIC:
         require_addressed(source_of(random, rbits, seed, stream, step), mac)
     request = Request.of(
         out_format, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, shape, random
     )
+    values = write_product(left, right, third, (fa, fb, fc), mac, request, divisor, log).reshape(shape)
+    return values if out is None else written_to(out, values)
+
+
+def write_product(
+    left: Array | Gathered,
+    right: Array | Gathered,
+    addend: Array | None,
+    formats: tuple[Format, Format, Format | None],
+    mac: Mac,
+    request: Request,
+    divisor: int = 1,
+    log: list[WorkRecord] | None = None,
+) -> Array:
+    """Write (left @ right + addend) / divisor as the request says.
+
+    Args:
+        left: (B or 1, M, K) carriers.
+        right: (B or 1, K, N) carriers.
+        addend: (B or 1, M or 1, N or 1) carriers, or None.
+        formats: of the three.
+        mac: the unit.
+        request: stage, random bits, register, flags, backend.
+        divisor: a positive integer; the register observes the undivided content.
+        log: is given a record of the work.
+
+    Returns:
+        Carriers (B, M, N).
+    """
     recorded = request.random.recorded
     if recorded is not None:
         request = _with_recorded(
             request, recorded.reshape(max(left.shape[0], right.shape[0]), left.shape[1], right.shape[2])
         )
-    codes = _codes((fa, fb, fc))
-    place = request.place(accumulator_of(fa, fb, fc, left.shape[2], mac))
-    plan = _plan(request, (fa, fb, fc), left, right, mac, divisor)
+    place = request.place(accumulator_of(*formats, left.shape[2], mac))
+    plan = _plan(request, formats, left, right, mac, divisor)
     outcome = request.kernels.product(
         left,
         right,
-        third,
-        codes,
+        addend,
+        _codes(formats),
         encode_mac(plan.mac),
         request.stage_code,
         request.random,
@@ -180,9 +208,8 @@ def product(
     )
     if log is not None:
         sizes = (max(left.shape[0], right.shape[0]), left.shape[1], left.shape[2], right.shape[2])
-        log.append(WorkRecord(sizes, (fa, fb, fc), plan))
-    values = request.account(outcome).reshape(shape)
-    return values if out is None else written_to(out, values)
+        log.append(WorkRecord(sizes, formats, plan))
+    return request.account(outcome)
 
 
 def _as_matrices(x: Any, fmt: str | Format, name: str, *, check: bool) -> tuple[Array | Gathered, Format]:
@@ -245,6 +272,7 @@ def _plan_by_formats(
     return _as_computed(plan, kernels, stage, formats, depth, divisor)
 
 
+@lru_cache(maxsize=1024)
 def _codes(formats: tuple[Format, Format, Format | None]) -> tuple[FormatCode, FormatCode, FormatCode | None]:
     fa, fb, fc = formats
     return encode_format(fa), encode_format(fb), None if fc is None else encode_format(fc)
@@ -294,7 +322,7 @@ def _plan_matmul(
 ) -> Plan:
     require_options("matmul", others, _OPTIONS)
     parsed = (parse(a_format), parse(b_format), None if addend_format is None else parse(addend_format))
-    left, right, shape = _as_batches(np.asarray(a), np.asarray(b))[:3]
+    left, right, shape = as_batches(np.asarray(a), np.asarray(b))[:3]
     written = parsed[0] if out_format is None else out_format
     request = Request.of(written, rounding, overflow, n_rbits, None, 0, 0, 0, None, None, backend, shape)
     return _plan(request, parsed, left, right, mac, 1)
@@ -308,7 +336,7 @@ def _largest(x: Array | Gathered) -> float:
     return float(max(np.max(elements, initial=0), -np.min(elements, initial=0)))
 
 
-def _as_batches(
+def as_batches(
     a: Array | Gathered, b: Array | Gathered
 ) -> tuple[Array | Gathered, Array | Gathered, tuple[int, ...], tuple[int, ...]]:
     """Return (B, M, K), (B, K, N), the result's shape and its batch shape, as numpy.matmul defines them.

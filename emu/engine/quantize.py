@@ -80,21 +80,32 @@ def quantize(
         fmt, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, array.shape, random
     )
     target = _require_target(out, array.shape, request.stage.format)
-    accumulator = source if isinstance(source, Fixed) else None
-    outcome = request.kernels.quantize(
-        np.asarray(array, order="C"),
-        code_of(source),
-        request.stage_code,
-        request.random,
-        request.place(accumulator),
-        target,
-    )
-    values = request.account(outcome)
+    values = write_quantized(array, source, request, target)
     if out is None or target is not None:
         return values if out is None else out
     encoded = request.stage.format.encode(values)
     out[...] = encoded if out.dtype.kind == "u" else np.ldexp(values, -request.stage_code.format.quantum)
     return out
+
+
+def write_quantized(x: Array, source: Format | None, request: Request, out: Array | None = None) -> Array:
+    """Write `x` as the request says.
+
+    Args:
+        x: carriers, any shape.
+        source: their format; None of plain floats.
+        request: stage, random bits, register, flags, backend.
+        out: where to write: carriers or raws, shape of `x`.
+    """
+    outcome = request.kernels.quantize(
+        np.asarray(x, order="C"),
+        code_of(source),
+        request.stage_code,
+        request.random,
+        request.place(source if isinstance(source, Fixed) else None),
+        out,
+    )
+    return request.account(outcome)
 
 
 def _require_target(out: Array | None, shape: tuple[int, ...], fmt: Format) -> Array | None:

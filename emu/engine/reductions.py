@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
-from emu.engine.products import product
-from emu.engine.request import as_operand
+from emu.datapath import Mac
+from emu.engine.products import product, write_product
+from emu.engine.request import Request, as_operand
 from emu.engine.sources import take_source
+from emu.engine.work import WorkRecord
 from emu.formats import Fixed, Format
 
 Array = NDArray[Any]
@@ -75,6 +77,35 @@ def average(
     source = take_source(options, kept, (1, rows.shape[1], 1))
     count = max(rows.shape[2], 1)
     return product(rows, ones, **formats, random=source, check=False, divisor=count, **options).reshape(kept)
+
+
+def write_total(
+    array: Array,
+    fmt: Format,
+    axis: int | tuple[int, ...] | None,
+    mac: Mac,
+    request: Request,
+    *,
+    averaged: bool = False,
+    log: list[WorkRecord] | None = None,
+) -> Array:
+    """Write the sum of carriers over `axis`, or their mean, as the request says.
+
+    Args:
+        array: carriers, any shape.
+        fmt: their format.
+        axis: axes to sum; None sums all of them.
+        mac: the unit.
+        request: stage, random bits, register, flags, backend.
+        averaged: whether to divide by the count, before the one rounding.
+        log: is given a record of the work.
+    """
+    rows, kept = _rows(array, axis)
+    depth = rows.shape[2]
+    ones = np.ones((1, depth, 1), one_of(fmt).carrier)
+    formats = (fmt, one_of(fmt), None)
+    divisor = max(depth, 1) if averaged else 1
+    return write_product(rows, ones, None, formats, mac, request, divisor, log).reshape(kept)
 
 
 def _rows(array: Array, axis: int | tuple[int, ...] | None) -> tuple[Gathered, tuple[int, ...]]:

@@ -51,7 +51,10 @@ def _known_stage(
 
 
 class Request(NamedTuple):
-    """How an operation writes its result: stage, random bits, register, flags, backend."""
+    """How an operation writes its result: stage, random bits, register, flags, backend.
+
+    A public function makes one of its options; who runs the same operation again and again keeps it (`at`).
+    """
 
     stage: OutputStage
     stage_code: StageCode
@@ -84,6 +87,20 @@ class Request(NamedTuple):
         else:
             source = encode_source(source_of(random, rbits, seed, stream, step), stage, shape)
         return cls(stage, code, source, load(backend), register, flags)
+
+    @classmethod
+    def at(
+        cls,
+        stage: OutputStage,
+        address: tuple[int, int, int],
+        backend: str,
+        register: StatisticsRegister | None = None,
+        flags: Flags | None = None,
+    ) -> Request:
+        """Return the request of a stage whose random bits Philox draws at an address: seed, stream, step."""
+        seed, stream, step = address
+        random = RandomCode(seed % 2**64, stream % 2**32, step % 2**32, 0, None)
+        return cls(stage, encode_stage(stage), random, load(backend), register, flags)
 
     def place(self, accumulator: Fixed | None) -> RegisterCode | None:
         """Fix the register's open positions for results of `accumulator` and return them."""
@@ -145,6 +162,12 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
     if check and carrier.dtype.kind == "f" and not (isinstance(parsed, Float) and parsed.has_negative_zero):
         carrier = carrier + 0.0  # -0.0 counts as 0 where the format has no -0
     return carrier, parsed
+
+
+@lru_cache(maxsize=1024)
+def codes_of(formats: tuple[Format | None, ...]) -> tuple[FormatCode | None, ...]:
+    """Return the integers of several formats."""
+    return tuple(code_of(fmt) for fmt in formats)
 
 
 def code_of(fmt: Format | None) -> FormatCode | None:

@@ -10,7 +10,7 @@ them is written in the role of whoever reads it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,87 +18,120 @@ from numpy.typing import NDArray
 from emu import engine
 from emu.autodiff import Value
 from emu.backends.gathered import Gathered
-from emu.datapath import OutputStage
-from emu.engine.convolution import convolved_size, patches_of, windows_of
-from emu.engine.products import product
+from emu.datapath import Mac, OutputStage
+from emu.engine.convolution import convolved_size, patches_of, windows_of, write_convolution
+from emu.engine.elementwise import write_elementwise
+from emu.engine.functions import write_function
+from emu.engine.products import as_batches, write_product
+from emu.engine.quantize import write_quantized
+from emu.engine.reductions import write_total
+from emu.engine.request import Request
 from emu.engine.work import WorkRecord
 from emu.formats import PRESETS, Format
+from emu.precision.counters import CounterTable
 from emu.precision.policy import Policy
 
 Array = NDArray[Any]
 FP32 = PRESETS["fp32"]
+#: The step that writes the result itself.
+RESULT = ""
 
 
-class Unit(NamedTuple):
+class Unit:
     """The unit that writes a role of a layer: its stage, its Mac, and where its counts and random bits go.
 
     Attributes:
-        policy: formats and units.
-        layer: whose result is written.
-        role: the result's role.
+        stage: the output stage of what is written.
+        mac: the layer's multiply-accumulate unit.
         backend: who computes.
-        options: seed, stream, step, register and flags of the result.
-        stream_of: the random stream of a named step on the way to the result.
+        step: training step, part of every random number's address.
         log: gets a record of each product on the way to the result; None keeps none.
     """
 
-    policy: Policy
-    layer: str
-    role: str
-    backend: str
-    options: dict[str, Any]
-    stream_of: Callable[[str], int]
-    log: list[WorkRecord] | None = None
+    def __init__(
+        self,
+        policy: Policy,
+        layer: str,
+        role: str,
+        backend: str,
+        seed: int,
+        stream_of: Callable[[str], int],
+        counters: CounterTable | None,
+        log: list[WorkRecord] | None,
+    ) -> None:
+        """Take the place of a result.
+
+        Args:
+            policy: formats and units.
+            layer: whose result is written.
+            role: the result's role.
+            backend: who computes.
+            seed: key of every random number.
+            stream_of: the random stream of the result (of no step), or of a named step on the way to it.
+            counters: where the result's register and flags are; None observes nothing.
+            log: see above.
+        """
+        self.stage, self.mac = policy.stage(layer, role), policy.mac(layer)
+        self.backend, self.log, self.step = backend, log, 0
+        self._policy, self._layer, self._role = policy, layer, role
+        self._seed, self._stream_of, self._counters = seed, stream_of, counters
+        self._requests: dict[str, Request] = {}
+        if counters is not None:
+            counters.of(layer, role)  # listed even if nothing is ever written
+
+    def request(self) -> Request:
+        """Return how the result is written and observed."""
+        request = self._at(RESULT, self.stage)
+        if self._counters is None:
+            return request
+        counters = self._counters.of(self._layer, self._role)
+        if request.register is not counters.register:  # the first one, or counters were loaded
+            request = request._replace(register=counters.register, flags=counters.flags)
+            self._requests[RESULT] = request
+        return request
+
+    def on_host(self, step: str) -> Request:
+        """Return how an intermediate result is written: in the `loss` role's format, not observed."""
+        return self._at(step, self.host_stage)
 
     @property
-    def stage(self) -> OutputStage:
-        """The output stage of what is written."""
-        return self.policy.stage(self.layer, self.role)
+    def host_stage(self) -> OutputStage:
+        """The stage of intermediate results."""
+        return self._policy.stage(self._layer, "loss")
 
-    def writing(self, stage: OutputStage | None = None) -> dict[str, Any]:
-        """Return the engine options of a result that is written and observed."""
-        stage = stage or self.stage
-        rounding = {"rounding": stage.rounding, "overflow": stage.overflow, "n_rbits": stage.n_rbits}
-        return {"out_format": stage.format, **rounding, "backend": self.backend, "check": False, **self.options}
+    @property
+    def reduction(self) -> Mac:
+        """The unit of sums among intermediate results."""
+        return self._policy.reduction(self._layer)
 
-    def on_host(self, step: str) -> dict[str, Any]:
-        """Return the engine options of an intermediate result in the `loss` role's format, not observed."""
-        random = {"seed": self.options["seed"], "step": self.options["step"], "stream": self.stream_of(step)}
-        stage = self.policy.stage(self.layer, "loss")
-        rounding = {"rounding": stage.rounding, "overflow": stage.overflow, "n_rbits": stage.n_rbits}
-        return {"out_format": stage.format, **rounding, "backend": self.backend, "check": False, **random}
+    def _at(self, step: str, stage: OutputStage) -> Request:
+        known = self._requests.get(step)
+        if known is None:
+            address = (self._seed, self._stream_of(step), self.step)
+            known = self._requests[step] = Request.at(stage, address, self.backend)
+        elif known.random.step != self.step:
+            known = self._requests[step] = known._replace(random=known.random._replace(step=self.step % 2**32))
+        return known
 
     def value(self, array: Array) -> Value:
         """Return what the stage wrote."""
         return Value(array, self.stage.format)
 
 
-def _product(
-    unit: Unit,
-    operation: Callable[..., Array],
-    names: tuple[str, str],
-    x: Value,
-    y: Value,
-    addend: Value | None,
-    **shapes: Any,
-) -> Value:
-    formats: dict[str, Any] = {names[0]: x.format, names[1]: y.format}
-    if addend is not None:
-        third = "addend" if names[0] == "a_format" else "bias"
-        formats |= {third: addend.array, f"{third}_format": addend.format}
-    return unit.value(
-        operation(
-            x.array, y.array, mac=unit.policy.mac(unit.layer), log=unit.log, **formats, **shapes, **unit.writing()
-        )
-    )
-
-
 def _matmul(unit: Unit, a: Value, b: Value, addend: Value | None = None) -> Value:
-    return _product(unit, product, ("a_format", "b_format"), a, b, addend)
+    left, right, shape = as_batches(a.array, b.array)[:3]
+    formats = (a.format, b.format, None if addend is None else addend.format)
+    third = None if addend is None else addend.array.reshape((1,) * (3 - addend.array.ndim) + addend.shape)
+    written = write_product(left, right, third, formats, unit.mac, unit.request(), 1, unit.log)
+    return unit.value(written.reshape(shape))
 
 
 def _conv2d(unit: Unit, x: Value, w: Value, bias: Value | None = None, *, stride: Any, padding: Any) -> Value:
-    return _product(unit, engine.conv2d, ("x_format", "w_format"), x, w, bias, stride=stride, padding=padding)
+    formats = (w.format, x.format, None if bias is None else bias.format)
+    third = None if bias is None else bias.array
+    return unit.value(
+        write_convolution(x.array, w.array, third, formats, stride, padding, unit.mac, unit.request(), unit.log)
+    )
 
 
 def _conv2d_input_gradient(unit: Unit, g: Value, w: Value, *, shape: Any, stride: Any, padding: Any) -> Value:
@@ -129,53 +162,49 @@ def _conv2d_weight_gradient(unit: Unit, x: Value, g: Value, *, kernel: Any, stri
     """One product per weight, k running over images, then output rows and columns."""
     inputs = patches_of(x.array, tuple(kernel), stride, padding).joined().transposed()
     errors = Gathered.of_axes(g.array, (1,), (0, 2, 3))
-    written = _product(unit, product, ("a_format", "b_format"), g.with_array(errors), x.with_array(inputs), None)
-    return written.with_array(written.array.reshape(-1, x.shape[1], *kernel))
+    written = write_product(errors, inputs, None, (g.format, x.format, None), unit.mac, unit.request(), 1, unit.log)
+    return unit.value(written.reshape(-1, x.shape[1], *kernel))
 
 
 def _sum(unit: Unit, x: Value, *, axis: tuple[int, ...]) -> Value:
-    return unit.value(
-        engine.total(
-            x.array, x_format=x.format, axis=axis, mac=unit.policy.mac(unit.layer), log=unit.log, **unit.writing()
-        )
-    )
+    return unit.value(write_total(x.array, x.format, axis, unit.mac, unit.request(), log=unit.log))
 
 
 def _average(unit: Unit, windows: Value) -> Value:
     """The mean of the last axis: the accumulator's content divided by the count, rounded once."""
     axis = windows.array.ndim - 1
-    mac = unit.policy.mac(unit.layer)
-    means = engine.average(windows.array, x_format=windows.format, axis=axis, mac=mac, log=unit.log, **unit.writing())
+    means = write_total(
+        windows.array, windows.format, axis, unit.mac, unit.request(), averaged=True, log=unit.log
+    )
     return unit.value(means)
 
 
 def _elementwise(name: str) -> Callable[..., Value]:
     def operation(unit: Unit, *operands: Value) -> Value:
-        formats = tuple(value.format for value in operands)
-        return unit.value(engine.elementwise(name, tuple(value.array for value in operands), formats, **unit.writing()))
+        arrays, formats = [value.array for value in operands], tuple([value.format for value in operands])
+        return unit.value(write_elementwise(name, arrays, formats, unit.request()))
 
     return operation
 
 
 def _quantize(unit: Unit, x: Value) -> Value:
-    options = unit.writing()
-    out_format = options.pop("out_format")
-    del options["check"]
-    return unit.value(
-        engine.quantize(
-            x.array, out_format, x_format=x.format if getattr(x.format, "carries_raws", False) else None, **options
-        )
-    )
+    source = x.format if getattr(x.format, "carries_raws", False) else None
+    return unit.value(write_quantized(x.array, source, unit.request()))
+
+
+def _number(x: float) -> Value:
+    """Return a float32 as an operand."""
+    return Value(np.array(x, np.float32), FP32)
 
 
 def _negate(unit: Unit, x: Value) -> Value:
-    return _elementwise("subtract")(unit, Value(np.zeros((), np.float32), FP32), x)
+    return _elementwise("subtract")(unit, _number(0), x)
 
 
 def _divide_by(unit: Unit, x: Value, *, divisor: int) -> Value:
     if divisor & (divisor - 1) == 0:
-        return _elementwise("multiply")(unit, x, Value(np.float32(1 / divisor), FP32))
-    return _elementwise("divide")(unit, x, Value(np.float32(divisor), FP32))
+        return _elementwise("multiply")(unit, x, _number(1 / divisor))
+    return _elementwise("divide")(unit, x, _number(divisor))
 
 
 def _selected(unit: Unit, x: Value) -> Value:
@@ -208,7 +237,7 @@ def _unpool(unit: Unit, g: Value, x: Value, *, saved: Any, window: int, stride: 
 
 
 def _function(unit: Unit, x: Value, *, function: str) -> Value:
-    return unit.value(engine.function(function, x.array, x_format=x.format, **unit.writing()))
+    return unit.value(write_function(function, x.array, x.format, unit.request()))
 
 
 def _sigmoid_slope(unit: Unit, y: Value) -> Value:
@@ -218,7 +247,7 @@ def _sigmoid_slope(unit: Unit, y: Value) -> Value:
 
 def _tanh_slope(unit: Unit, y: Value) -> Value:
     """1 - y * y, rounded once."""
-    return _elementwise("fma")(unit, _negated(y), y, Value(np.float32(1), FP32))
+    return _elementwise("fma")(unit, _negated(y), y, _number(1))
 
 
 def _negated(y: Value) -> Value:
@@ -233,26 +262,26 @@ class _Host:
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
-        self.format: Format = unit.policy.stage(unit.layer, "loss").format
+        self.format: Format = unit.host_stage.format
 
     def elementwise(self, step: str, name: str, *operands: Any) -> Array:
         """Return an elementwise operation; arrays are in the role's format, `Value`s in their own."""
         values = [x if isinstance(x, Value) else Value(x, self.format) for x in operands]
-        arrays, formats = tuple(v.array for v in values), tuple(v.format for v in values)
-        return engine.elementwise(name, arrays, formats, **self.unit.on_host(step))
+        arrays, formats = [v.array for v in values], tuple([v.format for v in values])
+        return write_elementwise(name, arrays, formats, self.unit.on_host(step))
 
     def function(self, step: str, name: str, x: Array) -> Array:
         """Return an elementary function."""
-        return engine.function(name, x, x_format=self.format, **self.unit.on_host(step))
+        return write_function(name, x, self.format, self.unit.on_host(step))
 
     def total(self, step: str, x: Array, axis: int | None) -> Array:
         """Return a pairwise sum."""
-        mac = self.unit.policy.reduction(self.unit.layer)
-        return engine.total(x, x_format=self.format, axis=axis, mac=mac, log=self.unit.log, **self.unit.on_host(step))
+        unit = self.unit
+        return write_total(x, self.format, axis, unit.reduction, unit.on_host(step), log=unit.log)
 
     def count(self, n: int) -> Value:
         """Return an integer as an operand."""
-        return Value(np.float32(n), FP32)
+        return _number(n)
 
 
 def _softmax_cross_entropy(unit: Unit, x: Value, labels: Value) -> Value:
@@ -269,7 +298,7 @@ def _softmax_cross_entropy(unit: Unit, x: Value, labels: Value) -> Value:
 
 def _mean_loss(unit: Unit, host: _Host, losses: Array, saved: Array) -> Value:
     total = host.total("total", losses, None)
-    mean = engine.elementwise("divide", (total, np.float32(losses.size)), (host.format, FP32), **unit.writing())
+    mean = write_elementwise("divide", (total, _number(losses.size).array), (host.format, FP32), unit.request())
     return Value((mean, saved), host.format)
 
 

@@ -5,7 +5,6 @@ Every operation goes through the engine with its role's output stage, unit, regi
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from emu.autodiff import Operation, Runner, Value
@@ -37,28 +36,33 @@ class DatapathRunner:
     ) -> None:
         self.policy, self.counters, self.profile = policy, counters, profile
         self.seed, self.backend, self.step = seed, backend, 0
-        self._stream = lru_cache(maxsize=None)(stream_of)
+        self._units: dict[tuple[str, str, str, bool], Unit] = {}
 
     def run(self, operation: Operation, role: str, layer: str) -> Value:
         """Return the operation's result as the unit that writes `role` of `layer` produces it."""
-        name = f"{layer}.{operation.part}" if operation.part else layer
-        options: dict[str, Any] = {"seed": self.seed, "stream": self._stream(name, role), "step": self.step}
-        if self.counters is not None and operation.name not in MOVES:
-            counters = self.counters.of(layer, role)
-            options |= {"register": counters.register, "flags": counters.flags}
+        observed = operation.name not in MOVES
+        place = (layer, role, operation.part, observed)
+        unit = self._units.get(place)
+        if unit is None:
+            unit = self._units[place] = self._unit(layer, role, operation.part, observed=observed)
+        unit.step = self.step
         profile = self.profile
-        log = None if profile is None else profile.log
-
-        def stream_of_step(step: str) -> int:
-            return self._stream(f"{name}.{step}", role)
-
-        unit = Unit(self.policy, layer, role, self.backend, options, stream_of_step, log)
         if profile is None:
             return OPERATIONS[operation.name](unit, *operation.operands, **operation.options)
         began = profile.clock()
         value = OPERATIONS[operation.name](unit, *operation.operands, **operation.options)
         profile.add(layer, role, operation.name, profile.clock() - began, value)
         return value
+
+    def _unit(self, layer: str, role: str, part: str, *, observed: bool) -> Unit:
+        name = f"{layer}.{part}" if part else layer
+        counters = self.counters if observed else None
+
+        def stream(step: str) -> int:
+            return stream_of(f"{name}.{step}" if step else name, role)
+
+        log = None if self.profile is None else self.profile.log
+        return Unit(self.policy, layer, role, self.backend, self.seed, stream, counters, log)
 
 
 class RecordingRunner:

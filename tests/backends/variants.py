@@ -22,7 +22,7 @@ import pytest
 
 import emu
 import emu.backends.numba
-from emu.backends.numba import compiling, in_tiles, integers, machine
+from emu.backends.numba import compiling, in_tiles, integers, machine, stage
 from emu.backends.numba.vector import choosing
 from emu.engine import products
 from emu.testing import assert_bits_equal
@@ -70,6 +70,7 @@ def _forget_choices() -> None:
         machine.has_directed_rounding,
         machine.has_dot_products,
         compiling.thread_count,
+        stage._way,
         choosing.shape_for,
         in_tiles.unit_for,
         products._plan_by_formats,

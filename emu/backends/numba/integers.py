@@ -31,6 +31,7 @@ from emu.backends.numba.stage import Writer
 from emu.backends.numba.vector import integer_products as loops
 from emu.backends.numba.vector import packing
 from emu.backends.numba.vector.dot_tiles import NEIGHBOURS, PANEL_COLUMNS, TILE_ROWS, WORD_BYTES
+from emu.backends.numba.vector.writing import Sink
 
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
@@ -119,6 +120,10 @@ class _Copier:
 
     def __init__(self, sums: Array) -> None:
         self._sums = sums.reshape(-1)
+
+    def sink(self, thread: int) -> Sink:
+        """Return that groups are handed back."""
+        return Sink()
 
     def write(self, thread: int, operands: Sequence[Array], start: int, stop: int, origin: int = 0) -> None:
         """Take results `start`..`stop`; arguments as of `Writer.write`."""
@@ -304,18 +309,51 @@ def _write_batches(product: _Product, writer: Writer | _Copier) -> None:
 
     def work(thread: int, start: int, stop: int) -> None:
         sums = empty((min(group, max(stop - start, 0)) * results,), np.float64)
+        sink = writer.sink(thread)
         rooms = None if pairs is not None else (product.room_for_rows(product.group), product.room_for_panels())
-        for first in range(start, stop, group):
-            last = min(first + group, stop)
+        first = start
+        while first < stop:
             if rooms is None:
                 assert pairs is not None
-                loops.write_paired_batches(left, right, *pairs, *scales, sums, first, last)
+                at = loops.write_paired_batches(left, right, *pairs, *scales, sums, group, first, stop, sink)
             else:
-                loops.write_batches(left, right, *scales, *rooms, product.group, sums, first, last)
-            writer.write(thread, (sums,), first * results, last * results, first * results)
+                at = loops.write_batches(
+                    left, right, *scales, *rooms, product.group, sums, group, first, stop, sink
+                )
+            first = _finish_group(writer, thread, sums, at, first, stop, group, results)
 
     align = 16 if results % 16 else 1
     over_ranges(work, product.batches, align, _grain(results, product.depth))
+
+
+def _finish_group(
+    writer: Writer | _Copier,
+    thread: int,
+    sums: Array,
+    at: int,
+    first: int,
+    stop: int,
+    group: int,
+    results: int,
+) -> int:
+    """Write what a loop left of the group whose sums it handed back; return where the loop goes on.
+
+    Args:
+        writer: takes results.
+        thread: index of the calling thread.
+        sums: of the group.
+        at: first result not written, as the loop returned it.
+        first: where the loop began: batch element or row.
+        stop: behind the last.
+        group: batch elements or rows of a group.
+        results: of each.
+    """
+    if at == stop * results:
+        return stop
+    begin = first + (at // results - first) // group * group
+    end = min(begin + group, stop)
+    writer.write(thread, (sums,), at, end * results, begin * results)
+    return end
 
 
 def _write_rows(product: _Product, writer: Writer | _Copier) -> None:
@@ -349,12 +387,11 @@ def _share_rows(product: _Product, writer: Writer | _Copier, panels: Array) -> N
         rows = min(group, max(stop - start, 0))
         packed, tiles = product.room_for_rows(rows), product.room_for_tiles(rows, product.depth)
         out = empty((rows * product.columns,), np.float64)
-        scales = (panels, product.split, product.steps, packed, tiles, 1, ending, out)
-        for first in range(start, stop, group):
-            last = min(first + group, stop)
-            loops.add_products(left, 0, first, last, 0, product.depth, *scales)
-            begin, end = first * product.columns, last * product.columns
-            writer.write(thread, (out,), begin, end, begin)
+        rest = (product.depth, panels, product.split, product.steps, packed, tiles, ending, out, writer.sink(thread))
+        first = start
+        while first < stop:
+            at = loops.write_row_groups(left, first, stop, group, *rest)
+            first = _finish_group(writer, thread, out, at, first, stop, group, product.columns)
 
     over_ranges(work, product.rows, 16, _grain(product.columns, product.depth))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,10 @@ from emu.backends.numba.bits import add_to_odd, divide_to_odd, fma_to_odd, multi
 from emu.backends.numba.blocks import Stage, observe_block, write_fixed, write_float
 from emu.backends.numba.compiling import BLOCK, GRAIN, kernel, over_ranges, thread_count
 from emu.backends.numba.philox import fill_random
-from emu.backends.numba.vector.choosing import parameters, shape_for
+from emu.backends.numba.vector.choosing import addressed, parameters, shape_for
 from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter
 from emu.backends.numba.vector.stage import CHUNK
-from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE
+from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE, Sink, report_size, writer
 from emu.backends.proofs import SAFE_EXPONENT
 from emu.datapath.registers import NO_EXPONENT
 
@@ -175,30 +175,28 @@ class Writer:
             register: positions of the statistics register, or None.
             scale: power of two by which a single operand is multiplied first.
         """
-        self.operation, self.values, self.stage, self.random, self.scale = operation, values, stage, random, scale
-        self.register, self._target = register, values.reshape(-1)
-        self._positions = register if register is not None else RegisterCode(0, 0, NO_QUANTUM)
-        self._code = prepare(stage)
-        self._out_scale = math.ldexp(1.0, -stage.format.quantum) if values.dtype.kind == "i" else 1.0
+        self.operation, self.values, self.random, self.scale = operation, values, random, scale
+        self._target = values.reshape(-1)
+        way = _way(operation, sources, values.dtype, stage, register, random.recorded is not None, scale)
+        self._way, self._counts = way, register is not None
         self._recorded = recorded_bits(random)
-        bins = self._positions.bins
-        self._reports = np.zeros((thread_count() + 1, COUNTS_PLACE + 2 * bins + 5), np.int64)
+        self._reports = np.zeros((thread_count() + 1, way.report_size), np.int64)
         self._reports[:, TOP_PLACE] = NO_EXPONENT
         self._threads: set[int] = set()
         self._vector: VectorWriter | None = None
-        if scale == 1.0 or (not stage.format.is_float and scale >= SMALLEST_SCALE):
-            recorded = random.recorded is not None
-            shape = shape_for(operation, sources, values.dtype, stage, register, recorded)
-            if shape is not None:
-                code = self._code
-                limits = (code.high, code.low, code.modulus, code.above, code.below)
-                numbers = parameters(shape, stage, limits, random, register, scale)
-                self._vector = VectorWriter(shape, self._target, numbers, self._reports)
+        if way.loop is not None:
+            numbers = addressed(way.parameters, random) if stage.rounding == STOCHASTIC else way.parameters
+            self._vector = VectorWriter(way.loop, self._target, numbers, self._reports)
 
     @property
     def grain(self) -> int:
         """Results below which a second thread is not worth waking."""
         return GRAIN if self._vector is None else VECTOR_GRAIN
+
+    def sink(self, thread: int) -> Sink:
+        """Return where compiled loops on that thread hand in results to be quantized, while this writer lives."""
+        self._threads.add(thread)
+        return Sink() if self._vector is None else self._vector.sink(thread)
 
     def write(self, thread: int, operands: Sequence[Array], start: int, stop: int, origin: int = 0) -> None:
         """Write results `start`..`stop`.
@@ -236,17 +234,17 @@ class Writer:
             c,
             origin,
             self.scale,
-            self._out_scale,
+            self._way.out_scale,
             self._target,
             start,
             stop,
-            self._code,
+            self._way.code,
             signed(random.seed),
             random.stream,
             random.step,
             random.draw,
             self._recorded,
-            *self._positions,
+            *self._way.positions,
             self._reports[thread, :TOP_PLACE],
             self._reports[thread, COUNTS_PLACE:],
         )
@@ -257,7 +255,52 @@ class Writer:
         total, top = self._reports[0], int(self._reports[0, TOP_PLACE])
         for thread in self._threads - {0}:
             total, top = total + self._reports[thread], max(top, int(self._reports[thread, TOP_PLACE]))
-        return Outcome(self.values, total[:TOP_PLACE], total[COUNTS_PLACE:] if self.register is not None else None, top)
+        return Outcome(self.values, total[:TOP_PLACE], total[COUNTS_PLACE:] if self._counts else None, top)
+
+
+class _Way(NamedTuple):
+    """How results of one kind are written.
+
+    Attributes:
+        code: the stage, as plain loops want it.
+        out_scale: what values are multiplied by where they are stored.
+        positions: of the register; no position without one.
+        report_size: length of a thread's report.
+        parameters: the numbers of vector code, without the address of random bits.
+        loop: vector code, None where only plain loops write.
+    """
+
+    code: Stage
+    out_scale: float
+    positions: RegisterCode
+    report_size: int
+    parameters: NDArray[np.int64]
+    loop: tuple[Any, int] | None
+
+
+@lru_cache(maxsize=1024)
+def _way(
+    operation: str,
+    sources: tuple[np.dtype[Any], ...],
+    target: np.dtype[Any],
+    stage: StageCode,
+    register: RegisterCode | None,
+    is_recorded: bool,
+    scale: float,
+) -> _Way:
+    code = prepare(stage)
+    out_scale = math.ldexp(1.0, -stage.format.quantum) if target.kind == "i" else 1.0
+    positions = register if register is not None else RegisterCode(0, 0, NO_QUANTUM)
+    shape = None
+    if scale == 1.0 or (not stage.format.is_float and scale >= SMALLEST_SCALE):
+        shape = shape_for(operation, sources, target, stage, register, is_recorded)
+    size = report_size(positions.bins)
+    if shape is None:
+        return _Way(code, out_scale, positions, size, _NO_BITS, None)
+    limits = (code.high, code.low, code.modulus, code.above, code.below)
+    return _Way(
+        code, out_scale, positions, size, parameters(shape, stage, limits, register, scale), writer(shape)
+    )
 
 
 def run_stage(

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import NO_QUANTUM, RandomCode, RegisterCode, StageCode, carrier_of
@@ -103,10 +104,43 @@ def _fields(n_rbits: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _numbers(lane: str, code: StageCode, limits: tuple[float, ...], scale: float) -> Any:
+def parameters(
+    shape: Shape, code: StageCode, limits: tuple[float, ...], register: RegisterCode | None, scale: float
+) -> NDArray[np.int64]:
+    """Return the numbers of a stage as its loop reads them: float64 ones, int64 ones, the random address all 0.
+
+    Args:
+        shape: from `shape_for`.
+        code: the stage.
+        limits: high, low, modulus, what stands above and below.
+        register: positions of the statistics register.
+        scale: power of two by which results are multiplied first (fixed formats).
+    """
+    block = np.zeros(stage.N_NUMBERS + stage.N_INTEGERS, np.int64)
+    _put_numbers(block[: stage.N_NUMBERS].view(np.float64), shape.lane, code, limits, scale)
+    lowest, bins, fixed = register if register is not None else (0, 0, NO_QUANTUM)
+    integers, fmt = block[stage.N_NUMBERS :], code.format
+    integers[[stage.QUANTUM, stage.TAIL]] = [fmt.quantum, fmt.precision - 1]
+    integers[[stage.LOWEST, stage.BINS]] = [lowest + _BIAS[shape.lane], bins]
+    integers[[stage.FIXED_ACCUMULATOR, stage.N_RBITS]] = [fixed != NO_QUANTUM, code.n_rbits]
+    return block
+
+
+def addressed(block: NDArray[np.int64], random: RandomCode) -> NDArray[np.int64]:
+    """Return a stage's numbers with the address of its random bits."""
+    filled = block.copy()
+    places = [stage.N_NUMBERS + i for i in (stage.DRAW, stage.STREAM, stage.STEP_NUMBER)]
+    filled[places] = [random.draw, random.stream, random.step]
+    keys = [stage.N_NUMBERS + i for i in (stage.KEY_LOW, stage.KEY_HIGH)]
+    filled[keys] = [random.seed & 0xFFFFFFFF, random.seed >> 32]
+    return filled
+
+
+def _put_numbers(
+    numbers: NDArray[np.float64], lane: str, code: StageCode, limits: tuple[float, ...], scale: float
+) -> None:
     fmt = code.format
     high, low, modulus, above, below = limits
-    numbers = np.zeros(stage.N_NUMBERS)
     numbers[stage.SCALE] = 1.0 if fmt.is_float else math.ldexp(scale, -fmt.quantum)
     numbers[stage.STEP] = math.ldexp(1.0, fmt.quantum)
     numbers[[stage.HIGH, stage.LOW, stage.MODULUS, stage.ABOVE, stage.BELOW]] = [high, low, modulus, above, below]
@@ -119,44 +153,3 @@ def _numbers(lane: str, code: StageCode, limits: tuple[float, ...], scale: float
     sizes = [0.5 if moves else just_above for moves in ties]
     numbers[[stage.TIE_POSITIVE, stage.TIE_NEGATIVE]] = [sizes[0], -sizes[1]]
     numbers[stage.RANDOM_SCALE] = math.ldexp(1.0, code.n_rbits)
-    numbers.setflags(write=False)
-    return numbers
-
-
-def parameters(
-    shape: Shape,
-    code: StageCode,
-    limits: tuple[float, ...],
-    random: RandomCode,
-    register: RegisterCode | None,
-    scale: float,
-) -> tuple[Any, Any]:
-    """Return the float64 and int64 numbers of a stage.
-
-    Args:
-        shape: from `shape_for`.
-        code: the stage.
-        limits: high, low, modulus, what stands above and below.
-        random: address of the random bits.
-        register: positions of the statistics register.
-        scale: power of two by which results are multiplied first (fixed formats).
-    """
-    fmt, seed = code.format, random.seed
-    lowest, bins, fixed = register if register is not None else (0, 0, NO_QUANTUM)
-    integers = np.array(
-        [
-            fmt.quantum,
-            fmt.precision - 1,
-            lowest + _BIAS[shape.lane],
-            bins,
-            fixed != NO_QUANTUM,
-            code.n_rbits,
-            random.draw,
-            random.stream,
-            random.step,
-            seed & 0xFFFFFFFF,
-            seed >> 32,
-        ],
-        np.int64,
-    )
-    return _numbers(shape.lane, code, limits, scale), integers

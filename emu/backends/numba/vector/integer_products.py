@@ -3,6 +3,7 @@
 pack          rows of the left operand and panels of the right one (`packing`)
 multiply      each block of 8 rows with each panel: a tile of 8 x 32 sums, in the cache
 finish        the tile's sums as float64 in their unit, plus the addend, where the output stage reads them
+pour          a group of them into the output stage, while they are in the cache
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from emu.backends.numba.vector.dot_tiles import (
 )
 from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.packing import SLACK, pack_panels, pack_rows
+from emu.backends.numba.vector.writing import pour
 
 PAIR = NEIGHBOURS[16]
 INT32_MAX = 2**31 - 1
@@ -158,12 +160,16 @@ def write_batches(
     addend: Any,
     packed: Any,
     panels: Any,
-    group: int,
+    rows_packed: int,
     out: Any,
+    group: int,
     start: int,
     stop: int,
-) -> None:
-    """Write the products of batch elements `start`..`stop` into float64 rows, one element after the other.
+    sink: Any,
+) -> int:
+    """Write the products of batch elements `start`..`stop`, a group at a time; return the first result not written.
+
+    That is the end, or where the sink left off: the group's sums are in `out` then.
 
     Args:
         left: data, from one batch element to the next, rows, columns of the left operand.
@@ -172,16 +178,18 @@ def write_batches(
         steps: instructions after which 32-bit sums are added up.
         unit: value of 1 in the sums.
         addend: float64, (1 or B, 1 or M, 1 or N).
-        packed: room for `group` packed rows.
+        packed: room for the packed rows.
         panels: room for the packed right operand.
-        group: rows that are packed together.
-        out: float64, room for (stop - start) * M * N.
+        rows_packed: rows that are packed together.
+        out: float64, room for the sums of a group.
+        group: batch elements of one.
         start: first batch element.
         stop: behind the last.
+        sink: where sums go.
     """
     m, n, depth = left[2].size, right[3].size, right[2].size
     count = panels.shape[0]
-    blocks = (min(group, m) + TILE_ROWS - 1) // TILE_ROWS
+    blocks = (min(rows_packed, m) + TILE_ROWS - 1) // TILE_ROWS
     tiles = np.empty((1 if depth <= CHUNK_DEPTH else blocks * count) * TILE_SUMS, np.int64)
     corrections = np.zeros(count * PANEL_COLUMNS, np.int64)
     ending = (corrections, unit, addend, n)
@@ -190,9 +198,45 @@ def write_batches(
         pack_panels(right, b, panels, 0, count, 0, depth, corrections)
         for j in range(corrections.size):
             corrections[j] *= OFFSET
-        for row in range(0, m, group):
-            last, rows = min(row + group, m), out[((b - start) * m + row) * n :]
+        first = start + (b - start) // group * group
+        for row in range(0, m, rows_packed):
+            last, rows = min(row + rows_packed, m), out[((b - first) * m + row) * n :]
             add_products(left, b, row, last, 0, depth, panels, split, steps, packed, tiles, 1, ending, rows)
+        if b + 1 == min(first + group, stop):
+            wrote = pour(sink, address(out), first * m * n, (b + 1 - first) * m * n)
+            if wrote < (b + 1 - first) * m * n:
+                return first * m * n + wrote
+    return stop * m * n
+
+
+@kernel
+def write_row_groups(
+    left: Any,
+    start: int,
+    stop: int,
+    group: int,
+    depth: int,
+    panels: Any,
+    split: int,
+    steps: int,
+    packed: Any,
+    tiles: Any,
+    ending: Any,
+    out: Any,
+    sink: Any,
+) -> int:
+    """Write rows `start`..`stop` of one product, `group` at a time; return the first result not written.
+
+    That is the end, or where the sink left off: the group's sums are in `out` then. Arguments as of `add_products`.
+    """
+    columns = ending[3]
+    for first in range(start, stop, group):
+        last = min(first + group, stop)
+        add_products(left, 0, first, last, 0, depth, panels, split, steps, packed, tiles, 1, ending, out)
+        wrote = pour(sink, address(out), first * columns, (last - first) * columns)
+        if wrote < (last - first) * columns:
+            return first * columns + wrote
+    return stop * columns
 
 
 @kernel
@@ -206,14 +250,16 @@ def write_paired_batches(
     unit: float,
     addend: Any,
     out: Any,
+    group: int,
     start: int,
     stop: int,
-) -> None:
+    sink: Any,
+) -> int:
     """Write products with 16-bit patches that are never put together, for batch elements `start`..`stop`.
 
     Every element of an image stands beside its neighbour once, and beside the one at another distance (in the next row,
     mostly) once; a step multiplies such pairs. Sums are made for every place from the first column to the last, also
-    where a window leaves a row; those are left out.
+    where a window leaves a row; those are left out. Returns what `write_batches` does.
 
     Args:
         left: data, from one batch element to the next, rows, columns.
@@ -224,9 +270,11 @@ def write_paired_batches(
         steps: steps after which 32-bit sums are added up.
         unit: value of 1 in the sums.
         addend: float64, (1 or B, 1 or M, 1 or N).
-        out: float64, room for (stop - start) * M * N.
+        out: float64, room for the sums of a group.
+        group: batch elements of one.
         start: first batch element.
         stop: behind the last.
+        sink: where sums go.
     """
     places, first_k, second_k, near, distance = pairs
     m, n, depth = left[2].size, right[3].size, places.size
@@ -252,6 +300,7 @@ def write_paired_batches(
     tile, corrections = np.empty(TILE_SUMS, np.int64), np.zeros(PANEL_COLUMNS, np.int64)
     row_bytes = 2 * PAIR * depth
     for b in range(start, stop):
+        begin = start + (b - start) // group * group
         image = address(right[0]) + 2 * b * right[1]
         pair_up(image, 1, address(beside), size)
         if distance > 1:
@@ -280,9 +329,14 @@ def write_paired_batches(
                         _place_in_addend(addend, b, first, column),
                         addend.shape[2] if addend.shape[1] > 1 else 0,
                         addend.shape[2] > 1,
-                        address(out) + 8 * (((b - start) * m + first) * n + column),
+                        address(out) + 8 * (((b - begin) * m + first) * n + column),
                         n,
                         min(TILE_ROWS, m - first),
                         length,
                     )
             segment = behind
+        if b + 1 == min(begin + group, stop):
+            wrote = pour(sink, address(out), begin * m * n, (b + 1 - begin) * m * n)
+            if wrote < (b + 1 - begin) * m * n:
+                return begin * m * n + wrote
+    return stop * m * n

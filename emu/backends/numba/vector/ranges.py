@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.memory import ALIGNMENT
-from emu.backends.numba.vector.stage import CHUNK, Shape
-from emu.backends.numba.vector.writing import writer
+from emu.backends.numba.vector.calling import address_of
+from emu.backends.numba.vector.stage import CHUNK
+from emu.backends.numba.vector.writing import Sink
 
 Array = NDArray[Any]
 #: Results below this are not worth a second thread.
@@ -18,38 +20,34 @@ VECTOR_GRAIN = 1 << 17
 STREAMED_BYTES = 1 << 23
 #: The most chunks handed to the plain loops at a time.
 MAX_PLAIN_CHUNKS = 64
+MOST_OPERANDS = 3
 #: Writes a piece: thread, operands, start, stop, origin.
 PlainWrite = Callable[[int, Sequence[Array], int, int, int], None]
-
-
-def address_of(array: Array) -> int:
-    """Return the address of an array's first element."""
-    return array.__array_interface__["data"][0]
 
 
 class VectorWriter:
     """Vector code of one output stage, writing pieces of one result; chunks it cannot do go to the plain loops."""
 
-    def __init__(
-        self,
-        shape: Shape,
-        target: Array,
-        parameters: tuple[Any, Any],
-        reports: Array,
-    ) -> None:
+    def __init__(self, loop: tuple[Any, int], target: Array, parameters: NDArray[np.int64], reports: Array) -> None:
         """Prepare to write.
 
         Args:
-            shape: what is computed.
+            loop: from `writer`.
             target: flat array of the whole result.
-            parameters: from `parameters`.
-            reports: one per thread, added to.
+            parameters: the stage's numbers.
+            reports: one per thread, added to; C-contiguous int64.
         """
-        self._write, self._parameters = writer(shape), parameters
-        self._out_item = target.itemsize
-        self._out = address_of(target)
-        self._streamed = int(target.nbytes >= STREAMED_BYTES and self._out % ALIGNMENT == 0)
-        self._reports = reports
+        self._write, self._entry = loop
+        self._parameters, self._reports = parameters, reports
+        self._places = address_of(parameters), address_of(reports), address_of(target)
+        self._item = target.itemsize
+        self._streamed = int(target.nbytes >= STREAMED_BYTES and self._places[2] % ALIGNMENT == 0)
+
+    def sink(self, thread: int) -> Sink:
+        """Return where compiled loops on that thread hand in their results; valid while this writer lives."""
+        parameters, reports, target = self._places
+        report = reports + thread * self._reports.strides[0]
+        return Sink(self._entry, target, self._item, self._streamed, parameters, report)
 
     def write(
         self, thread: int, operands: Sequence[Array], start: int, stop: int, origin: int, plain: PlainWrite
@@ -61,14 +59,29 @@ class VectorWriter:
         """
         steps = [0 if x.size < stop - origin else x.itemsize for x in operands]  # 0: one number stands for all
         addresses = [address_of(x) - origin * step for x, step in zip(operands, steps, strict=True)]
-        steps += steps[:1] * (3 - len(steps))
-        addresses += addresses[:1] * (3 - len(addresses))
-        report, streamed = self._reports[thread], int(self._streamed and start % (ALIGNMENT // self._out_item) == 0)
+        while len(steps) < MOST_OPERANDS:
+            steps.append(steps[0])
+            addresses.append(addresses[0])
+        (a, b, c), (a_step, b_step, c_step) = addresses, steps
+        _, target, item, streamed, parameters, report = self.sink(thread)
+        if start * item % ALIGNMENT:
+            streamed = 0
         at, chunks = start, 1
         while at < stop:
-            places = [address + at * step for address, step in zip(addresses, steps, strict=True)]
-            out = self._out + at * self._out_item
-            wrote = self._write(*places, *steps, out, at, stop - at, streamed, *self._parameters, report)
+            wrote = self._write(
+                a + at * a_step,
+                b + at * b_step,
+                c + at * c_step,
+                a_step,
+                b_step,
+                c_step,
+                target + at * item,
+                at,
+                stop - at,
+                streamed,
+                parameters,
+                report,
+            )
             chunks = min(2 * chunks, MAX_PLAIN_CHUNKS) if wrote == 0 else 1
             at += wrote
             if at < stop:

@@ -1,20 +1,27 @@
-"""The output stage over a range of results: chunks of vector code, the last one padded, counts in their places."""
+"""The output stage over a range of results: chunks of vector code, the last one padded, counts in their places.
+
+A stage's loop takes addresses alone, so that other compiled loops can hand it their results (`pour`).
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
 
+from emu.backends.memory import ALIGNMENT
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.vector import leading_bits, stage
+from emu.backends.numba.vector.calling import array_at, call_at, entry_of
 from emu.backends.numba.vector.lanes import I8, IR, address, copy, intrinsic
 from emu.backends.numba.vector.stage import (
     BINS,
     CHUNK,
     FIXED_ACCUMULATOR,
+    N_INTEGERS,
+    N_NUMBERS,
     N_TALLIES,
     SUBNORMAL,
     TOP,
@@ -28,6 +35,15 @@ PLANES, TREE_PLANES, MAX_CHUNKS = leading_bits.PLANES, leading_bits.TREE_PLANES,
 LANES = stage.LANES
 #: A range's report: six flags, the largest exponent, then the register's counts as `Outcome` has them.
 TOP_PLACE, COUNTS_PLACE = 6, 7
+#: Scalars that follow the positions of both signs.
+SCALARS = 5
+#: Arguments of a stage's loop.
+ARGUMENTS = 12
+
+
+def report_size(bins: int) -> int:
+    """Return the length of a range's report."""
+    return COUNTS_PLACE + 2 * bins + SCALARS
 
 
 @intrinsic
@@ -43,13 +59,13 @@ def copy_bytes(typing_context: Any, target: Any, source: Any, count: Any) -> Any
 
 
 @lru_cache(maxsize=1024)
-def writer(shape: stage.Shape) -> Any:
-    """Return the compiled loop of a shape.
+def writer(shape: stage.Shape) -> tuple[Any, int]:
+    """Return the compiled loop of a shape, and where compiled code calls it.
 
     It takes the addresses of up to three operands, the bytes from one element of each to the next (0: a chunk of one
     number stands for all), the address of the target, the position of the first result (a multiple of 16), their
-    number, whether to write past the caches, the stage's numbers, and a report to add to; it returns how many it
-    wrote: all, or those before a chunk for the plain loops.
+    number, whether to write past the caches, and the addresses of the stage's numbers and of a report to add to; it
+    returns how many it wrote: all, or those before a chunk for the plain loops.
     """
     is_float = shape.is_float
     names = shape.sources.split(",")
@@ -73,10 +89,12 @@ def writer(shape: stage.Shape) -> Any:
         index: int,
         n: int,
         past_caches: int,
-        numbers: Any,
-        integers: Any,
-        report: Any,
+        parameters: int,
+        report_place: int,
     ) -> int:
+        numbers = array_at(np.float64, parameters, N_NUMBERS)
+        integers = array_at(np.int64, parameters + 8 * N_NUMBERS, N_INTEGERS)
+        report = array_at(np.int64, report_place, COUNTS_PLACE + 2 * integers[BINS] + SCALARS)
         planes = np.zeros(max(2 * words, 1) * PLANES * LANES, np.uint32)
         totals = np.zeros(64 * max(words, 1), np.int64)
         tallies = np.zeros(N_TALLIES, np.int64)
@@ -142,7 +160,40 @@ def writer(shape: stage.Shape) -> Any:
             _place_counts(totals, tallies[ZEROS], done, words, integers, report)
         return done
 
-    return write
+    return write, entry_of(write, ARGUMENTS)
+
+
+class Sink(NamedTuple):
+    """Where a compiled loop's float64 results go, numbers alone.
+
+    Attributes:
+        entry: where the stage's loop is called; 0 hands every group back.
+        target: address of what is written.
+        item: bytes of one result.
+        streamed: whether the target is written past the caches, where its alignment allows.
+        parameters: address of the stage's numbers.
+        report: address of the calling thread's report.
+    """
+
+    entry: int = 0
+    target: int = 0
+    item: int = 1
+    streamed: int = 0
+    parameters: int = 0
+    report: int = 0
+
+
+@kernel
+def pour(sink: Any, source: int, first: int, count: int) -> int:
+    """Write results `first`.. from `count` float64 sums at an address; return how many: all, or those before a chunk
+    that the plain loops must do.
+    """
+    entry, target, item, streamed, parameters, report = sink
+    if entry == 0:
+        return 0
+    past_caches = streamed if first * item % ALIGNMENT == 0 else 0
+    operands = (source, source, source, 8, 8, 8)
+    return call_at(entry, (*operands, target + first * item, first, count, past_caches, parameters, report))
 
 
 @kernel
