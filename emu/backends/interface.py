@@ -39,6 +39,11 @@ def is_one_number(array: Array) -> bool:
     return array.size > 1 and not any(array.strides)
 
 
+def repeated(number: Array, shape: tuple[int, ...]) -> Array:
+    """Return an array of one element as one of any shape, where it stands for all."""
+    return np.ndarray(shape, number.dtype, number, strides=(0,) * len(shape))
+
+
 #: Positions of the counts in `Outcome.flags`, as `FLAG_NAMES` orders them.
 (OVERFLOW_FLAG, UNDERFLOW_FLAG, INEXACT_FLAG, INVALID_FLAG, SUBNORMAL_FLAG, ACCUMULATOR_FLAG) = range(6)
 N_FLAGS = 6

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.interface import is_one_number
+from emu.backends.interface import is_one_number, repeated
 from emu.engine.quantize import require_out
 from emu.engine.request import Request, as_operand, codes_of
 from emu.errors import ShapeError, nearest_name
@@ -108,12 +108,17 @@ def write_elementwise(
 
 
 def _broadcast(operation: str, arrays: Sequence[Array]) -> list[Array]:
-    try:
-        shape = np.broadcast_shapes(*[array.shape for array in arrays])
-    except ValueError:
-        shapes = " and ".join(str(array.shape) for array in arrays)
-        raise ShapeError(f"{operation}: operands must broadcast together, got shapes {shapes}") from None
-    spread = [array if array.shape == shape else np.broadcast_to(array, shape) for array in arrays]
+    largest = max(arrays, key=lambda x: x.ndim)
+    shape = largest.shape
+    if not all(x is largest or x.size == 1 for x in arrays):
+        try:
+            shape = np.broadcast_shapes(*[array.shape for array in arrays])
+        except ValueError:
+            shapes = " and ".join(str(array.shape) for array in arrays)
+            raise ShapeError(f"{operation}: operands must broadcast together, got shapes {shapes}") from None
+    spread = [
+        x if x.shape == shape else repeated(x, shape) if x.size == 1 else np.broadcast_to(x, shape) for x in arrays
+    ]
     return [
         new if new is old or is_one_number(new) else np.array(new, order="C")
         for new, old in zip(spread, arrays, strict=True)

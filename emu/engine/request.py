@@ -102,6 +102,12 @@ class Request(NamedTuple):
         random = RandomCode(seed % 2**64, stream % 2**32, step % 2**32, 0, None)
         return cls(stage, encode_stage(stage), random, load(backend), register, flags)
 
+    def in_step(self, step: int) -> Request:
+        """Return the same request for another step's random bits."""
+        seed, stream, _, draw, recorded = self.random
+        random = RandomCode(seed, stream, step % 2**32, draw, recorded)
+        return Request(self.stage, self.stage_code, random, self.kernels, self.register, self.flags)
+
     def place(self, accumulator: Fixed | None) -> RegisterCode | None:
         """Fix the register's open positions for results of `accumulator` and return them."""
         if self.register is None:

@@ -110,7 +110,7 @@ class Unit:
             address = (self._seed, self._stream_of(step), self.step)
             known = self._requests[step] = Request.at(stage, address, self.backend)
         elif known.random.step != self.step:
-            known = self._requests[step] = known._replace(random=known.random._replace(step=self.step % 2**32))
+            known = self._requests[step] = known.in_step(self.step)
         return known
 
     def value(self, array: Array) -> Value:
@@ -173,9 +173,7 @@ def _sum(unit: Unit, x: Value, *, axis: tuple[int, ...]) -> Value:
 def _average(unit: Unit, windows: Value) -> Value:
     """The mean of the last axis: the accumulator's content divided by the count, rounded once."""
     axis = windows.array.ndim - 1
-    means = write_total(
-        windows.array, windows.format, axis, unit.mac, unit.request(), averaged=True, log=unit.log
-    )
+    means = write_total(windows.array, windows.format, axis, unit.mac, unit.request(), averaged=True, log=unit.log)
     return unit.value(means)
 
 

@@ -13,7 +13,7 @@ from variants import HAS_DOTS, HAS_VECTORS, assert_same_everywhere, needs_dots, 
 import emu
 from emu import Mac, engine
 from emu.backends.interface import encode_mac
-from emu.backends.numba import in_tiles
+from emu.backends.numba import in_tiles, integers
 from emu.backends.numba.vector.integer_products import CHUNK_DEPTH
 from emu.engine.products import _codes, product
 
@@ -322,3 +322,22 @@ def test_a_saturating_accumulator_is_said_to_be_spared_where_the_backend_spares_
         plan = emu.explain(emu.matmul, a, b, mac=Mac(accumulator=accumulator, order=order), **formats)
         assert plan.path == "in_order"
         assert plan.proof.endswith("the others are added again in order") is said, (accumulator, order)
+
+
+@pytest.mark.parametrize("bins", [None, 70])
+@pytest.mark.parametrize("group", [1, 100, 999])
+def test_groups_of_any_size_reach_the_output_stage(group: int, bins: int | None, monkeypatch: pytest.MonkeyPatch):
+    """Loops hand groups of sums to the stage's vector code; registers beyond it make them hand every group back."""
+    monkeypatch.setattr(integers, "GROUP_RESULTS", group)
+    positions = {} if bins is None else {"lowest": -8, "bins": bins}
+    for fmt in ("fix8f4", "fix16f8"):
+        names = {"a_format": fmt, "b_format": fmt, "out_format": "fix16f8", "rounding": "stochastic", "seed": 3}
+        a, b = extremes(fmt, (37, 21), 1), extremes(fmt, (21, 45), 2)
+        stack, wide = extremes(fmt, (19, 5, 21), 3), extremes(fmt, (19, 21, 7), 4)
+        images, kernels = extremes(fmt, (19, 3, 9, 9), 5), extremes(fmt, (11, 3, 3, 3), 6)
+        convolved = {"x_format": fmt, "w_format": fmt, **{k: v for k, v in names.items() if k[1:] != "_format"}}
+        for x, y in ((a, b), (stack, wide)):
+            assert_same_everywhere(lambda **where: emu.matmul(x, y, **names, **where), "fix16f8", group, **positions)
+        assert_same_everywhere(
+            lambda **where: emu.conv2d(images, kernels, **convolved, **where), "fix16f8", **positions
+        )

@@ -37,8 +37,8 @@ Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 #: What a thread must find to do, or waking it costs more: multiply-adds, results written, elements moved.
 GRAIN_MACS, GRAIN_RESULTS, GRAIN_ELEMENTS = 1 << 25, 1 << 17, 1 << 20
-#: Results of a group of rows that pass the output stage together; bytes of their packed rows.
-GROUP_RESULTS, GROUP_BYTES = 1 << 16, 1 << 18
+#: Results that pass the output stage together, their sums in the second-level cache; bytes of their packed rows.
+GROUP_RESULTS, GROUP_BYTES = 1 << 14, 1 << 18
 #: Instructions between two additions to 64-bit sums below which two passes over bytes are cheaper.
 FEWEST_STEPS = 12
 #: How many times the work of a product its sums over pairs may be.
@@ -214,16 +214,16 @@ def _raws(x: Gathered, fmt: FormatCode, bits: int, *, magnitudes: bool) -> tuple
     raws[x.data.size :] = 0
     data = x.data if -fmt.quantum < FLOAT32_EXPONENTS else x.data.astype(np.float64)
     scale = data.dtype.type(math.ldexp(1.0, -fmt.quantum))
-    largest = np.zeros(thread_count() + 1, np.int64)
+    largest = [0] * (thread_count() + 1)
 
     def work(thread: int, start: int, stop: int) -> None:
-        largest[thread] = packing.raws_range(data, scale, raws, start, stop)
+        largest[thread] = int(packing.raws_range(data, scale, raws, start, stop))
 
     over_ranges(work, x.data.size, 64, GRAIN_ELEMENTS)
     if magnitudes:  # -2**15 becomes 2**15 - 1
         np.maximum(raws, np.maximum(-raws, ~raws), out=raws)
     stride = x.batch_stride if x.batches > 1 else 0
-    return Gathered(raws, x.batches, stride, x.rows, x.columns), int(largest.max())
+    return Gathered(raws, x.batches, stride, x.rows, x.columns), max(largest)
 
 
 def _schedule(bits: int, largest_left: int, largest_right: int) -> tuple[int, int]:
@@ -317,9 +317,7 @@ def _write_batches(product: _Product, writer: Writer | _Copier) -> None:
                 assert pairs is not None
                 at = loops.write_paired_batches(left, right, *pairs, *scales, sums, group, first, stop, sink)
             else:
-                at = loops.write_batches(
-                    left, right, *scales, *rooms, product.group, sums, group, first, stop, sink
-                )
+                at = loops.write_batches(left, right, *scales, *rooms, product.group, sums, group, first, stop, sink)
             first = _finish_group(writer, thread, sums, at, first, stop, group, results)
 
     align = 16 if results % 16 else 1

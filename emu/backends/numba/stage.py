@@ -298,9 +298,7 @@ def _way(
     if shape is None:
         return _Way(code, out_scale, positions, size, _NO_BITS, None)
     limits = (code.high, code.low, code.modulus, code.above, code.below)
-    return _Way(
-        code, out_scale, positions, size, parameters(shape, stage, limits, register, scale), writer(shape)
-    )
+    return _Way(code, out_scale, positions, size, parameters(shape, stage, limits, register, scale), writer(shape))
 
 
 def run_stage(

@@ -185,8 +185,9 @@ class Sink(NamedTuple):
 
 @kernel
 def pour(sink: Any, source: int, first: int, count: int) -> int:
-    """Write results `first`.. from `count` float64 sums at an address; return how many: all, or those before a chunk
-    that the plain loops must do.
+    """Write results from `first` on, `count` float64 sums at an address; return how many were written.
+
+    All are, or those before a chunk that the plain loops must do.
     """
     entry, target, item, streamed, parameters, report = sink
     if entry == 0:
