@@ -138,7 +138,7 @@ def test_lanes_are_as_wide_as_numbers_need():
         assert lane_of(fmt, rounding, np.float64, n_rbits=n_rbits) == (None if lane is None else "f64")
         with running("generic"):
             assert lane_of(fmt, rounding, np.float32, n_rbits=n_rbits) is None
-    for bins, lane in ((31, "f32"), (32, "f32"), (63, "f32"), (64, None), (None, "f32")):
+    for bins, lane in ((31, "f32"), (57, "f32"), (58, "f32"), (89, "f32"), (90, None), (None, "f32")):
         assert lane_of("fix16f8", "nearest_even", np.float32, bins=bins) == lane
 
 
@@ -181,9 +181,9 @@ def test_results_land_in_place_in_strides_and_beside_overlaps():
         assert_same_everywhere(call, None, (source, target))
 
 
-@pytest.mark.parametrize("bins", [1, 31, 32, 63, 64])
+@pytest.mark.parametrize("bins", [1, 31, 32, 57, 58, 89, 90])
 def test_registers_of_every_length_count_the_same(bins: int):
-    """One word of positions holds 31 and the one above; lowest positions around the smallest normal float32."""
+    """Two words hold 57 positions, the one above and six tallies; three hold 89. Lowest positions around the smallest normal float32."""
     rng = np.random.default_rng(10)
     x = np.ldexp(rng.choice([1.0, -1.0, 1.5, -1.25], 2 * CHUNK + 7), rng.integers(-126, 127, 2 * CHUNK + 7))
     x[rng.integers(0, x.size, 40)] = 0

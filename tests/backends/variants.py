@@ -68,6 +68,7 @@ def _forget_choices() -> None:
         machine.processor,
         machine.has_vectors,
         machine.has_directed_rounding,
+        machine.has_ternary_logic,
         machine.has_dot_products,
         compiling.thread_count,
         stage._way,

@@ -57,6 +57,12 @@ def has_directed_rounding() -> bool:
 
 
 @lru_cache(maxsize=1)
+def has_ternary_logic() -> bool:
+    """Return whether one instruction makes any function of three bits."""
+    return has_vectors() and _has(("avx512f",))
+
+
+@lru_cache(maxsize=1)
 def has_dot_products() -> bool:
     """Return whether kernels may use integer dot-product instructions."""
     return has_vectors() and _has(DOT_FEATURES)

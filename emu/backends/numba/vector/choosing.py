@@ -28,9 +28,9 @@ from emu.backends.numba.vector.stage import Shape
 FLOAT32_BITS = 24
 _BIAS = {"f32": 127, "f64": 1023}
 _NAMES: dict[Any, str] = {np.dtype(dtype): name for name, dtype in stage.KIND_DTYPES.items()}
-#: Positions that the largest number of words counts; the one behind the last is `above`.
-MAX_WORDS = 2
-MAX_BINS = MAX_WORDS * leading_bits.WORD_BITS - 1
+#: Words of a register, as a rule and at most; what they count beside the tallies; the last position is `above`.
+WORDS, MAX_WORDS = 2, 3
+BINS, MAX_BINS = (words * leading_bits.WORD_BITS - stage.TALLY_BITS - 1 for words in (WORDS, MAX_WORDS))
 
 
 @lru_cache(maxsize=1024)
@@ -73,7 +73,7 @@ def shape_for(
         kind_of(code.rounding),
         _float_overflow(code) if fmt.is_float else _fixed_overflow(code),
         _fields(code.n_rbits) if stochastic else 0,
-        0 if register is None else MAX_WORDS,
+        0 if register is None else WORDS if register.bins <= BINS else MAX_WORDS,
         int(operation != "quantize" and has_directed_rounding()),
     )
 

@@ -19,6 +19,8 @@ from numba import types
 from numba.core import cgutils  # pyright: ignore[reportMissingTypeStubs]
 from numba.extending import intrinsic as _numba_intrinsic
 
+from emu.backends.numba.machine import has_ternary_logic
+
 # LLVM's builder says little about its types.
 IR: Any = ir
 _CODE: Any = cgutils
@@ -27,6 +29,8 @@ intrinsic = cast("Callable[[Callable[..., Any]], Any]", _numba_intrinsic(prefer_
 LANES = 16
 #: Float64 lanes of one AVX-512 instruction, and how one is told to round, exceptions aside.
 AVX512_LANES, ROUND_DOWN, ROUND_UP = 8, 9, 10
+#: Truth tables of three bits.
+ODD, MAJORITY = 0b10010110, 0b11101000
 I1, I8, I16, I32, I64 = (IR.IntType(bits) for bits in (1, 8, 16, 32, 64))
 F16, F32, F64 = IR.HalfType(), IR.FloatType(), IR.DoubleType()
 BYTES = {I1: 0, I8: 1, I16: 2, F16: 2, I32: 4, F32: 4, I64: 8, F64: 8}
@@ -428,8 +432,16 @@ class Count:
 
 def carry_save(a: Vector, b: Vector, c: Vector) -> tuple[Vector, Vector]:
     """Add three columns of bits: returns sum and carry of every bit place on its own."""
+    if has_ternary_logic():
+        return _of_three(ODD, a, b, c), _of_three(MAJORITY, a, b, c)
     either = a ^ b
     return either ^ c, (a & b) | (either & c)
+
+
+def _of_three(table: int, a: Vector, b: Vector, c: Vector) -> Vector:
+    """Return the bits that a truth table gives for three: bit 4a + 2b + c of it."""
+    arguments = [a.value, b.value, c.value, IR.Constant(I32, table)]
+    return Vector(a.emitter, a.emitter.call("llvm.x86.avx512.pternlog.d.512", a.value.type, arguments))
 
 
 def copy(builder: Any, target: Any, source: Any, count: Any) -> None:

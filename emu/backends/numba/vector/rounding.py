@@ -46,6 +46,10 @@ def rounded(
     """
     if mode in _DIRECT:
         return _DIRECT[mode](v)
+    if mode == k.STOCHASTIC and two_s_complement:
+        assert draw is not None
+        kept = v.floor()
+        return draw.moves_up(v, kept).choose(kept + 1.0, kept)
     kept = v.trunc()
     dropped = v - kept
     if mode == k.TO_ODD:
@@ -53,7 +57,7 @@ def rounded(
         moves = (dropped != 0.0) & (half == half.trunc())
     elif mode == k.STOCHASTIC:
         assert draw is not None
-        moves = draw.moves(e, abs(dropped), v < 0.0, two_s_complement=two_s_complement)
+        moves = draw.moves(abs(dropped))
     else:
         kept = (dropped >= ties[0]).choose(kept + 1.0, kept)
         return (dropped <= ties[1]).choose(kept - 1.0, kept)
@@ -64,26 +68,27 @@ def rounded(
 class Draw:
     """Random integers u below 2**n_rbits, one per lane, and when they move a number (NUMERICS 3).
 
-    Away from zero iff u + floor(f * 2**r) >= 2**r; of negative two's complement numbers iff u < ceil(f * 2**r).
-    Written with the largest u, so that nothing leaves 32 bits at r = 32.
+    Up, or away from zero, iff u + floor(f * 2**r) >= 2**r, f what is dropped. Written with the largest u, so that
+    nothing leaves 32 bits at r = 32.
     """
 
     def __init__(self, u: Vector, scale: Vector, largest: Vector) -> None:
         self.u, self.scale, self.largest = u, scale, largest
 
-    def moves(self, e: Emitter, dropped: Vector, negative: Vector, *, two_s_complement: bool) -> Vector:
+    def moves(self, dropped: Vector) -> Vector:
         """Return where a number with this dropped fraction moves away from zero."""
-        scaled = dropped * self.scale
-        below = self._integer(scaled.floor())
-        moves = (self.largest - below).below_unsigned(self.u)
-        if not two_s_complement:
-            return moves
-        above = self._integer(scaled.ceil())
-        moves_down = self.u.below_unsigned(above)
-        return (negative & moves_down) | (~negative & moves)
+        return self._reaches((dropped * self.scale).floor())
 
-    def _integer(self, whole: Vector) -> Vector:
-        return whole.as_kind(self.u.kind)
+    def moves_up(self, v: Vector, kept: Vector) -> Vector:
+        """Return where `v` moves up from the integer below it, `kept`.
+
+        floor(f * 2**r) = floor(v * 2**r) - kept * 2**r, each exact, where f itself may have too many bits. Numbers so
+        large that these overflow are integers that 1 does not move.
+        """
+        return self._reaches((v * self.scale).floor() - kept * self.scale)
+
+    def _reaches(self, whole: Vector) -> Vector:
+        return (self.largest - whole.as_kind(self.u.kind)).below_unsigned(self.u)
 
 
 def draw_kind(lane: object) -> object:

@@ -60,7 +60,7 @@ class Shape:
         rounding: mode, by the number `rounding.kind_of` gives.
         overflow: fixed: rule, by its number, 0 where limits say all; float: `MAKES_NAN` and `FLUSHES`, added.
         fields: random numbers per 128 bits (4, 8 or 16), 0 without random bits.
-        words: words of 32 positions the register needs, 0 without one.
+        words: words of 32 bits the register's positions and the tallies need, 0 without a register.
         directed: whether operations are rounded to odd by directions, else by errors.
     """
 
@@ -94,6 +94,13 @@ N_NUMBERS, N_INTEGERS = 13, 11
 #: Tallies a stage returns: five flags (underflow and subnormal: with the zeros), zeros, largest exponent field.
 (OVERFLOW, UNDERFLOW, INEXACT, INVALID, SUBNORMAL, ZEROS, TOP) = range(7)
 N_TALLIES = 7
+#: Bits at the top of the register's last word that count tallies.
+TALLY_BITS = TOP
+
+
+def _bit(tally: int) -> int:
+    bit = 1 << (leading_bits.WORD_BITS - TALLY_BITS + tally)
+    return bit - (bit >> (leading_bits.WORD_BITS - 1) << leading_bits.WORD_BITS)  # as a signed word
 
 
 class _Chunk:
@@ -107,7 +114,8 @@ class _Chunk:
         self.largest_field = 2 * self.bias + 1
         self.numbers = [self._splat_number(numbers, i) for i in range(N_NUMBERS)]
         self.integers = [e.load_scalar(I64, integers, e.integer(i)) for i in range(N_INTEGERS)]
-        self.tallies: dict[int, Count] = {t: Count(e) for t in range(TOP)}
+        self.tallies: dict[int, Count] = {} if shape.words else {t: Count(e) for t in range(TOP)}
+        self.raised: list[tuple[int, Vector]] = []
         self.top = e.variable(e.splat(self.integer, 0))
 
     def _splat_number(self, numbers: Any, position: int) -> Vector:
@@ -180,6 +188,20 @@ class _Chunk:
         position = (exponent - self.whole(LOWEST)).at_most(self.whole(BINS))
         return zero.choose(self.e.splat(self.integer, -1), position).as_kind(I32)
 
+    def count(self, tally: int, where: Vector) -> None:
+        """Count the lanes where a mask holds: beside the register's positions, if there is one."""
+        if self.shape.words:
+            self.raised.append((tally, where))
+        else:
+            self.tallies[tally].add_where(where)
+
+    def with_tallies(self, word: Vector) -> Vector:
+        """Return the register's last word with a bit for each tally of these results."""
+        for tally, where in self.raised:
+            word = where.choose(word | _bit(tally), word)
+        self.raised = []
+        return word
+
     def leading_bits(self, x: Vector, zero: Vector) -> list[Vector]:
         """Return the one-hot words of sixteen results: of all, then of the negative ones."""
         both = leading_bits.one_hot(self.e, self.positions(x, zero), self.shape.words)
@@ -209,15 +231,15 @@ class _Chunk:
         return rounded(self.e, v, self.shape.rounding, two_s_complement=complement, ties=ties, draw=draw)
 
     def _write_fixed(self, x: Vector, draw: Draw | None) -> Vector:
-        shape, tallies = self.shape, self.tallies
+        shape = self.shape
         v = x * self.number(SCALE)
         r = self.rounded(v, draw)
         high = self.number(HIGH)
         bounded = r.clamp(self.number(LOW), high)
         outside = bounded != r
-        tallies[OVERFLOW].add_where(outside)
-        tallies[INEXACT].add_where(bounded != v)  # an exact result inside its bounds is where it was
-        tallies[UNDERFLOW].add_where(r == 0.0)  # zeros are taken off at the end: a zero never moves
+        self.count(OVERFLOW, outside)
+        self.count(INEXACT, bounded != v)  # an exact result inside its bounds is where it was
+        self.count(UNDERFLOW, r == 0.0)  # zeros are taken off at the end: a zero never moves
         if shape.overflow == k.SATURATE_ZERO:
             bounded = outside.choose(self.e.splat(self.lane, 0.0), r)
         elif shape.overflow == k.WRAP:
@@ -234,7 +256,7 @@ class _Chunk:
         return (rest == rest).choose(rest, 0.0)
 
     def _write_float(self, x: Vector, zero: Vector, draw: Draw | None) -> Vector:
-        e, tallies, bits = self.e, self.tallies, self.fraction_bits
+        e, bits = self.e, self.fraction_bits
         field = x.bits() & (self.largest_field << bits)
         last = (field - ((self.whole(TAIL) + self.bias) << bits)).at_least(self.whole(QUANTUM) << bits)
         v = zero.choose(x, (x.bits() - last).bits_as(self.lane))
@@ -242,19 +264,19 @@ class _Chunk:
         nothing = r == 0.0
         y = nothing.choose(r, (r.bits() + last).bits_as(self.lane))
         beyond = abs(y) > self.number(HIGH)
-        tallies[OVERFLOW].add_where(beyond)
-        inexact = (r != v) | beyond
+        self.count(OVERFLOW, beyond)
+        small = abs(y) < self.number(SMALLEST)
         if self.shape.overflow & FLUSHES:
-            small = ~nothing & (abs(y) < self.number(SMALLEST))
             y = small.choose(e.splat(self.lane, 0.0).with_sign_of(y), y)
-            inexact, nothing = inexact | small, nothing | small
-        tallies[INEXACT].add_where(inexact)
-        tallies[UNDERFLOW].add_where(nothing)  # zeros are taken off at the end
-        tallies[SUBNORMAL].add_where(abs(y) < self.number(SMALLEST))  # what became nothing as well
+            self.count(UNDERFLOW, small)  # zeros are taken off at the end
+        else:
+            self.count(UNDERFLOW, nothing)
+            self.count(SUBNORMAL, small)  # what became nothing is taken off
         y = beyond.choose((x > 0.0).choose(self.number(ABOVE), self.number(BELOW)), y)
+        self.count(INEXACT, y != x)
         if self.shape.overflow & MAKES_NAN:
             nan = y != y
-            tallies[INVALID].add_where(nan)
+            self.count(INVALID, nan)
             y = nan.choose(self.number(NAN), y)
         return y + self.number(ZERO)
 
@@ -363,10 +385,12 @@ def _emit_chunks(
                 e.prefetch(kind, operand, builder.add(within, e.integer(AHEAD)))
             results = chunk.read(here, 0, within) if computed is None else e.load(F64, computed, within)
             zero = results == 0.0
-            chunk.tallies[ZEROS].add_where(zero)
+            chunk.count(ZEROS, zero)
             if shape.words:
                 hot.append(chunk.leading_bits(results, zero))
             y = chunk.write(results, zero, chunk.draw(random, vector)).as_kind(KINDS[shape.target])
+            if shape.words:
+                hot[-1][shape.words - 1] = chunk.with_tallies(hot[-1][shape.words - 1])
             place = builder.add(start, within)
             with builder.if_else(past) as (through, around):
                 with through:

@@ -24,6 +24,7 @@ from emu.backends.numba.vector.stage import (
     N_NUMBERS,
     N_TALLIES,
     SUBNORMAL,
+    TALLY_BITS,
     TOP,
     UNDERFLOW,
     ZEROS,
@@ -67,7 +68,7 @@ def writer(shape: stage.Shape) -> tuple[Any, int]:
     number, whether to write past the caches, and the addresses of the stage's numbers and of a report to add to; it
     returns how many it wrote: all, or those before a chunk for the plain loops.
     """
-    is_float = shape.is_float
+    keeps_subnormals = bool(shape.is_float) and not shape.overflow & stage.FLUSHES
     names = shape.sources.split(",")
     text, words, arity = shape.text(), shape.words, len(names)
     out_bytes, a_bytes, b_bytes, c_bytes = (
@@ -145,11 +146,14 @@ def writer(shape: stage.Shape) -> tuple[Any, int]:
                 copy_bytes(out + done * out_bytes, target, (n - done) * out_bytes)
                 tallies[ZEROS] -= padding
                 tallies[UNDERFLOW] -= padding
-                tallies[SUBNORMAL] -= padding if is_float else 0
+                tallies[SUBNORMAL] -= padding if keeps_subnormals else 0
             done = min(done + wrote * CHUNK, n)
             if wrote < chunks:
                 break
-        if is_float:
+        if words > 0:
+            for tally in range(TALLY_BITS):
+                tallies[tally] += totals[32 * words - TALLY_BITS + tally]
+        if keeps_subnormals:
             tallies[SUBNORMAL] -= tallies[UNDERFLOW]
         tallies[UNDERFLOW] -= tallies[ZEROS]
         for i in range(5):
