@@ -99,14 +99,23 @@ def test_what_has_no_compiled_loop_is_left_to_the_reference(order: str, fmt: str
     check(mac, fmt, a, b, None, "fp32")
 
 
-def test_stochastic_and_saturating_sums_are_left_to_the_reference():
+@pytest.mark.parametrize("order", ["blocks(4, 23)", "blocks(16, 25)", "blocks(8, 24, addend=after)"])
+@pytest.mark.parametrize("options", [
+    {"rounding": "stochastic"}, {"overflow": "satfinite"}, {"rounding": "stochastic", "overflow": "satfinite"},
+    {"rounding": "floor", "overflow": "satfinite"},
+], ids=str)  # fmt: skip
+def test_stochastic_and_saturating_sums_have_compiled_loops(order: str, options: dict[str, object]):
+    """Rows of 300 results begin anywhere within sixteen; random numbers and marks belong to the result's place."""
     formats = {"a_format": "fp16", "b_format": "fp16", "out_format": "fp32"}
-    a, b = random_values("fp16", (3, 20), 1), random_values("fp16", (20, 4), 2)
-    for options in ({"rounding": "stochastic"}, {"overflow": "satfinite"}):
-        mac = Mac(accumulator="fp16", order="blocks(16, 25)", **options)
-        reason = emu.explain(emu.matmul, a, b, mac=mac, backend="numba", **formats).fallback
-        assert reason == "stochastic or saturating accumulators of blocks have no compiled loop"
-        check(mac, "fp16", a, b, None, "fp32")
+    for accumulator in ("fp16", "fp8_e4m3", "fp32"):
+        mac = Mac(accumulator=accumulator, order=order, **options)
+        for shape, anything in (((3, 20, 4), True), ((2, 9, 300), False), ((2, 3, 5, 33), False)):
+            a = random_values("fp16", shape[:-1], 1, anything=anything)
+            b = random_values("fp16", (*shape[:-3], *shape[-2:]), 2, anything=anything)
+            c = random_values("fp32", (shape[-3], 1), 3, anything=anything)
+            assert emu.explain(emu.matmul, a, b, mac=mac, backend="numba", **formats).fallback == ""
+            for addend in (None, c):
+                check(mac, "fp16", a, b, addend, "fp32", seed=5, stream=6, step=7)
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,10 @@ def test_results_land_in_place_in_strides_and_beside_overlaps():
 
 @pytest.mark.parametrize("bins", [1, 31, 32, 57, 58, 89, 90])
 def test_registers_of_every_length_count_the_same(bins: int):
-    """Two words hold 57 positions, the one above and six tallies; three hold 89. Lowest positions around the smallest normal float32."""
+    """Two words hold 57 positions, the one above and six tallies; three hold 89.
+
+    Lowest positions around the smallest normal float32.
+    """
     rng = np.random.default_rng(10)
     x = np.ldexp(rng.choice([1.0, -1.0, 1.5, -1.25], 2 * CHUNK + 7), rng.integers(-126, 127, 2 * CHUNK + 7))
     x[rng.integers(0, x.size, 40)] = 0

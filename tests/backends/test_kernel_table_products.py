@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_inputs import random_values
-from variants import HAS_DOTS, HAS_VECTORS, assert_same_everywhere, needs_dots, running
+from variants import HAS_DOTS, HAS_PAIRS, HAS_VECTORS, assert_same_everywhere, needs_dots, running
 
 import emu
 from emu import Mac, engine
@@ -18,7 +18,7 @@ from emu.backends.numba.vector.integer_products import CHUNK_DEPTH
 from emu.engine.products import _codes, product
 
 INTEGERS = ["fix8f4", "fix16f8", "ufix15f3", "fix3f1", "ufix8f0"]
-DOT = "integer_dot" if HAS_DOTS else None
+DOT = "integer_dot" if HAS_PAIRS else None
 
 
 def extremes(fmt: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
@@ -181,7 +181,7 @@ TILES = [
     (Mac(accumulator="fp32"), "fp16", "fix8f4", None, "fused", "fused"),
     (Mac("fp32", "fp32"), "bf16", "fp32", "fp32", "float32", "float32"),
     (Mac("fp16", "fp16"), "fp16", "fp16", "fp32", "binary16", "binary16"),
-    (Mac("fp16", "fp16"), "e8m11", "fp8_e5m2", None, "binary16", None),
+    (Mac("fp16", "fp16"), "e8m11", "fp8_e5m2", None, None, None),
     (Mac("fp16", "fp16"), "e7m10 bias=126", "fix4f13", None, "binary16", "binary16"),  # products from 2**-148 on
     (Mac("fp16", "fp16"), "e7m10 bias=126", "fix4f14", None, "binary16", "binary16"),  # from 2**-149
     (Mac("fp16", "fp16"), "e7m10 bias=126", "fix4f15", None, None, None),
@@ -252,6 +252,10 @@ def test_units_in_order_of_every_size_are_the_same(case: tuple[Any, ...]):
 
 ORDERS = [
     (Mac(accumulator="fp16", order="pairwise"), "fp16", "fp16"),
+    (Mac(product="bf16", accumulator="fp32", order="lanes(8)"), "bf16", "fp32"),
+    (Mac.preset("h100", inputs="fp8_e4m3", output="fp32", instruction="mma"), "fp8_e4m3", "fp32"),
+    (Mac(accumulator="fp16", order="blocks(4, 12)", rounding="stochastic", overflow="satfinite"), "fp16", "fp16"),
+    (Mac(accumulator="fix20f12", order="pairwise", rounding="floor"), "fix8f4", "fix16f8"),
     (Mac(accumulator="fp16", order="lanes(3)", rounding="stochastic"), "fp16", "fp16"),
     (Mac.preset("a100", inputs="fp16", output="fp32"), "fp16", "fp32"),
     (Mac(), "fp16", "fp16"),
@@ -268,6 +272,16 @@ def test_other_orders_are_the_same(case: tuple[Mac, str, str]):
         a, b = random_values(fmt, (m, depth), 1), random_values(fmt, (depth, n), 2, anything=False)
         compare(a, b, (fmt, fmt), out, mac=mac)
         compare(a[::-1], np.asfortranarray(b), (fmt, fmt), out, mac=mac)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ORDERS, ids=lambda case: str(case[0].order)[:12] + str(case[0].accumulator))
+def test_other_orders_of_every_size_are_the_same(case: tuple[Mac, str, str]):
+    mac, fmt, out = case
+    for i in range(71):
+        m, depth, n = (5 * i) % 7, (11 * i) % 71, i
+        a, b = random_values(fmt, (m, depth), i, anything=bool(i % 2)), random_values(fmt, (depth, n), i + 99)
+        compare(a, b, (fmt, fmt), out, mac=mac, note=(m, depth, n))
 
 
 @pytest.mark.parametrize("excess", [0, 1])

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from variants import assert_same_everywhere, needs_dots
+from variants import assert_same_everywhere, needs_pairs
 
 import emu
 from emu.backends.numba import halves, wide_sums
@@ -31,7 +31,7 @@ def words(name: str, shape: tuple[int, ...], seed: int, *, extremes: bool = True
     return np.ldexp(np.minimum(raws, 2**31 - 2**15 - 1).astype(np.float64), -fmt.frac_bits).astype(fmt.carrier)
 
 
-@needs_dots
+@needs_pairs
 @pytest.mark.parametrize("a", WORDS)
 @pytest.mark.parametrize("b", ["fix16f8", "fix32f20"])
 def test_sums_of_wide_words_are_rounded_once(a: str, b: str):
@@ -47,7 +47,7 @@ def test_sums_of_wide_words_are_rounded_once(a: str, b: str):
             assert_same_everywhere(lambda **where: emu.matmul(x, y, **options, **where), out, (a, b, rounding, third))
 
 
-@needs_dots
+@needs_pairs
 def test_every_depth_and_batch_is_the_same():
     formats = {"a_format": "fix32f16", "b_format": "fix24f12", "out_format": "fix32f10"}
     for depth in (0, 1, 2, 3, 17, 64, 70):
@@ -55,7 +55,7 @@ def test_every_depth_and_batch_is_the_same():
         assert_same_everywhere(lambda **where: emu.matmul(x, y, **formats, **where), "fix32f10", depth)
 
 
-@needs_dots
+@needs_pairs
 def test_numbers_without_halves_go_the_general_way():
     """2**31 - 1 would need a half of 2**15."""
     x = np.full((2, 3), 2.0**31 - 1)
@@ -65,7 +65,7 @@ def test_numbers_without_halves_go_the_general_way():
     assert np.array_equal(y, np.full((2, 2), np.float32(3 * (2**31 - 1) ** 2)))
 
 
-@needs_dots
+@needs_pairs
 def test_exact_sums_near_a_tie_are_told_from_it():
     """2**62 and half of the last place of binary32, less or more one unit."""
     for excess, expected in ((-1, 2.0**62), (0, 2.0**62), (1, 2.0**62 + 2.0**39)):

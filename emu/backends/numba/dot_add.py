@@ -22,14 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
-from emu.backends.interface import BlocksCode, FormatCode, MacCode, StageCode, carrier_of
+from emu.backends.interface import BlocksCode, FormatCode, MacCode, RandomCode, StageCode, carrier_of
 from emu.backends.numba.bits import FIELD, add_to_odd, bits_of, power_of_two
 from emu.backends.numba.blocks import round_block
 from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.philox import fill_random
+from emu.backends.numba.terms import ALIGN, Draws, draws_of
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64
 
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+STOCHASTIC = k.STOCHASTIC
 #: Exponent of what does not take part in an alignment; two of them add up exactly in float32.
 NOWHERE = -30000.0
 #: Columns of one tile: its rows of `b` for a block stay in the first-level cache.
@@ -55,8 +58,25 @@ class Unit(NamedTuple):
     precision: int
     emin: int
     largest: float
-    infinite: float
+    beyond: float  # what stands above the largest
+    saturates: int  # whether standing there is marked
     has_negative_zero: int
+
+
+class _Room(NamedTuple):
+    """What rounding a piece of a row needs beside its numbers.
+
+    Attributes:
+        whole: float64, rounded numbers in units of the last place.
+        random: int64, random integers, `ALIGN` more than columns.
+        touched: of the whole result, where a saturating accumulator touched a limit.
+        draws: where random integers come from.
+    """
+
+    whole: Any
+    random: Any
+    touched: Any
+    draws: Draws
 
 
 def declines(formats: Formats, mac: MacCode) -> str:
@@ -76,8 +96,6 @@ def declines(formats: Formats, mac: MacCode) -> str:
 
 
 def _declines_accumulator(stage: StageCode, fmt: FormatCode) -> str:
-    if stage.rounding == k.STOCHASTIC or stage.overflow != k.IEEE:
-        return "stochastic or saturating accumulators of blocks have no compiled loop"
     top = fmt.max_exponent + fmt.precision
     if fmt.ftz or not fmt.has_nan or fmt.precision == 1 or fmt.quantum <= -SAFE_EXPONENT or top >= SAFE_EXPONENT:
         return "this accumulator of blocks has no compiled loop"
@@ -88,18 +106,20 @@ def _declines_accumulator(stage: StageCode, fmt: FormatCode) -> str:
 def _unit_for(formats: tuple[FormatCode, FormatCode], stage: StageCode, blocks: BlocksCode) -> Unit:
     fmt = stage.format
     lowest = min(formats[0].emin + formats[1].emin, fmt.emin)
+    largest = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
     return Unit(
         n=blocks.n,
         fraction_bits=blocks.fraction_bits,
         adds_after=blocks.adds_after,
         floor=float(max(lowest, blocks.min_exponent)),
         rounding=stage.rounding,
-        n_rbits=0,
+        n_rbits=stage.n_rbits if stage.rounding == k.STOCHASTIC else 0,
         is_float=1,
         precision=fmt.precision,
         emin=fmt.emin,
-        largest=math.ldexp(float(fmt.max_significand), fmt.max_exponent),
-        infinite=math.inf if fmt.has_infinity else math.nan,
+        largest=largest,
+        beyond=largest if stage.overflow == k.SATFINITE else math.inf if fmt.has_infinity else math.nan,
+        saturates=int(stage.overflow == k.SATFINITE),
         has_negative_zero=fmt.has_negative_zero,
     )
 
@@ -118,18 +138,25 @@ def _exponents(x: Any, emin: int, out: Any) -> None:
 
 
 @kernel
-def _round(v: Any, r: Any, y: Any, width: int, unit: Any) -> None:
-    """Round v into the accumulator format: y, infinite beyond the largest in every mode."""
-    tail, emin = unit.precision - 1, unit.emin
+def _round(v: Any, y: Any, width: int, unit: Any, room: Any, first: int, draw: int) -> None:
+    """Round v, results from `first` on, into the accumulator format: y, infinite beyond the largest in every mode."""
+    tail, emin, r = unit.precision - 1, unit.emin, room.whole
+    lead = first % ALIGN
+    if unit.rounding == STOCHASTIC:
+        seed, stream, step = room.draws
+        fill_random(room.random, first - lead, width + lead, unit.n_rbits, seed, stream, step, draw)
     for j in range(width):
         field = (bits_of(v[j]) >> 52) & FIELD
         last = min(max(field - 1023, emin), HUGE) - tail
         v[j] = v[j] * power_of_two(-last)
         y[j] = power_of_two(last)
-    round_block(v, r, v, width, unit)
+    round_block(v, r, room.random[lead:], width, unit)
     for j in range(width):
         rounded = r[j] * y[j]
-        rounded = math.copysign(unit.infinite, rounded) if abs(rounded) > unit.largest else rounded
+        if abs(rounded) > unit.largest:
+            rounded = math.copysign(unit.beyond, rounded)
+            if unit.saturates:
+                room.touched[first + j] = 1
         y[j] = rounded if unit.has_negative_zero else rounded + 0.0
 
 
@@ -181,9 +208,12 @@ def _add_block(
     unit: Any,
     work: Any,
     top: Any,
+    room: Any,
+    first: int,
+    draw: int,
 ) -> None:
     """Replace acc by R(acc + products) for a block's piece of a row and of a tile."""
-    scale, sums, r = work[0], work[1], work[2]
+    scale, sums = work[0], work[1]
     for j in range(width):
         top[j] = max(_exponent(acc[j], unit.emin), unit.floor)
     _raise_to_largest(top, left_exponents, right_exponents, width)
@@ -193,7 +223,7 @@ def _add_block(
     _add_cut(sums, left, right, scale, width)
     for j in range(width):
         sums[j] = sums[j] * power_of_two(int(top[j]) - unit.fraction_bits) + 0.0  # + 0.0: an exact zero is +0
-    _round(sums, r, acc, width, unit)
+    _round(sums, acc, width, unit, room, first, draw)
 
 
 @kernel
@@ -203,23 +233,27 @@ def _rows(
     b: Any,
     b_exponents: Any,
     addend: Any,
+    addend_draw: int,
     period: int,
     out: Any,
+    touched: Any,
     unit: Any,
     adder: Any,
+    draws: Any,
     start: int,
     stop: int,
 ) -> None:
     depth, columns = b.shape[1], b.shape[2]
-    work, top = np.empty((3, TILE), np.float64), np.empty(TILE, np.float32)
+    work, top = np.empty((2, TILE), np.float64), np.empty(TILE, np.float32)
+    room = _Room(np.empty(TILE, np.float64), np.zeros(TILE + ALIGN, np.int64), touched, draws)
     state, total = np.empty(TILE, np.float64), np.empty(TILE, np.float64)
     for row in range(start, stop):
         batch, m = row // a.shape[1], row % a.shape[1]
         for at in range(0, columns, TILE):
-            width = min(TILE, columns - at)
+            width, first = min(TILE, columns - at), row * columns + at
             for j in range(width):
                 work[0, j] = addend[batch % addend.shape[0], m % addend.shape[1], (at + j) % addend.shape[2]]
-            _round(work[0], work[1], state, width, unit)
+            _round(work[0], state, width, unit, room, first, addend_draw)
             for begin in range(0, depth, period):
                 if unit.adds_after:
                     total[:] = 0.0
@@ -229,11 +263,14 @@ def _rows(
                     left, left_exponents = a[batch, m, low:high], a_exponents[batch, m, low:high]
                     right = b[batch, low:high, at : at + width]
                     right_exponents = b_exponents[batch, low:high, at : at + width]
-                    _add_block(left, left_exponents, right, right_exponents, acc, width, unit, work, top)
+                    draw = 2 + 2 * low
+                    _add_block(
+                        left, left_exponents, right, right_exponents, acc, width, unit, work, top, room, first, draw
+                    )
                 if unit.adds_after:
                     for j in range(width):
                         work[0, j] = add_to_odd(state[j], total[j])
-                    _round(work[0], work[1], state, width, adder)
+                    _round(work[0], state, width, adder, room, first, 0)
             for j in range(width):
                 out[batch, m, at + j] = state[j]
 
@@ -256,8 +293,10 @@ def _arranged(x: Array, order: NDArray[np.int64], axis: int) -> Array:
     return taken
 
 
-def accumulate(a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode) -> Array:
-    """Return the accumulator's (B, M, N) contents.
+def accumulate(
+    a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode, random: RandomCode
+) -> tuple[Array, Array | None]:
+    """Return the accumulator's (B, M, N) contents, and where a saturating one touched a limit.
 
     Args:
         a: float32 carriers, (B, M, K).
@@ -265,22 +304,28 @@ def accumulate(a: Array, b: Array, addend: Array | None, formats: Formats, mac: 
         addend: broadcasts to the result over its last three axes, or None.
         formats: formats of the three.
         mac: a unit that `declines` does not decline.
+        random: Philox numbers for stochastic units.
     """
     assert mac.accumulator is not None
     assert mac.blocks is not None
     unit = _unit_for(formats[:2], mac.accumulator, mac.blocks)
     shape = (a.shape[0], a.shape[1], b.shape[2])
     third = np.zeros((1, 1, 1)) if addend is None else np.require(addend, np.float64, ["C", "W"])
-    order = _arrangement(a.shape[2], mac.blocks.indices)
+    depth = a.shape[2]
+    order = _arrangement(depth, mac.blocks.indices)
     a, b = _arranged(a, order, 2), _arranged(b, order, 1)
     exponents = [np.empty(x.shape, np.float32) for x in (a, b)]
     for x, fmt, found in zip((a, b), formats[:2], exponents, strict=True):
         _exponents(x.reshape(-1), fmt.emin, found.reshape(-1))
     out = np.empty(shape)
+    touched = np.zeros(shape if unit.saturates else 1, np.uint8)
     adder, period = unit._replace(rounding=k.NEAREST_EVEN), len(mac.blocks.indices)
+    marks, draws, addend_draw = touched.reshape(-1), draws_of(random), 2 * depth + 1
 
     def work(_: int, start: int, stop: int) -> None:
-        _rows(a, exponents[0], b, exponents[1], third, period, out, unit, adder, start, stop)
+        addends = (third, addend_draw)
+        _rows(a, exponents[0], b, exponents[1], *addends, period, out, marks, unit, adder, draws, start, stop)
 
     over_ranges(work, shape[0] * shape[1], 1, max(1, GRAIN_MACS // max(a.shape[2] * shape[2], 1)))
-    return out.astype(carrier_of(mac.accumulator.format), copy=False)
+    contents = out.astype(carrier_of(mac.accumulator.format), copy=False)
+    return contents, touched if unit.saturates else None

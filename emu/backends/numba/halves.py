@@ -19,7 +19,7 @@ from emu.backends.interface import FormatCode, MacCode, StageCode, encode_format
 from emu.backends.memory import empty
 from emu.backends.numba import integers
 from emu.backends.numba.compiling import BLOCK, kernel, over_ranges
-from emu.backends.numba.machine import has_dot_products
+from emu.backends.numba.machine import has_pair_products
 from emu.backends.numba.ordered import add_three_to_odd
 from emu.formats import Fixed
 
@@ -36,7 +36,7 @@ _HALF = encode_format(Fixed(HALF_BITS, 0))
 def applies(formats: Formats, mac: MacCode, stage: StageCode, depth: int, divisor: int) -> bool:
     """Return whether both operands are fixed-point words of at most 32 bits, summed exactly and written undivided."""
     a, b, c = formats
-    if mac.product is not None or divisor != 1 or depth > MOST_TERMS or not has_dot_products():
+    if mac.product is not None or divisor != 1 or depth > MOST_TERMS or not has_pair_products():
         return False
     if stage.overflow == k.WRAP or any(f.is_float or f.width_bits > 2 * HALF_BITS for f in (a, b)):
         return False

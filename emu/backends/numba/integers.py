@@ -26,7 +26,7 @@ from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode
 from emu.backends.memory import empty
 from emu.backends.numba import single_column
 from emu.backends.numba.compiling import over_ranges, thread_count
-from emu.backends.numba.machine import has_dot_products
+from emu.backends.numba.machine import has_dot_products, has_pair_products
 from emu.backends.numba.stage import Writer
 from emu.backends.numba.vector import integer_products as loops
 from emu.backends.numba.vector import packing
@@ -52,7 +52,7 @@ _NO_ADDEND = np.zeros((1, 1, 1))
 
 def applies(formats: Formats) -> bool:
     """Return whether both operands are fixed-point numbers of at most 16 bits and the instructions are there."""
-    return has_dot_products() and all(not f.is_float and f.width_bits - f.signed <= 15 for f in formats[:2])
+    return has_pair_products() and all(not f.is_float and f.width_bits - f.signed <= 15 for f in formats[:2])
 
 
 def write_products(
@@ -197,7 +197,8 @@ class _Product:
         *,
         magnitudes: bool = False,
     ) -> _Product:
-        bits = BYTE if not magnitudes and all(f.signed and f.width_bits <= BYTE for f in formats[:2]) else 2 * BYTE
+        narrow = not magnitudes and all(f.signed and f.width_bits <= BYTE for f in formats[:2])
+        bits = BYTE if narrow and has_dot_products() else 2 * BYTE
         left, largest_left = _raws(left, formats[0], bits, magnitudes=magnitudes)
         right, largest_right = _raws(right, formats[1], bits, magnitudes=magnitudes)
         split, steps = _schedule(bits, max(largest_left, 1), max(largest_right, 1))

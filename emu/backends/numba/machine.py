@@ -1,7 +1,8 @@
 """What this processor can do, and what kernels may use of it.
 
 `EMU_CPU=generic` keeps to the plain loops that run anywhere; unset or `native`, vector code is used where the processor
-has the instructions. The bits are the same.
+has the instructions. The bits are the same. Numba may be told of another processor (`NUMBA_CPU_NAME`,
+`NUMBA_CPU_FEATURES`): vector code is then what that one has.
 """
 
 from __future__ import annotations
@@ -11,20 +12,25 @@ from functools import lru_cache
 from typing import Any
 
 import llvmlite.binding  # pyright: ignore[reportMissingTypeStubs]
+import numba
 
 from emu.errors import ConfigError
 
 _LLVM: Any = llvmlite.binding
+_NUMBA_CONFIG: Any = vars(numba)["config"]
 CHOICES = ("native", "generic")
 #: What vector code takes for granted: fused multiply-add, conversions of binary16, rounding instructions.
 VECTOR_FEATURES = ("avx2", "fma", "f16c")
-#: Dot products of 8-bit and 16-bit integers into 32-bit sums, on vectors of 512 bits.
+#: Dot products of 8-bit and 16-bit integers that add to 32-bit sums, on vectors of 512 bits.
 DOT_FEATURES = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni")
 
 
 @lru_cache(maxsize=1)
 def _features() -> dict[str, bool]:
-    return dict(_LLVM.get_host_cpu_features())
+    told = _NUMBA_CONFIG.CPU_FEATURES
+    if told is None:
+        return dict(_LLVM.get_host_cpu_features())
+    return {feature[1:]: feature[0] == "+" for feature in str(told).split(",") if feature}
 
 
 @lru_cache(maxsize=1)
@@ -63,6 +69,12 @@ def has_ternary_logic() -> bool:
 
 
 @lru_cache(maxsize=1)
+def has_pair_products() -> bool:
+    """Return whether one instruction multiplies 16-bit integers and adds neighbours, as AVX2 does."""
+    return has_vectors()
+
+
+@lru_cache(maxsize=1)
 def has_dot_products() -> bool:
-    """Return whether kernels may use integer dot-product instructions."""
+    """Return whether one instruction adds products of neighbouring 8-bit or 16-bit integers to 32-bit sums."""
     return has_vectors() and _has(DOT_FEATURES)

@@ -115,7 +115,7 @@ class NumbaKernels:
             _count_accumulator_events(outcome, contents, None, (a, b, addend), stage)
             return outcome
         if mac.order == k.BLOCKS:
-            contents, touched = dot_add.accumulate(a, b, addend, formats, mac), None
+            contents, touched = dot_add.accumulate(a, b, addend, formats, mac, random)
         elif self.spares(formats, mac, a.shape[2]) and (spared := speculation.accumulate(a, b, addend, formats, mac)):
             contents, touched = spared
         elif (tiles := in_tiles.unit_for(mac, formats)) is not None:

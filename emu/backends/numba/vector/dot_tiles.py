@@ -1,7 +1,9 @@
 """Tiles of exact integer products from dot-product instructions: 8 rows by 32 columns in sixteen registers.
 
 One instruction adds two 16-bit (vpdpwssd) or four 8-bit products (vpdpbusd, its first factor unsigned) to a 32-bit
-sum in each lane. A panel of the right operand holds 32 columns, the 2 or 4 neighbours along k side by side:
+sum in each lane. Where there is none, AVX2 adds two 16-bit products (vpmaddwd), a second instruction adds that to the
+sum, and the fewer registers hold two rows at a time. A panel of the right operand holds 32 columns, the 2 or 4
+neighbours along k side by side:
 
     k, k+1 of column 0 | k, k+1 of column 1 | ... | k, k+1 of column 31 | k+2, k+3 of column 0 | ...
 
@@ -14,6 +16,7 @@ from typing import Any
 
 from numba import types
 
+from emu.backends.numba.machine import has_dot_products
 from emu.backends.numba.vector.lanes import F32, F64, I1, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
 
 TILE_ROWS, PANEL_COLUMNS = 8, 2 * LANES
@@ -24,6 +27,9 @@ WORD_BYTES = 4
 NEIGHBOURS = {16: 2, 8: 4}
 _INSTRUCTIONS = {16: "llvm.x86.avx512.vpdpwssd.512", 8: "llvm.x86.avx512.vpdpbusd.512"}
 _KINDS = {16: I16, 8: I8}
+_PAIR_PRODUCTS = "llvm.x86.avx2.pmadd.wd"
+#: Rows whose sums stay in registers: 16 of 512 bits, or 8 of 256.
+ROWS_OF_DOTS, ROWS_OF_PAIRS = TILE_ROWS, 2
 
 
 @intrinsic
@@ -88,6 +94,12 @@ def _emit_tile(
     e: Emitter, bits: int, rows: list[Any], panel: Any, steps: Any, offsets: Any = None
 ) -> list[list[Vector]]:
     """Return the 32-bit sums of the tile, two vectors per row; with offsets, a step's panel stands at its own."""
+    together = ROWS_OF_DOTS if has_dot_products() else ROWS_OF_PAIRS
+    parts = [rows[first : first + together] for first in range(0, len(rows), together)]
+    return [sums for part in parts for sums in _emit_rows(e, bits, part, panel, steps, offsets)]
+
+
+def _emit_rows(e: Emitter, bits: int, rows: list[Any], panel: Any, steps: Any, offsets: Any) -> list[list[Vector]]:
     builder, kind = e.builder, _KINDS[bits]
     lanes = 4 * LANES // (bits // 8)
     held = [[e.variable(e.splat(I32, 0)) for _ in range(2)] for _ in rows]
@@ -100,10 +112,19 @@ def _emit_tile(
         for row, sums in zip(rows, held, strict=True):
             left = e.splat(I32, e.load_scalar(I32, row, step)).reshaped(kind, lanes)
             for half in range(2):
-                factors = [left.value, right[half].value]
-                added = e.call(_INSTRUCTIONS[bits], sums[half].type, [sums[half].now.value, *factors])
-                sums[half].set(Vector(e, added))
+                sums[half].set(_plus_dot(e, bits, sums[half].now, left, right[half]))
     return [[variable.now for variable in sums] for sums in held]
+
+
+def _plus_dot(e: Emitter, bits: int, sums: Vector, left: Vector, right: Vector) -> Vector:
+    """Return sums with the products of each lane's neighbours added."""
+    if has_dot_products():
+        return Vector(e, e.call(_INSTRUCTIONS[bits], sums.value.type, [sums.value, left.value, right.value]))
+    wide = IR.VectorType(I32, LANES // 2)
+    parts = [range(first, first + LANES) for first in (0, LANES)]
+    pairs = [[x.shuffled(x, part).value for x in (left, right)] for part in parts]
+    products = [Vector(e, e.call(_PAIR_PRODUCTS, wide, factors)) for factors in pairs]
+    return sums + products[0].shuffled(products[1], range(LANES))
 
 
 def _add_to_sums(e: Emitter, tile: list[list[Vector]], shift: Any, sums: Any) -> None:
@@ -300,16 +321,18 @@ def convert_raws(typing_context: Any, x: Any, kind: Any, scale: Any, raws: Any, 
 
 
 @intrinsic
-def add_columns(typing_context: Any, panel: Any, steps: Any, sums: Any) -> Any:
-    """Add the columns of a packed 8-bit panel to 32 int64 sums."""
-    signature = types.void(types.int64, types.int64, types.int64)
+def add_columns(typing_context: Any, kind: Any, panel: Any, steps: Any, sums: Any) -> Any:
+    """Add the columns of a packed 8-bit panel to 32 int64 sums; of a 16-bit one nothing: it needs no corrections."""
+    signature = types.void(kind, types.int64, types.int64, types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        if kind.dtype.bitwidth != I8.width:
+            return context.get_dummy_value()
         e = Emitter(builder)
-        pointer, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 2))
+        pointer, target = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 3))
         ones = e.splat(I8, 1, 4 * LANES)
         held = [e.variable(e.splat(I32, 0)) for _ in range(2)]
-        with e.loop(args[1]) as step:
+        with e.loop(args[2]) as step:
             for half, total in enumerate(held):
                 place = builder.add(builder.mul(step, e.integer(8 * LANES)), e.integer(4 * LANES * half))
                 numbers = e.load(I8, pointer, place, 4 * LANES)

@@ -82,9 +82,8 @@ def pack_panels(right: Any, batch: int, panels: Any, first: int, last: int, star
     for p in range(first, last):
         column = p * PANEL_COLUMNS
         _pack_panel(data, batch * stride, rows, columns, column, panels[p], start, stop, starts)
-        if data.itemsize == 1:
-            words = (stop - start + WORD_BYTES - 1) // WORD_BYTES
-            add_columns(address(panels[p]) + start * PANEL_COLUMNS, words, address(sums) + 8 * column)
+        words = (stop - start + WORD_BYTES - 1) // WORD_BYTES
+        add_columns(data.dtype, address(panels[p]) + start * PANEL_COLUMNS, words, address(sums) + 8 * column)
 
 
 @kernel
