@@ -17,8 +17,8 @@ from emu.testing import assert_bits_equal
 
 @pytest.fixture(autouse=True)
 def _paths_of_any_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Plan as on a processor without integer dot products; those are tested beside the kernels."""
-    monkeypatch.setattr(integers, "has_dot_products", lambda: False)
+    """Plan as on a processor without vector code for integers; that is tested beside the kernels."""
+    monkeypatch.setattr(integers, "has_pair_products", lambda: False)
     products._plan_by_formats.cache_clear()
     yield
     products._plan_by_formats.cache_clear()
