@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
 from emu.datapath import Mac
+from emu.engine.elementwise import require_options
 from emu.engine.planner import Plan, explain
-from emu.engine.products import matmul, product, write_product, written_to
+from emu.engine.products import PRODUCT_OPTIONS, matmul, product, write_product, written_to
 from emu.engine.request import Request, as_operand
 from emu.engine.sources import take_source
 from emu.engine.work import WorkRecord
@@ -124,25 +125,12 @@ def conv2d(
     Raises:
         ShapeError: channels differ, or the kernel is larger than the padded image.
     """
+    require_options("conv2d", options, PRODUCT_OPTIONS)
     images, fx = as_operand(x, x_format, "x", check=check)
     kernels, fw = as_operand(w, w_format, "w", check=check)
     assert fx is not None
     assert fw is not None
-    if images.ndim != 4 or kernels.ndim != 4 or images.shape[1] != kernels.shape[1]:
-        raise ShapeError(
-            "conv2d: x must be (N, C, H, W) and w (O, C, KH, KW) with the same C, "
-            f"got {images.shape} and {kernels.shape}"
-        )
-    if any(len(pair) != 2 for pair in (stride, padding)) or min(stride) < 1 or min(padding) < 0:
-        raise ShapeError(
-            "conv2d: `stride` must be two integers of at least 1 and `padding` two of at least 0, "
-            f"got {stride} and {padding}"
-        )
-    sizes = [convolved_size(images.shape[2 + i], kernels.shape[2 + i], stride[i], padding[i]) for i in (0, 1)]
-    if min(sizes) < 1:
-        raise ShapeError(
-            f"conv2d: the kernel must fit the padded image, got x {images.shape}, w {kernels.shape}, padding {padding}"
-        )
+    sizes = _sizes_of(images.shape, kernels.shape, tuple(stride), tuple(padding))
     shape, flat = (images.shape[0], kernels.shape[0], *sizes), (images.shape[0], kernels.shape[0], math.prod(sizes))
     source = take_source(options, shape, flat)
     addend = None if bias is None else _bias_column(bias, bias_format, kernels.shape[0], check=check)
@@ -159,6 +147,32 @@ def conv2d(
         **options,
     ).reshape(shape)
     return y if out is None else written_to(out, y)
+
+
+@lru_cache(maxsize=1024)
+def _sizes_of(
+    images: tuple[int, ...], kernels: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]
+) -> tuple[int, int]:
+    """Return rows and columns of a convolution's result.
+
+    Raises:
+        ShapeError: channels differ, the stride or padding is none, or the kernel is larger than the padded image.
+    """
+    if len(images) != 4 or len(kernels) != 4 or images[1] != kernels[1]:
+        raise ShapeError(
+            f"conv2d: x must be (N, C, H, W) and w (O, C, KH, KW) with the same C, got {images} and {kernels}"
+        )
+    if any(len(pair) != 2 for pair in (stride, padding)) or min(stride) < 1 or min(padding) < 0:
+        raise ShapeError(
+            "conv2d: `stride` must be two integers of at least 1 and `padding` two of at least 0, "
+            f"got {stride} and {padding}"
+        )
+    rows, columns = (convolved_size(images[2 + i], kernels[2 + i], stride[i], padding[i]) for i in (0, 1))
+    if min(rows, columns) < 1:
+        raise ShapeError(
+            f"conv2d: the kernel must fit the padded image, got x {images}, w {kernels}, padding {padding}"
+        )
+    return rows, columns
 
 
 def write_convolution(
@@ -187,25 +201,31 @@ def write_convolution(
 
     Returns:
         Carriers (N, O, OH, OW).
+
+    Raises:
+        ShapeError: as `conv2d`.
     """
+    sizes = _sizes_of(images.shape, kernels.shape, tuple(stride), tuple(padding))
     out_channels, kernel = kernels.shape[0], (kernels.shape[2], kernels.shape[3])
     rows = kernels.reshape(1, out_channels, -1)
-    addend = None if bias is None else bias.reshape(1, out_channels, 1)
+    addend = None if bias is None else _one_per_channel(bias, out_channels)[None]
     columns = patches_of(images, kernel, stride, padding)
     values = write_product(rows, columns, addend, formats, mac, request, 1, log)
-    sizes = [convolved_size(images.shape[2 + i], kernel[i], stride[i], padding[i]) for i in (0, 1)]
     return values.reshape(images.shape[0], out_channels, *sizes)
 
 
 def _bias_column(bias: Any, fmt: str | Format | None, channels: int, *, check: bool) -> Array:
     if fmt is None:
         raise FormatError("`bias_format` must be given with `bias`")
-    column, _ = as_operand(bias, fmt, "bias", check=check)
-    if column.shape != (channels,):
+    return _one_per_channel(as_operand(bias, fmt, "bias", check=check)[0], channels)
+
+
+def _one_per_channel(bias: Array, channels: int) -> Array:
+    if bias.shape != (channels,):
         raise ShapeError(
-            f"conv2d: the bias must have one value per output channel, shape ({channels},), got {column.shape}"
+            f"conv2d: the bias must have one value per output channel, shape ({channels},), got {bias.shape}"
         )
-    return column[:, None]
+    return bias[:, None]
 
 
 def _plan_conv2d(
@@ -220,6 +240,7 @@ def _plan_conv2d(
     **options: Any,
 ) -> Plan:
     kernels, images = np.asarray(w), np.asarray(x)
+    _sizes_of(images.shape, kernels.shape, tuple(stride), tuple(padding))
     columns = patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding).array()
     formats: dict[str, Any] = {"a_format": w_format, "b_format": x_format, "addend_format": bias_format}
     return explain(matmul, kernels.reshape(kernels.shape[0], -1), columns, **formats, **options)

@@ -116,13 +116,7 @@ def _broadcast(operation: str, arrays: Sequence[Array]) -> list[Array]:
         except ValueError:
             shapes = " and ".join(str(array.shape) for array in arrays)
             raise ShapeError(f"{operation}: operands must broadcast together, got shapes {shapes}") from None
-    spread = [
-        x if x.shape == shape else repeated(x, shape) if x.size == 1 else np.broadcast_to(x, shape) for x in arrays
-    ]
-    return [
-        new if new is old or is_one_number(new) else np.array(new, order="C")
-        for new, old in zip(spread, arrays, strict=True)
-    ]
+    return [x if x.shape == shape else repeated(x, shape) if x.size == 1 else np.broadcast_to(x, shape) for x in arrays]
 
 
 _KNOWN = ("out_format", *OPTIONS)

@@ -17,6 +17,7 @@ from emu.datapath import Flags, Mac, Overflow, RandomSource, Rounding, Statistic
 from emu.datapath.stage import require_placed
 from emu.engine.elementwise import require_options
 from emu.engine.planner import Plan, may_gain_from_maxima, plan_product
+from emu.engine.quantize import require_writable
 from emu.engine.request import Request, as_operand
 from emu.engine.sources import require_addressed, source_of
 from emu.engine.work import WorkRecord
@@ -169,8 +170,8 @@ def write_product(
     formats: tuple[Format, Format, Format | None],
     mac: Mac,
     request: Request,
-    divisor: int = 1,
-    log: list[WorkRecord] | None = None,
+    divisor: int,
+    log: list[WorkRecord] | None,
 ) -> Array:
     """Write (left @ right + addend) / divisor as the request says.
 
@@ -186,7 +187,11 @@ def write_product(
 
     Returns:
         Carriers (B, M, N).
+
+    Raises:
+        ShapeError: the shapes do not fit together.
     """
+    _require_fit(left.shape, right.shape, None if addend is None else addend.shape)
     recorded = request.random.recorded
     if recorded is not None:
         request = _with_recorded(
@@ -212,6 +217,17 @@ def write_product(
     return request.account(outcome)
 
 
+@lru_cache(maxsize=1024)
+def _require_fit(left: tuple[int, ...], right: tuple[int, ...], addend: tuple[int, ...] | None) -> None:
+    """Raise ShapeError unless stacks of matrices fit together: compiled loops would read beyond their ends."""
+    stacks = {left[0], right[0]} - {1}
+    if left[2] != right[1] or len(stacks) > 1:
+        raise ShapeError(f"matmul: (B or 1, M, K) must meet (B or 1, K, N), got shapes {left} and {right}")
+    result = (*(stacks or {1}), left[1], right[2])
+    if addend is not None and any(size not in (1, whole) for size, whole in zip(addend, result, strict=True)):
+        raise ShapeError(f"matmul: the addend must broadcast to the result {result}, got shape {addend}")
+
+
 def _as_matrices(x: Any, fmt: str | Format, name: str, *, check: bool) -> tuple[Array | Gathered, Format]:
     if isinstance(x, Gathered):
         return x, require_placed(parse(fmt))
@@ -229,6 +245,7 @@ def written_to(out: Array, values: Array) -> Array:
     if out.shape != values.shape or out.dtype != values.dtype:
         expected = f"a {values.dtype} array of shape {values.shape}"
         raise ShapeError(f"`out` must be {expected}, got {out.dtype} of shape {out.shape}")
+    require_writable(out)
     out[...] = values
     return out
 
@@ -302,7 +319,7 @@ def _as_computed(
 
 
 #: Every option of `matmul`: a plan takes them all, and reads those it depends on.
-_OPTIONS = tuple(inspect.signature(matmul).parameters)
+PRODUCT_OPTIONS = tuple(inspect.signature(matmul).parameters)
 
 
 def _plan_matmul(
@@ -320,7 +337,7 @@ def _plan_matmul(
     backend: str = "auto",
     **others: Any,
 ) -> Plan:
-    require_options("matmul", others, _OPTIONS)
+    require_options("matmul", others, PRODUCT_OPTIONS)
     parsed = (parse(a_format), parse(b_format), None if addend_format is None else parse(addend_format))
     left, right, shape = as_batches(np.asarray(a), np.asarray(b))[:3]
     written = parsed[0] if out_format is None else out_format
@@ -379,6 +396,20 @@ def _as_addend(
     if fmt is None:
         raise FormatError("`addend_format` must be given with `addend`")
     array, parsed = as_operand(addend, fmt, "addend", check=check)
+    return as_addend(array, shape, full), parsed
+
+
+def as_addend(array: Array, shape: tuple[int, ...], full: tuple[int, ...]) -> Array:
+    """Return an addend with three axes, (B or 1, M or 1, N or 1).
+
+    Args:
+        array: what broadcasts to the result.
+        shape: of the result.
+        full: the same, rows and columns of vectors kept.
+
+    Raises:
+        ShapeError: it does not broadcast.
+    """
     try:
         np.broadcast_to(array, shape)
     except ValueError:
@@ -386,8 +417,8 @@ def _as_addend(
     if len(shape) < len(full):
         array = np.broadcast_to(array, shape).reshape(full)
     if array.ndim <= 3 and len(full) <= 3:
-        return array.reshape((1,) * (3 - array.ndim) + array.shape), parsed
-    return np.broadcast_to(array, full).reshape(math.prod(full[:-2]), *full[-2:]), parsed
+        return array.reshape((1,) * (3 - array.ndim) + array.shape)
+    return np.broadcast_to(array, full).reshape(math.prod(full[:-2]), *full[-2:])
 
 
 @lru_cache(maxsize=1024)

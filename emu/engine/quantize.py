@@ -116,6 +116,7 @@ def _require_target(out: Array | None, shape: tuple[int, ...], fmt: Format) -> A
     """
     if out is None or out.dtype == fmt.carrier or out.dtype.kind not in "iu" or out.shape != shape:
         return require_out(out, shape, fmt)
+    require_writable(out)
     bits = 8 * out.itemsize
     if out.dtype.kind == "i" and isinstance(fmt, Fixed) and fmt.width_bits + (not fmt.signed) <= bits:
         return out if fmt.signed and bits <= MAX_RAW_BITS else None
@@ -131,6 +132,18 @@ def require_out(out: Array | None, shape: tuple[int, ...], fmt: Format) -> Array
     Raises:
         ShapeError: another shape or dtype than the result's.
     """
-    if out is not None and (out.shape != shape or out.dtype != fmt.carrier):
+    if out is None:
+        return None
+    if out.shape != shape or out.dtype != fmt.carrier:
         raise ShapeError(f"`out` must be a {fmt.carrier} array of shape {shape}, got {out.dtype} of shape {out.shape}")
+    require_writable(out)
     return out
+
+
+def require_writable(out: Array) -> None:
+    """Raise ShapeError unless compiled code may write to `out`."""
+    if not out.flags.writeable or not out.dtype.isnative:
+        flaw = "is read-only" if out.dtype.isnative else f"holds {out.dtype.str} in foreign byte order"
+        raise ShapeError(
+            f"`out` must be writable in this machine's byte order, got an array that {flaw}; copy it first"
+        )

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
 from emu.datapath import Mac
-from emu.engine.products import product, write_product
+from emu.engine.elementwise import require_options
+from emu.engine.products import PRODUCT_OPTIONS, product, write_product
 from emu.engine.request import Request, as_operand
 from emu.engine.sources import take_source
 from emu.engine.work import WorkRecord
@@ -45,13 +46,7 @@ def total(
     Returns:
         Carrier array of `out_format`; the summed axes are gone.
     """
-    array, fmt = as_operand(x, x_format, "x", check=options.pop("check", True))
-    assert fmt is not None
-    rows, kept = _rows(array, axis)
-    ones = np.ones((rows.shape[2], 1), one_of(fmt).carrier)
-    formats: dict[str, Any] = {"a_format": fmt, "b_format": one_of(fmt), "out_format": out_format}
-    source = take_source(options, kept, (1, rows.shape[1], 1))
-    return product(rows, ones, **formats, random=source, check=False, **options).reshape(kept)
+    return _sum("total", x, x_format, out_format, axis, options, averaged=False)
 
 
 def average(
@@ -69,14 +64,28 @@ def average(
     Returns:
         Carrier array of `out_format`; the averaged axes are gone.
     """
+    return _sum("average", x, x_format, out_format, axis, options, averaged=True)
+
+
+def _sum(
+    name: str,
+    x: Any,
+    x_format: str | Format,
+    out_format: str | Format,
+    axis: int | tuple[int, ...] | None,
+    options: dict[str, Any],
+    *,
+    averaged: bool,
+) -> Array:
+    require_options(name, options, PRODUCT_OPTIONS)
     array, fmt = as_operand(x, x_format, "x", check=options.pop("check", True))
     assert fmt is not None
     rows, kept = _rows(array, axis)
     ones = np.ones((rows.shape[2], 1), one_of(fmt).carrier)
     formats: dict[str, Any] = {"a_format": fmt, "b_format": one_of(fmt), "out_format": out_format}
     source = take_source(options, kept, (1, rows.shape[1], 1))
-    count = max(rows.shape[2], 1)
-    return product(rows, ones, **formats, random=source, check=False, divisor=count, **options).reshape(kept)
+    divisor = max(rows.shape[2], 1) if averaged else 1
+    return product(rows, ones, **formats, random=source, check=False, divisor=divisor, **options).reshape(kept)
 
 
 def write_total(

@@ -170,6 +170,13 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
     return carrier, parsed
 
 
+def carrier_of_value(x: Any, fmt: Format | None) -> tuple[Array, Format | None]:
+    """Return an operand's carrier and format, unchecked: an array of the carrier's dtype is taken as it is."""
+    if fmt is not None and type(x) is np.ndarray and x.dtype == fmt.carrier and x.dtype.isnative:
+        return x, fmt
+    return as_operand(x, fmt, "x", check=False)
+
+
 @lru_cache(maxsize=1024)
 def codes_of(formats: tuple[Format | None, ...]) -> tuple[FormatCode | None, ...]:
     """Return the integers of several formats."""

@@ -22,10 +22,10 @@ from emu.datapath import Mac, OutputStage
 from emu.engine.convolution import convolved_size, patches_of, windows_of, write_convolution
 from emu.engine.elementwise import write_elementwise
 from emu.engine.functions import write_function
-from emu.engine.products import as_batches, write_product
+from emu.engine.products import as_addend, as_batches, write_product
 from emu.engine.quantize import write_quantized
 from emu.engine.reductions import write_total
-from emu.engine.request import Request
+from emu.engine.request import Request, carrier_of_value
 from emu.engine.work import WorkRecord
 from emu.formats import PRESETS, Format
 from emu.precision.counters import CounterTable
@@ -118,19 +118,25 @@ class Unit:
         return Value(array, self.stage.format)
 
 
+def _carrier(x: Value) -> Array:
+    """Return an operand as kernels take it."""
+    return carrier_of_value(x.array, x.format)[0]
+
+
 def _matmul(unit: Unit, a: Value, b: Value, addend: Value | None = None) -> Value:
-    left, right, shape = as_batches(a.array, b.array)[:3]
+    left, right, shape, batch = as_batches(_carrier(a), _carrier(b))
     formats = (a.format, b.format, None if addend is None else addend.format)
-    third = None if addend is None else addend.array.reshape((1,) * (3 - addend.array.ndim) + addend.shape)
+    full = (*batch, left.shape[1], right.shape[2])
+    third = None if addend is None else as_addend(_carrier(addend), shape, full)
     written = write_product(left, right, third, formats, unit.mac, unit.request(), 1, unit.log)
     return unit.value(written.reshape(shape))
 
 
 def _conv2d(unit: Unit, x: Value, w: Value, bias: Value | None = None, *, stride: Any, padding: Any) -> Value:
     formats = (w.format, x.format, None if bias is None else bias.format)
-    third = None if bias is None else bias.array
+    third = None if bias is None else _carrier(bias)
     return unit.value(
-        write_convolution(x.array, w.array, third, formats, stride, padding, unit.mac, unit.request(), unit.log)
+        write_convolution(_carrier(x), _carrier(w), third, formats, stride, padding, unit.mac, unit.request(), unit.log)
     )
 
 
@@ -160,39 +166,40 @@ def _overlap(size: int, room: int, stride: int, offset: int) -> tuple[slice, sli
 
 def _conv2d_weight_gradient(unit: Unit, x: Value, g: Value, *, kernel: Any, stride: Any, padding: Any) -> Value:
     """One product per weight, k running over images, then output rows and columns."""
-    inputs = patches_of(x.array, tuple(kernel), stride, padding).joined().transposed()
-    errors = Gathered.of_axes(g.array, (1,), (0, 2, 3))
+    inputs = patches_of(_carrier(x), tuple(kernel), stride, padding).joined().transposed()
+    errors = Gathered.of_axes(_carrier(g), (1,), (0, 2, 3))
     written = write_product(errors, inputs, None, (g.format, x.format, None), unit.mac, unit.request(), 1, unit.log)
     return unit.value(written.reshape(-1, x.shape[1], *kernel))
 
 
 def _sum(unit: Unit, x: Value, *, axis: tuple[int, ...]) -> Value:
-    return unit.value(write_total(x.array, x.format, axis, unit.mac, unit.request(), log=unit.log))
+    return unit.value(write_total(_carrier(x), x.format, axis, unit.mac, unit.request(), log=unit.log))
 
 
 def _average(unit: Unit, windows: Value) -> Value:
     """The mean of the last axis: the accumulator's content divided by the count, rounded once."""
-    axis = windows.array.ndim - 1
-    means = write_total(windows.array, windows.format, axis, unit.mac, unit.request(), averaged=True, log=unit.log)
+    array = _carrier(windows)
+    means = write_total(array, windows.format, array.ndim - 1, unit.mac, unit.request(), averaged=True, log=unit.log)
     return unit.value(means)
 
 
 def _elementwise(name: str) -> Callable[..., Value]:
     def operation(unit: Unit, *operands: Value) -> Value:
-        arrays, formats = [value.array for value in operands], tuple([value.format for value in operands])
+        arrays, formats = [_carrier(value) for value in operands], tuple([value.format for value in operands])
         return unit.value(write_elementwise(name, arrays, formats, unit.request()))
 
     return operation
 
 
 def _quantize(unit: Unit, x: Value) -> Value:
-    source = x.format if getattr(x.format, "carries_raws", False) else None
-    return unit.value(write_quantized(x.array, source, unit.request()))
+    array, fmt = carrier_of_value(x.array, x.format if getattr(x.format, "carries_raws", False) else None)
+    return unit.value(write_quantized(array, fmt, unit.request()))
 
 
 def _number(x: float) -> Value:
-    """Return a float32 as an operand."""
-    return Value(np.array(x, np.float32), FP32)
+    """Return a number as an operand: as float32 where that holds it, else as float64."""
+    single = np.array(x, np.float32)
+    return Value(single, FP32) if single == x else Value(np.array(x, np.float64), PRESETS["fp64"])
 
 
 def _negate(unit: Unit, x: Value) -> Value:
@@ -235,7 +242,7 @@ def _unpool(unit: Unit, g: Value, x: Value, *, saved: Any, window: int, stride: 
 
 
 def _function(unit: Unit, x: Value, *, function: str) -> Value:
-    return unit.value(write_function(function, x.array, x.format, unit.request()))
+    return unit.value(write_function(function, _carrier(x), x.format, unit.request()))
 
 
 def _sigmoid_slope(unit: Unit, y: Value) -> Value:
@@ -265,7 +272,7 @@ class _Host:
     def elementwise(self, step: str, name: str, *operands: Any) -> Array:
         """Return an elementwise operation; arrays are in the role's format, `Value`s in their own."""
         values = [x if isinstance(x, Value) else Value(x, self.format) for x in operands]
-        arrays, formats = [v.array for v in values], tuple([v.format for v in values])
+        arrays, formats = [_carrier(v) for v in values], tuple([v.format for v in values])
         return write_elementwise(name, arrays, formats, self.unit.on_host(step))
 
     def function(self, step: str, name: str, x: Array) -> Array:
@@ -296,8 +303,8 @@ def _softmax_cross_entropy(unit: Unit, x: Value, labels: Value) -> Value:
 
 def _mean_loss(unit: Unit, host: _Host, losses: Array, saved: Array) -> Value:
     total = host.total("total", losses, None)
-    mean = write_elementwise("divide", (total, _number(losses.size).array), (host.format, FP32), unit.request())
-    return Value((mean, saved), host.format)
+    mean = _elementwise("divide")(unit, Value(total, host.format), host.count(losses.size))
+    return Value((mean.array, saved), host.format)
 
 
 def _softmax_cross_entropy_gradient(unit: Unit, g: Value, x: Value, labels: Value, *, saved: Any) -> Value:

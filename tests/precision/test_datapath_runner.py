@@ -147,3 +147,44 @@ def test_counters_come_back_from_what_they_were_saved_as():
     assert copy.sha256() != table.sha256()
     copy.reset()
     assert copy.of("a/b", "activation").elements == 0
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+@pytest.mark.parametrize(("operation", "shapes", "options", "message"), [
+    ("conv2d", [(1, 3, 5, 5), (2, 4, 3, 3)], {}, "with the same C"),
+    ("conv2d", [(2, 3, 4, 4), (8, 3, 5, 5)], {}, "the kernel must fit"),
+    ("conv2d", [(2, 3, 4, 4), (8, 3, 7, 7)], {}, "the kernel must fit"),
+    ("conv2d", [(2, 3, 4, 4), (8, 3, 3, 3)], {"stride": (0, 1)}, "`stride` must be"),
+    ("conv2d", [(2, 3, 4, 4), (8, 3, 3, 3), (7,)], {}, "one value per output channel"),
+    ("conv2d", [(2, 3, 4), (8, 3, 3, 3)], {}, "x must be"),
+    ("conv2d_weight_gradient", [(2, 3, 6, 6), (2, 8, 5, 5)], {"kernel": (3, 3)}, "must meet"),
+    ("matmul", [(2, 3), (4, 5)], {}, "inner sizes must agree"),
+    ("matmul", [(2, 3), (3, 5), (4,)], {}, "addend must broadcast"),
+    ("matmul", [(2, 3), (3, 5), (7, 5)], {}, "addend must broadcast"),
+    ("add", [(2, 3), (4,)], {}, "must broadcast together"),
+], ids=str)  # fmt: skip
+def test_shapes_that_do_not_fit_are_refused_before_anything_is_read(
+    operation: str, shapes: list, options: dict, message: str, backend: str
+):
+    """Compiled loops take places in memory as they are: what does not fit must not reach them."""
+    operands = tuple(value(np.ones(shape), "fix16f8") for shape in shapes)
+    if operation.startswith("conv2d"):
+        options = {"stride": (1, 1), "padding": (0, 0)} | options
+    with pytest.raises(emu.ShapeError, match=message):
+        runner_of(device(), backend).run(Operation(operation, operands, options), "activation", "layer")
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+def test_operands_of_any_dtype_are_read_as_values_of_their_format(backend: str):
+    fmt = emu.parse("fix16f8")
+    numbers = [[1.0, -2.5], [0.25, 3.0]]
+    operands = [np.array(numbers, dtype) for dtype in (np.float32, np.float16, ">f4", np.float64)] + [numbers]
+    for name in ("matmul", "add", "quantize", "sum"):
+        found = []
+        for x in operands:
+            runner = runner_of(device(), backend)
+            given = (Value(x, fmt),) * (2 if name in ("matmul", "add") else 1)
+            options = {"axis": (0,)} if name == "sum" else {}
+            result = runner.run(Operation(name, given, options), "activation", "layer")
+            found.append((result.array.tolist(), runner.counters.of("layer", "activation").to_dict()))
+        assert all(other == found[0] for other in found), name

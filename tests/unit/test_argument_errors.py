@@ -64,3 +64,38 @@ def test_an_order_of_the_wrong_kind_is_named():
 def test_a_misspelt_option_of_a_function_names_the_function(name: str):
     with pytest.raises(TypeError, match=rf"^{name}\(\) has no option 'roundin'; did you mean 'rounding'\?$"):
         getattr(emu, name)(1.0, out_format="fp16", roundin="floor")
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+def test_an_out_that_may_not_be_written_to_is_refused_and_stays_as_it_was(backend: str):
+    x = np.ones((2, 2), np.float32)
+    out = np.zeros((2, 2), np.float32)
+    out.flags.writeable = False
+    formats = {"a_format": "fix8f2", "b_format": "fix8f2", "out_format": "fix8f2", "backend": backend}
+    for call in (
+        lambda: emu.quantize(x, "fix8f2", out=out, backend=backend),
+        lambda: emu.add(x, x, out=out, **formats),
+        lambda: emu.matmul(x, x, out=out, **formats),
+    ):
+        with pytest.raises(emu.ShapeError, match=r"`out` must be writable.*read-only"):
+            call()
+    assert not out.any()
+    with pytest.raises(emu.ShapeError, match=r"`out` must be writable.*byte order"):
+        emu.quantize(x, "fix16f2", out=np.empty((2, 2), ">i2"), backend=backend)
+
+
+def test_misspelt_options_of_sums_and_convolutions_are_named_with_the_nearest():
+    x, w = np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))
+    for name, call in (
+        ("conv2d", lambda: emu.conv2d(x, w, x_format="fp16", w_format="fp16", out_format="fp16", ronding="floor")),
+        ("total", lambda: emu.engine.total(x, x_format="fp16", out_format="fp16", ronding="floor")),
+        ("average", lambda: emu.engine.average(x, x_format="fp16", out_format="fp16", axis=0, ronding="floor")),
+    ):
+        with pytest.raises(TypeError, match=f"{name}\\(\\) has no option 'ronding'.*rounding"):
+            call()
+
+
+def test_an_impossible_convolution_is_not_explained():
+    x, w = np.ones((1, 1, 3, 3)), np.ones((1, 1, 4, 4))
+    with pytest.raises(emu.ShapeError, match="the kernel must fit"):
+        emu.explain(emu.conv2d, x, w, x_format="fp16", w_format="fp16", out_format="fp16")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -392,3 +393,81 @@ def test_a_plan_names_a_misspelt_option():
     with pytest.raises(TypeError, match=r"matmul\(\) has no option 'rouding'.*rounding"):
         emu.explain(emu.matmul, np.zeros((2, 2)), np.zeros((2, 2)), rouding="floor", **formats)
     assert emu.explain(emu.matmul, np.zeros((2, 2)), np.zeros((2, 2)), rounding="floor", seed=3, **formats)
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+def test_a_format_whose_largest_number_is_small_overflows_to_the_side_of_its_sign(backend: str):
+    tiny = emu.parse("e4m3 bias=40")
+    x = np.array([0.25, -0.25, 2.0**-30], np.float32)
+    assert emu.quantize(x, tiny, backend=backend).tolist() == [np.inf, -np.inf, 2.0**-30]
+    assert emu.quantize(x, tiny, overflow="satfinite", rounding="stochastic", backend=backend)[:2].tolist() == [
+        float(tiny.max), -float(tiny.max),
+    ]  # fmt: skip
+
+
+def test_integer_products_stop_before_their_32_bit_sums_overflow():
+    """63 instructions of twice 2**24 stay below 2**31, the 64th would not: 126 of them are two parts."""
+    a = np.full((1, 252), -4096, np.float32)
+    for columns in (1, 2, 40):
+        product_of = emu.matmul(
+            a, np.full((252, columns), -4096, np.float32), a_format="fix16f0", b_format="fix16f0", out_format="fix48f0"
+        )
+        assert (product_of == 252.0 * 2**24).all()
+
+
+def test_seeds_streams_and_steps_are_taken_modulo_their_width():
+    x = np.linspace(-1, 1, 50)
+    options = {"fmt": "fix8f3", "rounding": "stochastic"}
+    for beyond, within in ((emu.Philox(2**64 + 5), emu.Philox(5)), (emu.Philox(1, 2**32 + 7), emu.Philox(1, 7))):
+        assert (emu.quantize(x, random=beyond, **options) == emu.quantize(x, random=within, **options)).all()
+    assert (emu.quantize(x, seed=2**64 + 5, **options) == emu.quantize(x, random=emu.Philox(5), **options)).all()
+
+
+def test_a_product_without_a_written_format_is_explained_as_if_it_wrote_its_left_operands():
+    a, b = np.ones((2, 3)), np.ones((3, 2))
+    options = {"a_format": "fp64", "b_format": "fix8f4", "backend": "numba"}
+    plan = emu.explain(emu.matmul, a, b, **options)
+    assert plan == emu.explain(emu.matmul, a, b, out_format="fp64", **options)
+    assert plan != emu.explain(emu.matmul, a, b, out_format="fix8f4", **options)
+
+
+def test_the_definition_drops_more_bits_than_a_word_has():
+    a = np.array([[2**59 - 1, -(2**58) - 3]], np.int64)
+    exact = Fraction(sum(int(x) * int(x) for x in a[0]), 2**100)
+    formats = {"a_format": "fix62f50", "b_format": "fix62f50"}
+    for rounding, expected in (
+        ("floor", math.floor(exact)),
+        ("ceil", math.ceil(exact)),
+        ("nearest_even", round(exact)),
+    ):
+        got = emu.matmul(a, a.T, **formats, out_format="fix32f0", rounding=rounding, backend="reference")
+        assert got.item() == expected
+
+
+def test_the_definition_looks_at_the_smallest_operand_too():
+    a = np.array([[-(2.0**39), 1.0]])
+    got = emu.matmul(a, a.T, a_format="fix40f0", b_format="fix40f0", out_format="fp64", backend="reference")
+    assert got.item() == 2.0**78
+    wrapped = emu.matmul(
+        a, a.T, a_format="fix40f0", b_format="fix40f0", out_format="fix16f0", overflow="wrap", backend="reference"
+    )
+    assert wrapped.item() == 1.0
+
+
+def test_membership_of_the_smallest_numbers():
+    assert not emu.parse("fix8f-1").contains(np.float32(2.0**-149)).any()
+    for name in ("bf16", "e8m3", "fp32", "e8m22"):
+        fmt = emu.parse(name)
+        step = 2.0 ** (fmt.emin - fmt.fraction_bits)
+        x = np.array(
+            [step, 3 * step, 2.0**fmt.emin, 2.0**fmt.emin + step, 2.0**fmt.emin - step, 1.5 * step], np.float64
+        )
+        assert fmt.contains(x).tolist() == [True] * 5 + [False]
+        single = x[:5].astype(np.float32)
+        assert fmt.contains(single).all()
+
+
+def test_stages_near_the_end_of_float64_are_not_decided_there():
+    for name, decided in (("e11m3", False), ("e8m3", True), ("e10m20 bias=60", False), ("e10m20 bias=64", True)):
+        code = encode_stage(OutputStage.of(name, "nearest_even", None, 24))
+        assert decides_in_float64(code, 0) == decided, name

@@ -4,6 +4,7 @@ Sixteen lanes everywhere; LLVM splits them where a processor's vectors are narro
 plain loops beside this package, chosen where these do not apply and by `EMU_CPU=generic`.
 
 lanes.py              numbers in lanes, with Python's operators
+calling.py            compiled loops that call others by address: products hand their sums to the output stage
 rounding.py           the ten modes; arithmetic.py: elementwise operations rounded to odd
 leading_bits.py       the statistics register by carry-save adders; philox.py: random bits
 stage.py              the output stage of a chunk; writing.py: of a range; ranges.py: of a result; choosing.py: when

@@ -68,16 +68,16 @@ def rounded(
 class Draw:
     """Random integers u below 2**n_rbits, one per lane, and when they move a number (NUMERICS 3).
 
-    Up, or away from zero, iff u + floor(f * 2**r) >= 2**r, f what is dropped. Written with the largest u, so that
-    nothing leaves 32 bits at r = 32.
+    Up, or away from zero, iff u + floor(f * 2**r) >= 2**r, f what is dropped. Compared as floats, where all of it is
+    exact, and where what is no number moves nothing.
     """
 
-    def __init__(self, u: Vector, scale: Vector, largest: Vector) -> None:
-        self.u, self.scale, self.largest = u, scale, largest
+    def __init__(self, u: Vector, scale: Vector) -> None:
+        self.u, self.scale = u, scale
 
     def moves(self, dropped: Vector) -> Vector:
         """Return where a number with this dropped fraction moves away from zero."""
-        return self._reaches((dropped * self.scale).floor())
+        return self.u >= self.scale - (dropped * self.scale).floor()
 
     def moves_up(self, v: Vector, kept: Vector) -> Vector:
         """Return where `v` moves up from the integer below it, `kept`.
@@ -85,10 +85,7 @@ class Draw:
         floor(f * 2**r) = floor(v * 2**r) - kept * 2**r, each exact, where f itself may have too many bits. Numbers so
         large that these overflow are integers that 1 does not move.
         """
-        return self._reaches((v * self.scale).floor() - kept * self.scale)
-
-    def _reaches(self, whole: Vector) -> Vector:
-        return (self.largest - whole.as_kind(self.u.kind)).below_unsigned(self.u)
+        return self.u >= self.scale - ((v * self.scale).floor() - kept * self.scale)
 
 
 def draw_kind(lane: object) -> object:

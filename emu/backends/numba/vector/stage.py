@@ -217,8 +217,7 @@ class _Chunk:
         kind: Any = draw_kind(self.lane)
         n_rbits = self.whole(N_RBITS, kind)
         u = field.as_kind(kind, signed=False) >> (e.splat(kind, bits) - n_rbits)
-        largest = (e.splat(kind, 1) << n_rbits) - 1
-        return Draw(u, self.number(RANDOM_SCALE), largest)
+        return Draw(u.as_kind(self.lane), self.number(RANDOM_SCALE))
 
     def write(self, x: Vector, zero: Vector, draw: Draw | None) -> Vector:
         """Return what stands in the format for sixteen results, counting the flags."""
