@@ -11,9 +11,11 @@ the figures; the spread in the tables says how quiet it was.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from emu.bench.markdown import fill, places
 from emu.bench.result import Session
@@ -25,11 +27,16 @@ EVERYTHING = ["--rows", "*", "--against", "peers"]
 
 
 def measure(options: list[str]) -> Path:
-    """Run `emu bench`; failed rows stay visible in the page."""
-    DATA.unlink(missing_ok=True)
-    subprocess.run([sys.executable, "-m", "emu", "bench", *(options or EVERYTHING), "--out", str(DATA)], check=False)
-    if not DATA.exists():
-        sys.exit("benchmarks/speed.py: emu bench measured nothing")
+    """Run `emu bench`; failed rows stay visible in the page. The data are replaced when all of them are there."""
+    with TemporaryDirectory() as folder:
+        found = Path(folder) / DATA.name
+        subprocess.run(
+            [sys.executable, "-m", "emu", "bench", *(options or EVERYTHING), "--out", str(found)], check=False
+        )
+        if not found.exists():
+            sys.exit("benchmarks/speed.py: emu bench measured nothing")
+        shutil.copy(found, part := DATA.with_suffix(".part"))
+        part.replace(DATA)
     return DATA
 
 
