@@ -45,6 +45,7 @@ class Result:
         path: how emu computed it.
         peers: peers on the same work.
         failure: why there is no figure.
+        retaken: rounds that were taken again, because a processor was held back.
     """
 
     row: str
@@ -59,6 +60,7 @@ class Result:
     path: str = ""
     peers: tuple[PeerResult, ...] = ()
     failure: str = ""
+    retaken: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""

@@ -206,4 +206,6 @@ def summary(session: Session, rows: Sequence[Row]) -> str:
     asked = [verdict for verdict in verdicts if verdict.standing != "none"]
     bars = sum(verdict.standing in ("bar", "goal") for verdict in asked)
     goals = sum(verdict.standing == "goal" for verdict in asked)
-    return f"{bars} of {len(asked)} figures reach their bar, {goals} their goal{broken}"
+    retaken = sum(result.retaken for result in session.results)
+    again = f"; {retaken} rounds were taken again" if retaken else ""
+    return f"{bars} of {len(asked)} figures reach their bar, {goals} their goal{broken}{again}"

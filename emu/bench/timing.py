@@ -13,9 +13,24 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 Clock = Callable[[], float]
 Work = Callable[[], object]
+
+
+class Steady(Protocol):
+    """Who knows whether the machine does nothing else.
+
+    Attributes:
+        retaken: rounds that were taken again.
+    """
+
+    retaken: int
+
+    def ask(self) -> bool:
+        """Return whether it is so at the moment."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -78,25 +93,38 @@ def alternate(
     *,
     clock: Clock = time.perf_counter,
     settle: Callable[[], None] = lambda: None,
+    steady: Steady | None = None,
 ) -> list[list[float]]:
     """Return seconds per call of every side, one value per round; the values of a round belong together.
+
+    A round that begins or ends while the machine is not steady is taken again,
+    as long as the budget lasts; behind it, what is missing of the least is taken as it comes.
 
     Args:
         sides: what to measure; each is called at least `pace.warm_up + 1` times.
         pace: how long.
         clock: returns seconds.
         settle: called behind the warm-up, before the first sample; pins threads.
+        steady: asked before and behind every round; None takes rounds as they come.
     """
     calls = [_calls_per_sample(side, pace, clock) for side in sides]
     settle()
     seconds: list[list[float]] = [[] for _ in sides]
-    begin = clock()
-    for number in range(pace.rounds):
-        forth = range(len(sides))
-        for i in forth if number % 2 == 0 else reversed(forth):
-            seconds[i].append(_sample(sides[i], calls[i], clock))
-        if number + 1 >= pace.least and clock() - begin > pace.budget_s:
+    begin, forward = clock(), True
+    while len(seconds[0]) < pace.rounds:
+        taken = len(seconds[0])
+        late = clock() - begin > pace.budget_s
+        if late and taken >= pace.least:
             break
+        order = range(len(sides)) if forward else range(len(sides) - 1, -1, -1)
+        quiet = steady is None or steady.ask()
+        found = {i: _sample(sides[i], calls[i], clock) for i in order}
+        if steady is not None and not (steady.ask() and quiet) and not late:
+            steady.retaken += 1
+            continue
+        forward = not forward
+        for i, values in enumerate(seconds):
+            values.append(found[i])
     return seconds
 
 

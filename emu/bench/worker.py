@@ -24,6 +24,7 @@ from emu.bench.pinning import pinned, processors
 from emu.bench.result import PeerResult, Result
 from emu.bench.row import Prepared, Row, Side
 from emu.bench.rows import all_rows
+from emu.bench.steadiness import Steadiness
 from emu.bench.timing import FULL, QUICK, Pace, alternate, rates, ratios
 
 
@@ -43,6 +44,7 @@ class Bench:
         self.threads, self.quick, self.peers, self.core_type = threads, quick, peers, core_type
         self.pace: Pace = QUICK if quick else FULL
         self.available = processors()
+        self.steady = Steadiness(threads)
 
     def measure(self, row: Row) -> Result:
         """Return a row's result; a failure is written down, not raised, so that the next rows are measured."""
@@ -52,6 +54,7 @@ class Bench:
             return Result(row.name, self.threads, failure=_text(error))
 
     def _measure(self, row: Row) -> Result:
+        self.steady.retaken = 0
         prepared = row.prepare(self.quick)
         ours = prepared.ours
         start = time.perf_counter()
@@ -74,6 +77,7 @@ class Bench:
             ratio=ratios(seconds[0], ours.amount, seconds[1], limit.amount) if limit else None,
             path=prepared.path,
             peers=tuple(found for peer in asked for found in self._beside(peer, prepared, pace)),
+            retaken=self.steady.retaken,
         )
 
     def _beside(self, peer: Peer, prepared: Prepared, pace: Pace) -> list[PeerResult]:
@@ -93,7 +97,7 @@ class Bench:
     def _alternate(self, sides: list[Side], pace: Pace) -> list[list[float]]:
         works = [side.run for side in sides]
         with pinned(works, self.threads, self.available) as settle:
-            return alternate(works, pace, settle=settle)
+            return alternate(works, pace, settle=settle, steady=None if self.quick else self.steady)
 
 
 def _text(error: Exception) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from emu.bench.steadiness import Steadiness
 from emu.bench.timing import Pace, Spread, alternate, rates, ratios
 
 STEADY = Pace(rounds=5, least=2, budget_s=1e9, sample_s=0.0, warm_up=1)
@@ -79,3 +80,33 @@ def test_a_drift_that_hits_both_sides_leaves_the_ratio():
 def test_a_side_that_does_a_part_is_compared_by_its_rate():
     assert ratios([1.0], 100.0, [0.5], 10.0).median == pytest.approx(100.0 / 20.0, rel=0, abs=0)
     assert rates([0.5], 10.0).median == 20.0
+
+
+class Neighbour:
+    """Someone who takes a processor now and then."""
+
+    def __init__(self, *quiet: bool) -> None:
+        self.retaken, self._quiet = 0, list(quiet)
+
+    def ask(self) -> bool:
+        return self._quiet.pop(0) if self._quiet else True
+
+
+def test_a_round_that_begins_or_ends_without_all_processors_is_taken_again():
+    time, neighbour = FakeTime(), Neighbour(True, True, False, True, True, False, True, True)
+    side = time.side("a", 9.0, 1.0, 20.0, 30.0, 2.0, 3.0, 4.0, 5.0)
+    assert alternate([side], STEADY, clock=time.clock, steady=neighbour) == [[1.0, 2.0, 3.0, 4.0, 5.0]]
+    assert neighbour.retaken == 2
+
+
+def test_behind_the_budget_rounds_are_taken_as_they_come():
+    time, neighbour = FakeTime(), Neighbour(*[False] * 1000)
+    pace = Pace(rounds=100, least=3, budget_s=10.0, sample_s=0.0, warm_up=1)
+    assert alternate([time.side("a", 1.0)], pace, clock=time.clock, steady=neighbour) == [[1.0] * 3]
+    assert neighbour.retaken == 11
+
+
+def test_a_machine_is_steady_while_the_same_work_takes_the_same_time(monkeypatch: pytest.MonkeyPatch):
+    times = iter([0.0, 1.0, 1.0, 2.2, 2.2, 3.6, 3.6, 4.4, 4.4, 5.5])
+    steadiness = Steadiness(1, clock=lambda: next(times))
+    assert [steadiness.ask() for _ in range(5)] == [True, True, False, True, False]  # 1.1 against 0.8
