@@ -98,7 +98,7 @@ def compiled(source: str, architecture: str, folder: Path | None = None) -> Path
     content = repr((found, architecture, nvrtc.OPTIONS, nvrtc.version()))
     digest = hashlib.sha256(content.encode()).hexdigest()[:24]
     folder = folder or user_cache_path("emu", appauthor=False) / "cubins"
-    path = folder / f"{source}-sm_{architecture}-{digest}.cubin"
+    path = folder / f"{Path(source).name}-sm_{architecture}-{digest}.cubin"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")

@@ -1,0 +1,303 @@
+"""What a GPU's own matrix instructions answer, beside what the presets say: `mma.sync` on cases nobody recorded.
+
+    cases of an instruction ──► one 16 x 8 x K tile each ──► the GPU's codes
+                            └─► Mac.preset(...) ──────────► the model's codes     how many differ, which floor fits
+
+The alignment floor matters only where every term of a block lies below it and the addend is zero: publications
+disagree there, so each candidate is tried. Patterns of NaN and signs of zero are listed as they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.cuda.device import Device
+from emu.datapath import Blocks, Mac
+from emu.engine import matmul, quantize
+from emu.errors import FormatError
+from emu.formats import Float, Format, parse
+
+Codes = NDArray[Any]
+#: Rows and columns of an instruction's tile, threads of a warp.
+ROWS, COLUMNS, WARP = 16, 8, 32
+#: Alignment floors that publications name; None: none at all.
+FLOORS = (None, -126, -132, -133, -19, -20, -21)
+#: Which preset stands for a compute capability.
+GPUS = {"75": "t4", "80": "a100", "86": "a100", "89": "ada", "90": "h100", "100": "b200", "120": "b200"}
+#: Formats that names of integer operands and results stand for.
+_INTEGERS = {"int8": "fix8f0", "int32": "fix32f0"}
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A matrix instruction.
+
+    Attributes:
+        kernel: its entry point in kernels/probes/matrix_units.cu.
+        inputs: format of both operands.
+        output: format of addend and result.
+        depth: products of each result.
+        least: the first compute capability that has it.
+        variant: what presets call it.
+    """
+
+    kernel: str
+    inputs: str
+    output: str
+    depth: int
+    least: int
+    variant: str = "mma"
+
+    @property
+    def operand_format(self) -> Format:
+        """Format of the operands' values."""
+        return parse(_INTEGERS.get(self.inputs, self.inputs))
+
+    @property
+    def result_format(self) -> Format:
+        """Format of addend and result."""
+        return parse(_INTEGERS.get(self.output, self.output))
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether operands are integers: no NaN, no floor."""
+        return self.inputs in _INTEGERS
+
+
+INSTRUCTIONS = (
+    Instruction("fp16_fp32", "fp16", "fp32", 16, 75),
+    Instruction("fp16_fp16", "fp16", "fp16", 16, 75),
+    Instruction("bf16_fp32", "bf16", "fp32", 16, 80),
+    Instruction("tf32_fp32", "tf32", "fp32", 8, 80),
+    Instruction("int8_int32", "int8", "int32", 32, 80),
+    Instruction("int8_int32_satfinite", "int8", "int32", 32, 80, "mma.satfinite"),
+    Instruction("fp8_e4m3_fp32", "fp8_e4m3", "fp32", 32, 89),
+    Instruction("fp8_e5m2_fp32", "fp8_e5m2", "fp32", 32, 89),
+    Instruction("fp8_e4m3_fp16", "fp8_e4m3", "fp16", 32, 89),
+    Instruction("fp8_e5m2_fp16", "fp8_e5m2", "fp16", 32, 89),
+)
+
+
+def instructions_of(architecture: str) -> list[Instruction]:
+    """Return the instructions a GPU of a compute capability ("75" .. "120") has."""
+    found = [i for i in INSTRUCTIONS if i.least <= int(architecture)]
+    return [replace(i, depth=8) for i in found] if int(architecture) < 80 else found
+
+
+def unit_of(instruction: Instruction, architecture: str) -> Mac:
+    """Return the preset that stands for an instruction of a GPU.
+
+    Raises:
+        FormatError: no preset does.
+    """
+    gpu = GPUS.get(architecture)
+    if gpu is None:
+        raise FormatError(f"no preset stands for sm_{architecture}; there are presets for sm_{', sm_'.join(GPUS)}")
+    names = {"inputs": instruction.inputs, "output": instruction.output}
+    return Mac.preset(gpu, **names, instruction=instruction.variant)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Tiles of one kind.
+
+    Attributes:
+        name: the kind.
+        a: codes (cases, 16, K).
+        b: codes (cases, K, 8).
+        c: codes (cases, 16, 8).
+    """
+
+    name: str
+    a: Codes
+    b: Codes
+    c: Codes
+
+
+def cases_of(instruction: Instruction, count: int = 64, seed: int = 1) -> list[Case]:
+    """Return the kinds of tiles an instruction is asked, `count` of each.
+
+    Random codes; numbers of like size; tiny products without an addend, around every candidate floor; exact
+    cancellation and zeros of both signs; infinities and NaN of every sign and payload; the ends of the range.
+    """
+    rng = np.random.default_rng([seed, *instruction.kernel.encode()])
+    fmt, result, depth = instruction.operand_format, instruction.result_format, instruction.depth
+    shapes = ((count, ROWS, depth), (count, depth, COLUMNS), (count, ROWS, COLUMNS))
+    tops = [fmt.width_bits, fmt.width_bits, result.width_bits]
+
+    def anything() -> tuple[Codes, ...]:
+        return tuple(rng.integers(0, 2**bits, shape, np.uint64) for bits, shape in zip(tops, shapes, strict=True))
+
+    def values(scale: float, addend: float) -> tuple[Codes, ...]:
+        drawn = [rng.standard_normal(shape) for shape in shapes]
+        sizes = (scale, scale, addend)
+        formats = (fmt, fmt, result)
+        return tuple(_codes(f, x * size) for f, x, size in zip(formats, drawn, sizes, strict=True))
+
+    if not isinstance(fmt, Float):
+        full = [np.full(shape, 1 << (bits - 1), np.uint64) for bits, shape in zip(tops, shapes, strict=True)]
+        return [_case("any codes", instruction, anything()), _case("the smallest of all", instruction, tuple(full))]
+    zero = np.zeros(shapes[2], np.uint64)
+    a, b, c = values(1.0, 1.0)
+    found = [_case("any codes", instruction, anything()), _case("numbers of like size", instruction, (a, b, c))]
+    floors = [floor for floor in FLOORS if floor is not None]
+    for exponent in sorted({2 * fmt.emin - fmt.fraction_bits, -40, -60, *floors}):
+        tiny = values(2.0 ** (exponent / 2), 1.0)
+        found.append(_case(f"products near 2**{exponent}, no addend", instruction, (tiny[0], tiny[1], zero)))
+    mirrored = a.copy()
+    mirrored[:, :, 1::2] = a[:, :, ::2] ^ np.uint64(1 << (fmt.width_bits - 1))
+    paired = b.copy()
+    paired[:, 1::2] = b[:, ::2]
+    found.append(_case("exact cancellation", instruction, (mirrored, paired, zero)))
+    signs = [
+        rng.integers(0, 2, shape).astype(np.uint64) << np.uint64(bits - 1)
+        for bits, shape in zip(tops, shapes, strict=True)
+    ]
+    found.append(_case("zeros of both signs", instruction, tuple(signs)))
+    special = anything()
+    share = [rng.random(shape) < 0.05 for shape in shapes]
+    mixed = tuple(np.where(pick, odd, x) for pick, odd, x in zip(share, special, (a, b, c), strict=True))
+    found.append(_case("some of them NaN or infinite", instruction, mixed))
+    largest = float(fmt.max)
+    found.append(_case("the ends of the range", instruction, values(largest / 2, float(result.max) / 2)))
+    return found
+
+
+def _case(name: str, instruction: Instruction, codes: Sequence[Codes]) -> Case:
+    formats = (instruction.operand_format, instruction.operand_format, instruction.result_format)
+    return Case(name, *(_storable(x, f) for x, f in zip(codes, formats, strict=True)))
+
+
+def _codes(fmt: Format, x: NDArray[np.float64]) -> Codes:
+    return fmt.encode(quantize(x, fmt, overflow="satfinite" if isinstance(fmt, Float) else None)).astype(np.uint64)
+
+
+def _storable(codes: Codes, fmt: Format) -> Codes:
+    """Return codes as registers hold them: tf32 in the upper bits of binary32."""
+    return codes.astype(np.uint64) << np.uint64(32 - fmt.width_bits if fmt == parse("tf32") else 0)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an instruction answered to one kind of tiles.
+
+    Attributes:
+        instruction: which.
+        case: the kind.
+        results: how many.
+        wrong: how many differ from the preset.
+        floors: alignment floor -> how many differ with it; empty for integers.
+        nans: patterns of NaN that came.
+        negative_zeros: how many -0 came.
+    """
+
+    instruction: str
+    case: str
+    results: int
+    wrong: int
+    floors: dict[int | None, int]
+    nans: tuple[str, ...]
+    negative_zeros: int
+
+
+def probe(device: Device, architecture: str, count: int = 64) -> list[Answer]:
+    """Ask every matrix instruction of a GPU.
+
+    Args:
+        device: runs kernels/probes/matrix_units.cu.
+        architecture: its compute capability, "75" .. "120".
+        count: tiles of each kind.
+    """
+    return [
+        compare(instruction, unit_of(instruction, architecture), case, ask(device, instruction, case))
+        for instruction in instructions_of(architecture)
+        for case in cases_of(instruction, count)
+    ]
+
+
+def ask(device: Device, instruction: Instruction, case: Case) -> Codes:
+    """Return the codes an instruction gives, (cases, 16, 8)."""
+    xp, count = device.xp, case.a.shape[0]
+    register = np.dtype(f"u{4 if instruction.inputs == 'tf32' else max(instruction.operand_format.width_bits // 8, 1)}")
+    a, b = (xp.asarray(np.ascontiguousarray(x, register).view(np.uint8)) for x in (case.a, case.b))
+    c, d = xp.asarray(case.c.astype(np.uint32)), xp.zeros(case.c.shape, np.uint32)
+    device.launch("probes/matrix_units", instruction.kernel, count, WARP, (a, b, c, d), 0)
+    return d if xp is np else d.get()
+
+
+def compare(instruction: Instruction, unit: Mac, case: Case, codes: Codes) -> Answer:
+    """Return how an instruction's codes differ from a unit's, NaN counted as one number, and what they looked like."""
+    result = instruction.result_format
+    got = result.decode(codes)
+
+    def wrong(mac: Mac) -> int:
+        expected = _modelled(instruction, mac, case)
+        same = (expected == got) & (np.signbit(expected) == np.signbit(got)) | (np.isnan(expected) & np.isnan(got))
+        return int((~same).sum())
+
+    floors: dict[int | None, int] = {}
+    if isinstance(unit.order, Blocks):
+        floors = {floor: wrong(_with_floor(unit, unit.order, floor)) for floor in FLOORS}
+    nans = np.unique(codes[np.isnan(got)]) if isinstance(result, Float) else codes[:0]
+    digits = result.width_bits // 4
+    return Answer(
+        instruction.kernel,
+        case.name,
+        int(codes.size),
+        wrong(unit),
+        floors,
+        tuple(f"0x{int(code):0{digits}X}" for code in nans[:8]),
+        int(((got == 0) & np.signbit(got)).sum()),
+    )
+
+
+def _with_floor(unit: Mac, order: Blocks, floor: int | None) -> Mac:
+    return Mac(
+        accumulator=unit.accumulator,
+        order=replace(order, min_exponent=floor),
+        rounding=unit.rounding,
+        overflow=unit.overflow,
+    )
+
+
+def _modelled(instruction: Instruction, mac: Mac, case: Case) -> NDArray[Any]:
+    fmt, result = instruction.operand_format, instruction.result_format
+    shift = np.uint64(32 - fmt.width_bits if instruction.inputs == "tf32" else 0)
+    decode: Callable[[Codes], Codes] = lambda codes: fmt.decode((codes >> shift).astype(np.uint32))  # noqa: E731
+    return matmul(
+        decode(case.a),
+        decode(case.b),
+        a_format=fmt,
+        b_format=fmt,
+        addend=result.decode(case.c.astype(np.uint32)),
+        addend_format=result,
+        out_format=result,
+        mac=mac,
+        overflow=mac.overflow,
+        check=False,
+    )
+
+
+def page(gpu: str, architecture: str, answers: Sequence[Answer]) -> str:
+    """Return answers as Markdown: a row for each kind of tiles of each instruction."""
+    lines = [
+        f"{gpu} (sm_{architecture}), against the preset `{GPUS.get(architecture, 'none')}`:",
+        "",
+        "| instruction | tiles | results | differ | floors that fit | NaN | -0 |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for answer in answers:
+        best = min(answer.floors.values(), default=0)
+        fitting = ", ".join("none" if f is None else str(f) for f, wrong in answer.floors.items() if wrong == best)
+        told = len(set(answer.floors.values())) > 1
+        lines.append(
+            f"| {answer.instruction} | {answer.case} | {answer.results} | {answer.wrong} | "
+            f"{fitting if told else ''}{f' ({best} differ)' if told and best else ''} | {', '.join(answer.nans)} | "
+            f"{answer.negative_zeros or ''} |"
+        )
+    return "\n".join(lines)

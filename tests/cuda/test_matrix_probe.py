@@ -1,0 +1,129 @@
+"""The probe of matrix instructions, on devices that answer as a model does: it sees agreement, and differences."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import emu
+from emu import Mac
+from emu.backends.cuda import nvrtc
+from emu.backends.cuda.loader import status
+from emu.testing import matrix_probe
+from emu.testing.matrix_probe import (
+    GPUS,
+    INSTRUCTIONS,
+    Case,
+    Instruction,
+    cases_of,
+    compare,
+    instructions_of,
+    probe,
+    unit_of,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class ModelDevice:
+    """Plays a GPU whose instructions are the presets of another, or with another floor."""
+
+    xp = np
+
+    def __init__(self, architecture: str, **order: Any) -> None:
+        self._units = {i.kernel: (i, unit_of(i, architecture)) for i in instructions_of(architecture)}
+        self._order = order
+
+    def launch(
+        self, source: str, kernel: str, blocks: int, threads: int, arguments: Sequence[Any], shared_bytes: int
+    ) -> None:
+        assert (source, threads) == ("probes/matrix_units", 32)
+        instruction, unit = self._units[kernel]
+        a, b, c, d = arguments
+        register = {1: np.uint8, 2: np.uint16, 4: np.uint32}[a.size // (blocks * 16 * instruction.depth)]
+        left = a.view(register).reshape(blocks, 16, instruction.depth)
+        right = b.view(register).reshape(blocks, instruction.depth, 8)
+        if self._order and not instruction.is_integer:
+            unit = Mac(unit.product, unit.accumulator, replace(unit.order, **self._order), unit.rounding, unit.overflow)
+        values = matrix_probe._modelled(instruction, unit, Case("", left.astype(np.uint64), right.astype(np.uint64), c))
+        d[...] = instruction.result_format.encode(values)
+
+
+def test_a_gpu_that_answers_as_its_preset_does_never_differs():
+    for answer in probe(ModelDevice("89"), "89", count=2):
+        assert answer.wrong == 0, answer
+        assert answer.results == 2 * 16 * 8
+
+
+def test_a_floor_is_told_from_the_others_by_tiny_products():
+    answers = [a for a in probe(ModelDevice("80", min_exponent=-126), "80", count=4) if a.instruction == "bf16_fp32"]
+    assert sum(a.wrong for a in answers) > 0  # the preset says -132
+    wrong = {floor: sum(a.floors[floor] for a in answers) for floor in answers[0].floors}
+    assert [floor for floor, count in wrong.items() if count == 0] == [-126]
+
+
+def test_a_unit_of_another_width_is_seen():
+    answers = probe(ModelDevice("80", fraction_bits=23), "80", count=2)
+    for instruction in ("fp16_fp32", "bf16_fp32", "tf32_fp32"):
+        assert sum(a.wrong for a in answers if a.instruction == instruction) > 10
+
+
+def test_patterns_of_nan_and_signs_of_zero_are_listed_as_they_came():
+    instruction = instructions_of("90")[0]
+    case = cases_of(instruction, 1)[0]
+    codes = np.zeros((1, 16, 8), np.uint32)
+    codes[0, 0, :4] = [0x7FFFFFFF, 0xFFC00000, 0x80000000, 0x80000000]
+    answer = compare(instruction, unit_of(instruction, "90"), case, codes)
+    assert answer.nans == ("0x7FFFFFFF", "0xFFC00000")
+    assert answer.negative_zeros == 2
+
+
+def test_every_instruction_is_asked_by_the_formats_its_preset_has():
+    for architecture in GPUS:
+        for instruction in instructions_of(architecture):
+            assert isinstance(unit_of(instruction, architecture), Mac)
+    with pytest.raises(emu.FormatError, match="no preset stands for sm_61"):
+        unit_of(INSTRUCTIONS[0], "61")
+
+
+def test_the_page_has_a_row_for_each_kind_of_tiles():
+    answers = probe(ModelDevice("75"), "75", count=1)
+    text = matrix_probe.page("Somebody's GPU", "75", answers)
+    assert text.startswith("Somebody's GPU (sm_75), against the preset `t4`:")
+    assert text.count("\n| fp16_") == len(answers)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not nvrtc.is_here(), reason="no NVRTC: pip install '.[nvrtc]'")
+@pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES)
+def test_every_instruction_of_an_architecture_is_compiled_for_it(architecture: str):
+    ptx = nvrtc.Source.named("probes/matrix_units").compiled(architecture, "ptx").decode()
+    asked: list[Instruction] = instructions_of(architecture)
+    assert all(f".entry {instruction.kernel}(" in ptx for instruction in asked)
+    assert ptx.count("mma.sync.aligned") == len(asked)
+    assert nvrtc.Source.named("probes/matrix_units").compiled(architecture).startswith(b"\x7fELF")
+
+
+@pytest.mark.skipif(status().state == "ready", reason="there is a GPU")
+def test_without_a_gpu_the_script_says_what_is_ready_and_what_is_missing(tmp_path: Path):
+    script = ROOT / "benchmarks" / "matrix_units.py"
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "10 instructions" in done.stdout
+    assert "needs a GPU from here on" in done.stderr
+
+
+@pytest.mark.gpu
+def test_the_gpu_at_hand_answers_and_its_integers_never_differ():
+    from emu.backends.cuda.loader import CupyDevice
+
+    device = CupyDevice()
+    answers = probe(device, str(device.xp.cuda.Device().compute_capability), count=4)
+    assert all(answer.wrong == 0 for answer in answers if answer.instruction.startswith("int8"))
