@@ -17,7 +17,7 @@ from emu.datapath import Flags, Mac, Overflow, RandomSource, Rounding, Statistic
 from emu.datapath.stage import require_placed
 from emu.engine.elementwise import require_options
 from emu.engine.planner import Plan, may_gain_from_maxima, plan_product
-from emu.engine.quantize import require_writable
+from emu.engine.quantize import require_array, require_writable
 from emu.engine.request import Request, as_operand
 from emu.engine.sources import require_addressed, source_of
 from emu.engine.work import WorkRecord
@@ -242,6 +242,7 @@ def written_to(out: Array, values: Array) -> Array:
     Raises:
         ShapeError: another shape or dtype.
     """
+    require_array(out)
     if out.shape != values.shape or out.dtype != values.dtype:
         expected = f"a {values.dtype} array of shape {values.shape}"
         raise ShapeError(f"`out` must be {expected}, got {out.dtype} of shape {out.shape}")

@@ -114,6 +114,7 @@ def _require_target(out: Array | None, shape: tuple[int, ...], fmt: Format) -> A
     Raises:
         ShapeError: another shape, or a dtype that holds neither values nor raws nor codes.
     """
+    require_array(out)
     if out is None or out.dtype == fmt.carrier or out.dtype.kind not in "iu" or out.shape != shape:
         return require_out(out, shape, fmt)
     require_writable(out)
@@ -134,10 +135,17 @@ def require_out(out: Array | None, shape: tuple[int, ...], fmt: Format) -> Array
     """
     if out is None:
         return None
+    require_array(out)
     if out.shape != shape or out.dtype != fmt.carrier:
         raise ShapeError(f"`out` must be a {fmt.carrier} array of shape {shape}, got {out.dtype} of shape {out.shape}")
     require_writable(out)
     return out
+
+
+def require_array(out: object) -> None:
+    """Raise ShapeError unless `out` is None or an array."""
+    if out is not None and not hasattr(out, "dtype"):
+        raise ShapeError(f"`out` must be an array, got {type(out).__name__}; results are written to its memory")
 
 
 def require_writable(out: Array) -> None:

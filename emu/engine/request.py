@@ -20,7 +20,7 @@ from emu.backends.interface import (
     encode_stage,
 )
 from emu.backends.registry import load
-from emu.datapath import Flags, OutputStage, RandomSource, Rounding, StatisticsRegister
+from emu.datapath import Flags, OutputStage, Overflow, RandomSource, Rounding, StatisticsRegister
 from emu.engine.sources import encode_source, source_of
 from emu.errors import FormatError
 from emu.formats import Fixed, Float, Format, parse
@@ -35,7 +35,8 @@ KNOWN_FORMATS: Any = (str, Fixed, Float)
 
 def _stage_of(out_format: str | Format, rounding: Any, overflow: Any, n_rbits: int) -> tuple[OutputStage, StageCode]:
     """Return the stage that a call's options name, and its integers."""
-    if type(n_rbits) is int and isinstance(rounding, (str, Rounding)) and isinstance(out_format, KNOWN_FORMATS):
+    texts = isinstance(rounding, (str, Rounding)) and isinstance(overflow, (str, Overflow, type(None)))
+    if type(n_rbits) is int and texts and isinstance(out_format, KNOWN_FORMATS):
         return _known_stage(out_format, rounding, overflow, n_rbits)
     stage = OutputStage.of(out_format, rounding, overflow, n_rbits)  # as a rule, a mistake
     return stage, encode_stage(stage)

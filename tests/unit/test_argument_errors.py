@@ -84,6 +84,20 @@ def test_an_out_that_may_not_be_written_to_is_refused_and_stays_as_it_was(backen
         emu.quantize(x, "fix16f2", out=np.empty((2, 2), ">i2"), backend=backend)
 
 
+def test_an_out_must_be_an_array_and_a_rule_a_name():
+    x = np.ones((2, 2))
+    formats = {"a_format": "fix8f2", "b_format": "fix8f2", "out_format": "fix8f2"}
+    for call in (
+        lambda: emu.quantize(x, "fix8f2", out=[0.0] * 4),
+        lambda: emu.add(x, x, out=[0.0] * 4, **formats),
+        lambda: emu.matmul(x, x, out=[0.0] * 4, **formats),
+    ):
+        with pytest.raises(emu.ShapeError, match="`out` must be an array, got list"):
+            call()
+    with pytest.raises(emu.FormatError, match="overflow"):
+        emu.quantize(x, "fix8f2", overflow=["saturate"])
+
+
 def test_misspelt_options_of_sums_and_convolutions_are_named_with_the_nearest():
     x, w = np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))
     for name, call in (
