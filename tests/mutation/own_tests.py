@@ -125,11 +125,12 @@ OWN_TESTS: dict[str, OwnTests] = {
             *_RANDOM_BITS,
             *_ENGINE,
             _PLANNER,
+            "tests/precision/test_datapath_runner.py",
         ),
         kernels=(NATIVE,),
     ),
     "emu/engine/products.py": OwnTests(
-        (*_ENGINE, "tests/precision/test_profile.py", *_RANDOM_BITS, *_SUMS, _PLANNER), kernels=(NATIVE,)
+        (*_ENGINE, "tests/precision/test_profile.py", *_RANDOM_BITS, *_SUMS, _PLANNER, _SMALL), kernels=(NATIVE,)
     ),
     "emu/engine/reductions.py": OwnTests((*_ENGINE, *_RANDOM_BITS, *_SUMS, _PLANNER), kernels=(NATIVE,)),
     "emu/engine/planner.py": OwnTests((*_ENGINE, _PLANNER), kernels=(NATIVE,)),
@@ -139,6 +140,7 @@ OWN_TESTS: dict[str, OwnTests] = {
             "tests/unit/test_argument_errors.py",
             "tests/engine/test_public_functions.py",
             "tests/oracle/test_functions_oracle.py",
+            _SMALL,
         )
     ),
     "emu/engine/selection.py": OwnTests(("tests/spec/test_selection_spec.py", *_ENGINE[:5])),
@@ -150,7 +152,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/backends/reference/arithmetic.py": OwnTests((*_ELEMENTWISE, *_SUMS)),
     "emu/backends/reference/blocks.py": OwnTests(_BLOCKS),
     "emu/backends/reference/products.py": OwnTests((*_SUMS, *_BLOCKS)),
-    "emu/backends/reference/rounding.py": OwnTests((*_STAGE, *_RANDOM_BITS)),
+    "emu/backends/reference/rounding.py": OwnTests((*_STAGE, *_RANDOM_BITS, _SMALL)),
     "emu/backends/reference/stage.py": OwnTests(_STAGE),
     "emu/backends/reference/table.py": OwnTests(("tests/spec/test_selection_spec.py", *_ENGINE[3:5], *_STAGE)),
     "emu/backends/reference/philox.py": OwnTests(_RANDOM_BITS),

@@ -188,3 +188,13 @@ def test_operands_of_any_dtype_are_read_as_values_of_their_format(backend: str):
             result = runner.run(Operation(name, given, options), "activation", "layer")
             found.append((result.array.tolist(), runner.counters.of("layer", "activation").to_dict()))
         assert all(other == found[0] for other in found), name
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+def test_kernels_need_not_be_square(backend: str):
+    fmt = emu.parse("fix16f8")
+    x, w = value(np.arange(2 * 3 * 6 * 7).reshape(2, 3, 6, 7) % 11, "fix16f8"), value(np.ones((4, 3, 2, 5)), "fix16f8")
+    options = {"stride": (1, 2), "padding": (0, 1)}
+    result = runner_of(device(), backend).run(Operation("conv2d", (x, w), options), "activation", "layer")
+    names = {"x_format": fmt, "w_format": fmt, "out_format": fmt}
+    assert result.array.tolist() == emu.conv2d(x.array, w.array, **names, **options, backend="reference").tolist()

@@ -471,3 +471,16 @@ def test_stages_near_the_end_of_float64_are_not_decided_there():
     for name, decided in (("e11m3", False), ("e8m3", True), ("e10m20 bias=60", False), ("e10m20 bias=64", True)):
         code = encode_stage(OutputStage.of(name, "nearest_even", None, 24))
         assert decides_in_float64(code, 0) == decided, name
+
+
+def test_blocks_of_integers_are_refused_by_every_product():
+    x = np.ones((2, 2))
+    formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fp32"}
+    for call in (emu.matmul, lambda *a, **options: emu.explain(emu.matmul, *a, **options)):
+        with pytest.raises(emu.FormatError, match="operands must be floats where `order` is blocks"):
+            call(x, x, mac=Mac(accumulator="fp32", order="blocks(4, 23)"), **formats)
+
+
+def test_integers_receive_no_floats():
+    with pytest.raises(emu.ShapeError, match="`out` must be a float32 array"):
+        emu.quantize(np.ones(2), "fp16", out=np.empty(2, np.int16))
