@@ -99,7 +99,10 @@ def test_what_has_no_compiled_loop_is_left_to_the_reference(order: str, fmt: str
     check(mac, fmt, a, b, None, "fp32")
 
 
-@pytest.mark.parametrize("order", ["blocks(4, 23)", "blocks(16, 25)", "blocks(8, 24, addend=after)"])
+@pytest.mark.parametrize("order", [
+    "blocks(8, 24, addend=after)", pytest.param("blocks(4, 23)", marks=pytest.mark.slow),
+    pytest.param("blocks(16, 25)", marks=pytest.mark.slow),
+])  # fmt: skip
 @pytest.mark.parametrize("options", [
     {"rounding": "stochastic"}, {"overflow": "satfinite"}, {"rounding": "stochastic", "overflow": "satfinite"},
     {"rounding": "floor", "overflow": "satfinite"},
