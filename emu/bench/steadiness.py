@@ -18,8 +18,8 @@ from emu.backends.numba.compiling import kernel, over_ranges
 
 #: Times the shortest time above which a processor is held back.
 HELD_BACK = 1.25
-#: Numbers each thread adds up, in its first-level cache, and how often: about 0.2 ms.
-NUMBERS, PASSES = 2048, 1500
+#: Numbers each thread works on, in its first-level cache, and how often: some 2 ms, beside which waking is nothing.
+NUMBERS, PASSES = 2048, 15000
 
 
 @kernel

@@ -98,7 +98,7 @@ def alternate(
     """Return seconds per call of every side, one value per round; the values of a round belong together.
 
     A round that begins or ends while the machine is not steady is taken again,
-    as long as the budget lasts; behind it, what is missing of the least is taken as it comes.
+    at most `pace.rounds` times and as long as the budget lasts; behind that, rounds are taken as they come.
 
     Args:
         sides: what to measure; each is called at least `pace.warm_up + 1` times.
@@ -110,7 +110,7 @@ def alternate(
     calls = [_calls_per_sample(side, pace, clock) for side in sides]
     settle()
     seconds: list[list[float]] = [[] for _ in sides]
-    begin, forward = clock(), True
+    begin, forward, left = clock(), True, pace.rounds
     while len(seconds[0]) < pace.rounds:
         taken = len(seconds[0])
         late = clock() - begin > pace.budget_s
@@ -119,8 +119,9 @@ def alternate(
         order = range(len(sides)) if forward else range(len(sides) - 1, -1, -1)
         quiet = steady is None or steady.ask()
         found = {i: _sample(sides[i], calls[i], clock) for i in order}
-        if steady is not None and not (steady.ask() and quiet) and not late:
+        if steady is not None and not (steady.ask() and quiet) and left > 0 and not late:
             steady.retaken += 1
+            left -= 1
             continue
         forward = not forward
         for i, values in enumerate(seconds):
