@@ -12,10 +12,10 @@ from pathlib import Path
 
 from emu.backends.cuda import nvrtc
 from emu.backends.cuda.loader import CupyDevice, compiled, status
+from emu.bench.markdown import fill
 from emu.testing.matrix_probe import INSTRUCTIONS, cases_of, page, probe
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpu.md"
-BEGIN, END = "<!-- probe begin -->", "<!-- probe end -->"
 
 
 def main(arguments: list[str]) -> None:
@@ -36,9 +36,7 @@ def main(arguments: list[str]) -> None:
     architecture = str(device.xp.cuda.Device().compute_capability)
     answers = probe(device, architecture, tiles)
     text = page(properties["name"].decode(), architecture, answers)
-    whole = PAGE.read_text(encoding="utf-8")
-    head, rest = whole.split(BEGIN)
-    PAGE.write_text(f"{head}{BEGIN}\n\n{text}\n\n{END}{rest.split(END)[1]}", encoding="utf-8")
+    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), {"probe": text}), encoding="utf-8")
     print(text)
 
 

@@ -112,11 +112,10 @@ def alternate(
     seconds: list[list[float]] = [[] for _ in sides]
     begin, forward, left = clock(), True, pace.rounds
     while len(seconds[0]) < pace.rounds:
-        taken = len(seconds[0])
         late = clock() - begin > pace.budget_s
-        if late and taken >= pace.least:
+        if late and len(seconds[0]) >= pace.least:
             break
-        order = range(len(sides)) if forward else range(len(sides) - 1, -1, -1)
+        order = range(len(sides))[:: 1 if forward else -1]
         quiet = steady is None or steady.ask()
         found = {i: _sample(sides[i], calls[i], clock) for i in order}
         if steady is not None and not (steady.ask() and quiet) and left > 0 and not late:

@@ -80,11 +80,9 @@ def _sum(
     require_options(name, options, PRODUCT_OPTIONS)
     array, fmt = as_operand(x, x_format, "x", check=options.pop("check", True))
     assert fmt is not None
-    rows, kept = _rows(array, axis)
-    ones = np.ones((rows.shape[2], 1), one_of(fmt).carrier)
+    rows, ones, kept, divisor = _as_product(array, fmt, axis, averaged=averaged)
     formats: dict[str, Any] = {"a_format": fmt, "b_format": one_of(fmt), "out_format": out_format}
     source = take_source(options, kept, (1, rows.shape[1], 1))
-    divisor = max(rows.shape[2], 1) if averaged else 1
     return product(rows, ones, **formats, random=source, check=False, divisor=divisor, **options).reshape(kept)
 
 
@@ -109,16 +107,18 @@ def write_total(
         averaged: whether to divide by the count, before the one rounding.
         log: is given a record of the work.
     """
-    rows, kept = _rows(array, axis)
-    depth = rows.shape[2]
-    ones = np.ones((1, depth, 1), one_of(fmt).carrier)
+    rows, ones, kept, divisor = _as_product(array, fmt, axis, averaged=averaged)
     formats = (fmt, one_of(fmt), None)
-    divisor = max(depth, 1) if averaged else 1
     return write_product(rows, ones, None, formats, mac, request, divisor, log).reshape(kept)
 
 
-def _rows(array: Array, axis: int | tuple[int, ...] | None) -> tuple[Gathered, tuple[int, ...]]:
-    """Return the elements to sum as rows, in C order of the summed axes, and the shape that is left."""
+def _as_product(
+    array: Array, fmt: Format, axis: int | tuple[int, ...] | None, *, averaged: bool
+) -> tuple[Gathered, Array, tuple[int, ...], int]:
+    """Return the elements to sum as rows, in C order of the summed axes; ones; the shape that is left; the divisor."""
     axes = tuple(range(array.ndim)) if axis is None else tuple(int(a) % array.ndim for a in np.atleast_1d(axis))
     kept = tuple(a for a in range(array.ndim) if a not in axes)
-    return Gathered.of_axes(array, kept, axes), tuple(array.shape[a] for a in kept)
+    rows = Gathered.of_axes(array, kept, axes)
+    depth = rows.shape[2]
+    ones = np.ones((1, depth, 1), one_of(fmt).carrier)
+    return rows, ones, tuple(array.shape[a] for a in kept), max(depth, 1) if averaged else 1

@@ -156,6 +156,8 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
     """
     if fmt is None:
         return as_carrier(x, name)
+    if not check and type(x) is np.ndarray and isinstance(fmt, (Fixed, Float)) and x.dtype == fmt.carrier:
+        return x, fmt
     parsed = parse(fmt)
     array = np.asarray(x)
     if check:
@@ -169,13 +171,6 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
     if check and carrier.dtype.kind == "f" and not (isinstance(parsed, Float) and parsed.has_negative_zero):
         carrier = carrier + 0.0  # -0.0 counts as 0 where the format has no -0
     return carrier, parsed
-
-
-def carrier_of_value(x: Any, fmt: Format | None) -> tuple[Array, Format | None]:
-    """Return an operand's carrier and format, unchecked: an array of the carrier's dtype is taken as it is."""
-    if fmt is not None and type(x) is np.ndarray and x.dtype == fmt.carrier and x.dtype.isnative:
-        return x, fmt
-    return as_operand(x, fmt, "x", check=False)
 
 
 @lru_cache(maxsize=1024)

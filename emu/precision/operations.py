@@ -25,7 +25,7 @@ from emu.engine.functions import write_function
 from emu.engine.products import as_addend, as_batches, write_product
 from emu.engine.quantize import write_quantized
 from emu.engine.reductions import write_total
-from emu.engine.request import Request, carrier_of_value
+from emu.engine.request import Request, as_operand
 from emu.engine.work import WorkRecord
 from emu.formats import PRESETS, Format
 from emu.precision.counters import CounterTable
@@ -120,7 +120,7 @@ class Unit:
 
 def _carrier(x: Value) -> Array:
     """Return an operand as kernels take it."""
-    return carrier_of_value(x.array, x.format)[0]
+    return as_operand(x.array, x.format, "x", check=False)[0]
 
 
 def _matmul(unit: Unit, a: Value, b: Value, addend: Value | None = None) -> Value:
@@ -192,7 +192,8 @@ def _elementwise(name: str) -> Callable[..., Value]:
 
 
 def _quantize(unit: Unit, x: Value) -> Value:
-    array, fmt = carrier_of_value(x.array, x.format if getattr(x.format, "carries_raws", False) else None)
+    source = x.format if getattr(x.format, "carries_raws", False) else None
+    array, fmt = as_operand(x.array, source, "x", check=False)
     return unit.value(write_quantized(array, fmt, unit.request()))
 
 

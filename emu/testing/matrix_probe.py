@@ -9,7 +9,7 @@ disagree there, so each candidate is tried. Patterns of NaN and signs of zero ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -64,9 +64,9 @@ class Instruction:
         return parse(_INTEGERS.get(self.output, self.output))
 
     @property
-    def is_integer(self) -> bool:
-        """Whether operands are integers: no NaN, no floor."""
-        return self.inputs in _INTEGERS
+    def shift(self) -> np.uint64:
+        """Bits below a code in its register: tf32 fills the upper bits of binary32."""
+        return np.uint64(32 - self.operand_format.width_bits if self.inputs == "tf32" else 0)
 
 
 INSTRUCTIONS = (
@@ -169,17 +169,12 @@ def cases_of(instruction: Instruction, count: int = 64, seed: int = 1) -> list[C
 
 
 def _case(name: str, instruction: Instruction, codes: Sequence[Codes]) -> Case:
-    formats = (instruction.operand_format, instruction.operand_format, instruction.result_format)
-    return Case(name, *(_storable(x, f) for x, f in zip(codes, formats, strict=True)))
+    a, b, c = (x.astype(np.uint64) for x in codes)
+    return Case(name, a << instruction.shift, b << instruction.shift, c)
 
 
 def _codes(fmt: Format, x: NDArray[np.float64]) -> Codes:
     return fmt.encode(quantize(x, fmt, overflow="satfinite" if isinstance(fmt, Float) else None)).astype(np.uint64)
-
-
-def _storable(codes: Codes, fmt: Format) -> Codes:
-    """Return codes as registers hold them: tf32 in the upper bits of binary32."""
-    return codes.astype(np.uint64) << np.uint64(32 - fmt.width_bits if fmt == parse("tf32") else 0)
 
 
 @dataclass(frozen=True)
@@ -267,11 +262,10 @@ def _with_floor(unit: Mac, order: Blocks, floor: int | None) -> Mac:
 
 def _modelled(instruction: Instruction, mac: Mac, case: Case) -> NDArray[Any]:
     fmt, result = instruction.operand_format, instruction.result_format
-    shift = np.uint64(32 - fmt.width_bits if instruction.inputs == "tf32" else 0)
-    decode: Callable[[Codes], Codes] = lambda codes: fmt.decode((codes >> shift).astype(np.uint32))  # noqa: E731
+    left, right = (fmt.decode((codes >> instruction.shift).astype(np.uint32)) for codes in (case.a, case.b))
     return matmul(
-        decode(case.a),
-        decode(case.b),
+        left,
+        right,
         a_format=fmt,
         b_format=fmt,
         addend=result.decode(case.c.astype(np.uint32)),

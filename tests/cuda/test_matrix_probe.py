@@ -16,6 +16,7 @@ import emu
 from emu import Mac
 from emu.backends.cuda import nvrtc
 from emu.backends.cuda.loader import status
+from emu.datapath import Blocks
 from emu.testing import matrix_probe
 from emu.testing.matrix_probe import (
     GPUS,
@@ -50,7 +51,7 @@ class ModelDevice:
         register = {1: np.uint8, 2: np.uint16, 4: np.uint32}[a.size // (blocks * 16 * instruction.depth)]
         left = a.view(register).reshape(blocks, 16, instruction.depth)
         right = b.view(register).reshape(blocks, instruction.depth, 8)
-        if self._order and not instruction.is_integer:
+        if self._order and isinstance(unit.order, Blocks):
             unit = Mac(unit.product, unit.accumulator, replace(unit.order, **self._order), unit.rounding, unit.overflow)
         values = matrix_probe._modelled(instruction, unit, Case("", left.astype(np.uint64), right.astype(np.uint64), c))
         d[...] = instruction.result_format.encode(values)

@@ -113,7 +113,7 @@ def _unit_for(formats: tuple[FormatCode, FormatCode], stage: StageCode, blocks: 
         adds_after=blocks.adds_after,
         floor=float(max(lowest, blocks.min_exponent)),
         rounding=stage.rounding,
-        n_rbits=stage.n_rbits if stage.rounding == k.STOCHASTIC else 0,
+        n_rbits=stage.n_rbits,
         is_float=1,
         precision=fmt.precision,
         emin=fmt.emin,

@@ -129,10 +129,8 @@ def parameters(
 def addressed(block: NDArray[np.int64], random: RandomCode) -> NDArray[np.int64]:
     """Return a stage's numbers with the address of its random bits."""
     filled = block.copy()
-    places = [stage.N_NUMBERS + i for i in (stage.DRAW, stage.STREAM, stage.STEP_NUMBER)]
-    filled[places] = [random.draw, random.stream, random.step]
-    keys = [stage.N_NUMBERS + i for i in (stage.KEY_LOW, stage.KEY_HIGH)]
-    filled[keys] = [random.seed & 0xFFFFFFFF, random.seed >> 32]
+    keys = random.seed & 0xFFFFFFFF, random.seed >> 32
+    filled[stage.N_NUMBERS + stage.DRAW :] = [random.draw, random.stream, random.step, *keys]
     return filled
 
 

@@ -89,5 +89,5 @@ class Draw:
 
 
 def draw_kind(lane: object) -> object:
-    """Return the integers in which random numbers are compared: 2**32 itself must fit."""
+    """Return the integers in which random numbers are drawn for lanes of a float: 32 bits must fit beside float64."""
     return I32 if lane is F32 else I64

@@ -42,6 +42,7 @@ SCALARS = 5
 ARGUMENTS = 12
 
 
+@kernel
 def report_size(bins: int) -> int:
     """Return the length of a range's report."""
     return COUNTS_PLACE + 2 * bins + SCALARS
@@ -95,7 +96,7 @@ def writer(shape: stage.Shape) -> tuple[Any, int]:
     ) -> int:
         numbers = array_at(np.float64, parameters, N_NUMBERS)
         integers = array_at(np.int64, parameters + 8 * N_NUMBERS, N_INTEGERS)
-        report = array_at(np.int64, report_place, COUNTS_PLACE + 2 * integers[BINS] + SCALARS)
+        report = array_at(np.int64, report_place, report_size(integers[BINS]))
         planes = np.zeros(max(2 * words, 1) * PLANES * LANES, np.uint32)
         totals = np.zeros(64 * max(words, 1), np.int64)
         tallies = np.zeros(N_TALLIES, np.int64)
