@@ -16,7 +16,7 @@ from emu.bench.machine import describe
 from emu.bench.markdown import document
 from emu.bench.peers import chosen
 from emu.bench.processes import Job, jobs, run
-from emu.bench.result import Result, Session
+from emu.bench.result import Result, Session, median_sweeps
 from emu.bench.row import Row
 from emu.bench.rows import select
 from emu.bench.sheets import PATHS, Sheet, every_sheet, figure, spread, summary
@@ -37,7 +37,7 @@ def bench(against: str | None, patterns: list[str], threads: str | None, out: Pa
     if out is not None and out.suffix not in SUFFIXES:
         raise ConfigError(f"--out must end in {' or '.join(SUFFIXES)}, got {str(out)!r}; choose one of them")
     planned = jobs(rows, counts, [peer.name for peer in peers], quick=quick)
-    session = Session(describe(peers), tuple(_measure(planned)), quick)
+    session = Session(describe(peers), median_sweeps(_measure(planned)), quick)
     _print(session, rows)
     if out is not None:
         write(session, rows, out)

@@ -41,7 +41,10 @@ class Job:
 
 
 def jobs(rows: list[Row], threads: list[int], peers: list[str], *, quick: bool) -> list[Job]:
-    """Return the processes a command needs: per thread count all rows, then products with other BLAS kernels."""
+    """Return the processes a command needs.
+
+    Per thread count all rows, then products with other BLAS kernels; then what is measured more than once, again.
+    """
     found: list[Job] = []
     other = other_core_type(os.environ, processor_flags())
     products = tuple(row for row in rows if row.uses_blas)
@@ -49,6 +52,9 @@ def jobs(rows: list[Row], threads: list[int], peers: list[str], *, quick: bool) 
         found.append(Job(tuple(rows), count, tuple(peers), quick))
         if products and other and not quick:
             found.append(Job(products, count, (), quick, other))
+    for sweep in range(1, 1 if quick else max(row.sweeps for row in rows)):
+        again = tuple(row for row in rows if row.sweeps > sweep)
+        found += [Job(again, count, (), quick) for count in threads]
     return found
 
 

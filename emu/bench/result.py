@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -66,12 +66,33 @@ class Result:
         """Return plain data."""
         return asdict(self)
 
+    @property
+    def place(self) -> tuple[str, int, str]:
+        """What was measured: results of one place are sweeps of each other."""
+        return self.row, self.threads, self.core_type
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Result:
         """Return the result `to_dict` wrote, JSON between or not."""
         peers = tuple(PeerResult(**_spreads(peer, "rate", "slower")) for peer in data["peers"])
         fields: dict[str, Any] = {**_spreads(data, "ours", "limit", "ratio"), "peers": peers}
         return cls(**fields)
+
+
+def median_sweeps(results: Sequence[Result]) -> tuple[Result, ...]:
+    """Return one result for each place, in the order of the first ones: of several the one whose ratio is the median.
+
+    A result without a ratio stands in only where no sweep has one.
+    """
+    places: dict[tuple[str, int, str], list[Result]] = {}
+    for result in results:
+        places.setdefault(result.place, []).append(result)
+    return tuple(_median(sweeps) for sweeps in places.values())
+
+
+def _median(sweeps: list[Result]) -> Result:
+    ranked = sorted((x for x in sweeps if x.ratio is not None), key=lambda x: x.ratio.median if x.ratio else 0.0)
+    return ranked[(len(ranked) - 1) // 2] if ranked else sweeps[0]
 
 
 def _spreads(data: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -73,6 +73,7 @@ class Pace:
         budget_s: no further round begins after this time.
         sample_s: a side that is done sooner runs several times per sample.
         warm_up: calls of every side before the first sample.
+        retaken: rounds that are taken again at most, where the machine is not steady.
     """
 
     rounds: int = 15
@@ -80,6 +81,7 @@ class Pace:
     budget_s: float = 20.0
     sample_s: float = 2e-3
     warm_up: int = 2
+    retaken: int = 30
 
 
 #: Fast enough for a look, too short for the record.
@@ -98,7 +100,7 @@ def alternate(
     """Return seconds per call of every side, one value per round; the values of a round belong together.
 
     A round that begins or ends while the machine is not steady is taken again,
-    at most `pace.rounds` times and as long as the budget lasts; behind that, rounds are taken as they come.
+    at most `pace.retaken` times and as long as the budget lasts; behind that, rounds are taken as they come.
 
     Args:
         sides: what to measure; each is called at least `pace.warm_up + 1` times.
@@ -110,7 +112,7 @@ def alternate(
     calls = [_calls_per_sample(side, pace, clock) for side in sides]
     settle()
     seconds: list[list[float]] = [[] for _ in sides]
-    begin, forward, left = clock(), True, pace.rounds
+    begin, forward, left = clock(), True, pace.retaken
     while len(seconds[0]) < pace.rounds:
         late = clock() - begin > pace.budget_s
         if late and len(seconds[0]) >= pace.least:

@@ -13,9 +13,12 @@ from emu.bench.hardware_half import _count_wrong_by_numpy, count_wrong
 from emu.bench.peer import Peer
 from emu.bench.peers import PEERS, chosen, qtorch_rounding
 from emu.bench.processes import jobs
+from emu.bench.result import Result, median_sweeps
 from emu.bench.row import PairWork, ProductWork, StageWork
 from emu.bench.rows import all_rows, select
+from emu.bench.rows.matrix import SWEEPS
 from emu.bench.streaming_copy import WAYS, copy
+from emu.bench.timing import Spread
 from emu.datapath import Flags, Rounding, StatisticsRegister
 from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
 from emu.engine import matmul, quantize
@@ -85,6 +88,23 @@ def test_every_thread_count_has_its_process_and_products_have_one_more(monkeypat
     kinds = [(job.threads, job.core_type, len(job.rows), job.peers) for job in planned]
     assert kinds == [(1, "", 2, ("numpy",)), (1, "SkylakeX", 1, ()), (2, "", 2, ("numpy",)), (2, "SkylakeX", 1, ())]
     assert len(jobs(select(["product/int8"]), [1], [], quick=True)) == 1
+
+
+def test_what_is_measured_more_than_once_is_measured_again_behind_everything_else():
+    rows = select(["matrix/fix8f4/floor/wrap", "stage/fix8"])
+    planned = jobs(rows, [1, 2], ["numpy"], quick=False)
+    assert [(job.threads, len(job.rows)) for job in planned] == [(1, 2), (2, 2), *[(1, 1), (2, 1)] * (SWEEPS - 1)]
+    assert all(job.rows[0].group == "matrix" and not job.peers for job in planned[2:])
+    assert len(jobs(rows, [1, 2], [], quick=True)) == 2
+
+
+def test_of_several_sweeps_the_one_with_the_median_ratio_counts():
+    def result(name: str, ratio: float | None, threads: int = 1) -> Result:
+        return Result(name, threads, ratio=None if ratio is None else Spread(ratio, ratio, ratio, 1))
+
+    swept = [result("a", 0.4), result("b", None), result("a", 0.7, 2), result("a", 0.6), result("a", 0.5)]
+    assert median_sweeps(swept) == (result("a", 0.5), result("b", None), result("a", 0.7, 2))
+    assert median_sweeps([result("a", None), result("a", 0.3)]) == (result("a", 0.3),)
 
 
 def test_the_environment_fixes_every_pool_and_keeps_the_rest():

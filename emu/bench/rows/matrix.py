@@ -23,6 +23,8 @@ FORMATS = (
     "e5m10 ftz",
 )
 BAR = 0.5
+#: Times that each is measured.
+SWEEPS = 3
 
 
 def rows() -> list[Row]:
@@ -35,6 +37,7 @@ def rows() -> list[Row]:
             stage(text, rounding=mode.value, overflow=rule.value),
             BAR,
             group="matrix",
+            sweeps=SWEEPS,
         )
         for text in FORMATS
         for mode in Rounding

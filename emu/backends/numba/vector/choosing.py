@@ -117,7 +117,7 @@ def parameters(
         scale: power of two by which results are multiplied first (fixed formats).
     """
     block = np.zeros(stage.N_NUMBERS + stage.N_INTEGERS, np.int64)
-    _put_numbers(block[: stage.N_NUMBERS].view(np.float64), shape.lane, code, limits, scale)
+    _put_numbers(block[: stage.N_NUMBERS].view(np.float64), code, limits, scale)
     lowest, bins, fixed = register if register is not None else (0, 0, NO_QUANTUM)
     integers, fmt = block[stage.N_NUMBERS :], code.format
     integers[[stage.QUANTUM, stage.TAIL]] = [fmt.quantum, fmt.precision - 1]
@@ -134,9 +134,7 @@ def addressed(block: NDArray[np.int64], random: RandomCode) -> NDArray[np.int64]
     return filled
 
 
-def _put_numbers(
-    numbers: NDArray[np.float64], lane: str, code: StageCode, limits: tuple[float, ...], scale: float
-) -> None:
+def _put_numbers(numbers: NDArray[np.float64], code: StageCode, limits: tuple[float, ...], scale: float) -> None:
     fmt = code.format
     high, low, modulus, above, below = limits
     numbers[stage.SCALE] = 1.0 if fmt.is_float else math.ldexp(scale, -fmt.quantum)
@@ -145,9 +143,6 @@ def _put_numbers(
     numbers[stage.SMALLEST] = math.ldexp(1.0, fmt.emin)
     numbers[stage.NAN] = math.nan if fmt.has_nan else 0.0
     numbers[stage.ZERO] = -0.0 if fmt.has_negative_zero else 0.0  # added to a zero, only the second takes its sign
-    ties = TIES.get(code.rounding, (False, False))
-    half = np.dtype(stage.KIND_DTYPES[lane]).type(0.5)
-    just_above = float(np.nextafter(half, half + half))
-    sizes = [0.5 if moves else just_above for moves in ties]
-    numbers[[stage.TIE_POSITIVE, stage.TIE_NEGATIVE]] = [sizes[0], -sizes[1]]
+    positive, negative = TIES.get(code.rounding, (0.0, 0.0))
+    numbers[[stage.TIE, stage.TIE_SIGN]] = [positive, -0.0 if positive != negative else 0.0]
     numbers[stage.RANDOM_SCALE] = math.ldexp(1.0, code.n_rbits)

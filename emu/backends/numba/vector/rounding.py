@@ -17,12 +17,13 @@ _DIRECT: dict[int, Callable[[Vector], Vector]] = {
     k.CEIL: Vector.ceil,
     k.TOWARD_ZERO: Vector.trunc,
 }
-#: Nearest modes -> whether ties of positive and of negative numbers move away from zero.
+#: Nearest modes -> what is dropped where a tie goes the other way than to even, for positive numbers and for negative ones:
+#: 0.5 where it goes up.
 TIES = {
-    k.NEAREST_AWAY: (True, True),
-    k.NEAREST_UP: (True, False),
-    k.NEAREST_DOWN: (False, True),
-    k.NEAREST_ZERO: (False, False),
+    k.NEAREST_AWAY: (0.5, -0.5),
+    k.NEAREST_UP: (0.5, 0.5),
+    k.NEAREST_DOWN: (-0.5, -0.5),
+    k.NEAREST_ZERO: (-0.5, 0.5),
 }
 
 
@@ -41,7 +42,8 @@ def rounded(
         v: results in units of the last place.
         mode: from `kind_of`.
         two_s_complement: whether negative numbers round stochastically by their complement.
-        ties: smallest dropped fraction of positive numbers that moves away from zero; of negative ones, the largest.
+        ties: what nearest even drops of a tie that moves on, by `TIES`: of a positive number; and the sign bit where a
+            negative one's is the other, else +0.
         draw: the random integers of stochastic rounding.
     """
     if mode in _DIRECT:
@@ -50,19 +52,19 @@ def rounded(
         assert draw is not None
         kept = v.floor()
         return draw.moves_up(v, kept).choose(kept + 1.0, kept)
-    kept = v.trunc()
-    dropped = v - kept
     if mode == k.TO_ODD:
-        half = kept * 0.5
-        moves = (dropped != 0.0) & (half == half.trunc())
-    elif mode == k.STOCHASTIC:
+        half = (v * 0.5).floor()
+        return (v == v.rint()).choose(v, half + half + 1.0)
+    if mode == k.STOCHASTIC:
         assert draw is not None
-        moves = draw.moves(abs(dropped))
-    else:
-        kept = (dropped >= ties[0]).choose(kept + 1.0, kept)
-        return (dropped <= ties[1]).choose(kept - 1.0, kept)
-    away = e.splat(v.kind, 1.0).with_sign_of(v)
-    return moves.choose(kept + away, kept)
+        kept = v.trunc()
+        away = e.splat(v.kind, 1.0).with_sign_of(v)
+        return draw.moves(abs(v - kept)).choose(kept + away, kept)
+    even = v.rint()
+    dropped = v - even
+    moving, other_sign = ties
+    tie = ((v.bits() & other_sign.bits()) ^ moving.bits()).bits_as(v.kind)
+    return (dropped == tie).choose(v + dropped, even)
 
 
 class Draw:

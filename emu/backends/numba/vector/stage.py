@@ -88,7 +88,7 @@ class Shape:
 
 #: Numbers a stage is given: float64 array, then int64 array, by position.
 (SCALE, STEP, HIGH, LOW, MODULUS, ABOVE, BELOW, SMALLEST, NAN, ZERO, RANDOM_SCALE) = range(11)
-(TIE_POSITIVE, TIE_NEGATIVE) = range(11, 13)
+(TIE, TIE_SIGN) = range(11, 13)
 (QUANTUM, TAIL, LOWEST, BINS, FIXED_ACCUMULATOR, N_RBITS, DRAW, STREAM, STEP_NUMBER, KEY_LOW, KEY_HIGH) = range(11)
 N_NUMBERS, N_INTEGERS = 13, 11
 #: Tallies a stage returns: five flags (underflow and subnormal: with the zeros), zeros, largest exponent field.
@@ -225,7 +225,7 @@ class _Chunk:
 
     def rounded(self, v: Vector, draw: Draw | None) -> Vector:
         """Return results in units of the last place, rounded."""
-        ties = self.number(TIE_POSITIVE), self.number(TIE_NEGATIVE)
+        ties = self.number(TIE), self.number(TIE_SIGN)
         complement = not self.shape.is_float
         return rounded(self.e, v, self.shape.rounding, two_s_complement=complement, ties=ties, draw=draw)
 

@@ -1,0 +1,118 @@
+"""Launches: operands to the device, room for what a kernel counts, results back to where the operands were."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.cuda.device import Device
+from emu.backends.interface import N_FLAGS, Outcome, RandomCode, RegisterCode
+from emu.datapath.registers import NO_EXPONENT
+
+Array = Any
+THREADS, MOST_BLOCKS = 128, 4096
+#: What stands where no result was other than 0.
+NO_TOP = -(1 << 62)
+#: Arrays of places that are kept on the device.
+_MOST_CONSTANTS = 512
+
+
+class Launcher:
+    """Runs kernels on a device.
+
+    Attributes:
+        device: where.
+        xp: its arrays.
+        least_words: kernels take at least so many 64-bit words, 1, 2 or 4, even where fewer are enough.
+    """
+
+    def __init__(self, device: Device, least_words: int = 1) -> None:
+        """Launch on a device."""
+        self.device, self.xp, self.least_words = device, device.xp, least_words
+        self._constants: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
+
+    def taken(self, x: Array) -> Array:
+        """Return an operand on the device, in one line."""
+        return self.xp.ascontiguousarray(self.xp.asarray(x)).reshape(-1)
+
+    def returned(self, result: Array, *operands: Array) -> Array:
+        """Return a result where its operands were."""
+        host = self.xp is not np and all(isinstance(x, np.ndarray) for x in operands)
+        return result.get() if host else result
+
+    def constant(self, x: NDArray[Any]) -> Array:
+        """Return a host array that never changes on the device: copied once, as long as it is used."""
+        if self.xp is np:
+            return x
+        known = self._constants.pop(id(x), None)
+        if known is None or known[0] is not x:
+            known = (x, self.xp.asarray(x))
+        self._constants[id(x)] = known
+        if len(self._constants) > _MOST_CONSTANTS:
+            self._constants.popitem(last=False)
+        return known[1]
+
+    def recorded(self, random: RandomCode) -> Array | None:
+        """Return recorded random bits on the device."""
+        return None if random.recorded is None else self.taken(random.recorded.astype(np.uint32))
+
+    def launch(
+        self,
+        source: str,
+        kernel: str,
+        n: int,
+        arguments: tuple[Any, ...],
+        *,
+        shared_bytes: int = 0,
+        words: int = 4,
+        threads: int = THREADS,
+        per_block: int = 0,
+    ) -> None:
+        """Run a kernel over `n` results.
+
+        Args:
+            source: name of the file in `kernels/`.
+            kernel: its entry point.
+            n: results.
+            arguments: of the kernel.
+            shared_bytes: room in which a block counts.
+            words: 64-bit words of its wide integers.
+            threads: of a block.
+            per_block: results that a block takes at once; 0 is one per thread.
+        """
+        blocks = max(1, min(-(-n // (per_block or threads)), MOST_BLOCKS))
+        self.device.launch(source, kernel, blocks, threads, arguments, shared_bytes, max(words, self.least_words))
+
+
+class Counts:
+    """Room on a device for flags, register and largest exponent of one result."""
+
+    def __init__(self, xp: Any, register: RegisterCode | None) -> None:
+        """Make room, all zeros."""
+        self._register = register
+        self.size = N_FLAGS + (0 if register is None else 2 * register.bins + 5)
+        self.totals = xp.zeros(self.size + 1, np.uint64)
+        self.totals[self.size] = NO_TOP & (2**64 - 1)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory in which a block counts: one u32 each, and one for the largest exponent."""
+        return 4 * (self.size + 1)
+
+    def outcome(self, values: Array) -> Outcome:
+        """Return what a kernel wrote and counted."""
+        totals = on_host(self.totals).view(np.int64)
+        register = None if self._register is None else totals[N_FLAGS : self.size]
+        top = int(totals[self.size])
+        return Outcome(
+            values, totals[:N_FLAGS], register, NO_EXPONENT if top == NO_TOP or self._register is None else top
+        )
+
+
+def on_host(x: Array) -> Array:
+    """Return a device's array as one of the host."""
+    get = getattr(x, "get", None)
+    return x if get is None else get()

@@ -1,0 +1,212 @@
+"""Matrix products on a device: which kernel, or which of the vendor's products between two kernels.
+
+    exact sums, bounded by the planner's proof    operands packed, multiplied by the vendor's library: int8 into int32, float32,
+                                                  float64; no sum rounds, so that no order matters; then written
+    float32 accumulator, nearest even, along k    tiles of fused multiply-adds in order; then written
+    everything else                               one thread per result, add by add
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from emu.backends.cuda import layout
+from emu.backends.cuda.launching import Counts, Launcher
+from emu.backends.gathered import Gathered
+from emu.backends.interface import (
+    BLOCKS,
+    EXACT_PATHS,
+    IEEE,
+    NEAREST_EVEN,
+    SEQUENTIAL,
+    FormatCode,
+    MacCode,
+    Outcome,
+    RandomCode,
+    RegisterCode,
+    StageCode,
+    carrier_of,
+    encode_format,
+)
+from emu.formats import PRESETS
+
+Array = Any
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+#: Packed operands: how kernels name them, and their dtype.
+PACKED_F32, PACKED_F64, PACKED_I8 = range(3)
+_PACKED_DTYPES = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int8))
+_FLOAT32 = encode_format(PRESETS["fp32"])
+#: Largest sum of products of 8-bit integers that 32 bits hold, in products.
+MOST_INT8_TERMS = (2**31 - 1) // 2**14
+#: int8 products want lines of this many bytes.
+_INT8_LINE = 16
+#: Results of a tile's side from which the larger tiles pay.
+_LARGE_TILES = 512
+
+
+class _Work(NamedTuple):
+    """A product on the device: operands, sizes, and what a launch is told of them."""
+
+    left: Gathered
+    right: Gathered
+    addend: Array | None
+    formats: Formats
+    sizes: tuple[int, int, int, int]
+    numbers: list[int]
+
+    @property
+    def results(self) -> int:
+        """How many."""
+        batches, rows, _, columns = self.sizes
+        return batches * rows * columns
+
+
+def write_product(
+    launcher: Launcher,
+    a: Array | Gathered,
+    b: Array | Gathered,
+    addend: Array | None,
+    formats: Formats,
+    mac: MacCode,
+    stage: StageCode,
+    random: RandomCode,
+    register: RegisterCode | None,
+    path: str,
+    divisor: int,
+) -> Outcome:
+    """Write (a @ b + addend) / divisor; arguments as of `Kernels.product`."""
+    xp = launcher.xp
+    left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (a, b))
+    sizes = (max(left.batches, right.batches), left.rows.size, left.columns.size, right.columns.size)
+    steps = [x.batch_stride if x.batches > 1 else 0 for x in (left, right)]
+    numbers = [
+        *layout.stage_numbers(stage),
+        *layout.random_numbers(random),
+        *layout.register_numbers(register),
+        *layout.operand_numbers(left.dtype, formats[0]),
+        *layout.operand_numbers(right.dtype, formats[1]),
+        *(layout.NO_OPERAND if addend is None else layout.operand_numbers(addend.dtype, formats[2])),
+        *sizes,
+        divisor,
+        *steps,
+        *([0, 0, 0] if addend is None else layout.broadcast_steps(addend.shape)),
+        *layout.mac_numbers(mac),
+        *layout.blocks_numbers(mac, formats),
+    ]
+    third = None if addend is None else launcher.taken(addend)
+    work = _Work(left, right, third, formats, sizes, numbers)
+    values, counts = xp.empty(work.results, carrier_of(stage.format)), Counts(xp, register)
+    task = layout.task(xp, numbers)
+    ending = (third, launcher.recorded(random), values, counts.totals)
+    shared = {"shared_bytes": counts.shared_bytes}
+    if path in EXACT_PATHS and mac.accumulator is None and mac.product is None:
+        sums = _vendor_sums(launcher, work, task, path)
+    elif is_float32_in_order(work.left.dtype, work.right.dtype, addend, mac):
+        sums = _sums_in_order(launcher, work, task)
+    else:
+        sums = None
+    if sums is not None:
+        kept = layout.kept_bits([stage], divisor, adds=sums.exact and addend is not None)
+        words = layout.enough_words(max(sums.bits, _bits(addend)), kept)
+        arguments = (task, sums.array, *sums.numbers, *_places(launcher, left), *_places(launcher, right), *ending)
+        launcher.launch("around", "settle", values.size, arguments, words=words, **shared)
+    else:
+        kernel, extra, words = _kernel_of(work, mac, stage, divisor)
+        arguments = (task, *_places(launcher, left), *_places(launcher, right), *ending, *extra)
+        launcher.launch("products", kernel, values.size, arguments, words=words, **shared)
+    batches, rows, _, columns = sizes
+    return counts.outcome(launcher.returned(values.reshape(batches, rows, columns), left.data, right.data))
+
+
+def is_float32_in_order(left: np.dtype[Any], right: np.dtype[Any], addend: Array | None, mac: MacCode) -> bool:
+    """Return whether a unit adds exact products of float32 to a float32, nearest even, one after the other."""
+    held = mac.accumulator
+    narrow = all(dtype == np.float32 for dtype in (left, right, *([] if addend is None else [addend.dtype])))
+    if held is None or mac.product is not None or mac.order != SEQUENTIAL or not narrow:
+        return False
+    return held.format == _FLOAT32 and held.rounding == NEAREST_EVEN and held.overflow == IEEE
+
+
+def _kernel_of(work: _Work, mac: MacCode, stage: StageCode, divisor: int) -> tuple[str, tuple[Any, ...], int]:
+    """Return the kernel that runs a unit itself, what it takes beside operands and results, and its words."""
+    product_bits = sum(layout.SIGNIFICANT[x.dtype] for x in (work.left, work.right))
+    held = [s for s in (mac.product, mac.accumulator) if s is not None]
+    widest = max(product_bits, _bits(work.addend), *(layout.SIGNIFICANT[carrier_of(s.format)] for s in (stage, *held)))
+    kept = layout.kept_bits([stage, *held], divisor, adds=True)
+    if mac.accumulator is None:
+        lowest, words = layout.exact_sums(work.formats, mac, work.sizes[2])
+        # a term lies anywhere within a word, and the highest word of a sum may hold one bit
+        return "exact_product", (np.int32(lowest), np.int32(words)), layout.enough_words(widest + 63, kept + 64)
+    if mac.order != BLOCKS:
+        return "ordered_product", (), layout.enough_words(widest, kept)
+    assert mac.blocks is not None
+    aligned = mac.blocks.fraction_bits + len(mac.blocks.indices).bit_length() + 3
+    return "block_product", (), layout.enough_words(max(widest, aligned), kept)
+
+
+class _Sums(NamedTuple):
+    """Sums on the device: what `settle` is told of them, and bits of their significands."""
+
+    array: Array
+    numbers: tuple[Any, ...]
+    bits: int
+    exact: bool
+
+
+def _vendor_sums(launcher: Launcher, work: _Work, task: Array, path: str) -> _Sums:
+    """Return exact sums by the vendor's library."""
+    batches, rows, depth, columns = work.sizes
+    packing = PACKED_F32 if path == "float32_blas" else PACKED_F64
+    height, width = columns, depth
+    if path == "integer_dot" and depth <= MOST_INT8_TERMS:
+        packing = PACKED_I8
+        height, width = (-(-n // _INT8_LINE) * _INT8_LINE for n in (columns, depth))
+    left = _packed(launcher, task, 0, work.left, packing, (rows, width))
+    right = _packed(launcher, task, 1, work.right.transposed(), packing, (height, width))
+    sums = launcher.device.multiply(left, right, batches)
+    if packing != PACKED_I8:
+        return _settled(sums, packing, 0, exact=True)
+    return _settled(sums, layout.STORED_I32, work.formats[0].quantum + work.formats[1].quantum, exact=True)
+
+
+def _settled(sums: Array, storage: int, quantum: int, *, exact: bool) -> _Sums:
+    _, height, width = sums.shape
+    numbers = (np.int32(storage), np.int32(quantum), np.int64(height), np.int64(width), np.int32(exact))
+    return _Sums(sums.reshape(-1), numbers, {PACKED_F32: 24, PACKED_F64: 53, layout.STORED_I32: 32}[storage], exact)
+
+
+def _packed(
+    launcher: Launcher, task: Array, operand: int, x: Gathered, packing: int, shape: tuple[int, int]
+) -> Array:
+    """Return an operand as matrices of the shape, (B or 1, height, width), zeros beyond its own."""
+    out = launcher.xp.empty((x.batches if x.batch_stride else 1, *shape), _PACKED_DTYPES[packing])
+    if out.size:
+        places = ((launcher.constant(offsets), np.int64(offsets.size)) for offsets in (x.rows, x.columns))
+        arguments = (
+            *(task, np.int32(operand), launcher.xp.asarray(x.data), *(part for place in places for part in place)),
+            *(np.int64(x.batch_stride), np.int32(packing), *(np.int64(size) for size in shape)),
+            *(out.reshape(-1), np.int64(out.size)),
+        )
+        launcher.launch("around", "pack", out.size, arguments, words=1)
+    return out
+
+
+def _sums_in_order(launcher: Launcher, work: _Work, task: Array) -> _Sums:
+    """Return what float32 accumulators hold."""
+    batches, rows, _, columns = work.sizes
+    side = 128 if min(rows, columns) >= _LARGE_TILES else 64
+    sums = launcher.xp.empty((batches, rows, columns), np.float32)
+    arguments = (task, *_places(launcher, work.left), *_places(launcher, work.right), work.addend, sums.reshape(-1))
+    tiles = batches * -(-rows // side) * -(-columns // side)
+    launcher.launch("in_order", f"in_order_{side}", tiles, arguments, words=1, threads=256, per_block=1)
+    return _settled(sums, PACKED_F32, 0, exact=False)
+
+
+def _places(launcher: Launcher, x: Gathered) -> tuple[Array, Array, Array]:
+    return launcher.xp.asarray(x.data), launcher.constant(x.rows), launcher.constant(x.columns)
+
+
+def _bits(addend: Array | None) -> int:
+    return 0 if addend is None else layout.SIGNIFICANT[addend.dtype]

@@ -1,0 +1,71 @@
+// What stands around sums that were found elsewhere, by a vendor's library or in order: operands packed for it, and the
+// sums written as the output stage writes them.
+#include "product.cuh"
+
+// How packed elements lie in memory.
+enum Packing { PACKED_F32 = 0, PACKED_F64 = 1, PACKED_I8 = 2 };
+
+EMU_FN u64 raw_of(const Number& x, i32 quantum) {
+    i32 up = x.exponent - quantum;
+    u64 magnitude = up >= 0 ? shift_left(x.significand.word[0], up) : shift_right(x.significand.word[0], -up);
+    return x.negative ? 0ull - magnitude : magnitude;
+}
+
+// Copies fixed-point elements of one operand, gathered from anywhere, into `height` x `width` matrices, zeros beyond theirs.
+//
+// Fixed-point values as float32 or float64, or their raw integers in 8 bits.
+extern "C" __global__ void pack(const i64* task, i32 operand, const void* data, const i64* rows, i64 n_rows,
+                                const i64* columns, i64 n_columns, i64 batch_step, i32 packing, i64 height, i64 width,
+                                void* out, i64 n) {
+    Operand element = read_operand(task, operand);
+    i64 stride = static_cast<i64>(blockDim.x) * gridDim.x;
+    for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
+        i64 column = i % width, row = i / width % height, batch = i / (width * height);
+        Number x = number_of(0, wide_of(0), 0, 0);
+        if (row < n_rows && column < n_columns) x = fetch(data, batch_step * batch + rows[row] + columns[column], element);
+        if (packing == PACKED_I8) static_cast<u8*>(out)[i] = static_cast<u8>(raw_of(x, element.quantum));
+        else store(out, i, encode(x.negative, x.significand.word[0], x.exponent, packing), packing);
+    }
+}
+EMU_KERNEL(pack)
+
+// Whether any operand of a result is a NaN: its own is then no new one.
+EMU_FN bool has_nan(const Matrix& left, const Matrix& right, const Place& p, i64 depth) {
+    for (i64 k = 0; k < depth; k++) {
+        if (element_of(left, p.batch, p.row, k).kind >= NOT_A_NUMBER) return true;
+        if (element_of(right, p.batch, k, p.column).kind >= NOT_A_NUMBER) return true;
+    }
+    return false;
+}
+
+// Writes sums: of exact ones, to which the addend is added here, or what an accumulator holds, the addend among it.
+//
+// `sums` hold a row every `width`, `height` rows a matrix; integers are multiples of 2**quantum.
+extern "C" __global__ void settle(const i64* task, const void* sums, i32 storage, i32 quantum, i64 height, i64 width,
+                                  i32 exact, const void* a, const i64* a_rows, const i64* a_columns, const void* b,
+                                  const i64* b_rows, const i64* b_columns, const void* addend, const u32* recorded, void* out,
+                                  u64* totals) {
+    EMU_DYNAMIC_SHARED(u32, room);
+    Stage stage = read_stage(task);
+    Register positions = read_register(task + REGISTER_AT);
+    Tally tally = open_tally(room, positions);
+    Shape shape = read_shape(task);
+    i64 n = shape.batches * shape.rows * shape.columns, stride = static_cast<i64>(blockDim.x) * gridDim.x;
+    for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
+        Place p = place_of(i, shape);
+        Number content = load(sums, (p.batch * height + p.row) * width + p.column, storage, quantum);
+        if (exact) {
+            if (addend != nullptr) content = add(content, addend_of(addend, task, p), NEAREST_EVEN);
+            if (is_zero(content)) content.negative = 0;
+        } else if (content.kind >= NOT_A_NUMBER) {
+            Matrix left = matrix_of(a, a_rows, a_columns, task[STEPS_AT], read_operand(task, 0));
+            Matrix right = matrix_of(b, b_rows, b_columns, task[STEPS_AT + 1], read_operand(task, 1));
+            bool inherited = has_nan(left, right, p, shape.depth);
+            if (addend != nullptr) inherited = inherited || addend_of(addend, task, p).kind >= NOT_A_NUMBER;
+            content = marked(content, inherited);
+        }
+        finish(content, false, i, task, stage, recorded, out, tally, positions);
+    }
+    close_tally(tally, positions, totals);
+}
+EMU_KERNEL(settle)

@@ -1,0 +1,126 @@
+// Accumulators of float32 that take one product after the other and round each sum to nearest even.
+//
+// One fused multiply-add is one such step: the product of two float32 is exact in it, the sum rounded once. What a tile of
+// results needs of the operands lies in shared memory; k runs upwards in every thread, so that sums are those of one adder.
+#include "product.cuh"
+
+#define SIDE 16    // threads of a block, along each side of a tile
+#define GROUP 4    // neighbouring results of a thread
+#define STEPS 8    // k taken into shared memory at once
+#define THREADS (SIDE * SIDE)
+
+struct __align__(16) Terms {
+    float term[GROUP];
+};
+
+// Operands of a tile for some k, one line per k; lines are apart such that threads which write meet different banks.
+template <i32 GROUPS>
+struct Tiles {
+    static constexpr i32 size = SIDE * GROUP * GROUPS, apart = size + GROUP;
+};
+
+EMU_FN float flushed_float(u32 bits, u32 smallest) {
+    return __uint_as_float((bits & 0x7FFFFFFFu) < smallest ? bits & 0x80000000u : bits);
+}
+
+// float32 below which subnormals count as 0, as bits.
+EMU_FN u32 flush_limit(const Operand& o) {
+    return o.flush_below == NO_FLUSH ? 0u : static_cast<u32>(encode_float(0, 1, o.flush_below, 23, 8, 127));
+}
+
+template <i32 GROUPS>
+EMU_FN void take_step(float (&sum)[GROUP * GROUPS][GROUP * GROUPS], const float* left, const float* right, i32 down, i32 across) {
+    Terms x[GROUPS], y[GROUPS];
+    for (i32 g = 0; g < GROUPS; g++) {
+        x[g] = *reinterpret_cast<const Terms*>(left + (g * SIDE + down) * GROUP);
+        y[g] = *reinterpret_cast<const Terms*>(right + (g * SIDE + across) * GROUP);
+    }
+#pragma unroll
+    for (i32 i = 0; i < GROUP * GROUPS; i++)
+#pragma unroll
+        for (i32 j = 0; j < GROUP * GROUPS; j++)
+            sum[i][j] = __fmaf_rn(x[i / GROUP].term[i % GROUP], y[j / GROUP].term[j % GROUP], sum[i][j]);
+}
+
+template <i32 GROUPS>
+EMU_FN void sum_tiles(const i64* task, const u32* a, const i64* a_rows, const i64* a_columns, const u32* b, const i64* b_rows,
+                      const i64* b_columns, const u32* addend, float* sums, float* left, float* right) {
+    constexpr i32 size = Tiles<GROUPS>::size, apart = Tiles<GROUPS>::apart, each = GROUP * GROUPS;
+    constexpr i32 loads = size * STEPS / THREADS;
+    Shape shape = read_shape(task);
+    u32 flush_a = flush_limit(read_operand(task, 0)), flush_b = flush_limit(read_operand(task, 1));
+    u32 flush_addend = flush_limit(read_operand(task, 2));
+    const i64* step = task + STEPS_AT + 2;
+    i32 thread = static_cast<i32>(threadIdx.x), down = thread / SIDE, across = thread % SIDE;
+    i64 tiles_down = (shape.rows + size - 1) / size, tiles_across = (shape.columns + size - 1) / size;
+    for (i64 t = blockIdx.x; t < shape.batches * tiles_down * tiles_across; t += gridDim.x) {
+        i64 batch = t / (tiles_down * tiles_across), top = t / tiles_across % tiles_down * size, start = t % tiles_across * size;
+        const u32* a_here = a + task[STEPS_AT] * batch;
+        const u32* b_here = b + task[STEPS_AT + 1] * batch;
+        float sum[each][each];
+#pragma unroll
+        for (i32 i = 0; i < each; i++)
+#pragma unroll
+            for (i32 j = 0; j < each; j++) {
+                i64 row = top + (i / GROUP * SIDE + down) * GROUP + i % GROUP;
+                i64 column = start + (j / GROUP * SIDE + across) * GROUP + j % GROUP;
+                sum[i][j] = 0.0f;
+                if (addend != nullptr && row < shape.rows && column < shape.columns)
+                    sum[i][j] = flushed_float(addend[step[0] * batch + step[1] * row + step[2] * column], flush_addend);
+            }
+        float next_left[loads], next_right[loads];
+        for (i64 first = -STEPS; first < shape.depth; first += STEPS) {  // what is multiplied next is fetched meanwhile
+            i64 ahead = first + STEPS;
+#pragma unroll
+            for (i32 n = 0; n < loads; n++) {
+                i32 place = n * THREADS + thread;
+                i64 row = top + place / STEPS, k = ahead + place % STEPS;
+                next_left[n] = row < shape.rows && k < shape.depth ? flushed_float(a_here[a_rows[row] + a_columns[k]], flush_a) : 0.0f;
+                i64 column = start + place % size;
+                k = ahead + place / size;
+                next_right[n] = column < shape.columns && k < shape.depth ? flushed_float(b_here[b_rows[k] + b_columns[column]], flush_b) : 0.0f;
+            }
+            if (first >= 0) {
+                i64 count = shape.depth - first;
+                if (count >= STEPS) {
+#pragma unroll
+                    for (i32 k = 0; k < STEPS; k++) take_step<GROUPS>(sum, left + k * apart, right + k * apart, down, across);
+                } else {
+#pragma unroll 1
+                    for (i32 k = 0; k < count; k++) take_step<GROUPS>(sum, left + k * apart, right + k * apart, down, across);
+                }
+            }
+            __syncthreads();
+#pragma unroll
+            for (i32 n = 0; n < loads; n++) {
+                i32 place = n * THREADS + thread;
+                left[place % STEPS * apart + place / STEPS] = next_left[n];
+                right[place / size * apart + place % size] = next_right[n];
+            }
+            __syncthreads();
+        }
+#pragma unroll
+        for (i32 i = 0; i < each; i++)
+#pragma unroll
+            for (i32 j = 0; j < each; j++) {
+                i64 row = top + (i / GROUP * SIDE + down) * GROUP + i % GROUP;
+                i64 column = start + (j / GROUP * SIDE + across) * GROUP + j % GROUP;
+                if (row < shape.rows && column < shape.columns)
+                    sums[(batch * shape.rows + row) * shape.columns + column] = sum[i][j];
+            }
+    }
+}
+
+// The accumulators' contents, one per result; operands and addend are float32. Blocks have 256 threads.
+#define IN_ORDER(name, GROUPS)                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                                      \
+        name(const i64* task, const u32* a, const i64* a_rows, const i64* a_columns, const u32* b, const i64* b_rows,          \
+             const i64* b_columns, const u32* addend, float* sums) {                                                           \
+        __shared__ __align__(16) float left[STEPS * Tiles<GROUPS>::apart];                                                     \
+        __shared__ __align__(16) float right[STEPS * Tiles<GROUPS>::apart];                                                    \
+        sum_tiles<GROUPS>(task, a, a_rows, a_columns, b, b_rows, b_columns, addend, sums, left, right);                        \
+    }
+IN_ORDER(in_order_64, 1)
+EMU_KERNEL(in_order_64)
+IN_ORDER(in_order_128, 2)
+EMU_KERNEL(in_order_128)
