@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from emu.bench.timing import Spread
@@ -82,7 +82,7 @@ class Result:
 def median_sweeps(results: Sequence[Result]) -> tuple[Result, ...]:
     """Return one result for each place, in the order of the first ones: of several the one whose ratio is the median.
 
-    A result without a ratio stands in only where no sweep has one.
+    A result without a ratio stands in only where no sweep has one. Peers are those of the sweep that met them.
     """
     places: dict[tuple[str, int, str], list[Result]] = {}
     for result in results:
@@ -92,7 +92,8 @@ def median_sweeps(results: Sequence[Result]) -> tuple[Result, ...]:
 
 def _median(sweeps: list[Result]) -> Result:
     ranked = sorted((x for x in sweeps if x.ratio is not None), key=lambda x: x.ratio.median if x.ratio else 0.0)
-    return ranked[(len(ranked) - 1) // 2] if ranked else sweeps[0]
+    found = ranked[(len(ranked) - 1) // 2] if ranked else sweeps[0]
+    return replace(found, peers=next((x.peers for x in sweeps if x.peers), ()))
 
 
 def _spreads(data: Mapping[str, Any], *names: str) -> dict[str, Any]:

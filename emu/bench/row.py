@@ -120,8 +120,8 @@ class Row:
         factors: peer -> how many times slower it is asked to be at least.
         sample_s: seconds that a sample takes at least: steps follow each other, with the caches and the waiting threads
             of their own kind; 0 leaves it to the pace.
-        sweeps: how many times the row is measured, minutes apart; the median one counts, since a host's memory is slower
-            for minutes at a time.
+        sweeps: how many times the row is measured, minutes apart; the median one counts: a host's memory is slower for
+            minutes at a time.
         needs: a package without which there is no limit to compare with.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -13,7 +14,7 @@ from emu.bench.hardware_half import _count_wrong_by_numpy, count_wrong
 from emu.bench.peer import Peer
 from emu.bench.peers import PEERS, chosen, qtorch_rounding
 from emu.bench.processes import jobs
-from emu.bench.result import Result, median_sweeps
+from emu.bench.result import PeerResult, Result, median_sweeps
 from emu.bench.row import PairWork, ProductWork, StageWork
 from emu.bench.rows import all_rows, select
 from emu.bench.rows.matrix import SWEEPS
@@ -105,6 +106,10 @@ def test_of_several_sweeps_the_one_with_the_median_ratio_counts():
     swept = [result("a", 0.4), result("b", None), result("a", 0.7, 2), result("a", 0.6), result("a", 0.5)]
     assert median_sweeps(swept) == (result("a", 0.5), result("b", None), result("a", 0.7, 2))
     assert median_sweeps([result("a", None), result("a", 0.3)]) == (result("a", 0.3),)
+    beside = replace(result("a", 0.9), peers=(PeerResult("qtorch"),))
+    assert median_sweeps([beside, result("a", 0.1), result("a", 0.2)]) == (
+        replace(beside, ratio=Spread(*[0.2] * 3, 1)),
+    )
 
 
 def test_the_environment_fixes_every_pool_and_keeps_the_rest():

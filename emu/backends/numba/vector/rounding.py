@@ -17,8 +17,8 @@ _DIRECT: dict[int, Callable[[Vector], Vector]] = {
     k.CEIL: Vector.ceil,
     k.TOWARD_ZERO: Vector.trunc,
 }
-#: Nearest modes -> what is dropped where a tie goes the other way than to even, for positive numbers and for negative ones:
-#: 0.5 where it goes up.
+#: Nearest modes -> what nearest even drops of ties that they move on, of positive numbers and of negative ones: 0.5 where
+#: they go up.
 TIES = {
     k.NEAREST_AWAY: (0.5, -0.5),
     k.NEAREST_UP: (0.5, 0.5),
