@@ -55,7 +55,7 @@ extern "C" __global__ void settle(const i64* task, const void* sums, i32 storage
         Place p = place_of(i, shape);
         Number content = load(sums, (p.batch * height + p.row) * width + p.column, storage, quantum);
         if (exact) {
-            if (addend != nullptr) content = add(content, addend_of(addend, task, p), NEAREST_EVEN);
+            if (addend != nullptr) content = add(content, addend_of(addend, task, p), NEAREST_EVEN, wrapping_quantum(stage));
             if (is_zero(content)) content.negative = 0;
         } else if (content.kind >= NOT_A_NUMBER) {
             Matrix left = matrix_of(a, a_rows, a_columns, task[STEPS_AT], read_operand(task, 0));

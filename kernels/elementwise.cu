@@ -16,7 +16,7 @@ extern "C" __global__ void elementwise(const i64* task, i32 operation, const voi
         Number x = fetch(a, i, left), y = x, z = x;
         if (operation >= ADD && operation != SQRT) y = fetch(b, i, right);
         if (operation == FMA) z = fetch(c, i, third);
-        Number result = compute(operation, x, y, z, stage.rounding);
+        Number result = compute(operation, x, y, z, stage);
         observe(tally, positions, result);
         Written written = write(result, stage, draw(task, stage, recorded, static_cast<u64>(i)));
         count_flags(tally, written.flags);

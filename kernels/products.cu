@@ -84,8 +84,8 @@ EMU_FN void add_to(u64* sum, i32 words, const Number& x, i32 lowest) {
     }
 }
 
-// The highest 256 bits of a sum, the rest sticky.
-EMU_FN Number number_from(u64* sum, i32 words, i32 lowest) {
+// The highest words of a sum, the rest sticky. `quantum`: of a stage that wraps.
+EMU_FN Number number_from(u64* sum, i32 words, i32 lowest, i32 quantum) {
     u32 negative = static_cast<u32>(sum[words - 1] >> 63);
     u64 carry = negative;
     for (i32 i = 0; negative && i < words; i++) {
@@ -99,7 +99,18 @@ EMU_FN Number number_from(u64* sum, i32 words, i32 lowest) {
     for (i32 i = 0; i < WIDE_WORDS; i++) significand.word[i] = first + i < words ? sum[first + i] : 0ull;
     u64 rest = 0;
     for (i32 i = 0; i < first; i++) rest |= sum[i];
-    return number_of(negative, significand, lowest + 64 * first, rest != 0);
+    Number x = number_of(negative, significand, lowest + 64 * first, rest != 0);
+#if WIDE_WORDS >= 4
+    if (rest != 0 && lacks_low_bits(x.exponent, quantum)) {
+        i32 from = larger(quantum - LOW_BITS_BELOW - lowest, 0) >> 6;
+        x.has_low = 1;
+        x.low_exponent = lowest + 64 * from;
+        x.low_sticky = 0;
+        for (i32 i = 0; i < from; i++) x.low_sticky |= sum[i] != 0;
+        for (i32 i = 0; i < WIDE_WORDS; i++) x.low.word[i] = from + i < words ? sum[from + i] : 0ull;
+    }
+#endif
+    return x;
 }
 
 // Infinities and NaN among the terms of a sum.
@@ -114,10 +125,10 @@ EMU_FN void see(Specials& specials, const Number& x) {
 }
 
 // A sum, replaced by what an infinity or a NaN among its terms makes of it.
-EMU_FN Number total_of(u64* sum, i32 words, i32 lowest, const Specials& specials) {
+EMU_FN Number total_of(u64* sum, i32 words, i32 lowest, const Specials& specials, i32 quantum) {
     if (specials.is_nan || specials.infinities == 3u) return special(NOT_A_NUMBER, 0);
     if (specials.infinities != 0) return special(INFINITE, specials.infinities == 2u);
-    return number_from(sum, words, lowest);
+    return number_from(sum, words, lowest, quantum);
 }
 
 // Sums of products, exact or rounded into a format of their own, and an addend, rounded once. `lowest`: exponent no term
@@ -151,7 +162,7 @@ extern "C" __global__ void exact_product(const i64* task, const void* a, const i
             see(specials, term);
             if (term.kind == FINITE) add_to(sum, words, term, lowest);
         }
-        Number content = marked(total_of(sum, words, lowest, specials), unit.from_nan);
+        Number content = marked(total_of(sum, words, lowest, specials, wrapping_quantum(stage)), unit.from_nan);
         finish(content, false, i, task, stage, recorded, out, tally, positions);
     }
     close_tally(tally, positions, totals);
@@ -235,7 +246,7 @@ extern "C" __global__ void ordered_product(const i64* task, const void* a, const
             } else {
                 step = TAKE_TERM;
             }
-            Number sum = alone ? other : add(state, other, unit.sum.rounding);
+            Number sum = alone ? other : add(state, other, unit.sum.rounding, wrapping_quantum(unit.sum));
             state = accumulated(unit, sum, task, static_cast<u64>(i), number);
         }
         finish(marked(state, unit.from_nan), unit.touched, i, task, stage, recorded, out, tally, positions);
@@ -329,10 +340,10 @@ extern "C" __global__ void block_product(const i64* task, const void* a, const i
                     Number x = element_of(left, p.batch, p.row, k), y = element_of(right, p.batch, k, p.column);
                     if (x.kind == FINITE && y.kind == FINITE) add_to(sum, BLOCK_WORDS, cut(multiply(x, y), place), place);
                 }
-                Number exact = total_of(sum, BLOCK_WORDS, place, specials);
+                Number exact = total_of(sum, BLOCK_WORDS, place, specials, NO_LOW_BITS);
                 total = rounded_block(unit, exact, unit.sum, draw_inside(task, unit.sum, result, 2 + 2 * (start + first)));
             }
-            state = adds_after ? rounded_block(unit, add(state, total, NEAREST_EVEN), adder, 0) : total;
+            state = adds_after ? rounded_block(unit, add(state, total, NEAREST_EVEN, NO_LOW_BITS), adder, 0) : total;
         }
         finish(marked(state, unit.from_nan), unit.touched, i, task, stage, recorded, out, tally, positions);
     }

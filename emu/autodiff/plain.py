@@ -22,6 +22,10 @@ class PlainRunner:
         xp = arrays[0].__array_namespace__()
         return Value(_OPERATIONS[operation.name](xp, *arrays, **operation.options))
 
+    def place(self, array: Any) -> Any:
+        """Return the array: operations compute in its own namespace."""
+        return array
+
 
 def _matmul(xp: Any, a: Any, b: Any, bias: Any = None) -> Any:
     return a @ b if bias is None else a @ b + bias

@@ -35,3 +35,7 @@ class Runner(Protocol):
     def run(self, operation: Operation, role: str, layer: str) -> Value:
         """Return the operation's result as the unit that writes `role` of `layer` produces it."""
         ...
+
+    def place(self, array: Any) -> Any:
+        """Return an array where operations compute: in the host's memory, or in a device's."""
+        ...

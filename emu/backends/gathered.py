@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import contiguous, namespace
+
 Array = NDArray[Any]
 
 
@@ -89,8 +91,8 @@ def _steps(size: int, stride: int) -> NDArray[np.int64]:
 def _in_one_block(x: Array) -> tuple[Array, Array]:
     """Return an array whose elements fill one block of memory, first element first, and that block."""
     flat = x.ravel(order="K")
-    if x.size == 0 or not np.shares_memory(flat, x) or min(x.strides, default=0) < 0:
-        x = np.ascontiguousarray(x)
+    if x.size == 0 or not namespace(x).shares_memory(flat, x) or min(x.strides, default=0) < 0:
+        x = contiguous(x)
         flat = x.reshape(-1)
     return x, flat
 

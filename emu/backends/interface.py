@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import is_on_device, namespace
 from emu.backends.gathered import Gathered
 from emu.datapath import Mac, OutputStage, Philox, RandomSource, RecordedBits, StatisticsRegister
 from emu.datapath.order import Blocks, Lanes, Pairwise
@@ -41,6 +42,8 @@ def is_one_number(array: Array) -> bool:
 
 def repeated(number: Array, shape: tuple[int, ...]) -> Array:
     """Return an array of one element as one of any shape, where it stands for all."""
+    if is_on_device(number):
+        return namespace(number).broadcast_to(number.reshape((1,) * len(shape)), shape)
     return np.ndarray(shape, number.dtype, number, strides=(0,) * len(shape))
 
 
@@ -156,6 +159,10 @@ class Kernels(Protocol):
     """The table of kernels. Each method is one; shapes and dtypes are the engine's to check."""
 
     name: str
+
+    def place(self, x: Array) -> Array:
+        """Return an array where this backend computes; results stay where an operand is."""
+        ...
 
     def quantize(
         self,

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import contiguous, namespace
 from emu.backends.gathered import Gathered
 from emu.datapath import Mac
 from emu.engine.elementwise import require_options
@@ -56,15 +57,15 @@ def windows_of(x: Array, window: int, stride: int) -> Gathered:
     """
     n, channels, height, width = x.shape
     elements, places = _places_of_patches((1, height, width), (window, window), (stride, stride))
-    return Gathered(np.ascontiguousarray(x).reshape(-1), n * channels, height * width, places, elements)
+    return Gathered(contiguous(x).reshape(-1), n * channels, height * width, places, elements)
 
 
 def _padded(x: Array, padding: tuple[int, int]) -> Array:
     down, right = padding
     if (down, right) == (0, 0):
-        return np.ascontiguousarray(x)
+        return contiguous(x)
     n, channels, height, width = x.shape
-    images = np.zeros((n, channels, height + 2 * down, width + 2 * right), x.dtype)
+    images = namespace(x).zeros((n, channels, height + 2 * down, width + 2 * right), x.dtype)
     images[:, :, down : down + height, right : right + width] = x
     return images
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import namespace
 from emu.backends.interface import is_one_number, repeated
 from emu.engine.quantize import require_out
 from emu.engine.request import Request, as_operand, codes_of
@@ -97,7 +98,7 @@ def write_elementwise(
             break
     outcome = request.kernels.elementwise(
         operation,
-        tuple([x if x.flags.c_contiguous or is_one_number(x) else np.asarray(x, order="C") for x in arrays]),
+        tuple([x if x.flags.c_contiguous or is_one_number(x) else x.copy(order="C") for x in arrays]),
         codes_of(formats),
         request.stage_code,
         request.random,
@@ -116,7 +117,10 @@ def _broadcast(operation: str, arrays: Sequence[Array]) -> list[Array]:
         except ValueError:
             shapes = " and ".join(str(array.shape) for array in arrays)
             raise ShapeError(f"{operation}: operands must broadcast together, got shapes {shapes}") from None
-    return [x if x.shape == shape else repeated(x, shape) if x.size == 1 else np.broadcast_to(x, shape) for x in arrays]
+    return [
+        x if x.shape == shape else repeated(x, shape) if x.size == 1 else namespace(x).broadcast_to(x, shape)
+        for x in arrays
+    ]
 
 
 _KNOWN = ("out_format", *OPTIONS)

@@ -11,7 +11,7 @@ from emu.backends.reference.arithmetic import flush_operands
 from emu.datapath import Flags, Overflow, RandomSource, Rounding, StatisticsRegister
 from emu.engine.elementwise import require_options
 from emu.engine.quantize import require_out
-from emu.engine.request import Request, as_operand, code_of
+from emu.engine.request import Request, as_array, as_operand, code_of
 from emu.errors import FormatError, nearest_name
 from emu.formats import Format, parse
 
@@ -123,7 +123,8 @@ def write_function(name: str, array: Array, fmt: Format, request: Request) -> Ar
 
 
 def _format_of(x: Any) -> Format:
-    return parse("fp32" if np.asarray(x).dtype.kind == "f" and np.asarray(x).dtype.itemsize <= 4 else "fp64")
+    dtype = as_array(x).dtype
+    return parse("fp32" if dtype.kind == "f" and dtype.itemsize <= 4 else "fp64")
 
 
 def _into(out: Array | None, values: Array) -> Array:

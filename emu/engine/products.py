@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import namespace
 from emu.backends.gathered import Gathered
 from emu.backends.interface import EXACT_PATHS, FormatCode, Kernels, StageCode, encode_format, encode_mac
 from emu.datapath import Flags, Mac, Overflow, RandomSource, Rounding, StatisticsRegister
@@ -351,7 +352,7 @@ setattr(matmul, "plan", _plan_matmul)  # noqa: B010 - read by explain
 
 def _largest(x: Array | Gathered) -> float:
     elements = x.data if isinstance(x, Gathered) else x
-    return float(max(np.max(elements, initial=0), -np.min(elements, initial=0)))
+    return float(max(elements.max(), -elements.min(), 0)) if elements.size else 0.0
 
 
 def as_batches(
@@ -384,8 +385,8 @@ def as_batches(
         return wide_a[None], wide_b[None], whole, ()
     shape = (*batch, *([m] if a.ndim > 1 else []), *([n] if b.ndim > 1 else []))
     count = math.prod(batch)
-    flat_a = np.broadcast_to(wide_a, (*batch, *wide_a.shape[-2:])).reshape(count, *wide_a.shape[-2:])
-    flat_b = np.broadcast_to(wide_b, (*batch, *wide_b.shape[-2:])).reshape(count, *wide_b.shape[-2:])
+    flat_a = namespace(wide_a).broadcast_to(wide_a, (*batch, *wide_a.shape[-2:])).reshape(count, *wide_a.shape[-2:])
+    flat_b = namespace(wide_b).broadcast_to(wide_b, (*batch, *wide_b.shape[-2:])).reshape(count, *wide_b.shape[-2:])
     return flat_a, flat_b, shape, batch
 
 
@@ -412,14 +413,16 @@ def as_addend(array: Array, shape: tuple[int, ...], full: tuple[int, ...]) -> Ar
         ShapeError: it does not broadcast.
     """
     try:
-        np.broadcast_to(array, shape)
+        fits = np.broadcast_shapes(array.shape, shape) == shape
     except ValueError:
-        raise ShapeError(f"matmul: the addend must broadcast to the result {shape}, got shape {array.shape}") from None
+        fits = False
+    if not fits:
+        raise ShapeError(f"matmul: the addend must broadcast to the result {shape}, got shape {array.shape}")
     if len(shape) < len(full):
-        array = np.broadcast_to(array, shape).reshape(full)
+        array = namespace(array).broadcast_to(array, shape).reshape(full)
     if array.ndim <= 3 and len(full) <= 3:
         return array.reshape((1,) * (3 - array.ndim) + array.shape)
-    return np.broadcast_to(array, full).reshape(math.prod(full[:-2]), *full[-2:])
+    return namespace(array).broadcast_to(array, full).reshape(math.prod(full[:-2]), *full[-2:])
 
 
 @lru_cache(maxsize=1024)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import contiguous
 from emu.datapath import Flags, Overflow, RandomSource, Rounding, StatisticsRegister
 from emu.engine.request import Request, as_operand, code_of
 from emu.errors import ShapeError
@@ -98,7 +99,7 @@ def write_quantized(x: Array, source: Format | None, request: Request, out: Arra
         out: where to write: carriers or raws, shape of `x`.
     """
     outcome = request.kernels.quantize(
-        np.asarray(x, order="C"),
+        contiguous(x),
         code_of(source),
         request.stage_code,
         request.random,

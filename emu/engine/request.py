@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import is_on_device, namespace, on_host
 from emu.backends.interface import (
     FormatCode,
     Kernels,
@@ -136,7 +137,7 @@ def as_carrier(x: Any, name: str = "x") -> tuple[Array, Fixed | None]:
     Raises:
         FormatError: the array holds neither integers nor floats.
     """
-    array = np.asarray(x)
+    array = as_array(x)
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype == np.float16:
         array = array.astype(np.float32)
@@ -156,9 +157,12 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
     """
     if fmt is None:
         return as_carrier(x, name)
-    if not check and type(x) is np.ndarray and isinstance(fmt, (Fixed, Float)) and x.dtype == fmt.carrier:
+    is_array = type(x) is np.ndarray or is_on_device(x)
+    if is_array and not check and isinstance(fmt, (Fixed, Float)) and x.dtype == fmt.carrier:
         return x, fmt
     parsed = parse(fmt)
+    if is_on_device(x):
+        return _on_device(x, parsed, name, check=check), parsed
     array = np.asarray(x)
     if check:
         inside = parsed.contains(array)
@@ -171,6 +175,19 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
     if check and carrier.dtype.kind == "f" and not (isinstance(parsed, Float) and parsed.has_negative_zero):
         carrier = carrier + 0.0  # -0.0 counts as 0 where the format has no -0
     return carrier, parsed
+
+
+def _on_device(x: Any, fmt: Format, name: str, *, check: bool) -> Array:
+    """Return an operand's carrier where it is; its values are checked on the host."""
+    if not check:
+        return x.astype(fmt.carrier, copy=False)
+    checked = as_operand(on_host(x), fmt, name, check=True)[0]
+    return namespace(x).asarray(checked)
+
+
+def as_array(x: Any) -> Array:
+    """Return an array of the host or of a device as it is, anything else as NumPy's."""
+    return x if is_on_device(x) else np.asarray(x)
 
 
 @lru_cache(maxsize=1024)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
 from emu.backends.registry import load
+from emu.engine.request import as_array
 from emu.errors import ShapeError
 
 Array = NDArray[Any]
@@ -58,10 +59,10 @@ def unpool(values: Any, index: Any, windows: Gathered, *, backend: str = "auto")
     Returns:
         As many elements as the windows' data have, `(windows.data.size,)`, in the dtype of `values`.
     """
-    return load(backend).unpool(_native(values), np.asarray(index), windows)
+    return load(backend).unpool(_native(values), as_array(index), windows)
 
 
 def _native(x: Any) -> Array:
-    array = np.asarray(x)
+    array = as_array(x)
     dtype = np.dtype(np.float32) if array.dtype.kind == "f" and array.dtype.itemsize == 2 else array.dtype
     return array.astype(dtype.newbyteorder("="), copy=False)

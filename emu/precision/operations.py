@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from emu import engine
 from emu.autodiff import Value
+from emu.backends.arrays import namespace
 from emu.backends.gathered import Gathered
 from emu.datapath import Mac, OutputStage
 from emu.engine.convolution import convolved_size, patches_of, windows_of, write_convolution
@@ -146,7 +147,7 @@ def _conv2d_input_gradient(unit: Unit, g: Value, w: Value, *, shape: Any, stride
     One product per result, as a Mac runs it.
     """
     kernel = w.shape[2:]
-    spread = np.zeros((*g.shape[:2], shape[2] + kernel[0] - 1, shape[3] + kernel[1] - 1), g.array.dtype)
+    spread = namespace(g.array).zeros((*g.shape[:2], shape[2] + kernel[0] - 1, shape[3] + kernel[1] - 1), g.array.dtype)
     here, there = zip(
         *(_overlap(g.shape[2 + i], spread.shape[2 + i], stride[i], kernel[i] - 1 - padding[i]) for i in (0, 1)),
         strict=True,
@@ -223,7 +224,8 @@ def _relu(unit: Unit, x: Value) -> Value:
 
 
 def _select(unit: Unit, x: Value, mask: Value) -> Value:
-    return _selected(unit, x.with_array(np.where(mask.array, x.array, np.zeros((), x.array.dtype))))
+    xp = namespace(x.array)
+    return _selected(unit, x.with_array(xp.where(mask.array, x.array, xp.zeros((), x.array.dtype))))
 
 
 def _max_pool(unit: Unit, x: Value, *, window: int, stride: int) -> Value:
@@ -296,7 +298,7 @@ def _softmax_cross_entropy(unit: Unit, x: Value, labels: Value) -> Value:
     shifted = host.elementwise("shifted", "subtract", x, x.with_array(x.array.max(axis=1, keepdims=True)))
     exponentials = host.function("exponentials", "exp", shifted)
     sums = host.total("sums", exponentials, 1)
-    picked = np.take_along_axis(shifted, labels.array[:, None], axis=1)[:, 0]
+    picked = namespace(shifted).take_along_axis(shifted, labels.array[:, None], axis=1)[:, 0]
     losses = host.elementwise("losses", "subtract", host.function("logarithms", "log", sums), picked)
     probabilities = host.elementwise("probabilities", "divide", exponentials, sums[:, None])
     return _mean_loss(unit, host, losses, probabilities)
@@ -324,7 +326,8 @@ def _shared_out(unit: Unit, host: _Host, g: Value, difference: Array, count: int
 
 
 def _one_hot(x: Value, labels: Value) -> Value:
-    return Value((np.arange(x.shape[1]) == labels.array[:, None]).astype(np.float32), FP32)
+    classes = namespace(labels.array).arange(x.shape[1])
+    return Value((classes == labels.array[:, None]).astype(np.float32), FP32)
 
 
 def _mse(unit: Unit, x: Value, labels: Value) -> Value:

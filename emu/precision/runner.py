@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from emu.autodiff import Operation, Runner, Value
+from emu.backends.registry import load
 from emu.datapath import stream_of
 from emu.precision.counters import CounterTable
 from emu.precision.operations import MOVES, OPERATIONS, Unit
@@ -54,6 +55,10 @@ class DatapathRunner:
         profile.add(layer, role, operation.name, profile.clock() - began, value)
         return value
 
+    def place(self, array: Any) -> Any:
+        """Return an array where the backend computes."""
+        return load(self.backend).place(array)
+
     def _unit(self, layer: str, role: str, part: str, *, observed: bool) -> Unit:
         name = f"{layer}.{part}" if part else layer
         counters = self.counters if observed else None
@@ -81,3 +86,7 @@ class RecordingRunner:
         value = self.inner.run(operation, role, layer)
         self.results.setdefault((layer, role, operation.part), []).append(value.array)
         return value
+
+    def place(self, array: Any) -> Any:
+        """Return an array where the inner runner computes."""
+        return self.inner.place(array)

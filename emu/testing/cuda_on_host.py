@@ -213,24 +213,41 @@ class HostDevice:
         self._architecture = architecture
         self._checks: Checks = checks
         self._order: tuple[Order, int] = (order, seed)
-        self._modules: dict[str, HostModule] = {}
+        self._modules: dict[tuple[str, int], HostModule] = {}
 
     def launch(
-        self, source: str, kernel: str, blocks: int, threads: int, arguments: Sequence[Any], shared_bytes: int
+        self,
+        source: str,
+        kernel: str,
+        blocks: int,
+        threads: int,
+        arguments: Sequence[Any],
+        shared_bytes: int,
+        words: int = nvrtc.WIDE_WORDS,
     ) -> None:
         """Run a kernel of emu's; see `emu.backends.cuda.Device`."""
-        if source not in self._modules:
-            self._modules[source] = self._compiled(source)
-        module = self._modules[source]
+        place = (source, words)
+        if place not in self._modules:
+            self._modules[place] = self._compiled(source, nvrtc.defines_of(words))
+        module = self._modules[place]
         module.order(*self._order)
         module.get_function(kernel)((blocks,), (threads,), arguments, shared_bytes)
 
-    def _compiled(self, source: str) -> HostModule:
+    def multiply(self, left: Any, right: Any, batches: int) -> Any:
+        """Return exact products; see `emu.backends.cuda.Device`."""
+        dtype = np.int32 if left.dtype == np.int8 else left.dtype
+        whole = (batches, left.shape[1], right.shape[1])
+        product = np.matmul(left.astype(dtype, copy=False), right.astype(dtype, copy=False).swapaxes(1, 2))
+        return np.ascontiguousarray(np.broadcast_to(product, whole))
+
+    def _compiled(self, source: str, defines: tuple[str, ...]) -> HostModule:
         kernels = content_folder("kernels")
         path = kernels / f"{source}.cu"
         if not self._architecture:
-            return compile_kernels(path, include=[kernels / "include"], checks=self._checks)
-        return compile_ptx(ptx_of(source, self._architecture), f"{path.name} as PTX of sm_{self._architecture}")
+            return compile_kernels(path, include=[kernels / "include"], checks=self._checks, defines=defines)
+        options = (*nvrtc.OPTIONS, *(f"-D{define}" for define in defines))
+        ptx = ptx_of(source, self._architecture, options)
+        return compile_ptx(ptx, f"{path.name} as PTX of sm_{self._architecture}")
 
 
 @lru_cache(maxsize=64)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from emu import engine, nn
 from emu.autodiff import Graph, Operation, Runner, Tensor, Value
+from emu.backends.arrays import on_host
 from emu.formats import Format
 from emu.nn.network import INPUT_LAYER
 from emu.optim import GradientDescent, ParameterState
@@ -78,14 +79,14 @@ class Model:
         graph = Graph(runner)
         make = graph.parameter if backward else graph.constant
         leaves = {layer: {part: make(v) for part, v in parts.items()} for layer, parts in self.reduced(runner).items()}
-        x = runner.run(Operation("quantize", (Value(images),)), "activation", INPUT_LAYER)
+        x = runner.run(Operation("quantize", (Value(runner.place(images)),)), "activation", INPUT_LAYER)
         output = self.network.forward(graph, graph.constant(x), leaves)
-        loss = self.network.apply_loss(graph, output, Tensor(Value(labels)))
+        loss = self.network.apply_loss(graph, output, Tensor(Value(runner.place(labels))))
         gradients = self._gradients(graph, loss, leaves) if backward else {}
-        return Pass(float(loss.value.array), count_correct(output.value.array, labels), gradients)
+        return Pass(float(loss.value.array), count_correct(on_host(output.value.array), labels), gradients)
 
     def _gradients(self, graph: Graph, loss: Tensor, leaves: dict[str, dict[str, Tensor]]) -> dict[str, Value]:
-        one = Value(np.ones((), loss.value.format.carrier), loss.value.format)
+        one = loss.value.with_array(graph.runner.place(np.ones((), loss.value.format.carrier)))
         arrived = graph.backward(loss, one)
         named = {f"{layer}.{part}": tensor for layer, parts in leaves.items() for part, tensor in parts.items()}
         return {name: arrived[id(tensor)] for name, tensor in named.items()}
@@ -105,9 +106,9 @@ class Model:
         return loss / len(images), correct / len(images)
 
     def arrays(self) -> dict[str, Array]:
-        """Return everything a checkpoint must hold: masters and optimiser slots, by name."""
-        masters = {f"parameters/{s.name}": s.master.array for s in self.states}
-        slots = {f"{slot}/{s.name}": value.array for s in self.states for slot, value in s.slots.items()}
+        """Return everything a checkpoint must hold, on the host: masters and optimiser slots, by name."""
+        masters = {f"parameters/{s.name}": on_host(s.master.array) for s in self.states}
+        slots = {f"{slot}/{s.name}": on_host(value.array) for s in self.states for slot, value in s.slots.items()}
         return masters | slots
 
     def load(self, arrays: dict[str, Array]) -> None:
@@ -121,7 +122,7 @@ class Model:
         """Return the hash of the master parameters: names, formats, shapes and codes, in order."""
         digest = hashlib.sha256()
         for state in self.states:
-            codes = state.master.format.encode(state.master.array)
+            codes = state.master.format.encode(on_host(state.master.array))
             digest.update(f"{state.name} {state.master.format} {codes.shape}".encode())
             digest.update(codes.astype(codes.dtype.newbyteorder("<")).tobytes())
         return digest.hexdigest()

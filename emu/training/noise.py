@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import on_host
 from emu.hardware import load_device
 from emu.precision import DatapathRunner, Policy, RecordingRunner
 from emu.training.model import Model
@@ -58,7 +59,7 @@ def _paired(
 
 def _array_of(result: Any) -> Array:
     # pooling returns positions, a loss probabilities, beside their values
-    return np.asarray(result[0] if isinstance(result, tuple) else result, dtype=np.float64).ravel()
+    return np.asarray(on_host(result[0] if isinstance(result, tuple) else result), dtype=np.float64).ravel()
 
 
 def _ratio(truth: list[Array], measured: list[Array]) -> float | None:

@@ -7,8 +7,8 @@
 
 enum Operation { QUANTIZE = 0, ADD = 1, SUBTRACT = 2, MULTIPLY = 3, FMA = 4, DIVIDE = 5, SQRT = 6 };
 
-// Lowest place of an aligned sum: two terms of at most 128 bits beside each other fit above it, with a carry.
-#define SUM_TOP 254
+// Length of an aligned sum's larger term: a carry fits above it.
+#define SUM_TOP (WIDE_BITS - 2)
 
 // A NaN: new, unless one of the operands came in as one.
 EMU_FN Number any_nan(const Number& a, const Number& b) {
@@ -23,8 +23,23 @@ EMU_FN Number multiply(const Number& a, const Number& b) {
     return number_of(negative, product_of(a.significand.word[0], b.significand.word[0]), a.exponent + b.exponent, 0);
 }
 
-// The terms have no sticky bit. Under floor an exact zero of terms of both signs is -0.
-EMU_FN Number add(const Number& a, const Number& b, i32 rounding) {
+#if WIDE_WORDS >= 4
+// Low bits of a sum, |large| far above |small|, from 2**exponent on.
+EMU_FN void keep_low_bits(Number& sum, const Number& large, const Number& small, i32 exponent) {
+    i32 right = exponent - small.exponent;
+    Wide x = shifted_left(large.significand, smaller(large.exponent - exponent, WIDE_BITS));
+    Wide y = right >= 0 ? shifted_right(small.significand, smaller(right, WIDE_BITS))
+                        : shifted_left(small.significand, smaller(-right, WIDE_BITS));
+    sum.has_low = 1;
+    sum.low_exponent = exponent;
+    sum.low_sticky = right > 0 && any_below(small.significand, right);
+    sum.low = large.negative == small.negative ? sum_of(x, y) : difference_of(x, y);
+    if (large.negative != small.negative && sum.low_sticky) sum.low = difference_of(sum.low, wide_of(1));
+}
+#endif
+
+// The terms have no sticky bit. Under floor an exact zero of terms of both signs is -0. `quantum`: of a stage that wraps.
+EMU_FN Number add(const Number& a, const Number& b, i32 rounding, i32 quantum) {
     if (a.kind != FINITE || b.kind != FINITE) {
         u32 clash = a.kind == INFINITE && b.kind == INFINITE && a.negative != b.negative;
         if (a.kind >= NOT_A_NUMBER || b.kind >= NOT_A_NUMBER || clash) return any_nan(a, b);
@@ -46,14 +61,23 @@ EMU_FN Number add(const Number& a, const Number& b, i32 rounding) {
     Wide y = right >= 0 ? shifted_right(small.significand, smaller(right, WIDE_BITS))
                         : shifted_left(small.significand, -right);
     u32 sticky = right > 0 && any_below(small.significand, right);
-    if (a.negative == b.negative) return number_of(a.negative, sum_of(x, y), exponent, sticky);
-    bool swapped = is_less(x, y);
-    Wide rest = swapped ? difference_of(y, x) : difference_of(x, y);
-    if (sticky) rest = difference_of(rest, wide_of(1));  // the small one was cut: x - (y + s) = (x - y - 1) + (1 - s)
-    u32 negative = swapped ? small.negative : large.negative;
-    return number_of(is_zero(rest) && !sticky ? zero_sign : negative, rest, exponent, sticky);
+    Number sum;
+    if (a.negative == b.negative) {
+        sum = number_of(a.negative, sum_of(x, y), exponent, sticky);
+    } else {
+        bool swapped = is_less(x, y);
+        Wide rest = swapped ? difference_of(y, x) : difference_of(x, y);
+        if (sticky) rest = difference_of(rest, wide_of(1));  // the small one was cut: x - (y + s) = (x - y - 1) + (1 - s)
+        u32 negative = swapped ? small.negative : large.negative;
+        sum = number_of(is_zero(rest) && !sticky ? zero_sign : negative, rest, exponent, sticky);
+    }
+#if WIDE_WORDS >= 4
+    if (sticky && lacks_low_bits(exponent, quantum)) keep_low_bits(sum, large, small, quantum - LOW_BITS_BELOW);
+#endif
+    return sum;
 }
 
+#if WIDE_WORDS >= 4
 // The quotient's bits: 128 after the leading one's place at most, then sticky.
 EMU_FN Number divide(const Number& a, const Number& b) {
     u32 negative = a.negative ^ b.negative;
@@ -92,15 +116,24 @@ EMU_FN Number square_root(const Number& a) {
     }
     return number_of(0, root, (a.exponent - up) >> 1, !is_zero(rest));
 }
+#endif
 
-EMU_FN Number compute(i32 operation, const Number& a, const Number& b, const Number& c, i32 rounding) {
+// What a stage needs to know of a sum: the last place of a format that wraps.
+EMU_FN i32 wrapping_quantum(const Stage& stage) {
+    return stage.overflow == WRAP && !stage.format.is_float ? stage.format.quantum : NO_LOW_BITS;
+}
+
+EMU_FN Number compute(i32 operation, const Number& a, const Number& b, const Number& c, const Stage& stage) {
+    i32 rounding = stage.rounding, quantum = wrapping_quantum(stage);
     switch (operation) {
-        case ADD: return add(a, b, rounding);
-        case SUBTRACT: return add(a, negated(b), rounding);
+        case ADD: return add(a, b, rounding, quantum);
+        case SUBTRACT: return add(a, negated(b), rounding, quantum);
         case MULTIPLY: return multiply(a, b);
-        case FMA: return add(multiply(a, b), c, rounding);
+        case FMA: return add(multiply(a, b), c, rounding, quantum);
+#if WIDE_WORDS >= 4
         case DIVIDE: return divide(a, b);
         case SQRT: return square_root(a);
+#endif
         default: return a;
     }
 }

@@ -13,7 +13,17 @@ struct Number {
     u32 sticky;
     i32 exponent;
     Wide significand;
+#if WIDE_WORDS >= 4
+    // Where low bits were cut that a format which wraps writes: the magnitude again, modulo 2**(low_exponent + 256).
+    u32 has_low, low_sticky;
+    i32 low_exponent;
+    Wide low;
+#endif
 };
+// A stage that does not wrap looks at no low bits of large numbers.
+#define NO_LOW_BITS (1 << 30)
+// Low bits are kept from so many places below the last one written.
+#define LOW_BITS_BELOW 128
 
 EMU_FN Number number_of(u32 negative, const Wide& significand, i32 exponent, u32 sticky) {
     Number x;
@@ -22,8 +32,14 @@ EMU_FN Number number_of(u32 negative, const Wide& significand, i32 exponent, u32
     x.sticky = sticky;
     x.exponent = exponent;
     x.significand = significand;
+#if WIDE_WORDS >= 4
+    x.has_low = 0;
+#endif
     return x;
 }
+
+// Whether a number whose bits below 2**exponent were cut lacks some that are written: `quantum` of a format that wraps.
+EMU_FN bool lacks_low_bits(i32 exponent, i32 quantum) { return quantum != NO_LOW_BITS && exponent > quantum - LOW_BITS_BELOW / 2; }
 
 EMU_FN Number special(u32 kind, u32 negative) {
     Number x = number_of(negative, wide_of(0), 0, 0);
@@ -37,7 +53,7 @@ EMU_FN bool is_zero(const Number& x) { return x.kind == FINITE && is_zero(x.sign
 EMU_FN i32 leading(const Number& x) { return bit_length(x.significand) - 1 + x.exponent; }
 
 // A number as it lies in memory.
-enum Storage { STORED_F32 = 0, STORED_F64 = 1, STORED_I64 = 2, STORED_U64 = 3 };
+enum Storage { STORED_F32 = 0, STORED_F64 = 1, STORED_I64 = 2, STORED_U64 = 3, STORED_I32 = 4 };
 
 EMU_FN Number decode_float(u64 bits, i32 fraction_bits, i32 field_bits, i32 bias) {
     u64 fraction = low_bits(bits, fraction_bits);
@@ -52,9 +68,10 @@ EMU_FN Number decode_float(u64 bits, i32 fraction_bits, i32 field_bits, i32 bias
 // Element `index` of an array; integers are multiples of 2**quantum.
 EMU_FN Number load(const void* array, i64 index, i32 storage, i32 quantum) {
     if (storage == STORED_F32) return decode_float(static_cast<const u32*>(array)[index], 23, 8, 127);
-    u64 bits = static_cast<const u64*>(array)[index];
+    u64 bits = storage == STORED_I32 ? static_cast<u64>(static_cast<i64>(static_cast<const i32*>(array)[index]))
+                                     : static_cast<const u64*>(array)[index];
     if (storage == STORED_F64) return decode_float(bits, 52, 11, 1023);
-    u32 negative = storage == STORED_I64 ? static_cast<u32>(bits >> 63) : 0u;
+    u32 negative = storage != STORED_U64 ? static_cast<u32>(bits >> 63) : 0u;
     return number_of(negative, wide_of(negative ? 0ull - bits : bits), quantum, 0);
 }
 

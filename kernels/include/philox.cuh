@@ -6,11 +6,15 @@ struct Random {
     u32 key_low, key_high, stream, step;
 };
 
-// The random integer below 2**n_rbits of element `index`, for draw `draw`.
-EMU_FN u32 philox(const Random& random, u64 index, u32 draw, i32 n_rbits) {
-    i32 per_block = n_rbits > 16 ? 4 : n_rbits > 8 ? 8 : 16;
-    i32 field_bits = 128 / per_block;
-    u32 c0 = static_cast<u32>(index / static_cast<u64>(per_block)), c1 = draw, c2 = random.stream, c3 = random.step;
+// Results that share a block of 128 bits.
+EMU_FN i32 fields_per_block(i32 n_rbits) { return n_rbits > 16 ? 4 : n_rbits > 8 ? 8 : 16; }
+
+struct RandomBlock {
+    u32 word[4];
+};
+
+EMU_FN RandomBlock philox_block(const Random& random, u64 block, u32 draw) {
+    u32 c0 = static_cast<u32>(block), c1 = draw, c2 = random.stream, c3 = random.step;
     u32 k0 = random.key_low, k1 = random.key_high;
     for (i32 round = 0; round < 10; round++) {
         u32 high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
@@ -22,9 +26,23 @@ EMU_FN u32 philox(const Random& random, u64 index, u32 draw, i32 n_rbits) {
         k0 += 0x9E3779B9u;
         k1 += 0xBB67AE85u;
     }
-    i32 place = static_cast<i32>(index % static_cast<u64>(per_block)) * field_bits;
-    i32 word = place >> 5;
-    u32 chosen = word == 0 ? c0 : word == 1 ? c1 : word == 2 ? c2 : c3;
-    u64 field = low_bits(static_cast<u64>(chosen) >> (place & 31), field_bits);
-    return static_cast<u32>(field >> (field_bits - n_rbits));
+    RandomBlock b;
+    b.word[0] = c0;
+    b.word[1] = c1;
+    b.word[2] = c2;
+    b.word[3] = c3;
+    return b;
+}
+
+// The random integer below 2**n_rbits of a block's result `place`.
+EMU_FN u32 random_field(const RandomBlock& block, i32 place, i32 n_rbits) {
+    i32 field_bits = 128 / fields_per_block(n_rbits), at = place * field_bits, word = at >> 5;
+    u32 chosen = word == 0 ? block.word[0] : word == 1 ? block.word[1] : word == 2 ? block.word[2] : block.word[3];
+    return static_cast<u32>(low_bits(static_cast<u64>(chosen) >> (at & 31), field_bits) >> (field_bits - n_rbits));
+}
+
+// The random integer below 2**n_rbits of element `index`, for draw `draw`.
+EMU_FN u32 philox(const Random& random, u64 index, u32 draw, i32 n_rbits) {
+    u64 per_block = static_cast<u64>(fields_per_block(n_rbits));
+    return random_field(philox_block(random, index / per_block, draw), static_cast<i32>(index % per_block), n_rbits);
 }

@@ -77,6 +77,9 @@ EMU_FN Number divided(const Number& x, u64 divisor) {
     i32 power = bit_length(divisor) - 1;
     if ((divisor & (divisor - 1)) == 0) {
         y.exponent -= power;
+#if WIDE_WORDS >= 4
+        y.low_exponent -= power;
+#endif
         return y;
     }
     i32 up = WIDE_BITS - 1 - bit_length(x.significand);  // the quotient has as many bits, less the divisor's

@@ -62,28 +62,24 @@ EMU_FN bool is_power_of_two(const Number& x) {
     return x.sticky == 0 && !any_below(x.significand, length - 1);
 }
 
+// Where a number is counted: its position, those of negative numbers behind those of positive ones, or a scalar.
+EMU_FN i32 place_of(const Number& x, const Register& r) {
+    i32 scalars = 2 * r.bins;
+    if (x.kind != FINITE) return scalars + NONFINITE;
+    if (is_zero(x)) return scalars + NONE;
+    i32 exponent = leading(x);
+    bool one_lower = x.negative && is_power_of_two(x);
+    if (one_lower && exponent == r.fixed_quantum) return scalars + NONE;
+    i32 position = exponent - static_cast<i32>(one_lower) - r.lowest;
+    if (position < 0) return scalars + BELOW;
+    if (position >= r.bins) return scalars + ABOVE;
+    return x.negative ? position + r.bins : position;
+}
+
 EMU_FN void observe(const Tally& t, const Register& r, const Number& x) {
     if (r.bins == 0) return;
-    u32* positions = t.counts + N_FLAGS;
-    u32* scalars = positions + 2 * r.bins;
-    atomicAdd(&scalars[TOTAL], 1u);
-    if (x.kind != FINITE) {
-        atomicAdd(&scalars[NONFINITE], 1u);
-        return;
-    }
-    if (is_zero(x)) {
-        atomicAdd(&scalars[NONE], 1u);
-        return;
-    }
-    i32 exponent = leading(x);
-    atomicMax(t.top, exponent);
-    u32 one_lower = x.negative && is_power_of_two(x);
-    if (one_lower && exponent == r.fixed_quantum) {
-        atomicAdd(&scalars[NONE], 1u);
-        return;
-    }
-    i32 position = exponent - static_cast<i32>(one_lower) - r.lowest;
-    if (position < 0) atomicAdd(&scalars[BELOW], 1u);
-    else if (position >= r.bins) atomicAdd(&scalars[ABOVE], 1u);
-    else atomicAdd(&positions[x.negative ? position + r.bins : position], 1u);
+    u32* places = t.counts + N_FLAGS;
+    atomicAdd(&places[2 * r.bins + TOTAL], 1u);
+    atomicAdd(&places[place_of(x, r)], 1u);
+    if (x.kind == FINITE && !is_zero(x)) atomicMax(t.top, leading(x));
 }

@@ -236,6 +236,12 @@ EMU_FN Written write(const Number& x, const Stage& stage, u32 u) {
         i32 place = f.is_float ? larger(leading(x) - (f.precision - 1), f.quantum) : f.quantum;
         r = round_to(x, place, stage, u);
     }
+#if WIDE_WORDS >= 4
+    if (x.has_low && !f.is_float) {
+        r = round_to(number_of(x.negative, x.low, x.low_exponent, x.low_sticky), f.quantum, stage, u);
+        r.beyond = 1;
+    }
+#endif
     Result w = f.is_float ? apply_float(x, r, stage) : apply_fixed(x, r, stage);
     Written written;
     written.flags = w.flags;

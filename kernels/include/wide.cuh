@@ -1,12 +1,15 @@
-// Unsigned integers of 256 bits, four words, the lowest first.
+// Unsigned integers of WIDE_WORDS words of 64 bits, the lowest first.
 //
-// Wide enough for any exact product or sum of three float64 significands that lie near each other; what lies farther
-// apart is shifted out into a sticky bit.
+// Four hold any exact product or sum of three float64 significands that lie near each other; what lies farther apart is
+// shifted out into a sticky bit. Where operands and results are narrow, one or two do the same, and kernels are compiled for
+// them: `emu/backends/cuda/layout.py` knows how many are enough.
 #pragma once
 #include "bits.cuh"
 
+#if !defined(WIDE_WORDS)
 #define WIDE_WORDS 4
-#define WIDE_BITS 256
+#endif
+#define WIDE_BITS (64 * WIDE_WORDS)
 
 struct Wide {
     u64 word[WIDE_WORDS];
@@ -107,6 +110,8 @@ EMU_FN bool is_less(const Wide& a, const Wide& b) {
 
 EMU_FN Wide product_of(u64 a, u64 b) {
     Wide w = wide_of(a * b);
+#if WIDE_WORDS > 1
     w.word[1] = __umul64hi(a, b);
+#endif
     return w;
 }

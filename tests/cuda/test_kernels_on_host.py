@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from functools import lru_cache
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from host_devices import GPU, device_of, name_of
 from kernel_inputs import patterns, random_values, reals
 
 import emu
 from emu import Mac
-from emu.backends.cuda import CudaKernels, nvrtc
+from emu.backends.cuda import CudaKernels
 from emu.backends.functions import FUNCTIONS, function_table
 from emu.backends.interface import (
     NO_QUANTUM,
@@ -30,9 +30,7 @@ from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
 from emu.engine.convolution import windows_of
 from emu.formats import Fixed
 from emu.testing import assert_bits_equal
-from emu.testing.cuda_on_host import HostDevice
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile CUDA kernels for the host")
 MODES = tuple(mode.value for mode in Rounding)
 FIXED = ["fix8f4", "ufix7f3", "fix16f8", "fix1f0", "fix12f-3", "fix53f20", "fix64f30", "ufix64f60"]
 FLOATS = [
@@ -42,19 +40,24 @@ FLOATS = [
 OPERATIONS = {"quantize": 1, "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1}
 
 
-AS_PTX = [pytest.param(architecture, marks=pytest.mark.slow) for architecture in ("80", "90")]
+#: Kernels as they are chosen, and with the widest integers, whatever is computed.
+WAYS = [
+    ("", 1),
+    ("", 4),
+    pytest.param(("80", 1), marks=pytest.mark.slow),
+    pytest.param(("90", 1), marks=pytest.mark.slow),
+    pytest.param((GPU, 1), marks=pytest.mark.gpu),
+]
 
 
-@pytest.fixture(params=["", *AS_PTX], ids=lambda architecture: f"sm_{architecture}" if architecture else "source")
+@pytest.fixture(params=WAYS, ids=lambda way: f"{name_of(way[0])}-{way[1]}")
 def kernels(request: pytest.FixtureRequest) -> CudaKernels:
-    if request.param and not nvrtc.is_here():
-        pytest.skip("no NVRTC: pip install '.[nvrtc]'")
-    return device_of(request.param)
+    return table_of(*request.param)
 
 
 @lru_cache
-def device_of(architecture: str) -> CudaKernels:
-    return CudaKernels(HostDevice(architecture=architecture))
+def table_of(architecture: str, least_words: int) -> CudaKernels:
+    return CudaKernels(device_of(architecture), least_words)
 
 
 def rules_of(fmt: str) -> tuple[str, ...]:
@@ -109,7 +112,20 @@ def test_every_elementwise_operation_is_the_references(operation: str, fmt: str,
         compare(kernels, operation, operands, fmt, rounding, rules_of(fmt)[0])
 
 
+@pytest.mark.parametrize("operation", ["add", "subtract", "fma"])
+def test_sums_of_numbers_far_apart_wrap_to_the_references_bits(operation: str, kernels: CudaKernels):
+    rng = np.random.default_rng(5)
+    large = np.ldexp(rng.integers(1, 2**20, 40), rng.integers(-20, 500, 40)) * rng.choice([-1, 1], 40)
+    small = np.ldexp(rng.integers(1, 2**20, 40), rng.integers(-200, 20, 40)) * rng.choice([-1, 1], 40)
+    operands = (large, small) if operation != "fma" else (large, np.ldexp(1.0, rng.integers(0, 300, 40)), small)
+    for rounding in MODES:
+        for fmt in ("fix16f8", "ufix8f-3", "fix64f30"):
+            compare(kernels, operation, operands, fmt, rounding, "wrap")
+
+
 UNITS = [
+    (Mac(), "fp64", "fp64", "fp64", "fix16f8"),
+    (Mac(accumulator="fix16f8", overflow="wrap", rounding="ceil"), "fp32", "fp32", "fp64", "fix16f8"),
     (Mac(), "fix16f8", "fix16f8", "fix16f8", "fix16f8"),
     (Mac(), "fp16", "fp16", "fp32", "fp16"),
     (Mac(), "bf16", "fp32", None, "fp32"),
@@ -153,7 +169,8 @@ def test_every_unit_adds_as_the_reference(unit: tuple, kernels: CudaKernels):
             for i, (n, s) in enumerate(zip(names[:2], [(2, 3, depth), (2, depth, 5)], strict=True))
         )
         addend = None if names[2] is None else random_values(names[2], (1, 3, 1), 3, anything=anything)
-        stage = encode_stage(OutputStage.of(fmt, rounding, None, 9))
+        wraps = names[0] == "fp64" and isinstance(emu.parse(fmt), Fixed)
+        stage = encode_stage(OutputStage.of(fmt, rounding, "wrap" if wraps else None, 9))
         register = RegisterCode(-9, 25, NO_QUANTUM)
         arguments = (a, b, addend, formats, encode_mac(mac), stage, random, register, "definition", divisor)
         results = [table.product(*arguments) for table in (kernels, ReferenceKernels())]

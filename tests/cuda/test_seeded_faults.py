@@ -6,15 +6,17 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import emu
 from emu._paths import content_folder
 from emu.backends.cuda import CudaKernels, nvrtc
-from emu.backends.interface import NO_QUANTUM, RandomCode, RegisterCode, encode_stage
+from emu.backends.interface import NO_QUANTUM, RandomCode, RegisterCode, encode_format, encode_mac, encode_stage
 from emu.backends.reference import ReferenceKernels
 from emu.datapath import OutputStage
 from emu.testing import cuda_on_host
@@ -35,8 +37,11 @@ def with_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, right
     monkeypatch.setattr(cuda_on_host, "content_folder", lambda _: kernels)
 
 
-def quantized(device: HostDevice, *, rounding: str = "nearest_even", n: int = 700, kernels: Any = None) -> list:
-    x = np.random.default_rng(1).normal(0, 40, n).astype(np.float32)
+def quantized(
+    device: HostDevice, *, rounding: str = "nearest_even", n: int = 700, kernels: Any = None, dtype: Any = np.float64
+) -> list:
+    """Write normal numbers: float64 by the general kernel, float32 by the fast one."""
+    x = np.random.default_rng(1).normal(0, 40, n).astype(np.float32).astype(dtype)
     stage = encode_stage(OutputStage.of("fix8f2", rounding))
     register = RegisterCode(-4, 12, NO_QUANTUM)
     table = kernels or CudaKernels(device)
@@ -44,8 +49,9 @@ def quantized(device: HostDevice, *, rounding: str = "nearest_even", n: int = 70
     return [found.values.tolist(), found.flags.tolist(), found.register.tolist(), found.max_exponent]
 
 
+REFERENCE = ReferenceKernels()
 EXPECTED = {
-    rounding: quantized(HostDevice(), rounding=rounding, kernels=ReferenceKernels())
+    rounding: quantized(HostDevice(), rounding=rounding, kernels=REFERENCE)
     for rounding in ("nearest_even", "stochastic")
 }
 BARRIER = (
@@ -63,14 +69,54 @@ INCREMENT = (
 @pytest.mark.parametrize("checks", ["none", "sanitized", "races"])
 @pytest.mark.parametrize("order", ["forward", "backward", "shuffled"])
 def test_right_kernels_pass_every_check_in_every_order(checks: Any, order: Any):
-    for rounding, expected in EXPECTED.items():
-        assert quantized(HostDevice(checks=checks, order=order), rounding=rounding) == expected
+    for (rounding, expected), dtype in product(EXPECTED.items(), (np.float32, np.float64)):
+        assert quantized(HostDevice(checks=checks, order=order), rounding=rounding, dtype=dtype) == expected
+
+
+@pytest.mark.parametrize("checks", ["sanitized", "races"])
+@pytest.mark.parametrize("order", ["backward", "shuffled"])
+def test_right_products_pass_every_check_in_every_order(checks: Any, order: Any):
+    for mac, fmt in ((emu.Mac(accumulator="fp32"), "fp16"), (emu.Mac(), "fix8f2"), (emu.Mac(), "fix16f2")):
+        found = [summed(table, mac, fmt) for table in (CudaKernels(HostDevice(checks=checks, order=order)), REFERENCE)]
+        assert found[0] == found[1]
+
+
+def summed(table: Any, mac: emu.Mac, fmt: str) -> list:
+    rng, known = np.random.default_rng(2), encode_format(emu.parse(fmt))
+    a, b = (emu.quantize(rng.normal(0, 9, shape), fmt, backend="reference") for shape in ((1, 70, 19), (1, 19, 67)))
+    stage = encode_stage(OutputStage.of("fix8f2"))
+    register, path = RegisterCode(-4, 12, NO_QUANTUM), "integer_dot" if fmt == "fix8f2" else "float64_blas"
+    rest = (encode_mac(mac), stage, RandomCode(1, 2, 3, 0, None), register, path if mac == emu.Mac() else "in_order", 1)
+    found = table.product(a, b, None, (known, known, None), *rest)
+    return [found.values.tolist(), found.flags.tolist(), found.register.tolist(), found.max_exponent]
 
 
 def test_a_missing_barrier_is_a_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with_fault(tmp_path, monkeypatch, *BARRIER)
     with pytest.raises(RaceError, match="elementwise"):
         quantized(HostDevice(checks="races"))
+
+
+@pytest.mark.parametrize(
+    ("file", "right", "wrong"),
+    [
+        ("narrow.cu", "columns[i] = 0;\n    __syncthreads();", "columns[i] = 0;"),
+        ("narrow.cu", "atomicAdd(&column[place * LANES], 1u);", "column[place * LANES] += 1u;"),
+    ],
+)
+def test_a_fault_in_the_fast_stage_is_a_race(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, right: str, wrong: str
+):
+    with_fault(tmp_path, monkeypatch, file, right, wrong)
+    with pytest.raises(RaceError, match="narrow_stage"):
+        quantized(HostDevice(checks="races"), dtype=np.float32)
+
+
+def test_a_missing_barrier_between_tiles_is_a_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    right = "next_right[n];\n            }\n            __syncthreads();"
+    with_fault(tmp_path, monkeypatch, "in_order.cu", right, right.rsplit("            __sync", 1)[0])
+    with pytest.raises(RaceError, match="in_order"):
+        summed(CudaKernels(HostDevice(checks="races")), emu.Mac(accumulator="fp32"), "fp16")
 
 
 def test_a_missing_barrier_changes_counts_in_another_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

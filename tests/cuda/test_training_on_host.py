@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from device_arrays import COPIES, DeviceArray, StrictDevice
+from host_devices import as_backend, device_of
 
 import emu
-import emu.backends.cuda
-from emu.backends import registry
-from emu.backends.cuda import CudaKernels, loader
-from emu.testing.cuda_on_host import HostDevice
-
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile CUDA kernels for the host")
+from emu.training.trainer import Trainer
 
 
 @pytest.fixture
-def cuda_on_host(monkeypatch: pytest.MonkeyPatch) -> Generator[None, None, None]:
-    monkeypatch.setattr(loader, "status", lambda: loader.Status("ready", "ready"))
-    monkeypatch.setattr(emu.backends.cuda, "on_gpu", lambda: CudaKernels(HostDevice()))
-    registry.load.cache_clear()
-    yield
-    registry.load.cache_clear()
+def cuda_on_host() -> Generator[None, None, None]:
+    with as_backend(device_of("")):
+        yield
+
+
+@pytest.fixture
+def strict_device() -> Generator[None, None, None]:
+    with as_backend(StrictDevice()):
+        yield
 
 
 def trained(model: str, device: str, backend: str, folder: Path, **settings: int) -> tuple[str, str]:
@@ -46,3 +45,23 @@ def test_a_few_steps_end_in_the_same_hashes(device: str, tmp_path: Path):
 def test_twenty_steps_of_lenet_end_in_the_same_hashes(device: str, tmp_path: Path):
     results = {trained("lenet", device, name, tmp_path, steps=20, batch=4) for name in ("reference", "numba", "cuda")}
     assert len(results) == 1
+
+
+@pytest.mark.usefixtures("strict_device")
+@pytest.mark.parametrize("device", ["fixed16", pytest.param("fp16-mixed", marks=pytest.mark.slow)])
+def test_a_run_on_a_devices_own_arrays_ends_in_the_same_hashes(device: str, tmp_path: Path):
+    expected = trained("mlp", device, "numba", tmp_path, steps=3, batch=4)
+    assert trained("mlp", device, "cuda", tmp_path, steps=3, batch=4) == expected
+
+
+@pytest.mark.usefixtures("strict_device")
+def test_arrays_stay_on_the_device_between_operations():
+    recipe = emu.model("mlp").with_settings({"data.test_images": 8, "training.batch": 4, "training.steps": 3})
+    trainer = Trainer(recipe, emu.device("fixed16"), "cuda")
+    trainer.advance()  # parameters move there
+    COPIES.sizes.clear()
+    trainer.advance()
+    assert all(isinstance(state.master.array, DeviceArray) for state in trainer.model.states)
+    counts = 2 * 64 + 32
+    assert COPIES.sizes
+    assert max(COPIES.sizes) <= counts, "counts, the loss and the outputs of a batch are all that comes back"

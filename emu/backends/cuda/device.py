@@ -16,7 +16,14 @@ class Device(Protocol):
     xp: Any
 
     def launch(
-        self, source: str, kernel: str, blocks: int, threads: int, arguments: Sequence[Any], shared_bytes: int
+        self,
+        source: str,
+        kernel: str,
+        blocks: int,
+        threads: int,
+        arguments: Sequence[Any],
+        shared_bytes: int,
+        words: int = 4,
     ) -> None:
         """Run a kernel over a grid of one dimension.
 
@@ -27,5 +34,19 @@ class Device(Protocol):
             threads: of a block.
             arguments: arrays of `xp`, None for a null pointer, NumPy scalars of the parameters' widths.
             shared_bytes: dynamic shared memory of a block.
+            words: 64-bit words of the wide integers that the source is compiled with.
+        """
+        ...
+
+    def multiply(self, left: Any, right: Any, batches: int) -> Any:
+        """Return exact products by the vendor's library.
+
+        Args:
+            left: (B or 1, M, K), contiguous: float32, float64, or int8 with K a multiple of 16.
+            right: (B or 1, N, K), of the same dtype: the columns as lines; N a multiple of 16 if int8.
+            batches: B.
+
+        Returns:
+            (B, M, N): float32, float64, or int32. Exact, since no partial sum rounds; in whichever order.
         """
         ...

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import on_host
 from emu.backends.cuda.device import Device
 from emu.backends.interface import N_FLAGS, Outcome, RandomCode, RegisterCode
 from emu.datapath.registers import NO_EXPONENT
 
 Array = Any
 THREADS, MOST_BLOCKS = 128, 4096
+LANES = 32
 #: What stands where no result was other than 0.
 NO_TOP = -(1 << 62)
 #: Arrays of places that are kept on the device.
@@ -102,6 +104,11 @@ class Counts:
         """Shared memory in which a block counts: one u32 each, and one for the largest exponent."""
         return 4 * (self.size + 1)
 
+    @property
+    def columns_bytes(self) -> int:
+        """Shared memory in which each of 32 lanes counts positions and scalars, but their total, on its own."""
+        return 0 if self._register is None else 4 * LANES * (2 * self._register.bins + 4)
+
     def outcome(self, values: Array) -> Outcome:
         """Return what a kernel wrote and counted."""
         totals = on_host(self.totals).view(np.int64)
@@ -110,9 +117,3 @@ class Counts:
         return Outcome(
             values, totals[:N_FLAGS], register, NO_EXPONENT if top == NO_TOP or self._register is None else top
         )
-
-
-def on_host(x: Array) -> Array:
-    """Return a device's array as one of the host."""
-    get = getattr(x, "get", None)
-    return x if get is None else get()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from emu.backends.interface import (
     LANES,
+    STOCHASTIC,
+    WRAP,
     FormatCode,
     MacCode,
     RandomCode,
@@ -23,6 +25,13 @@ from emu.formats import Float, Format
 Array = Any
 #: How numbers lie in memory, by dtype.
 STORAGE = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.int64): 2, np.dtype(np.uint64): 3}
+STORED_I32 = 4
+#: Bits of a significand, by dtype.
+SIGNIFICANT = {np.dtype(np.float32): 24, np.dtype(np.float64): 53, np.dtype(np.int64): 64, np.dtype(np.uint64): 64}
+#: Words of 64 bits that kernels are compiled for, beside the four that hold anything.
+_FEW_WORDS = (1, 2)
+#: As many bits as no word has.
+_ALL_BITS = 1 << 20
 #: Operands that are not flushed; a register without a fixed accumulator.
 NO_FLUSH = -(1 << 30)
 NO_OPERAND = [0, 0, NO_FLUSH, 1, 0]
@@ -92,6 +101,37 @@ def exact_sums(formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: M
     if formats[2] is not None:
         lowest, top = min(lowest, formats[2].quantum), max(top, _top(formats[2]))
     return lowest, -(-(top - lowest + (depth + 1).bit_length() + 1) // 64)
+
+
+def kept_bits(stages: Iterable[StageCode], divisor: int = 1, *, adds: bool) -> int:
+    """Return how many bits of an exact result, from its highest, its stages must tell apart from a sticky one.
+
+    Args:
+        stages: that round it.
+        divisor: what it is divided by before.
+        adds: whether bits can lie so far apart that the lowest are cut: what wraps needs them all.
+    """
+    divides = divisor & (divisor - 1) != 0
+    return (divisor.bit_length() if divides else 0) + max(
+        _ALL_BITS
+        if (adds or divides) and stage.overflow == WRAP
+        else (stage.format.precision if stage.format.is_float else stage.format.width_bits)
+        + (stage.n_rbits if stage.rounding == STOCHASTIC else 1)
+        for stage in stages
+    )
+
+
+def enough_words(widest: int, kept: int) -> int:
+    """Return the 64-bit words that exact results take: 1, 2 or 4.
+
+    Args:
+        widest: bits of the widest operand or product.
+        kept: bits that must be told apart (`kept_bits`). Of terms that lie far apart a sum keeps all but four places.
+    """
+    for words in _FEW_WORDS:
+        if widest <= 64 * words - 4 and kept <= 64 * words - 6:
+            return words
+    return 4
 
 
 def _top(fmt: FormatCode) -> int:

@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from platformdirs import user_cache_path
 
 from emu.backends.cuda import nvrtc
@@ -49,6 +50,15 @@ def status() -> Status:
         return Status("no device", f"CuPy reaches no GPU ({type(error).__name__}: {error}): check `nvidia-smi`")
 
 
+#: Of a product by cuBLAS, by its operands' dtype: number of their type; dtype of sums and factors, and its number; how
+#: sums are computed. float32 is computed pedantically: the library may not round operands to tf32.
+_GEMM: dict[np.dtype[Any], tuple[int, Any, int, int]] = {
+    np.dtype(np.float32): (0, np.float32, 0, 69),
+    np.dtype(np.float64): (1, np.float64, 1, 70),
+    np.dtype(np.int8): (3, np.int32, 10, 72),
+}
+
+
 class CupyDevice:
     """A GPU.
 
@@ -66,42 +76,74 @@ class CupyDevice:
         if found.state != "ready":
             raise BackendUnavailable(f"backend 'cuda' cannot compute here: {found.reason}")
         self.xp: Any = importlib.import_module("cupy")
-        self._functions: dict[tuple[int, str, str], Any] = {}
+        self._functions: dict[tuple[int, str, str, int], Any] = {}
 
     def launch(
-        self, source: str, kernel: str, blocks: int, threads: int, arguments: Sequence[Any], shared_bytes: int
+        self,
+        source: str,
+        kernel: str,
+        blocks: int,
+        threads: int,
+        arguments: Sequence[Any],
+        shared_bytes: int,
+        words: int = nvrtc.WIDE_WORDS,
     ) -> None:
         """Run a kernel; see `Device`."""
         device = self.xp.cuda.Device()
-        place = (int(device.id), source, kernel)
+        place = (int(device.id), source, kernel, words)
         if place not in self._functions:
-            code = compiled(source, str(device.compute_capability))
+            code = compiled(source, str(device.compute_capability), words)
             self._functions[place] = self.xp.RawModule(path=str(code)).get_function(kernel)
         null = self.xp.uint64(0)
         given = tuple(null if argument is None else argument for argument in arguments)
         self._functions[place]((blocks,), (threads,), given, shared_mem=shared_bytes)
 
+    def multiply(self, left: Any, right: Any, batches: int) -> Any:
+        """Return exact products by cuBLAS; see `Device`.
+
+        The library's matrices lie column by column: it is asked for the transposed product.
+        """
+        cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
+        kind, result, result_kind, computed = _GEMM[left.dtype]
+        rows, depth, columns = left.shape[1], left.shape[2], right.shape[1]
+        out = self.xp.zeros((batches, rows, columns), result)
+        if not (out.size and depth):
+            return out
+        one, zero = np.ones(1, result), np.zeros(1, result)
+        right_step, left_step = (0 if x.shape[0] == 1 else x.shape[1] * depth for x in (right, left))
+        handle = self.xp.cuda.device.get_cublas_handle()
+        cublas.gemmStridedBatchedEx(
+            *(handle, cublas.CUBLAS_OP_T, cublas.CUBLAS_OP_N, columns, rows, depth, one.ctypes.data),
+            *(right.data.ptr, kind, depth, right_step),
+            *(left.data.ptr, kind, depth, left_step),
+            *(zero.ctypes.data, out.data.ptr, result_kind, columns, rows * columns),
+            *(batches, computed, cublas.CUBLAS_GEMM_DEFAULT),
+        )
+        return out
+
 
 @lru_cache(maxsize=256)
-def compiled(source: str, architecture: str, folder: Path | None = None) -> Path:
+def compiled(source: str, architecture: str, words: int = nvrtc.WIDE_WORDS, folder: Path | None = None) -> Path:
     """Return the file of a kernel source's code for an architecture, compiled once per content and compiler.
 
     Args:
         source: name of the file in `kernels/`, without `.cu`.
         architecture: compute capability without its point: "75" .. "120".
+        words: 64-bit words of its wide integers.
         folder: where code is kept; None is the user's cache.
 
     Raises:
         BackendUnavailable: there is no NVRTC, or it refuses the source.
     """
     found = nvrtc.Source.named(source)
-    content = repr((found, architecture, nvrtc.OPTIONS, nvrtc.version()))
+    options = (*nvrtc.OPTIONS, *(f"-D{define}" for define in nvrtc.defines_of(words)))
+    content = repr((found, architecture, options, nvrtc.version()))
     digest = hashlib.sha256(content.encode()).hexdigest()[:24]
     folder = folder or user_cache_path("emu", appauthor=False) / "cubins"
-    path = folder / f"{Path(source).name}-sm_{architecture}-{digest}.cubin"
+    path = folder / f"{Path(source).name}-{words}-sm_{architecture}-{digest}.cubin"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_bytes(found.compiled(architecture))
+        part.write_bytes(found.compiled(architecture, options=options))
         part.replace(path)
     return path

@@ -27,6 +27,8 @@ OPTIONS = (
     "--prec-sqrt=true",
     "--device-as-default-execution-space",
 )
+#: 64-bit words of kernels' wide integers where nothing else is said.
+WIDE_WORDS = 4
 #: Architectures the kernels are written for.
 ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")
 _REMEDY = "pip install nvidia-cuda-nvrtc (CUDA 13) or nvidia-cuda-nvrtc-cu12"
@@ -72,6 +74,11 @@ def version() -> tuple[int, int]:
     major, minor = ctypes.c_int(), ctypes.c_int()
     _library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     return major.value, minor.value
+
+
+def defines_of(words: int) -> tuple[str, ...]:
+    """Return the macros that kernels of so many 64-bit words are compiled with."""
+    return () if words == WIDE_WORDS else (f"WIDE_WORDS={words}",)
 
 
 def compile_kernels(

@@ -1,9 +1,9 @@
 """Matrix products on a device: which kernel, or which of the vendor's products between two kernels.
 
-    exact sums, bounded by the planner's proof    operands packed, multiplied by the vendor's library: int8 into int32, float32,
-                                                  float64; no sum rounds, so that no order matters; then written
-    float32 accumulator, nearest even, along k    tiles of fused multiply-adds in order; then written
-    everything else                               one thread per result, add by add
+exact sums, bounded by the planner's proof      operands packed, multiplied by the vendor's library: int8 into int32,
+                                                float32, float64; no sum rounds, so that no order matters; then written
+float32 accumulator, nearest even, along k      tiles of fused multiply-adds in order; then written
+everything else                                 one thread per result, add by add
 """
 
 from __future__ import annotations
@@ -177,9 +177,7 @@ def _settled(sums: Array, storage: int, quantum: int, *, exact: bool) -> _Sums:
     return _Sums(sums.reshape(-1), numbers, {PACKED_F32: 24, PACKED_F64: 53, layout.STORED_I32: 32}[storage], exact)
 
 
-def _packed(
-    launcher: Launcher, task: Array, operand: int, x: Gathered, packing: int, shape: tuple[int, int]
-) -> Array:
+def _packed(launcher: Launcher, task: Array, operand: int, x: Gathered, packing: int, shape: tuple[int, int]) -> Array:
     """Return an operand as matrices of the shape, (B or 1, height, width), zeros beyond its own."""
     out = launcher.xp.empty((x.batches if x.batch_stride else 1, *shape), _PACKED_DTYPES[packing])
     if out.size:

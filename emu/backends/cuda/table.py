@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emu.backends.cuda import layout
+from emu.backends.arrays import is_on_device, namespace, on_host
+from emu.backends.cuda import layout, products
 from emu.backends.cuda.device import Device
+from emu.backends.cuda.launching import Counts, Launcher
 from emu.backends.gathered import Gathered
 from emu.backends.interface import (
-    BLOCKS,
-    N_FLAGS,
+    WRAP,
     FormatCode,
     MacCode,
     Outcome,
@@ -23,7 +26,6 @@ from emu.backends.interface import (
     encode_format,
     is_one_number,
 )
-from emu.datapath.registers import NO_EXPONENT
 from emu.formats.arrays import code_dtype_for
 
 if TYPE_CHECKING:
@@ -32,9 +34,11 @@ if TYPE_CHECKING:
 Array = Any
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 OPERATIONS = {"quantize": 0, "add": 1, "subtract": 2, "multiply": 3, "fma": 4, "divide": 5, "sqrt": 6}
-THREADS, MOST_BLOCKS = 128, 4096
-#: What stands where no result was other than 0.
-NO_TOP = -(1 << 62)
+#: Results that a thread of the fast output stage takes at once.
+_QUAD = 4
+#: Widest raws of the integer products of 8 bits.
+_INT8_BITS = 8
+_NARROW_THREADS = 256
 
 
 class CudaKernels:
@@ -42,19 +46,14 @@ class CudaKernels:
 
     name = "cuda"
 
-    def __init__(self, device: Device) -> None:
-        """Compute on a device; operands may be arrays of it, or of the host, which come back there."""
-        self._device = device
+    def __init__(self, device: Device, least_words: int = 1) -> None:
+        """Compute on a device; operands may be arrays of it, or of the host, which come back there.
 
-    def _taken(self, x: Array) -> Array:
-        """Return an operand on the device, in one line."""
-        xp = self._device.xp
-        return xp.ascontiguousarray(xp.asarray(x)).reshape(-1)
-
-    def _returned(self, result: Array, *operands: Array) -> Array:
-        """Return a result where its operands were."""
-        host = self._device.xp is not np and all(isinstance(x, np.ndarray) for x in operands)
-        return result.get() if host else result
+        Args:
+            device: where.
+            least_words: kernels compute with at least so many 64-bit words, to be compared with those of fewer.
+        """
+        self._launcher = Launcher(device, least_words)
 
     def quantize(
         self,
@@ -66,7 +65,32 @@ class CudaKernels:
         out: Array | None,
     ) -> Outcome:
         """Write `x` through the output stage."""
+        if self._launcher.least_words == 1 and _is_narrow(x, source, stage):
+            return self._narrow(x, stage, random, register, out)
         return self.elementwise("quantize", (x,), (source,), stage, random, register, out)
+
+    def place(self, x: Array) -> Array:
+        """Return an array in the device's memory."""
+        return self._launcher.xp.asarray(x)
+
+    def _narrow(
+        self, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None, out: Array | None
+    ) -> Outcome:
+        """Write float32 as float32, fast."""
+        launcher, xp = self._launcher, self._launcher.xp
+        numbers = [*layout.stage_numbers(stage), *layout.random_numbers(random), *layout.register_numbers(register)]
+        values, counts = xp.empty(x.size, np.float32), Counts(xp, register)
+        recorded = launcher.recorded(random)
+        arguments = (*(layout.task(xp, numbers), launcher.taken(x), recorded, values, counts.totals, np.int64(x.size)),)
+        launcher.launch(
+            *("narrow", "narrow_stage", x.size, arguments),
+            shared_bytes=counts.shared_bytes + counts.columns_bytes,
+            words=1,
+            threads=_NARROW_THREADS,
+            per_block=_NARROW_THREADS * _QUAD,
+        )
+        written = launcher.returned(values.reshape(x.shape), x)
+        return counts.outcome(_into(out, written, stage.format.quantum))
 
     def elementwise(
         self,
@@ -79,7 +103,7 @@ class CudaKernels:
         out: Array | None,
     ) -> Outcome:
         """Write `operation` of the operands, or one as it is ("quantize"), through the output stage."""
-        xp, shape, n = self._device.xp, operands[0].shape, operands[0].size
+        xp, shape, n = self._launcher.xp, operands[0].shape, operands[0].size
         numbers = [
             *layout.stage_numbers(stage),
             *layout.random_numbers(random),
@@ -88,27 +112,25 @@ class CudaKernels:
         arrays: list[Array] = []
         for x, fmt in zip(operands, formats, strict=True):
             single = is_one_number(x)
-            arrays.append(self._taken(x.reshape(-1)[:1] if single else x))
+            arrays.append(self._launcher.taken(x.reshape(-1)[:1] if single else x))
             numbers += layout.operand_numbers(x.dtype, fmt, step=int(not single))
         numbers += layout.NO_OPERAND * (3 - len(operands))
         values = xp.empty(n, carrier_of(stage.format))
-        counts = _Counts(xp, register)
-        self._launch(
-            "elementwise",
-            "elementwise",
-            n,
-            (
-                layout.task(xp, numbers),
-                np.int32(OPERATIONS[operation]),
-                *(arrays + [None] * (3 - len(arrays))),
-                self._recorded(random),
-                values,
-                counts.totals,
-                np.int64(n),
-            ),
-            counts,
+        counts = Counts(xp, register)
+        arguments = (
+            layout.task(xp, numbers),
+            np.int32(OPERATIONS[operation]),
+            *(arrays + [None] * (3 - len(arrays))),
+            self._launcher.recorded(random),
+            values,
+            counts.totals,
+            np.int64(n),
         )
-        return counts.outcome(_into(out, self._returned(values.reshape(shape), *operands), stage.format.quantum))
+        words = _words_of(operation, [x.dtype for x in operands], stage)
+        self._launcher.launch("elementwise", "elementwise", n, arguments, shared_bytes=counts.shared_bytes, words=words)
+        return counts.outcome(
+            _into(out, self._launcher.returned(values.reshape(shape), *operands), stage.format.quantum)
+        )
 
     def product(
         self,
@@ -123,50 +145,34 @@ class CudaKernels:
         path: str,
         divisor: int,
     ) -> Outcome:
-        """Write the product: exact sums where nothing rounds between, else the unit add by add."""
-        xp = self._device.xp
-        left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (a, b))
-        batches, rows, depth = max(left.batches, right.batches), left.rows.size, left.columns.size
-        columns = right.columns.size
-        steps = [x.batch_stride if x.batches > 1 else 0 for x in (left, right)]
-        numbers = [
-            *layout.stage_numbers(stage),
-            *layout.random_numbers(random),
-            *layout.register_numbers(register),
-            *layout.operand_numbers(left.dtype, formats[0]),
-            *layout.operand_numbers(right.dtype, formats[1]),
-            *(layout.NO_OPERAND if addend is None else layout.operand_numbers(addend.dtype, formats[2])),
-            *(batches, rows, depth, columns, divisor),
-            *steps,
-            *([0, 0, 0] if addend is None else layout.broadcast_steps(addend.shape)),
-            *layout.mac_numbers(mac),
-            *layout.blocks_numbers(mac, formats),
-        ]
-        values = xp.empty(batches * rows * columns, carrier_of(stage.format))
-        counts = _Counts(xp, register)
-        arguments = [
-            layout.task(xp, numbers),
-            *(xp.asarray(part) for x in (left, right) for part in (x.data, x.rows, x.columns)),
-            None if addend is None else self._taken(addend),
-            self._recorded(random),
-            values,
-            counts.totals,
-        ]
-        if mac.accumulator is None:
-            kernel = "exact_product"
-            arguments += [np.int32(n) for n in layout.exact_sums(formats, mac, depth)]
-        else:
-            kernel = "block_product" if mac.order == BLOCKS else "ordered_product"
-        self._launch("products", kernel, values.size, tuple(arguments), counts)
-        return counts.outcome(self._returned(values.reshape(batches, rows, columns), left.data, right.data))
+        """Write the product: by the vendor's library where no sum rounds, in tiles in order, or add by add."""
+        if self.declines(formats, mac, stage, path, divisor):
+            return self._by_reference(a, b, addend, formats, mac, stage, random, register, path, divisor)
+        return products.write_product(
+            self._launcher, a, b, addend, formats, mac, stage, random, register, path, divisor
+        )
 
     def declines(self, formats: Formats, mac: MacCode, stage: StageCode, path: str, divisor: int) -> str:
-        """Return "": every product runs on the device."""
+        """Return why a product is left to the reference: but for one kind of mean every product runs on the device."""
+        wraps = stage.overflow == WRAP and not stage.format.is_float
+        if wraps and divisor & (divisor - 1) and any(f.is_float for f in formats if f is not None):
+            return "a mean of floats that wraps needs every bit of their sum"
         return ""
 
+    def _by_reference(self, a: Array | Gathered, b: Array | Gathered, addend: Array | None, *rest: Any) -> Outcome:
+        """Return a product that the definition computes on the host, where the operands are."""
+        from emu.backends.reference import ReferenceKernels
+
+        left, right = (replace(x, data=on_host(x.data)) if isinstance(x, Gathered) else on_host(x) for x in (a, b))
+        third = None if addend is None else on_host(addend)
+        product: Callable[..., Outcome] = ReferenceKernels().product
+        found = product(left, right, third, *rest)
+        there = any(is_on_device(x.data if isinstance(x, Gathered) else x) for x in (a, b))
+        return replace(found, values=self.place(found.values)) if there else found
+
     def dots(self, formats: Formats) -> bool:
-        """Return whether exact sums of these operands come from integer dot-product instructions."""
-        return False
+        """Return whether exact sums of these operands come from products of 8-bit integers."""
+        return all(not f.is_float and f.width_bits + (not f.signed) <= _INT8_BITS for f in formats[:2])
 
     def spares(self, formats: Formats, mac: MacCode, depth: int) -> bool:
         """Return whether outputs of a saturating accumulator that provably stay inside are summed in any order."""
@@ -178,14 +184,19 @@ class CudaKernels:
         """Write an elementary function of `x`."""
         from emu.backends.functions import FUNCTIONS, completed, write_wide
 
-        xp = self._device.xp
-        flat = self._taken(x)
+        xp = self._launcher.xp
+        flat = self._launcher.taken(x)
         doubles = xp.empty(flat.size, np.float64)
         number = np.int32(list(FUNCTIONS).index(name))
         arguments = (number, flat, doubles, np.int64(flat.size))
-        self._launch("functions", "float64_function", flat.size, arguments)
-        result = completed(name, _on_host(x), _on_host(doubles).reshape(x.shape))
-        return write_wide(result, self, stage, random, register)
+        self._launcher.launch("functions", "float64_function", flat.size, arguments)
+        beyond = xp.isinf(doubles) | (doubles == 0) | xp.isnan(doubles)  # what doubles may not say
+        if not bool((beyond & ~xp.isnan(flat)).any()):
+            written = self.quantize(doubles.reshape(x.shape), None, stage, random, register, None)
+            return replace(written, values=self._launcher.returned(written.values, x))
+        result = completed(name, on_host(x), on_host(doubles).reshape(x.shape))
+        written = write_wide(result, self, stage, random, register)
+        return written if isinstance(x, np.ndarray) else replace(written, values=xp.asarray(written.values))
 
     def tabled(
         self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
@@ -193,7 +204,7 @@ class CudaKernels:
         """Write what the function's table holds for `x`."""
         from emu.backends.functions import register_places
 
-        xp, n = self._device.xp, x.size
+        xp, n = self._launcher.xp, x.size
         source = encode_format(table.source)
         numbers = [
             *layout.stage_numbers(stage),
@@ -205,31 +216,31 @@ class CudaKernels:
         seen = np.zeros(1, np.int64) if register is None else register_places(table, register)
         entries = (table.values, table.flags, seen.astype(np.int32), table.leading)
         entries = (*entries, table.next_values, table.next_flags, table.dropped)
-        values, counts = xp.empty(n, table.values.dtype), _Counts(xp, register)
+        values, counts = xp.empty(n, table.values.dtype), Counts(xp, register)
         arguments = (
             layout.task(xp, numbers),
-            self._taken(x),
+            self._launcher.taken(x),
             *(xp.asarray(entry) for entry in entries),
-            self._recorded(random),
+            self._launcher.recorded(random),
             values,
             counts.totals,
             np.int64(n),
         )
-        self._launch("tables", "gather", n, arguments, counts)
-        return counts.outcome(self._returned(values.reshape(x.shape), x))
+        self._launcher.launch("tables", "gather", n, arguments, shared_bytes=counts.shared_bytes)
+        return counts.outcome(self._launcher.returned(values.reshape(x.shape), x))
 
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""
-        xp = self._device.xp
-        flat = self._taken(x)
+        xp = self._launcher.xp
+        flat = self._launcher.taken(x)
         out = xp.empty_like(flat)
         arguments = (flat, out, np.int32(layout.STORAGE[flat.dtype]), np.int64(flat.size))
-        self._launch("selection", "relu", flat.size, arguments)
-        return self._returned(out.reshape(x.shape), x)
+        self._launcher.launch("selection", "relu", flat.size, arguments)
+        return self._launcher.returned(out.reshape(x.shape), x)
 
     def max_pool(self, windows: Array | Gathered) -> tuple[Array, Array]:
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
-        xp, shape = self._device.xp, windows.shape[:-1]
+        xp, shape = self._launcher.xp, windows.shape[:-1]
         if not isinstance(windows, Gathered):
             windows = Gathered.of(windows.reshape(1, -1, windows.shape[-1]))
         n, index_dtype = math.prod(shape), code_dtype_for((windows.columns.size - 1).bit_length())
@@ -241,64 +252,43 @@ class CudaKernels:
             *(best, index, np.int32(index_dtype.itemsize)),
             *(np.int32(layout.STORAGE[windows.dtype]), np.int64(n)),
         )
-        self._launch("selection", "max_pool", n, arguments)
+        self._launcher.launch("selection", "max_pool", n, arguments)
         found = (best.reshape(shape), index.reshape(shape))
-        return self._returned(found[0], windows.data), self._returned(found[1], windows.data)
+        return self._launcher.returned(found[0], windows.data), self._launcher.returned(found[1], windows.data)
 
     def unpool(self, values: Array, index: Array, windows: Gathered) -> Array:
         """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap."""
-        xp = self._device.xp
-        flat, where = self._taken(values), self._taken(index)
+        xp = self._launcher.xp
+        flat, where = self._launcher.taken(values), self._launcher.taken(index)
         spread = xp.zeros(windows.data.size, flat.dtype)
         arguments = (
             *(flat, where, np.int32(where.dtype.itemsize), np.int64(windows.batch_stride)),
             *(xp.asarray(windows.rows), np.int64(windows.rows.size), xp.asarray(windows.columns)),
             *(spread, np.int32(layout.STORAGE[flat.dtype]), np.int64(flat.size)),
         )
-        self._launch("selection", "unpool", flat.size, arguments)
-        return self._returned(spread, values)
-
-    def _recorded(self, random: RandomCode) -> Array | None:
-        if random.recorded is None:
-            return None
-        return self._taken(random.recorded.astype(np.uint32))
-
-    def _launch(
-        self, source: str, kernel: str, n: int, arguments: tuple[Any, ...], counts: _Counts | None = None
-    ) -> None:
-        """Run a kernel over `n` results; `counts` are what its blocks count in shared memory."""
-        blocks = max(1, min(-(-n // THREADS), MOST_BLOCKS))
-        shared_bytes = 0 if counts is None else counts.shared_bytes
-        self._device.launch(source, kernel, blocks, THREADS, arguments, shared_bytes)
+        self._launcher.launch("selection", "unpool", flat.size, arguments)
+        return self._launcher.returned(spread, values)
 
 
-class _Counts:
-    """Room on a device for flags, register and largest exponent of one result."""
-
-    def __init__(self, xp: Any, register: RegisterCode | None) -> None:
-        self._register = register
-        self._size = N_FLAGS + (0 if register is None else 2 * register.bins + 5)
-        self.totals = xp.zeros(self._size + 1, np.uint64)
-        self.totals[self._size] = NO_TOP & (2**64 - 1)
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory in which a block counts: one u32 each, and one for the largest exponent."""
-        return 4 * (self._size + 1)
-
-    def outcome(self, values: Array) -> Outcome:
-        """Return what a kernel wrote and counted."""
-        totals = _on_host(self.totals).view(np.int64)
-        register = None if self._register is None else totals[N_FLAGS : self._size]
-        top = int(totals[self._size])
-        return Outcome(
-            values, totals[:N_FLAGS], register, NO_EXPONENT if top == NO_TOP or self._register is None else top
-        )
+def _is_narrow(x: Array, source: FormatCode | None, stage: StageCode) -> bool:
+    """Return whether the fast output stage writes these operands: float32 as they are, results of float32."""
+    plain = source is None or not (source.daz or source.carries_raws)
+    return (
+        plain
+        and x.dtype == np.float32
+        and carrier_of(stage.format) == np.float32
+        and not (stage.format.is_float and stage.format.precision == 1)
+        and not is_one_number(x)
+    )
 
 
-def _on_host(x: Array) -> Array:
-    get = getattr(x, "get", None)
-    return x if get is None else get()
+def _words_of(operation: str, dtypes: list[np.dtype[Any]], stage: StageCode) -> int:
+    """Return how many 64-bit words hold an operation's exact results."""
+    if operation in ("divide", "sqrt"):
+        return 4
+    bits = [layout.SIGNIFICANT[dtype] for dtype in dtypes]
+    widest = max(sum(bits[:2]), *bits) if operation in ("multiply", "fma") else max(bits)
+    return layout.enough_words(widest, layout.kept_bits([stage], adds=operation in ("add", "subtract", "fma")))
 
 
 def _into(out: Array | None, values: Array, quantum: int) -> Array:
@@ -306,5 +296,5 @@ def _into(out: Array | None, values: Array, quantum: int) -> Array:
     if out is None:
         return values
     raws = out.dtype.kind == "i" and values.dtype.kind == "f"
-    out[...] = values.__array_namespace__().ldexp(values, -quantum) if raws else values
+    out[...] = namespace(values).ldexp(values, -quantum) if raws else values
     return out

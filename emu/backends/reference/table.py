@@ -24,6 +24,10 @@ class ReferenceKernels:
 
     name = "reference"
 
+    def place(self, x: Array) -> Array:
+        """Return an array of the host's memory: as it is."""
+        return x
+
     def quantize(
         self,
         x: Array,

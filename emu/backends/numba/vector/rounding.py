@@ -17,7 +17,7 @@ _DIRECT: dict[int, Callable[[Vector], Vector]] = {
     k.CEIL: Vector.ceil,
     k.TOWARD_ZERO: Vector.trunc,
 }
-#: Nearest modes -> what nearest even drops of ties that they move on, of positive numbers and of negative ones: 0.5 where
+#: Nearest modes -> what nearest even drops of ties that they move on, of positive and of negative numbers: 0.5 where
 #: they go up.
 TIES = {
     k.NEAREST_AWAY: (0.5, -0.5),

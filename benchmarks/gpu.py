@@ -1,0 +1,208 @@
+"""Measure the CUDA backend against the GPU's own limits, and write the table into docs/benchmarks.md.
+
+    python benchmarks/gpu.py
+
+Without a GPU it rehearses: every row runs at a small size on kernels compiled for this processor, and its bits are
+compared; then it says what it needs the device for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import emu
+import emu.backends.cuda
+from emu.backends import registry
+from emu.backends.cuda import CudaKernels, Device, loader, nvrtc
+from emu.bench.arrays import reals
+from emu.bench.markdown import fill, render
+from emu.bench.sheets import Sheet
+from emu.bench.timing import Pace, alternate, ratios
+from emu.testing import assert_bits_equal
+from emu.testing.cuda_on_host import HostDevice
+from emu.training.trainer import Trainer
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+PACE = Pace(rounds=15, least=5, budget_s=60.0, sample_s=0.02, warm_up=3)
+ELEMENTS, SIDE, BATCH = 1 << 28, 8192, 64
+SMALL_ELEMENTS, SMALL_SIDE, SMALL_BATCH = 1000, 40, 4
+COLUMNS = ("work", "emu", "limit", "ratio", "bar", "reached")
+Work = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is measured: a name, what makes our side and the limit's, how much work it is, the limit's name, the bar."""
+
+    name: str
+    sides: Callable[[Device, bool], tuple[Work, Work | None]]
+    amount: float
+    unit: str
+    limit: str
+    bar: float | None
+
+
+def stage(fmt: str, **options: Any) -> Callable[[Device, bool], tuple[Work, Work]]:
+    def sides(device: Device, small: bool) -> tuple[Work, Work]:
+        found = emu.parse(fmt)
+        values = reals(SMALL_ELEMENTS if small else ELEMENTS, found)
+        x, out = device.xp.asarray(values), device.xp.empty(values.shape, np.float32)
+        register, flags = emu.StatisticsRegister(), emu.Flags()
+        if small:
+            expected = emu.quantize(values, found, backend="numba", **options)
+            assert_bits_equal(host(emu.quantize(x, found, backend="cuda", **options)), expected, found)
+
+        def copy() -> None:
+            out[...] = x
+
+        return lambda: emu.quantize(x, found, register=register, flags=flags, backend="cuda", **options), copy
+
+    return sides
+
+
+def product(fmt: str, out: str, mac: emu.Mac, limit: Any) -> Callable[[Device, bool], tuple[Work, Work]]:
+    """Return the sides of a square product; the limit is the vendor's product of arrays of that dtype."""
+
+    def sides(device: Device, small: bool) -> tuple[Work, Work]:
+        size, rng = SMALL_SIDE if small else SIDE, np.random.default_rng(1)
+        formats = {"a_format": fmt, "b_format": fmt, "out_format": out, "mac": mac}
+        operands = [emu.quantize(rng.standard_normal((size, size)), fmt) for _ in range(2)]
+        a, b = (device.xp.asarray(x) for x in operands)
+        register, flags = emu.StatisticsRegister(), emu.Flags()
+        ours = {**formats, "register": register, "flags": flags, "check": False, "backend": "cuda"}
+        if small:
+            expected = emu.matmul(*operands, **formats, backend="numba")
+            assert_bits_equal(host(emu.matmul(a, b, **ours)), expected, emu.parse(out))
+        left, right = (device.xp.ones((1, size - size % 16, size - size % 16), limit) for _ in range(2))
+        return lambda: emu.matmul(a, b, **ours), lambda: device.multiply(left, right, 1)
+
+    return sides
+
+
+def step(device: Device, small: bool) -> tuple[Work, Work | None]:
+    recipe = emu.model("lenet_caffe").with_settings({"training.batch": SMALL_BATCH if small else BATCH})
+    trainer = Trainer(recipe, emu.device("fixed16"), "cuda")
+
+    def run() -> None:
+        trainer.step %= trainer.steps
+        trainer.advance()
+
+    return run, torch_step(trainer)
+
+
+def torch_step(trainer: Trainer) -> Work | None:
+    """Return PyTorch's own float32 step on the GPU, None without it."""
+    torch: Any = importlib.import_module("torch") if find_spec("torch") else None
+    if torch is None or not torch.cuda.is_available():
+        return None
+    from emu.bench.peers.torch_network import plain_optimiser, torch_network
+    from emu.bench.row import StepWork
+
+    images, labels = trainer.batch(0)
+    task = StepWork("fixed16", trainer.recipe.network.layers, images, labels, 0.01, 0.9)
+    network = torch_network(task).cuda()
+    optimiser, loss_of = plain_optimiser(task, network), torch.nn.CrossEntropyLoss()
+
+    def run() -> None:
+        batch = torch.from_numpy(images).cuda(), torch.from_numpy(labels).cuda()
+        optimiser.zero_grad()
+        loss_of(network(batch[0]), batch[1]).backward()
+        optimiser.step()
+        torch.cuda.synchronize()
+
+    return run
+
+
+def rows() -> list[Row]:
+    """Return every row of the table."""
+    macs, copy = float(SIDE) ** 3, "copy on the device"
+    found = [
+        Row(f"float32 to {fmt}, nearest even", stage(fmt), ELEMENTS, "GElem/s", copy, 0.8)
+        for fmt in ("fix8f4", "fix16f8", "fp16", "fp8_e4m3")
+    ]
+    stochastic = {"rounding": "stochastic", "n_rbits": 24}
+    found.append(Row("float32 to fix16f8, stochastic", stage("fix16f8", **stochastic), ELEMENTS, "GElem/s", copy, None))
+    exact, in_order = emu.Mac(), emu.Mac(accumulator="fp32")
+    products = (
+        ("fix8f4, exact", "fix8f4", "fix8f4", exact, np.int8, "cuBLAS int8", 0.5),
+        ("fix16f8, exact", "fix16f8", "fix16f8", exact, np.float64, "cuBLAS float64", 0.8),
+        ("fp16, float32 in order", "fp16", "fp16", in_order, np.float32, "cuBLAS float32", 0.5),
+    )
+    for name, fmt, out, mac, dtype, limit, bar in products:
+        found.append(Row(f"{name}, {SIDE}^3", product(fmt, out, mac, dtype), macs, "GMAC/s", limit, bar))
+    return [*found, Row("training step of lenet_caffe, fixed16", step, 1e9, "step/s", "PyTorch float32", None)]
+
+
+def host(x: Any) -> Any:
+    return x.get() if hasattr(x, "get") else x
+
+
+def measured(row: Row, device: Device) -> tuple[str, ...]:
+    """Return a row's line."""
+    ours, limit = row.sides(device, False)
+    wait = device.xp.cuda.Device().synchronize
+    sides = [synchronised(side, wait) for side in (ours, limit) if side is not None]
+    seconds = alternate(sides, PACE)
+    rate = f"{row.amount / 1e9 / float(np.median(seconds[0])):.3g} {row.unit}"
+    if limit is None:
+        return row.name, rate, f"{row.limit}: absent", "", "", ""
+    ratio = ratios(seconds[0], 1.0, seconds[1], 1.0)
+    bound = f"{row.limit} {row.amount / 1e9 / float(np.median(seconds[1])):.3g}"
+    reached = "" if row.bar is None else "yes" if ratio.median >= row.bar else f"{ratio.median / row.bar:.2f} of it"
+    spread = f"{ratio.median:.2f} ({ratio.low:.2f} .. {ratio.high:.2f})"
+    return row.name, rate, bound, spread, "" if row.bar is None else f"{row.bar:g}", reached
+
+
+def synchronised(work: Work, wait: Work) -> Work:
+    def run() -> None:
+        work()
+        wait()
+
+    return run
+
+
+def rehearse(found: list[Row]) -> None:
+    """Run every row at a small size on the host."""
+    loader.status = lambda: loader.Status("ready", "ready")
+    emu.backends.cuda.on_gpu = lambda: CudaKernels(HostDevice())
+    registry.load.cache_clear()
+    for row in found:
+        ours, limit = row.sides(HostDevice(), True)
+        ours()
+        if limit is not None:
+            limit()
+        print(f"rehearsed on the host, bits compared: {row.name}")
+
+
+def main(arguments: list[str]) -> None:
+    if arguments:
+        print(__doc__)
+        return
+    found, state = rows(), loader.status()
+    if state.state != "ready":
+        rehearse(found)
+        sys.exit(f"benchmarks/gpu.py needs a GPU from here on, to measure {len(found)} rows: {state.reason}")
+    device = loader.CupyDevice()
+    name = device.xp.cuda.runtime.getDeviceProperties(device.xp.cuda.Device().id)["name"].decode()
+    for row in found:
+        row.sides(device, True)  # compared with the processor's bits
+    sheet = Sheet("GPU", COLUMNS, tuple(measured(row, device) for row in found))
+    nvrtc_version = ".".join(map(str, nvrtc.version()))
+    day = datetime.now(UTC).date().isoformat()
+    text = f"{name}, {day}; CuPy {device.xp.__version__}, NVRTC {nvrtc_version}, emu {version('emu-numerics')}\n\n"
+    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), {"gpu": text + render(sheet)}), encoding="utf-8")
+    print(text + render(sheet))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
