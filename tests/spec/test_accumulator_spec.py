@@ -95,3 +95,15 @@ def test_a_product_below_every_float64_still_counts(rounding: str, want: float, 
     tiny = {"a_format": "e11m5", "b_format": "e11m5", "out_format": "fp32"}
     a, b = np.array([[1.0, 2.0**-1000]]), np.array([[1.0], [2.0**-1000]])
     assert emu.matmul(a, b, mac=Mac(accumulator="fp32", rounding=rounding), backend=backend, **tiny).item() == want
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_an_infinity_times_zero_beside_finite_products_is_a_new_nan(left: bool, backend: str):
+    flags, unit = emu.Flags(), Mac(accumulator="fp32")
+    formats = {"a_format": "fp16", "b_format": "fp16", "out_format": "fp16", "mac": unit, "flags": flags}
+    several, zero = np.array([[np.inf], [1.0], [2.0]]), np.array([[0.0]])
+    operands = (several, zero) if left else (zero, several.T)
+    y = emu.matmul(*operands, backend=backend, **formats).ravel()
+    assert np.isnan(y[0])
+    assert y[1:].tolist() == [0, 0]
+    assert flags.invalid == 1
