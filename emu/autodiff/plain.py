@@ -11,6 +11,7 @@ from typing import Any
 from emu.autodiff.rules import windows_of
 from emu.autodiff.runner import Operation
 from emu.autodiff.value import Value
+from emu.backends.arrays import namespace
 
 
 class PlainRunner:
@@ -19,7 +20,7 @@ class PlainRunner:
     def run(self, operation: Operation, role: str, layer: str) -> Value:
         """Return the operation's result in float64."""
         arrays = [value.array for value in operation.operands]
-        xp = arrays[0].__array_namespace__()
+        xp = namespace(arrays[0])
         return Value(_OPERATIONS[operation.name](xp, *arrays, **operation.options))
 
     def place(self, array: Any) -> Any:

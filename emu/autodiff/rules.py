@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from emu.autodiff.runner import Operation, Runner
 from emu.autodiff.value import Value
+from emu.backends.arrays import namespace
 
 
 class Context:
@@ -144,7 +145,7 @@ def _sum(c: Context, x: Value) -> Value:
 def _sum_back(c: Context, g: Value, y: Value, x: Value) -> Value:
     axes = {axis % len(x.shape) for axis in c.options["axis"]}
     kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
-    xp = g.array.__array_namespace__()
+    xp = namespace(g.array)
     return g.with_array(xp.broadcast_to(g.array.reshape(kept), x.shape))
 
 
@@ -181,7 +182,7 @@ def _relu_back(c: Context, g: Value, y: Value, x: Value) -> Value:
 def windows_of(x: Any, window: int, stride: int) -> Any:
     """Return the windows of images (N, C, H, W) as (N, C, OH, OW, window * window)."""
     rows, columns = ((size - window) // stride + 1 for size in x.shape[2:])
-    xp = x.__array_namespace__()
+    xp = namespace(x)
     parts = [
         x[:, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride]
         for i in range(window)
@@ -199,7 +200,7 @@ def _max_pool(c: Context, x: Value) -> Value:
 def _spread(c: Context, g: Value, shape: tuple[int, ...], place: Callable[[int], Any]) -> Value:
     """Bring pooled gradients back to their windows: a move where windows do not overlap, a sum where they do."""
     window, stride = c.options["window"], c.options["stride"]
-    xp = g.array.__array_namespace__()
+    xp = namespace(g.array)
     rows, columns = g.shape[2:]
     overlapping = stride < window
     layers = window * window if overlapping else 1
@@ -218,7 +219,7 @@ def _spread(c: Context, g: Value, shape: tuple[int, ...], place: Callable[[int],
 def _max_pool_back(c: Context, g: Value, y: Value, x: Value) -> Value:
     if c.options["stride"] >= c.options["window"]:
         return c.run("unpool", g, x, saved=c.saved, **c.options)
-    xp = g.array.__array_namespace__()
+    xp = namespace(g.array)
     zero = xp.zeros((), dtype=g.array.dtype)
     return _spread(c, g, x.shape, lambda position: xp.where(c.saved == position, g.array, zero))
 

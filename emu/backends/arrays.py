@@ -1,11 +1,12 @@
 """Arrays of the host and of a device: what the engine asks of them, whichever they are.
 
-A device's arrays never turn into the host's by themselves: CuPy's refuse it. They have the namespace of the array API
-standard, from which everything here comes.
+A device's arrays never turn into the host's by themselves: CuPy's refuse it. What is asked of them is what NumPy's have
+under the same name.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,11 @@ def is_on_device(x: object) -> bool:
 
 
 def namespace(x: Array) -> Any:
-    """Return the array's namespace: NumPy, or the device's."""
-    return x.__array_namespace__()
+    """Return the array's namespace: NumPy, the one it names, or the package its class is from (CuPy names none)."""
+    if isinstance(x, (np.ndarray, np.generic)):
+        return np
+    named = getattr(x, "__array_namespace__", None)
+    return sys.modules[type(x).__module__.partition(".")[0]] if named is None else named()
 
 
 def contiguous(x: Array) -> Array:

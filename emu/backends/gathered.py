@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.arrays import contiguous, namespace
+from emu.backends.arrays import contiguous
 
 Array = NDArray[Any]
 
@@ -90,11 +90,12 @@ def _steps(size: int, stride: int) -> NDArray[np.int64]:
 
 def _in_one_block(x: Array) -> tuple[Array, Array]:
     """Return an array whose elements fill one block of memory, first element first, and that block."""
-    flat = x.ravel(order="K")
-    if x.size == 0 or not namespace(x).shares_memory(flat, x) or min(x.strides, default=0) < 0:
-        x = contiguous(x)
-        flat = x.reshape(-1)
-    return x, flat
+    if not x.flags.c_contiguous and x.size and min(x.strides) > 0:
+        memory = x.transpose(sorted(range(x.ndim), key=lambda axis: -x.strides[axis]))
+        if memory.flags.c_contiguous:
+            return x, memory.reshape(-1)
+    x = contiguous(x)
+    return x, x.reshape(-1)
 
 
 @lru_cache(maxsize=64)

@@ -78,8 +78,18 @@ EMU_FN Number add(const Number& a, const Number& b, i32 rounding, i32 quantum) {
 }
 
 #if WIDE_WORDS >= 4
-// The quotient's bits: 128 after the leading one's place at most, then sticky.
-EMU_FN Number divide(const Number& a, const Number& b) {
+// One bit of a long division: the next of the numerator enters the rest from the right, one of the quotient comes out.
+EMU_FN void divide_step(Wide& quotient, u64& rest, u64 divisor, u64 bit) {
+    u64 carried = rest >> 63;
+    rest = (rest << 1) | bit;
+    u64 goes = carried || rest >= divisor;
+    rest -= goes ? divisor : 0ull;
+    quotient = shifted_left(quotient, 1);
+    quotient.word[0] |= goes;
+}
+
+// The quotient's bits: 128 after the leading one's place at most, then sticky. `quantum`: of a stage that wraps.
+EMU_FN Number divide(const Number& a, const Number& b, i32 quantum) {
     u32 negative = a.negative ^ b.negative;
     if (a.kind >= NOT_A_NUMBER || b.kind >= NOT_A_NUMBER) return special(NOT_A_NUMBER, 0);
     if ((a.kind == INFINITE && b.kind == INFINITE) || (is_zero(a) && is_zero(b))) return special(NEW_NAN, 0);
@@ -88,16 +98,17 @@ EMU_FN Number divide(const Number& a, const Number& b) {
     u64 divisor = b.significand.word[0], rest = 0;
     Wide quotient = wide_of(0);
     i32 digits = 128;
-    for (i32 place = 63 + digits; place >= 0; place--) {  // one bit of the numerator, then zeros, enter from the right
-        u64 bit = place >= digits ? (a.significand.word[0] >> (place - digits)) & 1ull : 0ull;
-        u64 carried = rest >> 63;
-        rest = (rest << 1) | bit;
-        u64 goes = carried || rest >= divisor;
-        rest -= goes ? divisor : 0ull;
-        quotient = shifted_left(quotient, 1);
-        quotient.word[0] |= goes;
+    for (i32 place = 63 + digits; place >= 0; place--)  // bits of the numerator, then zeros
+        divide_step(quotient, rest, divisor, place >= digits ? (a.significand.word[0] >> (place - digits)) & 1ull : 0ull);
+    Number x = number_of(negative, quotient, a.exponent - b.exponent - digits, rest != 0);
+    if (rest != 0 && lacks_low_bits(x.exponent, quantum)) {
+        x.has_low = 1;
+        x.low_exponent = quantum - LOW_BITS_BELOW;
+        for (i32 place = x.exponent; place > x.low_exponent; place--) divide_step(quotient, rest, divisor, 0);
+        x.low_sticky = rest != 0;
+        x.low = quotient;
     }
-    return number_of(negative, quotient, a.exponent - b.exponent - digits, rest != 0);
+    return x;
 }
 
 EMU_FN Number square_root(const Number& a) {
@@ -131,7 +142,7 @@ EMU_FN Number compute(i32 operation, const Number& a, const Number& b, const Num
         case MULTIPLY: return multiply(a, b);
         case FMA: return add(multiply(a, b), c, rounding, quantum);
 #if WIDE_WORDS >= 4
-        case DIVIDE: return divide(a, b);
+        case DIVIDE: return divide(a, b, quantum);
         case SQRT: return square_root(a);
 #endif
         default: return a;

@@ -221,6 +221,8 @@ def test_the_table_of_kernels_is_covered_here():
     from emu.backends.interface import Kernels
 
     kernels = {
-        name for name in vars(Kernels) if not name.startswith("_") and name not in ("declines", "dots", "spares", "place")
+        name
+        for name in vars(Kernels)
+        if not name.startswith("_") and name not in ("declines", "dots", "spares", "place")
     }
     assert kernels == {"quantize", "elementwise", "product", "function", "tabled", "relu", "max_pool", "unpool"}

@@ -112,12 +112,14 @@ def test_every_elementwise_operation_is_the_references(operation: str, fmt: str,
         compare(kernels, operation, operands, fmt, rounding, rules_of(fmt)[0])
 
 
-@pytest.mark.parametrize("operation", ["add", "subtract", "fma"])
-def test_sums_of_numbers_far_apart_wrap_to_the_references_bits(operation: str, kernels: CudaKernels):
+@pytest.mark.parametrize("operation", ["add", "subtract", "fma", "divide", "sqrt"])
+def test_results_beyond_every_word_wrap_to_the_references_bits(operation: str, kernels: CudaKernels):
     rng = np.random.default_rng(5)
     large = np.ldexp(rng.integers(1, 2**20, 40), rng.integers(-20, 500, 40)) * rng.choice([-1, 1], 40)
     small = np.ldexp(rng.integers(1, 2**20, 40), rng.integers(-200, 20, 40)) * rng.choice([-1, 1], 40)
-    operands = (large, small) if operation != "fma" else (large, np.ldexp(1.0, rng.integers(0, 300, 40)), small)
+    operands = {"fma": (large, np.ldexp(1.0, rng.integers(0, 300, 40)), small), "sqrt": (abs(large),)}.get(
+        operation, (large, small)
+    )
     for rounding in MODES:
         for fmt in ("fix16f8", "ufix8f-3", "fix64f30"):
             compare(kernels, operation, operands, fmt, rounding, "wrap")

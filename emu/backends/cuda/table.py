@@ -26,6 +26,7 @@ from emu.backends.interface import (
     encode_format,
     is_one_number,
 )
+from emu.backends.reference import ReferenceKernels
 from emu.formats.arrays import code_dtype_for
 
 if TYPE_CHECKING:
@@ -103,6 +104,10 @@ class CudaKernels:
         out: Array | None,
     ) -> Outcome:
         """Write `operation` of the operands, or one as it is ("quantize"), through the output stage."""
+        if operation == "sqrt" and _wraps(stage):  # the definition's: every bit of an irrational number counts
+            reference: Callable[..., Outcome] = ReferenceKernels().elementwise
+            hosts = tuple(on_host(x) for x in operands)
+            return self._where(reference(operation, hosts, formats, stage, random, register, None), out, operands)
         xp, shape, n = self._launcher.xp, operands[0].shape, operands[0].size
         numbers = [
             *layout.stage_numbers(stage),
@@ -154,21 +159,25 @@ class CudaKernels:
 
     def declines(self, formats: Formats, mac: MacCode, stage: StageCode, path: str, divisor: int) -> str:
         """Return why a product is left to the reference: but for one kind of mean every product runs on the device."""
-        wraps = stage.overflow == WRAP and not stage.format.is_float
-        if wraps and divisor & (divisor - 1) and any(f.is_float for f in formats if f is not None):
+        if _wraps(stage) and divisor & (divisor - 1) and any(f.is_float for f in formats if f is not None):
             return "a mean of floats that wraps needs every bit of their sum"
         return ""
 
     def _by_reference(self, a: Array | Gathered, b: Array | Gathered, addend: Array | None, *rest: Any) -> Outcome:
         """Return a product that the definition computes on the host, where the operands are."""
-        from emu.backends.reference import ReferenceKernels
-
         left, right = (replace(x, data=on_host(x.data)) if isinstance(x, Gathered) else on_host(x) for x in (a, b))
         third = None if addend is None else on_host(addend)
         product: Callable[..., Outcome] = ReferenceKernels().product
-        found = product(left, right, third, *rest)
-        there = any(is_on_device(x.data if isinstance(x, Gathered) else x) for x in (a, b))
-        return replace(found, values=self.place(found.values)) if there else found
+        data = tuple(x.data if isinstance(x, Gathered) else x for x in (a, b))
+        return self._where(product(left, right, third, *rest), None, data)
+
+    def _where(self, found: Outcome, out: Array | None, operands: tuple[Array, ...]) -> Outcome:
+        """Return what the definition wrote on the host, where the operands are."""
+        there = any(is_on_device(x) for x in operands)
+        values = self.place(found.values) if there else found.values
+        if out is not None:
+            out[...] = values
+        return replace(found, values=values if out is None else out)
 
     def dots(self, formats: Formats) -> bool:
         """Return whether exact sums of these operands come from products of 8-bit integers."""
@@ -268,6 +277,11 @@ class CudaKernels:
         )
         self._launcher.launch("selection", "unpool", flat.size, arguments)
         return self._launcher.returned(spread, values)
+
+
+def _wraps(stage: StageCode) -> bool:
+    """Return whether a stage wraps: the lowest bits of results beyond its range count."""
+    return stage.overflow == WRAP and not stage.format.is_float
 
 
 def _is_narrow(x: Array, source: FormatCode | None, stage: StageCode) -> bool:
