@@ -67,6 +67,12 @@ def test_stochastic_rounding_uses_the_bits_the_page_names(r, backend):
         assert (addressed == emu.quantize(x, fmt, rbits=u, **options)).all()
 
 
+@pytest.mark.parametrize("bits", [[-1, 3], [0, 4], [4, -4]])
+def test_recorded_bits_outside_their_range_are_refused(bits: list[int], backend):
+    with pytest.raises(emu.FormatError, match=r"`rbits` must be integers below 2\*\*2"):
+        emu.quantize([0.3, 0.4], "fix8f0", rounding="stochastic", n_rbits=2, rbits=np.array(bits), backend=backend)
+
+
 def test_the_bits_of_an_element_do_not_depend_on_the_array_around_it(backend):
     options = {"rounding": "stochastic", "seed": 5, "stream": 6, "step": 7, "backend": backend}
     x = np.random.default_rng(1).normal(size=1000)

@@ -13,6 +13,7 @@ import emu
 from emu import Fixed, Mac, engine
 from emu.backends.interface import EXACT_PATHS, carrier_of, encode_format, encode_mac, encode_stage
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound
+from emu.backends.reference.rounding import shift_right_to_odd
 from emu.datapath import Blocks, OutputStage
 from emu.engine.convolution import windows_of
 from emu.engine.elementwise import OPTIONS, exact_register
@@ -484,3 +485,19 @@ def test_blocks_of_integers_are_refused_by_every_product():
 def test_integers_receive_no_floats():
     with pytest.raises(emu.ShapeError, match="`out` must be a float32 array"):
         emu.quantize(np.ones(2), "fp16", out=np.empty(2, np.int16))
+
+
+@pytest.mark.parametrize("significand", [2**100 + 1, 2**100])
+def test_wide_significands_lose_more_bits_than_a_word_has(significand: int):
+    kept = shift_right_to_odd(np.array([significand], object), np.array([80]))
+    assert kept.tolist() == [2**20 | (significand & 1)]
+
+
+def test_an_accumulator_of_blocks_that_stays_finite_says_that_it_was_left():
+    """The first block of four leaves fp16 and stays at its largest value; the second brings it back."""
+    flags, unit = emu.Flags(), Mac(accumulator="fp16", order=Blocks(4, 24), overflow="satfinite")
+    formats = {"a_format": "fp16", "b_format": "fp16", "out_format": "fp32", "mac": unit, "flags": flags}
+    a = np.array([[60000.0, 60000, 0, 0, -1000, 0, 0, 0]])
+    y = emu.matmul(a, np.ones((8, 1)), backend="reference", **formats)
+    assert y.item() == 64512  # 65504 - 1000, to a multiple of 32
+    assert flags.accumulator_overflow == 1
