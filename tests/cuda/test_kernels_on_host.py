@@ -43,7 +43,7 @@ OPERATIONS = {"quantize": 1, "add": 2, "subtract": 2, "multiply": 2, "divide": 2
 #: Kernels as they are chosen, and with the widest integers, whatever is computed.
 WAYS = [
     ("", 1),
-    ("", 4),
+    pytest.param(("", 4), marks=pytest.mark.slow),
     pytest.param(("80", 1), marks=pytest.mark.slow),
     pytest.param(("90", 1), marks=pytest.mark.slow),
     pytest.param((GPU, 1), marks=pytest.mark.gpu),

@@ -32,8 +32,9 @@ def trained(model: str, device: str, backend: str, folder: Path, **settings: int
     return run.weights_sha256, run.registers_sha256
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("cuda_on_host")
-@pytest.mark.parametrize("device", ["fp16-mixed", pytest.param("fixed8", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("device", ["fp16-mixed", "fixed8"])
 def test_a_few_steps_end_in_the_same_hashes(device: str, tmp_path: Path):
     expected = trained("mlp", device, "numba", tmp_path, steps=3, batch=4)
     assert trained("mlp", device, "cuda", tmp_path, steps=3, batch=4) == expected

@@ -33,7 +33,7 @@ def test_lenet_ends_in_the_same_bits_on_every_backend(tmp_path: Path, device: st
         assert tables[0] == tables[1], table
 
 
-@pytest.mark.parametrize("rounding", ["nearest_even", "stochastic"])
+@pytest.mark.parametrize("rounding", ["nearest_even", pytest.param("stochastic", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("device", device_names())
 def test_every_layer_and_optimiser_ends_in_the_same_bits(tmp_path: Path, device: str, rounding: str):
     roles = ("weight", "bias", "activation", "error", "gradient", "update", "master")
