@@ -104,6 +104,20 @@ def test_exact_sums_of_fixed_operands_write_the_references_bits_by_any_plan(cuda
     assert_product(cuda, data, emu.Mac(), sources, data.draw(formats()))
 
 
+@pytest.mark.parametrize("bins", [180, 300, 7000])
+def test_registers_of_more_positions_than_a_block_has_room_for_count_the_same(bins: int, cuda: str):
+    x = np.ldexp(np.random.default_rng(1).normal(0, 1, 99), np.random.default_rng(2).integers(-90, 90, 99))
+    found = []
+    for name in (cuda, "reference"):
+        register, options = emu.StatisticsRegister(-80, bins), {"backend": name}
+        emu.quantize(x.astype(np.float32), "fp16", register=register, **options)
+        halves = np.clip(x, -60000, 60000).astype(np.float16).astype(np.float32)
+        emu.exp(halves, x_format="fp16", out_format="fp16", register=register, **options)
+        emu.engine.total(x, x_format="fp64", out_format="fp32", register=register, **options)
+        found.append(register.to_dict())
+    assert found[0] == found[1]
+
+
 def test_means_that_wrap_are_the_references(cuda: str):
     x = np.ldexp(np.random.default_rng(1).normal(0, 1, (4, 7)), [[300], [0], [90], [-80]])
     options = {"x_format": "fp64", "axis": 1, "out_format": "fix16f8", "overflow": "wrap"}

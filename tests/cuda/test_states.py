@@ -68,12 +68,12 @@ def test_a_missing_compiler_is_named_with_its_remedy(monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 @pytest.mark.skipif(not nvrtc.is_here(), reason="no NVRTC: pip install '.[nvrtc]'")
 def test_code_is_compiled_once_per_content(tmp_path: Path):
-    first = loader.compiled("tables", "80", tmp_path)
+    first = loader.compiled("tables", "80", folder=tmp_path)
     written = first.stat().st_mtime_ns
     loader.compiled.cache_clear()
-    assert loader.compiled("tables", "80", tmp_path) == first
+    assert loader.compiled("tables", "80", folder=tmp_path) == first
     assert first.stat().st_mtime_ns == written
-    assert loader.compiled("tables", "90", tmp_path) != first
+    assert loader.compiled("tables", "90", folder=tmp_path) != first
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".cubin", ".cubin"]
 
 

@@ -16,6 +16,8 @@ from emu.datapath.registers import NO_EXPONENT
 Array = Any
 THREADS, MOST_BLOCKS = 128, 4096
 LANES = 32
+#: Shared memory that a block of every GPU has.
+SHARED_BYTES = 48 * 1024
 #: What stands where no result was other than 0.
 NO_TOP = -(1 << 62)
 #: Arrays of places that are kept on the device.
@@ -92,12 +94,18 @@ class Launcher:
 class Counts:
     """Room on a device for flags, register and largest exponent of one result."""
 
+    @staticmethod
+    def fit(register: RegisterCode | None) -> bool:
+        """Return whether a block has room for the counts of a register."""
+        return register is None or 4 * (N_FLAGS + 2 * register.bins + 6) <= SHARED_BYTES
+
     def __init__(self, xp: Any, register: RegisterCode | None) -> None:
         """Make room, all zeros."""
         self._register = register
         self.size = N_FLAGS + (0 if register is None else 2 * register.bins + 5)
-        self.totals = xp.zeros(self.size + 1, np.uint64)
-        self.totals[self.size] = NO_TOP & (2**64 - 1)
+        totals = np.zeros(self.size + 1, np.int64)
+        totals[self.size] = NO_TOP
+        self.totals = xp.asarray(totals.view(np.uint64))
 
     @property
     def shared_bytes(self) -> int:
@@ -105,9 +113,10 @@ class Counts:
         return 4 * (self.size + 1)
 
     @property
-    def columns_bytes(self) -> int:
-        """Shared memory in which each of 32 lanes counts positions and scalars, but their total, on its own."""
-        return 0 if self._register is None else 4 * LANES * (2 * self._register.bins + 4)
+    def with_columns(self) -> int:
+        """The same, and room in which each of 32 lanes counts positions and scalars, but their total, on its own."""
+        columns = 0 if self._register is None else 4 * LANES * (2 * self._register.bins + 4)
+        return self.shared_bytes + columns
 
     def outcome(self, values: Array) -> Outcome:
         """Return what a kernel wrote and counted."""

@@ -12,7 +12,7 @@ import numpy as np
 from emu.backends.arrays import is_on_device, namespace, on_host
 from emu.backends.cuda import layout, products
 from emu.backends.cuda.device import Device
-from emu.backends.cuda.launching import Counts, Launcher
+from emu.backends.cuda.launching import SHARED_BYTES, Counts, Launcher
 from emu.backends.gathered import Gathered
 from emu.backends.interface import (
     WRAP,
@@ -66,8 +66,9 @@ class CudaKernels:
         out: Array | None,
     ) -> Outcome:
         """Write `x` through the output stage."""
-        if self._launcher.least_words == 1 and _is_narrow(x, source, stage):
-            return self._narrow(x, stage, random, register, out)
+        counts = Counts(self._launcher.xp, register) if _is_narrow(x, source, stage) else None
+        if self._launcher.least_words == 1 and counts is not None and counts.with_columns <= SHARED_BYTES:
+            return self._narrow(x, stage, random, counts, register, out)
         return self.elementwise("quantize", (x,), (source,), stage, random, register, out)
 
     def place(self, x: Array) -> Array:
@@ -75,17 +76,22 @@ class CudaKernels:
         return self._launcher.xp.asarray(x)
 
     def _narrow(
-        self, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None, out: Array | None
+        self,
+        x: Array,
+        stage: StageCode,
+        random: RandomCode,
+        counts: Counts,
+        register: RegisterCode | None,
+        out: Array | None,
     ) -> Outcome:
         """Write float32 as float32, fast."""
         launcher, xp = self._launcher, self._launcher.xp
         numbers = [*layout.stage_numbers(stage), *layout.random_numbers(random), *layout.register_numbers(register)]
-        values, counts = xp.empty(x.size, np.float32), Counts(xp, register)
-        recorded = launcher.recorded(random)
-        arguments = (*(layout.task(xp, numbers), launcher.taken(x), recorded, values, counts.totals, np.int64(x.size)),)
+        values, recorded = xp.empty(x.size, np.float32), launcher.recorded(random)
+        arguments = (layout.task(xp, numbers), launcher.taken(x), recorded, values, counts.totals, np.int64(x.size))
         launcher.launch(
             *("narrow", "narrow_stage", x.size, arguments),
-            shared_bytes=counts.shared_bytes + counts.columns_bytes,
+            shared_bytes=counts.with_columns,
             words=1,
             threads=_NARROW_THREADS,
             per_block=_NARROW_THREADS * _QUAD,
@@ -104,10 +110,12 @@ class CudaKernels:
         out: Array | None,
     ) -> Outcome:
         """Write `operation` of the operands, or one as it is ("quantize"), through the output stage."""
-        if operation == "sqrt" and _wraps(stage):  # the definition's: every bit of an irrational number counts
-            reference: Callable[..., Outcome] = ReferenceKernels().elementwise
+        irrational = operation == "sqrt" and _wraps(stage)  # where every bit counts
+        if irrational or not Counts.fit(register):
             hosts = tuple(on_host(x) for x in operands)
-            return self._where(reference(operation, hosts, formats, stage, random, register, None), out, operands)
+            found = _definition_of(operation, hosts, formats, stage, random, register)
+            there = self._there(found, operands)
+            return replace(there, values=_into(out, there.values, stage.format.quantum))
         xp, shape, n = self._launcher.xp, operands[0].shape, operands[0].size
         numbers = [
             *layout.stage_numbers(stage),
@@ -151,14 +159,17 @@ class CudaKernels:
         divisor: int,
     ) -> Outcome:
         """Write the product: by the vendor's library where no sum rounds, in tiles in order, or add by add."""
-        if self.declines(formats, mac, stage, path, divisor):
+        if self.declines(formats, mac, stage, path, divisor) or not Counts.fit(register):
             return self._by_reference(a, b, addend, formats, mac, stage, random, register, path, divisor)
         return products.write_product(
             self._launcher, a, b, addend, formats, mac, stage, random, register, path, divisor
         )
 
     def declines(self, formats: Formats, mac: MacCode, stage: StageCode, path: str, divisor: int) -> str:
-        """Return why a product is left to the reference: but for one kind of mean every product runs on the device."""
+        """Return why a product is left to the reference: but for one kind of mean every product runs on the device.
+
+        (And but for registers of so many positions that a block of threads has no room for them.)
+        """
         if _wraps(stage) and divisor & (divisor - 1) and any(f.is_float for f in formats if f is not None):
             return "a mean of floats that wraps needs every bit of their sum"
         return ""
@@ -169,15 +180,11 @@ class CudaKernels:
         third = None if addend is None else on_host(addend)
         product: Callable[..., Outcome] = ReferenceKernels().product
         data = tuple(x.data if isinstance(x, Gathered) else x for x in (a, b))
-        return self._where(product(left, right, third, *rest), None, data)
+        return self._there(product(left, right, third, *rest), data)
 
-    def _where(self, found: Outcome, out: Array | None, operands: tuple[Array, ...]) -> Outcome:
+    def _there(self, found: Outcome, operands: tuple[Array, ...]) -> Outcome:
         """Return what the definition wrote on the host, where the operands are."""
-        there = any(is_on_device(x) for x in operands)
-        values = self.place(found.values) if there else found.values
-        if out is not None:
-            out[...] = values
-        return replace(found, values=values if out is None else out)
+        return replace(found, values=self.place(found.values)) if any(map(is_on_device, operands)) else found
 
     def dots(self, formats: Formats) -> bool:
         """Return whether exact sums of these operands come from products of 8-bit integers."""
@@ -213,6 +220,8 @@ class CudaKernels:
         """Write what the function's table holds for `x`."""
         from emu.backends.functions import register_places
 
+        if not Counts.fit(register):
+            return self._there(ReferenceKernels().tabled(table, on_host(x), stage, random, register), (x,))
         xp, n = self._launcher.xp, x.size
         source = encode_format(table.source)
         numbers = [
@@ -277,6 +286,21 @@ class CudaKernels:
         )
         self._launcher.launch("selection", "unpool", flat.size, arguments)
         return self._launcher.returned(spread, values)
+
+
+def _definition_of(
+    operation: str,
+    operands: tuple[Array, ...],
+    formats: tuple[FormatCode | None, ...],
+    stage: StageCode,
+    random: RandomCode,
+    register: RegisterCode | None,
+) -> Outcome:
+    """Return what the reference writes of an operation, or of one operand as it is ("quantize")."""
+    reference = ReferenceKernels()
+    if operation == "quantize":
+        return reference.quantize(operands[0], formats[0], stage, random, register, None)
+    return reference.elementwise(operation, operands, formats, stage, random, register, None)
 
 
 def _wraps(stage: StageCode) -> bool:
