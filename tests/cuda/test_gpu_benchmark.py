@@ -14,6 +14,7 @@ from emu.backends.cuda import loader
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile CUDA kernels for the host")
 @pytest.mark.skipif(loader.status().state == "ready", reason="there is a GPU: the script would measure it")
 def test_without_a_gpu_every_row_is_rehearsed_and_the_script_says_what_it_needs():

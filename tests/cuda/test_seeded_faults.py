@@ -73,6 +73,7 @@ def test_right_kernels_pass_every_check_in_every_order(checks: Any, order: Any):
         assert quantized(HostDevice(checks=checks, order=order), rounding=rounding, dtype=dtype) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checks", ["sanitized", "races"])
 @pytest.mark.parametrize("order", ["backward", "shuffled"])
 def test_right_products_pass_every_check_in_every_order(checks: Any, order: Any):
