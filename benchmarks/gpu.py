@@ -23,6 +23,7 @@ import numpy as np
 import emu
 import emu.backends.cuda
 from emu.backends import registry
+from emu.backends.arrays import on_host
 from emu.backends.cuda import CudaKernels, Device, loader, nvrtc
 from emu.bench.arrays import reals
 from emu.bench.markdown import fill, render
@@ -60,7 +61,7 @@ def stage(fmt: str, **options: Any) -> Callable[[Device, bool], tuple[Work, Work
         register, flags = emu.StatisticsRegister(), emu.Flags()
         if small:
             expected = emu.quantize(values, found, backend="numba", **options)
-            assert_bits_equal(host(emu.quantize(x, found, backend="cuda", **options)), expected, found)
+            assert_bits_equal(on_host(emu.quantize(x, found, backend="cuda", **options)), expected, found)
 
         def copy() -> None:
             out[...] = x
@@ -82,7 +83,7 @@ def product(fmt: str, out: str, mac: emu.Mac, limit: Any) -> Callable[[Device, b
         ours = {**formats, "register": register, "flags": flags, "check": False, "backend": "cuda"}
         if small:
             expected = emu.matmul(*operands, **formats, backend="numba")
-            assert_bits_equal(host(emu.matmul(a, b, **ours)), expected, emu.parse(out))
+            assert_bits_equal(on_host(emu.matmul(a, b, **ours)), expected, emu.parse(out))
         left, right = (device.xp.ones((1, size - size % 16, size - size % 16), limit) for _ in range(2))
         return lambda: emu.matmul(a, b, **ours), lambda: device.multiply(left, right, 1)
 
@@ -141,10 +142,6 @@ def rows() -> list[Row]:
     for name, fmt, out, mac, dtype, limit, bar in products:
         found.append(Row(f"{name}, {SIDE}^3", product(fmt, out, mac, dtype), macs, "GMAC/s", limit, bar))
     return [*found, Row("training step of lenet_caffe, fixed16", step, 1e9, "step/s", "PyTorch float32", None)]
-
-
-def host(x: Any) -> Any:
-    return x.get() if hasattr(x, "get") else x
 
 
 def measured(row: Row, device: Device) -> tuple[str, ...]:

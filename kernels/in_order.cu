@@ -28,6 +28,9 @@ EMU_FN u32 flush_limit(const Operand& o) {
     return o.flush_below == NO_FLUSH ? 0u : static_cast<u32>(encode_float(0, 1, o.flush_below, 23, 8, 127));
 }
 
+// The line of a tile that a thread's i-th results lie on: neighbours in groups, a group of every thread behind another.
+EMU_FN i32 line_of(i32 i, i32 thread) { return (i / GROUP * SIDE + thread) * GROUP + i % GROUP; }
+
 template <i32 GROUPS>
 EMU_FN void take_step(float (&sum)[GROUP * GROUPS][GROUP * GROUPS], const float* left, const float* right, i32 down, i32 across) {
     Terms x[GROUPS], y[GROUPS];
@@ -62,8 +65,7 @@ EMU_FN void sum_tiles(const i64* task, const u32* a, const i64* a_rows, const i6
         for (i32 i = 0; i < each; i++)
 #pragma unroll
             for (i32 j = 0; j < each; j++) {
-                i64 row = top + (i / GROUP * SIDE + down) * GROUP + i % GROUP;
-                i64 column = start + (j / GROUP * SIDE + across) * GROUP + j % GROUP;
+                i64 row = top + line_of(i, down), column = start + line_of(j, across);
                 sum[i][j] = 0.0f;
                 if (addend != nullptr && row < shape.rows && column < shape.columns)
                     sum[i][j] = flushed_float(addend[step[0] * batch + step[1] * row + step[2] * column], flush_addend);
@@ -103,8 +105,7 @@ EMU_FN void sum_tiles(const i64* task, const u32* a, const i64* a_rows, const i6
         for (i32 i = 0; i < each; i++)
 #pragma unroll
             for (i32 j = 0; j < each; j++) {
-                i64 row = top + (i / GROUP * SIDE + down) * GROUP + i % GROUP;
-                i64 column = start + (j / GROUP * SIDE + across) * GROUP + j % GROUP;
+                i64 row = top + line_of(i, down), column = start + line_of(j, across);
                 if (row < shape.rows && column < shape.columns)
                     sums[(batch * shape.rows + row) * shape.columns + column] = sum[i][j];
             }

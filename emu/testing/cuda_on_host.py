@@ -228,7 +228,7 @@ class HostDevice:
         """Run a kernel of emu's; see `emu.backends.cuda.Device`."""
         place = (source, words)
         if place not in self._modules:
-            self._modules[place] = self._compiled(source, nvrtc.defines_of(words))
+            self._modules[place] = self._compiled(source, words)
         module = self._modules[place]
         module.order(*self._order)
         module.get_function(kernel)((blocks,), (threads,), arguments, shared_bytes)
@@ -240,13 +240,13 @@ class HostDevice:
         product = np.matmul(left.astype(dtype, copy=False), right.astype(dtype, copy=False).swapaxes(1, 2))
         return np.ascontiguousarray(np.broadcast_to(product, whole))
 
-    def _compiled(self, source: str, defines: tuple[str, ...]) -> HostModule:
+    def _compiled(self, source: str, words: int) -> HostModule:
         kernels = content_folder("kernels")
         path = kernels / f"{source}.cu"
         if not self._architecture:
-            return compile_kernels(path, include=[kernels / "include"], checks=self._checks, defines=defines)
-        options = (*nvrtc.OPTIONS, *(f"-D{define}" for define in defines))
-        ptx = ptx_of(source, self._architecture, options)
+            macros = nvrtc.defines_of(words)
+            return compile_kernels(path, include=[kernels / "include"], checks=self._checks, defines=macros)
+        ptx = ptx_of(source, self._architecture, nvrtc.options_for(words))
         return compile_ptx(ptx, f"{path.name} as PTX of sm_{self._architecture}")
 
 

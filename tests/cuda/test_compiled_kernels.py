@@ -32,8 +32,7 @@ def test_every_file_compiles_for_every_architecture(source: str, architecture: s
 @pytest.mark.parametrize("architecture", ["80", "90"])
 @pytest.mark.parametrize("source", SOURCES)
 def test_integer_kernels_have_no_floating_point_arithmetic(source: str, architecture: str, words: int):
-    options = (*nvrtc.OPTIONS, *(f"-D{define}" for define in nvrtc.defines_of(words)))
-    found = floating_instructions(ptx_of(source, architecture, options))
+    found = floating_instructions(ptx_of(source, architecture, nvrtc.options_for(words)))
     assert found, "every file has a kernel"
     for kernel, instructions in found.items():
         assert set(instructions) <= LISTED.get(kernel, set()), kernel

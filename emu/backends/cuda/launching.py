@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from emu.backends.arrays import on_host
 from emu.backends.cuda.device import Device
 from emu.backends.interface import N_FLAGS, Outcome, RandomCode, RegisterCode
-from emu.datapath.registers import NO_EXPONENT
+from emu.datapath.registers import NO_EXPONENT, SCALARS
 
 Array = Any
 THREADS, MOST_BLOCKS = 128, 4096
 LANES = 32
+#: Counts of a register beside its positions.
+N_SCALARS = len(SCALARS)
 #: Shared memory that a block of every GPU has.
 SHARED_BYTES = 48 * 1024
 #: What stands where no result was other than 0.
@@ -91,38 +93,35 @@ class Launcher:
         self.device.launch(source, kernel, blocks, threads, arguments, shared_bytes, max(words, self.least_words))
 
 
+def counted(register: RegisterCode | None) -> int:
+    """Return how many numbers a kernel counts: flags, and what a register has."""
+    return N_FLAGS + (0 if register is None else 2 * register.bins + N_SCALARS)
+
+
+def counted_bytes(register: RegisterCode | None, *, columns: bool = False) -> int:
+    """Return the shared memory in which a block counts: one u32 each, and one for the largest exponent.
+
+    With columns, each of 32 lanes also has positions and scalars, but their total, of its own.
+    """
+    own = 0 if register is None or not columns else LANES * (2 * register.bins + N_SCALARS - 1)
+    return 4 * (counted(register) + 1 + own)
+
+
 class Counts:
     """Room on a device for flags, register and largest exponent of one result."""
 
-    @staticmethod
-    def fit(register: RegisterCode | None) -> bool:
-        """Return whether a block has room for the counts of a register."""
-        return register is None or 4 * (N_FLAGS + 2 * register.bins + 6) <= SHARED_BYTES
-
     def __init__(self, xp: Any, register: RegisterCode | None) -> None:
         """Make room, all zeros."""
-        self._register = register
-        self.size = N_FLAGS + (0 if register is None else 2 * register.bins + 5)
-        totals = np.zeros(self.size + 1, np.int64)
-        totals[self.size] = NO_TOP
+        self._register, self._size = register, counted(register)
+        totals = np.zeros(self._size + 1, np.int64)
+        totals[self._size] = NO_TOP
         self.totals = xp.asarray(totals.view(np.uint64))
-
-    @property
-    def shared_bytes(self) -> int:
-        """Shared memory in which a block counts: one u32 each, and one for the largest exponent."""
-        return 4 * (self.size + 1)
-
-    @property
-    def with_columns(self) -> int:
-        """The same, and room in which each of 32 lanes counts positions and scalars, but their total, on its own."""
-        columns = 0 if self._register is None else 4 * LANES * (2 * self._register.bins + 4)
-        return self.shared_bytes + columns
 
     def outcome(self, values: Array) -> Outcome:
         """Return what a kernel wrote and counted."""
         totals = on_host(self.totals).view(np.int64)
-        register = None if self._register is None else totals[N_FLAGS : self.size]
-        top = int(totals[self.size])
+        register = None if self._register is None else totals[N_FLAGS : self._size]
+        top = int(totals[self._size])
         return Outcome(
             values, totals[:N_FLAGS], register, NO_EXPONENT if top == NO_TOP or self._register is None else top
         )

@@ -40,6 +40,11 @@ STAGE_FIELDS = len(FormatCode._fields) + 4
 MASK32 = 0xFFFFFFFF
 
 
+def head_numbers(stage: StageCode, random: RandomCode, register: RegisterCode | None) -> list[int]:
+    """Return what every task begins with: stage, random bits, register."""
+    return [*stage_numbers(stage), *random_numbers(random), *register_numbers(register)]
+
+
 def stage_numbers(stage: StageCode) -> list[int]:
     """Return a stage: its format, mode, rule, random bits, and how results lie in memory."""
     return [*stage.format, stage.rounding, stage.overflow, stage.n_rbits, STORAGE[carrier_of(stage.format)]]

@@ -136,7 +136,7 @@ def compiled(source: str, architecture: str, words: int = nvrtc.WIDE_WORDS, fold
         BackendUnavailable: there is no NVRTC, or it refuses the source.
     """
     found = nvrtc.Source.named(source)
-    options = (*nvrtc.OPTIONS, *(f"-D{define}" for define in nvrtc.defines_of(words)))
+    options = nvrtc.options_for(words)
     content = repr((found, architecture, options, nvrtc.version()))
     digest = hashlib.sha256(content.encode()).hexdigest()[:24]
     folder = folder or user_cache_path("emu", appauthor=False) / "cubins"

@@ -81,6 +81,11 @@ def defines_of(words: int) -> tuple[str, ...]:
     return () if words == WIDE_WORDS else (f"WIDE_WORDS={words}",)
 
 
+def options_for(words: int) -> tuple[str, ...]:
+    """Return the options of the compiler for kernels of so many 64-bit words."""
+    return (*OPTIONS, *(f"-D{define}" for define in defines_of(words)))
+
+
 def compile_kernels(
     source: str,
     name: str,

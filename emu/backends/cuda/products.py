@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emu.backends.cuda import layout
-from emu.backends.cuda.launching import Counts, Launcher
+from emu.backends.cuda.launching import Counts, Launcher, counted_bytes
 from emu.backends.gathered import Gathered
 from emu.backends.interface import (
     BLOCKS,
@@ -82,9 +82,7 @@ def write_product(
     sizes = (max(left.batches, right.batches), left.rows.size, left.columns.size, right.columns.size)
     steps = [x.batch_stride if x.batches > 1 else 0 for x in (left, right)]
     numbers = [
-        *layout.stage_numbers(stage),
-        *layout.random_numbers(random),
-        *layout.register_numbers(register),
+        *layout.head_numbers(stage, random, register),
         *layout.operand_numbers(left.dtype, formats[0]),
         *layout.operand_numbers(right.dtype, formats[1]),
         *(layout.NO_OPERAND if addend is None else layout.operand_numbers(addend.dtype, formats[2])),
@@ -100,7 +98,6 @@ def write_product(
     values, counts = xp.empty(work.results, carrier_of(stage.format)), Counts(xp, register)
     task = layout.task(xp, numbers)
     ending = (third, launcher.recorded(random), values, counts.totals)
-    shared = {"shared_bytes": counts.shared_bytes}
     if path in EXACT_PATHS and mac.accumulator is None and mac.product is None:
         sums = _vendor_sums(launcher, work, task, path)
     elif is_float32_in_order(work.left.dtype, work.right.dtype, addend, mac):
@@ -110,12 +107,12 @@ def write_product(
     if sums is not None:
         kept = layout.kept_bits([stage], divisor, adds=sums.exact and addend is not None)
         words = layout.enough_words(max(sums.bits, _bits(addend)), kept)
+        source, kernel = "around", "settle"
         arguments = (task, sums.array, *sums.numbers, *_places(launcher, left), *_places(launcher, right), *ending)
-        launcher.launch("around", "settle", values.size, arguments, words=words, **shared)
     else:
-        kernel, extra, words = _kernel_of(work, mac, stage, divisor)
+        source, (kernel, extra, words) = "products", _kernel_of(work, mac, stage, divisor)
         arguments = (task, *_places(launcher, left), *_places(launcher, right), *ending, *extra)
-        launcher.launch("products", kernel, values.size, arguments, words=words, **shared)
+    launcher.launch(source, kernel, values.size, arguments, shared_bytes=counted_bytes(register), words=words)
     batches, rows, _, columns = sizes
     return counts.outcome(launcher.returned(values.reshape(batches, rows, columns), left.data, right.data))
 

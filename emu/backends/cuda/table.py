@@ -12,7 +12,7 @@ import numpy as np
 from emu.backends.arrays import is_on_device, namespace, on_host
 from emu.backends.cuda import layout, products
 from emu.backends.cuda.device import Device
-from emu.backends.cuda.launching import SHARED_BYTES, Counts, Launcher
+from emu.backends.cuda.launching import SHARED_BYTES, Counts, Launcher, counted_bytes
 from emu.backends.gathered import Gathered
 from emu.backends.interface import (
     WRAP,
@@ -66,9 +66,9 @@ class CudaKernels:
         out: Array | None,
     ) -> Outcome:
         """Write `x` through the output stage."""
-        counts = Counts(self._launcher.xp, register) if _is_narrow(x, source, stage) else None
-        if self._launcher.least_words == 1 and counts is not None and counts.with_columns <= SHARED_BYTES:
-            return self._narrow(x, stage, random, counts, register, out)
+        narrow = self._launcher.least_words == 1 and _is_narrow(x, source, stage)
+        if narrow and counted_bytes(register, columns=True) <= SHARED_BYTES:
+            return self._narrow(x, stage, random, register, out)
         return self.elementwise("quantize", (x,), (source,), stage, random, register, out)
 
     def place(self, x: Array) -> Array:
@@ -76,22 +76,16 @@ class CudaKernels:
         return self._launcher.xp.asarray(x)
 
     def _narrow(
-        self,
-        x: Array,
-        stage: StageCode,
-        random: RandomCode,
-        counts: Counts,
-        register: RegisterCode | None,
-        out: Array | None,
+        self, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None, out: Array | None
     ) -> Outcome:
         """Write float32 as float32, fast."""
         launcher, xp = self._launcher, self._launcher.xp
-        numbers = [*layout.stage_numbers(stage), *layout.random_numbers(random), *layout.register_numbers(register)]
-        values, recorded = xp.empty(x.size, np.float32), launcher.recorded(random)
-        arguments = (layout.task(xp, numbers), launcher.taken(x), recorded, values, counts.totals, np.int64(x.size))
+        values, recorded, counts = xp.empty(x.size, np.float32), launcher.recorded(random), Counts(xp, register)
+        task = layout.task(xp, layout.head_numbers(stage, random, register))
+        arguments = (task, launcher.taken(x), recorded, values, counts.totals, np.int64(x.size))
         launcher.launch(
             *("narrow", "narrow_stage", x.size, arguments),
-            shared_bytes=counts.with_columns,
+            shared_bytes=counted_bytes(register, columns=True),
             words=1,
             threads=_NARROW_THREADS,
             per_block=_NARROW_THREADS * _QUAD,
@@ -111,17 +105,13 @@ class CudaKernels:
     ) -> Outcome:
         """Write `operation` of the operands, or one as it is ("quantize"), through the output stage."""
         irrational = operation == "sqrt" and _wraps(stage)  # where every bit counts
-        if irrational or not Counts.fit(register):
+        if irrational or counted_bytes(register) > SHARED_BYTES:
             hosts = tuple(on_host(x) for x in operands)
             found = _definition_of(operation, hosts, formats, stage, random, register)
             there = self._there(found, operands)
             return replace(there, values=_into(out, there.values, stage.format.quantum))
         xp, shape, n = self._launcher.xp, operands[0].shape, operands[0].size
-        numbers = [
-            *layout.stage_numbers(stage),
-            *layout.random_numbers(random),
-            *layout.register_numbers(register),
-        ]
+        numbers = layout.head_numbers(stage, random, register)
         arrays: list[Array] = []
         for x, fmt in zip(operands, formats, strict=True):
             single = is_one_number(x)
@@ -140,7 +130,9 @@ class CudaKernels:
             np.int64(n),
         )
         words = _words_of(operation, [x.dtype for x in operands], stage)
-        self._launcher.launch("elementwise", "elementwise", n, arguments, shared_bytes=counts.shared_bytes, words=words)
+        self._launcher.launch(
+            "elementwise", "elementwise", n, arguments, shared_bytes=counted_bytes(register), words=words
+        )
         return counts.outcome(
             _into(out, self._launcher.returned(values.reshape(shape), *operands), stage.format.quantum)
         )
@@ -159,7 +151,7 @@ class CudaKernels:
         divisor: int,
     ) -> Outcome:
         """Write the product: by the vendor's library where no sum rounds, in tiles in order, or add by add."""
-        if self.declines(formats, mac, stage, path, divisor) or not Counts.fit(register):
+        if self.declines(formats, mac, stage, path, divisor) or counted_bytes(register) > SHARED_BYTES:
             return self._by_reference(a, b, addend, formats, mac, stage, random, register, path, divisor)
         return products.write_product(
             self._launcher, a, b, addend, formats, mac, stage, random, register, path, divisor
@@ -212,7 +204,7 @@ class CudaKernels:
             return replace(written, values=self._launcher.returned(written.values, x))
         result = completed(name, on_host(x), on_host(doubles).reshape(x.shape))
         written = write_wide(result, self, stage, random, register)
-        return written if isinstance(x, np.ndarray) else replace(written, values=xp.asarray(written.values))
+        return self._there(written, (x,))
 
     def tabled(
         self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
@@ -220,14 +212,12 @@ class CudaKernels:
         """Write what the function's table holds for `x`."""
         from emu.backends.functions import register_places
 
-        if not Counts.fit(register):
+        if counted_bytes(register) > SHARED_BYTES:
             return self._there(ReferenceKernels().tabled(table, on_host(x), stage, random, register), (x,))
         xp, n = self._launcher.xp, x.size
         source = encode_format(table.source)
         numbers = [
-            *layout.stage_numbers(stage),
-            *layout.random_numbers(random),
-            *layout.register_numbers(register),
+            *layout.head_numbers(stage, random, register),
             *layout.operand_numbers(x.dtype, source._replace(daz=0)),
             *layout.source_numbers(table.source),
         ]
@@ -244,7 +234,7 @@ class CudaKernels:
             counts.totals,
             np.int64(n),
         )
-        self._launcher.launch("tables", "gather", n, arguments, shared_bytes=counts.shared_bytes)
+        self._launcher.launch("tables", "gather", n, arguments, shared_bytes=counted_bytes(register))
         return counts.outcome(self._launcher.returned(values.reshape(x.shape), x))
 
     def relu(self, x: Array) -> Array:
