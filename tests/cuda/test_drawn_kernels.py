@@ -129,9 +129,22 @@ def test_means_that_wrap_are_the_references(cuda: str):
 @given(st.data())
 def test_float32_in_order_writes_the_references_bits(cuda: str, data: st.DataObject):
     sources = [
-        data.draw(st.sampled_from(["fp16", "bf16", "fp32", "fp8_e5m2", "fp16 daz", "fix16f8"])) for _ in range(3)
+        data.draw(st.sampled_from(["fp16", "bf16", "fp32", "fp8_e5m2", "fp16 daz", "e4m3fnuz daz", "fix16f8"]))
+        for _ in range(3)
     ]
     assert_product(cuda, data, emu.Mac(accumulator="fp32"), [emu.parse(s) for s in sources], data.draw(formats()))
+
+
+def test_flushed_operands_of_formats_with_one_zero_have_no_sign(cuda: str):
+    source = emu.parse("e4m3fnuz daz")
+    zero, one = np.zeros((1, 1)), np.ones((1, 1))
+    negative = -one * 2.0**-10  # subnormal
+    options = {"mac": emu.Mac(accumulator="fp32"), "out_format": "fp32"}
+    options |= {f"{name}_format": source for name in ("a", "b", "addend")}
+    for a, b in [(zero, zero), (negative, one), (one, negative)]:
+        found = [emu.matmul(a, b, addend=negative, backend=name, **options) for name in (cuda, "reference")]
+        assert_bits_equal(*found, emu.parse("fp32"))
+        assert not np.signbit(found[1]).any()
 
 
 @pytest.mark.parametrize("name", [name for name in VECTORS if name != "training"])

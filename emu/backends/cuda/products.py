@@ -100,7 +100,7 @@ def write_product(
     ending = (third, launcher.recorded(random), values, counts.totals)
     if path in EXACT_PATHS and mac.accumulator is None and mac.product is None:
         sums = _vendor_sums(launcher, work, task, path)
-    elif is_float32_in_order(work.left.dtype, work.right.dtype, addend, mac):
+    elif is_float32_in_order(work, mac):
         sums = _sums_in_order(launcher, work, task)
     else:
         sums = None
@@ -117,11 +117,14 @@ def write_product(
     return counts.outcome(launcher.returned(values.reshape(batches, rows, columns), left.data, right.data))
 
 
-def is_float32_in_order(left: np.dtype[Any], right: np.dtype[Any], addend: Array | None, mac: MacCode) -> bool:
+def is_float32_in_order(work: _Work, mac: MacCode) -> bool:
     """Return whether a unit adds exact products of float32 to a float32, nearest even, one after the other."""
     held = mac.accumulator
-    narrow = all(dtype == np.float32 for dtype in (left, right, *([] if addend is None else [addend.dtype])))
-    if held is None or mac.product is not None or mac.order != SEQUENTIAL or not narrow:
+    arrays = [work.left, work.right, *([] if work.addend is None else [work.addend])]
+    narrow = all(x.dtype == np.float32 for x in arrays)
+    # the kernel writes a flushed operand as 0 of its sign
+    signed = all(fmt.has_negative_zero or not fmt.daz for fmt in work.formats if fmt is not None)
+    if held is None or mac.product is not None or mac.order != SEQUENTIAL or not (narrow and signed):
         return False
     return held.format == _FLOAT32 and held.rounding == NEAREST_EVEN and held.overflow == IEEE
 
