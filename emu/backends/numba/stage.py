@@ -20,7 +20,7 @@ from emu.backends.numba.philox import fill_random
 from emu.backends.numba.vector.choosing import addressed, parameters, shape_for
 from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter
 from emu.backends.numba.vector.stage import CHUNK
-from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE, Sink, report_size, writer
+from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE, Sink, chunk_code, loop_numbers, report_size
 from emu.backends.proofs import SAFE_EXPONENT
 from emu.datapath.registers import NO_EXPONENT
 
@@ -184,9 +184,9 @@ class Writer:
         self._reports[:, TOP_PLACE] = NO_EXPONENT
         self._threads: set[int] = set()
         self._vector: VectorWriter | None = None
-        if way.loop is not None:
+        if way.chunks is not None:
             numbers = addressed(way.parameters, random) if stage.rounding == STOCHASTIC else way.parameters
-            self._vector = VectorWriter(way.loop, self._target, numbers, self._reports)
+            self._vector = VectorWriter(self._target, numbers, self._reports)
 
     @property
     def grain(self) -> int:
@@ -267,7 +267,7 @@ class _Way(NamedTuple):
         positions: of the register; no position without one.
         report_size: length of a thread's report.
         parameters: the numbers of vector code, without the address of random bits.
-        loop: vector code, None where only plain loops write.
+        chunks: vector code, None where only plain loops write.
     """
 
     code: Stage
@@ -275,7 +275,7 @@ class _Way(NamedTuple):
     positions: RegisterCode
     report_size: int
     parameters: NDArray[np.int64]
-    loop: tuple[Any, int] | None
+    chunks: Any
 
 
 @lru_cache(maxsize=1024)
@@ -298,7 +298,9 @@ def _way(
     if shape is None:
         return _Way(code, out_scale, positions, size, _NO_BITS, None)
     limits = (code.high, code.low, code.modulus, code.above, code.below)
-    return _Way(code, out_scale, positions, size, parameters(shape, stage, limits, register, scale), writer(shape))
+    chunks, entry = chunk_code(shape)
+    numbers = np.concatenate([parameters(shape, stage, limits, register, scale), loop_numbers(shape, entry)])
+    return _Way(code, out_scale, positions, size, numbers, chunks)
 
 
 def run_stage(

@@ -130,7 +130,8 @@ def addressed(block: NDArray[np.int64], random: RandomCode) -> NDArray[np.int64]
     """Return a stage's numbers with the address of its random bits."""
     filled = block.copy()
     keys = random.seed & 0xFFFFFFFF, random.seed >> 32
-    filled[stage.N_NUMBERS + stage.DRAW :] = [random.draw, random.stream, random.step, *keys]
+    first = stage.N_NUMBERS + stage.DRAW
+    filled[first : stage.N_NUMBERS + stage.N_INTEGERS] = [random.draw, random.stream, random.step, *keys]
     return filled
 
 

@@ -81,18 +81,18 @@ def add_chunk(e: Emitter, buffer: Any, planes: Any, sets: int) -> None:
             carry = held & carry
 
 
-def drain(e: Emitter, planes: Any, sets: int, used: Any, totals: Any) -> None:
+def drain(e: Emitter, planes: Any, sets: Any, used: Any, totals: Any) -> None:
     """Add the counters' values to `totals` (int64, 32 per set) and clear the `used` lowest planes."""
     builder = e.builder
     zero = e.splat(I32, 0)
-    for kind in range(sets):
-        with e.loop(used) as plane:
-            at = builder.add(builder.mul(plane, e.integer(LANES)), e.integer(kind * PLANES * LANES))
-            held = e.load(I32, planes, at)
-            e.store(zero, planes, at)
-            with e.loop(e.integer(WORD_BITS)) as position:
-                bit = builder.shl(e.integer(1, I32), builder.trunc(position, I32))
-                mask = (held & e.splat(I32, bit)) != 0
-                amount = builder.shl(mask.count(), plane)
-                place = e.at(totals, builder.add(position, e.integer(kind * WORD_BITS)), I64)
-                builder.store(builder.add(builder.load(place, typ=I64), amount), place)
+    with e.loop(sets) as kind, e.loop(used) as plane:
+        at = builder.mul(builder.add(builder.mul(kind, e.integer(PLANES)), plane), e.integer(LANES))
+        held = e.load(I32, planes, at)
+        e.store(zero, planes, at)
+        first = builder.mul(kind, e.integer(WORD_BITS))
+        with e.loop(e.integer(WORD_BITS)) as position:
+            bit = builder.shl(e.integer(1, I32), builder.trunc(position, I32))
+            mask = (held & e.splat(I32, bit)) != 0
+            amount = builder.shl(mask.count(), plane)
+            place = e.at(totals, builder.add(first, position), I64)
+            builder.store(builder.add(builder.load(place, typ=I64), amount), place)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from emu.backends.memory import ALIGNMENT
 from emu.backends.numba.vector.calling import address_of
 from emu.backends.numba.vector.stage import CHUNK
-from emu.backends.numba.vector.writing import Sink
+from emu.backends.numba.vector.writing import Sink, range_entry, write_range
 
 Array = NDArray[Any]
 #: Results below this are not worth a second thread.
@@ -28,16 +28,14 @@ PlainWrite = Callable[[int, Sequence[Array], int, int, int], None]
 class VectorWriter:
     """Vector code of one output stage, writing pieces of one result; chunks it cannot do go to the plain loops."""
 
-    def __init__(self, loop: tuple[Any, int], target: Array, parameters: NDArray[np.int64], reports: Array) -> None:
+    def __init__(self, target: Array, parameters: NDArray[np.int64], reports: Array) -> None:
         """Prepare to write.
 
         Args:
-            loop: from `writer`.
             target: flat array of the whole result.
-            parameters: the stage's numbers.
+            parameters: the numbers of the stage and of the loop.
             reports: one per thread, added to; C-contiguous int64.
         """
-        self._write, self._entry = loop
         self._parameters, self._reports = parameters, reports
         self._places = address_of(parameters), address_of(reports), address_of(target)
         self._item = target.itemsize
@@ -47,7 +45,7 @@ class VectorWriter:
         """Return where compiled loops on that thread hand in their results; valid while this writer lives."""
         parameters, reports, target = self._places
         report = reports + thread * self._reports.strides[0]
-        return Sink(self._entry, target, self._item, self._streamed, parameters, report)
+        return Sink(range_entry(), target, self._item, self._streamed, parameters, report)
 
     def write(
         self, thread: int, operands: Sequence[Array], start: int, stop: int, origin: int, plain: PlainWrite
@@ -68,7 +66,7 @@ class VectorWriter:
             streamed = 0
         at, chunks = start, 1
         while at < stop:
-            wrote = self._write(
+            wrote = write_range(
                 a + at * a_step,
                 b + at * b_step,
                 c + at * c_step,

@@ -297,8 +297,7 @@ def write_chunks(
     index: Any,
     chunks: Any,
     past_caches: Any,
-    numbers: Any,
-    integers: Any,
+    parameters: Any,
     planes: Any,
     tallies: Any,
 ) -> Any:
@@ -317,21 +316,21 @@ def write_chunks(
         index: position of the first in the logical result, a multiple of 16.
         chunks: how many.
         past_caches: whether to write past the caches; `out` is aligned to 64 bytes then.
-        numbers: float64 parameters.
-        integers: int64 parameters.
-        planes: counters of the register, uint32.
-        tallies: int64, added to.
+        parameters: address of the stage's numbers: float64 ones, int64 ones.
+        planes: address of the register's counters, uint32.
+        tallies: address of int64 ones, added to.
     """
-    signature = types.int64(shape, *[types.int64] * 10, numbers, integers, planes, tallies)
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e = Emitter(builder)
-        given = [array_pointer(context, builder, signature.args[i], args[i]) for i in range(11, 15)]
-        addresses = [builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 3, 7)]
+        integers = builder.add(args[11], e.integer(8 * N_NUMBERS))
+        places = [
+            builder.inttoptr(x, IR.PointerType(I8)) for x in (*args[1:4], args[7], args[11], integers, *args[12:])
+        ]
         text = Shape.of_text(shape.literal_value)
-        return _emit_chunks(e, text, addresses[:3], args[4:7], addresses[3], *args[8:11], *given)
+        return _emit_chunks(e, text, places[:3], args[4:7], places[3], *args[8:11], *places[4:])
 
-    return signature, generate
+    return types.int64(shape, *[types.int64] * 13), generate
 
 
 def _emit_chunks(
@@ -425,13 +424,12 @@ def _emit_tallies(e: Emitter, chunk: _Chunk, tallies: Any) -> None:
 
 
 @intrinsic
-def drain_counters(typing_context: Any, words: Any, planes: Any, used: Any, totals: Any) -> Any:
-    """Add the register's counters to `totals` (int64, 32 per word, both signs then negative ones) and clear them."""
-    signature = types.void(words, planes, types.int64, totals)
+def drain_counters(typing_context: Any, sets: Any, planes: Any, used: Any, totals: Any) -> Any:
+    """Add the register's counters to `totals` (int64, 32 per set of words) and clear them."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointers = [array_pointer(context, builder, signature.args[i], args[i]) for i in (1, 3)]
-        leading_bits.drain(Emitter(builder), pointers[0], 2 * words.literal_value, args[2], pointers[1])
+        leading_bits.drain(Emitter(builder), pointers[0], args[0], args[2], pointers[1])
         return context.get_dummy_value()
 
-    return signature, generate
+    return types.void(types.int64, planes, types.int64, totals), generate

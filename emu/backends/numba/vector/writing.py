@@ -1,6 +1,7 @@
 """The output stage over a range of results: chunks of vector code, the last one padded, counts in their places.
 
-A stage's loop takes addresses alone, so that other compiled loops can hand it their results (`pour`).
+The loop takes addresses alone, so that it is compiled once for all stages, and other compiled loops can hand it their
+results (`pour`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
+from numpy.typing import NDArray
 
 from emu.backends.memory import ALIGNMENT
 from emu.backends.numba.compiling import kernel
@@ -33,13 +35,17 @@ from emu.backends.numba.vector.stage import (
 )
 
 PLANES, TREE_PLANES, MAX_CHUNKS = leading_bits.PLANES, leading_bits.TREE_PLANES, leading_bits.MAX_CHUNKS
+WORD_BITS = leading_bits.WORD_BITS
 LANES = stage.LANES
 #: A range's report: six flags, the largest exponent, then the register's counts as `Outcome` has them.
 TOP_PLACE, COUNTS_PLACE = 6, 7
 #: Scalars that follow the positions of both signs.
 SCALARS = 5
-#: Arguments of a stage's loop.
-ARGUMENTS = 12
+#: Arguments of `write_range`, and of the code it calls for its chunks.
+ARGUMENTS, CHUNK_ARGUMENTS = 12, 13
+#: What `write_range` is told of a stage, by position: where its code is called, sets of words that count, ...
+(CODE, SETS, BIAS, KEEPS_SUBNORMALS, OUT_BYTES, A_BYTES, B_BYTES, C_BYTES, PADDING_OF_B) = range(9)
+N_LOOP_NUMBERS = 9
 
 
 @kernel
@@ -61,23 +67,12 @@ def copy_bytes(typing_context: Any, target: Any, source: Any, count: Any) -> Any
 
 
 @lru_cache(maxsize=1024)
-def writer(shape: stage.Shape) -> tuple[Any, int]:
-    """Return the compiled loop of a shape, and where compiled code calls it.
+def chunk_code(shape: stage.Shape) -> tuple[Any, int]:
+    """Return the compiled code of a shape's chunks, which must stay referenced, and where `write_range` calls it.
 
-    It takes the addresses of up to three operands, the bytes from one element of each to the next (0: a chunk of one
-    number stands for all), the address of the target, the position of the first result (a multiple of 16), their
-    number, whether to write past the caches, and the addresses of the stage's numbers and of a report to add to; it
-    returns how many it wrote: all, or those before a chunk for the plain loops.
+    This alone is compiled for every shape: the loop around it serves them all.
     """
-    keeps_subnormals = bool(shape.is_float) and not shape.overflow & stage.FLUSHES
-    names = shape.sources.split(",")
-    text, words, arity = shape.text(), shape.words, len(names)
-    out_bytes, a_bytes, b_bytes, c_bytes = (
-        np.dtype(stage.KIND_DTYPES[name]).itemsize for name in (shape.target, *names, *names[:1] * (3 - arity))
-    )
-    second_dtype = np.float64 if b_bytes == 8 else np.float32
-    padding_of_b = 1.0 if shape.operation == "divide" else 0.0  # a padded result is +0
-    bias = 127 if shape.lane == "f32" else 1023
+    text = shape.text()
 
     @kernel
     def write(
@@ -89,90 +84,120 @@ def writer(shape: stage.Shape) -> tuple[Any, int]:
         c_step: int,
         out: int,
         index: int,
-        n: int,
+        chunks: int,
         past_caches: int,
         parameters: int,
-        report_place: int,
+        planes: int,
+        tallies: int,
     ) -> int:
-        numbers = array_at(np.float64, parameters, N_NUMBERS)
-        integers = array_at(np.int64, parameters + 8 * N_NUMBERS, N_INTEGERS)
-        report = array_at(np.int64, report_place, report_size(integers[BINS]))
-        planes = np.zeros(max(2 * words, 1) * PLANES * LANES, np.uint32)
-        totals = np.zeros(64 * max(words, 1), np.int64)
-        tallies = np.zeros(N_TALLIES, np.int64)
-        padded_a = np.zeros(CHUNK * 8, np.uint8)
-        padded_b = np.full(CHUNK, padding_of_b, second_dtype)
-        padded_c = np.zeros(CHUNK * 8 if arity > 2 else 1, np.uint8)
-        padded_out = np.zeros(CHUNK * 8, np.uint8)
-        done = 0
-        while done < n:
-            chunks = min((n - done) // CHUNK, MAX_CHUNKS)
-            padding = 0
-            first, second, third = a + done * a_step, b + done * b_step, c + done * c_step
-            target = out + done * out_bytes
-            if chunks == 0:
-                padding = CHUNK - (n - done)
-                copy_bytes(address(padded_a), first, (n - done) * a_bytes)
-                first, target = address(padded_a), address(padded_out)
-                if arity > 1:
-                    copy_bytes(address(padded_b), second, (n - done) * b_bytes)
-                    second = address(padded_b)
-                if arity > 2:
-                    copy_bytes(address(padded_c), third, (n - done) * c_bytes)
-                    third = address(padded_c)
-                chunks = 1
-            wrote = write_chunks(
-                text,
-                first,
-                second,
-                third,
-                a_step,
-                b_step,
-                c_step,
-                target,
-                index + done,
-                chunks,
-                past_caches if padding == 0 else 0,
-                numbers,
-                integers,
-                planes,
-                tallies,
-            )
-            if words > 0:
-                used = TREE_PLANES
-                while wrote >> (used - TREE_PLANES) > 0:
-                    used += 1
-                drain_counters(words, planes, used, totals)
-            if padding > 0 and wrote > 0:
-                copy_bytes(out + done * out_bytes, target, (n - done) * out_bytes)
-                tallies[ZEROS] -= padding
-                tallies[UNDERFLOW] -= padding
-                tallies[SUBNORMAL] -= padding if keeps_subnormals else 0
-            done = min(done + wrote * CHUNK, n)
-            if wrote < chunks:
-                break
-        if words > 0:
-            for tally in range(TALLY_BITS):
-                tallies[tally] += totals[32 * words - TALLY_BITS + tally]
-        if keeps_subnormals:
-            tallies[SUBNORMAL] -= tallies[UNDERFLOW]
-        tallies[UNDERFLOW] -= tallies[ZEROS]
-        for i in range(5):
-            report[i] += tallies[i]
-        if tallies[TOP] > 0:
-            report[TOP_PLACE] = max(report[TOP_PLACE], tallies[TOP] - bias)
-        if words > 0:
-            _place_counts(totals, tallies[ZEROS], done, words, integers, report)
-        return done
+        return write_chunks(
+            text, a, b, c, a_step, b_step, c_step, out, index, chunks, past_caches, parameters, planes, tallies
+        )
 
-    return write, entry_of(write, ARGUMENTS)
+    return write, entry_of(write, CHUNK_ARGUMENTS)
+
+
+def loop_numbers(shape: stage.Shape, code: int) -> NDArray[np.int64]:
+    """Return what `write_range` is told of a shape, whose code is called at `code`; they follow the stage's numbers."""
+    sources = [np.dtype(stage.KIND_DTYPES[name]) for name in shape.sources.split(",")]
+    numbers = np.zeros(N_LOOP_NUMBERS, np.int64)
+    numbers[[CODE, SETS, BIAS]] = [code, 2 * shape.words, 127 if shape.lane == "f32" else 1023]
+    numbers[KEEPS_SUBNORMALS] = bool(shape.is_float) and not shape.overflow & stage.FLUSHES
+    numbers[OUT_BYTES] = np.dtype(stage.KIND_DTYPES[shape.target]).itemsize
+    numbers[A_BYTES : A_BYTES + len(sources)] = [source.itemsize for source in sources]
+    if shape.operation == "divide":  # a padded result is +0
+        numbers[PADDING_OF_B] = np.ones(8 // sources[1].itemsize, sources[1]).view(np.int64)[0]
+    return numbers
+
+
+@kernel
+def write_range(
+    a: int,
+    b: int,
+    c: int,
+    a_step: int,
+    b_step: int,
+    c_step: int,
+    out: int,
+    index: int,
+    n: int,
+    past_caches: int,
+    parameters: int,
+    report_place: int,
+) -> int:
+    """Write a range of results.
+
+    Takes the addresses of up to three operands, the bytes from one element of each to the next (0: a chunk of one
+    number stands for all), the address of the target, the position of the first result (a multiple of 16), their
+    number, whether to write past the caches, and the addresses of the stage's numbers and of a report to add to;
+    returns how many it wrote: all, or those before a chunk for the plain loops.
+    """
+    integers = array_at(np.int64, parameters + 8 * N_NUMBERS, N_INTEGERS)
+    loop = array_at(np.int64, parameters + 8 * (N_NUMBERS + N_INTEGERS), N_LOOP_NUMBERS)
+    report = array_at(np.int64, report_place, report_size(integers[BINS]))
+    sets, out_bytes = loop[SETS], loop[OUT_BYTES]
+    planes = np.zeros(max(sets, 1) * PLANES * LANES, np.uint32)
+    totals = np.zeros(WORD_BITS * max(sets, 1), np.int64)
+    tallies = np.zeros(N_TALLIES, np.int64)
+    words = CHUNK if n % CHUNK > 0 else 0  # of eight bytes: room for the last chunk, padded
+    padded_a, padded_b = np.zeros(words, np.int64), np.full(words, loop[PADDING_OF_B], np.int64)
+    padded_c, padded_out = np.zeros(words, np.int64), np.zeros(words, np.int64)
+    done = 0
+    while done < n:
+        chunks = min((n - done) // CHUNK, MAX_CHUNKS)
+        padding = 0
+        first, second, third = a + done * a_step, b + done * b_step, c + done * c_step
+        target = out + done * out_bytes
+        if chunks == 0:
+            padding = CHUNK - (n - done)
+            copy_bytes(address(padded_a), first, (n - done) * loop[A_BYTES])
+            copy_bytes(address(padded_b), second, (n - done) * loop[B_BYTES])
+            copy_bytes(address(padded_c), third, (n - done) * loop[C_BYTES])
+            first, second, third = address(padded_a), address(padded_b), address(padded_c)
+            target = address(padded_out)
+            chunks = 1
+        operands = (first, second, third, a_step, b_step, c_step)
+        streamed = past_caches if padding == 0 else 0
+        counters = (parameters, address(planes), address(tallies))
+        wrote = call_at(loop[CODE], (*operands, target, index + done, chunks, streamed, *counters))
+        used = TREE_PLANES
+        while wrote >> (used - TREE_PLANES) > 0:
+            used += 1
+        drain_counters(sets, planes, used, totals)
+        if padding > 0 and wrote > 0:
+            copy_bytes(out + done * out_bytes, target, (n - done) * out_bytes)
+            tallies[ZEROS] -= padding
+            tallies[UNDERFLOW] -= padding
+            tallies[SUBNORMAL] -= padding if loop[KEEPS_SUBNORMALS] else 0
+        done = min(done + wrote * CHUNK, n)
+        if wrote < chunks:
+            break
+    if sets > 0:
+        for tally in range(TALLY_BITS):
+            tallies[tally] += totals[WORD_BITS * sets // 2 - TALLY_BITS + tally]
+    if loop[KEEPS_SUBNORMALS]:
+        tallies[SUBNORMAL] -= tallies[UNDERFLOW]
+    tallies[UNDERFLOW] -= tallies[ZEROS]
+    for i in range(5):
+        report[i] += tallies[i]
+    if tallies[TOP] > 0:
+        report[TOP_PLACE] = max(report[TOP_PLACE], tallies[TOP] - loop[BIAS])
+    if sets > 0:
+        _place_counts(totals, tallies[ZEROS], done, sets, integers, report)
+    return done
+
+
+@lru_cache(maxsize=1)
+def range_entry() -> int:
+    """Return where compiled code calls `write_range`."""
+    return entry_of(write_range, ARGUMENTS)
 
 
 class Sink(NamedTuple):
     """Where a compiled loop's float64 results go, numbers alone.
 
     Attributes:
-        entry: where the stage's loop is called; 0 hands every group back.
+        entry: where `write_range` is called; 0 hands every group back.
         target: address of what is written.
         item: bytes of one result.
         streamed: whether the target is written past the caches, where its alignment allows.
@@ -203,14 +228,14 @@ def pour(sink: Any, source: int, first: int, count: int) -> int:
 
 
 @kernel
-def _place_counts(totals: Any, zeros: int, seen: int, words: int, integers: Any, report: Any) -> None:
+def _place_counts(totals: Any, zeros: int, seen: int, sets: int, integers: Any, report: Any) -> None:
     """Add the counters to the report; `below` is what is nowhere else."""
     bins = integers[BINS]
     counted = 0
     for p in range(bins + 1):
         counted += totals[p]
     for p in range(bins):
-        negative = totals[32 * words + p]
+        negative = totals[WORD_BITS * sets // 2 + p]
         report[COUNTS_PLACE + p] += totals[p] - negative
         report[COUNTS_PLACE + bins + p] += negative
     scalars = COUNTS_PLACE + 2 * bins
