@@ -83,8 +83,10 @@ def _fixed_overflow(code: StageCode) -> int:
 
 
 def _float_overflow(code: StageCode) -> int:
-    makes_nan = code.overflow == k.IEEE and not code.format.has_infinity
-    return stage.MAKES_NAN * makes_nan + stage.FLUSHES * code.format.ftz
+    fmt = code.format
+    stays = code.rounding in (k.TOWARD_ZERO, k.TO_ODD)  # at the largest number
+    makes_nan = code.overflow == k.IEEE and not fmt.has_infinity and not stays
+    return stage.MAKES_NAN * makes_nan + stage.FLUSHES * fmt.ftz + stage.ONE_ZERO * (not fmt.has_negative_zero)
 
 
 def _counts(register: RegisterCode) -> bool:
@@ -143,7 +145,7 @@ def _put_numbers(numbers: NDArray[np.float64], code: StageCode, limits: tuple[fl
     numbers[[stage.HIGH, stage.LOW, stage.MODULUS, stage.ABOVE, stage.BELOW]] = [high, low, modulus, above, below]
     numbers[stage.SMALLEST] = math.ldexp(1.0, fmt.emin)
     numbers[stage.NAN] = math.nan if fmt.has_nan else 0.0
-    numbers[stage.ZERO] = -0.0 if fmt.has_negative_zero else 0.0  # added to a zero, only the second takes its sign
+    numbers[stage.INVERSE] = 1.0 / modulus
     positive, negative = TIES.get(code.rounding, (0.0, 0.0))
     numbers[[stage.TIE, stage.TIE_SIGN]] = [positive, -0.0 if positive != negative else 0.0]
     numbers[stage.RANDOM_SCALE] = math.ldexp(1.0, code.n_rbits)

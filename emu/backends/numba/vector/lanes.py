@@ -278,6 +278,10 @@ class Vector:
         """Return the smaller of two."""
         return (self < high).choose(self, high)
 
+    def at_most_unsigned(self, high: Vector) -> Vector:
+        """Return the smaller of two unsigned integers."""
+        return self.below_unsigned(high).choose(self, high)
+
     def _unary(self, name: str) -> Vector:
         intrinsic_name = f"llvm.{name}.v{self.lanes}{_NAMES[self.kind]}"
         return Vector(self.emitter, self.emitter.call(intrinsic_name, self.value.type, [self.value]))

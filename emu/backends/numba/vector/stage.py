@@ -40,8 +40,8 @@ from emu.backends.numba.vector.rounding import Draw, draw_kind, rounded
 CHUNK = LANES * leading_bits.TREE
 #: Array dtypes of those names.
 KIND_DTYPES = {"f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64", "i8": "int8", "i16": "int16"}
-#: Of a float format: overflow may give NaN; subnormal results become zero.
-MAKES_NAN, FLUSHES = 1, 2
+#: Of a float format: overflow may give NaN; subnormal results become zero; there is one zero.
+MAKES_NAN, FLUSHES, ONE_ZERO = 1, 2, 4
 #: How many results ahead operands are asked for: memory works while a chunk is computed.
 AHEAD = 2 * CHUNK
 KINDS = {"f32": F32, "f64": F64, "i32": I32, "i64": I64, "i8": I8, "i16": I16}
@@ -58,7 +58,8 @@ class Shape:
         target: type of what is written: "f32" or "f64"; "i8", "i16", "i32" for the raws of a fixed format.
         is_float: whether a floating-point format is written.
         rounding: mode, by the number `rounding.kind_of` gives.
-        overflow: fixed: rule, by its number, 0 where limits say all; float: `MAKES_NAN` and `FLUSHES`, added.
+        overflow: fixed: rule, by its number, 0 where limits say all; float: `MAKES_NAN`, `FLUSHES` and `ONE_ZERO`,
+            added.
         fields: random numbers per 128 bits (4, 8 or 16), 0 without random bits.
         words: words of 32 bits the register's positions and the tallies need, 0 without a register.
         directed: whether operations are rounded to odd by directions, else by errors.
@@ -87,7 +88,7 @@ class Shape:
 
 
 #: Numbers a stage is given: float64 array, then int64 array, by position.
-(SCALE, STEP, HIGH, LOW, MODULUS, ABOVE, BELOW, SMALLEST, NAN, ZERO, RANDOM_SCALE) = range(11)
+(SCALE, STEP, HIGH, LOW, MODULUS, ABOVE, BELOW, SMALLEST, NAN, INVERSE, RANDOM_SCALE) = range(11)
 (TIE, TIE_SIGN) = range(11, 13)
 (QUANTUM, TAIL, LOWEST, BINS, FIXED_ACCUMULATOR, N_RBITS, DRAW, STREAM, STEP_NUMBER, KEY_LOW, KEY_HIGH) = range(11)
 N_NUMBERS, N_INTEGERS = 13, 11
@@ -115,7 +116,7 @@ class _Chunk:
         self.numbers = [self._splat_number(numbers, i) for i in range(N_NUMBERS)]
         self.integers = [e.load_scalar(I64, integers, e.integer(i)) for i in range(N_INTEGERS)]
         self.tallies: dict[int, Count] = {} if shape.words else {t: Count(e) for t in range(TOP)}
-        self.raised: list[tuple[int, Vector]] = []
+        self.hot: list[Vector] = []
         self.top = e.variable(e.splat(self.integer, 0))
 
     def _splat_number(self, numbers: Any, position: int) -> Vector:
@@ -155,8 +156,9 @@ class _Chunk:
         It does if it holds a subnormal, an infinity or a NaN. The results of an operation go to the buffer `results`.
         """
         e = self.e
-        largest = e.variable(e.splat(self.integer, 0))
-        outside = e.variable(e.splat(self.integer, 0))
+        none, least_special = e.splat(self.integer, -1), self.largest_field << self.fraction_bits
+        # magnitudes less 1: of a zero, -1, the least of signed integers and the largest of unsigned ones
+        largest, smallest, operand = e.variable(none), e.variable(none), e.variable(e.splat(self.integer, 0))
         with e.loop(e.integer(leading_bits.TREE)) as i:
             place = e.builder.mul(i, e.integer(LANES))
             if self.shape.operation == "quantize":
@@ -164,17 +166,14 @@ class _Chunk:
             else:
                 x, arrays = self.compute(operands, place)
                 e.store(x, results, place)
-                for operand in arrays:
-                    magnitude = self.magnitude(operand)
-                    finite = magnitude.below_unsigned(self.largest_field << self.fraction_bits)
-                    outside.set(outside.now | finite.choose(e.splat(self.integer, 0), magnitude))
-            magnitude = self.magnitude(x)
-            normal = (magnitude - (1 << self.fraction_bits)).below_unsigned(
-                (self.largest_field - 1) << self.fraction_bits
-            )
-            outside.set(outside.now | normal.choose(e.splat(self.integer, 0), magnitude))
-            largest.set(magnitude.at_least(largest.now))
-        return (outside.now != 0).any(), largest.now
+                for array in arrays:
+                    operand.set(self.magnitude(array).at_least(operand.now))
+            below = self.magnitude(x) - 1
+            largest.set(below.at_least(largest.now))
+            smallest.set(below.at_most_unsigned(smallest.now))
+        top = largest.now + 1
+        normal = smallest.now.below_unsigned((1 << self.fraction_bits) - 1)
+        return (normal | (top.at_least(operand.now) >= least_special)).any(), top
 
     def raise_top(self, magnitudes: Vector) -> None:
         """Remember the largest magnitudes seen."""
@@ -188,25 +187,21 @@ class _Chunk:
         position = (exponent - self.whole(LOWEST)).at_most(self.whole(BINS))
         return zero.choose(self.e.splat(self.integer, -1), position).as_kind(I32)
 
-    def count(self, tally: int, where: Vector) -> None:
-        """Count the lanes where a mask holds: beside the register's positions, if there is one."""
+    def observe(self, x: Vector, zero: Vector) -> None:
+        """Count sixteen results: zeros, and with a register one-hot words of all, then of the negative ones."""
         if self.shape.words:
-            self.raised.append((tally, where))
+            both = leading_bits.one_hot(self.e, self.positions(x, zero), self.shape.words)
+            negative = x < 0.0
+            self.hot = [*both, *(negative.choose(word, 0) for word in both)]
+        self.count(ZEROS, zero)
+
+    def count(self, tally: int, where: Vector) -> None:
+        """Count the lanes where a mask holds: in the last word of all results, if there is a register."""
+        if self.shape.words:
+            last = self.shape.words - 1
+            self.hot[last] = where.choose(self.hot[last] | _bit(tally), self.hot[last])
         else:
             self.tallies[tally].add_where(where)
-
-    def with_tallies(self, word: Vector) -> Vector:
-        """Return the register's last word with a bit for each tally of these results."""
-        for tally, where in self.raised:
-            word = where.choose(word | _bit(tally), word)
-        self.raised = []
-        return word
-
-    def leading_bits(self, x: Vector, zero: Vector) -> list[Vector]:
-        """Return the one-hot words of sixteen results: of all, then of the negative ones."""
-        both = leading_bits.one_hot(self.e, self.positions(x, zero), self.shape.words)
-        negative = x < 0.0
-        return [*both, *(negative.choose(word, 0) for word in both)]
 
     def draw(self, buffer: Any, index: Any) -> Draw | None:
         """Return the random numbers of sixteen results from the chunk's buffer."""
@@ -245,12 +240,12 @@ class _Chunk:
             bounded = outside.choose(self._wrapped(r, high), r)  # inside, r + 2**width may need a bit too many
         if shape.target in ("i8", "i16", "i32"):
             return bounded
-        return bounded * self.number(STEP) + 0.0  # + 0.0: fixed point has no -0
+        return self.e.splat(self.lane, 0.0).plus_product(bounded, self.number(STEP))  # fixed point has no -0
 
     def _wrapped(self, r: Vector, high: Vector) -> Vector:
         """R modulo 2**width; a multiple of it so large that it left the lane's range is 0."""
         modulus = self.number(MODULUS)
-        rest = r - (r / modulus).floor() * modulus
+        rest = r.plus_product((r * self.number(INVERSE)).floor(), modulus.negated())
         rest = (rest > high).choose(rest - modulus, rest)
         return (rest == rest).choose(rest, 0.0)
 
@@ -271,16 +266,17 @@ class _Chunk:
         else:
             self.count(UNDERFLOW, nothing)
             self.count(SUBNORMAL, small)  # what became nothing is taken off
-        y = beyond.choose((x > 0.0).choose(self.number(ABOVE), self.number(BELOW)), y)
+        makes_nan = self.shape.overflow & MAKES_NAN
+        if self.shape.rounding in (k.FLOOR, k.CEIL):
+            y = beyond.choose((x > 0.0).choose(self.number(ABOVE), self.number(BELOW)), y)
+            beyond = y != y
+        elif not makes_nan:  # the same on both sides
+            y = beyond.choose(self.number(ABOVE).with_sign_of(x), y)
+        if makes_nan:
+            self.count(INVALID, beyond)
+            y = beyond.choose(self.number(NAN), y)
         self.count(INEXACT, y != x)
-        if self.shape.overflow & MAKES_NAN:
-            nan = y != y
-            self.count(INVALID, nan)
-            y = nan.choose(self.number(NAN), y)
-        return y + self.number(ZERO)
-
-
-_SIXTEEN = I64(LANES)
+        return y + 0.0 if self.shape.overflow & ONE_ZERO else y
 
 
 @intrinsic
@@ -351,7 +347,7 @@ def _emit_chunks(
     chunk = _Chunk(e, shape, numbers, integers)
     sets = 2 * shape.words
     quads = [leading_bits.Quads(e) for _ in range(sets)]
-    carries, random = e.buffer(I32, max(sets, 1) * CHUNK // leading_bits.QUAD), e.buffer(I32, CHUNK)
+    carries, random = leading_bits.Carries(e, sets), e.buffer(I32, CHUNK)
     computed = e.buffer(F64, CHUNK) if shape.operation != "quantize" else None
     done = e.scalar_variable(e.integer(0))
     past = builder.icmp_signed("!=", past_caches, e.integer(0))
@@ -383,12 +379,9 @@ def _emit_chunks(
                 e.prefetch(kind, operand, builder.add(within, e.integer(AHEAD)))
             results = chunk.read(here, 0, within) if computed is None else e.load(F64, computed, within)
             zero = results == 0.0
-            chunk.count(ZEROS, zero)
-            if shape.words:
-                hot.append(chunk.leading_bits(results, zero))
+            chunk.observe(results, zero)
             y = chunk.write(results, zero, chunk.draw(random, vector)).as_kind(KINDS[shape.target])
-            if shape.words:
-                hot[-1][shape.words - 1] = chunk.with_tallies(hot[-1][shape.words - 1])
+            hot.append(chunk.hot)
             place = builder.add(start, within)
             with builder.if_else(past) as (through, around):
                 with through:
@@ -396,16 +389,16 @@ def _emit_chunks(
                 with around:
                     e.store(y, out, place)
         for kind in range(sets):
-            carry = quads[kind].add([words[kind] for words in hot])
-            place = builder.add(builder.mul(quad, e.integer(sets)), e.integer(kind))
-            e.store(carry, carries, builder.mul(place, _SIXTEEN))
+            carries.keep(quads[kind].add([words[kind] for words in hot]), quad, kind)
     if shape.words:
-        leading_bits.add_chunk(e, carries, planes, sets)
+        carries.add_chunk(planes, number)
     builder.store(builder.add(number, e.integer(1)), done)
     builder.branch(head)
     builder.position_at_end(end)
     for kind, quad in enumerate(quads):
         quad.store(e, planes, kind)
+    if shape.words:
+        carries.add_group(planes)
     _emit_tallies(e, chunk, tallies)
     return builder.load(done, typ=I64)
 
