@@ -180,12 +180,13 @@ class _Chunk:
         self.top.set(magnitudes.at_least(self.top.now))
 
     def positions(self, x: Vector, zero: Vector) -> Vector:
-        """Return where the register counts each lane: leading bit from the lowest on, -1 for zeros."""
+        """Return where each lane is counted: leading bit from the lowest on, zeros where their tally is."""
         bits = x.bits()
         lower_if_negative = self.magnitude(x) - (bits >> (self.integer.width - 1))  # -2**m counts one lower
         exponent = lower_if_negative >> self.fraction_bits
         position = (exponent - self.whole(LOWEST)).at_most(self.whole(BINS))
-        return zero.choose(self.e.splat(self.integer, -1), position).as_kind(I32)
+        tally = leading_bits.WORD_BITS * self.shape.words - TALLY_BITS + ZEROS
+        return zero.choose(self.e.splat(self.integer, tally), position).as_kind(I32)
 
     def observe(self, x: Vector, zero: Vector) -> None:
         """Count sixteen results: zeros, and with a register one-hot words of all, then of the negative ones."""
@@ -193,15 +194,17 @@ class _Chunk:
             both = leading_bits.one_hot(self.e, self.positions(x, zero), self.shape.words)
             negative = x < 0.0
             self.hot = [*both, *(negative.choose(word, 0) for word in both)]
-        self.count(ZEROS, zero)
+        else:
+            self.count(zero, ZEROS)
 
-    def count(self, tally: int, where: Vector) -> None:
+    def count(self, where: Vector, *tallies: int) -> None:
         """Count the lanes where a mask holds: in the last word of all results, if there is a register."""
         if self.shape.words:
             last = self.shape.words - 1
-            self.hot[last] = where.choose(self.hot[last] | _bit(tally), self.hot[last])
+            self.hot[last] = where.choose(self.hot[last] | sum(map(_bit, tallies)), self.hot[last])
         else:
-            self.tallies[tally].add_where(where)
+            for tally in tallies:
+                self.tallies[tally].add_where(where)
 
     def draw(self, buffer: Any, index: Any) -> Draw | None:
         """Return the random numbers of sixteen results from the chunk's buffer."""
@@ -231,9 +234,9 @@ class _Chunk:
         high = self.number(HIGH)
         bounded = r.clamp(self.number(LOW), high)
         outside = bounded != r
-        self.count(OVERFLOW, outside)
-        self.count(INEXACT, bounded != v)  # an exact result inside its bounds is where it was
-        self.count(UNDERFLOW, r == 0.0)  # zeros are taken off at the end: a zero never moves
+        self.count(outside, OVERFLOW)
+        self.count(bounded != v, INEXACT)  # an exact result inside its bounds is where it was
+        self.count(r == 0.0, UNDERFLOW)  # zeros are taken off at the end: a zero never moves
         if shape.overflow == k.SATURATE_ZERO:
             bounded = outside.choose(self.e.splat(self.lane, 0.0), r)
         elif shape.overflow == k.WRAP:
@@ -258,24 +261,25 @@ class _Chunk:
         nothing = r == 0.0
         y = nothing.choose(r, (r.bits() + last).bits_as(self.lane))
         beyond = abs(y) > self.number(HIGH)
-        self.count(OVERFLOW, beyond)
         small = abs(y) < self.number(SMALLEST)
         if self.shape.overflow & FLUSHES:
             y = small.choose(e.splat(self.lane, 0.0).with_sign_of(y), y)
-            self.count(UNDERFLOW, small)  # zeros are taken off at the end
+            self.count(small, UNDERFLOW)  # zeros are taken off at the end
         else:
-            self.count(UNDERFLOW, nothing)
-            self.count(SUBNORMAL, small)  # what became nothing is taken off
+            self.count(nothing, UNDERFLOW)
+            self.count(small, SUBNORMAL)  # what became nothing is taken off
         makes_nan = self.shape.overflow & MAKES_NAN
-        if self.shape.rounding in (k.FLOOR, k.CEIL):
-            y = beyond.choose((x > 0.0).choose(self.number(ABOVE), self.number(BELOW)), y)
-            beyond = y != y
-        elif not makes_nan:  # the same on both sides
-            y = beyond.choose(self.number(ABOVE).with_sign_of(x), y)
-        if makes_nan:
-            self.count(INVALID, beyond)
+        if makes_nan and self.shape.rounding not in (k.FLOOR, k.CEIL):
+            self.count(beyond, OVERFLOW, INVALID)
             y = beyond.choose(self.number(NAN), y)
-        self.count(INEXACT, y != x)
+        else:
+            self.count(beyond, OVERFLOW)
+            y = beyond.choose((x < 0.0).choose(self.number(BELOW), self.number(ABOVE)), y)
+            if makes_nan:  # on one side
+                nan = y != y
+                self.count(nan, INVALID)
+                y = nan.choose(self.number(NAN), y)
+        self.count(y != x, INEXACT)
         return y + 0.0 if self.shape.overflow & ONE_ZERO else y
 
 
