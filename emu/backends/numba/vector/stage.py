@@ -376,6 +376,7 @@ def _emit_chunks(
         philox.fill(e, random, first, CHUNK // shape.fields // LANES, address)
     with e.loop(e.integer(leading_bits.TREE // leading_bits.QUAD)) as quad:
         hot: list[list[Vector]] = []
+        written: list[tuple[Vector, Any]] = []
         for i in range(leading_bits.QUAD):
             vector = builder.add(builder.mul(quad, e.integer(leading_bits.QUAD)), e.integer(i))
             within = builder.mul(vector, e.integer(LANES))
@@ -386,12 +387,12 @@ def _emit_chunks(
             chunk.observe(results, zero)
             y = chunk.write(results, zero, chunk.draw(random, vector)).as_kind(KINDS[shape.target])
             hot.append(chunk.hot)
-            place = builder.add(start, within)
-            with builder.if_else(past) as (through, around):
-                with through:
-                    e.store(y, out, place, past_caches=True)
-                with around:
-                    e.store(y, out, place)
+            written.append((y, builder.add(start, within)))
+        with builder.if_else(past) as branches:
+            for branch, past_caches in zip(branches, (True, False), strict=True):
+                with branch:
+                    for y, place in written:
+                        e.store(y, out, place, past_caches=past_caches)
         for kind in range(sets):
             carries.keep(quads[kind].add([words[kind] for words in hot]), quad, kind)
     if shape.words:
