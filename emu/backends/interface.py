@@ -18,6 +18,8 @@ from emu.backends.arrays import is_on_device, namespace
 from emu.backends.gathered import Gathered
 from emu.datapath import Mac, OutputStage, Philox, RandomSource, RecordedBits, StatisticsRegister
 from emu.datapath.order import Blocks, Lanes, Pairwise
+from emu.datapath.owed import Owed
+from emu.datapath.registers import NO_EXPONENT
 from emu.formats import Fixed, Format
 
 if TYPE_CHECKING:
@@ -138,6 +140,10 @@ class MacCode(NamedTuple):
 (SEQUENTIAL, PAIRWISE, LANES, BLOCKS) = range(4)
 
 
+_NO_FLAGS = np.zeros(N_FLAGS, np.int64)
+_NO_FLAGS.flags.writeable = False
+
+
 @dataclass
 class Outcome:
     """What a kernel wrote and counted.
@@ -147,12 +153,23 @@ class Outcome:
         flags: int64, shape (6,): counts in the order of `FLAG_NAMES`.
         register: int64, shape (2*bins + 5,), or None where none was asked for.
         max_exponent: largest floor(log2|x|) observed, `NO_EXPONENT` if nothing nonzero was.
+        owed: all of these where a device still holds them, and they say nothing here; else None.
     """
 
     values: Array
     flags: NDArray[np.int64]
     register: NDArray[np.int64] | None
     max_exponent: int
+    owed: Owed | None = None
+
+    @classmethod
+    def owing(cls, values: Array, owed: Owed) -> Outcome:
+        """Return what a kernel wrote whose counts are on a device."""
+        return cls(values, _NO_FLAGS, None, NO_EXPONENT, owed)
+
+    def settled(self) -> Outcome:
+        """Return the same with its counts here."""
+        return self if self.owed is None else Outcome(self.values, *self.owed.collect())
 
 
 class Kernels(Protocol):

@@ -4,11 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from typing import Any, cast
+
+from emu.datapath.owed import Debts, Owed
+
+
+class _Count:
+    """A count: what devices owe is collected before it is read."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._place = f"_{name}"
+
+    def __get__(self, flags: Any, owner: type | None = None) -> int:
+        if flags is None:
+            return 0  # the field's default
+        flags.settle()
+        return flags.__dict__[self._place]
+
+    def __set__(self, flags: Any, value: int) -> None:
+        flags.__dict__[self._place] = value
 
 
 @dataclass
 class Flags:
     """How many written elements raised each flag. Sticky: counts only grow until `reset`.
+
+    What a GPU counted stays there until a count is read.
 
     Attributes:
         overflow: an overflow rule was applied.
@@ -21,22 +42,32 @@ class Flags:
     Source: NUMERICS 5; IEEE 754-2019 section 7.
     """
 
-    overflow: int = 0
-    underflow: int = 0
-    inexact: int = 0
-    invalid: int = 0
-    subnormal: int = 0
-    accumulator_overflow: int = 0
+    overflow: int = cast(int, _Count())
+    underflow: int = cast(int, _Count())
+    inexact: int = cast(int, _Count())
+    invalid: int = cast(int, _Count())
+    subnormal: int = cast(int, _Count())
+    accumulator_overflow: int = cast(int, _Count())
+
+    def __post_init__(self) -> None:
+        """Be owed nothing."""
+        self._debts = Debts()
 
     def add(self, counts: Iterable[int]) -> None:
         """Add counts, in the order of the attributes."""
-        overflow, underflow, inexact, invalid, subnormal, accumulator_overflow = counts
-        self.overflow += overflow
-        self.underflow += underflow
-        self.inexact += inexact
-        self.invalid += invalid
-        self.subnormal += subnormal
-        self.accumulator_overflow += accumulator_overflow
+        held = self.__dict__
+        for place, count in zip(_PLACES, counts, strict=True):
+            held[place] += count
+
+    def owe(self, owed: Owed) -> None:
+        """Add counts that a device still holds."""
+        self._debts.add(owed)
+
+    def settle(self) -> None:
+        """Collect what devices owe."""
+        if self._debts:
+            for counted in self._debts.collect():
+                self.add(counted.flags.tolist())
 
     def merge(self, other: Flags) -> None:
         """Add the counts of another unit's flags."""
@@ -53,3 +84,4 @@ class Flags:
 
 #: Flag names in the order kernels count them.
 FLAG_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Flags))
+_PLACES = tuple(f"_{name}" for name in FLAG_NAMES)

@@ -15,7 +15,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from emu.datapath.owed import Debts, Owed
 from emu.errors import FormatError
 from emu.formats import Fixed, Format
 from emu.formats.arrays import as_integer
@@ -32,11 +34,11 @@ NO_EXPONENT = -(1 << 62)
 class StatisticsRegister:
     """Counts of leading-bit positions, mergeable and savable. Two are equal if positions and counts are.
 
+    What a GPU counted stays there until a count is read.
+
     Attributes:
         lowest: exponent of the first position; None until the first observation chooses it.
         bins: number of positions; None until then.
-        max_exponent: largest floor(log2|x|) seen, without the one-lower rule of negative powers of two; None if all
-            were 0.
 
     Source: NUMERICS 6; US 11,593,620 (statistics information acquisition).
     """
@@ -53,8 +55,20 @@ class StatisticsRegister:
         """
         self.lowest = None if lowest is None else as_integer("lowest", lowest, -POSITION_LIMIT, POSITION_LIMIT)
         self.bins = None if bins is None else as_integer("bins", bins, 1, POSITION_LIMIT)
-        self.max_exponent: int | None = None
-        self._counts = np.zeros(self._size, np.int64)
+        self._max_exponent: int | None = None
+        self._held = np.zeros(self._size, np.int64)
+        self._debts = Debts()
+
+    @property
+    def max_exponent(self) -> int | None:
+        """Largest floor(log2|x|) seen, without the one-lower rule of negative powers of two; None if all were 0."""
+        self.settle()
+        return self._max_exponent
+
+    @property
+    def _counts(self) -> NDArray[np.int64]:
+        self.settle()
+        return self._held
 
     @property
     def _size(self) -> int:
@@ -135,7 +149,7 @@ class StatisticsRegister:
             lowest, bins = output.emin - output.fraction_bits, DEFAULT_FLOAT_BINS
         self.lowest = lowest if self.lowest is None else self.lowest
         self.bins = bins if self.bins is None else self.bins
-        self._counts = np.zeros(self._size, np.int64)
+        self._held = np.zeros(self._size, np.int64)
 
     def add_counts(self, counts: Any, max_exponent: int) -> None:
         """Add what a kernel counted.
@@ -146,12 +160,22 @@ class StatisticsRegister:
         """
         assert self.lowest is not None, "place() comes before add_counts()"
         assert self.bins is not None, "place() comes before add_counts()"
-        self._counts += counts
+        self._held += counts
         self._raise_to(None if max_exponent == NO_EXPONENT else max_exponent)
 
     def _raise_to(self, exponent: int | None) -> None:
-        if exponent is not None and (self.max_exponent is None or exponent > self.max_exponent):
-            self.max_exponent = exponent
+        if exponent is not None and (self._max_exponent is None or exponent > self._max_exponent):
+            self._max_exponent = exponent
+
+    def owe(self, owed: Owed) -> None:
+        """Add counts that a device still holds."""
+        self._debts.add(owed)
+
+    def settle(self) -> None:
+        """Collect what devices owe."""
+        if self._debts:
+            for counted in self._debts.collect():
+                self.add_counts(counted.register, counted.max_exponent)
 
     def histogram(self) -> dict[int, int]:
         """Return exponent -> count of both signs, sorted by exponent."""
@@ -171,19 +195,20 @@ class StatisticsRegister:
         if other.lowest is None:
             return
         if self.lowest is None:
-            self.lowest, self.bins, self._counts = other.lowest, other.bins, np.zeros_like(other._counts)
+            self.lowest, self.bins, self._held = other.lowest, other.bins, np.zeros_like(other._held)
         if (self.lowest, self.bins) != (other.lowest, other.bins):
             raise FormatError(
                 f"registers must have the same positions to be merged, got lowest={self.lowest}, bins={self.bins} "
                 f"and lowest={other.lowest}, bins={other.bins}; give both the same `lowest` and `bins`"
             )
-        self._counts += other._counts
+        self._held += other._counts
         self._raise_to(other.max_exponent)
 
     def reset(self) -> None:
         """Set every count to 0; the positions stay."""
-        self._counts[:] = 0
-        self.max_exponent = None
+        self._held[:] = 0
+        self._max_exponent = None
+        self._debts = Debts()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data (JSON), exponents sorted, that `from_dict` reads back to an equal register."""
@@ -198,7 +223,7 @@ class StatisticsRegister:
             FormatError: a count belongs to no position.
         """
         register = cls(data["lowest"], data["bins"])
-        register.max_exponent = data["max_exponent"]
+        register._max_exponent = data["max_exponent"]
         register._counts[-len(SCALARS) :] = [int(data[name]) for name in SCALARS]
         for side, name in enumerate(("positive", "negative")):
             for exponent, count in data[name].items():

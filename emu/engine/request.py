@@ -120,7 +120,12 @@ class Request(NamedTuple):
         return encode_register(self.register, None if accumulator is None else -accumulator.frac_bits)
 
     def account(self, outcome: Outcome) -> Array:
-        """Add a kernel's counts to register and flags; return what it wrote."""
+        """Add a kernel's counts to register and flags, now or when they are read; return what it wrote."""
+        if outcome.owed is not None:
+            for observer in (self.register, self.flags):
+                if observer is not None:
+                    observer.owe(outcome.owed)
+            return outcome.values
         if self.register is not None:
             self.register.add_counts(outcome.register, outcome.max_exponent)
         if self.flags is not None:

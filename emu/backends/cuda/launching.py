@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,8 @@ from numpy.typing import NDArray
 
 from emu.backends.arrays import on_host
 from emu.backends.cuda.device import Device
-from emu.backends.interface import N_FLAGS, Outcome, RandomCode, RegisterCode
+from emu.backends.interface import N_FLAGS, RandomCode, RegisterCode
+from emu.datapath.owed import Counted
 from emu.datapath.registers import NO_EXPONENT, SCALARS
 
 Array = Any
@@ -107,21 +110,43 @@ def counted_bytes(register: RegisterCode | None, *, columns: bool = False) -> in
     return 4 * (counted(register) + 1 + own)
 
 
+@lru_cache(maxsize=64)
+def _nothing(size: int) -> NDArray[np.uint64]:
+    """Return the totals before anything is counted."""
+    totals = np.zeros(size + 1, np.int64)
+    totals[size] = NO_TOP
+    return totals.view(np.uint64)
+
+
 class Counts:
-    """Room on a device for flags, register and largest exponent of one result."""
+    """What kernels count of results, on the device: flags, register and largest exponent.
 
-    def __init__(self, xp: Any, register: RegisterCode | None) -> None:
-        """Make room, all zeros."""
-        self._register, self._size = register, counted(register)
-        totals = np.zeros(self._size + 1, np.int64)
-        totals[self._size] = NO_TOP
-        self.totals = xp.asarray(totals.view(np.uint64))
+    Attributes:
+        totals: uint64, flat: flags, the register's counts if there is one, the largest exponent.
+    """
 
-    def outcome(self, values: Array) -> Outcome:
-        """Return what a kernel wrote and counted."""
+    def __init__(self, xp: Any, totals: Array, *, observes: bool) -> None:
+        """Take totals of this layout; `observes` says whether there is a register."""
+        self.totals, self._xp, self._observes = totals, xp, observes
+        self.kind: Hashable = (xp, totals.size, observes)
+
+    @classmethod
+    def nothing(cls, launcher: Launcher, register: RegisterCode | None) -> Counts:
+        """Return room to count in."""
+        totals = launcher.constant(_nothing(counted(register))).copy()
+        return cls(launcher.xp, totals, observes=register is not None)
+
+    def plus(self, others: Sequence[Counts]) -> Counts:
+        """Return the sum with others of the same kind, on the device."""
+        every = self._xp.stack([x.totals.view(np.int64) for x in (self, *others)])
+        totals = every.sum(axis=0)
+        totals[-1] = every[:, -1].max()
+        return Counts(self._xp, totals.view(np.uint64), observes=self._observes)
+
+    def collect(self) -> Counted:
+        """Return the counts, once every kernel that adds to them is done."""
         totals = on_host(self.totals).view(np.int64)
-        register = None if self._register is None else totals[N_FLAGS : self._size]
-        top = int(totals[self._size])
-        return Outcome(
-            values, totals[:N_FLAGS], register, NO_EXPONENT if top == NO_TOP or self._register is None else top
-        )
+        top = int(totals[-1])
+        if not self._observes:
+            return Counted(totals[:N_FLAGS], None, NO_EXPONENT)
+        return Counted(totals[:N_FLAGS], totals[N_FLAGS:-1], NO_EXPONENT if top == NO_TOP else top)

@@ -95,7 +95,7 @@ def write_product(
     ]
     third = None if addend is None else launcher.taken(addend)
     work = _Work(left, right, third, formats, sizes, numbers)
-    values, counts = xp.empty(work.results, carrier_of(stage.format)), Counts(xp, register)
+    values, counts = xp.empty(work.results, carrier_of(stage.format)), Counts.nothing(launcher, register)
     task = layout.task(xp, numbers)
     ending = (third, launcher.recorded(random), values, counts.totals)
     if path in EXACT_PATHS and mac.accumulator is None and mac.product is None:
@@ -114,7 +114,7 @@ def write_product(
         arguments = (task, *_places(launcher, left), *_places(launcher, right), *ending, *extra)
     launcher.launch(source, kernel, values.size, arguments, shared_bytes=counted_bytes(register), words=words)
     batches, rows, _, columns = sizes
-    return counts.outcome(launcher.returned(values.reshape(batches, rows, columns), left.data, right.data))
+    return Outcome.owing(launcher.returned(values.reshape(batches, rows, columns), left.data, right.data), counts)
 
 
 def is_float32_in_order(work: _Work, mac: MacCode) -> bool:

@@ -80,8 +80,9 @@ class CudaKernels:
     ) -> Outcome:
         """Write float32 as float32, fast."""
         launcher, xp = self._launcher, self._launcher.xp
-        values, recorded, counts = xp.empty(x.size, np.float32), launcher.recorded(random), Counts(xp, register)
+        values, counts = xp.empty(x.size, np.float32), Counts.nothing(launcher, register)
         task = layout.task(xp, layout.head_numbers(stage, random, register))
+        recorded = launcher.recorded(random)
         arguments = (task, launcher.taken(x), recorded, values, counts.totals, np.int64(x.size))
         launcher.launch(
             *("narrow", "narrow_stage", x.size, arguments),
@@ -91,7 +92,7 @@ class CudaKernels:
             per_block=_NARROW_THREADS * _QUAD,
         )
         written = launcher.returned(values.reshape(x.shape), x)
-        return counts.outcome(_into(out, written, stage.format.quantum))
+        return Outcome.owing(_into(out, written, stage.format.quantum), counts)
 
     def elementwise(
         self,
@@ -119,7 +120,7 @@ class CudaKernels:
             numbers += layout.operand_numbers(x.dtype, fmt, step=int(not single))
         numbers += layout.NO_OPERAND * (3 - len(operands))
         values = xp.empty(n, carrier_of(stage.format))
-        counts = Counts(xp, register)
+        counts = Counts.nothing(self._launcher, register)
         arguments = (
             layout.task(xp, numbers),
             np.int32(OPERATIONS[operation]),
@@ -133,9 +134,8 @@ class CudaKernels:
         self._launcher.launch(
             "elementwise", "elementwise", n, arguments, shared_bytes=counted_bytes(register), words=words
         )
-        return counts.outcome(
-            _into(out, self._launcher.returned(values.reshape(shape), *operands), stage.format.quantum)
-        )
+        written = self._launcher.returned(values.reshape(shape), *operands)
+        return Outcome.owing(_into(out, written, stage.format.quantum), counts)
 
     def product(
         self,
@@ -224,7 +224,7 @@ class CudaKernels:
         seen = np.zeros(1, np.int64) if register is None else register_places(table, register)
         entries = (table.values, table.flags, seen.astype(np.int32), table.leading)
         entries = (*entries, table.next_values, table.next_flags, table.dropped)
-        values, counts = xp.empty(n, table.values.dtype), Counts(xp, register)
+        values, counts = xp.empty(n, table.values.dtype), Counts.nothing(self._launcher, register)
         arguments = (
             layout.task(xp, numbers),
             self._launcher.taken(x),
@@ -235,7 +235,7 @@ class CudaKernels:
             np.int64(n),
         )
         self._launcher.launch("tables", "gather", n, arguments, shared_bytes=counted_bytes(register))
-        return counts.outcome(self._launcher.returned(values.reshape(x.shape), x))
+        return Outcome.owing(self._launcher.returned(values.reshape(x.shape), x), counts)
 
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.datapath import Flags, Mac, OutputStage, StatisticsRegister
+from emu.datapath import FLAG_NAMES, Flags, Mac, OutputStage, StatisticsRegister
 from emu.formats import Fixed, Format
 
 Array = NDArray[Any]
@@ -127,4 +127,5 @@ class Answer:
 
 def flags_of(flags: Flags) -> dict[str, int]:
     """Return the counts a unit gave; those it set to None are not offered."""
-    return {name: int(count) for name, count in vars(flags).items() if count is not None}
+    counts = {name: getattr(flags, name) for name in FLAG_NAMES}
+    return {name: int(count) for name, count in counts.items() if count is not None}
