@@ -6,8 +6,9 @@ them is `error`, what arrives at a parameter is `gradient`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from emu.autodiff.rules import PRIMITIVES, Context
@@ -117,6 +118,9 @@ class Graph:
 
     def _step_back(self, node: Tensor, record: Record, gradient: Value, arrived: dict[int, Value]) -> None:
         rules = PRIMITIVES[record.primitive].backward
+        operands = tuple(t.value for t in record.inputs)
+        tensors: list[Tensor] = []
+        tasks: list[Callable[[], Value]] = []
         for position, tensor in enumerate(record.inputs):
             if not tensor.needs_gradient:
                 continue
@@ -126,19 +130,24 @@ class Graph:
                     f"{record.primitive} has no derivative by operand {position} (layer {record.layer})"
                 )
             context = Context(self.runner, record.layer, record.options, record.saved)
-            context.role = "gradient" if tensor.is_parameter else "error"
-            operands = tuple(t.value for t in record.inputs)
-            contribution = rule(context, gradient, node.value, *operands)
-            before = arrived.get(id(tensor))
+            context.role = _role_of(tensor)
+            tensors.append(tensor)
+            tasks.append(partial(rule, context, gradient, node.value, *operands))
+        for tensor, contribution in zip(tensors, self.runner.together(tasks), strict=True):
+            before, summed = arrived.get(id(tensor)), contribution
             if before is not None:
                 # numbered, so that every sum of a layer has its own random numbers
                 joined = Operation("add", (before, contribution), part=f"sum{self._next_sum(record.layer)}")
-                contribution = self.runner.run(joined, context.role, record.layer)
-            arrived[id(tensor)] = contribution
+                summed = self.runner.run(joined, _role_of(tensor), record.layer)
+            arrived[id(tensor)] = summed
 
     def _next_sum(self, layer: str) -> int:
         self._sums[layer] = self._sums.get(layer, 0) + 1
         return self._sums[layer]
+
+
+def _role_of(tensor: Tensor) -> str:
+    return "gradient" if tensor.is_parameter else "error"
 
 
 def _in_order(loss: Tensor) -> list[Tensor]:

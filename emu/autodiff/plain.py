@@ -5,7 +5,7 @@ For checking derivatives and for measuring what a datapath loses.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from emu.autodiff.rules import windows_of
@@ -26,6 +26,10 @@ class PlainRunner:
     def place(self, array: Any) -> Any:
         """Return the array: operations compute in its own namespace."""
         return array
+
+    def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
+        """Return the results of tasks, one after the other."""
+        return [task() for task in tasks]
 
 
 def _matmul(xp: Any, a: Any, b: Any, bias: Any = None) -> Any:

@@ -5,7 +5,7 @@ Autodiff defines it, precision implements it, layers never see formats.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -38,4 +38,8 @@ class Runner(Protocol):
 
     def place(self, array: Any) -> Any:
         """Return an array where operations compute: in the host's memory, or in a device's."""
+        ...
+
+    def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
+        """Return the results of tasks of which none needs another's; a device may run them side by side."""
         ...

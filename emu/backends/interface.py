@@ -7,9 +7,10 @@ counts. `encode_*` turn descriptions into tuples.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,6 +141,7 @@ class MacCode(NamedTuple):
 (SEQUENTIAL, PAIRWISE, LANES, BLOCKS) = range(4)
 
 
+Result = TypeVar("Result")
 _NO_FLAGS = np.zeros(N_FLAGS, np.int64)
 _NO_FLAGS.flags.writeable = False
 
@@ -179,6 +181,10 @@ class Kernels(Protocol):
 
     def place(self, x: Array) -> Array:
         """Return an array where this backend computes; results stay where an operand is."""
+        ...
+
+    def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """Return the results of tasks of which none needs another's; the first is the one that is waited for."""
         ...
 
     def quantize(

@@ -5,6 +5,7 @@ Every operation goes through the engine with its role's output stage, unit, regi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from emu.autodiff import Operation, Runner, Value
@@ -59,6 +60,10 @@ class DatapathRunner:
         """Return an array where the backend computes."""
         return load(self.backend).place(array)
 
+    def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
+        """Return the results of tasks of which none needs another's, side by side where the backend can."""
+        return load(self.backend).together(tasks)
+
     def _unit(self, layer: str, role: str, part: str, *, observed: bool) -> Unit:
         name = f"{layer}.{part}" if part else layer
         counters = self.counters if observed else None
@@ -90,3 +95,7 @@ class RecordingRunner:
     def place(self, array: Any) -> Any:
         """Return an array where the inner runner computes."""
         return self.inner.place(array)
+
+    def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
+        """Return what the inner runner does."""
+        return self.inner.together(tasks)

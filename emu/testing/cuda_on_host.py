@@ -23,6 +23,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +31,7 @@ from platformdirs import user_cache_path
 
 from emu._paths import content_folder
 from emu.backends.cuda import nvrtc
+from emu.backends.interface import Result
 from emu.errors import BackendUnavailable, EmuError
 from emu.testing.ptx_on_host import translate
 
@@ -195,9 +197,11 @@ class HostDevice:
 
     Attributes:
         xp: NumPy.
+        queue: there is one.
     """
 
     xp: Any = np
+    queue = 0
 
     def __init__(
         self, *, architecture: str = "", checks: Checks = "none", order: Order = "forward", seed: int = 1
@@ -212,8 +216,12 @@ class HostDevice:
         """
         self._architecture = architecture
         self._checks: Checks = checks
-        self._order: tuple[Order, int] = (order, seed)
         self._modules: dict[tuple[str, int], HostModule] = {}
+        self.run_in(order, seed)
+
+    def run_in(self, order: Order, seed: int = 1) -> None:
+        """Run threads, blocks and independent tasks in this order from now on."""
+        self._order: tuple[Order, int] = (order, seed)
 
     def launch(
         self,
@@ -232,6 +240,15 @@ class HostDevice:
         module = self._modules[place]
         module.order(*self._order)
         module.get_function(kernel)((blocks,), (threads,), arguments, shared_bytes)
+
+    def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """Return the results of tasks, run in the order of threads and blocks; see `emu.backends.cuda.Device`."""
+        order, seed = self._order
+        numbers = list(range(len(tasks)))
+        if order == "shuffled":
+            Random(seed).shuffle(numbers)
+        results = {i: tasks[i]() for i in (reversed(numbers) if order == "backward" else numbers)}
+        return [results[i] for i in range(len(tasks))]
 
     def multiply(self, left: Any, right: Any, batches: int) -> Any:
         """Return exact products; see `emu.backends.cuda.Device`."""

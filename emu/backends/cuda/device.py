@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+
+from emu.backends.interface import Result
 
 
 class Device(Protocol):
@@ -14,6 +16,11 @@ class Device(Protocol):
     """
 
     xp: Any
+
+    @property
+    def queue(self) -> int:
+        """Which of its queues takes launches now."""
+        ...
 
     def launch(
         self,
@@ -35,6 +42,13 @@ class Device(Protocol):
             arguments: arrays of `xp`, None for a null pointer, NumPy scalars of the parameters' widths.
             shared_bytes: dynamic shared memory of a block.
             words: 64-bit words of the wide integers that the source is compiled with.
+        """
+        ...
+
+    def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """Return the results of tasks that launch what they need, and of which none needs another's.
+
+        What they launch may overlap; what is launched afterwards finds all of it done.
         """
         ...
 

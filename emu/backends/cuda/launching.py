@@ -125,23 +125,24 @@ class Counts:
         totals: uint64, flat: flags, the register's counts if there is one, the largest exponent.
     """
 
-    def __init__(self, xp: Any, totals: Array, *, observes: bool) -> None:
+    def __init__(self, device: Device, totals: Array, *, observes: bool) -> None:
         """Take totals of this layout; `observes` says whether there is a register."""
-        self.totals, self._xp, self._observes = totals, xp, observes
-        self.kind: Hashable = (xp, totals.size, observes)
+        self.totals, self._device, self._observes = totals, device, observes
+        # of one queue: what it adds up is free for its next arrays alone, which come behind
+        self.kind: Hashable = (device.xp, device.queue, totals.size, observes)
 
     @classmethod
     def nothing(cls, launcher: Launcher, register: RegisterCode | None) -> Counts:
         """Return room to count in."""
         totals = launcher.constant(_nothing(counted(register))).copy()
-        return cls(launcher.xp, totals, observes=register is not None)
+        return cls(launcher.device, totals, observes=register is not None)
 
     def plus(self, others: Sequence[Counts]) -> Counts:
         """Return the sum with others of the same kind, on the device."""
-        every = self._xp.stack([x.totals.view(np.int64) for x in (self, *others)])
+        every = self._device.xp.stack([x.totals.view(np.int64) for x in (self, *others)])
         totals = every.sum(axis=0)
         totals[-1] = every[:, -1].max()
-        return Counts(self._xp, totals.view(np.uint64), observes=self._observes)
+        return Counts(self._device, totals.view(np.uint64), observes=self._observes)
 
     def collect(self) -> Counted:
         """Return the counts, once every kernel that adds to them is done."""

@@ -13,7 +13,7 @@ import hashlib
 import importlib
 import importlib.util
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ import numpy as np
 from platformdirs import user_cache_path
 
 from emu.backends.cuda import nvrtc
+from emu.backends.interface import Result
 from emu.errors import BackendUnavailable
 
 _EXTRAS = "pip install 'emu-numerics[cuda13]' (CUDA 13) or 'emu-numerics[cuda12]'"
@@ -77,6 +78,7 @@ class CupyDevice:
             raise BackendUnavailable(f"backend 'cuda' cannot compute here: {found.reason}")
         self.xp: Any = importlib.import_module("cupy")
         self._functions: dict[tuple[int, str, str, int], Any] = {}
+        self._streams: dict[int, Any] = {}
 
     def launch(
         self,
@@ -97,6 +99,35 @@ class CupyDevice:
         null = self.xp.uint64(0)
         given = tuple(null if argument is None else argument for argument in arguments)
         self._functions[place]((blocks,), (threads,), given, shared_mem=shared_bytes)
+
+    def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """Run the first task on a stream beside the current one, the others on this; see `Device`.
+
+        CuPy gives memory that a stream's arrays leave to that stream's next arrays, at once. It is safe here: the
+        stream beside begins behind everything this one was given, before anything else is freed; this one waits for it
+        at the end; and what tasks read lives until then, since they hold it.
+        """
+        if len(tasks) < 2:
+            return [task() for task in tasks]
+        here, beside = self.xp.cuda.get_current_stream(), self._beside()
+        beside.wait_event(here.record())
+        try:
+            with beside:
+                first = tasks[0]()
+            return [first, *(task() for task in tasks[1:])]
+        finally:
+            here.wait_event(beside.record())
+
+    @property
+    def queue(self) -> int:
+        """The current stream's address."""
+        return int(self.xp.cuda.get_current_stream().ptr)
+
+    def _beside(self) -> Any:
+        place = int(self.xp.cuda.Device().id)
+        if place not in self._streams:
+            self._streams[place] = self.xp.cuda.Stream(non_blocking=True)
+        return self._streams[place]
 
     def multiply(self, left: Any, right: Any, batches: int) -> Any:
         """Return exact products by cuBLAS; see `Device`.

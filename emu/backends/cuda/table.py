@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from emu.backends.interface import (
     Outcome,
     RandomCode,
     RegisterCode,
+    Result,
     StageCode,
     carrier_of,
     encode_format,
@@ -74,6 +75,10 @@ class CudaKernels:
     def place(self, x: Array) -> Array:
         """Return an array in the device's memory."""
         return self._launcher.xp.asarray(x)
+
+    def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """Return the results of tasks of which none needs another's, side by side on the device."""
+        return self._launcher.device.together(tasks)
 
     def _narrow(
         self, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None, out: Array | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from emu.backends.interface import (
     Outcome,
     RandomCode,
     RegisterCode,
+    Result,
     StageCode,
     is_one_number,
 )
@@ -53,6 +55,10 @@ class NumbaKernels:
     def place(self, x: Array) -> Array:
         """Return an array of the host's memory: as it is."""
         return x
+
+    def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """Return the results of tasks, one after the other."""
+        return [task() for task in tasks]
 
     def quantize(
         self,

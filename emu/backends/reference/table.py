@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered, stacks_of
-from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
+from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, Result, StageCode
 from emu.backends.reference import arithmetic, products
 from emu.backends.reference.stage import finish
 from emu.formats.arrays import code_dtype_for
@@ -27,6 +28,10 @@ class ReferenceKernels:
     def place(self, x: Array) -> Array:
         """Return an array of the host's memory: as it is."""
         return x
+
+    def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """Return the results of tasks, one after the other."""
+        return [task() for task in tasks]
 
     def quantize(
         self,
