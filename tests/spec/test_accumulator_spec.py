@@ -107,3 +107,23 @@ def test_an_infinity_times_zero_beside_finite_products_is_a_new_nan(left: bool, 
     assert np.isnan(y[0])
     assert y[1:].tolist() == [0, 0]
     assert flags.invalid == 1
+
+
+@pytest.mark.parametrize(("a", "b"), [(2039016529, 1366547672), (2137680573, 2119326701), (1326970309, 1991117905)])
+def test_a_product_beside_the_middle_that_float64_cannot_hold_is_rounded_once(a: int, b: int, backend: str):
+    """Of 62 bits, less than 2**8 beside the middle of two binary32 numbers: float64 would lose on which side."""
+    half, rest = 2**37, a * b % 2**38
+    assert 0 < abs(rest - half) < 2**8
+    formats = {"a_format": "fix32f0", "b_format": "fix32f0", "out_format": "fp32", "mac": Mac(accumulator="fp32")}
+    y = emu.matmul([[float(a)]], [[float(b)]], backend=backend, **formats)
+    assert int(y.item()) == a * b - rest + (2**38 if rest > half else 0)
+
+
+@pytest.mark.parametrize("order", ["sequential", "pairwise", "lanes(2)"])
+def test_an_addend_beside_the_middle_that_float64_cannot_hold_is_rounded_once(order: str, backend: str):
+    middle = 2**61 + 2**37
+    addend = np.array([[middle + 1, middle, middle - 1]])
+    formats = {"a_format": "fp16", "b_format": "fp16", "addend_format": "fix64f0", "out_format": "fp32"}
+    mac = Mac(accumulator="fp32", order=order)
+    y = emu.matmul(np.zeros((1, 3)), np.zeros((3, 3)), addend=addend, mac=mac, backend=backend, **formats)
+    assert y.ravel().tolist() == [2**61 + 2**38, 2**61, 2**61]

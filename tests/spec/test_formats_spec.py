@@ -157,3 +157,13 @@ def test_a_value_outside_the_format_is_refused_by_encode_and_named(fmt):
     x = np.array([[0.0, 1e30], [0.1, 0.0]])
     with pytest.raises(FormatError, match=r"got .*1e\+30.* at index \(0, 1\) \(2 such elements\); quantize it first"):
         parse(fmt).encode(x)
+
+
+@pytest.mark.parametrize("text", ["e8m7", "e8m7 bias=128", "e8m7 bias=129", "e8m3 bias=130", "e11m4 bias=1040"])
+def test_every_number_of_a_format_belongs_to_it_and_no_neighbour_does(text: str):
+    """Biases beyond the carrier's put normal numbers of the format among the carrier's subnormal ones."""
+    fmt = parse(text)
+    values = fmt.decode(np.arange(fmt.n_codes))
+    values = values[np.isfinite(values)]
+    assert fmt.contains(values).all()
+    assert not fmt.contains(np.nextafter(values, np.inf, dtype=values.dtype)).any()

@@ -60,3 +60,15 @@ def test_the_addend_of_a_unit_is_read_in_its_own_format(b_format: str, addend_fo
         out_format="fp32",
     )
     assert y.item() == want
+
+
+@pytest.mark.parametrize("rounding", ["nearest_even", "toward_zero"])
+def test_a_unit_that_saturates_goes_on_from_the_largest_number_and_says_so(rounding: str, backend: str):
+    """Blocks of two add 40000, 40000, -40000, -40000: the second leaves binary16, whose largest number is 65504."""
+    flags = emu.Flags()
+    mac = Mac(accumulator="fp16", order="blocks(2, 25)", overflow="satfinite", rounding=rounding)
+    b = np.repeat([200.0, -200.0], 4)[:, np.newaxis]
+    formats = {"a_format": "fp16", "b_format": "fp16", "out_format": "fp32"}
+    y = emu.matmul(np.full((2, 8), [[100.0], [1.0]]), b, mac=mac, backend=backend, flags=flags, **formats)
+    assert y.ravel().tolist() == [65504 - 80000, 0]
+    assert flags.accumulator_overflow == 1
