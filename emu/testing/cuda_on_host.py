@@ -241,6 +241,9 @@ class HostDevice:
         module.order(*self._order)
         module.get_function(kernel)((blocks,), (threads,), arguments, shared_bytes)
 
+    def finish(self) -> None:
+        """Return at once: what was launched is done."""
+
     def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         """Return the results of tasks, run in the order of threads and blocks; see `emu.backends.cuda.Device`."""
         order, seed = self._order

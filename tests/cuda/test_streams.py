@@ -7,10 +7,13 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from device_arrays import StrictDevice
 from host_devices import as_backend, device_of
 
 import emu
+from emu.backends.cuda.launching import _MOST_CONSTANTS, Launcher
 from emu.backends.cuda.loader import CupyDevice
 from emu.testing.cuda_on_host import HostDevice, Order
 from emu.training.trainer import Trainer
@@ -172,6 +175,19 @@ def test_a_task_that_fails_leaves_no_work_behind():
         together([lambda: None, fails])
     assert timeline.current is timeline.main
     assert len(timeline.main.awaited) == 1
+
+
+def test_a_constant_is_there_before_any_stream_reads_it_and_until_none_does(monkeypatch: pytest.MonkeyPatch):
+    """Copied on one stream, it may be read on the other before both meet."""
+    device, waited = StrictDevice(), []
+    monkeypatch.setattr(device, "finish", lambda: waited.append(len(launcher._constants)))
+    launcher, arrays = Launcher(device), [np.full(2, i) for i in range(_MOST_CONSTANTS + 1)]
+    first = launcher.constant(arrays[0])
+    assert launcher.constant(arrays[0]) is first
+    assert waited == [0], "once, before it is handed out"
+    for x in arrays[1:]:
+        launcher.constant(x)
+    assert waited == [*range(_MOST_CONSTANTS + 1), _MOST_CONSTANTS + 1], "and before the oldest is let go"
 
 
 @pytest.mark.parametrize(("order", "ran"), [("forward", [0, 1, 2]), ("backward", [2, 1, 0])])

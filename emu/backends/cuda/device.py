@@ -45,6 +45,10 @@ class Device(Protocol):
         """
         ...
 
+    def finish(self) -> None:
+        """Wait until everything that was launched is done."""
+        ...
+
     def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         """Return the results of tasks that launch what they need, and of which none needs another's.
 

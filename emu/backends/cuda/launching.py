@@ -53,14 +53,19 @@ class Launcher:
         return result.get() if host else result
 
     def constant(self, x: NDArray[Any]) -> Array:
-        """Return a host array that never changes on the device: copied once, as long as it is used."""
+        """Return a host array that never changes on the device: copied once, as long as it is used.
+
+        Every queue may read it, from the first moment to the last: both are waited for.
+        """
         if self.xp is np:
             return x
         known = self._constants.pop(id(x), None)
         if known is None or known[0] is not x:
             known = (x, self.xp.asarray(x))
+            self.device.finish()
         self._constants[id(x)] = known
         if len(self._constants) > _MOST_CONSTANTS:
+            self.device.finish()
             self._constants.popitem(last=False)
         return known[1]
 

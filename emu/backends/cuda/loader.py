@@ -118,6 +118,10 @@ class CupyDevice:
         finally:
             here.wait_event(beside.record())
 
+    def finish(self) -> None:
+        """Wait for every stream."""
+        self.xp.cuda.Device().synchronize()
+
     @property
     def queue(self) -> int:
         """The current stream's address."""
