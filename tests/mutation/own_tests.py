@@ -78,6 +78,7 @@ _SUMS = (
     "tests/backends/test_reference_shortcuts.py",
     "tests/backends/test_mac_orders.py",
 )
+_OWED = "tests/unit/test_owed_counts.py"
 _PLANNER = "tests/engine/test_planner.py"
 _BLOCKS = (
     "tests/spec/test_matrix_units_spec.py",
@@ -111,7 +112,9 @@ _FUNCTIONS = ("tests/backends/test_kernel_table_functions.py", "tests/unit/test_
 OWN_TESTS: dict[str, OwnTests] = {
     "emu/formats/": OwnTests(_FORMATS),
     "emu/datapath/": OwnTests((*_DATAPATH, *_RANDOM_BITS, *_STAGE)),
-    "emu/datapath/registers.py": OwnTests((*_DATAPATH[:3], *_REGISTERS)),
+    "emu/datapath/owed.py": OwnTests((_OWED,)),
+    "emu/datapath/flags.py": OwnTests((_OWED, *_DATAPATH, *_STAGE)),
+    "emu/datapath/registers.py": OwnTests((_OWED, *_DATAPATH[:3], *_REGISTERS)),
     "emu/datapath/mac.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS, _PLANNER), kernels=(NATIVE,)),
     "emu/datapath/presets.py": OwnTests((*_DATAPATH, *_BLOCKS)),
     "emu/datapath/lfsr.py": OwnTests(("emu/datapath/lfsr.py", *_RANDOM_BITS)),
