@@ -19,8 +19,7 @@ from emu.backends.arrays import is_on_device, namespace
 from emu.backends.gathered import Gathered
 from emu.datapath import Mac, OutputStage, Philox, RandomSource, RecordedBits, StatisticsRegister
 from emu.datapath.order import Blocks, Lanes, Pairwise
-from emu.datapath.owed import Owed
-from emu.datapath.registers import NO_EXPONENT
+from emu.datapath.owed import Counted, Owed
 from emu.formats import Fixed, Format
 
 if TYPE_CHECKING:
@@ -142,8 +141,6 @@ class MacCode(NamedTuple):
 
 
 Result = TypeVar("Result")
-_NO_FLAGS = np.zeros(N_FLAGS, np.int64)
-_NO_FLAGS.flags.writeable = False
 
 
 @dataclass
@@ -155,7 +152,7 @@ class Outcome:
         flags: int64, shape (6,): counts in the order of `FLAG_NAMES`.
         register: int64, shape (2*bins + 5,), or None where none was asked for.
         max_exponent: largest floor(log2|x|) observed, `NO_EXPONENT` if nothing nonzero was.
-        owed: all of these where a device still holds them, and they say nothing here; else None.
+        owed: flags, register and exponent where a device still holds them, else None; to look at them fetches them.
     """
 
     values: Array
@@ -167,11 +164,22 @@ class Outcome:
     @classmethod
     def owing(cls, values: Array, owed: Owed) -> Outcome:
         """Return what a kernel wrote whose counts are on a device."""
-        return cls(values, _NO_FLAGS, None, NO_EXPONENT, owed)
+        return _Owing(values, owed)
 
-    def settled(self) -> Outcome:
-        """Return the same with its counts here."""
-        return self if self.owed is None else Outcome(self.values, *self.owed.collect())
+
+class _Owing(Outcome):
+    """An outcome whose counts are fetched when they are looked at."""
+
+    def __init__(self, values: Array, owed: Owed) -> None:
+        self.values, self.owed = values, owed
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Counted._fields:
+            raise AttributeError(name)
+        assert self.owed is not None
+        for field, value in self.owed.collect(())._asdict().items():
+            setattr(self, field, value)
+        return self.__dict__[name]
 
 
 class Kernels(Protocol):
@@ -184,7 +192,7 @@ class Kernels(Protocol):
         ...
 
     def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-        """Return the results of tasks of which none needs another's; the first is the one that is waited for."""
+        """Return the results of tasks of which none needs another's; what follows finds all of them done."""
         ...
 
     def quantize(

@@ -13,16 +13,17 @@ class _Count:
     """A count: what devices owe is collected before it is read."""
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self._place = f"_{name}"
+        self._name = name
 
     def __get__(self, flags: Any, owner: type | None = None) -> int:
         if flags is None:
             return 0  # the field's default
         flags.settle()
-        return flags.__dict__[self._place]
+        return flags.__dict__[self._name]
 
     def __set__(self, flags: Any, value: int) -> None:
-        flags.__dict__[self._place] = value
+        flags.settle()
+        flags.__dict__[self._name] = value
 
 
 @dataclass
@@ -49,15 +50,24 @@ class Flags:
     subnormal: int = cast(int, _Count())
     accumulator_overflow: int = cast(int, _Count())
 
-    def __post_init__(self) -> None:
-        """Be owed nothing."""
-        self._debts = Debts()
+    __slots__ = ("__dict__", "__weakref__", "_debts")  # debts lie beside the counts, which `vars` gives
+
+    def __new__(cls, *_: int, **__: int) -> Flags:
+        """Return flags that are owed nothing."""
+        made = super().__new__(cls)
+        made._debts = Debts()
+        return made
+
+    def __getstate__(self) -> dict[str, int]:
+        """Return the counts, for a copy; nothing is owed to that."""
+        self.settle()
+        return dict(self.__dict__)
 
     def add(self, counts: Iterable[int]) -> None:
         """Add counts, in the order of the attributes."""
         held = self.__dict__
-        for place, count in zip(_PLACES, counts, strict=True):
-            held[place] += count
+        for name, count in zip(FLAG_NAMES, counts, strict=True):
+            held[name] += count
 
     def owe(self, owed: Owed) -> None:
         """Add counts that a device still holds."""
@@ -66,8 +76,7 @@ class Flags:
     def settle(self) -> None:
         """Collect what devices owe."""
         if self._debts:
-            for counted in self._debts.collect():
-                self.add(counted.flags.tolist())
+            self._debts.collect(lambda counted: self.add(counted.flags.tolist()))
 
     def merge(self, other: Flags) -> None:
         """Add the counts of another unit's flags."""
@@ -75,6 +84,7 @@ class Flags:
 
     def reset(self) -> None:
         """Set every count to 0."""
+        self._debts = Debts()
         self.__init__()
 
     def counts(self) -> tuple[int, ...]:
@@ -84,4 +94,3 @@ class Flags:
 
 #: Flag names in the order kernels count them.
 FLAG_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Flags))
-_PLACES = tuple(f"_{name}" for name in FLAG_NAMES)

@@ -6,7 +6,7 @@ it before the first look.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
@@ -42,8 +42,8 @@ class Owed(Protocol):
         """Return the sum with others of the same kind, on the device; none of them changes."""
         ...
 
-    def collect(self) -> Counted:
-        """Return the counts, once the device is done."""
+    def collect(self, others: Sequence[Any]) -> Counted:
+        """Return the sum with others of the same kind, once the device is done."""
         ...
 
 
@@ -63,7 +63,10 @@ class Debts:
         if len(held) >= MOST_OWED:
             held[:] = [held[0].plus(held[1:])]
 
-    def collect(self) -> list[Counted]:
-        """Return everything owed, which is forgotten."""
-        found, self._by_kind = self._by_kind, {}
-        return [(held[0].plus(held[1:]) if held[1:] else held[0]).collect() for held in found.values()]
+    def collect(self, take: Callable[[Counted], None]) -> None:
+        """Hand over everything owed, which is forgotten when it has arrived."""
+        while self._by_kind:
+            kind, held = next(iter(self._by_kind.items()))
+            counted = held[0].collect(held[1:])
+            del self._by_kind[kind]
+            take(counted)

@@ -174,8 +174,12 @@ class StatisticsRegister:
     def settle(self) -> None:
         """Collect what devices owe."""
         if self._debts:
-            for counted in self._debts.collect():
-                self.add_counts(counted.register, counted.max_exponent)
+            self._debts.collect(lambda counted: self.add_counts(counted.register, counted.max_exponent))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return everything that is counted, for a copy; nothing is owed to that."""
+        self.settle()
+        return self.__dict__ | {"_held": self._held.copy(), "_debts": Debts()}
 
     def histogram(self) -> dict[int, int]:
         """Return exponent -> count of both signs, sorted by exponent."""

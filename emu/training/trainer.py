@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ LOG_POINTS, LOG_STEPS = 40, 5
 LOG_POINTS_PER_TEST = 4
 #: Seconds after which a checkpoint is written even between log points.
 CHECKPOINT_SECONDS = 20.0
+#: How long rates of the interval stand in the progress bar before they are asked for again.
+SHOWN_SECONDS = 0.25
 
 
 class Progress(Protocol):
@@ -225,11 +228,15 @@ class Trainer:
         if progress:
             progress.start(self.step, self.steps)
         before, saved_at = time.perf_counter(), time.perf_counter()
+        shown, shown_at = (0.0, 0.0), -math.inf
         while self.step < self.steps:
             loss, accuracy = self.advance()
-            if progress:
-                progress.update(self.step, loss, accuracy, *rates(self.interval))
             now = time.perf_counter()
+            if progress:
+                if now - shown_at > SHOWN_SECONDS:  # a device's counts have a way to go
+                    shown, shown_at = rates(self.interval), now
+                progress.update(self.step, loss, accuracy, *shown)
+                now = time.perf_counter()
             self.seconds, before = self.seconds + now - before, now
             logged = self.step % self.log_every == 0 or self.step == self.steps
             if logged:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import copy
+import pickle
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 import emu
+from emu.datapath import FLAG_NAMES
 from emu.datapath.owed import MOST_OWED, Counted, Debts
 from emu.datapath.registers import NO_EXPONENT
 
@@ -30,11 +34,20 @@ class Elsewhere:
         every = [self, *others]
         return Elsewhere(sum(x.flag for x in every), max(x.top for x in every), self.kind)
 
-    def collect(self) -> Counted:
-        ACTS.append("collect")
+    def collect(self, others: Sequence[Elsewhere]) -> Counted:
+        ACTS.append(f"collect {1 + len(others)}")
+        return self.plus(others).counted() if others else self.counted()
+
+    def counted(self) -> Counted:
         register = np.zeros(2 * 4 + 5, np.int64)
         register[1], register[-1] = self.flag, self.flag
         return Counted(np.array([self.flag, 0, 0, 2 * self.flag, 0, 0]), register, self.top)
+
+
+def everything(debts: Debts) -> list[Counted]:
+    found: list[Counted] = []
+    debts.collect(found.append)
+    return found
 
 
 def test_nothing_is_fetched_before_somebody_looks():
@@ -45,7 +58,7 @@ def test_nothing_is_fetched_before_somebody_looks():
     assert ACTS == []
     assert (flags.overflow, flags.invalid) == (11, 22)
     assert (register.positive, register.total, register.max_exponent) == ({-1: 11}, 11, 10)
-    assert ACTS == ["add 2", "collect"] * 2
+    assert ACTS == ["collect 2", "add 2"] * 2
 
 
 def test_what_is_collected_is_added_to_what_was_there():
@@ -65,7 +78,7 @@ def test_a_device_adds_up_so_many_at_a_time(count: int, added: int):
     for _ in range(count):
         debts.add(Elsewhere(1))
     assert [f"add {MOST_OWED}"] * added == ACTS
-    (collected,) = debts.collect()
+    (collected,) = everything(debts)
     assert collected.flags[0] == count
     assert not debts
 
@@ -73,19 +86,19 @@ def test_a_device_adds_up_so_many_at_a_time(count: int, added: int):
 def test_one_count_alone_is_collected_as_it_is():
     debts = Debts()
     assert not debts
-    assert debts.collect() == []
+    assert everything(debts) == []
     debts.add(Elsewhere(1))
     assert debts
-    debts.collect()
-    assert ACTS == ["collect"]
+    everything(debts)
+    assert ACTS == ["collect 1"]
 
 
 def test_counts_that_cannot_be_added_there_are_collected_apart():
     debts = Debts()
     for kind in ("one", "other", "one"):
         debts.add(Elsewhere(1, kind=kind))
-    assert sorted(int(counted.flags[0]) for counted in debts.collect()) == [1, 2]
-    assert ACTS == ["add 2", "collect", "collect"]
+    assert sorted(int(counted.flags[0]) for counted in everything(debts)) == [1, 2]
+    assert ACTS == ["collect 2", "add 2", "collect 1"]
 
 
 def test_reset_forgets_what_is_owed():
@@ -96,3 +109,41 @@ def test_reset_forgets_what_is_owed():
     register.reset()
     assert (flags, register.total, register.max_exponent) == (emu.Flags(), 0, None)
     assert ACTS == []
+
+
+def test_a_count_that_is_set_counts_from_there():
+    flags = emu.Flags()
+    flags.owe(Elsewhere(7))
+    flags.overflow = 0
+    assert flags == emu.Flags(overflow=0, invalid=14)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_has_the_counts_and_is_owed_nothing(copied: Callable[[Any], Any]):
+    flags, register = emu.Flags(), emu.StatisticsRegister(-2, 4)
+    flags.owe(Elsewhere(1))
+    register.owe(Elsewhere(1, 1))
+    others = copied(flags), copied(register)
+    assert others == (flags, register)
+    flags.owe(Elsewhere(1))
+    register.owe(Elsewhere(1, 1))
+    assert (others[0].overflow, others[1].total) == (1, 1)
+    assert (flags.overflow, register.total) == (2, 2)
+    assert vars(flags) == dict(zip(FLAG_NAMES, flags.counts(), strict=True))
+
+
+def test_what_could_not_be_fetched_is_still_owed():
+    class Interrupted(Elsewhere):
+        tries = 0
+
+        def collect(self, others: Sequence[Elsewhere]) -> Counted:
+            Interrupted.tries += 1
+            if Interrupted.tries == 1:
+                raise KeyboardInterrupt
+            return super().collect(others)
+
+    flags = emu.Flags()
+    flags.owe(Interrupted(3))
+    with pytest.raises(KeyboardInterrupt):
+        flags.counts()
+    assert flags.overflow == 3

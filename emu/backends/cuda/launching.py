@@ -149,9 +149,11 @@ class Counts:
         totals[-1] = every[:, -1].max()
         return Counts(self._device, totals.view(np.uint64), observes=self._observes)
 
-    def collect(self) -> Counted:
-        """Return the counts, once every kernel that adds to them is done."""
-        totals = on_host(self.totals).view(np.int64)
+    def collect(self, others: Sequence[Counts]) -> Counted:
+        """Return the sum with others of the same kind, once every kernel is done, whoever's stream it was given."""
+        self._device.finish()
+        whole = self.plus(others) if others else self
+        totals = on_host(whole.totals).view(np.int64)
         top = int(totals[-1])
         if not self._observes:
             return Counted(totals[:N_FLAGS], None, NO_EXPONENT)

@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import importlib.util
 import os
+import threading
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -78,7 +79,7 @@ class CupyDevice:
             raise BackendUnavailable(f"backend 'cuda' cannot compute here: {found.reason}")
         self.xp: Any = importlib.import_module("cupy")
         self._functions: dict[tuple[int, str, str, int], Any] = {}
-        self._streams: dict[int, Any] = {}
+        self._streams: dict[tuple[int, int], Any] = {}
 
     def launch(
         self,
@@ -128,7 +129,7 @@ class CupyDevice:
         return int(self.xp.cuda.get_current_stream().ptr)
 
     def _beside(self) -> Any:
-        place = int(self.xp.cuda.Device().id)
+        place = int(self.xp.cuda.Device().id), threading.get_ident()  # of one thread: another's would not wait for this
         if place not in self._streams:
             self._streams[place] = self.xp.cuda.Stream(non_blocking=True)
         return self._streams[place]

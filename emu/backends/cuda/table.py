@@ -206,7 +206,8 @@ class CudaKernels:
         beyond = xp.isinf(doubles) | (doubles == 0) | xp.isnan(doubles)  # what doubles may not say
         if not bool((beyond & ~xp.isnan(flat)).any()):
             written = self.quantize(doubles.reshape(x.shape), None, stage, random, register, None)
-            return replace(written, values=self._launcher.returned(written.values, x))
+            written.values = self._launcher.returned(written.values, x)
+            return written
         result = completed(name, on_host(x), on_host(doubles).reshape(x.shape))
         written = write_wide(result, self, stage, random, register)
         return self._there(written, (x,))
