@@ -109,7 +109,7 @@ def train(
         recipe: network, data, training; see `emu.model`.
         device: formats and units; see `emu.device`.
         out: folder of the run; must not exist or be empty.
-        backend: "auto", "reference" or "numba": the bits are the same.
+        backend: "auto", "reference", "numba" or "cuda": the bits are the same.
         overrides: key path -> value, laid over the recipe, e.g. `{"training.steps": 20}`.
         progress: hears how it goes.
 

@@ -56,7 +56,7 @@ def test_cublas_is_asked_for_the_product_of_every_pair_of_matrices(
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs.cublas", cublas)
     device = object.__new__(loader.CupyDevice)
     handle = SimpleNamespace(device=SimpleNamespace(get_cublas_handle=lambda: None))
-    device.xp = SimpleNamespace(zeros=lambda shape, kind: np.zeros(shape, kind).view(Memory), cuda=handle)
+    device.xp = SimpleNamespace(empty=lambda shape, kind: np.full(shape, 99, kind).view(Memory), cuda=handle)
     rng = np.random.default_rng(1)
     left = rng.integers(-9, 9, (batches[0], 5, 16)).astype(dtype).view(Memory)
     right = rng.integers(-9, 9, (batches[1], 32, 16)).astype(dtype).view(Memory)
@@ -64,3 +64,10 @@ def test_cublas_is_asked_for_the_product_of_every_pair_of_matrices(
     expected = np.matmul(left.astype(np.int64), right.astype(np.int64).swapaxes(1, 2))
     assert out.dtype == (np.int32 if dtype == np.int8 else dtype)
     assert np.array_equal(out, expected)
+
+
+def test_a_product_of_no_terms_is_zero_and_cublas_is_not_asked():
+    device = object.__new__(loader.CupyDevice)
+    device.xp = SimpleNamespace(zeros=np.zeros)
+    out = device.multiply(np.zeros((2, 3, 0), np.int8), np.zeros((2, 16, 0), np.int8), 2)
+    assert (out.dtype, out.shape, out.any()) == (np.int32, (2, 3, 16), False)

@@ -139,12 +139,12 @@ class CupyDevice:
 
         The library's matrices lie column by column: it is asked for the transposed product.
         """
-        cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
         kind, result, result_kind, computed = _GEMM[left.dtype]
         rows, depth, columns = left.shape[1], left.shape[2], right.shape[1]
-        out = self.xp.zeros((batches, rows, columns), result)
-        if not (out.size and depth):
-            return out
+        if not (batches * rows * columns and depth):
+            return self.xp.zeros((batches, rows, columns), result)
+        cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
+        out = self.xp.empty((batches, rows, columns), result)
         one, zero = np.ones(1, result), np.zeros(1, result)
         right_step, left_step = (0 if x.shape[0] == 1 else x.shape[1] * depth for x in (right, left))
         handle = self.xp.cuda.device.get_cublas_handle()
