@@ -269,8 +269,10 @@ class Kernels(Protocol):
         """Write what the function's table holds for `x`, values of its input format, any shape."""
         ...
 
-    def spares(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, depth: int) -> bool:
-        """Return whether outputs of a saturating accumulator that provably stay inside are summed in any order."""
+    def way(
+        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str, depth: int
+    ) -> str:
+        """Return how a product on this path is computed, in words behind its proof; "" if the proof says it."""
         ...
 
     def relu(self, x: Array) -> Array:

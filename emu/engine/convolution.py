@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.arrays import contiguous, namespace
+from emu.backends.arrays import contiguous, namespace, on_host
 from emu.backends.gathered import Gathered
 from emu.datapath import Mac
 from emu.engine.elementwise import require_options
@@ -240,7 +240,7 @@ def _plan_conv2d(
     padding: tuple[int, int] = (0, 0),
     **options: Any,
 ) -> Plan:
-    kernels, images = np.asarray(w), np.asarray(x)
+    kernels, images = np.asarray(on_host(w)), np.asarray(on_host(x))
     _sizes_of(images.shape, kernels.shape, tuple(stride), tuple(padding))
     columns = patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding).array()
     formats: dict[str, Any] = {"a_format": w_format, "b_format": x_format, "addend_format": bias_format}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.arrays import namespace
+from emu.backends.arrays import namespace, on_host
 from emu.backends.interface import is_one_number, repeated
 from emu.engine.quantize import require_out
 from emu.engine.request import Request, as_operand, codes_of
@@ -269,6 +269,7 @@ def compare(
     Source: NUMERICS 7; IEEE 754-2019 section 5.11.
     """
     # rounded to odd, only a difference of 0 is written as 0; inf - inf is NaN
+    a, b = on_host(a), on_host(b)
     options: dict[str, Any] = {"rounding": "to_odd", "backend": backend, "check": check}
     difference = subtract(a, b, out_format="fp32", a_format=a_format, b_format=b_format, **options)
     left, right = np.asarray(a), np.asarray(b)

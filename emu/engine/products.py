@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.arrays import namespace
+from emu.backends.arrays import namespace, on_host
 from emu.backends.gathered import Gathered
 from emu.backends.interface import EXACT_PATHS, FormatCode, Kernels, StageCode, encode_format, encode_mac
 from emu.datapath import Flags, Mac, Overflow, RandomSource, Rounding, StatisticsRegister
@@ -301,10 +301,6 @@ def _dots(kernels: Kernels, formats: tuple[Format, Format, Format | None], divis
     return divisor == 1 and kernels.dots(_codes(formats))
 
 
-#: Said of a product whose outputs the backend bounds one by one first.
-SPARED = "; outputs whose own |addend| + sum |a||b| stays inside are exact sums, the others are added again in order"
-
-
 def _as_computed(
     plan: Plan,
     kernels: Kernels,
@@ -313,11 +309,11 @@ def _as_computed(
     depth: int,
     divisor: int,
 ) -> Plan:
-    """Return a plan with what the backend makes of it: left to the reference, or spared its order where it can be."""
+    """Return a plan with what the backend makes of it: left to the reference, or computed in its way."""
     codes, mac = _codes(formats), encode_mac(plan.mac)
     reason = kernels.declines(codes, mac, stage, plan.path, divisor)
-    spared = not reason and plan.path not in EXACT_PATHS and kernels.spares(codes, mac, depth)
-    return replace(plan, fallback=reason, proof=plan.proof + (SPARED if spared else ""))
+    way = "" if reason else kernels.way(codes, mac, plan.path, depth)
+    return replace(plan, fallback=reason, proof=f"{plan.proof}; {way}" if way else plan.proof)
 
 
 #: Every option of `matmul`: a plan takes them all, and reads those it depends on.
@@ -341,7 +337,7 @@ def _plan_matmul(
 ) -> Plan:
     require_options("matmul", others, PRODUCT_OPTIONS)
     parsed = (parse(a_format), parse(b_format), None if addend_format is None else parse(addend_format))
-    left, right, shape = as_batches(np.asarray(a), np.asarray(b))[:3]
+    left, right, shape = as_batches(*(np.asarray(on_host(x)) for x in (a, b)))[:3]
     written = parsed[0] if out_format is None else out_format
     request = Request.of(written, rounding, overflow, n_rbits, None, 0, 0, 0, None, None, backend, shape)
     return _plan(request, parsed, left, right, mac, 1)

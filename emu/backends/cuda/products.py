@@ -8,6 +8,7 @@ everything else                                 one thread per result, add by ad
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 #: Packed operands: how kernels name them, and their dtype.
 PACKED_F32, PACKED_F64, PACKED_I8 = range(3)
 _PACKED_DTYPES = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int8))
+_PACKED_NAMES = ("float32", "float64", "int8, sums in int32")
 _FLOAT32 = encode_format(PRESETS["fp32"])
 #: Largest sum of products of 8-bit integers that 32 bits hold, in products.
 MOST_INT8_TERMS = (2**31 - 1) // 2**14
@@ -100,7 +102,7 @@ def write_product(
     ending = (third, launcher.recorded(random), values, counts.totals)
     if path in EXACT_PATHS and mac.accumulator is None and mac.product is None:
         sums = _vendor_sums(launcher, work, task, path)
-    elif is_float32_in_order(work, mac):
+    elif is_float32_in_order([x.dtype for x in (left, right, addend) if x is not None], formats, mac):
         sums = _sums_in_order(launcher, work, task)
     else:
         sums = None
@@ -117,16 +119,31 @@ def write_product(
     return Outcome.owing(launcher.returned(values.reshape(batches, rows, columns), left.data, right.data), counts)
 
 
-def is_float32_in_order(work: _Work, mac: MacCode) -> bool:
+def way(formats: Formats, mac: MacCode, path: str, depth: int) -> str:
+    """Return by which kernel a product is computed, in words."""
+    if path in EXACT_PATHS and mac.accumulator is None and mac.product is None:
+        return f"by cuBLAS in {_PACKED_NAMES[_packing(path, depth)]}"
+    if is_float32_in_order([carrier_of(fmt) for fmt in formats if fmt is not None], formats, mac):
+        return "in tiles of fused multiply-adds"
+    return "one thread per result, in integers"
+
+
+def is_float32_in_order(dtypes: Sequence[np.dtype[Any]], formats: Formats, mac: MacCode) -> bool:
     """Return whether a unit adds exact products of float32 to a float32, nearest even, one after the other."""
     held = mac.accumulator
-    arrays = [work.left, work.right, *([] if work.addend is None else [work.addend])]
-    narrow = all(x.dtype == np.float32 for x in arrays)
+    narrow = all(dtype == np.float32 for dtype in dtypes)
     # the kernel writes a flushed operand as 0 of its sign
-    signed = all(fmt.has_negative_zero or not fmt.daz for fmt in work.formats if fmt is not None)
+    signed = all(fmt.has_negative_zero or not fmt.daz for fmt in formats if fmt is not None)
     if held is None or mac.product is not None or mac.order != SEQUENTIAL or not (narrow and signed):
         return False
     return held.format == _FLOAT32 and held.rounding == NEAREST_EVEN and held.overflow == IEEE
+
+
+def _packing(path: str, depth: int) -> int:
+    """Return as what the vendor's library takes the operands of an exact path."""
+    if path == "integer_dot" and depth <= MOST_INT8_TERMS:
+        return PACKED_I8
+    return PACKED_F32 if path == "float32_blas" else PACKED_F64
 
 
 def _kernel_of(work: _Work, mac: MacCode, stage: StageCode, divisor: int) -> tuple[str, tuple[Any, ...], int]:
@@ -158,10 +175,9 @@ class _Sums(NamedTuple):
 def _vendor_sums(launcher: Launcher, work: _Work, task: Array, path: str) -> _Sums:
     """Return exact sums by the vendor's library."""
     batches, rows, depth, columns = work.sizes
-    packing = PACKED_F32 if path == "float32_blas" else PACKED_F64
+    packing = _packing(path, depth)
     height, width = columns, depth
-    if path == "integer_dot" and depth <= MOST_INT8_TERMS:
-        packing = PACKED_I8
+    if packing == PACKED_I8:
         height, width = (-(-n // _INT8_LINE) * _INT8_LINE for n in (columns, depth))
     left = _packed(launcher, task, 0, work.left, packing, (rows, width))
     right = _packed(launcher, task, 1, work.right.transposed(), packing, (height, width))

@@ -187,9 +187,9 @@ class CudaKernels:
         """Return whether exact sums of these operands come from products of 8-bit integers."""
         return all(not f.is_float and f.width_bits + (not f.signed) <= _INT8_BITS for f in formats[:2])
 
-    def spares(self, formats: Formats, mac: MacCode, depth: int) -> bool:
-        """Return whether outputs of a saturating accumulator that provably stay inside are summed in any order."""
-        return False
+    def way(self, formats: Formats, mac: MacCode, path: str, depth: int) -> str:
+        """Return by which kernel a product is computed."""
+        return products.way(formats, mac, path, depth)
 
     def function(
         self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None

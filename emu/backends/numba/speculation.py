@@ -23,6 +23,8 @@ from emu.backends.numba.compiling import kernel, over_ranges
 
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+#: Said of a product whose outputs are bounded one by one first.
+SPARED = "outputs whose own |addend| + sum |a||b| stays inside are exact sums, the others are added again in order"
 #: Share of outputs above which adding all of them in order is cheaper than adding these again one by one.
 MOST_REPAIRED = 1 / 64
 #: How much magnitudes may be short of the truth: a raw of -2**15 counts as 2**15 - 1, in both operands.

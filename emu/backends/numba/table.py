@@ -126,7 +126,7 @@ class NumbaKernels:
             return outcome
         if mac.order == k.BLOCKS:
             contents, touched = dot_add.accumulate(a, b, addend, formats, mac, random)
-        elif self.spares(formats, mac, a.shape[2]) and (spared := speculation.accumulate(a, b, addend, formats, mac)):
+        elif _spares(formats, mac, a.shape[2]) and (spared := speculation.accumulate(a, b, addend, formats, mac)):
             contents, touched = spared
         elif (tiles := in_tiles.unit_for(mac, formats)) is not None:
             contents, touched = in_tiles.accumulate(a, b, addend, formats, tiles)
@@ -168,9 +168,11 @@ class NumbaKernels:
         """Return whether exact sums of these operands come from integer dot-product instructions."""
         return integers.applies(formats)
 
-    def spares(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, depth: int) -> bool:
-        """Return whether outputs of a saturating accumulator that provably stay inside are summed in any order."""
-        return speculation.applies(mac, formats, depth) and not _is_marked(mac, formats)
+    def way(
+        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str, depth: int
+    ) -> str:
+        """Return that outputs of a saturating accumulator that provably stay inside are summed in any order, if so."""
+        return speculation.SPARED if path not in k.EXACT_PATHS and _spares(formats, mac, depth) else ""
 
     def function(
         self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
@@ -220,6 +222,11 @@ class NumbaKernels:
             GRAIN_WINDOWS,
         )
         return spread
+
+
+def _spares(formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, depth: int) -> bool:
+    """Return whether outputs of a saturating accumulator that provably stay inside are summed in any order."""
+    return speculation.applies(mac, formats, depth) and not _is_marked(mac, formats)
 
 
 def _is_marked(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:

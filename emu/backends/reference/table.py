@@ -98,9 +98,11 @@ class ReferenceKernels:
         """Return False: the definition has no instructions."""
         return False
 
-    def spares(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, depth: int) -> bool:
-        """Return False: the definition adds everything in order."""
-        return False
+    def way(
+        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str, depth: int
+    ) -> str:
+        """Return nothing: the definition adds everything in order."""
+        return ""
 
     def function(
         self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
