@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from device_arrays import COPIES, DeviceArray, StrictDevice
-from host_devices import as_backend
+from host_devices import GPU, as_backend, device_of
 
 import emu
 from emu.datapath.owed import MOST_OWED
 
 
 @pytest.fixture(autouse=True)
-def strict_device() -> Generator[None, None, None]:
+def strict_device(request: pytest.FixtureRequest) -> Generator[None, None, None]:
+    if request.node.get_closest_marker("gpu"):  # which brings its own
+        yield
+        return
     with as_backend(StrictDevice()):
         COPIES.sizes.clear()
         yield
@@ -101,3 +104,16 @@ def test_flags_without_a_register_and_a_register_without_flags_are_counted():
     emu.quantize(DeviceArray(x), "fix8f4", flags=flags, backend="cuda")
     emu.quantize(DeviceArray(x), "fix8f4", register=register, backend="cuda")
     assert (register, flags) == observed([x], "reference")
+
+
+@pytest.mark.gpu
+def test_counts_of_the_gpu_are_the_references_whatever_stream_they_are_read_on():
+    gpu = device_of(GPU)
+    inputs = arrays(2 * MOST_OWED + 3)
+    with as_backend(gpu):
+        there = [gpu.xp.asarray(x) for x in inputs]
+        with gpu.xp.cuda.Stream(non_blocking=True):
+            found = observed(there[:MOST_OWED], "cuda")
+        for x in there[MOST_OWED:]:
+            emu.quantize(x, "fix8f4", register=found[0], flags=found[1], backend="cuda")
+        assert found == observed(inputs, "reference")

@@ -1,4 +1,4 @@
-"""A network trained on the CUDA kernels, run by the host: the weights and registers of the other backends."""
+"""A network trained on the CUDA kernels, run by the host or a GPU: the weights and registers of other backends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from device_arrays import COPIES, DeviceArray, StrictDevice
-from host_devices import as_backend, device_of
+from host_devices import GPU, as_backend, device_of
 
 import emu
 from emu.training.trainer import Trainer
@@ -46,6 +46,15 @@ def test_a_few_steps_end_in_the_same_hashes(device: str, tmp_path: Path):
 def test_twenty_steps_of_lenet_end_in_the_same_hashes(device: str, tmp_path: Path):
     results = {trained("lenet", device, name, tmp_path, steps=20, batch=4) for name in ("reference", "numba", "cuda")}
     assert len(results) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["fixed16", "fixed8", "fp16-mixed", "bf16-mixed"])
+def test_twenty_steps_of_lenet_on_the_gpu_end_in_the_same_hashes(device: str, tmp_path: Path):
+    gpu = device_of(GPU)
+    expected = trained("lenet", device, "numba", tmp_path, steps=20, batch=32)
+    with as_backend(gpu):
+        assert trained("lenet", device, "cuda", tmp_path, steps=20, batch=32) == expected
 
 
 @pytest.mark.usefixtures("strict_device")
