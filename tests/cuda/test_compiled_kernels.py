@@ -22,10 +22,14 @@ LISTED = {
 }
 
 
-@pytest.mark.parametrize("architecture", nvrtc.ARCHITECTURES)
+@pytest.mark.parametrize(("architecture", "words"), [
+    *((architecture, nvrtc.WIDE_WORDS) for architecture in nvrtc.ARCHITECTURES),
+    *((architecture, words) for architecture in (nvrtc.ARCHITECTURES[0], nvrtc.ARCHITECTURES[-1]) for words in (1, 2)),
+])  # fmt: skip
 @pytest.mark.parametrize("source", SOURCES)
-def test_every_file_compiles_for_every_architecture(source: str, architecture: str):
-    assert nvrtc.Source.named(source).compiled(architecture).startswith(b"\x7fELF")
+def test_every_file_compiles_for_every_architecture(source: str, architecture: str, words: int):
+    code = nvrtc.Source.named(source).compiled(architecture, options=nvrtc.options_for(words))
+    assert code.startswith(b"\x7fELF")
 
 
 @pytest.mark.parametrize("words", [1, 2, 4])
