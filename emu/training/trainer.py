@@ -231,12 +231,11 @@ class Trainer:
         shown, shown_at = (0.0, 0.0), -math.inf
         while self.step < self.steps:
             loss, accuracy = self.advance()
-            now = time.perf_counter()
             if progress:
-                if now - shown_at > SHOWN_SECONDS:  # a device's counts have a way to go
-                    shown, shown_at = rates(self.interval), now
+                if before - shown_at > SHOWN_SECONDS:  # a device's counts have a way to go
+                    shown, shown_at = rates(self.interval), before
                 progress.update(self.step, loss, accuracy, *shown)
-                now = time.perf_counter()
+            now = time.perf_counter()
             self.seconds, before = self.seconds + now - before, now
             logged = self.step % self.log_every == 0 or self.step == self.steps
             if logged:
