@@ -57,6 +57,12 @@ def has_vectors() -> bool:
 
 
 @lru_cache(maxsize=1)
+def has_long_vectors() -> bool:
+    """Return whether vectors have 512 bits, and there are 32 of them; otherwise 256, and 16."""
+    return has_vectors() and _has(("avx512f",))
+
+
+@lru_cache(maxsize=1)
 def has_directed_rounding() -> bool:
     """Return whether kernels may tell single instructions how to round."""
     return has_vectors() and _has(("avx512f",))

@@ -24,6 +24,7 @@ from typing import Any
 
 from numba import types
 
+from emu.backends.numba.machine import has_long_vectors
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import F16, F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
 
@@ -84,6 +85,8 @@ TOUCHING, COMPARING, WORDS = ("saturating", "words", "marked"), ("saturating", "
 FEWEST_MARK_BITS, MARK = 2, 1
 #: Rows of a tile: what fits the registers beside two vectors of the panel.
 ROWS = {"fused": 8, "float32": 8, "binary16": 8, "saturating": 4, "words": 4, "marked": 8}
+#: The same of vectors of 256 bits, sixteen of them, beside half a line of the panel; words have long vectors alone.
+ROWS_OF_SHORT_VECTORS = {"fused": 4, "float32": 4, "binary16": 4, "saturating": 2, "words": 4, "marked": 8}
 
 
 @intrinsic
@@ -137,25 +140,46 @@ def _emit(
     sums: Any,
     touched: Any,
 ) -> None:
+    """Emit a loop along k for every part of the tile whose sums stay in registers."""
+    together = ROWS_OF_SHORT_VECTORS[name]
+    parts = (
+        [(range(len(rows)), (0, 1))]
+        if has_long_vectors()
+        else [(range(first, first + together), (half,)) for half in (0, 1) for first in range(0, len(rows), together)]
+    )
+    for chosen, halves in parts:
+        _emit_part(e, name, [(row, rows[row]) for row in chosen], halves, panel, depth, limits, sums, touched)
+
+
+def _emit_part(
+    e: Emitter,
+    name: str,
+    rows: list[tuple[int, Any]],
+    halves: tuple[int, ...],
+    panel: Any,
+    depth: Any,
+    limits: tuple[Vector, Vector],
+    sums: Any,
+    touched: Any,
+) -> None:
     builder, comparing, kind = e.builder, name in COMPARING, I32 if name in WORDS else F32
-    places = [[e.integer(row * PANEL_COLUMNS + half * LANES) for half in range(2)] for row in range(len(rows))]
-    held = [[e.variable(e.load(kind, sums, place)) for place in pair] for pair in places]
-    hit = [[e.variable(e.splat(I32, 0)) for _ in pair] for pair in places] if comparing else []
+    places = {(row, half): e.integer(row * PANEL_COLUMNS + half * LANES) for row, _ in rows for half in halves}
+    held = {at: e.variable(e.load(kind, sums, place)) for at, place in places.items()}
+    hit = {at: e.variable(e.splat(I32, 0)) for at in places} if comparing else {}
     with e.loop(depth) as k:
         first = builder.mul(k, e.integer(PANEL_COLUMNS))
-        right = [e.load(kind, panel, builder.add(first, e.integer(half * LANES))) for half in range(2)]
-        for i, row in enumerate(rows):
-            left = e.splat(kind, e.load_scalar(kind, row, k))
-            for half in range(2):
-                acc, s = STEPS[name](e, held[i][half].now, left, right[half], limits)
-                held[i][half].set(acc)
+        right = {half: e.load(kind, panel, builder.add(first, e.integer(half * LANES))) for half in halves}
+        for row, factors in rows:
+            left = e.splat(kind, e.load_scalar(kind, factors, k))
+            for half in halves:
+                acc, s = STEPS[name](e, held[row, half].now, left, right[half], limits)
+                held[row, half].set(acc)
                 if comparing:
-                    hit[i][half].set(hit[i][half].now | (_pattern(s) ^ _pattern(acc)))
-    for i, pair in enumerate(places):
-        for half, place in enumerate(pair):
-            e.store(held[i][half].now, sums, place)
-            if comparing:
-                e.store(e.load(I32, touched, place) | hit[i][half].now, touched, place)
+                    hit[row, half].set(hit[row, half].now | (_pattern(s) ^ _pattern(acc)))
+    for at, place in places.items():
+        e.store(held[at].now, sums, place)
+        if comparing:
+            e.store(e.load(I32, touched, place) | hit[at].now, touched, place)
 
 
 @intrinsic
