@@ -1,9 +1,9 @@
-// What stands around sums that were found elsewhere, by a vendor's library or in order: operands packed for it, and the
+// What stands around sums that were found elsewhere, by a vendor's library, in tiles or in order: operands packed for it, and the
 // sums written as the output stage writes them.
 #include "product.cuh"
 
 // How packed elements lie in memory.
-enum Packing { PACKED_F32 = 0, PACKED_F64 = 1, PACKED_I8 = 2 };
+enum Packing { PACKED_F32 = 0, PACKED_F64 = 1, PACKED_I8 = 2, PACKED_I32 = 3, PACKED_I64 = 4 };
 
 EMU_FN u64 raw_of(const Number& x, i32 quantum) {
     i32 up = x.exponent - quantum;
@@ -13,7 +13,7 @@ EMU_FN u64 raw_of(const Number& x, i32 quantum) {
 
 // Copies fixed-point elements of one operand, gathered from anywhere, into `height` x `width` matrices, zeros beyond theirs.
 //
-// Fixed-point values as float32 or float64, or their raw integers in 8 bits.
+// Fixed-point values as float32 or float64, or their raw integers in 8, 32 or 64 bits.
 extern "C" __global__ void pack(const i64* task, i32 operand, const void* data, const i64* rows, i64 n_rows,
                                 const i64* columns, i64 n_columns, i64 batch_step, i32 packing, i64 height, i64 width,
                                 void* out, i64 n) {
@@ -24,6 +24,8 @@ extern "C" __global__ void pack(const i64* task, i32 operand, const void* data, 
         Number x = number_of(0, wide_of(0), 0, 0);
         if (row < n_rows && column < n_columns) x = fetch(data, batch_step * batch + rows[row] + columns[column], element);
         if (packing == PACKED_I8) static_cast<u8*>(out)[i] = static_cast<u8>(raw_of(x, element.quantum));
+        else if (packing == PACKED_I32) static_cast<u32*>(out)[i] = static_cast<u32>(raw_of(x, element.quantum));
+        else if (packing == PACKED_I64) static_cast<u64*>(out)[i] = raw_of(x, element.quantum);
         else store(out, i, encode(x.negative, x.significand.word[0], x.exponent, packing), packing);
     }
 }
@@ -36,6 +38,23 @@ EMU_FN bool has_nan(const Matrix& left, const Matrix& right, const Place& p, i64
         if (element_of(right, p.batch, k, p.column).kind >= NOT_A_NUMBER) return true;
     }
     return false;
+}
+
+// Sums in several words lie with the lowest first, and are signed.
+enum Sums { SUMS_IN_2_WORDS = 5, SUMS_IN_3_WORDS = 6 };
+
+EMU_FN Number sum_at(const void* sums, i64 index, i32 storage, i32 quantum) {
+    if (storage < SUMS_IN_2_WORDS) return load(sums, index, storage, quantum);
+    i32 words = storage - SUMS_IN_2_WORDS + 2;
+    const u64* word = static_cast<const u64*>(sums) + index * words;
+    u32 negative = static_cast<u32>(word[words - 1] >> 63);
+    Wide magnitude = wide_of(0);  // as wide as sums are, less words of their sign alone
+    u64 carry = negative;
+    for (i32 i = 0; i < WIDE_WORDS && i < words; i++) {
+        magnitude.word[i] = (negative ? ~word[i] : word[i]) + carry;
+        carry = carry && magnitude.word[i] == 0;
+    }
+    return number_of(negative, magnitude, quantum, 0);
 }
 
 // Writes sums: of exact ones, to which the addend is added here, or what an accumulator holds, the addend among it.
@@ -53,7 +72,7 @@ extern "C" __global__ void settle(const i64* task, const void* sums, i32 storage
     i64 n = shape.batches * shape.rows * shape.columns, stride = static_cast<i64>(blockDim.x) * gridDim.x;
     for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
         Place p = place_of(i, shape);
-        Number content = load(sums, (p.batch * height + p.row) * width + p.column, storage, quantum);
+        Number content = sum_at(sums, (p.batch * height + p.row) * width + p.column, storage, quantum);
         if (exact) {
             if (addend != nullptr) content = add(content, addend_of(addend, task, p), NEAREST_EVEN, wrapping_quantum(stage));
             if (is_zero(content)) content.negative = 0;

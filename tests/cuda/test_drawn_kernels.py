@@ -98,10 +98,11 @@ def test_any_unit_writes_the_references_bits(cuda: str, data: st.DataObject):
 
 @given(st.data())
 def test_exact_sums_of_fixed_operands_write_the_references_bits_by_any_plan(cuda: str, data: st.DataObject):
-    """The vendor's products of 8-bit integers, float32 and float64."""
-    widths = data.draw(st.sampled_from([4, 8, 11, 16, 24]))
-    sources = [data.draw(formats(floats=False, max_width_bits=widths)) for _ in range(3)]
-    assert_product(cuda, data, emu.Mac(), sources, data.draw(formats()))
+    """The vendor's products of 8-bit integers, float32 and float64; tiles of wider integers, any addend."""
+    widths = data.draw(st.sampled_from([4, 8, 11, 16, 24, 32, 64]))
+    sources: list[Format] = [data.draw(formats(floats=False, raws=True, max_width_bits=widths)) for _ in range(2)]
+    sources.append(data.draw(formats(raws=True)))
+    assert_product(cuda, data, emu.Mac(), sources, data.draw(formats(raws=True)))
 
 
 @pytest.mark.parametrize("bins", [180, 300, 7000])

@@ -23,13 +23,17 @@ def strict_device() -> Generator[None, None, None]:
     ("fix8f4", emu.Mac(), 131072, "by cuBLAS in float64"),
     ("fix11f4", emu.Mac(), 2, "by cuBLAS in float32"),
     ("fix16f8", emu.Mac(), 9, "by cuBLAS in float64"),
+    ("fix32f8", emu.Mac(), 9, "in tiles of int32, sums of 128 bits"),
+    ("ufix32f8", emu.Mac(), 9, "in tiles of int64, sums of 192 bits"),
+    ("fix32f8", emu.Mac(product="fix32f8"), 9, "one thread per result, in integers"),
     ("fp16", emu.Mac(accumulator="fp32"), 9, "in tiles of fused multiply-adds"),
     ("e4m3fnuz daz", emu.Mac(accumulator="fp32"), 9, "one thread per result, in integers"),
     ("fp16", emu.Mac(accumulator="fp16"), 9, "one thread per result, in integers"),
     ("fp16", emu.Mac(accumulator="fp32", order="pairwise"), 9, "one thread per result, in integers"),
 ])  # fmt: skip
 def test_explain_names_the_way_a_product_takes(fmt: str, mac: emu.Mac, depth: int, way: str):
-    a, b = np.ones((2, depth), np.float32), np.ones((depth, 3), np.float32)
+    large = 2.0**20 if fmt.endswith("32f8") else 1.0  # else a float's 24 bits would do
+    a, b = (np.full(shape, large, np.float32) for shape in ((2, depth), (depth, 3)))
     formats = {"a_format": fmt, "b_format": fmt, "mac": mac, "backend": "cuda"}
     assert emu.explain(emu.matmul, DeviceArray(a), DeviceArray(b), **formats).proof.endswith(f"; {way}")
     assert emu.explain(emu.matmul, a, b, **formats).proof.endswith(f"; {way}")

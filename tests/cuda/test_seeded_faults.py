@@ -77,17 +77,22 @@ def test_right_kernels_pass_every_check_in_every_order(checks: Any, order: Any):
 @pytest.mark.parametrize("checks", ["sanitized", "races"])
 @pytest.mark.parametrize("order", ["backward", "shuffled"])
 def test_right_products_pass_every_check_in_every_order(checks: Any, order: Any):
-    for mac, fmt in ((emu.Mac(accumulator="fp32"), "fp16"), (emu.Mac(), "fix8f2"), (emu.Mac(), "fix16f2")):
+    exact = [(emu.Mac(), fmt) for fmt in PATHS]
+    for mac, fmt in ((emu.Mac(accumulator="fp32"), "fp16"), *exact):
         found = [summed(table, mac, fmt) for table in (CudaKernels(HostDevice(checks=checks, order=order)), REFERENCE)]
         assert found[0] == found[1]
+
+
+#: Paths of exact products, by the operands' format.
+PATHS = {"fix8f2": "integer_dot", "fix16f2": "float64_blas", "fix32f9": "wide", "ufix32f20": "wide"}
 
 
 def summed(table: Any, mac: emu.Mac, fmt: str) -> list:
     rng, known = np.random.default_rng(2), encode_format(emu.parse(fmt))
     a, b = (emu.quantize(rng.normal(0, 9, shape), fmt, backend="reference") for shape in ((1, 70, 19), (1, 19, 67)))
     stage = encode_stage(OutputStage.of("fix8f2"))
-    register, path = RegisterCode(-4, 12, NO_QUANTUM), "integer_dot" if fmt == "fix8f2" else "float64_blas"
-    rest = (encode_mac(mac), stage, RandomCode(1, 2, 3, 0, None), register, path if mac == emu.Mac() else "in_order", 1)
+    register, path = RegisterCode(-4, 12, NO_QUANTUM), PATHS.get(fmt, "in_order")
+    rest = (encode_mac(mac), stage, RandomCode(1, 2, 3, 0, None), register, path, 1)
     found = table.product(a, b, None, (known, known, None), *rest)
     return [found.values.tolist(), found.flags.tolist(), found.register.tolist(), found.max_exponent]
 
@@ -118,6 +123,19 @@ def test_a_missing_barrier_between_tiles_is_a_race(tmp_path: Path, monkeypatch: 
     with_fault(tmp_path, monkeypatch, "in_order.cu", right, right.rsplit("            __sync", 1)[0])
     with pytest.raises(RaceError, match="in_order"):
         summed(CudaKernels(HostDevice(checks="races")), emu.Mac(accumulator="fp32"), "fp16")
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_missing_barrier_between_tiles_of_integers_is_a_race(
+    which: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before = ("first + k, depth);\n            }\n", "down * GROUP + i], right[k * APART + across * GROUP + j]);\n")[
+        which
+    ]
+    right = f"{before}            __syncthreads();"
+    with_fault(tmp_path, monkeypatch, "integer_tiles.cu", right, before)
+    with pytest.raises(RaceError, match="sum_products_32"):
+        summed(CudaKernels(HostDevice(checks="races")), emu.Mac(), "fix32f9")
 
 
 def test_a_missing_barrier_changes_counts_in_another_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,7 @@
 
 exact sums, bounded by the planner's proof      operands packed, multiplied by the vendor's library: int8 into int32,
                                                 float32, float64; no sum rounds, so that no order matters; then written
+exact sums of fixed-point operands beyond them  tiles of integers, sums of 128 or 192 bits; then written
 float32 accumulator, nearest even, along k      tiles of fused multiply-adds in order; then written
 everything else                                 one thread per result, add by add
 """
@@ -36,16 +37,18 @@ from emu.formats import PRESETS
 Array = Any
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 #: Packed operands: how kernels name them, and their dtype.
-PACKED_F32, PACKED_F64, PACKED_I8 = range(3)
-_PACKED_DTYPES = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int8))
+PACKED_F32, PACKED_F64, PACKED_I8, PACKED_I32, PACKED_I64 = range(5)
+_PACKED_DTYPES = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.int8, np.int32, np.int64))
 _PACKED_NAMES = ("float32", "float64", "int8, sums in int32")
 _FLOAT32 = encode_format(PRESETS["fp32"])
 #: Largest sum of products of 8-bit integers that 32 bits hold, in products.
 MOST_INT8_TERMS = (2**31 - 1) // 2**14
 #: int8 products want lines of this many bytes.
 _INT8_LINE = 16
-#: Results of a tile's side from which the larger tiles pay.
-_LARGE_TILES = 512
+#: Results of a tile's side from which the larger tiles pay; those of a tile of integers.
+_LARGE_TILES, _INTEGER_TILE = 512, 64
+#: How sums of packed integers lie: in two words, in three.
+_SUMS_IN_WORDS = {PACKED_I32: (5, 2), PACKED_I64: (6, 3)}
 
 
 class _Work(NamedTuple):
@@ -102,6 +105,8 @@ def write_product(
     ending = (third, launcher.recorded(random), values, counts.totals)
     if path in EXACT_PATHS and mac.accumulator is None and mac.product is None:
         sums = _vendor_sums(launcher, work, task, path)
+    elif (packing := _tiles_of_integers(formats, mac)) is not None:
+        sums = _integer_sums(launcher, work, task, packing)
     elif is_float32_in_order([x.dtype for x in (left, right, addend) if x is not None], formats, mac):
         sums = _sums_in_order(launcher, work, task)
     else:
@@ -123,6 +128,8 @@ def way(formats: Formats, mac: MacCode, path: str, depth: int) -> str:
     """Return by which kernel a product is computed, in words."""
     if path in EXACT_PATHS and mac.accumulator is None and mac.product is None:
         return f"by cuBLAS in {_PACKED_NAMES[_packing(path, depth)]}"
+    if (packing := _tiles_of_integers(formats, mac)) is not None:
+        return f"in tiles of {_PACKED_DTYPES[packing]}, sums of {64 * _SUMS_IN_WORDS[packing][1]} bits"
     if is_float32_in_order([carrier_of(fmt) for fmt in formats if fmt is not None], formats, mac):
         return "in tiles of fused multiply-adds"
     return "one thread per result, in integers"
@@ -144,6 +151,14 @@ def _packing(path: str, depth: int) -> int:
     if path == "integer_dot" and depth <= MOST_INT8_TERMS:
         return PACKED_I8
     return PACKED_F32 if path == "float32_blas" else PACKED_F64
+
+
+def _tiles_of_integers(formats: Formats, mac: MacCode) -> int | None:
+    """Return as what the operands of exact sums of fixed-point numbers are packed, None of others."""
+    if mac.accumulator is not None or mac.product is not None or any(fmt.is_float for fmt in formats[:2]):
+        return None
+    bits = max(fmt.width_bits + (not fmt.signed) for fmt in formats[:2])
+    return PACKED_I32 if bits <= 32 else PACKED_I64 if bits <= 64 else None
 
 
 def _kernel_of(work: _Work, mac: MacCode, stage: StageCode, divisor: int) -> tuple[str, tuple[Any, ...], int]:
@@ -187,10 +202,31 @@ def _vendor_sums(launcher: Launcher, work: _Work, task: Array, path: str) -> _Su
     return _settled(sums, layout.STORED_I32, work.formats[0].quantum + work.formats[1].quantum, exact=True)
 
 
-def _settled(sums: Array, storage: int, quantum: int, *, exact: bool) -> _Sums:
-    _, height, width = sums.shape
-    numbers = (np.int32(storage), np.int32(quantum), np.int64(height), np.int64(width), np.int32(exact))
-    return _Sums(sums.reshape(-1), numbers, {PACKED_F32: 24, PACKED_F64: 53, layout.STORED_I32: 32}[storage], exact)
+def _integer_sums(launcher: Launcher, work: _Work, task: Array, packing: int) -> _Sums:
+    """Return exact sums of more bits than floats have."""
+    batches, rows, depth, columns = work.sizes
+    left = _packed(launcher, task, 0, work.left, packing, (rows, depth))
+    right = _packed(launcher, task, 1, work.right.transposed(), packing, (columns, depth))
+    storage, words = _SUMS_IN_WORDS[packing]
+    sums = launcher.xp.empty((batches, rows, columns * words), np.uint64)
+    steps = (x.shape[1] * depth if x.shape[0] > 1 else 0 for x in (left, right))
+    numbers = (np.int64(n) for n in (*work.sizes, *steps))
+    tiles = batches * -(-rows // _INTEGER_TILE) * -(-columns // _INTEGER_TILE)
+    kernel, arguments = f"sum_products_{64 if words > 2 else 32}", (left, right, *numbers, sums.reshape(-1))
+    launcher.launch("integer_tiles", kernel, tiles, arguments, words=1, threads=256, per_block=1)
+    a, b, _ = work.formats
+    bits = sum(fmt.width_bits - fmt.signed for fmt in (a, b)) + depth.bit_length()
+    return _settled(sums, storage, a.quantum + b.quantum, exact=True, width=columns, bits=bits)
+
+
+def _settled(
+    sums: Array, storage: int, quantum: int, *, exact: bool, width: int | None = None, bits: int | None = None
+) -> _Sums:
+    """Return sums (B, height, width) as `settle` takes them: their storage, how far apart they are, their bits."""
+    _, height, columns = sums.shape
+    numbers = (np.int32(storage), np.int32(quantum), np.int64(height), np.int64(width or columns), np.int32(exact))
+    known = {PACKED_F32: 24, PACKED_F64: 53, layout.STORED_I32: 32}
+    return _Sums(sums.reshape(-1), numbers, known[storage] if bits is None else bits, exact)
 
 
 def _packed(launcher: Launcher, task: Array, operand: int, x: Gathered, packing: int, shape: tuple[int, int]) -> Array:

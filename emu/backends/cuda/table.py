@@ -155,7 +155,7 @@ class CudaKernels:
         path: str,
         divisor: int,
     ) -> Outcome:
-        """Write the product: by the vendor's library where no sum rounds, in tiles in order, or add by add."""
+        """Write the product: by the vendor's library where no sum rounds, in tiles, or add by add."""
         if self.declines(formats, mac, stage, path, divisor) or counted_bytes(register) > SHARED_BYTES:
             return self._by_reference(a, b, addend, formats, mac, stage, random, register, path, divisor)
         return products.write_product(
