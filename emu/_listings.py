@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -10,7 +12,9 @@ from rich.text import Text
 
 from emu.backends.registry import backends
 from emu.hardware import ROLES, Device, device_names, load_device
-from emu.training.layers import Layer, Shape, parameter_count
+from emu.nn import Layer, every
+from emu.training.build import build_network
+from emu.training.data_tables import Frames
 from emu.training.recipe import Recipe, load_recipe, model_names
 
 #: Wide enough for a table where the output is no terminal.
@@ -101,8 +105,8 @@ def print_models() -> None:
         texts = (
             name,
             "x".join(str(extent) for extent in recipe.network.input),
-            str(sum(parameter_count(layer, shape) > 0 for layer, shape in _layers(recipe))),
-            str(sum(parameter_count(layer, shape) for layer, shape in _layers(recipe))),
+            str(len({layer.name for layer, _ in build_network(recipe.network).parameters()})),
+            str(_parameters(build_network(recipe.network).layers)),
             _length(recipe),
             recipe.description,
         )
@@ -115,13 +119,14 @@ def print_model(name_or_path: str | Path) -> None:
     recipe = load_recipe(name_or_path)
     layers = grid("layer", "type", "output", "parameters")
     layers.add_row("input", "", str(recipe.network.input), "")
-    for (layer, before), after in zip(_layers(recipe), recipe.network.shapes()[1:], strict=True):
-        layers.add_row(layer.name, layer.type, str(after), str(parameter_count(layer, before) or ""))
+    network = build_network(recipe.network)
+    for table, layer, shape in zip(recipe.network.layers, network.layers, recipe.network.shapes()[1:], strict=True):
+        layers.add_row(table.name, table.type, str(shape), str(_parameters([layer]) or ""))
     optimiser = recipe.training.optimiser
     rows = {
-        "parameters": str(sum(parameter_count(layer, shape) for layer, shape in _layers(recipe))),
+        "parameters": str(_parameters(network.layers)),
         "loss": recipe.network.loss,
-        "data": recipe.data.source,
+        "data": _data(recipe),
         "training": f"{_length(recipe)}, batch {recipe.training.batch}, seed {recipe.training.seed}",
         "optimiser": f"{optimiser.name}, learning rate {optimiser.learning_rate:g}, {recipe.training.schedule.name}",
         "source": recipe.source,
@@ -129,11 +134,16 @@ def print_model(name_or_path: str | Path) -> None:
     console().print(Group(Text(f"{recipe.name}: {recipe.description}\n"), layers, Text(), facts(rows)))
 
 
-def _layers(recipe: Recipe) -> list[tuple[Layer, Shape]]:
-    """Return every layer with the shape of its input."""
-    return list(zip(recipe.network.layers, recipe.network.shapes()[:-1], strict=True))
+def _parameters(layers: Sequence[Layer]) -> int:
+    """Return how many trained values layers have, with those inside them."""
+    return sum(math.prod(parameter.shape) for layer in every(layers) for parameter in layer.parameters())
 
 
 def _length(recipe: Recipe) -> str:
     training = recipe.training
     return f"{training.steps} steps" if training.steps else f"{training.epochs} epochs"
+
+
+def _data(recipe: Recipe) -> str:
+    data = recipe.data
+    return f"{data.count} synthetic frames" if isinstance(data, Frames) else data.source

@@ -3,15 +3,25 @@
 value.py     an array and the format whose values it holds
 runner.py    the protocol by which a primitive reaches arithmetic: run(operation, role, layer) -> value
 graph.py     the tape: apply a primitive, remember how to go back
-rules.py     forward and backward of every primitive, in terms of operations
+context.py   what rules work with
+rules.py     forward and backward of every primitive, in terms of operations; layer_rules.py: of whole layers
 plain.py     a runner in float64, for checking derivatives
-check.py     derivatives against differences along a random direction
+check.py     derivatives against differences along random directions
 """
 
-from emu.autodiff.check import check_gradient
+from emu.autodiff.check import check_gradient, check_second_derivative
 from emu.autodiff.graph import Graph, Tensor
 from emu.autodiff.plain import PlainRunner
 from emu.autodiff.runner import Operation, Runner
 from emu.autodiff.value import Value
 
-__all__ = ["Graph", "Operation", "PlainRunner", "Runner", "Tensor", "Value", "check_gradient"]
+__all__ = [
+    "Graph",
+    "Operation",
+    "PlainRunner",
+    "Runner",
+    "Tensor",
+    "Value",
+    "check_gradient",
+    "check_second_derivative",
+]

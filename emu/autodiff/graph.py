@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from emu.autodiff.rules import PRIMITIVES, Context
+from emu.autodiff.context import Context
+from emu.autodiff.rules import PRIMITIVES
 from emu.autodiff.runner import Operation, Runner
 from emu.autodiff.value import Value
 from emu.errors import NotDifferentiable, nearest_name
@@ -51,10 +52,17 @@ class Record:
 
 
 class Graph:
-    """A tape bound to a runner."""
+    """A tape bound to a runner.
 
-    def __init__(self, runner: Runner) -> None:
-        self.runner = runner
+    Attributes:
+        runner: runs operations.
+        training: whether passes are those of training: dropout drops, batch normalisation takes the batch's moments.
+        moments: what training left of running moments, by layer: what the next step begins with.
+    """
+
+    def __init__(self, runner: Runner, *, training: bool = True) -> None:
+        self.runner, self.training = runner, training
+        self.moments: dict[str, tuple[Value, ...]] = {}
         self._sums: dict[str, int] = {}
 
     def constant(self, value: Value) -> Tensor:
@@ -85,8 +93,10 @@ class Graph:
             raise NotDifferentiable(
                 f"a primitive must be known, got {primitive!r}{nearest_name(primitive, PRIMITIVES)}"
             )
-        context = Context(self.runner, layer, options)
+        context = Context(self.runner, layer, options, training=self.training)
         result = PRIMITIVES[primitive].forward(context, *(tensor.value for tensor in inputs))
+        if context.moments:
+            self.moments[layer] = context.moments
         tracked = any(tensor.needs_gradient for tensor in inputs)
         record = Record(primitive, inputs, layer, options, context.saved) if tracked else None
         return Tensor(result, record, needs_gradient=tracked)

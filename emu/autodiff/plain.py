@@ -5,6 +5,7 @@ For checking derivatives and for measuring what a datapath loses.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from emu.autodiff.rules import windows_of
 from emu.autodiff.runner import Operation
 from emu.autodiff.value import Value
 from emu.backends.arrays import namespace
+from emu.backends.reference.philox import random_integers
 
 
 class PlainRunner:
@@ -76,7 +78,19 @@ def _conv2d_input_gradient(xp: Any, g: Any, w: Any, *, shape: Any, stride: Any, 
 
 
 def _function(xp: Any, x: Any, *, function: str) -> Any:
+    if function == "gelu":
+        return x * _normal_share(xp, x)
     return 1 / (1 + xp.exp(-x)) if function == "sigmoid" else getattr(xp, function)(x)
+
+
+def _normal_share(xp: Any, x: Any) -> Any:
+    """Return the normal distribution's share below x."""
+    error = xp.asarray([math.erf(float(z) / math.sqrt(2)) for z in x.ravel()]).reshape(x.shape)
+    return (1 + error) / 2
+
+
+def _gelu_slope(xp: Any, x: Any) -> Any:
+    return _normal_share(xp, x) + x * xp.exp(-x * x / 2) / math.sqrt(2 * math.pi)
 
 
 def _max_pool(xp: Any, x: Any, *, window: int, stride: int) -> Any:
@@ -120,6 +134,73 @@ def _mse_gradient(xp: Any, g: Any, x: Any, labels: Any, *, saved: Any) -> Any:
     return g * 2 * saved[0] / x.size
 
 
+def _softmax(xp: Any, x: Any, *, scale: float, causal: bool) -> Any:
+    hidden = xp.triu(xp.ones(x.shape[-2:], dtype=bool), 1) if causal else False
+    z = xp.where(hidden, -xp.inf, x * scale)
+    exponentials = xp.exp(z - z.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def _softmax_gradient(xp: Any, g: Any, y: Any, *, scale: float) -> Any:
+    return scale * y * (g - (g * y).sum(axis=-1, keepdims=True))
+
+
+def _normalise(
+    xp: Any, x: Any, gamma: Any, beta: Any, *running: Any, axes: Any, along: int, eps: float, momentum: float,
+    training: bool,
+) -> Any:  # fmt: skip
+    mean, variance = x.mean(axis=axes, keepdims=True), x.var(axis=axes, keepdims=True)
+    moments: tuple[Value, ...] = ()
+    if running and training:
+        batch = (mean.ravel(), variance.ravel())
+        moments = tuple(Value((1 - momentum) * a + momentum * b) for a, b in zip(running, batch, strict=True))
+    elif running:
+        mean, variance = (moment.reshape(mean.shape) for moment in running)
+    inverse = 1 / xp.sqrt(variance + eps)
+    normalised = (x - mean) * inverse
+    return normalised * _along(gamma, along, x.ndim) + _along(beta, along, x.ndim), (normalised, inverse), moments
+
+
+def _along(parameter: Any, along: int, dimensions: int) -> Any:
+    shape = [1] * dimensions
+    shape[along] = parameter.size
+    return parameter.reshape(shape)
+
+
+def _normalise_gradient(xp: Any, g: Any, gamma: Any, *, saved: Any, axes: Any, along: int) -> Any:
+    (normalised, inverse), d = saved, g * _along(gamma, along, g.ndim)
+    slopes = (d * normalised).mean(axis=axes, keepdims=True)
+    return (d - d.mean(axis=axes, keepdims=True) - normalised * slopes) * inverse
+
+
+def _beta_gradient(xp: Any, g: Any, *, along: int) -> Any:
+    return g.sum(axis=tuple(axis for axis in range(g.ndim) if axis != along % g.ndim))
+
+
+def _gamma_gradient(xp: Any, g: Any, *, saved: Any, along: int) -> Any:
+    return _beta_gradient(xp, g * saved[0], along=along)
+
+
+def _embedding(xp: Any, table: Any, tokens: Any) -> Any:
+    return table[tokens]
+
+
+def _embedding_gradient(xp: Any, g: Any, tokens: Any, *, rows: int) -> Any:
+    chosen = xp.arange(rows)[:, None] == tokens.ravel()
+    return chosen.astype(g.dtype) @ g.reshape(-1, g.shape[-1])
+
+
+def _dropout(xp: Any, x: Any, *, rate: float) -> Any:
+    """Return what is kept, by numbers that are the same at every call, and where that is."""
+    drawn = random_integers(x.size, 32, seed=0, stream=0, step=0, draw=0).reshape(x.shape)
+    kept = xp.asarray(drawn >= round(rate * 2**32))
+    return _dropout_gradient(xp, x, saved=kept, rate=rate), kept
+
+
+def _dropout_gradient(xp: Any, g: Any, *, saved: Any, rate: float) -> Any:
+    return xp.where(saved, g, 0.0) / (1 - rate)
+
+
 def _divide_by(xp: Any, a: Any, *, divisor: int) -> Any:
     return a / divisor
 
@@ -158,4 +239,15 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "softmax_cross_entropy_gradient": _softmax_cross_entropy_gradient,
     "mse": _mse,
     "mse_gradient": _mse_gradient,
+    "softmax": _softmax,
+    "softmax_gradient": _softmax_gradient,
+    "normalise": _normalise,
+    "normalise_gradient": _normalise_gradient,
+    "gamma_gradient": _gamma_gradient,
+    "beta_gradient": _beta_gradient,
+    "embedding": _embedding,
+    "embedding_gradient": _embedding_gradient,
+    "dropout": _dropout,
+    "dropout_gradient": _dropout_gradient,
+    "gelu_slope": _gelu_slope,
 }

@@ -8,48 +8,13 @@ operands, and returns the gradient by one operand.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
-from emu.autodiff.runner import Operation, Runner
+from emu.autodiff.context import Backward, Context, Forward, Primitive, elementwise, reshaped, summed_to
+from emu.autodiff.layer_rules import LAYER_PRIMITIVES
 from emu.autodiff.value import Value
 from emu.backends.arrays import namespace
-
-
-class Context:
-    """What a rule works with: the runner, the layer, the primitive's options, and what its forward saved."""
-
-    def __init__(self, runner: Runner, layer: str, options: Mapping[str, Any], saved: Any = None) -> None:
-        self.runner, self.layer, self.options, self.saved = runner, layer, options, saved
-        self.role = "activation"
-
-    def run(self, name: str, *operands: Value, part: str = "", role: str | None = None, **options: Any) -> Value:
-        """Run an operation in this context's role and layer."""
-        return self.runner.run(Operation(name, operands, options, part), role or self.role, self.layer)
-
-
-Forward = Callable[..., Value]
-Backward = Callable[..., Value]
-
-
-class Primitive(NamedTuple):
-    """Forward, and one backward rule per operand (None: no gradient flows there)."""
-
-    forward: Forward
-    backward: tuple[Backward | None, ...]
-
-
-def _summed_to(c: Context, g: Value, shape: tuple[int, ...], part: str) -> Value:
-    """Sum a gradient over the axes along which its operand was broadcast."""
-    if g.shape == shape:
-        return g
-    lead = len(g.shape) - len(shape)
-    axes = tuple(range(lead)) + tuple(lead + i for i, n in enumerate(shape) if n == 1 and g.shape[lead + i] != 1)
-    return _reshaped(c.run("sum", g, part=part, axis=axes), shape)
-
-
-def _reshaped(x: Value, shape: tuple[int, ...]) -> Value:
-    return x.with_array(x.array.reshape(shape))
 
 
 def _swapped(x: Value) -> Value:
@@ -59,67 +24,64 @@ def _swapped(x: Value) -> Value:
 # ---- elementwise ----------------------------------------------------------------------------------------------------
 
 
-def _elementwise(name: str) -> Forward:
-    def rule(c: Context, *operands: Value) -> Value:
-        return c.run(name, *operands)
-
-    return rule
-
-
 def _add_back(position: int) -> Backward:
     def rule(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
-        return _summed_to(c, g, (a, b)[position].shape, f"operand{position}")
+        return summed_to(c, g, (a, b)[position].shape, f"operand{position}")
 
     return rule
 
 
 def _subtract_back(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
-    return _summed_to(c, c.run("negate", g, part="negated"), b.shape, "operand1")
+    return summed_to(c, c.run("negate", g, part="negated"), b.shape, "operand1")
 
 
 def _multiply_back(position: int) -> Backward:
     def rule(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
         mine, other = (a, b) if position == 0 else (b, a)
-        return _summed_to(c, c.run("multiply", g, other, part=f"product{position}"), mine.shape, f"operand{position}")
+        return summed_to(c, c.run("multiply", g, other, part=f"product{position}"), mine.shape, f"operand{position}")
 
     return rule
 
 
 def _divide_back_numerator(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
-    return _summed_to(c, c.run("divide", g, b, part="quotient"), a.shape, "operand0")
+    return summed_to(c, c.run("divide", g, b, part="quotient"), a.shape, "operand0")
 
 
 def _divide_back_denominator(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
     scaled = c.run("negate", c.run("multiply", g, c.run("divide", y, b, part="slope"), part="product1"), part="negated")
-    return _summed_to(c, scaled, b.shape, "operand1")
+    return summed_to(c, scaled, b.shape, "operand1")
 
 
 # ---- products -------------------------------------------------------------------------------------------------------
 
 
 def _linear(c: Context, x: Value, w: Value, *bias: Value) -> Value:
-    """X (N, in) times w (out, in) transposed, plus bias (out,)."""
-    return c.run("matmul", x, _swapped(w), *bias)
+    """X (..., in) times w (out, in) transposed, plus bias (out,): one product, its rows in C order."""
+    return reshaped(c.run("matmul", _rows(x), _swapped(w), *bias), (*x.shape[:-1], w.shape[0]))
 
 
 def _linear_back_x(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Value) -> Value:
-    return c.run("matmul", g, w)
+    return reshaped(c.run("matmul", _rows(g), w), x.shape)
 
 
 def _linear_back_w(c: Context, g: Value, y: Value, x: Value, w: Value, *bias: Value) -> Value:
-    return c.run("matmul", _swapped(g), x)
+    return c.run("matmul", _swapped(_rows(g)), _rows(x))
 
 
 def _linear_back_bias(c: Context, g: Value, y: Value, x: Value, w: Value, bias: Value) -> Value:
-    return c.run("sum", g, part="bias", axis=(0,))
+    return c.run("sum", _rows(g), part="bias", axis=(0,))
+
+
+def _rows(x: Value) -> Value:
+    return reshaped(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
 def _matmul_back_a(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
-    return _summed_to(c, c.run("matmul", g, _swapped(b), part="product0"), a.shape, "operand0")
+    return summed_to(c, c.run("matmul", g, _swapped(b), part="product0"), a.shape, "operand0")
 
 
 def _matmul_back_b(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
-    return _summed_to(c, c.run("matmul", _swapped(a), g, part="product1"), b.shape, "operand1")
+    return summed_to(c, c.run("matmul", _swapped(a), g, part="product1"), b.shape, "operand1")
 
 
 def _conv2d(c: Context, x: Value, w: Value, *bias: Value) -> Value:
@@ -237,15 +199,15 @@ def _avg_pool_back(c: Context, g: Value, y: Value, x: Value) -> Value:
 
 
 def _reshape(c: Context, x: Value) -> Value:
-    return _reshaped(x, c.options["shape"])
+    return reshaped(x, c.options["shape"])
 
 
 def _flatten(c: Context, x: Value) -> Value:
-    return _reshaped(x, (x.shape[0], math.prod(x.shape[1:])))
+    return reshaped(x, (x.shape[0], math.prod(x.shape[1:])))
 
 
 def _reshape_back(c: Context, g: Value, y: Value, x: Value) -> Value:
-    return _reshaped(g, x.shape)
+    return reshaped(g, x.shape)
 
 
 def _transpose(c: Context, x: Value) -> Value:
@@ -271,11 +233,11 @@ def _loss(name: str) -> Primitive:
 
 #: Every primitive by name.
 PRIMITIVES: dict[str, Primitive] = {
-    "add": Primitive(_elementwise("add"), (_add_back(0), _add_back(1))),
-    "subtract": Primitive(_elementwise("subtract"), (_add_back(0), _subtract_back)),
-    "multiply": Primitive(_elementwise("multiply"), (_multiply_back(0), _multiply_back(1))),
-    "divide": Primitive(_elementwise("divide"), (_divide_back_numerator, _divide_back_denominator)),
-    "matmul": Primitive(_elementwise("matmul"), (_matmul_back_a, _matmul_back_b)),
+    "add": Primitive(elementwise("add"), (_add_back(0), _add_back(1))),
+    "subtract": Primitive(elementwise("subtract"), (_add_back(0), _subtract_back)),
+    "multiply": Primitive(elementwise("multiply"), (_multiply_back(0), _multiply_back(1))),
+    "divide": Primitive(elementwise("divide"), (_divide_back_numerator, _divide_back_denominator)),
+    "matmul": Primitive(elementwise("matmul"), (_matmul_back_a, _matmul_back_b)),
     "linear": Primitive(_linear, (_linear_back_x, _linear_back_w, _linear_back_bias)),
     "conv2d": Primitive(_conv2d, (_conv2d_back_x, _conv2d_back_w, _conv2d_back_bias)),
     "sum": Primitive(_sum, (_sum_back,)),
@@ -289,4 +251,5 @@ PRIMITIVES: dict[str, Primitive] = {
     "transpose": Primitive(_transpose, (_transpose_back,)),
     "softmax_cross_entropy": _loss("softmax_cross_entropy"),
     "mse": _loss("mse"),
+    **LAYER_PRIMITIVES,
 }

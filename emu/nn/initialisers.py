@@ -16,8 +16,8 @@ from emu.backends.reference.philox import random_integers
 from emu.datapath import stream_of
 from emu.errors import ConfigError, nearest_name
 
-Initialiser = Literal["he", "xavier", "zero"]
-INITIALISERS: tuple[Initialiser, ...] = ("he", "xavier", "zero")
+Initialiser = Literal["he", "xavier", "zero", "one"]
+INITIALISERS: tuple[Initialiser, ...] = ("he", "xavier", "zero", "one")
 RANDOM_BITS = 32
 
 
@@ -28,7 +28,7 @@ def initialise(
 
     Args:
         name: of the parameter: its own random stream.
-        kind: he, xavier or zero.
+        kind: he, xavier, zero or one.
         shape: of the parameter.
         fan_in: inputs that meet in one output.
         fan_out: outputs one input reaches.
@@ -44,8 +44,8 @@ def initialise(
         raise ConfigError(
             f"`initialiser` must be one of the known ones, got {kind!r}{nearest_name(kind, INITIALISERS)}"
         )
-    if kind == "zero":
-        return np.zeros(shape)
+    if kind in ("zero", "one"):
+        return np.full(shape, float(kind == "one"))
     bound = math.sqrt(6.0 / (fan_in if kind == "he" else fan_in + fan_out))
     u = random_integers(math.prod(shape), RANDOM_BITS, seed=seed, stream=stream_of(name, "initial"), step=0, draw=0)
     uniform = (2 * u + 1) * 2.0**-RANDOM_BITS - 1.0

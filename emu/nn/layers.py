@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from emu.autodiff import Graph, Tensor
 
@@ -29,6 +29,25 @@ class Parameter:
 
 
 @dataclass(frozen=True)
+class Moment:
+    """A running moment a layer keeps beside its parameters: changed by training, without a gradient.
+
+    Attributes:
+        part: "mean" or "variance": the end of its name.
+        shape: of the array.
+        start: what every element begins with.
+    """
+
+    part: Literal["mean", "variance"]
+    shape: tuple[int, ...]
+    start: float
+
+
+#: What layers read besides their input: parameters and moments, by layer name, then part.
+Parameters: TypeAlias = Mapping[str, Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True)
 class Layer:
     """Base of layers.
 
@@ -39,17 +58,36 @@ class Layer:
     name: str
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the parameters the layer asks for."""
+        """Return the parameters the layer itself asks for."""
         return ()
 
-    def forward(self, graph: Graph, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
-        """Return the layer's result; `parameters` by part."""
+    def moments(self) -> tuple[Moment, ...]:
+        """Return the running moments the layer itself keeps."""
+        return ()
+
+    def parts(self) -> tuple[Layer, ...]:
+        """Return the layers inside this one, in the order they are applied."""
+        return ()
+
+    def results(self) -> tuple[str, ...]:
+        """Return the names of the tensors the layer writes, in order; those of its parts among them."""
+        return (self.name,)
+
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
+        """Return the layer's result."""
         raise NotImplementedError
+
+
+def every(layers: Iterable[Layer]) -> Iterator[Layer]:
+    """Return layers and, behind each, the layers inside it."""
+    for layer in layers:
+        yield layer
+        yield from every(layer.parts())
 
 
 @dataclass(frozen=True)
 class Linear(Layer):
-    """y = x W^T + b: (N, in_features) to (N, out_features); weight (out_features, in_features)."""
+    """y = x W^T + b: (..., in_features) to (..., out_features); weight (out_features, in_features)."""
 
     in_features: int
     out_features: int
@@ -62,9 +100,9 @@ class Linear(Layer):
         weight = Parameter("weight", (self.out_features, self.in_features), self.initialiser, *fans)
         return (weight, Parameter("bias", (self.out_features,), "zero", *fans)) if self.bias else (weight,)
 
-    def forward(self, graph: Graph, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Apply the product; the bias is the unit's addend."""
-        return graph.apply("linear", x, *parameters.values(), layer=self.name)
+        return graph.apply("linear", x, *parameters[self.name].values(), layer=self.name)
 
 
 @dataclass(frozen=True)
@@ -88,10 +126,10 @@ class Conv2d(Layer):
         )
         return (weight, Parameter("bias", (self.out_channels,), "zero", *fans)) if self.bias else (weight,)
 
-    def forward(self, graph: Graph, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Apply the convolution; the bias is the unit's addend."""
         shape = {"stride": (self.stride, self.stride), "padding": (self.padding, self.padding)}
-        return graph.apply("conv2d", x, *parameters.values(), layer=self.name, **shape)
+        return graph.apply("conv2d", x, *parameters[self.name].values(), layer=self.name, **shape)
 
 
 @dataclass(frozen=True)
@@ -101,7 +139,7 @@ class MaxPool(Layer):
     window: int
     stride: int
 
-    def forward(self, graph: Graph, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Apply the pooling."""
         return graph.apply("max_pool", x, layer=self.name, window=self.window, stride=self.stride)
 
@@ -113,18 +151,18 @@ class AvgPool(Layer):
     window: int
     stride: int
 
-    def forward(self, graph: Graph, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Apply the pooling."""
         return graph.apply("avg_pool", x, layer=self.name, window=self.window, stride=self.stride)
 
 
 @dataclass(frozen=True)
 class Activation(Layer):
-    """relu, sigmoid or tanh, element by element."""
+    """relu, sigmoid, tanh or gelu, element by element."""
 
-    function: Literal["relu", "sigmoid", "tanh"]
+    function: Literal["relu", "sigmoid", "tanh", "gelu"]
 
-    def forward(self, graph: Graph, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Apply the function."""
         return graph.apply(self.function, x, layer=self.name)
 
@@ -133,6 +171,51 @@ class Activation(Layer):
 class Flatten(Layer):
     """(N, C, H, W) to (N, C * H * W), in C order."""
 
-    def forward(self, graph: Graph, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Reshape."""
         return graph.apply("flatten", x, layer=self.name)
+
+
+@dataclass(frozen=True)
+class Dropout(Layer):
+    """In training, each value is 0 with probability `rate`, and the others are divided by 1 - rate; nothing outside."""
+
+    rate: float
+
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
+        """Drop, where the pass is one of training."""
+        return graph.apply("dropout", x, layer=self.name, rate=self.rate) if graph.training else x
+
+
+@dataclass(frozen=True)
+class Embedding(Layer):
+    """Rows of a table: tokens (N, T), integers, to (N, T, features); weight (tokens, features)."""
+
+    tokens: int
+    features: int
+    initialiser: str = "xavier"
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return the table."""
+        return (Parameter("weight", (self.tokens, self.features), self.initialiser, self.features, self.features),)
+
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
+        """Look the tokens up."""
+        return graph.apply("embedding", parameters[self.name]["weight"], x, layer=self.name)
+
+
+@dataclass(frozen=True)
+class Position(Layer):
+    """A trained vector added at every place: (N, T, features) to the same; weight (T, features)."""
+
+    length: int
+    features: int
+    initialiser: str = "xavier"
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return the vectors."""
+        return (Parameter("weight", (self.length, self.features), self.initialiser, self.features, self.features),)
+
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
+        """Add."""
+        return graph.apply("add", x, parameters[self.name]["weight"], layer=self.name)

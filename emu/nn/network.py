@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 from emu.autodiff import Graph, Tensor
-from emu.nn.layers import Layer, Parameter
+from emu.nn.layers import Layer, Moment, Parameter, Parameters, every
 
 LOSS_LAYER = "loss"
 INPUT_LAYER = "input"
@@ -27,25 +27,33 @@ class Network:
 
     @property
     def names(self) -> list[str]:
-        """Names that tensors carry, in order: the input, every layer, the loss."""
-        return [INPUT_LAYER, *(layer.name for layer in self.layers), LOSS_LAYER]
+        """Names that tensors carry, in order: the input, every layer's results, the loss."""
+        return [INPUT_LAYER, *(name for layer in self.layers for name in layer.results()), LOSS_LAYER]
 
     def parameters(self) -> list[tuple[Layer, Parameter]]:
         """Return every parameter with its layer, in order."""
-        return [(layer, parameter) for layer in self.layers for parameter in layer.parameters()]
+        return [(layer, parameter) for layer in every(self.layers) for parameter in layer.parameters()]
 
-    def forward(self, graph: Graph, x: Tensor, parameters: Mapping[str, Mapping[str, Tensor]]) -> Tensor:
+    def moments(self) -> list[tuple[Layer, Moment]]:
+        """Return every running moment with its layer, in order."""
+        return [(layer, moment) for layer in every(self.layers) for moment in layer.moments()]
+
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Return the last layer's result.
 
         Args:
             graph: tape and runner.
-            x: images or features, quantised.
-            parameters: by layer name, then part.
+            x: images or features, quantised, or tokens.
+            parameters: and moments, by layer name, then part.
         """
         for layer in self.layers:
-            x = layer.forward(graph, x, parameters.get(layer.name, {}))
+            x = layer.forward(graph, x, parameters)
         return x
 
     def apply_loss(self, graph: Graph, output: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss of a batch."""
+        """Return the mean loss of a batch: of results (..., classes) with labels (...), over all of them."""
+        if len(output.shape) > 2:
+            rows = math.prod(output.shape[:-1])
+            output = graph.apply("reshape", output, layer=LOSS_LAYER, shape=(rows, output.shape[-1]))
+            labels = graph.apply("reshape", labels, layer=LOSS_LAYER, shape=(rows,))
         return graph.apply(self.loss, output, labels, layer=LOSS_LAYER)

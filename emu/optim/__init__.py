@@ -1,10 +1,16 @@
 """Optimisers with master weights: every step of the update goes through the datapath with its role.
 
-    gradient -> (momentum) -> update = -rate * direction -> master + update -> reduced copy
+    gradient -> (momentum | moments) -> update = -rate * direction -> master + update -> reduced copy
+
+optimiser.py         what every optimiser is
+gradient_descent.py  SGD, momentum
+adaptive.py          AdaGrad, Adam
 
 Source: Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.1 (master weights).
 """
 
-from emu.optim.gradient_descent import GradientDescent, ParameterState
+from emu.optim.adaptive import AdaGrad, Adam
+from emu.optim.gradient_descent import GradientDescent
+from emu.optim.optimiser import Optimiser, ParameterState
 
-__all__ = ["GradientDescent", "ParameterState"]
+__all__ = ["AdaGrad", "Adam", "GradientDescent", "Optimiser", "ParameterState"]

@@ -8,44 +8,11 @@ master = master + update                                role master
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
 
-import numpy as np
-from numpy.typing import NDArray
-
-from emu.autodiff import Operation, Runner, Value
-from emu.formats import PRESETS
-
-Array = NDArray[Any]
-FP32 = PRESETS["fp32"]
-
-
-@dataclass
-class ParameterState:
-    """A parameter between two steps.
-
-    Attributes:
-        layer: the layer it belongs to.
-        part: "weight" or "bias".
-        master: high-precision copy.
-        slots: what the optimiser keeps beside it, by name.
-    """
-
-    layer: str
-    part: str
-    master: Value
-    slots: dict[str, Value] = field(default_factory=dict[str, Value])
-
-    @property
-    def name(self) -> str:
-        """Name in checkpoints and hashes: `layer.part`."""
-        return f"{self.layer}.{self.part}"
-
-
-def scalar(number: float) -> Value:
-    """Return a constant of the optimiser as hardware holds it: rounded to float32."""
-    return Value(np.float32(number), FP32)
+from emu.autodiff import Runner, Value
+from emu.formats import Format
+from emu.optim.optimiser import ParameterState, Unit, scalar, zeros
 
 
 class GradientDescent:
@@ -59,34 +26,19 @@ class GradientDescent:
     def __init__(self, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
         self.momentum, self.weight_decay = momentum, weight_decay
 
-    def start(self, state: ParameterState, slot_format: Any) -> None:
-        """Put the optimiser's own arrays beside a parameter.
-
-        Args:
-            state: the parameter.
-            slot_format: format of the `momentum` role in its layer.
-        """
+    def start(self, state: ParameterState, format_of: Callable[[str], Format]) -> None:
+        """Put the previous direction beside a parameter, if there is momentum."""
         if self.momentum:
-            state.slots["momentum"] = Value(np.zeros(state.master.shape, slot_format.carrier), slot_format)
+            state.slots["momentum"] = zeros(state, format_of("momentum"))
 
-    def apply(self, state: ParameterState, gradient: Value, rate: float, runner: Runner) -> None:
-        """Move a parameter one step along its gradient.
-
-        Args:
-            state: the parameter; its master and slots are replaced.
-            gradient: of the parameter's shape.
-            rate: learning rate of this step.
-            runner: the datapath.
-        """
-
-        def run(name: str, role: str, *operands: Value, step: str = "") -> Value:
-            return runner.run(Operation(name, operands, part=f"{state.part}{step}"), role, state.layer)
-
-        direction = gradient
+    def apply(self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner) -> None:
+        """Move a parameter one step; see `Optimiser.apply`."""
+        unit, direction = Unit(runner, state), gradient
         if self.weight_decay:
-            direction = run("fma", "momentum", state.master, scalar(self.weight_decay), gradient, step=".decay")
+            decay = scalar(self.weight_decay)
+            direction = unit.run("fma", "momentum", state.master, decay, gradient, step=".decay")
         if self.momentum:
-            direction = run("fma", "momentum", state.slots["momentum"], scalar(self.momentum), direction)
+            direction = unit.run("fma", "momentum", state.slots["momentum"], scalar(self.momentum), direction)
             state.slots["momentum"] = direction
-        update = run("multiply", "update", direction, scalar(-rate))
-        state.master = run("add", "master", state.master, update)
+        update = unit.run("multiply", "update", direction, scalar(-rate))
+        state.master = unit.run("add", "master", state.master, update)

@@ -12,9 +12,10 @@ from emu.autodiff import Operation, Runner, Value
 from emu.backends.registry import load
 from emu.datapath import stream_of
 from emu.precision.counters import CounterTable
-from emu.precision.operations import MOVES, OPERATIONS, Unit
+from emu.precision.operations import MOVES, OPERATIONS
 from emu.precision.policy import Policy
 from emu.precision.profile import Profile
+from emu.precision.unit import Unit
 
 
 class DatapathRunner:

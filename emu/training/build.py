@@ -1,27 +1,29 @@
-"""From a recipe's network table to layers that know their sizes."""
+"""From a recipe to what trains: the network with its sizes, the optimiser; and what cannot go together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
-from emu import nn
+from emu import nn, optim
 from emu.errors import ConfigError
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
-from emu.optim import GradientDescent
 from emu.precision import Policy
-from emu.training.recipe import Network, Optimiser
+from emu.training import recipe as tables
+from emu.training.layers import build_layers
 
 
-def build_network(spec: Network) -> nn.Network:
+def build_network(spec: tables.Network) -> nn.Network:
     """Return the network a recipe describes; its shapes were checked when the recipe was."""
-    layers = [_BUILDERS[table.type](table, shape) for table, shape in zip(spec.layers, spec.shapes(), strict=False)]
-    return nn.Network(tuple(layers), spec.loss)
+    return nn.Network(build_layers(spec.layers, spec.input), spec.loss)
 
 
-def build_optimiser(spec: Optimiser) -> GradientDescent:
+def build_optimiser(spec: tables.Optimiser) -> optim.Optimiser:
     """Return the optimiser a recipe describes."""
-    return GradientDescent(getattr(spec, "momentum", 0.0), spec.weight_decay)
+    if isinstance(spec, tables.AdaGrad):
+        return optim.AdaGrad(spec.eps, spec.weight_decay)
+    if isinstance(spec, tables.Adam):
+        return optim.Adam(spec.beta1, spec.beta2, spec.eps, spec.weight_decay)
+    return optim.GradientDescent(getattr(spec, "momentum", 0.0), spec.weight_decay)
 
 
 def require_functions(network: nn.Network, policy: Policy) -> None:
@@ -35,29 +37,20 @@ def require_functions(network: nn.Network, policy: Policy) -> None:
                 "choose a narrower format"
             )
 
+    def enter(layers: Sequence[nn.Layer], feeding: str) -> str:
+        """Check layers fed by the result `feeding`; return whose result feeds what follows."""
+        for layer in layers:
+            if isinstance(layer, nn.Activation) and layer.function != "relu":
+                require(feeding, "activation", f"to enter {layer.function} layer '{layer.name}'")
+                require(layer.name, "activation", f"as the result of {layer.function}")
+            elif isinstance(layer, nn.Residual):
+                enter(layer.body, feeding)
+                enter(layer.shortcut, feeding)
+            elif isinstance(layer, nn.Attention):
+                require(f"{layer.name}.scores", "activation", "to enter a softmax")
+            if not isinstance(layer, nn.Flatten):
+                feeding = layer.results()[-1]
+        return feeding
+
     require(LOSS_LAYER, "loss", "to compute the loss")
-    feeding = INPUT_LAYER
-    for layer in network.layers:
-        if isinstance(layer, nn.Activation) and layer.function != "relu":
-            require(feeding, "activation", f"to enter {layer.function} layer '{layer.name}'")
-            require(layer.name, "activation", f"as the result of {layer.function}")
-        if not isinstance(layer, nn.Flatten):
-            feeding = layer.name
-
-
-def _activation(table: Any, shape: tuple[int, ...]) -> nn.Layer:
-    return nn.Activation(table.name, table.type)
-
-
-_BUILDERS: dict[str, Callable[[Any, tuple[int, ...]], nn.Layer]] = {
-    "linear": lambda t, shape: nn.Linear(t.name, shape[0], t.out_features, t.bias, t.initialiser),
-    "conv2d": lambda t, shape: nn.Conv2d(
-        t.name, shape[0], t.out_channels, t.kernel, t.stride, t.padding, t.bias, t.initialiser
-    ),
-    "max_pool": lambda t, shape: nn.MaxPool(t.name, t.window, t.stride or t.window),
-    "avg_pool": lambda t, shape: nn.AvgPool(t.name, t.window, t.stride or t.window),
-    "relu": _activation,
-    "sigmoid": _activation,
-    "tanh": _activation,
-    "flatten": lambda t, shape: nn.Flatten(t.name),
-}
+    enter(network.layers, INPUT_LAYER)

@@ -1,8 +1,9 @@
-"""Images and labels: read, checked, and brought to the network's input.
+"""Inputs and labels: read, checked, and brought to the network's input.
 
     digits | folder of IDX files | .npz | .npy ──► scale ──► repeat pixels ──► pad with zeros ──► (N, C, H, W) float32
 
-Pixels of the bundled digits are n/16, exact in every format with 5 significant bits; others are one float32 division.
+Text and synthetic frames: `sequences.py`. Pixels of the bundled digits are n/16, exact in every format with 5
+significant bits; others are one float32 division.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from numpy.typing import NDArray
 
 from emu.errors import ConfigError
 from emu.training.data_files import Raw, read_digits, read_idx_folder, read_npy, read_npz
-from emu.training.recipe import Data
+from emu.training.data_tables import Data, Frames, Images, Text
+from emu.training.sequences import synthetic_frames, text_sequences
 
-Images = NDArray[np.float32]
+Array = NDArray[Any]
 Labels = NDArray[np.int64]
 
 #: Names the split; another text would be another split, and change every accuracy.
@@ -29,37 +31,46 @@ SPLIT_KEY = "emu test split 1"
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Images and labels, ready for the network.
+    """Inputs and labels, ready for the network.
 
     Attributes:
-        train_images: float32, shape (N, channels, rows, columns), finite.
-        train_labels: int64, shape (N,), 0..classes-1.
-        test_images: as `train_images`; no image is in both.
+        train_inputs: float32, shape (N, channels, rows, columns) or (N, features), finite; tokens int64, (N, length).
+        train_labels: int64, shape (N,), 0..classes-1; of tokens (N, length).
+        test_inputs: as `train_inputs`; none is in both.
         test_labels: as `train_labels`.
-        source: one sentence: where the images are from and what was done to them.
+        source: one sentence: where the data are from and what was done to them.
         sha256: of shapes and values of all four arrays, in the order above.
     """
 
-    train_images: Images
+    train_inputs: Array
     train_labels: Labels
-    test_images: Images
+    test_inputs: Array
     test_labels: Labels
     source: str
     sha256: str
 
+    @classmethod
+    def of(cls, arrays: tuple[Array, Labels, Array, Labels], source: str) -> Dataset:
+        """Return a data set of these arrays, in the order of the attributes."""
+        return cls(*arrays, source=source, sha256=_sha256(arrays))
+
 
 def load_dataset(spec: Data, input_shape: Sequence[int], classes: int) -> Dataset:
-    """Return the images a recipe's `[data]` table asks for.
+    """Return the data a recipe's `[data]` table asks for.
 
     Args:
         spec: the table.
-        input_shape: channels, rows and columns of the network's input.
+        input_shape: of the network: channels, rows and columns, or length, or features.
         classes: number of labels.
 
     Raises:
         ConfigError: a file is missing, truncated or of another kind, a value is not finite, a label is out of range,
-            counts differ, or the images do not reach `input_shape`; names the file.
+            counts differ, or the data do not reach `input_shape`; names the file.
     """
+    if isinstance(spec, Text):
+        return Dataset.of(*text_sequences(spec, input_shape[0]))
+    if isinstance(spec, Frames):
+        return Dataset.of(*synthetic_frames(spec, input_shape[0], classes))
     train, test = _read(spec.source)
     for raw in (train, test):
         if raw is not None:
@@ -69,7 +80,7 @@ def load_dataset(spec: Data, input_shape: Sequence[int], classes: int) -> Datase
     (train_images, how), (test_images, _) = (_prepare(raw, spec, input_shape) for raw in (train, test))
     arrays = (train_images, train.labels.astype(np.int64), test_images, test.labels.astype(np.int64))
     source = f"{train.title}: {len(train_images)} images to train, {len(test_images)} to test; {how}"
-    return Dataset(*arrays, source=source, sha256=_sha256(arrays))
+    return Dataset.of(arrays, source)
 
 
 def _read(source: str) -> tuple[Raw, Raw | None]:
@@ -166,7 +177,7 @@ def _first(mask: NDArray[np.bool_]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(int(mask.argmax()), mask.shape))
 
 
-def _prepare(raw: Raw, spec: Data, input_shape: Sequence[int]) -> tuple[Images, str]:
+def _prepare(raw: Raw, spec: Images, input_shape: Sequence[int]) -> tuple[NDArray[np.float32], str]:
     """Return images of the network's input shape, and what was done to them."""
     channels, rows, columns = input_shape
     images = raw.images.reshape(len(raw.images), 1, *raw.images.shape[1:]) if raw.images.ndim == 3 else raw.images

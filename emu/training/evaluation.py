@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu import engine
 from emu.backends.registry import load
 from emu.errors import ConfigError
 from emu.hardware import Device
@@ -18,7 +19,7 @@ from emu.optim import GradientDescent
 from emu.precision import CounterTable, Policy
 from emu.training.build import build_network, require_functions
 from emu.training.data import load_dataset
-from emu.training.model import Model, as_master
+from emu.training.model import MOMENTS, Model, as_master
 from emu.training.recipe import Recipe
 from emu.training.run_folder import RUN, RunFolder
 
@@ -33,7 +34,7 @@ class Evaluation:
     Attributes:
         test_loss: mean loss of the test images.
         test_accuracy: share classified right.
-        images: how many.
+        images: how many; of text, bytes foretold.
         weights_sha256: hash of the weights in the device's master format.
         counters: registers and flags by layer and role.
     """
@@ -72,10 +73,13 @@ def evaluate(
         values = _fitting(arrays, state.name, state.master.shape, path)
         source = None if held is None else held.stage(state.layer, "master").format
         state.master = as_master(values, policy, state.layer, source)
+    for name, value in model.moments.items():
+        moments = engine.quantize(_fitting(arrays, name, value.shape, path), value.format, backend="reference")
+        model.moments[name] = value.with_array(moments)
     counters = CounterTable(policy.register)
     settings: dict[str, Any] = {"seed": recipe.training.seed, "backend": load(backend).name, "counters": counters}
-    loss, accuracy = model.evaluate(data.test_images, data.test_labels, **settings)
-    return Evaluation(loss, accuracy, len(data.test_labels), model.sha256(), counters)
+    loss, accuracy = model.evaluate(data.test_inputs, data.test_labels, **settings)
+    return Evaluation(loss, accuracy, data.test_labels.size, model.sha256(), counters)
 
 
 def _brought(path: Path, recipe: Recipe | None, device: Device | None) -> tuple[Recipe, Device]:
@@ -108,7 +112,8 @@ def read_weights(path: Path) -> dict[str, Array]:
     """
     if path.is_dir():
         arrays, _ = RunFolder(path).load_checkpoint()
-        return {name.removeprefix(PREFIX): array for name, array in arrays.items() if name.startswith(PREFIX)}
+        kinds = (PREFIX, MOMENTS)
+        return {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith(kinds)}
     if not path.is_file():
         raise ConfigError(
             f"weights must be a run folder, a .safetensors or an .npz file, got {str(path)!r}, which does not exist; "
@@ -133,7 +138,7 @@ def read_weights(path: Path) -> dict[str, Array]:
             arrays: dict[str, Array] = load_file(path)
         except (SafetensorError, OSError) as error:
             raise ConfigError(f"weights in {path} must be a safetensors file, got {error}; write it again") from None
-        return {name.removeprefix(PREFIX): array for name, array in arrays.items()}
+        return {name.removeprefix(PREFIX).removeprefix(MOMENTS): array for name, array in arrays.items()}
     raise ConfigError(f"weights must be a run folder, a .safetensors or an .npz file, got {str(path)!r}")
 
 

@@ -1,21 +1,24 @@
-"""The layers a recipe can name, and the shapes they make: one table type per layer, told apart by `type`."""
+"""The layers a recipe can name: one table type per layer, told apart by `type`, that knows its shapes and builds it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from emu._config import Table
+from emu import nn
+from emu._config import Items, Table
 from emu.errors import ConfigError
 
-#: Shape of one image or feature vector, without the batch.
+#: Shape of one image, sequence or feature vector, without the batch.
 Shape: TypeAlias = tuple[int, ...]
 #: How weights begin: `he` for layers before relu, `xavier` for sigmoid and tanh.
 Initialiser: TypeAlias = Literal["he", "xavier"]
 
-_LAYER_NAME = r"^[A-Za-z_][A-Za-z0-9_]*$"
+#: Layers inside another one have its name, a dot and their own.
+_LAYER_NAME = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 
 
 class LayerTable(Table):
@@ -23,17 +26,67 @@ class LayerTable(Table):
 
     name: str | None = Field(default=None, pattern=_LAYER_NAME)
 
+    @property
+    def called(self) -> str:
+        """The name, once it is there."""
+        assert self.name is not None
+        return self.name
+
+    def inside(self) -> Iterator[tuple[str, Sequence[Layer]]]:
+        """Give the layers inside this one, by the key that lists them."""
+        yield from ()
+
+    def output(self, shape: Shape) -> Shape:
+        """Return the shape the layer makes of one input of `shape`.
+
+        Raises:
+            ConfigError: the layer cannot take this shape; names the layer and both shapes.
+        """
+        return shape
+
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer for inputs of `shape`."""
+        raise NotImplementedError
+
+    def misfit(self, need: str, shape: Shape, remedy: str) -> ConfigError:
+        """Return the error that an input has another shape than the layer needs."""
+        kind = getattr(self, "type", "")
+        return ConfigError(f"layer {self.name!r} ({kind}) must have an input of shape {need}, got {shape}; {remedy}")
+
 
 class Linear(LayerTable):
-    """y = x W^T + b. Input (features,), output (out_features,)."""
+    """y = x W^T + b. Input (features,) or (length, features), output with out_features in their place."""
 
     type: Literal["linear"]
     out_features: int = Field(ge=1)
     bias: bool = True
     initialiser: Initialiser = "he"
 
+    def output(self, shape: Shape) -> Shape:
+        """Return the shape with the features replaced."""
+        if len(shape) not in (1, 2):
+            raise self.misfit("(features,) or (length, features)", shape, "put a flatten layer before it")
+        return (*shape[:-1], self.out_features)
 
-class Conv2d(LayerTable):
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer."""
+        return nn.Linear(self.called, shape[-1], self.out_features, self.bias, self.initialiser)
+
+
+class _Windowed(LayerTable):
+    def _slid(self, shape: Shape, key: str, window: int, stride: int, padding: int, remedy: str) -> tuple[int, ...]:
+        """Return rows and columns behind windows of that size."""
+        if len(shape) != 3:
+            raise self.misfit("(channels, rows, columns)", shape, "put it before the flatten layer")
+        extents = tuple((extent + 2 * padding - window) // stride + 1 for extent in shape[1:])
+        if min(extents) < 1:
+            at_least = max(window - 2 * padding, 1)
+            need = f"(channels, {at_least} or more, {at_least} or more) for `{key}` {window}"
+            raise self.misfit(need, shape, remedy)
+        return extents
+
+
+class Conv2d(_Windowed):
     """Cross-correlation with square kernels: (channels, rows, columns) to (out_channels, rows', columns')."""
 
     type: Literal["conv2d"]
@@ -44,39 +97,55 @@ class Conv2d(LayerTable):
     bias: bool = True
     initialiser: Initialiser = "he"
 
+    def output(self, shape: Shape) -> Shape:
+        """Return channels, rows and columns."""
+        remedy = "choose a smaller kernel or more padding"
+        return (self.out_channels, *self._slid(shape, "kernel", self.kernel, self.stride, self.padding, remedy))
 
-class MaxPool(LayerTable):
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer."""
+        sizes = (shape[0], self.out_channels, self.kernel, self.stride, self.padding)
+        return nn.Conv2d(self.called, *sizes, self.bias, self.initialiser)
+
+
+class _Pool(_Windowed):
+    window: int = Field(ge=1)
+    stride: int | None = Field(default=None, ge=1)
+
+    def output(self, shape: Shape) -> Shape:
+        """Return channels, rows and columns."""
+        stride = self.stride or self.window
+        return (*shape[:1], *self._slid(shape, "window", self.window, stride, 0, "choose a smaller window"))
+
+
+class MaxPool(_Pool):
     """The largest value of each square window. `stride` None means the window's size; what is left over is dropped."""
 
     type: Literal["max_pool"]
-    window: int = Field(ge=1)
-    stride: int | None = Field(default=None, ge=1)
+
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer."""
+        return nn.MaxPool(self.called, self.window, self.stride or self.window)
 
 
-class AvgPool(LayerTable):
+class AvgPool(_Pool):
     """The mean of each square window. `stride` None means the window's size; what is left over is dropped."""
 
     type: Literal["avg_pool"]
-    window: int = Field(ge=1)
-    stride: int | None = Field(default=None, ge=1)
+
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer."""
+        return nn.AvgPool(self.called, self.window, self.stride or self.window)
 
 
-class Relu(LayerTable):
-    """max(x, 0)."""
+class Activation(LayerTable):
+    """Element by element: max(x, 0), 1 / (1 + exp(-x)), tanh(x), or x times the normal distribution's share below x."""
 
-    type: Literal["relu"]
+    type: Literal["relu", "sigmoid", "tanh", "gelu"]
 
-
-class Sigmoid(LayerTable):
-    """1 / (1 + exp(-x))."""
-
-    type: Literal["sigmoid"]
-
-
-class Tanh(LayerTable):
-    """tanh(x)."""
-
-    type: Literal["tanh"]
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer."""
+        return nn.Activation(self.called, self.type)
 
 
 class Flatten(LayerTable):
@@ -84,82 +153,214 @@ class Flatten(LayerTable):
 
     type: Literal["flatten"]
 
+    def output(self, shape: Shape) -> Shape:
+        """Return one number: how many values."""
+        return (math.prod(shape),)
+
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer."""
+        return nn.Flatten(self.called)
+
+
+class BatchNorm(LayerTable):
+    """Each channel brought to mean 0 and variance 1 over the batch; running moments move by `momentum`."""
+
+    type: Literal["batch_norm"]
+    eps: float = Field(default=1e-5, gt=0)
+    momentum: float = Field(default=0.1, gt=0, le=1)
+
+    def output(self, shape: Shape) -> Shape:
+        """Return the same shape."""
+        if len(shape) not in (1, 3):
+            raise self.misfit("(features,) or (channels, rows, columns)", shape, "use layer_norm for sequences")
+        return shape
+
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer."""
+        return nn.BatchNorm(self.called, shape[0], self.eps, self.momentum)
+
+
+class LayerNorm(LayerTable):
+    """Each vector of features brought to mean 0 and variance 1."""
+
+    type: Literal["layer_norm"]
+    eps: float = Field(default=1e-5, gt=0)
+
+    def output(self, shape: Shape) -> Shape:
+        """Return the same shape."""
+        if len(shape) not in (1, 2):
+            raise self.misfit("(features,) or (length, features)", shape, "use batch_norm for images")
+        return shape
+
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer."""
+        return nn.LayerNorm(self.called, shape[-1], self.eps)
+
+
+class Dropout(LayerTable):
+    """In training, each value is 0 with probability `rate`, and the others are divided by 1 - rate."""
+
+    type: Literal["dropout"]
+    rate: float = Field(gt=0, lt=1)
+
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer."""
+        return nn.Dropout(self.called, self.rate)
+
+
+class Embedding(LayerTable):
+    """A trained row per token: (length,) of 0..tokens-1 to (length, features)."""
+
+    type: Literal["embedding"]
+    tokens: int = Field(ge=2)
+    features: int = Field(ge=1)
+
+    def output(self, shape: Shape) -> Shape:
+        """Return the shape with features behind it."""
+        if len(shape) != 1:
+            raise self.misfit("(length,)", shape, "make it the first layer")
+        return (*shape, self.features)
+
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer."""
+        return nn.Embedding(self.called, self.tokens, self.features)
+
+
+class Position(LayerTable):
+    """A trained vector per place, added: (length, features) to the same."""
+
+    type: Literal["position"]
+
+    def output(self, shape: Shape) -> Shape:
+        """Return the same shape."""
+        return _sequence(self, shape)
+
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer."""
+        return nn.Position(self.called, shape[0], shape[1])
+
+
+class Attention(LayerTable):
+    """Multi-head self-attention: (length, features) to the same. With `causal`, no place sees a later one."""
+
+    type: Literal["attention"]
+    heads: int = Field(ge=1)
+    causal: bool = True
+
+    def output(self, shape: Shape) -> Shape:
+        """Return the same shape."""
+        if _sequence(self, shape)[1] % self.heads:
+            raise self.misfit(f"(length, a multiple of {self.heads} heads)", shape, "change `heads` or the features")
+        return shape
+
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer."""
+        return nn.Attention(self.called, shape[1], self.heads, self.causal)
+
+
+class Residual(LayerTable):
+    """The sum of what `layers` and `shortcut` make of the input; an empty shortcut passes it on."""
+
+    type: Literal["residual"]
+    layers: Items[Layer] = Field(min_length=1)
+    shortcut: Items[Layer] = ()
+
+    def inside(self) -> Iterator[tuple[str, Sequence[Layer]]]:
+        """Give both ways."""
+        yield "layers", self.layers
+        yield "shortcut", self.shortcut
+
+    def output(self, shape: Shape) -> Shape:
+        """Return the shape that both ways make."""
+        one, other = (shapes_behind(layers, shape)[-1] for _, layers in self.inside())
+        if one != other:
+            raise ConfigError(
+                f"layer {self.name!r} (residual) must make one shape on both ways, got {one} by `layers` and {other} "
+                "by `shortcut`; add a layer to `shortcut`, or change the sizes"
+            )
+        return one
+
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer."""
+        return nn.Residual(self.called, *(build_layers(layers, shape) for _, layers in self.inside()))
+
 
 Layer: TypeAlias = Annotated[
-    Linear | Conv2d | MaxPool | AvgPool | Relu | Sigmoid | Tanh | Flatten, Field(discriminator="type")
+    Linear
+    | Conv2d
+    | MaxPool
+    | AvgPool
+    | Activation
+    | Flatten
+    | BatchNorm
+    | LayerNorm
+    | Dropout
+    | Embedding
+    | Position
+    | Attention
+    | Residual,
+    Field(discriminator="type"),
 ]
+Residual.model_rebuild()
+
+
+def shapes_behind(layers: Sequence[Layer], shape: Shape) -> tuple[Shape, ...]:
+    """Return the shape before layers and behind each of them.
+
+    Raises:
+        ConfigError: a layer cannot take its input; names the layer and both shapes.
+
+    Example:
+        >>> conv = Conv2d(type="conv2d", name="conv1", out_channels=6, kernel=5, padding=2)
+        >>> shapes_behind([conv], (1, 28, 28))
+        ((1, 28, 28), (6, 28, 28))
+    """
+    shapes = [shape]
+    for layer in layers:
+        shapes.append(layer.output(shapes[-1]))
+    return tuple(shapes)
+
+
+def build_layers(layers: Sequence[Layer], shape: Shape) -> tuple[nn.Layer, ...]:
+    """Return the layers that tables describe, for inputs of `shape`."""
+    return tuple(layer.build(here) for layer, here in zip(layers, shapes_behind(layers, shape), strict=False))
 
 
 def named(layers: Sequence[Layer], reserved: Sequence[str]) -> tuple[Layer, ...]:
     """Return the layers with every name filled in: the type and a running number, counted per type (`relu2`).
 
+    Layers inside another one are counted there, and have its name and a dot before their own.
+
     Raises:
         ConfigError: two layers have one name, or a name is reserved.
     """
+    return _named(layers, "", dict.fromkeys(reserved, "is kept for the network's own tensors"))
+
+
+def _named(layers: Sequence[Layer], prefix: str, taken: dict[str, str]) -> tuple[Layer, ...]:
     result: list[Layer] = []
     counts: dict[str, int] = {}
-    taken: set[str] = set()
     for layer in layers:
         counts[layer.type] = counts.get(layer.type, 0) + 1
-        name = layer.name or f"{layer.type}{counts[layer.type]}"
-        if name in reserved or name in taken:
-            reason = "is kept for the network's own tensors" if name in reserved else "is another layer's"
-            raise ConfigError(f"`name` of a layer must be its own, got {name!r}, which {reason}; choose another name")
-        taken.add(name)
-        result.append(layer.model_copy(update={"name": name}))
+        own = layer.name or f"{layer.type}{counts[layer.type]}"
+        name = own if own.startswith(prefix) else prefix + own
+        if name in taken:
+            raise ConfigError(
+                f"`name` of a layer must be its own, got {name!r}, which {taken[name]}; choose another name"
+            )
+        taken[name] = "is another layer's"
+        # one count and one set of names for body and shortcut together
+        inside: list[Layer] = [part for _, parts in layer.inside() for part in parts]
+        update: dict[str, object] = {"name": name}
+        if inside:
+            parts, at = _named(inside, f"{name}.", taken), 0
+            for key, listed in layer.inside():
+                update[key], at = parts[at : at + len(listed)], at + len(listed)
+        result.append(layer.model_copy(update=update))
     return tuple(result)
 
 
-def output_shape(layer: Layer, shape: Shape) -> Shape:
-    """Return the shape `layer` makes of one image of `shape`.
-
-    Raises:
-        ConfigError: the layer cannot take this shape; names the layer and both shapes.
-
-    Example:
-        >>> output_shape(Conv2d(type="conv2d", name="conv1", out_channels=6, kernel=5, padding=2), (1, 28, 28))
-        (6, 28, 28)
-    """
-    if isinstance(layer, Linear):
-        if len(shape) != 1:
-            raise _misfit(layer, "(features,)", shape, "put a flatten layer before it")
-        return (layer.out_features,)
-    if isinstance(layer, Flatten):
-        size = 1
-        for extent in shape:
-            size *= extent
-        return (size,)
-    if isinstance(layer, (Conv2d, MaxPool, AvgPool)):
-        return _windowed(layer, shape)
+def _sequence(layer: LayerTable, shape: Shape) -> Shape:
+    if len(shape) != 2:
+        raise layer.misfit("(length, features)", shape, "put an embedding layer before it")
     return shape
-
-
-def parameter_count(layer: Layer, shape: Shape) -> int:
-    """Return the number of trained values of a layer whose input has `shape`, biases included."""
-    if isinstance(layer, Linear):
-        return layer.out_features * (shape[0] + layer.bias)
-    if isinstance(layer, Conv2d):
-        return layer.out_channels * (shape[0] * layer.kernel**2 + layer.bias)
-    return 0
-
-
-def _windowed(layer: Conv2d | MaxPool | AvgPool, shape: Shape) -> Shape:
-    if len(shape) != 3:
-        raise _misfit(layer, "(channels, rows, columns)", shape, "put it before the flatten layer")
-    channels, rows, columns = shape
-    if isinstance(layer, Conv2d):
-        window, stride, padding, channels = layer.kernel, layer.stride, layer.padding, layer.out_channels
-        key, remedy = "kernel", "choose a smaller kernel or more padding"
-    else:
-        window, stride, padding = layer.window, layer.stride or layer.window, 0
-        key, remedy = "window", "choose a smaller window"
-    extents = [(extent + 2 * padding - window) // stride + 1 for extent in (rows, columns)]
-    if min(extents) < 1:
-        at_least = max(window - 2 * padding, 1)
-        need = f"(channels, {at_least} or more, {at_least} or more) for `{key}` {window}"
-        raise _misfit(layer, need, shape, remedy)
-    return (channels, *extents)
-
-
-def _misfit(layer: Layer, need: str, shape: Shape, remedy: str) -> ConfigError:
-    return ConfigError(f"layer {layer.name!r} ({layer.type}) must have an input of shape {need}, got {shape}; {remedy}")

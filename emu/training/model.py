@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,14 @@ from emu.autodiff import Graph, Operation, Runner, Tensor, Value
 from emu.backends.arrays import on_host
 from emu.formats import Format
 from emu.nn.network import INPUT_LAYER
-from emu.optim import GradientDescent, ParameterState
+from emu.optim import Optimiser, ParameterState
 from emu.precision import CounterTable, DatapathRunner, Policy
 
 Array = NDArray[Any]
-#: Images per batch in evaluation.
+#: Inputs per batch in evaluation.
 TEST_BATCH = 64
+#: What the names of moments begin with in checkpoints, and end with, in the order layers give them.
+MOMENTS, MOMENT_PARTS = "moments/", ("mean", "variance")
 
 
 @dataclass
@@ -28,13 +31,15 @@ class Pass:
 
     Attributes:
         loss: mean loss.
-        correct: images whose largest output stands at their label.
+        correct: outputs whose largest value stands at their label.
         gradients: by parameter name; empty after a forward pass.
+        moments: running moments behind a training batch, by name; empty after a forward pass.
     """
 
     loss: float
     correct: int
     gradients: dict[str, Value]
+    moments: dict[str, Value]
 
 
 class Model:
@@ -44,20 +49,28 @@ class Model:
         network: layers and loss.
         policy: formats of everything.
         states: parameters in order.
+        moments: running moments by name, in the `loss` role's format of their layer.
     """
 
-    def __init__(self, network: nn.Network, policy: Policy, states: list[ParameterState]) -> None:
-        self.network, self.policy, self.states = network, policy, states
+    def __init__(
+        self, network: nn.Network, policy: Policy, states: list[ParameterState], moments: dict[str, Value]
+    ) -> None:
+        self.network, self.policy, self.states, self.moments = network, policy, states, moments
 
     @classmethod
-    def initial(cls, network: nn.Network, policy: Policy, optimiser: GradientDescent, seed: int) -> Model:
+    def initial(cls, network: nn.Network, policy: Policy, optimiser: Optimiser, seed: int) -> Model:
         """Return a model with seeded parameters, written into the master format."""
         states: list[ParameterState] = []
         for layer, p in network.parameters():
             values = nn.initialise(f"{layer.name}.{p.part}", p.initialiser, p.shape, p.fan_in, p.fan_out, seed)
             states.append(ParameterState(layer.name, p.part, as_master(values, policy, layer.name)))
-            optimiser.start(states[-1], policy.stage(layer.name, "momentum").format)
-        return cls(network, policy, states)
+            optimiser.start(states[-1], partial(_format_of, policy, layer.name))
+        moments: dict[str, Value] = {}
+        for layer, m in network.moments():
+            fmt = policy.stage(layer.name, "loss").format
+            start = engine.quantize(np.full(m.shape, m.start), fmt, backend="reference")
+            moments[f"{layer.name}.{m.part}"] = Value(start, fmt)
+        return cls(network, policy, states, moments)
 
     def reduced(self, runner: Runner) -> dict[str, dict[str, Value]]:
         """Return the working copies of the parameters, by layer and part."""
@@ -72,18 +85,30 @@ class Model:
 
         Args:
             runner: the datapath.
-            images: float32, (N, C, H, W).
-            labels: int64, (N,).
-            backward: whether gradients are wanted.
+            images: float32, (N, C, H, W) or (N, features); or tokens, int64, (N, T).
+            labels: int64, (N,) or (N, T).
+            backward: whether it is a pass of training, and gradients are wanted.
         """
-        graph = Graph(runner)
+        graph = Graph(runner, training=backward)
         make = graph.parameter if backward else graph.constant
         leaves = {layer: {part: make(v) for part, v in parts.items()} for layer, parts in self.reduced(runner).items()}
-        x = runner.run(Operation("quantize", (Value(runner.place(images)),)), "activation", INPUT_LAYER)
-        output = self.network.forward(graph, graph.constant(x), leaves)
+        x = Value(runner.place(images))
+        if images.dtype.kind == "f":
+            x = runner.run(Operation("quantize", (x,)), "activation", INPUT_LAYER)
+        known = {layer: dict(parts) for layer, parts in leaves.items()}
+        for name, value in self.moments.items():
+            layer, part = name.rsplit(".", 1)
+            known.setdefault(layer, {})[part] = graph.constant(value.with_array(runner.place(value.array)))
+        output = self.network.forward(graph, graph.constant(x), known)
         loss = self.network.apply_loss(graph, output, Tensor(Value(runner.place(labels))))
         gradients = self._gradients(graph, loss, leaves) if backward else {}
-        return Pass(float(loss.value.array), count_correct(on_host(output.value.array), labels), gradients)
+        moments = {
+            f"{layer}.{part}": value
+            for layer, values in graph.moments.items()
+            for part, value in zip(MOMENT_PARTS, values, strict=True)
+        }
+        correct = count_correct(on_host(output.value.array), labels)
+        return Pass(float(loss.value.array), correct, gradients, moments)
 
     def _gradients(self, graph: Graph, loss: Tensor, leaves: dict[str, dict[str, Tensor]]) -> dict[str, Value]:
         one = loss.value.with_array(graph.runner.place(np.ones((), loss.value.format.carrier)))
@@ -94,7 +119,7 @@ class Model:
     def evaluate(
         self, images: Array, labels: Array, *, seed: int, backend: str, counters: CounterTable | None = None
     ) -> tuple[float, float]:
-        """Return mean loss and accuracy of a forward pass over images, in batches."""
+        """Return mean loss and accuracy of a forward pass over inputs, in batches."""
         runner = DatapathRunner(self.policy, seed=seed, backend=backend, counters=counters)
         loss, correct = 0.0, 0
         for batch, start in enumerate(range(0, len(images), TEST_BATCH)):
@@ -103,13 +128,14 @@ class Model:
             part = self.run(runner, images[chosen], labels[chosen], backward=False)
             loss += part.loss * len(labels[chosen])
             correct += part.correct
-        return loss / len(images), correct / len(images)
+        return loss / len(images), correct / labels.size
 
     def arrays(self) -> dict[str, Array]:
         """Return everything a checkpoint must hold, on the host: masters and optimiser slots, by name."""
         masters = {f"parameters/{s.name}": on_host(s.master.array) for s in self.states}
         slots = {f"{slot}/{s.name}": on_host(value.array) for s in self.states for slot, value in s.slots.items()}
-        return masters | slots
+        moments = {f"{MOMENTS}{name}": on_host(value.array) for name, value in self.moments.items()}
+        return masters | slots | moments
 
     def load(self, arrays: dict[str, Array]) -> None:
         """Take the arrays of a checkpoint."""
@@ -117,13 +143,15 @@ class Model:
             state.master = state.master.with_array(arrays[f"parameters/{state.name}"])
             for slot, value in state.slots.items():
                 state.slots[slot] = value.with_array(arrays[f"{slot}/{state.name}"])
+        for name, value in self.moments.items():
+            self.moments[name] = value.with_array(arrays[f"{MOMENTS}{name}"])
 
     def sha256(self) -> str:
-        """Return the hash of the master parameters: names, formats, shapes and codes, in order."""
+        """Return the hash of master parameters and running moments: names, formats, shapes and codes, in order."""
         digest = hashlib.sha256()
-        for state in self.states:
-            codes = state.master.format.encode(on_host(state.master.array))
-            digest.update(f"{state.name} {state.master.format} {codes.shape}".encode())
+        for name, value in [*((state.name, state.master) for state in self.states), *self.moments.items()]:
+            codes = value.format.encode(on_host(value.array))
+            digest.update(f"{name} {value.format} {codes.shape}".encode())
             digest.update(codes.astype(codes.dtype.newbyteorder("<")).tobytes())
         return digest.hexdigest()
 
@@ -144,4 +172,8 @@ def as_master(values: Array, policy: Policy, layer: str, source: Format | None =
 
 def count_correct(outputs: Array, labels: Array) -> int:
     """Return how many rows have their largest value at their label; a row with NaN is wrong."""
-    return int(((outputs.argmax(axis=1) == labels) & ~np.isnan(outputs).any(axis=1)).sum())
+    return int(((outputs.argmax(axis=-1) == labels) & ~np.isnan(outputs).any(axis=-1)).sum())
+
+
+def _format_of(policy: Policy, layer: str, role: str) -> Format:
+    return policy.stage(layer, role).format

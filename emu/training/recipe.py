@@ -1,7 +1,7 @@
 """A recipe: a network, its data and how it is trained, in one TOML file.
 
     [network]      input, classes, loss, [[network.layers]]
-    [data]         source, test_images, upsample, pad, scale
+    [data]         kind: images, text or frames, and what each needs
     [training]     steps or epochs, batch, seed, [training.optimiser], [training.schedule]
     [precision]    laid over the device's
 
@@ -21,9 +21,25 @@ from emu._config import FILE_NAME, Items, Table, apply_settings, checked, load_t
 from emu._paths import content_names, find_content, shown
 from emu.errors import ConfigError, nearest_name
 from emu.hardware import PrecisionTable
-from emu.training.layers import Layer, Shape, named, output_shape
+from emu.nn import Flatten, every
+from emu.training.data_tables import Data, Frames, Images, Text
+from emu.training.layers import Layer, Shape, build_layers, named, shapes_behind
 
-__all__ = ["Data", "Network", "Optimiser", "Recipe", "Schedule", "Training", "load_recipe", "model_names"]
+__all__ = [
+    "AdaGrad",
+    "Adam",
+    "Data",
+    "Frames",
+    "Images",
+    "Network",
+    "Optimiser",
+    "Recipe",
+    "Schedule",
+    "Text",
+    "Training",
+    "load_recipe",
+    "model_names",
+]
 
 #: Names that other tensors carry: the network's input (role activation) and the loss.
 RESERVED_NAMES = ("input", "loss")
@@ -33,13 +49,13 @@ class Network(Table):
     """Layers in order.
 
     Attributes:
-        input: shape of one image: channels, rows, columns.
+        input: shape of one input: channels, rows, columns of an image; length of a sequence of tokens; features.
         classes: number of classes, the width of the last layer.
         loss: what is minimised, a mean over the batch; `mse` takes one-hot targets.
         layers: each with a unique name; a layer without one gets its type and a running number.
     """
 
-    input: Items[Annotated[int, Field(ge=1)]] = Field(min_length=3, max_length=3)
+    input: Items[Annotated[int, Field(ge=1)]] = Field(min_length=1, max_length=3)
     classes: int = Field(ge=2)
     loss: Literal["softmax_cross_entropy", "mse"] = "softmax_cross_entropy"
     layers: Items[Layer] = Field(min_length=1)
@@ -48,7 +64,7 @@ class Network(Table):
     def _consistent(self) -> Network:
         object.__setattr__(self, "layers", named(self.layers, RESERVED_NAMES))
         last, shape = self.layers[-1], self.shapes()[-1]
-        if shape != (self.classes,):
+        if shape[-1] != self.classes or len(shape) > 2:
             raise ConfigError(
                 f"the last layer must give one value per class, shape ({self.classes},), got {shape} from layer "
                 f"'{last.name}'; change its size or `classes`"
@@ -56,34 +72,12 @@ class Network(Table):
         return self
 
     def shapes(self) -> tuple[Shape, ...]:
-        """Return the shape of one image at the network's input and behind every layer, without the batch.
+        """Return the shape of one input at the network's begin and behind every layer, without the batch.
 
         Raises:
             ConfigError: a layer cannot take its input; names the layer and both shapes.
         """
-        shapes: list[Shape] = [self.input]
-        for layer in self.layers:
-            shapes.append(output_shape(layer, shapes[-1]))
-        return tuple(shapes)
-
-
-class Data(Table):
-    """Where images come from, and how they reach the network's input.
-
-    Attributes:
-        source: `digits` (bundled), or a path: a folder of IDX files, an `.npz`, or an `.npy` with labels beside it.
-            A relative path starts at the current folder.
-        test_images: images held out for testing, where the source has no test set of its own.
-        upsample: each pixel is repeated this often in rows and columns; None: as often as fits the network's input.
-        pad: zeros added on each side; None: as many as reach the network's input.
-        scale: pixel values are divided by it; None: by 16 for `digits`, 255 for 8-bit images, 1 for others.
-    """
-
-    source: str = Field(default="digits", min_length=1)
-    test_images: int = Field(default=450, ge=1)
-    upsample: int | None = Field(default=None, ge=1)
-    pad: int | None = Field(default=None, ge=0)
-    scale: float | None = Field(default=None, gt=0)
+        return shapes_behind(self.layers, self.input)
 
 
 class Sgd(Table):
@@ -103,7 +97,27 @@ class Momentum(Table):
     weight_decay: float = Field(default=0.0, ge=0)
 
 
-Optimiser: TypeAlias = Annotated[Sgd | Momentum, Field(discriminator="name")]
+class AdaGrad(Table):
+    """Gradients divided by the root of the sum of their squares so far."""
+
+    name: Literal["adagrad"]
+    learning_rate: float = Field(gt=0)
+    eps: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+
+
+class Adam(Table):
+    """Running means of gradients over the root of those of their squares; weight decay apart from the gradient."""
+
+    name: Literal["adam"]
+    learning_rate: float = Field(gt=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
+    eps: float = Field(default=1e-8, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+
+
+Optimiser: TypeAlias = Annotated[Sgd | Momentum | AdaGrad | Adam, Field(discriminator="name")]
 
 
 class Constant(Table):
@@ -158,9 +172,9 @@ class Training(Table):
     """How long, how fast, from which seed.
 
     Attributes:
-        steps: optimiser steps; or `epochs`, passes over the training images: exactly one of the two.
-        batch: images per step.
-        seed: of weights, order of images and stochastic rounding, 0..2**64-1 (TOML and JSON hold up to 2**63-1).
+        steps: optimiser steps; or `epochs`, passes over the training data: exactly one of the two.
+        batch: images, sequences or frames per step.
+        seed: of weights, order of inputs, dropout and stochastic rounding, 0..2**63-1, as TOML and JSON hold them.
         log_every: steps between logged points; None leaves it to the trainer.
         checkpoint_every: steps between checkpoints; None leaves it to the trainer.
     """
@@ -190,7 +204,7 @@ class Recipe(Table):
         description: one sentence.
         source: where network and numbers are from.
         network: layers and loss.
-        data: images.
+        data: images, text or frames.
         training: length, optimiser, schedule, seed.
         precision: laid over the device's.
     """
@@ -199,14 +213,15 @@ class Recipe(Table):
     description: str = ""
     source: str = ""
     network: Network
-    data: Data = Data()
+    data: Data = Images()
     training: Training
     precision: PrecisionTable = PrecisionTable()
 
     @model_validator(mode="after")
     def _globs_match(self) -> Recipe:
-        names = [*(layer.name for layer in self.network.layers if layer.name), *RESERVED_NAMES]
-        moving = {layer.name for layer in self.network.layers if layer.type == "flatten"}
+        layers = build_layers(self.network.layers, self.network.input)
+        names = [*(name for layer in layers for name in layer.results()), *RESERVED_NAMES]
+        moving = {layer.name for layer in every(layers) if isinstance(layer, Flatten)}
         for tables in self.precision.layers:
             if not any(fnmatchcase(name, tables.match) for name in names):
                 raise ConfigError(
@@ -218,6 +233,11 @@ class Recipe(Table):
                     "`match` of [[precision.layers]] must match a layer that computes, got "
                     f"{tables.match!r}, which only moves values; remove it, or match the layer before it"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _data_fits(self) -> Recipe:
+        self.data.check_network(self.network.input, self.network.classes, self.network.layers)
         return self
 
     def with_settings(self, settings: Mapping[str, Any], *, file: str | None = None) -> Recipe:

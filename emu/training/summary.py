@@ -8,7 +8,7 @@ from typing import Any
 
 from emu.datapath import Mac
 from emu.hardware import ROLES
-from emu.nn import Activation, Flatten
+from emu.nn import Activation, Embedding, Flatten, every
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
 from emu.precision import DERIVED_ROLES
 from emu.training.model import Model
@@ -56,16 +56,19 @@ def _describe(mac: Mac) -> str | dict[str, str]:
 
 def _written(model: Model) -> dict[str, set[str]]:
     """Return the roles that each layer writes; errors go back no further than the first parameters."""
-    roles: dict[str, set[str]] = {INPUT_LAYER: {"activation"}}
-    behind_parameters = False
-    for layer in model.network.layers:
-        parts = {parameter.part for parameter in layer.parameters()}
-        here: set[str] = set() if isinstance(layer, Flatten) else {"activation"}
-        if behind_parameters and here:
+    tokens = isinstance(model.network.layers[0], Embedding)
+    roles: dict[str, set[str]] = {INPUT_LAYER: set() if tokens else {"activation"}}
+    optimiser = {"moment" if any("squares" in state.slots for state in model.states) else "momentum"}
+    trained = {layer.name: {p.part for p in layer.parameters()} for layer in every(model.network.layers)}
+    functions = {layer.name: layer.function for layer in every(model.network.layers) if isinstance(layer, Activation)}
+    moving = {layer.name for layer in every(model.network.layers) if isinstance(layer, Flatten)}
+    first = next((i for i, name in enumerate(model.network.names) if trained.get(name)), 0)
+    for i, name in enumerate(model.network.names[1:-1], 1):
+        here: set[str] = set() if name in moving else {"activation"}
+        if i > first and here:
             here |= {"error"}
-            here |= {"slope"} if isinstance(layer, Activation) and layer.function != "relu" else set()
-        if parts:
-            behind_parameters = True
-            here |= parts | {"gradient", "update", "master", "momentum"}
-        roles[layer.name] = here
+            here |= {"slope"} if functions.get(name, "relu") != "relu" else set()
+        if parts := trained.get(name, set()):
+            here |= parts | {"gradient", "update", "master"} | optimiser
+        roles[name] = here
     return roles | {LOSS_LAYER: {"error", "loss"}}

@@ -40,6 +40,8 @@ from emu.training.schedule import learning_rate
 from emu.training.summary import formats_of, versions
 
 Array = NDArray[Any]
+#: What a batch is made of, by kind of data.
+UNITS = {"images": "images", "text": "sequences", "frames": "frames"}
 #: Log points of a run whose recipe does not say, and the fewest steps between two.
 LOG_POINTS, LOG_STEPS = 40, 5
 #: Log points between two measurements of test accuracy and noise.
@@ -158,17 +160,19 @@ class Trainer:
         self.backend = load(backend).name
         self.data: Dataset = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
         settings = recipe.training
-        if settings.batch > len(self.data.train_images):
+        if settings.batch > len(self.data.train_inputs):
+            there = f"{len(self.data.train_inputs)} training {UNITS[recipe.data.kind]}"
             raise ConfigError(
-                f"`training.batch` must be at most the {len(self.data.train_images)} training images, "
-                f"got {settings.batch}; choose a smaller batch, or fewer `data.test_images`"
+                f"`training.batch` must be at most the {there}, "
+                f"got {settings.batch}; choose a smaller batch, or keep fewer for the test"
             )
         self.policy = Policy(self.device.precision)
         self.optimiser = build_optimiser(settings.optimiser)
         network = build_network(recipe.network)
         require_functions(network, self.policy)
         self.model = Model.initial(network, self.policy, self.optimiser, settings.seed)
-        self.batches_per_epoch = len(self.data.train_images) // settings.batch
+        self.batches_per_epoch = len(self.data.train_inputs) // settings.batch
+        self.outputs_per_step = self.data.train_labels[: settings.batch].size
         self.steps = settings.steps or (settings.epochs or 1) * self.batches_per_epoch
         self.log_every = settings.log_every or max(LOG_STEPS, self.steps // LOG_POINTS)
         self.checkpoint_every = settings.checkpoint_every or self.log_every
@@ -188,17 +192,17 @@ class Trainer:
     # ---- one step ----
 
     def batch(self, step: int) -> tuple[Array, Array]:
-        """Return images and labels of a step: a seeded permutation per epoch, the remainder left out."""
+        """Return inputs and labels of a step: a seeded permutation per epoch, the remainder left out."""
         epoch, position = divmod(step, self.batches_per_epoch)
         if self._order[0] != epoch:
-            n = len(self.data.train_images)
+            n = len(self.data.train_inputs)
             keys = random_integers(
                 n, 32, seed=self.recipe.training.seed, stream=stream_of("data", "order"), step=epoch, draw=0
             )
             self._order = (epoch, np.argsort(keys, kind="stable"))
         size = self.recipe.training.batch
         chosen = self._order[1][position * size : (position + 1) * size]
-        return self.data.train_images[chosen], self.data.train_labels[chosen]
+        return self.data.train_inputs[chosen], self.data.train_labels[chosen]
 
     def advance(self) -> tuple[float, float]:
         """Run one step; return loss and accuracy of its batch."""
@@ -208,12 +212,13 @@ class Trainer:
         result = self.model.run(self.runner, images, labels, backward=True)
         rate = self.rate(self.step)
         for state in self.model.states:
-            self.optimiser.apply(state, result.gradients[state.name], rate, self.runner)
+            self.optimiser.apply(state, result.gradients[state.name], rate, self.step, self.runner)
+        self.model.moments |= result.moments
         self.step += 1
         self.losses.append(result.loss)
         self.correct.append(result.correct)
         self.profile.end_step()
-        return result.loss, result.correct / len(labels)
+        return result.loss, result.correct / labels.size
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step."""
@@ -256,13 +261,13 @@ class Trainer:
         point = self.step // self.log_every
         measured = point % LOG_POINTS_PER_TEST == 0 or self.step == self.steps
         test_loss, test_accuracy = self.evaluate() if measured else (None, None)
-        images = len(self.losses) * self.recipe.training.batch
+        outputs = len(self.losses) * self.outputs_per_step
         self.history.add(
             "metrics",
             step=self.step,
             epoch=self.step / self.batches_per_epoch,
             train_loss=sum(self.losses) / len(self.losses),
-            train_accuracy=sum(self.correct) / images,
+            train_accuracy=sum(self.correct) / outputs,
             test_accuracy=test_accuracy,
             test_loss=test_loss,
             overflow_rate=overflow,
@@ -285,7 +290,7 @@ class Trainer:
     def evaluate(self) -> tuple[float, float]:
         """Return loss and accuracy on the test images."""
         seed = self.recipe.training.seed
-        return self.model.evaluate(self.data.test_images, self.data.test_labels, seed=seed, backend=self.backend)
+        return self.model.evaluate(self.data.test_inputs, self.data.test_labels, seed=seed, backend=self.backend)
 
     # ---- what a killed run goes on from ----
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import emu
-from emu.autodiff import Graph, Operation, PlainRunner, Tensor, Value, check_gradient
+from emu.autodiff import Graph, Operation, PlainRunner, Tensor, Value, check_gradient, check_second_derivative
 from emu.autodiff.rules import PRIMITIVES
 from emu.hardware import load_device
 from emu.precision import DatapathRunner, Policy
@@ -156,6 +156,109 @@ def test_losses(loss: str):
     )
 
 
+def test_gelu():
+    """Its third derivative is at most 3."""
+    assert_gradient(one("gelu"), normal(4, 5), third=3 * SMOOTH)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("scale", [1.0, 0.25])
+def test_softmax(causal: bool, scale: float):
+    """Third derivatives of a probability along d are at most 6 max|d|**3."""
+    assert_gradient(one("softmax", scale=scale, causal=causal), normal(2, 3, 4, 4), third=6 * SMOOTH)
+
+
+NORMALISED = [((4, 3, 2, 2), (0, 2, 3), 1), ((6, 3), (0,), 1), ((2, 5, 6), (2,), 2), ((7, 4), (1,), 1)]
+
+
+def normalised(axes: tuple[int, ...], along: int, *running: np.ndarray, training: bool = True) -> Build:
+    def build(graph: Graph, inputs: list[Tensor]) -> Tensor:
+        graph.training = training
+        constants = [graph.constant(Value(x)) for x in running]
+        options = {"axes": axes, "along": along, "eps": 0.125, "momentum": 0.25}
+        return graph.apply("normalise", *inputs, *constants, layer="n", **options)
+
+    return build
+
+
+@pytest.mark.parametrize(("shape", "axes", "along"), NORMALISED, ids=str)
+def test_normalisation(shape: tuple, axes: tuple, along: int):
+    """Of z = (x - m) / s the third derivatives are at most 100 max|d|**3 / s**3, s**2 >= 1/8."""
+    inputs = normal(*shape, seed=1), normal(shape[along], seed=2), normal(shape[along], seed=3)
+    assert_gradient(normalised(axes, along), *inputs, third=2300 * SMOOTH)
+
+
+def test_normalisation_by_running_moments_is_a_straight_line():
+    running = normal(3, seed=4), normal(3, seed=5) ** 2
+    inputs = normal(4, 3, 2, 2, seed=1), normal(3, seed=2), normal(3, seed=3)
+    graph = Graph(PlainRunner(), training=False)
+    build = normalised((0, 2, 3), 1, *running, training=False)
+    found = build(graph, [graph.variable(Value(x)) for x in inputs]).value.array
+    mean, variance, gamma, beta = (x[:, None, None] for x in (*running, *inputs[1:]))
+    expected = (inputs[0] - mean) / np.sqrt(variance + 0.125) * gamma + beta
+    assert np.abs(found - expected).max() < 2.0**-45
+    assert graph.moments == {}
+
+
+def test_training_leaves_moved_moments():
+    running, x = (normal(3, seed=4), normal(3, seed=5) ** 2), normal(4, 3, 2, 2, seed=1)
+    graph = Graph(PlainRunner())
+    normalised((0, 2, 3), 1, *running)(graph, [graph.variable(Value(a)) for a in (x, np.ones(3), np.ones(3))])
+    batch = x.mean(axis=(0, 2, 3)), x.var(axis=(0, 2, 3))
+    for moved, before, now in zip(graph.moments["n"], running, batch, strict=True):
+        assert np.abs(moved.array - (0.75 * before + 0.25 * now)).max() < 2.0**-45
+
+
+def test_rows_of_a_table():
+    tokens = Value(np.array([[0, 3, 3], [1, 0, 3]]))
+    assert_gradient(lambda graph, x: graph.apply("embedding", x[0], graph.constant(tokens), layer="e"), normal(5, 4))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.25, 0.5])
+def test_dropout(rate: float):
+    assert_gradient(one("dropout", rate=rate), normal(4, 5))
+
+
+def test_products_of_more_than_two_axes_are_products_of_rows():
+    assert_gradient(one("linear"), normal(2, 3, 4, seed=1), normal(5, 4, seed=2), normal(5, seed=3))
+
+
+#: Functions with second derivatives, and what they are taken at.
+TWICE: dict[str, tuple[Build, list[np.ndarray]]] = {
+    "matmul": (one("matmul"), [normal(3, 4, seed=1), normal(4, 2, seed=2)]),
+    "linear": (one("linear"), [normal(3, 4, seed=1), normal(5, 4, seed=2), normal(5, seed=3)]),
+    "conv2d": (one("conv2d", stride=(2, 1), padding=(1, 1)), [normal(2, 3, 5, 5, seed=1), normal(4, 3, 3, 3, seed=2)]),
+    "divide": (one("divide"), [normal(4, seed=1), 2 + normal(4, seed=2) ** 2]),
+    **{name: (one(name), [normal(4, 5)]) for name in ("sigmoid", "tanh", "gelu")},
+    "softmax": (one("softmax", scale=0.5, causal=True), [normal(2, 4, 4)]),
+    "batch normalisation": (
+        normalised((0, 2, 3), 1),
+        [normal(4, 3, 2, 2, seed=1), normal(3, seed=2), normal(3, seed=3)],
+    ),
+    "layer normalisation": (normalised((1,), 1), [normal(7, 4, seed=1), normal(4, seed=2), normal(4, seed=3)]),
+    "cross entropy": (
+        lambda graph, x: graph.apply(
+            "softmax_cross_entropy", x[0], graph.constant(Value(np.array([0, 3, 1]))), layer="loss"
+        ),
+        [normal(3, 4)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_second_derivatives_do_not_depend_on_their_order(name: str):
+    build, inputs = TWICE[name]
+    for seed in range(3):
+        graph = Graph(PlainRunner())
+        size = sum(
+            float(np.abs(x).sum())
+            for x in (build(graph, [graph.variable(Value(x)) for x in inputs]).value.array, *inputs)
+        )
+        one_way, other_way = check_second_derivative(build, inputs, seed=seed)
+        assert abs(one_way - other_way) <= 2.0**-22 * size * max(1.0, abs(one_way))
+        assert one_way != 0
+
+
 def test_a_value_used_twice_gets_the_sum_of_its_gradients():
     assert_gradient(lambda graph, x: graph.apply("multiply", x[0], x[0], layer="l"), normal(3, 4))
     assert_gradient(
@@ -181,6 +284,7 @@ def test_every_primitive_is_differentiated_here():
     assert set(PRIMITIVES) == {
         "add", "subtract", "multiply", "divide", "matmul", "linear", "conv2d", "sum", "relu", "sigmoid", "tanh",
         "max_pool", "avg_pool", "reshape", "flatten", "transpose", "softmax_cross_entropy", "mse",
+        "gelu", "softmax", "normalise", "embedding", "dropout",
     }  # fmt: skip
 
 
@@ -224,7 +328,12 @@ EXACT = {
         if p[1] & (p[1] - 1) == 0
     },
     "linear": (one("linear"), [(4, 3), (5, 3), (5,)]),
+    "linear of three axes": (one("linear"), [(2, 4, 3), (5, 3), (5,)]),
     "matmul": (one("matmul"), [(5, 2, 3), (3, 4)]),
+    "embedding": (
+        lambda graph, x: graph.apply("embedding", x[0], graph.constant(Value(np.array([[0, 3], [3, 1]]))), layer="e"),
+        [(5, 4)],
+    ),
     "sum": (one("sum", axis=(0, -1)), [(3, 4, 2)]),
     "relu": (one("relu"), [(4, 5)]),
     "mse": (

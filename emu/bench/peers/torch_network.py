@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from emu.bench.row import StepWork
-from emu.training.layers import Conv2d, Flatten, Layer, Linear, MaxPool, Relu, Shape, output_shape
+from emu.training.layers import Activation, Conv2d, Flatten, Layer, Linear, MaxPool, Shape
 
 
 def has_torch() -> bool:
@@ -29,7 +29,7 @@ def torch_network(task: StepWork, after: Callable[[], Any] | None = None) -> Any
         modules.append(_module(nn, layer, shape))
         if after and isinstance(layer, (Conv2d, Linear)):
             modules.append(after())
-        shape = output_shape(layer, shape)
+        shape = layer.output(shape)
     return nn.Sequential(*modules)
 
 
@@ -41,7 +41,7 @@ def _module(nn: Any, layer: Layer, shape: Shape) -> Any:
         return nn.Linear(shape[0], layer.out_features, bias=layer.bias)
     if isinstance(layer, MaxPool):
         return nn.MaxPool2d(layer.window, layer.stride)
-    if isinstance(layer, Relu):
+    if isinstance(layer, Activation) and layer.type == "relu":
         return nn.ReLU()
     if isinstance(layer, Flatten):
         return nn.Flatten()

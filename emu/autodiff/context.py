@@ -1,0 +1,68 @@
+"""What rules work with: the runner, a place in the network, and what forward kept for the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from emu.autodiff.runner import Operation, Runner
+from emu.autodiff.value import Value
+
+
+class Context:
+    """What a rule works with.
+
+    Attributes:
+        runner: runs operations.
+        layer: whose results are written.
+        options: of the primitive.
+        saved: what forward keeps for backward.
+        training: whether the pass is one of training, in which dropout drops and moments are the batch's.
+        moments: what the next step reads in their place, by operand; only of training.
+        role: of what is written.
+    """
+
+    def __init__(
+        self, runner: Runner, layer: str, options: Mapping[str, Any], saved: Any = None, *, training: bool = True
+    ) -> None:
+        self.runner, self.layer, self.options, self.saved = runner, layer, options, saved
+        self.training, self.role = training, "activation"
+        self.moments: tuple[Value, ...] = ()
+
+    def run(self, name: str, *operands: Value, part: str = "", role: str | None = None, **options: Any) -> Value:
+        """Run an operation in this context's role and layer."""
+        return self.runner.run(Operation(name, operands, options, part), role or self.role, self.layer)
+
+
+Forward = Callable[..., Value]
+Backward = Callable[..., Value]
+
+
+class Primitive(NamedTuple):
+    """Forward, and one backward rule per operand (None: no gradient flows there)."""
+
+    forward: Forward
+    backward: tuple[Backward | None, ...]
+
+
+def elementwise(name: str) -> Forward:
+    """Return the rule that runs an operation of that name on its operands."""
+
+    def rule(c: Context, *operands: Value) -> Value:
+        return c.run(name, *operands)
+
+    return rule
+
+
+def summed_to(c: Context, g: Value, shape: tuple[int, ...], part: str) -> Value:
+    """Sum a gradient over the axes along which its operand was broadcast."""
+    if g.shape == shape:
+        return g
+    lead = len(g.shape) - len(shape)
+    axes = tuple(range(lead)) + tuple(lead + i for i, n in enumerate(shape) if n == 1 and g.shape[lead + i] != 1)
+    return reshaped(c.run("sum", g, part=part, axis=axes), shape)
+
+
+def reshaped(x: Value, shape: tuple[int, ...]) -> Value:
+    """Return the same values in another shape."""
+    return x.with_array(x.array.reshape(shape))

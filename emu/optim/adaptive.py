@@ -1,0 +1,112 @@
+"""AdaGrad and Adam: steps divided by the size of past gradients.
+
+AdaGrad                                             role
+    s = s + g * g                                   moment
+    direction = g / (sqrt(s) + eps)                 moment
+    update = -rate * direction                      update
+
+Adam, t = 1 for the first step
+    m = beta1 * m + (1 - beta1) * g                 moment
+    v = beta2 * v + (1 - beta2) * g * g             moment
+    direction = m / (sqrt(v) / sqrt(1 - beta2**t) + eps)                 moment
+    update = -rate / (1 - beta1**t) * direction                          update
+    update = update - rate * decay * master         (if decay > 0)       update
+
+and master = master + update, role master. Moments are held and computed in the format of the `loss` role, on the host;
+products rounded once each, sums with a factor as one fused multiply-add. AdaGrad adds decay * master to g, as gradient
+descent does; Adam's decay is apart from the gradient.
+
+Sources: Duchi, Hazan & Singer, JMLR 12 (2011); Kingma & Ba, ICLR 2015; Loshchilov & Hutter, ICLR 2019.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from emu.autodiff import Runner, Value
+from emu.formats import Format
+from emu.optim.optimiser import ParameterState, Unit, scalar, zeros
+
+MOMENT = "moment"
+
+
+class AdaGrad:
+    """Gradients divided by the root of the sum of their squares.
+
+    Attributes:
+        eps: added to the root.
+        weight_decay: lambda of L2 regularisation.
+    """
+
+    def __init__(self, eps: float = 1e-8, weight_decay: float = 0.0) -> None:
+        self.eps, self.weight_decay = eps, weight_decay
+
+    def start(self, state: ParameterState, format_of: Callable[[str], Format]) -> None:
+        """Put the sum of squares beside a parameter."""
+        state.slots["squares"] = zeros(state, format_of(MOMENT))
+
+    def apply(self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner) -> None:
+        """Move a parameter one step; see `Optimiser.apply`."""
+        unit = Unit(runner, state)
+        if self.weight_decay:
+            gradient = unit.run("fma", MOMENT, state.master, scalar(self.weight_decay), gradient, step=".decay")
+        state.slots["squares"] = unit.run("fma", MOMENT, gradient, gradient, state.slots["squares"], step=".squares")
+        root = unit.run("sqrt", MOMENT, state.slots["squares"], step=".root")
+        size = unit.run("add", MOMENT, root, scalar(self.eps), step=".size")
+        direction = unit.run("divide", MOMENT, gradient, size, step=".direction")
+        update = unit.run("multiply", "update", direction, scalar(-rate))
+        state.master = unit.run("add", "master", state.master, update)
+
+
+class Adam:
+    """Running means of gradients, divided by the root of those of their squares.
+
+    Attributes:
+        beta1: share of the previous mean.
+        beta2: share of the previous mean of squares.
+        eps: added to the root.
+        weight_decay: lambda, times rate and parameter, apart from the gradient.
+    """
+
+    def __init__(self, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0) -> None:
+        self.beta1, self.beta2, self.eps, self.weight_decay = beta1, beta2, eps, weight_decay
+
+    def start(self, state: ParameterState, format_of: Callable[[str], Format]) -> None:
+        """Put both means beside a parameter."""
+        for slot in ("mean", "squares"):
+            state.slots[slot] = zeros(state, format_of(MOMENT))
+
+    def apply(self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner) -> None:
+        """Move a parameter one step; see `Optimiser.apply`."""
+        unit, slots = Unit(runner, state), state.slots
+        share = unit.run("multiply", MOMENT, gradient, scalar(1 - self.beta1), step=".share")
+        slots["mean"] = unit.run("fma", MOMENT, slots["mean"], scalar(self.beta1), share, step=".mean")
+        square = unit.run("multiply", MOMENT, gradient, gradient, step=".square")
+        part = unit.run("multiply", MOMENT, square, scalar(1 - self.beta2), step=".square share")
+        slots["squares"] = unit.run("fma", MOMENT, slots["squares"], scalar(self.beta2), part, step=".squares")
+        root = unit.run("sqrt", MOMENT, slots["squares"], step=".root")
+        widened = 1 / math.sqrt(1 - power(self.beta2, step + 1))
+        size = unit.run("fma", MOMENT, root, scalar(widened), scalar(self.eps), step=".size")
+        direction = unit.run("divide", MOMENT, slots["mean"], size, step=".direction")
+        update = unit.run("multiply", "update", direction, scalar(-rate / (1 - power(self.beta1, step + 1))))
+        if self.weight_decay:
+            decay = scalar(-rate * self.weight_decay)
+            update = unit.run("fma", "update", state.master, decay, update, step=".decay")
+        state.master = unit.run("add", "master", state.master, update)
+
+
+def power(base: float, exponent: int) -> float:
+    """Return a power by the same float64 multiplications on every machine: squares, from the lowest bit up.
+
+    Example:
+        >>> power(0.5, 10) == 2.0**-10
+        True
+    """
+    result = 1.0
+    while exponent:
+        if exponent & 1:
+            result *= base
+        base *= base
+        exponent >>= 1
+    return result

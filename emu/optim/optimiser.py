@@ -1,0 +1,85 @@
+"""What every optimiser is: state beside a parameter, and one step of it through the datapath."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.autodiff import Operation, Runner, Value
+from emu.formats import PRESETS, Format
+
+Array = NDArray[Any]
+FP32 = PRESETS["fp32"]
+
+
+@dataclass
+class ParameterState:
+    """A parameter between two steps.
+
+    Attributes:
+        layer: the layer it belongs to.
+        part: "weight" or "bias".
+        master: high-precision copy.
+        slots: what the optimiser keeps beside it, by name.
+    """
+
+    layer: str
+    part: str
+    master: Value
+    slots: dict[str, Value] = field(default_factory=dict[str, Value])
+
+    @property
+    def name(self) -> str:
+        """Name in checkpoints and hashes: `layer.part`."""
+        return f"{self.layer}.{self.part}"
+
+
+class Optimiser(Protocol):
+    """Moves parameters along their gradients."""
+
+    def start(self, state: ParameterState, format_of: Callable[[str], Format]) -> None:
+        """Put the optimiser's own arrays beside a parameter.
+
+        Args:
+            state: the parameter.
+            format_of: format of a role in its layer.
+        """
+        ...
+
+    def apply(self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner) -> None:
+        """Move a parameter one step.
+
+        Args:
+            state: the parameter; its master and slots are replaced.
+            gradient: of the parameter's shape.
+            rate: learning rate of this step.
+            step: 0 for the first.
+            runner: the datapath.
+        """
+        ...
+
+
+class Unit:
+    """The unit that updates one parameter: operations in a role of its layer, each step of them by its name."""
+
+    def __init__(self, runner: Runner, state: ParameterState) -> None:
+        self.runner, self.state = runner, state
+
+    def run(self, name: str, role: str, *operands: Value, step: str = "") -> Value:
+        """Run an operation; `step` tells several of one role apart."""
+        state = self.state
+        return self.runner.run(Operation(name, operands, part=f"{state.part}{step}"), role, state.layer)
+
+
+def scalar(number: float) -> Value:
+    """Return a constant of the optimiser as hardware holds it: rounded to float32."""
+    return Value(np.float32(number), FP32)
+
+
+def zeros(state: ParameterState, fmt: Format) -> Value:
+    """Return zeros of the parameter's shape, where its master copy is."""
+    return Value(np.zeros(state.master.shape, fmt.carrier), fmt)

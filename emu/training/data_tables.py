@@ -1,0 +1,112 @@
+"""The kinds of data a recipe can name, and what each needs of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal, TypeAlias, cast
+
+from pydantic import BeforeValidator, Field
+
+from emu._config import Table
+from emu.errors import ConfigError
+from emu.training.layers import Embedding, Layer, Shape
+
+#: Text is bytes.
+BYTES = 256
+
+
+class DataTable(Table):
+    """What every kind of data has."""
+
+    def check_network(self, shape: Shape, classes: int, layers: Sequence[Layer]) -> None:
+        """Check that a network can take the data.
+
+        Raises:
+            ConfigError: its input has another number of dimensions, or it reads tokens where there are none.
+        """
+        kind, dimensions = self.kind, self.dimensions
+        if len(shape) != dimensions:
+            raise ConfigError(
+                f"`input` of [network] must have {dimensions} number{'s' * (dimensions > 1)} for data of kind "
+                f"{kind!r}, got {list(shape)}; change it, or `kind` of [data]"
+            )
+        for layer in layers:
+            if isinstance(layer, Embedding) and kind != "text":
+                raise ConfigError(
+                    f"layer {layer.name!r} (embedding) must read text, got data of kind {kind!r}; remove it, or change "
+                    "`kind` of [data]"
+                )
+
+    kind: str
+    dimensions: ClassVar[int] = 1
+
+
+class Images(DataTable):
+    """Images with a label each, and how they reach the network's input.
+
+    Attributes:
+        source: `digits` (bundled), or a path: a folder of IDX files, an `.npz`, or an `.npy` with labels beside it.
+            A relative path starts at the current folder.
+        test_images: images held out for testing, where the source has no test set of its own.
+        upsample: each pixel is repeated this often in rows and columns; None: as often as fits the network's input.
+        pad: zeros added on each side; None: as many as reach the network's input.
+        scale: pixel values are divided by it; None: by 16 for `digits`, 255 for 8-bit images, 1 for others.
+    """
+
+    kind: Literal["images"] = "images"  # pyright: ignore[reportIncompatibleVariableOverride]
+    dimensions: ClassVar[int] = 3
+    source: str = Field(default="digits", min_length=1)
+    test_images: int = Field(default=450, ge=1)
+    upsample: int | None = Field(default=None, ge=1)
+    pad: int | None = Field(default=None, ge=0)
+    scale: float | None = Field(default=None, gt=0)
+
+
+class Text(DataTable):
+    """Text as bytes: the network sees `input` bytes and learns the one that follows each.
+
+    Attributes:
+        source: `alice` (bundled), or the path of a text file; a relative path starts at the current folder.
+        test_share: share of the text, its end, held out for testing.
+        stride: bytes from the begin of one training sequence to the next.
+    """
+
+    kind: Literal["text"]  # pyright: ignore[reportIncompatibleVariableOverride]
+    source: str = Field(default="alice", min_length=1)
+    test_share: float = Field(default=0.1, gt=0, lt=1)
+    stride: int = Field(default=8, ge=1)
+
+    def check_network(self, shape: Shape, classes: int, layers: Sequence[Layer]) -> None:
+        """Check that a network reads bytes first, and gives one value for each."""
+        super().check_network(shape, classes, layers)
+        tokens = [layer.tokens if isinstance(layer, Embedding) else None for layer in layers]
+        if (tokens[0], classes) != (BYTES, BYTES):
+            raise ConfigError(
+                f"a network that reads text must begin with an embedding of {BYTES} tokens and have {BYTES} `classes`, "
+                f"the values of a byte, got {tokens[0]} tokens and {classes} classes; change them"
+            )
+
+
+class Frames(DataTable):
+    """Synthetic frames, in the sizes of speech features: noise around one random point per class.
+
+    Attributes:
+        count: frames to train.
+        test_count: frames to test.
+        noise: deviation around a class's point, whose elements have deviation 1.
+        seed: of points, labels and noise.
+    """
+
+    kind: Literal["frames"]  # pyright: ignore[reportIncompatibleVariableOverride]
+    count: int = Field(ge=1)
+    test_count: int = Field(ge=1)
+    noise: float = Field(default=1.0, ge=0)
+    seed: int = Field(default=0, ge=0, le=2**63 - 1)
+
+
+def _with_kind(data: object) -> object:
+    """Return a `[data]` table with its kind: images, where it names none."""
+    return {"kind": "images", **cast("dict[str, object]", data)} if isinstance(data, dict) else data
+
+
+Data: TypeAlias = Annotated[Images | Text | Frames, Field(discriminator="kind"), BeforeValidator(_with_kind)]

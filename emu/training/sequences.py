@@ -1,0 +1,98 @@
+"""Data that are no images: bytes of a text, each with the one that follows, and synthetic frames."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu._paths import content_folder
+from emu.backends.reference.philox import random_integers
+from emu.datapath import stream_of
+from emu.errors import ConfigError
+from emu.training.data_tables import Frames, Text
+
+Array = NDArray[Any]
+Arrays = tuple[Array, NDArray[np.int64], Array, NDArray[np.int64]]
+#: The bundled text, and where it is from.
+BUNDLED = "alice"
+_TITLES = {BUNDLED: "Lewis Carroll, Alice's Adventures in Wonderland (1865), chapter I"}
+#: Random bits of a uniform number, and uniform numbers in the sum that stands for a normal one: of variance 1.
+UNIFORM_BITS, SUMMED = 16, 12
+
+
+def text_sequences(spec: Text, length: int) -> tuple[Arrays, str]:
+    """Return sequences of bytes with those that follow each, to train and to test, and what they are, in words.
+
+    Args:
+        spec: which text.
+        length: bytes of a sequence.
+
+    Raises:
+        ConfigError: the file is missing, or too short for a sequence on either side.
+    """
+    path, title = _text_file(spec.source)
+    try:
+        text = np.frombuffer(path.read_bytes(), np.uint8).astype(np.int64)
+    except OSError as error:
+        raise ConfigError(
+            f"`source` of [data] must be {BUNDLED!r} or a readable text file, got {error.strerror!r} for {path}; check "
+            "the path, which starts at the current folder"
+        ) from None
+    held = round(spec.test_share * text.size)
+    parts = text[: text.size - held], text[text.size - held :]
+    if min(part.size for part in parts) <= length:
+        raise ConfigError(
+            f"a text must have more than {length} bytes to train and to test, the network's input, got "
+            f"{parts[0].size} and {parts[1].size} in {path}; take a longer text, or change `test_share`"
+        )
+    sides = [_windows(part, length, stride) for part, stride in zip(parts, (spec.stride, length), strict=True)]
+    (train, train_next), (test, test_next) = sides
+    source = f"{title}: {len(train)} sequences of {length} bytes to train, {len(test)} to test"
+    return (train, train_next, test, test_next), source
+
+
+def _text_file(source: str) -> tuple[Path, str]:
+    if source in _TITLES:
+        return content_folder("models") / "texts" / f"{source}.txt", _TITLES[source]
+    return Path(source), source
+
+
+def _windows(text: Array, length: int, stride: int) -> tuple[Array, Array]:
+    windows = np.lib.stride_tricks.sliding_window_view(text, length + 1)[::stride]
+    return np.ascontiguousarray(windows[:, :-1]), np.ascontiguousarray(windows[:, 1:])
+
+
+def synthetic_frames(spec: Frames, features: int, classes: int) -> tuple[Arrays, str]:
+    """Return frames with their classes, to train and to test, and what they are, in words.
+
+    A frame is its class's point plus noise; sums of twelve uniform numbers stand for normal ones, the same on every
+    machine.
+
+    Args:
+        spec: how many, and how noisy.
+        features: of a frame.
+        classes: how many points.
+    """
+    points = _normal((classes, features), "points", spec.seed)
+    sides: list[Array] = []
+    for name, count in (("train", spec.count), ("test", spec.test_count)):
+        drawn = random_integers(count, 32, seed=spec.seed, stream=stream_of(name, "labels"), step=0, draw=0)
+        labels = drawn.astype(np.int64) % classes
+        noise = _normal((count, features), name, spec.seed)
+        sides += [points[labels] + np.float32(spec.noise) * noise, labels]
+    train, train_labels, test, test_labels = sides
+    source = f"synthetic frames: {spec.count} to train, {spec.test_count} to test, noise {spec.noise:g}"
+    return (train, train_labels, test, test_labels), source
+
+
+def _normal(shape: tuple[int, int], name: str, seed: int) -> NDArray[np.float32]:
+    """Return sums of uniform numbers, less their mean: mean 0, variance 1, exact multiples of 2**-16."""
+    size, stream = shape[0] * shape[1], stream_of(name, "frames")
+    sums = np.zeros(size, np.int64)
+    for draw in range(SUMMED):
+        sums += random_integers(size, UNIFORM_BITS, seed=seed, stream=stream, step=0, draw=draw)
+    centred = sums - SUMMED * (2**UNIFORM_BITS - 1) // 2
+    return (centred * np.float32(2.0**-UNIFORM_BITS)).astype(np.float32).reshape(shape)
