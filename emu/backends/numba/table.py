@@ -24,7 +24,17 @@ from emu.backends.interface import (
     is_one_number,
 )
 from emu.backends.memory import empty
-from emu.backends.numba import dot_add, halves, in_order, in_tiles, integers, ordered, speculation, wide_sums
+from emu.backends.numba import (
+    dot_add,
+    halves,
+    in_order,
+    in_tiles,
+    integers,
+    ordered,
+    pairwise_sums,
+    speculation,
+    wide_sums,
+)
 from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.flushing import flushed
 from emu.backends.numba.gathering import materialised
@@ -108,6 +118,13 @@ class NumbaKernels:
             return self._reference.product(a, b, addend, formats, mac, stage, random, register, path, divisor)
         if path == "integer_dot":
             return integers.write_products(a, b, addend, formats, stage, random, register)
+        if mac.order == k.PAIRWISE and addend is None:
+            left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (a, b))
+            if pairwise_sums.applies(left, right, formats, mac):
+                contents = pairwise_sums.sums(left, right)
+                outcome = _divided(contents, divisor, stage, random, register)
+                _count_accumulator_events(outcome, contents, None, (left, right, None), stage)
+                return outcome
         a, b = stacks_of(a, b, materialised)
         if path in ("float32_blas", "float64_blas"):
             sums = _blas(a, b, addend, np.dtype(np.float32 if path == "float32_blas" else np.float64))
@@ -286,7 +303,7 @@ def _count_accumulator_events(
     outcome: Outcome,
     contents: Array,
     touched: Array | None,
-    operands: tuple[Array, Array, Array | None],
+    operands: tuple[Array | Gathered, Array | Gathered, Array | None],
     stage: StageCode,
 ) -> None:
     """Add the flags only the accumulator knows: limits touched, NaN out of operands that were not NaN."""
@@ -298,7 +315,8 @@ def _count_accumulator_events(
     if nans.any():
         from emu.backends.reference.accumulators import nan_among
 
-        a, b, addend = operands
+        addend = operands[2]
+        a, b = stacks_of(operands[0], operands[1], materialised)
         outcome.flags[k.INVALID_FLAG] += int((nans & ~nan_among(a, b, addend, contents.shape)).sum())
 
 

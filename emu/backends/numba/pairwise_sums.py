@@ -1,0 +1,179 @@
+"""Sums of many float32 terms, pairwise: what a host does for losses, softmax and moments.
+
+    leaves fl32(a * b), joined with their neighbours level by level: a chunk of leaves folded in half at a time, chunks
+    joined as a binary counter carries. Sums missing on the right are +0: they change nothing but the sign of a zero.
+
+A product of float32 by float32, rounded once, is the unit's leaf whether it rounds products or adds them exactly.
+
+Source: NUMERICS 7.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.gathered import Gathered
+from emu.backends.interface import FormatCode, MacCode, encode_format
+from emu.backends.memory import empty
+from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.vector.packing import find_runs
+from emu.formats import PRESETS
+
+Array = NDArray[Any]
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+FP32 = encode_format(PRESETS["fp32"])
+#: Leaves folded at once, and sums that wait for a right neighbour: enough for 2**48 leaves.
+CHUNK, LEVELS = 512, 40
+#: Results side by side whose leaves lie beside each other in memory.
+ABREAST = 64
+#: Terms below which a second thread is not worth waking.
+GRAIN_TERMS = 1 << 17
+
+
+def applies(left: Gathered, right: Gathered, formats: Formats, mac: MacCode) -> bool:
+    """Return whether a pairwise product without an addend is one column of float32 sums."""
+    if mac.accumulator is None or right.columns.size != 1:
+        return False
+    if max(left.batches, right.batches) != 1 or left.dtype != np.float32 or right.dtype != np.float32:
+        return False
+    stages = [stage for stage in (mac.accumulator, mac.product) if stage is not None]
+    return all(_is_float32(stage) for stage in stages) and not any(fmt.daz for fmt in formats[:2])
+
+
+def _is_float32(stage: k.StageCode) -> bool:
+    return (stage.format, stage.rounding, stage.overflow) == (FP32, k.NEAREST_EVEN, k.IEEE)
+
+
+def sums(left: Gathered, right: Gathered) -> Array:
+    """Return what the accumulator holds, float32 (1, M, 1).
+
+    Args:
+        left: one matrix (M, K), carriers in float32.
+        right: one matrix (K, 1), likewise.
+    """
+    column = np.ascontiguousarray(right.data[right.columns[0] + right.rows])
+    out = empty((left.rows.size,), np.float32)
+    rows = left.rows
+    abreast = rows.size > 1 and bool(rows[1] - rows[0] == 1)
+    add, align = (_add_abreast, ABREAST) if abreast else (_add_along, 1)
+
+    def work(_: int, first: int, last: int) -> None:
+        add(left.data, rows, left.columns, column, first, last, out)
+
+    over_ranges(work, rows.size, align, max(1, GRAIN_TERMS // max(left.columns.size, 1)))
+    return out.reshape(1, -1, 1)
+
+
+@kernel
+def _add_along(data: Any, rows: Any, columns: Any, column: Any, first: int, last: int, out: Any) -> None:
+    """Add up rows `first`..`last`, each in chunks along its runs."""
+    depth = columns.size
+    starts = np.empty(depth + 1, np.int64)
+    runs = find_runs(columns, 0, depth, starts)
+    leaves, folded, waiting = np.empty(CHUNK, np.float32), np.empty(CHUNK, np.float32), np.empty(LEVELS, np.float32)
+    size = 1
+    while size < min(depth, CHUNK):
+        size *= 2
+    for i in range(first, last):
+        filled, chunks = 0, 0
+        for run in range(runs):
+            at = starts[run]
+            while at < starts[run + 1]:
+                count = min(starts[run + 1] - at, size - filled)
+                begin = rows[i] + columns[at]
+                terms, factors = data[begin : begin + count], column[at : at + count]
+                room = leaves[filled : filled + count]
+                for j in range(count):
+                    room[j] = terms[j] * factors[j]
+                filled, at = filled + count, at + count
+                if filled == size:
+                    _carry(_fold(leaves, folded, size), chunks, waiting)
+                    filled, chunks = 0, chunks + 1
+        if filled > 0:
+            leaves[filled:size] = np.float32(0.0)
+            _carry(_fold(leaves, folded, size), chunks, waiting)
+            chunks += 1
+        out[i] = _joined(waiting, chunks)
+
+
+@kernel
+def _fold(leaves: Any, folded: Any, size: int) -> Any:
+    """Return the sum of a power of two of leaves, neighbours first; both arrays are written."""
+    source, target = leaves, folded
+    half = size // 2
+    while half > 0:
+        for i in range(half):
+            target[i] = source[2 * i] + source[2 * i + 1]
+        source, target, half = target, source, half // 2
+    return source[0]
+
+
+@kernel
+def _carry(value: Any, count: int, waiting: Any) -> None:
+    """Join a sum with those that wait on its left, `count` of equal size before it."""
+    level = 0
+    while (count >> level) & 1:
+        value = waiting[level] + value
+        level += 1
+    waiting[level] = value
+
+
+@kernel
+def _joined(waiting: Any, count: int) -> Any:
+    """Return the sum of those that wait; the missing ones on the right are +0."""
+    if count == 0:
+        return np.float32(0.0)
+    level = 0
+    while not (count >> level) & 1:
+        level += 1
+    value = waiting[level]
+    if count & (count - 1):
+        value += np.float32(0.0)
+    level += 1
+    while count >> level:
+        if (count >> level) & 1:
+            value = waiting[level] + value
+        level += 1
+    return value
+
+
+@kernel
+def _add_abreast(data: Any, rows: Any, columns: Any, column: Any, first: int, last: int, out: Any) -> None:
+    """Add up rows `first`..`last` side by side, one place along k after the other."""
+    depth = columns.size
+    waiting = np.zeros((LEVELS, ABREAST), np.float32)
+    sums = np.empty(ABREAST, np.float32)
+    starts = np.empty(last - first + 1, np.int64)
+    for run in range(find_runs(rows, first, last, starts)):
+        begin, end = first + starts[run], first + starts[run + 1]
+        while begin < end:
+            width = min(end - begin, ABREAST)
+            for at in range(depth):
+                start, factor = rows[begin] + columns[at], column[at]
+                terms = data[start : start + width]
+                for j in range(width):
+                    sums[j] = terms[j] * factor
+                level = 0
+                while (at >> level) & 1:
+                    left = waiting[level]
+                    for j in range(width):
+                        sums[j] = left[j] + sums[j]
+                    level += 1
+                held = waiting[level]
+                for j in range(width):
+                    held[j] = sums[j]
+            _join_abreast(waiting, depth, sums, width)
+            for j in range(width):
+                out[begin + j] = sums[j]
+            begin += width
+
+
+@kernel
+def _join_abreast(waiting: Any, count: int, sums: Any, width: int) -> None:
+    """Write the sums of those that wait, as `_joined` each."""
+    for j in range(width):
+        sums[j] = _joined(waiting[:, j], count)
