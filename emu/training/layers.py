@@ -77,7 +77,7 @@ class _Windowed(LayerTable):
     def _slid(self, shape: Shape, key: str, window: int, stride: int, padding: int, remedy: str) -> tuple[int, ...]:
         """Return rows and columns behind windows of that size."""
         if len(shape) != 3:
-            raise self.misfit("(channels, rows, columns)", shape, "put it before the flatten layer")
+            raise self.misfit("(channels, rows, columns)", shape, "give it images, before any flatten layer")
         extents = tuple((extent + 2 * padding - window) // stride + 1 for extent in shape[1:])
         if min(extents) < 1:
             at_least = max(window - 2 * padding, 1)

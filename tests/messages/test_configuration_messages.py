@@ -208,7 +208,7 @@ class TestRecipes:
             ),
             (
                 "training.optimiser.name=sdg",
-                "`name` must be one of sgd, momentum, got 'sdg' in --set training.optimiser.name='sdg'; did you mean "
+                "`name` must be one of sgd, momentum, adagrad, adam, got 'sdg' in --set training.optimiser.name='sdg'; did you mean "
                 "'sgd'?",
             ),
             (
@@ -218,8 +218,8 @@ class TestRecipes:
             ),
             (
                 "network.layers.conv1.type=conv",
-                "`type` must be one of linear, conv2d, max_pool, avg_pool, relu, sigmoid, tanh, flatten, got 'conv' "
-                "in --set "
+                "`type` must be one of linear, conv2d, max_pool, avg_pool, relu, sigmoid, tanh, gelu, "
+                "flatten, batch_norm, layer_norm, dropout, embedding, position, attention, residual, got 'conv' in --set "
                 "network.layers.conv1.type='conv'; did you mean 'conv2d'?",
             ),
             (
@@ -237,8 +237,8 @@ class TestRecipes:
             ),
             (
                 "network.layers.6.type=relu",
-                "layer 'fc1' (linear) must have an input of shape (features,), got (16, 5, 5); put a flatten layer "
-                "before it "
+                "layer 'fc1' (linear) must have an input of shape (features,) or (length, features), got (16, 5, 5); "
+                "put a flatten layer before it "
                 "(in models/lenet.toml with --set network.layers.6.type='relu': network)",
             ),
             (
@@ -260,9 +260,8 @@ class TestRecipes:
             ),
             (
                 "network.input=[28, 28]",
-                "`input` must be an array of at least 3 items, got [28, 28] in --set network.input=[28, 28]; add or "
-                "remove "
-                "items",
+                "layer 'conv1' (conv2d) must have an input of shape (channels, rows, columns), got (28, 28); give it "
+                "images, before any flatten layer (in models/lenet.toml with --set network.input=[28, 28]: network)",
             ),
             (
                 "network.input=[1, 28, 0]",

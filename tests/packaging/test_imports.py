@@ -43,6 +43,6 @@ def test_listing_devices_loads_no_compiler():
 
 
 def test_reading_the_bundled_digits_loads_no_learning_library():
-    statement = "from emu.training.data import load_dataset; from emu.training.recipe import Data\n"
-    statement += "load_dataset(Data(), (1, 28, 28), 10)"
+    statement = "from emu.training.data import load_dataset; from emu.training.recipe import Images\n"
+    statement += "load_dataset(Images(), (1, 28, 28), 10)"
     assert not loaded_after(statement) & {"numba", "cupy", "sklearn", "scipy"}

@@ -82,7 +82,7 @@ def trainer_of(model: str = "mlp", **settings: object) -> Trainer:
 
 def test_the_batches_of_an_epoch_are_a_permutation():
     trainer = trainer_of(training__batch=32, training__seed=5)
-    n = len(trainer.data.train_images)
+    n = len(trainer.data.train_inputs)
     trainer.data.train_labels[:] = np.arange(n)  # now a batch's labels are its images' places
     per_epoch = n // 32
     assert trainer.batches_per_epoch == per_epoch
@@ -93,7 +93,7 @@ def test_the_batches_of_an_epoch_are_a_permutation():
         assert places.max() < n
     assert (epochs[0] != epochs[1]).any()
     images, labels = trainer.batch(3)
-    assert (images == trainer.data.train_images[labels]).all()
+    assert (images == trainer.data.train_inputs[labels]).all()
 
 
 def test_a_batch_depends_on_seed_and_step_alone():
@@ -108,8 +108,8 @@ def test_a_batch_larger_than_the_training_images_is_refused():
     with pytest.raises(emu.ConfigError) as caught:
         trainer_of(training__batch=1768)
     assert str(caught.value) == (
-        "`training.batch` must be at most the 1767 training images, got 1768; choose a smaller batch, or fewer "
-        "`data.test_images`"
+        "`training.batch` must be at most the 1767 training images, got 1768; choose a smaller batch, or keep fewer "
+        "for the test"
     )
 
 
