@@ -8,7 +8,7 @@ counts. `encode_*` turn descriptions into tuples.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
@@ -166,6 +166,10 @@ class Outcome:
         """Return what a kernel wrote whose counts are on a device."""
         return _Owing(values, owed)
 
+    def elsewhere(self, values: Array) -> Outcome:
+        """Return the same counts beside the values in another place; what is owed stays so."""
+        return replace(self, values=values)
+
 
 class _Owing(Outcome):
     """An outcome whose counts are fetched when they are looked at."""
@@ -180,6 +184,11 @@ class _Owing(Outcome):
         for field, value in self.owed.collect(())._asdict().items():
             setattr(self, field, value)
         return self.__dict__[name]
+
+    def elsewhere(self, values: Array) -> Outcome:
+        """Return the same counts beside the values in another place."""
+        assert self.owed is not None
+        return _Owing(values, self.owed)
 
 
 class Kernels(Protocol):

@@ -67,12 +67,12 @@ def evaluate(
     data = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
     network = build_network(recipe.network)
     require_functions(network, policy)
-    model = Model.initial(network, policy, GradientDescent(), recipe.training.seed)
+    model = Model.initial(network, policy, GradientDescent(), recipe.training.seed, backend)
     held = _policy_of_run(path)
     for state in model.states:
         values = _fitting(arrays, state.name, state.master.shape, path)
         source = None if held is None else held.stage(state.layer, "master").format
-        state.master = as_master(values, policy, state.layer, source)
+        state.master = as_master(values, policy, state.layer, source, backend=backend)
     for name, value in model.moments.items():
         moments = engine.quantize(_fitting(arrays, name, value.shape, path), value.format, backend="reference")
         model.moments[name] = value.with_array(moments)

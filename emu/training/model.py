@@ -58,12 +58,14 @@ class Model:
         self.network, self.policy, self.states, self.moments = network, policy, states, moments
 
     @classmethod
-    def initial(cls, network: nn.Network, policy: Policy, optimiser: Optimiser, seed: int) -> Model:
+    def initial(
+        cls, network: nn.Network, policy: Policy, optimiser: Optimiser, seed: int, backend: str = "auto"
+    ) -> Model:
         """Return a model with seeded parameters, written into the master format."""
         states: list[ParameterState] = []
         for layer, p in network.parameters():
             values = nn.initialise(f"{layer.name}.{p.part}", p.initialiser, p.shape, p.fan_in, p.fan_out, seed)
-            states.append(ParameterState(layer.name, p.part, as_master(values, policy, layer.name)))
+            states.append(ParameterState(layer.name, p.part, as_master(values, policy, layer.name, backend=backend)))
             optimiser.start(states[-1], partial(_format_of, policy, layer.name))
         moments: dict[str, Value] = {}
         for layer, m in network.moments():
@@ -76,7 +78,8 @@ class Model:
         """Return the working copies of the parameters, by layer and part."""
         copies: dict[str, dict[str, Value]] = {}
         for state in self.states:
-            copy = runner.run(Operation("quantize", (state.master,)), state.part, state.layer)
+            master = state.master.with_array(runner.place(state.master.array))
+            copy = runner.run(Operation("quantize", (master,)), state.part, state.layer)
             copies.setdefault(state.layer, {})[state.part] = copy
         return copies
 
@@ -156,7 +159,9 @@ class Model:
         return digest.hexdigest()
 
 
-def as_master(values: Array, policy: Policy, layer: str, source: Format | None = None) -> Value:
+def as_master(
+    values: Array, policy: Policy, layer: str, source: Format | None = None, *, backend: str = "auto"
+) -> Value:
     """Return real numbers written into the master format, to nearest.
 
     Args:
@@ -164,10 +169,11 @@ def as_master(values: Array, policy: Policy, layer: str, source: Format | None =
         policy: has the master format.
         layer: whose parameter it is.
         source: format whose carriers the values are; None takes them as they are.
+        backend: who computes.
     """
     fmt = policy.stage(layer, "master").format
     held = source if source is not None and source.carries_raws else None
-    return Value(engine.quantize(values, fmt, x_format=held, backend="reference"), fmt)
+    return Value(engine.quantize(values, fmt, x_format=held, backend=backend), fmt)
 
 
 def count_correct(outputs: Array, labels: Array) -> int:

@@ -170,7 +170,7 @@ class Trainer:
         self.optimiser = build_optimiser(settings.optimiser)
         network = build_network(recipe.network)
         require_functions(network, self.policy)
-        self.model = Model.initial(network, self.policy, self.optimiser, settings.seed)
+        self.model = Model.initial(network, self.policy, self.optimiser, settings.seed, self.backend)
         self.batches_per_epoch = len(self.data.train_inputs) // settings.batch
         self.outputs_per_step = self.data.train_labels[: settings.batch].size
         self.steps = settings.steps or (settings.epochs or 1) * self.batches_per_epoch

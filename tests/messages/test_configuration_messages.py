@@ -208,7 +208,8 @@ class TestRecipes:
             ),
             (
                 "training.optimiser.name=sdg",
-                "`name` must be one of sgd, momentum, adagrad, adam, got 'sdg' in --set training.optimiser.name='sdg'; did you mean "
+                "`name` must be one of sgd, momentum, adagrad, adam, got 'sdg' in --set "
+                "training.optimiser.name='sdg'; did you mean "
                 "'sgd'?",
             ),
             (
@@ -219,7 +220,8 @@ class TestRecipes:
             (
                 "network.layers.conv1.type=conv",
                 "`type` must be one of linear, conv2d, max_pool, avg_pool, relu, sigmoid, tanh, gelu, "
-                "flatten, batch_norm, layer_norm, dropout, embedding, position, attention, residual, got 'conv' in --set "
+                "flatten, batch_norm, layer_norm, dropout, embedding, position, attention, residual, got 'conv' "
+                "in --set "
                 "network.layers.conv1.type='conv'; did you mean 'conv2d'?",
             ),
             (

@@ -115,7 +115,7 @@ class CudaKernels:
             hosts = tuple(on_host(x) for x in operands)
             found = _definition_of(operation, hosts, formats, stage, random, register)
             there = self._there(found, operands)
-            return replace(there, values=_into(out, there.values, stage.format.quantum))
+            return there.elsewhere(_into(out, there.values, stage.format.quantum))
         xp, shape, n = self._launcher.xp, operands[0].shape, operands[0].size
         numbers = layout.head_numbers(stage, random, register)
         arrays: list[Array] = []
@@ -181,7 +181,7 @@ class CudaKernels:
 
     def _there(self, found: Outcome, operands: tuple[Array, ...]) -> Outcome:
         """Return what the definition wrote on the host, where the operands are."""
-        return replace(found, values=self.place(found.values)) if any(map(is_on_device, operands)) else found
+        return found.elsewhere(self.place(found.values)) if any(map(is_on_device, operands)) else found
 
     def dots(self, formats: Formats) -> bool:
         """Return whether exact sums of these operands come from products of 8-bit integers."""
@@ -195,7 +195,7 @@ class CudaKernels:
         self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
     ) -> Outcome:
         """Write an elementary function of `x`."""
-        from emu.backends.functions import FUNCTIONS, completed, write_wide
+        from emu.backends.functions import FUNCTIONS, beyond_doubles, completed, write_wide
 
         xp = self._launcher.xp
         flat = self._launcher.taken(x)
@@ -203,8 +203,8 @@ class CudaKernels:
         number = np.int32(list(FUNCTIONS).index(name))
         arguments = (number, flat, doubles, np.int64(flat.size))
         self._launcher.launch("functions", "float64_function", flat.size, arguments)
-        beyond = xp.isinf(doubles) | (doubles == 0) | xp.isnan(doubles)  # what doubles may not say
-        if not bool((beyond & ~xp.isnan(flat)).any()):
+        overflowed, underflowed, made_nan = beyond_doubles(xp, name, flat, doubles)
+        if not bool((overflowed | underflowed | made_nan).any()):
             written = self.quantize(doubles.reshape(x.shape), None, stage, random, register, None)
             written.values = self._launcher.returned(written.values, x)
             return written

@@ -15,12 +15,13 @@ Source: NUMERICS, section 8.
 
 from emu.backends.functions.double import FUNCTIONS
 from emu.backends.functions.tables import FunctionTable, flag_counts, function_table, is_tabled, register_places
-from emu.backends.functions.wide import WideResult, completed, evaluate_wide, write_wide
+from emu.backends.functions.wide import WideResult, beyond_doubles, completed, evaluate_wide, write_wide
 
 __all__ = [
     "FUNCTIONS",
     "FunctionTable",
     "WideResult",
+    "beyond_doubles",
     "completed",
     "evaluate_wide",
     "flag_counts",

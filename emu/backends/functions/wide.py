@@ -10,6 +10,7 @@ Source: NUMERICS 5 and 8.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -47,14 +48,25 @@ def evaluate_wide(name: str, x: Doubles) -> WideResult:
     return completed(name, x, FUNCTIONS[name](x))
 
 
-def completed(name: str, x: Doubles, y: Doubles) -> WideResult:
-    """Return the result of function `name` whose doubles at `x` are `y`: exact where they cannot say it."""
-    ordinary = np.isfinite(x) & (x != 0)  # infinities of 0 are poles
-    overflowed = ordinary & np.isinf(y)
+def beyond_doubles(xp: Any, name: str, x: Any, y: Any) -> tuple[Any, Any, Any]:
+    """Return where doubles `y` of function `name` at `x` cannot say that it is too large, too small, or a new NaN.
+
+    Args:
+        xp: namespace of the arrays.
+        name: of the function.
+        x: operands.
+        y: results.
+    """
+    ordinary = xp.isfinite(x) & (x != 0)  # infinities of 0 are poles
     underflowed = ordinary & (y == 0)
     if name == "log":
-        underflowed &= x != 1
-    made_nan = np.isnan(y) & ~np.isnan(x)
+        underflowed = underflowed & (x != 1)
+    return ordinary & xp.isinf(y), underflowed, xp.isnan(y) & ~xp.isnan(x)
+
+
+def completed(name: str, x: Doubles, y: Doubles) -> WideResult:
+    """Return the result of function `name` whose doubles at `x` are `y`: exact where they cannot say it."""
+    overflowed, underflowed, made_nan = beyond_doubles(np, name, x, y)
     if not (overflowed | underflowed | made_nan).any():
         return WideResult(y, None)
     exact = Exact.from_float(y)

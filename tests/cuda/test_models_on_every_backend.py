@@ -1,0 +1,100 @@
+"""Every shipped model ends in the same weights and registers on the reference, on Numba and on the CUDA kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from device_arrays import StrictDevice
+from host_devices import as_backend, device_of
+
+from emu import training
+from emu.hardware import device_names, load_device
+from emu.training.recipe import Recipe, load_recipe, model_names
+
+BACKENDS = ("reference", "numba", "cuda")
+#: Steps and batch of each model, and as little to test as its data allow.
+SHORT: dict[str, dict[str, Any]] = {
+    "dnn46m": {"training.steps": 2, "training.batch": 8, "data.count": 16, "data.test_count": 2},
+    "transformer": {"training.steps": 20, "training.batch": 1, "data.test_share": 0.006},
+    "resnet8": {"training.steps": 20, "training.batch": 2, "data.test_images": 2},
+    "lenet_caffe": {"training.steps": 20, "training.batch": 1, "data.test_images": 2},
+    "lenet": {"training.steps": 20, "training.batch": 2, "data.test_images": 2},
+    "mlp": {"training.steps": 20, "training.batch": 4, "data.test_images": 2},
+}
+CONV = {"type": "conv2d", "out_channels": 3, "kernel": 3, "padding": 1, "bias": False}
+#: Small networks with every layer and optimiser that the first models lack.
+SMALL: dict[str, dict[str, Any]] = {
+    "images": {
+        "network": {
+            "input": [1, 8, 8],
+            "classes": 10,
+            "layers": [
+                CONV, {"type": "batch_norm"}, {"type": "gelu"},
+                {"type": "residual", "layers": [{**CONV, "stride": 2}, {"type": "batch_norm"},
+                                                {"type": "dropout", "rate": 0.25}],
+                 "shortcut": [{"type": "avg_pool", "window": 2}]},
+                {"type": "flatten"}, {"type": "layer_norm"}, {"type": "linear", "out_features": 10},
+            ],
+        },
+        "data": {"test_images": 5},
+        "training": {"steps": 3, "batch": 4,
+                     "optimiser": {"name": "adagrad", "learning_rate": 0.05, "weight_decay": 0.01}},
+    },
+    "text": {
+        "network": {
+            "input": [6],
+            "classes": 256,
+            "layers": [
+                {"type": "embedding", "tokens": 256, "features": 8}, {"type": "position"},
+                {"type": "residual", "layers": [{"type": "layer_norm"}, {"type": "attention", "heads": 2}]},
+                {"type": "linear", "out_features": 256},
+            ],
+        },
+        "data": {"kind": "text", "test_share": 0.002},
+        "training": {"steps": 3, "batch": 3, "optimiser": {"name": "adam", "learning_rate": 0.01, "weight_decay": 0.1}},
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def cuda_on_host() -> Generator[None, None, None]:
+    with as_backend(device_of("")):
+        yield
+
+
+def assert_same_everywhere(recipe: Recipe, device: str, folder: Path) -> None:
+    runs = [training.train(recipe, load_device(device), out=folder / name, backend=name) for name in BACKENDS]
+    assert [run.info["backend"] for run in runs] == list(BACKENDS)
+    assert len({(run.weights_sha256, run.registers_sha256) for run in runs}) == 1
+    assert len({str(run.info["metrics"]) for run in runs}) == 1
+
+
+@pytest.mark.usefixtures("cuda_on_host")
+@pytest.mark.parametrize("device", ["fixed16", "fp16", "bf16-mixed"])
+@pytest.mark.parametrize("kind", SMALL)
+def test_small_networks_of_every_layer_end_in_the_same_bits(kind: str, device: str, tmp_path: Path):
+    assert_same_everywhere(Recipe.model_validate({"name": kind, **SMALL[kind]}), device, tmp_path)
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_small_networks_of_every_layer_run_on_a_devices_own_arrays(kind: str, tmp_path: Path):
+    recipe = Recipe.model_validate({"name": kind, **SMALL[kind]})
+    with as_backend(StrictDevice()):
+        runs = [training.train(recipe, load_device("fixed16"), out=tmp_path / b, backend=b) for b in ("numba", "cuda")]
+    assert len({(run.weights_sha256, run.registers_sha256) for run in runs}) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("cuda_on_host")
+@pytest.mark.parametrize("device", device_names())
+@pytest.mark.parametrize("model", SHORT)
+def test_every_model_ends_in_the_same_bits_on_every_device(model: str, device: str, tmp_path: Path):
+    seldom = {"training.log_every": 1000, "training.checkpoint_every": 1000}
+    assert_same_everywhere(load_recipe(model).with_settings(SHORT[model] | seldom), device, tmp_path)
+
+
+def test_every_model_is_run_here():
+    assert set(SHORT) == set(model_names())
