@@ -13,6 +13,8 @@ from emu.report.run_data import table_of
 from emu.report.words import NO_NUMBER, integer
 
 _FIRST = ("data", "training", "precision")
+#: Where a layer lists those inside it.
+_INSIDE = ("layers", "shortcut")
 
 
 def section(evidence: Evidence) -> Section:
@@ -33,8 +35,7 @@ def section(evidence: Evidence) -> Section:
 
 
 def _network(network: Mapping[str, Any], evidence: Evidence) -> Html:
-    layers = [layer for one in network.get("layers") or () if (layer := table_of(one))]
-    rows = [[str(one.get("name") or one.get("type")), str(one.get("type")), _options(one)] for one in layers]
+    rows = _layers(network.get("layers"))
     shape = " x ".join(str(size) for size in network.get("input") or ())
     count = evidence.run.info.get("parameters")
     facts = [("Input", shape), ("Classes", str(network.get("classes", ""))), ("Loss", str(network.get("loss", "")))]
@@ -45,8 +46,20 @@ def _network(network: Mapping[str, Any], evidence: Evidence) -> Html:
     return join(shown)
 
 
+def _layers(listed: Any) -> list[list[str]]:
+    """Return a row per layer: name, type and settings; behind it, those of the layers inside it."""
+    rows: list[list[str]] = []
+    for one in listed or ():
+        if layer := table_of(one):
+            rows.append([str(layer.get("name") or layer.get("type")), str(layer.get("type")), _options(layer)])
+            for key in _INSIDE:
+                rows += _layers(layer.get(key))
+    return rows
+
+
 def _options(layer: Mapping[str, Any]) -> str:
-    kept = {key: value for key, value in layer.items() if key not in ("type", "name") and value is not None}
+    left_out = ("type", "name", *_INSIDE)
+    kept = {key: value for key, value in layer.items() if key not in left_out and value is not None}
     return ", ".join(f"{key} {_text(value)}" for key, value in kept.items()) or NO_NUMBER
 
 
