@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from rich.table import Table
 
 from emu._runs import resume, train
+from emu._study_command import STUDY, rebuild_study_report
 from emu.errors import ConfigError
 from emu.hardware import load_device
 from emu.report import build_report
@@ -151,6 +152,6 @@ def evaluate_weights(weights: Path, model: str | None, device: str | None, backe
     console.print(table)
 
 
-def rebuild_report(run: Path) -> None:
-    """Build a report, and print where it is."""
-    print(build_report(run))
+def rebuild_report(folder: Path) -> None:
+    """Build the report of a run or a study, and print where it is."""
+    print(rebuild_study_report(folder) if (folder / STUDY).is_file() else build_report(folder))

@@ -93,8 +93,22 @@ def evaluate(
 
 
 @app.command()
-def report(run: Annotated[Path, typer.Argument(help="Folder of a run.")]) -> None:
-    """Build a run's report.html again."""
+def study(
+    file: Annotated[Path, typer.Argument(help="A TOML file: grids of models, devices, settings and seeds.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the study; without: studies/NAME.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Runs at a time; without: one per processor.")] = None,
+    backend: Backend = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try runs again that failed.")] = False,
+) -> None:
+    """Train every model of a study on every device; finished runs are never repeated; write one report."""
+    from emu._study_command import run_study
+
+    run_study(file, out, workers, backend or "auto", retry_failed=retry_failed)
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="Folder of a run or a study.")]) -> None:
+    """Build the report.html of a run or a study again."""
     from emu._run_commands import rebuild_report
 
     rebuild_report(run)

@@ -1,0 +1,140 @@
+"""What `emu study` does: workers on what is left, a bar meanwhile, one report at the end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from emu._config import checked
+from emu.errors import ConfigError
+from emu.report.study import build_study_report
+from emu.training.run_folder import RunFolder
+from emu.training.study import Case, Study, load_study
+from emu.training.study_storage import FolderStorage
+
+STUDIES = Path("studies")
+#: What a study's folder says of itself.
+STUDY = "study.json"
+#: Seconds between two looks at what is done.
+LOOK_SECONDS = 0.3
+#: How often a run may take its process with it before it counts as failed.
+MOST_ENDS = 2
+
+
+def run_study(study_file: Path, out: Path | None, workers: int | None, backend: str, *, retry_failed: bool) -> Path:
+    """Run what is left of a study and build its report; return the report's path.
+
+    Raises:
+        ConfigError: the study breaks a rule, or `workers` is below 1.
+    """
+    if workers is not None and workers < 1:
+        raise ConfigError(f"--workers must be at least 1, got {workers}; leave it out to use every processor")
+    study = load_study(study_file)
+    storage = FolderStorage(out or STUDIES / study.name)
+    RunFolder(storage.path).write_json(STUDY, study.model_dump(mode="json"))
+    cases = list(study.cases())
+    if retry_failed:
+        for case in cases:
+            storage.forget_failure(case)
+    left = [case for case in cases if not storage.result(case) and storage.failure(case) is None]
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = min(workers or processors, len(left))
+    if count:
+        _Crew(study_file, storage, cases, count, max(processors // count, 1), backend).work()
+    report = build_study_report(study, storage)
+    print(f"report  {report}\ntable   {report.with_suffix('.md')}")
+    return report
+
+
+class _Crew:
+    """Processes that share the runs of a study."""
+
+    def __init__(
+        self, study_file: Path, storage: FolderStorage, cases: Sequence[Case], count: int, threads: int, backend: str
+    ) -> None:
+        self.storage, self.cases, self.count = storage, cases, count
+        self.command = [sys.executable, "-m", "emu._study_worker", str(study_file), str(storage.path), backend]
+        self.environment = {**os.environ, "EMU_THREADS": os.environ.get("EMU_THREADS", str(threads))}
+        self.ends: dict[str, int] = {}
+        self.settled: dict[str, str] = {}
+
+    def work(self) -> None:
+        """Keep the workers going until every run is finished or failed."""
+        for case in self.cases:  # what processes left that are no more
+            if self.storage.held_by(case):
+                with self.storage.claimed(case):
+                    pass
+        console = Console(stderr=True)
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
+            task = bar.add_task("runs", total=len(self.cases))
+            processes = [self._start() for _ in range(self.count)]
+            try:
+                while processes:
+                    for line in self._news():
+                        bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+                    bar.update(task, completed=len(self.settled), description=self._running())
+                    ended = [process for process in processes if process.poll() is not None]
+                    processes = [process for process in processes if process.poll() is None]
+                    for process in ended:
+                        if process.returncode != 0 and self._mend(process):
+                            processes.append(self._start())
+                    time.sleep(LOOK_SECONDS)
+                for line in self._news():
+                    bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+            finally:
+                for process in processes:
+                    process.terminate()
+                for process in processes:
+                    process.wait()
+
+    def _start(self) -> subprocess.Popen[str]:
+        command = [*self.command, str(os.getpid())]
+        return subprocess.Popen(command, env=self.environment, stderr=subprocess.PIPE, text=True)
+
+    def _mend(self, process: subprocess.Popen[str]) -> bool:
+        """Count an end in the middle of a run; return whether to start another worker."""
+        held = [case for case in self.cases if self.storage.held_by(case) == process.pid]
+        said = (process.stderr.read() if process.stderr else "").strip().splitlines()[-1:]
+        if not held:
+            raise ConfigError(f"a worker of the study must start, got exit code {process.returncode}: {' '.join(said)}")
+        for case in held:
+            self.ends[case.key] = self.ends.get(case.key, 0) + 1
+            if self.ends[case.key] >= MOST_ENDS:
+                how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
+                self.storage.fail(
+                    case, f"its process ended {MOST_ENDS} times, with {how}: {' '.join(said)}".rstrip(": ")
+                )
+        return True
+
+    def _news(self) -> list[str]:
+        """Return a line per run that is settled since the last look."""
+        lines: list[str] = []
+        for case in self.cases:
+            if case.key in self.settled:
+                continue
+            if (reason := self.storage.failure(case)) is not None:
+                self.settled[case.key] = f"failed: {reason}"
+            elif (info := self.storage.result(case)) is not None:
+                self.settled[case.key] = f"{info['metrics']['test_accuracy']:.2%}"
+            else:
+                continue
+            lines.append(f"{len(self.settled)}/{len(self.cases)}  {case.key}: {self.settled[case.key]}")
+        return lines
+
+    def _running(self) -> str:
+        held = [case.key for case in self.cases if case.key not in self.settled and self.storage.held_by(case)]
+        return ", ".join(held) or "runs"
+
+
+def rebuild_study_report(folder: Path) -> Path:
+    """Build the report of a study's folder again; return its path."""
+    study = checked(Study, RunFolder(folder).read_json(STUDY), file=str(folder / STUDY))
+    return build_study_report(study, FolderStorage(folder))

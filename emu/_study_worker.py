@@ -1,0 +1,70 @@
+"""A worker of a study: takes runs nobody has, one after the other, until none is left.
+
+    python -m emu._study_worker STUDY.toml FOLDER BACKEND PARENT
+
+It ends with the process that started it, wherever it is: the run goes on from its checkpoint next time.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+
+from emu._runs import resume, train
+from emu.errors import EmuError
+from emu.training.run_folder import RUN, RunFolder
+from emu.training.study import Case, load_study
+from emu.training.study_storage import FolderStorage
+
+#: Seconds between two looks at whether the parent is there.
+LOOK_SECONDS = 0.5
+
+
+def work(study_file: Path, folder: Path, backend: str) -> None:
+    """Run what is left of a study; a run that fails is written down, and the next one begins."""
+    study, storage = load_study(study_file), FolderStorage(folder)
+    for case in study.cases():
+        if storage.result(case) or storage.failure(case):
+            continue
+        with storage.claimed(case) as mine:
+            if not mine or storage.result(case) or storage.failure(case):
+                continue
+            try:
+                _run(case, storage, backend)
+            except EmuError as error:
+                storage.fail(case, str(error))
+            except Exception as error:  # shown with the run; the others go on
+                last = traceback.extract_tb(error.__traceback__)[-1]
+                storage.fail(
+                    case, f"{type(error).__name__}: {error} (in {Path(last.filename).name}, line {last.lineno})"
+                )
+
+
+def _run(case: Case, storage: FolderStorage, backend: str) -> None:
+    folder = storage.run_folder(case)
+    if (folder / RUN).is_file() and RunFolder(folder).has_checkpoint:
+        resume(folder, backend=backend)
+        return
+    storage.clear(case)
+    train(case.recipe, case.machine, out=folder, backend=backend)
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os._exit(1)
+
+
+def main(arguments: list[str]) -> None:
+    """Watch the parent, and work."""
+    study_file, folder, backend, parent = arguments
+    threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
+    work(Path(study_file), Path(folder), backend)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,70 @@
+"""Which tensor's arithmetic went wrong first in a run, and what its register says of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.report.diagnosis import OVERFLOW_NOTABLE, UNDERFLOW_NOTABLE
+from emu.report.evidence import Evidence, gather
+from emu.report.run_data import Tensor
+from emu.report.words import percent, power_of_two
+
+#: What is looked for, and the share of a tensor's results from which it counts.
+_LIMITS = {"invalid": 0.0, "overflow": OVERFLOW_NOTABLE, "underflow": UNDERFLOW_NOTABLE}
+
+
+@dataclass(frozen=True)
+class Break:
+    """What went wrong first.
+
+    Attributes:
+        tensor: layer and role.
+        flag: which flag rose.
+        share: of its results in that interval.
+        step: last step of that interval.
+        register: where the leading bits of all its results were, in words.
+    """
+
+    tensor: Tensor
+    flag: str
+    share: float
+    step: int
+    register: str
+
+    def __str__(self) -> str:
+        layer, role = self.tensor
+        return f"{role} of {layer}: {percent(self.share)} {self.flag} by step {self.step}; {self.register}"
+
+
+def first_break(folder: Path) -> Break | None:
+    """Return the tensor that first passed a limit: the earliest step, then the largest share; None if none did."""
+    evidence = gather(folder)
+    found: list[tuple[int, float, Tensor, str]] = []
+    for tensor, counts in evidence.flags.items():
+        for flag, limit in _LIMITS.items():
+            if flag not in counts.counts:
+                continue
+            shares = counts.shares(flag)
+            passed = np.flatnonzero(shares > limit)
+            if passed.size:
+                at = int(passed[0])
+                found.append((int(counts.steps[at]), -float(shares[at]), tensor, flag))
+    if not found:
+        return None
+    step, negated, tensor, flag = min(found)
+    return Break(tensor, flag, -negated, step, _register(evidence, tensor))
+
+
+def _register(evidence: Evidence, tensor: Tensor) -> str:
+    bits = evidence.bits.get(tensor)
+    seen = bits.exponents() if bits is not None else None
+    if bits is None or seen is None:
+        return "its register is empty"
+    totals: NDArray[np.int64] = bits.counts.sum(axis=0)
+    middle = bits.lowest + int((2 * np.cumsum(totals) < totals.sum()).sum())
+    low, high = (power_of_two(exponent) for exponent in seen)
+    return f"leading bits from {low} to {high}, half of them below {power_of_two(middle + 1)}"

@@ -1,0 +1,136 @@
+"""Runs of a study side by side: means over seeds, and differences to the baseline, paired seed by seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+
+from emu.formats import parse
+from emu.training.study import Case, Study
+from emu.training.study_storage import Storage
+
+#: Two-sided 95% quantiles of Student's t by degrees of freedom; beyond the last, the normal distribution's.
+_T_95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+_NORMAL_95 = 1.960
+#: A device fails a model where its accuracy is surely lower than the baseline's by more than this.
+FAILS_BELOW = -0.005
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A paired difference of accuracies.
+
+    Attributes:
+        mean: device minus baseline, 0..1.
+        half: half the width of its 95% interval; None of a single pair.
+    """
+
+    mean: float
+    half: float | None
+
+    @classmethod
+    def of(cls, differences: Sequence[float]) -> Difference:
+        """Return mean and interval of differences, one per seed."""
+        n = len(differences)
+        if n < 2:
+            return cls(mean(differences), None)
+        quantile = _T_95[n - 2] if n - 2 < len(_T_95) else _NORMAL_95
+        return cls(mean(differences), quantile * stdev(differences) / math.sqrt(n))
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the device is surely worse: the whole interval lies below the limit."""
+        return self.mean + (self.half or 0.0) < FAILS_BELOW
+
+    def __str__(self) -> str:
+        center = f"{100 * self.mean:+.2f}"
+        if self.half is None:
+            return center
+        low, high = 100 * (self.mean - self.half), 100 * (self.mean + self.half)
+        return f"{center} ({low:+.2f} .. {high:+.2f})"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model on a device under a setting, over all seeds.
+
+    Attributes:
+        model: its name.
+        setting: the variant's name.
+        device: its name.
+        bits: width of the device's activations.
+        accuracies: of the finished runs, by seed.
+        seeds: how many runs there should be.
+        failures: seed -> why that run failed.
+        difference: to the baseline, over the seeds both finished; None of the baseline itself, or without pairs.
+        overflow: mean share of results that overflowed.
+        underflow: mean share that underflowed.
+        first_run: folder of the first finished run, or None.
+    """
+
+    model: str
+    setting: str
+    device: str
+    bits: int
+    accuracies: dict[int, float]
+    seeds: int
+    failures: dict[int, str]
+    difference: Difference | None
+    overflow: float
+    underflow: float
+    first_run: Path | None
+
+    @property
+    def mean(self) -> float | None:
+        """Mean accuracy, None without a finished run."""
+        return mean(self.accuracies.values()) if self.accuracies else None
+
+    @property
+    def fails(self) -> bool:
+        """Whether a run failed, or the device is surely worse than the baseline."""
+        return bool(self.failures) or (self.difference is not None and self.difference.is_failure)
+
+
+def compare(study: Study, storage: Storage) -> list[Row]:
+    """Return a row per model, setting and device, in the study's order."""
+    groups: dict[tuple[str, str, str], list[Case]] = {}
+    for case in study.cases():
+        groups.setdefault((case.model, case.setting.name, case.device), []).append(case)
+    found = {key: _measured(cases, storage) for key, cases in groups.items()}
+    rows: list[Row] = []
+    order = list(dict.fromkeys((model, setting) for model, setting, _ in groups))
+    for (model, setting, device), cases in sorted(groups.items(), key=lambda item: order.index(item[0][:2])):
+        own, base = (found[model, setting, name] for name in (device, study.baseline))
+        pairs = [own[0][seed] - base[0][seed] for seed in own[0] if seed in base[0]]
+        difference = Difference.of(pairs) if pairs and device != study.baseline else None
+        finished = [case for case in cases if case.seed in own[0]]
+        folder = storage.run_folder(finished[0]) if finished else None
+        names = (cases[0].recipe.name, setting, cases[0].machine.name)
+        rows.append(Row(*names, _bits(cases[0]), own[0], len(cases), own[1], difference, *own[2], folder))
+    return rows
+
+
+def _measured(cases: Sequence[Case], storage: Storage) -> tuple[dict[int, float], dict[int, str], tuple[float, float]]:
+    accuracies: dict[int, float] = {}
+    failures: dict[int, str] = {}
+    rates: list[tuple[float, float]] = []
+    for case in cases:
+        info, failure = storage.result(case), storage.failure(case)
+        if info is not None:
+            metrics = info["metrics"]
+            accuracies[case.seed] = metrics["test_accuracy"]
+            rates.append((metrics["overflow_rate"], metrics["underflow_rate"]))
+        elif failure is not None:
+            failures[case.seed] = failure
+    means = tuple(mean(rate[i] for rate in rates) if rates else 0.0 for i in (0, 1))
+    return accuracies, failures, (means[0], means[1])
+
+
+def _bits(case: Case) -> int:
+    return parse(str(case.machine.precision.stage("", "activation").format)).width_bits

@@ -1,0 +1,137 @@
+"""A study: models on devices under settings from several seeds, as one TOML file.
+
+    name, description, baseline            the device every other one is paired with
+    [[grid]]                               models x devices x settings x seeds; a study may have several grids
+    [[grid.settings]]                      name, and what is laid over the recipe
+
+Every run of the grid is a case, known by its key; nothing else of a study is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from emu._config import FILE_NAME, Items, Table, checked, load_toml
+from emu.errors import ConfigError
+from emu.hardware import Device, load_device
+from emu.training.recipe import Recipe, load_recipe
+
+
+class Setting(Table):
+    """What one variant of a grid lays over its recipes.
+
+    Attributes:
+        name: of the variant.
+        set: key path -> value, e.g. `{"training.steps" = 20}`.
+    """
+
+    name: str = Field(default="plain", pattern=FILE_NAME)
+    set: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
+class Grid(Table):
+    """Models x devices x settings x seeds.
+
+    Attributes:
+        models: names or paths.
+        devices: names or paths.
+        seeds: of weights, batches and random numbers.
+        settings: variants; without any, the recipes as they are.
+    """
+
+    models: Items[str] = Field(min_length=1)
+    devices: Items[str] = Field(min_length=1)
+    seeds: Items[Annotated[int, Field(ge=0, le=2**63 - 1)]] = Field(min_length=1)
+    settings: Items[Setting] = (Setting(),)
+
+
+class Study(Table):
+    """Grids of runs, and the device they are compared with.
+
+    Attributes:
+        name: of the study: its folder, unless another is given.
+        description: one sentence.
+        baseline: device that the others are paired with, seed by seed.
+        grid: the grids.
+    """
+
+    name: str = Field(pattern=FILE_NAME)
+    description: str = ""
+    baseline: str = "float32"
+    grid: Items[Grid] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _cases_differ(self) -> Study:
+        seen: set[str] = set()
+        for case in self.cases():
+            if case.key in seen:
+                raise ConfigError(f"every run of a study must be its own, got {case.key} twice; remove it from a grid")
+            seen.add(case.key)
+        return self
+
+    def cases(self) -> Iterator[Case]:
+        """Give every run: seed by seed, so that a stopped study holds whole comparisons."""
+        for grid in self.grid:
+            for seed in grid.seeds:
+                for model in grid.models:
+                    for setting in grid.settings:
+                        for device in grid.devices:
+                            yield Case(model, device, setting, seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One run of a study.
+
+    Attributes:
+        model: name or path.
+        device: name or path.
+        setting: the variant.
+        seed: of the run.
+    """
+
+    model: str
+    device: str
+    setting: Setting
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Name of the run in the study: its folder."""
+        names = (Path(self.model).stem, Path(self.device).stem, self.setting.name)
+        return f"{'-'.join(names)}-seed{self.seed}"
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The recipe, with what the setting lays over it, and the seed."""
+        return load_recipe(self.model).with_settings({**self.setting.set, "training.seed": self.seed})
+
+    @cached_property
+    def machine(self) -> Device:
+        """The device."""
+        return load_device(self.device)
+
+
+def load_study(path: Path) -> Study:
+    """Return the study a TOML file describes; every model, device and setting of it is checked.
+
+    Raises:
+        ConfigError: the file, a recipe, a device or a setting breaks a rule, or no grid has the baseline.
+    """
+    study = checked(Study, load_toml(path), file=str(path))
+    for case in study.cases():
+        assert case.recipe
+        assert case.machine
+    for grid in study.grid:
+        if study.baseline not in grid.devices:
+            raise ConfigError(
+                f"`baseline` must be a device of every grid, got {study.baseline!r} and devices "
+                f"{', '.join(grid.devices)} in {path}; add it to them, or choose another baseline"
+            )
+    return study
