@@ -173,3 +173,55 @@ def bench(
     session = measure(against, rows or [], threads, out, quick=quick)
     if any(result.failure for result in session.results):
         raise typer.Exit(1)
+
+
+@app.command()
+def vectors(
+    operation: Annotated[str, typer.Argument(help="quantize, add, subtract, multiply, divide, fma, sqrt or matmul.")],
+    formats: Annotated[str, typer.Option(metavar="A,B,C", help="Formats of the operands, the addend's last.")],
+    out_format: Annotated[str, typer.Option(help="Format of the result.")],
+    out: Annotated[Path, typer.Option(help="Folder of the files.")],
+    rounding: Annotated[str | None, typer.Option(help="Rounding mode; without: nearest_even.")] = None,
+    overflow: Annotated[str | None, typer.Option(help="Overflow rule; without: the format's own.")] = None,
+    n_rbits: Annotated[int | None, typer.Option(help="Random bits of stochastic rounding.")] = None,
+    depth: Annotated[int | None, typer.Option(help="Terms of each product.")] = None,
+    product: Annotated[str | None, typer.Option(help="Format products are rounded to; without: exact.")] = None,
+    accumulator: Annotated[str | None, typer.Option(help="Format of the accumulator; without: exact.")] = None,
+    order: Annotated[str | None, typer.Option(help="Order of the adds: sequential, pairwise, lanes(4), ...")] = None,
+    count: Annotated[int | None, typer.Option(help="How many vectors; without: 1000.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of operands and random bits; without: 0.")] = None,
+    style: Annotated[str, typer.Option(help="hex ($readmemh and a manifest) or testfloat (its lines).")] = "hex",
+) -> None:
+    """Write golden vectors: operands that break hardware, and the definition's results and flags."""
+    from emu._vectors_command import write
+
+    write(
+        {
+            "operation": operation,
+            "formats": [text.strip() for text in formats.split(",")],
+            "out_format": out_format,
+            "rounding": rounding,
+            "overflow": overflow,
+            "n_rbits": n_rbits,
+            "depth": depth,
+            "mac": {"product": product, "accumulator": accumulator, "order": order},
+            "count": count,
+            "seed": seed,
+        },
+        out,
+        style,
+    )
+
+
+@app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(help="Folder of the vectors.")],
+    dump: Annotated[Path | None, typer.Argument(help="Results, a code a line; without: dump.hex beside them.")] = None,
+    any_nan: Annotated[
+        bool, typer.Option("--any-nan", help="Take a NaN of any pattern for the canonical one.")
+    ] = False,
+) -> None:
+    """Hold a dump from RTL, silicon or a GPU against vectors; explain its first difference."""
+    from emu._vectors_command import check as compare
+
+    compare(folder, dump, any_nan=any_nan)

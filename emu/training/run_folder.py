@@ -13,9 +13,7 @@ import errno
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -24,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu._config import checked
+from emu._files import TEMPORARY, replace_file
 from emu.errors import ConfigError
 from emu.hardware import Device
 from emu.training.recipe import Recipe
@@ -31,7 +30,6 @@ from emu.training.tables import TABLES
 
 Array = NDArray[Any]
 
-TEMPORARY = ".emu-tmp"
 CHECKPOINT = "checkpoint.safetensors"
 RUN = "run.json"
 _NEW_RUN = "start a new run with --out"
@@ -246,17 +244,9 @@ class RunFolder:
 
     def _replace(self, name: str, write: Callable[[BinaryIO], object]) -> None:
         path = self.path / name
-        temporary = path.with_name(f"{name}{TEMPORARY}")
         try:
-            with temporary.open("wb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-            _sync_folder(self.path)
+            replace_file(path, write)
         except OSError as error:
-            with suppress(OSError):
-                temporary.unlink()
             raise _unwritten(path, error) from None
 
 
@@ -267,16 +257,6 @@ def _finite(data: object) -> object:
     if isinstance(data, (list, tuple)):
         return [_finite(value) for value in cast("list[object]", data)]
     return None if isinstance(data, float) and not math.isfinite(data) else data
-
-
-def _sync_folder(folder: Path) -> None:
-    """Force the folder's entries to the disk, where the system can."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _unwritten(path: Path, error: OSError) -> ConfigError:

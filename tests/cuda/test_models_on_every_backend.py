@@ -13,6 +13,7 @@ from host_devices import as_backend, device_of
 from emu import training
 from emu.hardware import device_names, load_device
 from emu.training.recipe import Recipe, load_recipe, model_names
+from emu.training.trainer import Trainer
 
 BACKENDS = ("reference", "numba", "cuda")
 #: Steps and batch of each model, and as little to test as its data allow.
@@ -91,9 +92,14 @@ def test_small_networks_of_every_layer_run_on_a_devices_own_arrays(kind: str, tm
 @pytest.mark.usefixtures("cuda_on_host")
 @pytest.mark.parametrize("device", device_names())
 @pytest.mark.parametrize("model", SHORT)
-def test_every_model_ends_in_the_same_bits_on_every_device(model: str, device: str, tmp_path: Path):
-    seldom = {"training.log_every": 1000, "training.checkpoint_every": 1000}
-    assert_same_everywhere(load_recipe(model).with_settings(SHORT[model] | seldom), device, tmp_path)
+def test_every_model_ends_in_the_same_bits_on_every_device(model: str, device: str):
+    recipe, found = load_recipe(model).with_settings(SHORT[model]), set()
+    for backend in BACKENDS:
+        trainer = Trainer(recipe, load_device(device), backend)
+        while trainer.step < trainer.steps:
+            trainer.advance()
+        found.add((trainer.model.sha256(), trainer.interval.sha256()))
+    assert len(found) == 1
 
 
 def test_every_model_is_run_here():

@@ -12,9 +12,10 @@ import emu
 PACKAGE = Path(emu.__file__).parent
 
 #: What each part may import, besides itself and what stands below every part.
-BASE = {"errors", "_paths", "_config"}
+BASE = {"errors", "_files", "_paths", "_config"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "_files": set(),
     "_paths": set(),
     "_config": set(),
     "formats": set(),
@@ -31,9 +32,21 @@ ALLOWED["precision"] = ALLOWED["cluster"] = ALLOWED["nn"] | {"nn", "optim", "har
 ALLOWED["training"] = ALLOWED["precision"] | {"precision", "cluster"}
 ALLOWED["report"] = ALLOWED["bench"] = ALLOWED["training"] | {"training"}
 #: The public face and the command may import everything.
-TOP = {"__init__", "__main__", "cli", "_runs", "_listings", "_format_listing", "_run_commands", "_bench_command"}
+TOP = {
+    "__init__",
+    "__main__",
+    "cli",
+    "_runs",
+    "_listings",
+    "_format_listing",
+    "_run_commands",
+    "_bench_command",
+    "_study_command",
+    "_study_worker",
+    "_vectors_command",
+}
 #: Below `_config`, in order.
-BELOW_BASE = {"errors": set(), "_paths": {"errors"}, "_config": {"errors", "_paths"}}
+BELOW_BASE = {"errors": set(), "_files": set(), "_paths": {"errors"}, "_config": {"errors", "_paths"}}
 
 
 def part_of(path: Path) -> str:

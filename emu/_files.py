@@ -1,0 +1,42 @@
+"""Files written in one step: whole or not at all, whenever the process is killed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+#: What files that are not finished end in.
+TEMPORARY = ".emu-tmp"
+
+
+def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Replace a file by what `write` writes: beside its place, forced to the disk, moved over the old one.
+
+    Raises:
+        OSError: it cannot be written; the old file is intact.
+    """
+    temporary = path.with_name(f"{path.name}{TEMPORARY}")
+    try:
+        with temporary.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force the folder's entries to the disk, where the system can."""
+    if os.name == "posix":
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

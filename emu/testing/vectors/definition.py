@@ -1,0 +1,185 @@
+"""The definition's answers, one per vector: codes, flags, and the exact result as a fraction."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.interface import RandomCode as Random
+from emu.backends.interface import StageCode, encode_format, encode_mac, encode_stage
+from emu.backends.reference import arithmetic, products
+from emu.backends.reference.exact import Exact
+from emu.backends.reference.philox import random_integers
+from emu.backends.reference.stage import write
+from emu.datapath import FLAG_NAMES, Mac, OutputStage, stream_of
+from emu.formats import Fixed, Float, Format
+from emu.testing.hard import Places, hard_codes, hard_reals
+from emu.testing.vectors.description import TESTFLOAT_FLAGS, Codes, Description, Vectors
+
+Array = NDArray[Any]
+#: The bit of `accumulator_overflow`, which TestFloat lacks.
+ACCUMULATOR_BIT = len(TESTFLOAT_FLAGS)
+#: Bits of an exact square root that are shown and decided by.
+ROOT_BITS = 256
+#: Widest exponent field of a format.
+WIDEST_EXPONENT = 11
+
+
+class Answer(NamedTuple):
+    """What was written, (count,) each."""
+
+    codes: Codes
+    flags: Codes
+
+
+def make_vectors(description: Description) -> Vectors:
+    """Return vectors whose operands are those that break hardware (`emu.testing.hard`)."""
+    operands: list[Codes] = []
+    for i, fmt in enumerate(description.operand_formats):
+        places = Places.of(description.seed * 4 + i, description.shape_of(i))
+        operands.append(_reals(description, places) if _takes_reals(description, fmt) else hard_codes(fmt, places))
+    rbits = None
+    if description.is_stochastic:
+        stream = stream_of("vectors", description.operation)
+        drawn = random_integers(
+            description.count, description.n_rbits, seed=description.seed, stream=stream, step=0, draw=0
+        )
+        rbits = drawn.astype(np.uint64)
+    found = answer(description, tuple(operands), rbits)
+    return Vectors(description, tuple(operands), rbits, found.codes, found.flags)
+
+
+def _takes_reals(description: Description, fmt: Format) -> bool:
+    """Return whether an operand is a real number to be rounded: ties and their neighbours are wanted."""
+    return description.operation == "quantize" and isinstance(fmt, Float) and fmt.width_bits == 64
+
+
+def _reals(description: Description, places: Places) -> Codes:
+    return hard_reals(description.stage.format, places).view(np.uint64)
+
+
+def answer(
+    description: Description,
+    operands: tuple[Codes, ...],
+    rbits: Codes | None,
+    *,
+    stage: OutputStage | None = None,
+    formats: tuple[Format, ...] | None = None,
+    mac: Mac | None = None,
+) -> Answer:
+    """Return what the definition writes.
+
+    Args:
+        description: the operation.
+        operands: codes of each operand.
+        rbits: random bits.
+        stage: instead of the description's.
+        formats: instead of the operands'.
+        mac: instead of the unit.
+    """
+    stage, formats = stage or description.stage, formats or description.operand_formats
+    code, carriers = encode_stage(stage), [fmt.decode(x) for fmt, x in zip(formats, operands, strict=True)]
+    with np.errstate(all="ignore"):
+        exact, touched = _exact(description.operation, carriers, formats, code, mac or description.mac.mac())
+        u = None if rbits is None else rbits.astype(np.int64).reshape(exact.kind.shape)
+        values, masks = write(exact, code, u)
+    named = dict(zip(FLAG_NAMES, masks, strict=True))
+    flags = np.zeros(description.count, np.uint64)
+    for bit, name in enumerate(TESTFLOAT_FLAGS):
+        if name in named:
+            flags |= named[name].reshape(-1).astype(np.uint64) << np.uint64(bit)
+    if description.operation == "divide":
+        by_zero = (carriers[1] == 0) & np.isfinite(carriers[0]) & (carriers[0] != 0)
+        flags |= by_zero.astype(np.uint64) << np.uint64(TESTFLOAT_FLAGS.index("infinite"))
+    if touched is not None:
+        flags |= touched.reshape(-1).astype(np.uint64) << np.uint64(ACCUMULATOR_BIT)
+    return Answer(stage.format.encode(values.reshape(-1)).astype(np.uint64), flags)
+
+
+def ieee_flags(vectors: Vectors) -> Codes:
+    """Return the five flags with IEEE 754's underflow: tiny after rounding to the format's precision, and inexact."""
+    d, below = vectors.description, np.uint64(1 << TESTFLOAT_FLAGS.index("underflow"))
+    flags, fmt = vectors.flags & np.uint64((1 << len(TESTFLOAT_FLAGS)) - 1), d.stage.format
+    if not isinstance(fmt, Float):
+        return flags
+    if fmt.exponent_bits > WIDEST_EXPONENT - 3:  # no wider format: tiny is what was written subnormal, or as 0
+        values = fmt.decode(vectors.results)
+    else:
+        wide = OutputStage.of(Float(fmt.exponent_bits + 3, fmt.fraction_bits), d.stage.rounding, "ieee", d.n_rbits)
+        values = wide.format.decode(answer(d, vectors.operands, vectors.rbits, stage=wide).codes)
+    tiny = np.abs(values) < fmt.smallest_normal
+    inexact = (flags & np.uint64(1)).astype(bool)
+    return np.where(tiny & inexact, flags | below, flags & ~below)
+
+
+def _exact(
+    operation: str, carriers: list[Array], formats: tuple[Format, ...], stage: StageCode, mac: Mac
+) -> tuple[Exact, Array | None]:
+    codes = tuple(encode_format(fmt) for fmt in formats)
+    if operation == "quantize":
+        return arithmetic.exact_of(carriers[0], codes[0]), None
+    if operation != "matmul":
+        return arithmetic.compute(operation, tuple(carriers), codes, stage), None
+    a, b = carriers[0][:, None, :], carriers[1][:, :, None]
+    addend = carriers[2][:, None, None] if len(carriers) > 2 else None
+    three = (codes[0], codes[1], codes[2] if len(codes) > 2 else None)
+    unit = encode_mac(mac)
+    if mac.is_exact:
+        return products.exact_sums(a, b, addend, three), None
+    return products.ordered_sums(a, b, addend, three, unit, Random(0, 0, 0, 0, None))
+
+
+def exact_value(description: Description, operands: tuple[Codes, ...], index: int) -> Fraction | None:
+    """Return the exact result of one vector before anything rounds, None where it is no number.
+
+    A square root is cut after 256 bits, its last one sticky.
+    """
+    parts: list[list[Fraction]] = []
+    for fmt, codes in zip(description.operand_formats, operands, strict=True):
+        values = [_fraction(fmt, int(code)) for code in np.atleast_1d(codes[index])]
+        if any(value is None for value in values):
+            return None
+        parts.append([value for value in values if value is not None])
+    first = [part[0] for part in parts]
+    match description.operation:
+        case "quantize":
+            return first[0]
+        case "add":
+            return first[0] + first[1]
+        case "subtract":
+            return first[0] - first[1]
+        case "multiply":
+            return first[0] * first[1]
+        case "divide":
+            return first[0] / first[1] if first[1] else None
+        case "fma":
+            return first[0] * first[1] + first[2]
+        case "sqrt":
+            return _root(first[0]) if first[0] >= 0 else None
+        case _:
+            products_of = (x * y for x, y in zip(parts[0], parts[1], strict=True))
+            return sum(products_of, first[2] if len(first) > 2 else Fraction(0))
+
+
+def _fraction(fmt: Format, code: int) -> Fraction | None:
+    value = fmt.decode(np.array(code, np.uint64))[()]
+    if isinstance(fmt, Fixed):
+        raw = int(value) if fmt.carries_raws else int(Fraction(float(value)) * Fraction(2) ** fmt.frac_bits)
+        return Fraction(raw) / Fraction(2) ** fmt.frac_bits
+    if not math.isfinite(float(value)):
+        return None
+    if fmt.daz and abs(float(value)) < fmt.smallest_normal:
+        return Fraction(0)
+    return Fraction(float(value))
+
+
+def _root(x: Fraction) -> Fraction:
+    up = 2 * ROOT_BITS
+    scaled = x * 2 ** (2 * up)
+    root = math.isqrt(scaled.numerator // scaled.denominator)
+    sticky = root * root != scaled
+    return Fraction(2 * root + sticky, 2 ** (up + 1))

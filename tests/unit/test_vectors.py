@@ -1,0 +1,248 @@
+"""Golden vectors read back by readers of their own, and dumps with seeded faults that must be named rightly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import emu
+from emu._config import checked
+from emu.testing.vectors import Description, check_dump, read_vectors, write_vectors
+from emu.testing.vectors.definition import make_vectors
+
+Codes = np.ndarray
+
+
+def vectors(folder: Path, style: str = "hex", **description: object) -> Path:
+    write_vectors(make_vectors(Description.model_validate(description)), folder, style)
+    return folder
+
+
+def column(path: Path) -> Codes:
+    return np.array([int(line, 16) for line in path.read_text().split()], np.uint64)
+
+
+# ---- TestFloat's lines, read by a reader that shares nothing ---------------------------------------------------------
+
+INEXACT, UNDERFLOW, OVERFLOW, INFINITE, INVALID = 1, 2, 4, 8, 16
+#: In float64 sums and products of binary16 are exact, and quotients wide enough that rounding twice is rounding once.
+IN_FLOAT64: dict[str, Callable[..., np.ndarray]] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+}
+
+
+def halves(words: list[str]) -> np.ndarray:
+    return np.array([int(word, 16) for word in words], np.uint16).view(np.float16)
+
+
+def expected_flags(name: str, a: np.ndarray, b: np.ndarray, wide: np.ndarray, narrow: np.ndarray) -> np.ndarray:
+    flags = np.zeros(wide.shape, int)
+    finite = np.isfinite(a) & np.isfinite(b)
+    by_zero = (name == "divide") & finite & (b == 0) & (a != 0)
+    exact = wide == narrow
+    if name == "divide":  # a quotient in float64 is exact where multiplying back gives the dividend
+        exact &= wide * b.astype(float) == a.astype(float)
+    ordinary = finite & np.isfinite(wide)
+    significand, exponent = np.frexp(wide)
+    tiny = (np.abs(np.ldexp(np.rint(significand * 2.0**11), exponent - 11)) < 2.0**-14) & (wide != 0)
+    flags |= INEXACT * (ordinary & ~exact)
+    flags |= UNDERFLOW * (ordinary & tiny & ~exact)
+    flags |= OVERFLOW * (ordinary & np.isinf(narrow))
+    flags |= INFINITE * by_zero
+    return flags | INVALID * (np.isnan(wide) & ~np.isnan(a) & ~np.isnan(b))
+
+
+@pytest.mark.parametrize("name", IN_FLOAT64)
+def test_lines_of_testfloat_are_what_float64_and_one_conversion_say(name: str, tmp_path: Path):
+    folder = vectors(tmp_path, "testfloat", operation=name, formats=["fp16", "fp16"], out_format="fp16", count=4000)
+    rows = [line.split() for line in (folder / "vectors.txt").read_text().splitlines()]
+    assert {tuple(map(len, row)) for row in rows} == {(4, 4, 4, 2)}
+    a, b, result = (halves([row[i] for row in rows]) for i in range(3))
+    with np.errstate(all="ignore"):
+        wide = IN_FLOAT64[name](a.astype(np.float64), b.astype(np.float64))
+        narrow = wide.astype(np.float16)
+    assert np.array_equal(np.isnan(narrow), np.isnan(result))
+    numbers = ~np.isnan(narrow)
+    assert np.array_equal(narrow[numbers].view(np.uint16), result[numbers].view(np.uint16))
+    flags = np.array([int(row[3], 16) for row in rows])
+    with np.errstate(all="ignore"):
+        expected = expected_flags(name, a, b, wide, narrow.astype(np.float64))
+    assert np.array_equal(flags, expected)
+
+
+def test_hex_files_are_described_by_their_manifest_and_read_back(tmp_path: Path):
+    folder = vectors(
+        tmp_path, operation="matmul", formats=["fix8f4", "fix8f6", "fix16f8"], out_format="fix16f8", depth=5, count=30,
+        mac={"accumulator": "fix20f10"}, rounding="stochastic", n_rbits=9,
+    )  # fmt: skip
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["files"] == ["a.hex", "b.hex", "c.hex", "rbits.hex", "result.hex", "flags.hex"]
+    assert [len((folder / name).read_text().splitlines()) for name in manifest["files"]] == [150, 150, 30, 30, 30, 30]
+    found = read_vectors(folder)
+    a, b, c = (fmt.decode(x) for fmt, x in zip(found.description.operand_formats, found.operands, strict=True))
+    flags = emu.Flags()
+    for i in range(30):
+        result = emu.matmul(
+            a[i : i + 1], b[i][:, None], a_format="fix8f4", b_format="fix8f6", addend=c[i].reshape(1, 1),
+            addend_format="fix16f8", out_format="fix16f8", mac=emu.Mac(accumulator="fix20f10"), rounding="stochastic",
+            n_rbits=9, rbits=found.rbits[i].reshape(1, 1).astype(np.int64), flags=flags, backend="numba",
+        )  # fmt: skip
+        assert emu.parse("fix16f8").encode(result)[0, 0] == found.results[i]
+    assert flags.accumulator_overflow == int((found.flags >> np.uint64(5)).sum())
+
+
+# ---- faults, seeded by arithmetic of their own ----------------------------------------------------------------------
+
+FIX = {"operation": "quantize", "formats": ["fp64"], "out_format": "fix8f4", "count": 2000}
+HALF = {"operation": "subtract", "formats": ["fp16", "fp16"], "out_format": "fp16", "count": 2000}
+
+
+def words(folder: Path, of: Callable[[np.ndarray], np.ndarray]) -> Codes:
+    """Codes of fix8f4 that `of` makes of numbers in units of the last place; NaN stays 0."""
+    x = column(folder / "a.hex").view(np.float64) * 16
+    finite = np.clip(np.where(np.isnan(x), 0.0, x), -1e9, 1e9)
+    return (of(finite).astype(np.int64) & 0xFF).astype(np.uint64)
+
+
+def clipped(x: np.ndarray) -> np.ndarray:
+    return np.clip(x, -128, 127)
+
+
+def half_codes(folder: Path, of: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Codes:
+    a, b = (column(folder / f"{name}.hex").astype(np.uint16).view(np.float16).astype(float) for name in "ab")
+    with np.errstate(all="ignore"):
+        result = of(a, b).astype(np.float16)
+    codes = result.view(np.uint16).astype(np.uint64)
+    return np.where(np.isnan(result), np.uint64(0x7E00), codes)
+
+
+def nearest_up(x: np.ndarray) -> np.ndarray:
+    return clipped(np.floor(x) + (x - np.floor(x) >= 0.5))
+
+
+def without_sticky(x: np.ndarray) -> np.ndarray:
+    return clipped(np.rint(np.trunc(x * 2) / 2))
+
+
+def lost_sign(folder: Path) -> Codes:
+    codes = column(folder / "result.hex")
+    return np.where(codes == 0x8000, np.uint64(0), codes)
+
+
+def flushed(folder: Path) -> Codes:
+    codes = column(folder / "result.hex")
+    return np.where(codes & 0x7C00 == 0, codes & np.uint64(0x8000), codes)
+
+
+def other_nan(folder: Path) -> Codes:
+    codes = column(folder / "result.hex")
+    return np.where(codes == 0x7E00, np.uint64(0xFE01), codes)
+
+
+def flipped(folder: Path) -> Codes:
+    codes = column(folder / "result.hex")
+    codes[77] ^= np.uint64(1 << 3)
+    return codes
+
+
+FAULTS: dict[str, tuple[dict, Callable[[Path], Codes], str]] = {
+    "wrong tie": (FIX, lambda f: words(f, nearest_up), "rounding nearest_up"),
+    "truncation": (FIX, lambda f: words(f, lambda x: clipped(np.floor(x))), "truncation of two's complement"),
+    "wrap for saturate": (FIX | {"overflow": "saturate", "seed": 5},
+                          lambda f: wrapped(f), "overflow rule wrap instead of saturate"),
+    "off-by-one point": (FIX, lambda f: words(f, lambda x: clipped(np.rint(x / 2))), "binary point one place too far"),
+    "dropped sticky bit": (FIX, lambda f: words(f, without_sticky), "a dropped sticky bit"),
+    "lost sign of zero": (HALF | {"rounding": "floor"}, lost_sign, "a lost sign of zero"),
+    "flushed subnormal": (HALF, flushed, "subnormal results flushed to zero"),
+    "swapped operands": (HALF, lambda f: half_codes(f, lambda a, b: b - a), "operands a and b swapped"),
+    "wrong NaN": (HALF, other_nan, "a NaN of another pattern: 0xfe01"),
+    "one flipped bit": (HALF, flipped, "one flipped bit: bit 3"),
+}  # fmt: skip
+
+
+def wrapped(folder: Path) -> Codes:
+    """What lies within 2**40 of zero wraps; beyond, where this model ends, the right code stands."""
+    x, right = column(folder / "a.hex").view(np.float64) * 16, column(folder / "result.hex")
+    known = np.abs(np.nan_to_num(x, nan=np.inf)) < 2.0**40
+    codes = (np.rint(np.where(known, x, 0.0)).astype(np.int64) & 0xFF).astype(np.uint64)
+    return np.where(known, codes, right)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_seeded_fault_is_named(fault: str, tmp_path: Path):
+    description, seeded, name = FAULTS[fault]
+    folder = vectors(tmp_path, **description)
+    codes = seeded(folder)
+    assert (codes != column(folder / "result.hex")).any()
+    digits = 2 if description is not HALF and description["out_format"] == "fix8f4" else 4
+    (folder / "dump.hex").write_text("".join(f"{int(code):0{digits}x}\n" for code in codes))
+    found = check_dump(folder, folder / "dump.hex")
+    assert found is not None
+    assert name in found.causes[0], found
+
+
+def test_a_right_dump_is_right_and_any_nan_may_be_allowed(tmp_path: Path):
+    folder = vectors(tmp_path, **HALF)
+    assert check_dump(folder, folder / "result.hex") is None
+    (folder / "dump.hex").write_text("".join(f"{int(code):04x}\n" for code in other_nan(folder)))
+    assert check_dump(folder, folder / "dump.hex") is not None
+    assert check_dump(folder, folder / "dump.hex", any_nan=True) is None
+
+
+def test_the_first_difference_shows_operands_exact_result_guard_and_sticky(tmp_path: Path):
+    folder = vectors(tmp_path, operation="add", formats=["fix8f4", "fix8f6"], out_format="fix8f4", count=4)
+    for name, code in (("a", "19"), ("b", "07"), ("result", "1b"), ("flags", "01")):
+        (folder / f"{name}.hex").write_text(f"{code}\n" * 4)
+    (folder / "dump.hex").write_text("1b\n1a\n1b\n1b\n")
+    found = check_dump(folder, folder / "dump.hex")
+    assert str(found).splitlines()[:8] == [
+        "1 of 4 results differ, the first at vector 1:",
+        "  a         0x19  0 001.1001  1.5625",
+        "  b         0x07  0 0.000111  0.109375",
+        "  exact     1.671875 = 0x1.ac00000000000p+0",
+        "            last place 2**-4, guard 1, sticky 1: above half",
+        "  expected  0x1b  0 001.1011  1.6875",
+        "  given     0x1a  0 001.1010  1.625",
+        "  flags     inexact",
+    ]
+
+
+def test_flags_alone_can_be_wrong(tmp_path: Path):
+    folder = vectors(tmp_path, **HALF)
+    rows = zip(column(folder / "result.hex"), column(folder / "flags.hex"), strict=True)
+    text = [f"{int(code):04x} {int(flags) & ~1:02x}\n" for code, flags in rows]
+    (folder / "dump.hex").write_text("".join(text))
+    found = check_dump(folder, folder / "dump.hex")
+    assert found is not None
+    assert (found.wrong, found.causes) == (0, ("inexact missing",))
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("12\n", "must have 4 lines, one per vector, got 1"), ("0012\nxx\n0\n0\n", "never driven"),
+    ("0012 00\n12\n0\n0\n", "must have 2 codes a line, got 1 in line 2"),
+    ("10000\n0\n0\n0\n", "a code of 16 bits, got 0x10000"),
+])  # fmt: skip
+def test_a_dump_that_cannot_be_read_is_refused(text: str, said: str, tmp_path: Path):
+    folder = vectors(tmp_path, operation="sqrt", formats=["fp16"], out_format="fp16", count=4)
+    (folder / "dump.hex").write_text(text)
+    with pytest.raises(emu.ConfigError) as caught:
+        check_dump(folder, folder / "dump.hex")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(("description", "said"), [
+    ({"operation": "ad", "formats": ["fp16"], "out_format": "fp16"}, "did you mean 'add'?"),
+    ({"operation": "add", "formats": ["fp16"], "out_format": "fp16"}, "must have 2 operands"),
+    ({"operation": "add", "formats": ["fp16", "fp61"], "out_format": "fp16"}, "fp61"),
+])  # fmt: skip
+def test_impossible_vectors_are_refused(description: dict, said: str):
+    with pytest.raises(emu.EmuError) as caught:
+        checked(Description, description, file="here")
+    assert said in str(caught.value)
