@@ -14,12 +14,6 @@ from emu.training.trainer import Trainer
 
 
 @pytest.fixture
-def cuda_on_host() -> Generator[None, None, None]:
-    with as_backend(device_of("")):
-        yield
-
-
-@pytest.fixture
 def strict_device() -> Generator[None, None, None]:
     with as_backend(StrictDevice()):
         yield
@@ -30,22 +24,6 @@ def trained(model: str, device: str, backend: str, folder: Path, **settings: int
     run = emu.train(emu.model(model), emu.device(device), out=folder / backend, backend=backend, overrides=overrides)
     assert run.info["backend"] == backend
     return run.weights_sha256, run.registers_sha256
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cuda_on_host")
-@pytest.mark.parametrize("device", ["fp16-mixed", "fixed8"])
-def test_a_few_steps_end_in_the_same_hashes(device: str, tmp_path: Path):
-    expected = trained("mlp", device, "numba", tmp_path, steps=3, batch=4)
-    assert trained("mlp", device, "cuda", tmp_path, steps=3, batch=4) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("cuda_on_host")
-@pytest.mark.parametrize("device", ["fixed16", "bf16-mixed"])
-def test_twenty_steps_of_lenet_end_in_the_same_hashes(device: str, tmp_path: Path):
-    results = {trained("lenet", device, name, tmp_path, steps=20, batch=4) for name in ("reference", "numba", "cuda")}
-    assert len(results) == 1
 
 
 @pytest.mark.gpu
