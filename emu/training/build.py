@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from emu import nn, optim
 from emu.errors import ConfigError
@@ -54,3 +55,42 @@ def require_functions(network: nn.Network, policy: Policy) -> None:
 
     require(LOSS_LAYER, "loss", "to compute the loss")
     enter(network.layers, INPUT_LAYER)
+
+
+def checked_network(network: nn.Network) -> nn.Network:
+    """Return a network that was given from Python, once its layers' names are their own.
+
+    Raises:
+        ConfigError: two layers have one name, or a name is kept for the network's own tensors.
+    """
+    taken: dict[str, str] = dict.fromkeys(tables.RESERVED_NAMES, "is kept for the network's own tensors")
+    for layer in nn.every(network.layers):
+        if layer.name in taken:
+            raise ConfigError(
+                f"`name` of a layer must be its own, got {layer.name!r}, which {taken[layer.name]}; choose another name"
+            )
+        taken[layer.name] = "is another layer's"
+    return network
+
+
+def require_network(described: object, network: nn.Network | None, folder: Path) -> None:
+    """Check that a run is gone on with by the network it was begun with.
+
+    Args:
+        described: what `run.json` says of a network given from Python; None of a recipe's.
+        network: the one given now.
+        folder: of the run.
+
+    Raises:
+        ConfigError: it is another one, or none.
+    """
+    if (described or None) == (None if network is None else repr(network)):
+        return
+    if network is None:
+        raise ConfigError(
+            f"a run whose network was given from Python must be given it again, got none for {folder}; call "
+            "emu.resume or emu.evaluate with network="
+        )
+    raise ConfigError(
+        f"`network` must be the run's own, got another one for {folder}; give the layers it was begun with"
+    )

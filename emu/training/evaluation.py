@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu import engine
+from emu import engine, nn
 from emu.backends.registry import load
 from emu.errors import ConfigError
 from emu.hardware import Device
 from emu.optim import GradientDescent
 from emu.precision import CounterTable, Policy
-from emu.training.build import build_network, require_functions
+from emu.training.build import build_network, checked_network, require_functions, require_network
 from emu.training.data import load_dataset
 from emu.training.model import MOMENTS, Model, as_master
 from emu.training.recipe import Recipe
@@ -47,7 +47,12 @@ class Evaluation:
 
 
 def evaluate(
-    weights: str | Path, recipe: Recipe | None = None, device: Device | None = None, *, backend: str = "auto"
+    weights: str | Path,
+    recipe: Recipe | None = None,
+    device: Device | None = None,
+    *,
+    backend: str = "auto",
+    network: nn.Network | None = None,
 ) -> Evaluation:
     """Return the test accuracy of weights on a device.
 
@@ -56,6 +61,7 @@ def evaluate(
         recipe: network and data; a run folder brings its own.
         device: where to run; a run folder brings its own.
         backend: who computes.
+        network: instead of the recipe's; a run whose network was given from Python needs it again.
 
     Raises:
         ConfigError: weights, recipe or device are missing or do not fit together.
@@ -65,7 +71,9 @@ def evaluate(
     arrays = read_weights(path)
     policy = Policy(device.precision)
     data = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
-    network = build_network(recipe.network)
+    if (path / RUN).is_file() and network is None:
+        require_network(RunFolder(path).read_json().get("network"), network, path)
+    network = build_network(recipe.network) if network is None else checked_network(network)
     require_functions(network, policy)
     model = Model.initial(network, policy, GradientDescent(), recipe.training.seed, backend)
     held = _policy_of_run(path)

@@ -28,8 +28,15 @@ from emu.backends.registry import load
 from emu.datapath import stream_of
 from emu.errors import ConfigError
 from emu.hardware import Device
+from emu.nn import Network
 from emu.precision import CounterTable, DatapathRunner, Policy, Profile
-from emu.training.build import build_network, build_optimiser, require_functions
+from emu.training.build import (
+    build_network,
+    build_optimiser,
+    checked_network,
+    require_functions,
+    require_network,
+)
 from emu.training.data import Dataset, load_dataset
 from emu.training.history import History, rates
 from emu.training.model import Model
@@ -103,6 +110,7 @@ def train(
     out: str | Path,
     backend: str = "auto",
     overrides: Mapping[str, Any] | None = None,
+    network: Network | None = None,
     progress: Progress | None = None,
 ) -> Run:
     """Train a recipe's network on a device.
@@ -113,6 +121,7 @@ def train(
         out: folder of the run; must not exist or be empty.
         backend: "auto", "reference", "numba" or "cuda": the bits are the same.
         overrides: key path -> value, laid over the recipe, e.g. `{"training.steps": 20}`.
+        network: trained instead of the recipe's, whose input, classes, data and training stay.
         progress: hears how it goes.
 
     Returns:
@@ -123,16 +132,24 @@ def train(
         BackendUnavailable: the backend cannot compute here.
     """
     recipe = recipe.with_settings(overrides) if overrides else recipe
-    trainer = Trainer(recipe, device.with_precision(recipe.precision, origin=f"model {recipe.name}"), backend)
+    machine = device.with_precision(recipe.precision, origin=f"model {recipe.name}")
+    trainer = Trainer(recipe, machine, backend, network)
     return trainer.run(RunFolder.create(out), progress)
 
 
-def resume(path: str | Path, *, backend: str | None = None, progress: Progress | None = None) -> Run:
+def resume(
+    path: str | Path,
+    *,
+    backend: str | None = None,
+    network: Network | None = None,
+    progress: Progress | None = None,
+) -> Run:
     """Continue a run that was interrupted; it ends in the same bits as one that was not.
 
     Args:
         path: folder of the run.
         backend: another backend than the run's, if given.
+        network: the run's own, if it was given one from Python.
         progress: hears how it goes.
 
     Raises:
@@ -140,7 +157,8 @@ def resume(path: str | Path, *, backend: str | None = None, progress: Progress |
     """
     folder = RunFolder.open(path)
     info = folder.read_json()
-    trainer = Trainer(*folder.read_setup(), backend or str(info.get("backend", "auto")))
+    require_network(info.get("network"), network, folder.path)
+    trainer = Trainer(*folder.read_setup(), backend or str(info.get("backend", "auto")), network)
     if folder.has_checkpoint:
         trainer.restore(folder)
     trainer.started = str(info.get("started") or trainer.started)
@@ -153,10 +171,11 @@ class Trainer:
     Attributes:
         recipe: network, data, training.
         device: the machine, the recipe's `[precision]` laid over its own.
+        given: the network, where it is not the recipe's.
     """
 
-    def __init__(self, recipe: Recipe, device: Device, backend: str) -> None:
-        self.recipe, self.device = recipe, device
+    def __init__(self, recipe: Recipe, device: Device, backend: str, network: Network | None = None) -> None:
+        self.recipe, self.device, self.given = recipe, device, network
         self.backend = load(backend).name
         self.data: Dataset = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
         settings = recipe.training
@@ -168,7 +187,7 @@ class Trainer:
             )
         self.policy = Policy(self.device.precision)
         self.optimiser = build_optimiser(settings.optimiser)
-        network = build_network(recipe.network)
+        network = build_network(recipe.network) if network is None else checked_network(network)
         require_functions(network, self.policy)
         self.model = Model.initial(network, self.policy, self.optimiser, settings.seed, self.backend)
         self.batches_per_epoch = len(self.data.train_inputs) // settings.batch
@@ -296,7 +315,9 @@ class Trainer:
 
     def identity(self) -> str:
         """Return the hash of what decides the bits: recipe, device and data."""
-        parts = [self.recipe.model_dump(mode="json"), self.device.model_dump(mode="json"), self.data.sha256]
+        parts: list[Any] = [self.recipe.model_dump(mode="json"), self.device.model_dump(mode="json"), self.data.sha256]
+        if self.given is not None:
+            parts.append(repr(self.given))
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def save(self, folder: RunFolder) -> None:
@@ -342,6 +363,7 @@ class Trainer:
             "status": status,
             "recipe": self.recipe.model_dump(mode="json"),
             "device": self.device.model_dump(mode="json"),
+            "network": None if self.given is None else repr(self.given),
             "data": {"source": self.data.source, "sha256": self.data.sha256},
             "seed": self.recipe.training.seed,
             "backend": self.backend,

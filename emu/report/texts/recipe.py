@@ -22,7 +22,10 @@ def section(evidence: Evidence) -> Section:
     recipe = evidence.run.section("recipe")
     if not recipe:
         return Section("recipe", "Training recipe", paragraph("run.json holds no recipe.", class_="missing"))
-    parts = [_network(network, evidence)] if (network := table_of(recipe.get("network"))) else []
+    given = evidence.run.info.get("network")
+    parts = [_network(network, evidence)] if (network := table_of(recipe.get("network"))) and not given else []
+    if given:
+        parts.append(join([element("h3", "Network"), paragraph("Given from Python:"), element("pre", str(given))]))
     others = sorted(
         (key for key in recipe if key != "network"), key=lambda key: (_FIRST.index(key) if key in _FIRST else 9, key)
     )
