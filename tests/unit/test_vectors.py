@@ -100,8 +100,8 @@ def test_hex_files_are_described_by_their_manifest_and_read_back(tmp_path: Path)
 
 # ---- faults, seeded by arithmetic of their own ----------------------------------------------------------------------
 
-FIX = {"operation": "quantize", "formats": ["fp64"], "out_format": "fix8f4", "count": 2000}
-HALF = {"operation": "subtract", "formats": ["fp16", "fp16"], "out_format": "fp16", "count": 2000}
+FIX = {"operation": "quantize", "formats": ["fp64"], "out_format": "fix8f4", "count": 600}
+HALF = {"operation": "subtract", "formats": ["fp16", "fp16"], "out_format": "fp16", "count": 600}
 
 
 def words(folder: Path, of: Callable[[np.ndarray], np.ndarray]) -> Codes:
