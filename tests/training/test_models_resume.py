@@ -1,0 +1,97 @@
+"""Networks with running moments and adaptive optimisers, killed and resumed, end in the same bits."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import command, settings_of, train
+
+from emu import training
+from emu.hardware import load_device
+from emu.training.recipe import Recipe
+from emu.training.run_folder import RunFolder
+
+#: Kill the process when its n-th step begins.
+KILL = """
+import os, signal
+from emu.training.trainer import Trainer
+real, calls = Trainer.advance, []
+def advance(self):
+    calls.append(1)
+    if len(calls) == {n}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(self)
+Trainer.advance = advance
+"""
+SHORT: dict[str, dict[str, Any]] = {
+    "resnet8": {"training.steps": 7, "training.batch": 4, "data.test_images": 4},
+    "transformer": {"training.steps": 7, "training.batch": 2, "data.test_share": 0.006},
+}
+OFTEN = {"training.log_every": 3, "training.checkpoint_every": 2}
+#: Running moments and both means of Adam; running moments and sums of squares; no momentum anywhere.
+SMALL = {
+    "name": "small",
+    "network": {
+        "input": [1, 8, 8],
+        "classes": 10,
+        "layers": [
+            {"type": "conv2d", "out_channels": 2, "kernel": 3}, {"type": "batch_norm"},
+            {"type": "dropout", "rate": 0.5}, {"type": "flatten"}, {"type": "linear", "out_features": 10},
+        ],
+    },
+    "data": {"test_images": 4},
+    "training": {"steps": 6, "batch": 4, **{key.partition(".")[2]: value for key, value in OFTEN.items()}},
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["fixed16", "fp16-mixed"])
+@pytest.mark.parametrize("model", SHORT)
+def test_a_model_killed_in_any_step_and_resumed_ends_in_the_same_bits(model: str, device: str, tmp_path: Path):
+    settings = SHORT[model] | OFTEN
+    whole = train(
+        tmp_path / "whole", model, device, **{name.replace(".", "__"): value for name, value in settings.items()}
+    )
+    out = tmp_path / "killed"
+    process = command(
+        "train", model, "--device", device, "--out", str(out), *settings_of(settings), before=KILL.format(n=6)
+    )
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert RunFolder(out).read_json()["status"] == "running"
+    resumed = training.resume(out)
+    assert resumed.weights_sha256 == whole.weights_sha256
+    assert resumed.registers_sha256 == whole.registers_sha256
+    assert resumed.info["metrics"] == whole.info["metrics"]
+
+
+@pytest.mark.parametrize("optimiser", [
+    {"name": "adam", "learning_rate": 0.01, "weight_decay": 0.1}, {"name": "adagrad", "learning_rate": 0.1},
+], ids=lambda optimiser: optimiser["name"])  # fmt: skip
+def test_moments_and_means_come_back_from_a_checkpoint(optimiser: dict[str, Any], tmp_path: Path):
+    class StopError(Exception):
+        pass
+
+    class Stop:
+        """Ends a run behind its fifth step, between two checkpoints."""
+
+        def start(self, step: int, steps: int) -> None: ...
+
+        def update(self, step: int, *_: float) -> None:
+            if step == 5:
+                raise StopError
+
+        def finish(self) -> None: ...
+
+    recipe = Recipe.model_validate({**SMALL, "training": {**SMALL["training"], "optimiser": optimiser}})
+    device = load_device("bf16-mixed")
+    whole = training.train(recipe, device, out=tmp_path / "whole", backend="reference")
+    with pytest.raises(StopError):
+        training.train(recipe, device, out=tmp_path / "stopped", backend="reference", progress=Stop())
+    arrays, state = RunFolder(tmp_path / "stopped").load_checkpoint()
+    assert state["step"] == 4
+    assert {"moments/batch_norm1.mean", "moments/batch_norm1.variance", "squares/conv2d1.weight"} <= set(arrays)
+    assert training.resume(tmp_path / "stopped").weights_sha256 == whole.weights_sha256
