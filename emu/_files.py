@@ -18,7 +18,7 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
     Raises:
         OSError: it cannot be written; the old file is intact.
     """
-    temporary = path.with_name(f"{path.name}{TEMPORARY}")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
     try:
         with temporary.open("wb") as file:
             write(file)

@@ -24,8 +24,8 @@ STUDIES = Path("studies")
 STUDY = "study.json"
 #: Seconds between two looks at what is done.
 LOOK_SECONDS = 0.3
-#: How often a run may take its process with it before it counts as failed.
-MOST_ENDS = 2
+#: How often a run may take its process with it before it counts as failed; how often workers may end outside a run.
+MOST_ENDS, MOST_STRAYS = 2, 3
 
 
 def run_study(study_file: Path, out: Path | None, workers: int | None, backend: str, *, retry_failed: bool) -> Path:
@@ -40,10 +40,11 @@ def run_study(study_file: Path, out: Path | None, workers: int | None, backend: 
     storage = FolderStorage(out or STUDIES / study.name)
     RunFolder(storage.path).write_json(STUDY, study.model_dump(mode="json"))
     cases = list(study.cases())
-    if retry_failed:
-        for case in cases:
+    for case in cases:
+        if storage.result(case) is None and storage.failure(case) is not None and retry_failed:
             storage.forget_failure(case)
-    left = [case for case in cases if not storage.result(case) and storage.failure(case) is None]
+            storage.clear(case)  # its checkpoint may be what failed
+    left = [case for case in cases if storage.result(case) is None and storage.failure(case) is None]
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = min(workers or processors, len(left))
     if count:
@@ -63,6 +64,7 @@ class _Crew:
         self.command = [sys.executable, "-m", "emu._study_worker", str(study_file), str(storage.path), backend]
         self.environment = {**os.environ, "EMU_THREADS": os.environ.get("EMU_THREADS", str(threads))}
         self.ends: dict[str, int] = {}
+        self.strays, self.logs = 0, 0
         self.settled: dict[str, str] = {}
 
     def work(self) -> None:
@@ -84,7 +86,8 @@ class _Crew:
                     ended = [process for process in processes if process.poll() is not None]
                     processes = [process for process in processes if process.poll() is None]
                     for process in ended:
-                        if process.returncode != 0 and self._mend(process):
+                        if process.returncode != 0:
+                            self._mend(process)
                             processes.append(self._start())
                     time.sleep(LOOK_SECONDS)
                 for line in self._news():
@@ -94,17 +97,31 @@ class _Crew:
                     process.terminate()
                 for process in processes:
                     process.wait()
+                for log in (self.storage.path / "claims").glob("worker-*.log"):
+                    log.unlink(missing_ok=True)
 
-    def _start(self) -> subprocess.Popen[str]:
+    def _start(self) -> subprocess.Popen[bytes]:
         command = [*self.command, str(os.getpid())]
-        return subprocess.Popen(command, env=self.environment, stderr=subprocess.PIPE, text=True)
+        log = self._log(os.getpid(), self.logs)
+        self.logs += 1
+        with log.open("wb") as errors:  # a pipe would fill up
+            process = subprocess.Popen(command, env=self.environment, stderr=errors)
+        log.replace(self._log(process.pid))
+        return process
 
-    def _mend(self, process: subprocess.Popen[str]) -> bool:
-        """Count an end in the middle of a run; return whether to start another worker."""
+    def _log(self, *numbers: int) -> Path:
+        return self.storage.path / "claims" / f"worker-{'-'.join(map(str, numbers))}.log"
+
+    def _mend(self, process: subprocess.Popen[bytes]) -> None:
+        """Count an end in the middle of a run, or outside one."""
         held = [case for case in self.cases if self.storage.held_by(case) == process.pid]
-        said = (process.stderr.read() if process.stderr else "").strip().splitlines()[-1:]
-        if not held:
-            raise ConfigError(f"a worker of the study must start, got exit code {process.returncode}: {' '.join(said)}")
+        said = self._log(process.pid).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        self.strays += not held
+        if self.strays > MOST_STRAYS:
+            raise ConfigError(
+                f"workers of the study must stay, got {self.strays} that ended outside a run, the last with exit code "
+                f"{process.returncode}: {' '.join(said)}; what is finished stays, start the study again"
+            )
         for case in held:
             self.ends[case.key] = self.ends.get(case.key, 0) + 1
             if self.ends[case.key] >= MOST_ENDS:
@@ -112,7 +129,6 @@ class _Crew:
                 self.storage.fail(
                     case, f"its process ended {MOST_ENDS} times, with {how}: {' '.join(said)}".rstrip(": ")
                 )
-        return True
 
     def _news(self) -> list[str]:
         """Return a line per run that is settled since the last look."""
@@ -120,10 +136,10 @@ class _Crew:
         for case in self.cases:
             if case.key in self.settled:
                 continue
-            if (reason := self.storage.failure(case)) is not None:
-                self.settled[case.key] = f"failed: {reason}"
-            elif (info := self.storage.result(case)) is not None:
+            if (info := self.storage.result(case)) is not None:
                 self.settled[case.key] = f"{info['metrics']['test_accuracy']:.2%}"
+            elif (reason := self.storage.failure(case)) is not None:
+                self.settled[case.key] = f"failed: {reason}"
             else:
                 continue
             lines.append(f"{len(self.settled)}/{len(self.cases)}  {case.key}: {self.settled[case.key]}")

@@ -14,8 +14,10 @@ import time
 import traceback
 from pathlib import Path
 
-from emu._runs import resume, train
+from emu import training
 from emu.errors import EmuError
+from emu.report import build_report
+from emu.report.build import FILE_NAME
 from emu.training.run_folder import RUN, RunFolder
 from emu.training.study import Case, load_study
 from emu.training.study_storage import FolderStorage
@@ -27,30 +29,43 @@ LOOK_SECONDS = 0.5
 def work(study_file: Path, folder: Path, backend: str) -> None:
     """Run what is left of a study; a run that fails is written down, and the next one begins."""
     study, storage = load_study(study_file), FolderStorage(folder)
-    for case in study.cases():
-        if storage.result(case) or storage.failure(case):
-            continue
-        with storage.claimed(case) as mine:
-            if not mine or storage.result(case) or storage.failure(case):
-                continue
+    while left := [case for case in study.cases() if not _is_settled(case, storage)]:
+        if not sum(_take(case, storage, backend) for case in left):
+            time.sleep(LOOK_SECONDS)  # others hold what is left, and may end
+
+
+def _is_settled(case: Case, storage: FolderStorage) -> bool:
+    if storage.result(case) is not None:
+        return (storage.run_folder(case) / FILE_NAME).is_file()
+    return storage.failure(case) is not None
+
+
+def _take(case: Case, storage: FolderStorage, backend: str) -> bool:
+    """Run a case unless another process holds it; return whether it could be had."""
+    with storage.claimed(case) as mine:
+        if mine and not _is_settled(case, storage):
             try:
                 _run(case, storage, backend)
             except EmuError as error:
                 storage.fail(case, str(error))
             except Exception as error:  # shown with the run; the others go on
                 last = traceback.extract_tb(error.__traceback__)[-1]
-                storage.fail(
-                    case, f"{type(error).__name__}: {error} (in {Path(last.filename).name}, line {last.lineno})"
-                )
+                place = f"{Path(last.filename).name}, line {last.lineno}"
+                storage.fail(case, f"{type(error).__name__}: {error} (in {place})")
+            if storage.result(case) is not None:
+                build_report(storage.run_folder(case))
+        return mine
 
 
 def _run(case: Case, storage: FolderStorage, backend: str) -> None:
     folder = storage.run_folder(case)
+    if storage.result(case) is not None:
+        return  # killed before its report
     if (folder / RUN).is_file() and RunFolder(folder).has_checkpoint:
-        resume(folder, backend=backend)
+        training.resume(folder, backend=backend)
         return
     storage.clear(case)
-    train(case.recipe, case.machine, out=folder, backend=backend)
+    training.train(case.recipe, case.machine, out=folder, backend=backend)
 
 
 def _end_with(parent: int) -> None:

@@ -178,7 +178,7 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class Dropout(Layer):
-    """In training, each value is 0 with probability `rate`, and the others are divided by 1 - rate; nothing outside."""
+    """In training, each value is 0 with probability `rate`, and the others are times 1 / (1 - rate), a float32."""
 
     rate: float
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from emu.autodiff import Graph, Tensor
+from emu.errors import ConfigError
 from emu.nn.layers import Layer, Moment, Parameter, Parameters, every
 
 LOSS_LAYER = "loss"
@@ -37,6 +38,22 @@ class Network:
     def moments(self) -> list[tuple[Layer, Moment]]:
         """Return every running moment with its layer, in order."""
         return [(layer, moment) for layer in every(self.layers) for moment in layer.moments()]
+
+    def require_own_names(self) -> None:
+        """Check that no two tensors go by one name.
+
+        Raises:
+            ConfigError: two layers, or tensors inside them, have one name, or one is kept for the network's own.
+        """
+        taken: dict[str, str] = dict.fromkeys((INPUT_LAYER, LOSS_LAYER), "is kept for the network's own tensors")
+        for layer in every(self.layers):
+            inside = {name for part in every(layer.parts()) for name in (part.name, *part.results())}
+            for name in {layer.name, *layer.results()} - inside:
+                if name in taken:
+                    raise ConfigError(
+                        f"`name` of a layer must be its own, got {name!r}, which {taken[name]}; choose another name"
+                    )
+                taken[name] = "is another layer's"
 
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Return the last layer's result.

@@ -81,5 +81,5 @@ def scalar(number: float) -> Value:
 
 
 def zeros(state: ParameterState, fmt: Format) -> Value:
-    """Return zeros of the parameter's shape, where its master copy is."""
+    """Return zeros of the parameter's shape, on the host: a device takes them in the first step."""
     return Value(np.zeros(state.master.shape, fmt.carrier), fmt)

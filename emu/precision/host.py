@@ -125,7 +125,8 @@ def _softmax(unit: Unit, x: Value, *, scale: float, causal: bool) -> Value:
     if causal:
         rows, columns = (xp.arange(n) for n in seen.shape[-2:])
         hidden = columns > rows[:, None]
-        seen = xp.where(hidden, xp.asarray(-np.inf, seen.dtype), seen)
+        least = -np.inf if seen.dtype.kind == "f" else np.iinfo(seen.dtype).min
+        seen = xp.where(hidden, xp.asarray(least, seen.dtype), seen)
     shifted = host.elementwise("shifted", "subtract", scaled, scaled.with_array(seen.max(axis=-1, keepdims=True)))
     if hidden is not None:  # neither computed nor counted
         shifted = xp.where(hidden, xp.zeros((), shifted.dtype), shifted)

@@ -154,7 +154,7 @@ def _embedding_gradient(unit: Unit, g: Value, tokens: Value, *, rows: int) -> Va
 
 
 def _dropout(unit: Unit, x: Value, *, rate: float) -> Value:
-    """X / (1 - rate) where a random number of the element is at least `rate`, else +0; and where that is."""
+    """X times 1 / (1 - rate), a float32, where a random number is at least `rate`, else +0; and where that is."""
     random = unit.on_host("mask").random
     address = {"seed": random.seed, "stream": random.stream, "step": random.step, "draw": random.draw}
     drawn = random_integers(x.array.size, MASK_BITS, **address).reshape(x.shape)

@@ -44,33 +44,22 @@ def require_functions(network: nn.Network, policy: Policy) -> None:
             if isinstance(layer, nn.Activation) and layer.function != "relu":
                 require(feeding, "activation", f"to enter {layer.function} layer '{layer.name}'")
                 require(layer.name, "activation", f"as the result of {layer.function}")
+                if layer.function == "gelu":
+                    require(layer.name, "loss", "to compute gelu's slope")
+            elif isinstance(layer, (nn.BatchNorm, nn.LayerNorm)):
+                require(layer.name, "loss", "to normalise")
             elif isinstance(layer, nn.Residual):
                 enter(layer.body, feeding)
                 enter(layer.shortcut, feeding)
             elif isinstance(layer, nn.Attention):
                 require(f"{layer.name}.scores", "activation", "to enter a softmax")
+                require(f"{layer.name}.weights", "loss", "to compute a softmax")
             if not isinstance(layer, nn.Flatten):
                 feeding = layer.results()[-1]
         return feeding
 
     require(LOSS_LAYER, "loss", "to compute the loss")
     enter(network.layers, INPUT_LAYER)
-
-
-def checked_network(network: nn.Network) -> nn.Network:
-    """Return a network that was given from Python, once its layers' names are their own.
-
-    Raises:
-        ConfigError: two layers have one name, or a name is kept for the network's own tensors.
-    """
-    taken: dict[str, str] = dict.fromkeys(tables.RESERVED_NAMES, "is kept for the network's own tensors")
-    for layer in nn.every(network.layers):
-        if layer.name in taken:
-            raise ConfigError(
-                f"`name` of a layer must be its own, got {layer.name!r}, which {taken[layer.name]}; choose another name"
-            )
-        taken[layer.name] = "is another layer's"
-    return network
 
 
 def require_network(described: object, network: nn.Network | None, folder: Path) -> None:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from emu._config import Table
 from emu.errors import ConfigError
-from emu.training.layers import Embedding, Layer, Shape
+from emu.training.layers import Embedding, Layer, Shape, flattened
 
 #: Text is bytes.
 BYTES = 256
@@ -30,11 +30,11 @@ class DataTable(Table):
                 f"`input` of [network] must have {dimensions} number{'s' * (dimensions > 1)} for data of kind "
                 f"{kind!r}, got {list(shape)}; change it, or `kind` of [data]"
             )
-        for layer in layers:
-            if isinstance(layer, Embedding) and kind != "text":
+        for layer in flattened(layers):
+            if isinstance(layer, Embedding) and (kind != "text" or layer is not layers[0]):
                 raise ConfigError(
-                    f"layer {layer.name!r} (embedding) must read text, got data of kind {kind!r}; remove it, or change "
-                    "`kind` of [data]"
+                    f"layer {layer.name!r} (embedding) must be the first and read text, got data of kind {kind!r} and "
+                    f"{layers[0].name!r} in the first place; remove it, or change `kind` of [data]"
                 )
 
     kind: str

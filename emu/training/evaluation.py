@@ -17,7 +17,7 @@ from emu.errors import ConfigError
 from emu.hardware import Device
 from emu.optim import GradientDescent
 from emu.precision import CounterTable, Policy
-from emu.training.build import build_network, checked_network, require_functions, require_network
+from emu.training.build import build_network, require_functions, require_network
 from emu.training.data import load_dataset
 from emu.training.model import MOMENTS, Model, as_master
 from emu.training.recipe import Recipe
@@ -73,7 +73,7 @@ def evaluate(
     data = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
     if (path / RUN).is_file() and network is None:
         require_network(RunFolder(path).read_json().get("network"), network, path)
-    network = build_network(recipe.network) if network is None else checked_network(network)
+    network = network or build_network(recipe.network)
     require_functions(network, policy)
     model = Model.initial(network, policy, GradientDescent(), recipe.training.seed, backend)
     held = _policy_of_run(path)

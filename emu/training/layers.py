@@ -198,7 +198,7 @@ class LayerNorm(LayerTable):
 
 
 class Dropout(LayerTable):
-    """In training, each value is 0 with probability `rate`, and the others are divided by 1 - rate."""
+    """In training, each value is 0 with probability `rate`, and the others are multiplied by 1 / (1 - rate)."""
 
     type: Literal["dropout"]
     rate: float = Field(gt=0, lt=1)
@@ -321,6 +321,14 @@ def shapes_behind(layers: Sequence[Layer], shape: Shape) -> tuple[Shape, ...]:
     return tuple(shapes)
 
 
+def flattened(layers: Sequence[Layer]) -> Iterator[Layer]:
+    """Give layers and, behind each, the layers inside it."""
+    for layer in layers:
+        yield layer
+        for _, inside in layer.inside():
+            yield from flattened(inside)
+
+
 def build_layers(layers: Sequence[Layer], shape: Shape) -> tuple[nn.Layer, ...]:
     """Return the layers that tables describe, for inputs of `shape`."""
     return tuple(layer.build(here) for layer, here in zip(layers, shapes_behind(layers, shape), strict=False))
@@ -343,7 +351,12 @@ def _named(layers: Sequence[Layer], prefix: str, taken: dict[str, str]) -> tuple
     for layer in layers:
         counts[layer.type] = counts.get(layer.type, 0) + 1
         own = layer.name or f"{layer.type}{counts[layer.type]}"
-        name = own if own.startswith(prefix) else prefix + own
+        own = own.removeprefix(prefix)
+        name = prefix + own
+        if "." in own:
+            raise ConfigError(
+                f"`name` of a layer must have no dot, got {own!r}: dots tell apart what is inside a layer; rename it"
+            )
         if name in taken:
             raise ConfigError(
                 f"`name` of a layer must be its own, got {name!r}, which {taken[name]}; choose another name"

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 
 from pydantic import Field, model_validator
 
+from emu import nn
 from emu._config import FILE_NAME, Items, Table, apply_settings, checked, load_toml, parse_setting
 from emu._paths import content_names, find_content, shown
 from emu.errors import ConfigError, nearest_name
@@ -69,6 +70,7 @@ class Network(Table):
                 f"the last layer must give one value per class, shape ({self.classes},), got {shape} from layer "
                 f"'{last.name}'; change its size or `classes`"
             )
+        nn.Network(build_layers(self.layers, self.input)).require_own_names()
         return self
 
     def shapes(self) -> tuple[Shape, ...]:

@@ -69,7 +69,15 @@ class Study(Table):
     @model_validator(mode="after")
     def _cases_differ(self) -> Study:
         seen: set[str] = set()
+        sets: dict[tuple[str, str], dict[str, Any]] = {}
         for case in self.cases():
+            if case.setting.set != sets.setdefault((case.model, case.setting.name), case.setting.set):
+                raise ConfigError(
+                    f"`name` of a setting must stand for one `set` per model, got two for {case.setting.name!r} of "
+                    f"{case.model}; name one of them otherwise"
+                )
+            if "training.seed" in case.setting.set:
+                raise ConfigError("`seeds` of a grid must say which seeds run, got training.seed in `set`; remove it")
             if case.key in seen:
                 raise ConfigError(f"every run of a study must be its own, got {case.key} twice; remove it from a grid")
             seen.add(case.key)

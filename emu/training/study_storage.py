@@ -81,15 +81,13 @@ class FolderStorage:
         if not (folder / RUN).is_file():
             return None
         info = RunFolder(folder).read_json()
-        if info.get("status") != "finished":
-            return None
         device = case.machine.with_precision(case.recipe.precision, origin=f"model {case.recipe.name}")
         if (info.get("recipe"), info.get("device")) != (_as_json(case.recipe), _as_json(device)):
             raise ConfigError(
                 f"a study's folder must hold its own runs, got {folder}, whose recipe or device differs from the "
                 "study's; choose another folder with --out, or delete that run"
             )
-        return info
+        return info if info.get("status") == "finished" else None
 
     def failure(self, case: Case) -> str | None:
         """Return why a run failed, None if it did not."""

@@ -33,7 +33,6 @@ from emu.precision import CounterTable, DatapathRunner, Policy, Profile
 from emu.training.build import (
     build_network,
     build_optimiser,
-    checked_network,
     require_functions,
     require_network,
 )
@@ -187,7 +186,8 @@ class Trainer:
             )
         self.policy = Policy(self.device.precision)
         self.optimiser = build_optimiser(settings.optimiser)
-        network = build_network(recipe.network) if network is None else checked_network(network)
+        network = network or build_network(recipe.network)
+        network.require_own_names()
         require_functions(network, self.policy)
         self.model = Model.initial(network, self.policy, self.optimiser, settings.seed, self.backend)
         self.batches_per_epoch = len(self.data.train_inputs) // settings.batch

@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+import emu
+from emu._config import checked
 from emu.training.recipe import Recipe, load_recipe, model_names
 
 
@@ -77,3 +79,26 @@ class TestSettings:
 
     def test_no_setting_changes_nothing(self):
         assert load_recipe("lenet").with_settings({}) == load_recipe("lenet")
+
+
+RELU, LINEAR, FLATTEN = {"type": "relu"}, {"type": "linear", "out_features": 3}, {"type": "flatten"}
+
+
+def network(*layers: dict[str, object], **changes: object) -> dict[str, object]:
+    table = {"input": [1, 8, 8], "classes": 10, "layers": [FLATTEN, *layers, LINEAR | {"out_features": 10}]}
+    training = {"steps": 1, "batch": 1, "optimiser": {"name": "sgd", "learning_rate": 1.0}}
+    return {"name": "x", "network": table | changes, "training": training}
+
+
+@pytest.mark.parametrize(("recipe", "said"), [
+    (network({"type": "relu", "name": "a.b"}), "must have no dot, got 'a.b'"),
+    (network({"type": "residual", "name": "r", "layers": [RELU]}, RELU | {"name": "r"}), "must be its own, got 'r'"),
+    (network({"type": "residual", "layers": [RELU], "shortcut": [LINEAR]}), "must make one shape on both ways"),
+    (network({"type": "embedding", "tokens": 3, "features": 2}), "must be the first and read text"),
+    (network({"type": "attention", "heads": 2}), "must have an input of shape (length, features)"),
+    (network({"type": "batch_norm"}, input=[8]), "must have 3 numbers for data of kind 'images'"),
+])  # fmt: skip
+def test_networks_that_cannot_be_are_refused(recipe: dict[str, object], said: str):
+    with pytest.raises(emu.ConfigError) as caught:
+        checked(Recipe, recipe, file="x.toml")
+    assert said in str(caught.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,8 @@ import pytest
 
 import emu
 from emu._config import checked
-from emu.testing.vectors import Description, check_dump, read_vectors, write_vectors
-from emu.testing.vectors.definition import make_vectors
+from emu.testing.vectors import Description, Vectors, check_dump, read_vectors, write_vectors
+from emu.testing.vectors.definition import answer, exact_value, make_vectors
 
 Codes = np.ndarray
 
@@ -56,7 +57,8 @@ def expected_flags(name: str, a: np.ndarray, b: np.ndarray, wide: np.ndarray, na
     flags |= UNDERFLOW * (ordinary & tiny & ~exact)
     flags |= OVERFLOW * (ordinary & np.isinf(narrow))
     flags |= INFINITE * by_zero
-    return flags | INVALID * (np.isnan(wide) & ~np.isnan(a) & ~np.isnan(b))
+    signalling = np.logical_or(*((np.isnan(x) & (x.view(np.uint16) & 0x200 == 0)) for x in (a, b)))
+    return flags | INVALID * ((np.isnan(wide) & ~np.isnan(a) & ~np.isnan(b)) | signalling)
 
 
 @pytest.mark.parametrize("name", IN_FLOAT64)
@@ -196,6 +198,48 @@ def test_a_right_dump_is_right_and_any_nan_may_be_allowed(tmp_path: Path):
     assert check_dump(folder, folder / "dump.hex", any_nan=True) is None
 
 
+@pytest.mark.parametrize(("operation", "fmt"), [
+    ("multiply", "fp16"), ("sqrt", "fp16"), ("multiply", "fp64"), ("fma", "fp64"), ("sqrt", "fp64"),
+    ("quantize", "fp32"),
+])  # fmt: skip
+def test_lines_of_testfloat_and_results_with_flags_are_right_of_themselves(operation: str, fmt: str, tmp_path: Path):
+    operands = {"multiply": 2, "fma": 3}.get(operation, 1)
+    description = {"operation": operation, "formats": [fmt] * operands, "out_format": fmt, "count": 200}
+    lines = vectors(tmp_path / "lines", "testfloat", **description)
+    assert check_dump(lines, lines / "vectors.txt") is None
+    folder = vectors(tmp_path / "hex", **description)
+    rows = zip(column(folder / "result.hex"), column(folder / "flags.hex"), strict=True)
+    (folder / "dump.hex").write_text("".join(f"{int(code):x} {int(flags):02x}\n" for code, flags in rows))
+    assert check_dump(folder, folder / "dump.hex") is None
+    codes = column(folder / "result.hex")
+    codes[100] ^= np.uint64(1)
+    (folder / "dump.hex").write_text("".join(f"{int(code):x}\n" for code in codes))
+    found = check_dump(folder, folder / "dump.hex")
+    assert found is not None
+    assert (found.wrong, found.index) == (1, 100)
+
+
+@pytest.mark.parametrize(("a", "b", "flags"), [
+    (0x001FFFFFFFFFFFFF, 0x3FE0000000000000, 3),  # tiny after rounding, written as the smallest normal
+    (0x0010000000000001, 0x3FEFFFFFFFFFFFFF, 1), (0x0000000000000001, 0x3FE0000000000000, 3),
+    (0x7FF4000000000000, 0x3FF0000000000000, 16),  # signalling
+])  # fmt: skip
+def test_flags_of_binary64_are_ieee_754s(a: int, b: int, flags: int, tmp_path: Path):
+    d = Description(operation="multiply", formats=("fp64", "fp64"), out_format="fp64", count=1)
+    operands = np.array([a], np.uint64), np.array([b], np.uint64)
+    found = answer(d, operands, None)
+    write_vectors(Vectors(d, operands, None, found.codes, found.flags), tmp_path, "testfloat")
+    assert int((tmp_path / "vectors.txt").read_text().split()[3], 16) == flags
+
+
+@pytest.mark.parametrize("x", [5e-324, 3e-308, 1.4e-301, 2.0, 1e300])
+def test_exact_roots_have_all_their_bits(x: float):
+    d = Description(operation="sqrt", formats=("fp64",), out_format="fp64", count=1)
+    root = exact_value(d, (np.array([x]).view(np.uint64),), 0)
+    assert root is not None
+    assert abs(root**2 / Fraction(x) - 1) < Fraction(1, 2**200)
+
+
 def test_the_first_difference_shows_operands_exact_result_guard_and_sticky(tmp_path: Path):
     folder = vectors(tmp_path, operation="add", formats=["fix8f4", "fix8f6"], out_format="fix8f4", count=4)
     for name, code in (("a", "19"), ("b", "07"), ("result", "1b"), ("flags", "01")):
@@ -241,6 +285,8 @@ def test_a_dump_that_cannot_be_read_is_refused(text: str, said: str, tmp_path: P
     ({"operation": "ad", "formats": ["fp16"], "out_format": "fp16"}, "did you mean 'add'?"),
     ({"operation": "add", "formats": ["fp16"], "out_format": "fp16"}, "must have 2 operands"),
     ({"operation": "add", "formats": ["fp16", "fp61"], "out_format": "fp16"}, "fp61"),
+    ({"operation": "matmul", "formats": ["fp16", "fp16"], "out_format": "fp16",
+      "mac": {"accumulator": "fp16", "rounding": "stochastic"}}, "choose another mode"),
 ])  # fmt: skip
 def test_impossible_vectors_are_refused(description: dict, said: str):
     with pytest.raises(emu.EmuError) as caught:

@@ -12,14 +12,22 @@ from emu.formats import parse
 from emu.training.study import Case, Study
 from emu.training.study_storage import Storage
 
-#: Two-sided 95% quantiles of Student's t by degrees of freedom; beyond the last, the normal distribution's.
+#: Two-sided 95% quantiles of Student's t by degrees of freedom; beyond the last, from the normal distribution's.
 _T_95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
     2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
-_NORMAL_95 = 1.960
+_NORMAL_95 = 1.959964
 #: A device fails a model where its accuracy is surely lower than the baseline's by more than this.
 FAILS_BELOW = -0.005
+
+
+def _quantile(freedom: int) -> float:
+    """Return Student's two-sided 95% quantile. Source: beyond the table Abramowitz & Stegun 26.7.5, two terms."""
+    if freedom <= len(_T_95):
+        return _T_95[freedom - 1]
+    z = _NORMAL_95
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
 @dataclass(frozen=True)
@@ -40,13 +48,12 @@ class Difference:
         n = len(differences)
         if n < 2:
             return cls(mean(differences), None)
-        quantile = _T_95[n - 2] if n - 2 < len(_T_95) else _NORMAL_95
-        return cls(mean(differences), quantile * stdev(differences) / math.sqrt(n))
+        return cls(mean(differences), _quantile(n - 1) * stdev(differences) / math.sqrt(n))
 
     @property
     def is_failure(self) -> bool:
         """Whether the device is surely worse: the whole interval lies below the limit."""
-        return self.mean + (self.half or 0.0) < FAILS_BELOW
+        return self.half is not None and self.mean + self.half < FAILS_BELOW
 
     def __str__(self) -> str:
         center = f"{100 * self.mean:+.2f}"

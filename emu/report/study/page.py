@@ -46,7 +46,7 @@ def build_study_report(study: Study, storage: FolderStorage) -> Path:
     finished, planned = sum(len(row.accuracies) for row, _ in rows), sum(row.seeds for row, _ in rows)
     said = (
         f"{finished} of {planned} runs are finished. Differences are to {study.baseline}, seed by seed: equal initial "
-        "weights, equal batches; 95% intervals of Student's t."
+        "weights, equal batches; 95% intervals of Student's t. What went wrong first is of the first seed."
     )
     header = join(
         [element("h1", study.name), *map(paragraph, [study.description] if study.description else []), paragraph(said)]

@@ -62,8 +62,13 @@ def check_dump(folder: Path, dump: Path, *, any_nan: bool = False) -> Finding | 
     vectors = read_vectors(folder)
     columns = read_lines(dump, None, vectors.description.count)
     operands = len(vectors.operands)
-    if len(columns) > operands:  # operands stand before the result
+    if len(columns) == operands + 2:  # a whole line
         columns = columns[operands:]
+    if len(columns) > 2:
+        raise ConfigError(
+            f"a line of {dump} must hold a result, a result and its flags, or {operands} operands before them, got "
+            f"{len(columns)} codes; write it again"
+        )
     width = vectors.description.stage.format.width_bits
     beyond = np.flatnonzero(columns[0] >> np.uint64(width)) if width < 64 else np.array([], int)
     if beyond.size:
@@ -148,7 +153,9 @@ def _picture(vectors: Vectors, given: Codes, index: int) -> Iterator[str]:
         if terms.size > MOST_TERMS:
             yield f"{'':<10}... {terms.size - MOST_TERMS} more"
     exact = exact_value(d, vectors.operands, index)
-    if exact is not None:
+    if exact is not None and d.operation == "matmul" and not d.mac.mac().is_exact:
+        yield f"{'exact sum':<10}{_number(exact)}; the accumulator rounds on the way"
+    elif exact is not None:
         yield from _exact_lines(exact, fmt)
     if vectors.rbits is not None:
         yield f"{'random':<10}0x{int(vectors.rbits[index]):x} of {d.n_rbits} bits"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -25,8 +26,8 @@ Array = NDArray[Any]
 ACCUMULATOR_BIT = len(TESTFLOAT_FLAGS)
 #: Bits of an exact square root that are shown and decided by.
 ROOT_BITS = 256
-#: Widest exponent field of a format.
-WIDEST_EXPONENT = 11
+#: Binades by which results are lifted to see whether they are tiny after rounding: at least one, and no overflow.
+LIFT = 2
 
 
 class Answer(NamedTuple):
@@ -106,14 +107,27 @@ def ieee_flags(vectors: Vectors) -> Codes:
     flags, fmt = vectors.flags & np.uint64((1 << len(TESTFLOAT_FLAGS)) - 1), d.stage.format
     if not isinstance(fmt, Float):
         return flags
-    if fmt.exponent_bits > WIDEST_EXPONENT - 3:  # no wider format: tiny is what was written subnormal, or as 0
-        values = fmt.decode(vectors.results)
-    else:
-        wide = OutputStage.of(Float(fmt.exponent_bits + 3, fmt.fraction_bits), d.stage.rounding, "ieee", d.n_rbits)
-        values = wide.format.decode(answer(d, vectors.operands, vectors.rbits, stage=wide).codes)
-    tiny = np.abs(values) < fmt.smallest_normal
     inexact = (flags & np.uint64(1)).astype(bool)
-    return np.where(tiny & inexact, flags | below, flags & ~below)
+    small = inexact & (np.abs(fmt.decode(vectors.results)) <= fmt.smallest_normal)
+    # a binade of normal numbers stands for the one below them: there nothing is rounded as a subnormal
+    lifted: list[Fraction | None] = [None] * d.count
+    for i in np.flatnonzero(small):
+        exact = exact_value(d, vectors.operands, int(i))
+        lifted[i] = None if exact is None else exact * 2**LIFT
+    stage = OutputStage.of(fmt, d.stage.rounding, d.stage.overflow, d.n_rbits)
+    unbounded = np.abs(fmt.decode(write_fractions(stage, lifted, vectors.rbits)))
+    tiny = small & (unbounded < fmt.smallest_normal * 2.0**LIFT)
+    return _with_signalling(vectors, np.where(tiny, flags | below, flags & ~below))
+
+
+def _with_signalling(vectors: Vectors, flags: Codes) -> Codes:
+    """Return flags with `invalid` where an operand is a signalling NaN: emu's arithmetic knows quiet ones alone."""
+    for fmt, codes in zip(vectors.description.operand_formats, vectors.operands, strict=True):
+        if isinstance(fmt, Float) and fmt.nans == "ieee" and fmt.fraction_bits > 0:
+            quiet = np.uint64(1 << (fmt.fraction_bits - 1))
+            signalling = np.isnan(fmt.decode(codes)) & (codes & quiet == 0)
+            flags = flags | (signalling.astype(np.uint64) << np.uint64(TESTFLOAT_FLAGS.index("invalid")))
+    return flags
 
 
 def _exact(
@@ -178,8 +192,29 @@ def _fraction(fmt: Format, code: int) -> Fraction | None:
 
 
 def _root(x: Fraction) -> Fraction:
-    up = 2 * ROOT_BITS
+    length = x.numerator.bit_length() - x.denominator.bit_length()
+    up = max(ROOT_BITS - length // 2, 0)
     scaled = x * 2 ** (2 * up)
     root = math.isqrt(scaled.numerator // scaled.denominator)
     sticky = root * root != scaled
     return Fraction(2 * root + sticky, 2 ** (up + 1))
+
+
+def write_fractions(stage: OutputStage, values: Sequence[Fraction | None], rbits: Codes | None = None) -> Codes:
+    """Return what a stage writes of exact numbers; of None what it writes of 0.
+
+    Numbers are cut behind `ROOT_BITS` bits, the last of them sticky.
+    """
+    negative = np.array([value is not None and value < 0 for value in values])
+    significands, exponents = np.zeros(len(values), object), np.zeros(len(values), np.int64)
+    for i, value in enumerate(values):
+        significands[i] = 0
+        if value:
+            n, d = abs(value.numerator), value.denominator
+            up = ROOT_BITS - n.bit_length() + d.bit_length()
+            quotient, rest = divmod(n << max(up, 0), d << max(-up, 0))
+            significands[i], exponents[i] = 2 * quotient + (rest != 0), -up - 1
+    exact = Exact(negative, significands, exponents, np.zeros(len(values), np.uint8))
+    with np.errstate(all="ignore"):
+        written, _ = write(exact, encode_stage(stage), None if rbits is None else rbits.astype(np.int64))
+    return stage.format.encode(written).astype(np.uint64)

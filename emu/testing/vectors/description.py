@@ -83,7 +83,11 @@ class Description(Table):
             raise ConfigError(f"`depth` is of matmul alone, got {self.depth} for {self.operation}; leave it out")
         assert self.stage
         assert self.operand_formats
-        assert self.mac.mac()
+        if self.mac.mac().rounding is Rounding.STOCHASTIC:
+            raise ConfigError(
+                "`rounding` of a unit must not be stochastic in vectors, got 'stochastic': they hold random bits of "
+                "results alone; choose another mode"
+            )
         return self
 
     @cached_property

@@ -11,14 +11,13 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from emu.datapath import Mac, OutputStage, Rounding
 from emu.datapath.order import parse_order
 from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
 from emu.errors import EmuError
 from emu.formats import Fixed, Float, Format
-from emu.testing.vectors.definition import answer, exact_value
+from emu.testing.vectors.definition import answer, exact_value, write_fractions
 from emu.testing.vectors.description import Codes, Vectors
 
 Hypothesis = tuple[str, Codes]
@@ -79,13 +78,8 @@ def _without_sticky(vectors: Vectors) -> Iterator[Hypothesis]:
     fmt = stage.format
     if d.is_stochastic or (d.operation == "matmul" and not d.mac.mac().is_exact) or fmt.carries_raws:
         return
-    cut: list[float] = []
-    for i in range(d.count):
-        exact = exact_value(d, vectors.operands, i)
-        cut.append(np.nan if exact is None else float(_cut(exact, fmt)))
-    values = np.array(cut)
-    written = _quantized(vectors, stage, np.where(np.isnan(values), 0.0, values))
-    known = ~np.isnan(values) & (values != 0)
+    cut = [exact and _cut(exact, fmt) for exact in (exact_value(d, vectors.operands, i) for i in range(d.count))]
+    written, known = write_fractions(stage, cut), np.array([bool(value) for value in cut])
     yield "a dropped sticky bit: nothing below the guard bit was looked at", np.where(known, written, vectors.results)
 
 
@@ -101,16 +95,6 @@ def _cut(x: Fraction, fmt: Format) -> Fraction:
     unit = Fraction(2) ** place
     whole = abs(x) / unit
     return (whole.numerator // whole.denominator) * unit * (-1 if x < 0 else 1)
-
-
-def _quantized(vectors: Vectors, stage: OutputStage, values: NDArray[np.float64]) -> Codes:
-    reals = type(vectors.description)(
-        operation="quantize",
-        formats=("fp64",),
-        out_format=str(stage.format),
-        count=vectors.description.count,
-    )
-    return answer(reals, (values.view(np.uint64),), None, stage=stage).codes
 
 
 def _misread(vectors: Vectors) -> Iterator[Hypothesis]:

@@ -21,7 +21,7 @@ import numpy as np
 from emu._config import checked
 from emu._files import replace_file
 from emu.errors import ConfigError, nearest_name
-from emu.testing.vectors.definition import answer, ieee_flags
+from emu.testing.vectors.definition import ieee_flags
 from emu.testing.vectors.description import NAMES, Codes, Description, Vectors
 
 Style = Literal["hex", "testfloat"]
@@ -107,8 +107,8 @@ def read_vectors(folder: Path) -> Vectors:
     d = checked(Description, manifest["description"], file=str(folder / MANIFEST))
     if manifest["style"] == "testfloat":
         lines = read_lines(folder / LINES, len(d.formats) + 2, d.count)
-        *operands, results, _ = lines
-        return Vectors(d, tuple(operands), None, results, answer(d, tuple(operands), None).flags)
+        *operands, results, flags = lines
+        return Vectors(d, tuple(operands), None, results, flags)
     operands = [
         read_lines(folder / f"{name}.hex", 1, int(np.prod(d.shape_of(i))))[0].reshape(d.shape_of(i))
         for i, name in enumerate(NAMES[: len(d.formats)])
