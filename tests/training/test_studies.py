@@ -141,5 +141,7 @@ def test_differences_have_the_interval_of_students_t():
     found = Difference.of([0.01, 0.02, 0.03, 0.04, 0.05])
     assert str(found) == "+3.00 (+1.04 .. +4.96)"
     assert not found.is_failure
-    assert Difference.of([-0.01]).is_failure
+    assert not Difference.of([-0.01]).is_failure, "one pair has no interval"
+    assert Difference.of([-0.02, -0.0201, -0.0199]).is_failure
+    assert str(Difference.of([0.0, 0.02] * 20)) == "+1.00 (+0.68 .. +1.32)"  # t of 39 degrees: 2.0227
     assert not Difference.of([-0.02, 0.0]).is_failure
