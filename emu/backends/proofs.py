@@ -14,12 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.interface import STOCHASTIC, FormatCode, StageCode
+from emu.backends.interface import IEEE, NEAREST_EVEN, STOCHASTIC, FormatCode, StageCode
 
 #: Exponents between which float64 operations on a few terms neither overflow nor become subnormal.
 SAFE_EXPONENT = 480
 #: Bits of a float64 rounded to odd that stand before its sticky bit.
 ODD_BITS = 51
+
+
+def is_plain(stage: StageCode | None, fmt: FormatCode) -> bool:
+    """Return whether a stage writes a float format as the processor does: to nearest even, infinite beyond."""
+    return stage is not None and (stage.format, stage.rounding, stage.overflow) == (fmt, NEAREST_EVEN, IEEE)
 
 
 def deciding_bits(stage: StageCode) -> int:

@@ -20,8 +20,6 @@ from emu.backends.gathered import Gathered
 from emu.backends.interface import (
     BLOCKS,
     EXACT_PATHS,
-    IEEE,
-    NEAREST_EVEN,
     SEQUENTIAL,
     FormatCode,
     MacCode,
@@ -32,6 +30,7 @@ from emu.backends.interface import (
     carrier_of,
     encode_format,
 )
+from emu.backends.proofs import is_plain
 from emu.formats import PRESETS
 
 Array = Any
@@ -137,13 +136,10 @@ def way(formats: Formats, mac: MacCode, path: str, depth: int) -> str:
 
 def is_float32_in_order(dtypes: Sequence[np.dtype[Any]], formats: Formats, mac: MacCode) -> bool:
     """Return whether a unit adds exact products of float32 to a float32, nearest even, one after the other."""
-    held = mac.accumulator
     narrow = all(dtype == np.float32 for dtype in dtypes)
     # the kernel writes a flushed operand as 0 of its sign
     signed = all(fmt.has_negative_zero or not fmt.daz for fmt in formats if fmt is not None)
-    if held is None or mac.product is not None or mac.order != SEQUENTIAL or not (narrow and signed):
-        return False
-    return held.format == _FLOAT32 and held.rounding == NEAREST_EVEN and held.overflow == IEEE
+    return mac.product is None and mac.order == SEQUENTIAL and narrow and signed and is_plain(mac.accumulator, _FLOAT32)
 
 
 def _packing(path: str, depth: int) -> int:

@@ -27,7 +27,7 @@ from emu.backends.numba.machine import has_dot_products, has_vectors
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.ordered_products import pack_ordered_panel, row_loops
 from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, ROWS, TOUCHING, WORDS
-from emu.backends.proofs import SAFE_EXPONENT, largest_exponent, significand_bits
+from emu.backends.proofs import SAFE_EXPONENT, is_plain, largest_exponent, significand_bits
 from emu.formats import PRESETS
 
 Array = NDArray[Any]
@@ -79,20 +79,16 @@ def unit_for(mac: MacCode, formats: Formats) -> TileUnit | None:
     return _fixed_unit(mac.accumulator, formats)
 
 
-def _is_plain(stage: StageCode | None, fmt: FormatCode) -> bool:
-    return stage is not None and (stage.format, stage.rounding, stage.overflow) == (fmt, k.NEAREST_EVEN, k.IEEE)
-
-
 def _float_unit(mac: MacCode, accumulator: StageCode, formats: Formats) -> TileUnit | None:
     if formats[2] is not None and formats[2].carries_raws:
         return None
-    if _is_plain(accumulator, FP32):
+    if is_plain(accumulator, FP32):
         if mac.product is None:
             return TileUnit("fused")
-        return TileUnit("float32") if _is_plain(mac.product, FP32) else None
+        return TileUnit("float32") if is_plain(mac.product, FP32) else None
     a, b = formats[:2]
     exact = significand_bits(a) + significand_bits(b) <= FLOAT32_INTEGER_BITS and a.quantum + b.quantum >= -149
-    if _is_plain(accumulator, FP16) and _is_plain(mac.product, FP16) and exact:
+    if is_plain(accumulator, FP16) and is_plain(mac.product, FP16) and exact:
         return TileUnit("binary16") if largest_exponent(a) + largest_exponent(b) <= 127 else None
     return None
 

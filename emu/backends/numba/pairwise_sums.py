@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends import interface as k
 from emu.backends.gathered import Gathered
 from emu.backends.interface import FormatCode, MacCode, encode_format
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.single_column import are_neighbours, column_of
 from emu.backends.numba.vector.packing import find_runs
+from emu.backends.proofs import is_plain
 from emu.formats import PRESETS
 
 Array = NDArray[Any]
@@ -36,16 +37,13 @@ GRAIN_TERMS = 1 << 17
 
 def applies(left: Gathered, right: Gathered, formats: Formats, mac: MacCode) -> bool:
     """Return whether a pairwise product without an addend is one column of float32 sums."""
-    if mac.accumulator is None or right.columns.size != 1:
+    if right.columns.size != 1:
         return False
     if max(left.batches, right.batches) != 1 or left.dtype != np.float32 or right.dtype != np.float32:
         return False
-    stages = [stage for stage in (mac.accumulator, mac.product) if stage is not None]
-    return all(_is_float32(stage) for stage in stages) and not any(fmt.daz for fmt in formats[:2])
-
-
-def _is_float32(stage: k.StageCode) -> bool:
-    return (stage.format, stage.rounding, stage.overflow) == (FP32, k.NEAREST_EVEN, k.IEEE)
+    rounds_products = mac.product is not None
+    units = is_plain(mac.accumulator, FP32) and (not rounds_products or is_plain(mac.product, FP32))
+    return units and not any(fmt.daz for fmt in formats[:2])
 
 
 def sums(left: Gathered, right: Gathered) -> Array:
@@ -55,11 +53,8 @@ def sums(left: Gathered, right: Gathered) -> Array:
         left: one matrix (M, K), carriers in float32.
         right: one matrix (K, 1), likewise.
     """
-    column = np.ascontiguousarray(right.data[right.columns[0] + right.rows])
-    out = empty((left.rows.size,), np.float32)
-    rows = left.rows
-    abreast = rows.size > 1 and bool(rows[1] - rows[0] == 1)
-    add, align = (_add_abreast, ABREAST) if abreast else (_add_along, 1)
+    column, out, rows = column_of(right), empty((left.rows.size,), np.float32), left.rows
+    add, align = (_add_abreast, ABREAST) if are_neighbours(rows) else (_add_along, 1)
 
     def work(_: int, first: int, last: int) -> None:
         add(left.data, rows, left.columns, column, first, last, out)

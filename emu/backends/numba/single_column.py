@@ -26,10 +26,11 @@ GRAIN_MACS = 1 << 20
 def applies(left: Gathered, right: Gathered) -> bool:
     """Return whether the right operand is one column, and the left one lies as runs, of rows or of columns."""
     single = right.columns.size == 1 and max(left.batches, right.batches) == 1
-    return single and (_are_neighbours(left.columns) or _are_neighbours(left.rows))
+    return single and (are_neighbours(left.columns) or are_neighbours(left.rows))
 
 
-def _are_neighbours(places: NDArray[np.int64]) -> bool:
+def are_neighbours(places: NDArray[np.int64]) -> bool:
+    """Return whether places begin as neighbours in memory, as many as make reading them as a run worth it."""
     last = min(places.size, FEWEST_NEIGHBOURS) - 1
     return last > 0 and bool(places[last] - places[0] == last)
 
@@ -42,15 +43,20 @@ def sums(left: Gathered, right: Gathered, addend: Array) -> Array:
         right: one matrix (K, 1).
         addend: float64, (1, 1 or M, 1).
     """
-    column = np.ascontiguousarray(right.data[right.columns[0] + right.rows])
+    column = column_of(right)
     out, third = empty((left.rows.size,), np.float64), addend.reshape(-1)
-    add, align = (_add_rows, 1) if _are_neighbours(left.columns) else (_add_columns, FEWEST_NEIGHBOURS)
+    add, align = (_add_rows, 1) if are_neighbours(left.columns) else (_add_columns, FEWEST_NEIGHBOURS)
 
     def work(_: int, first: int, last: int) -> None:
         add(left.data, left.rows, left.columns, column, third, first, last, out)
 
     over_ranges(work, left.rows.size, align, max(1, GRAIN_MACS // max(left.columns.size, 1)))
     return out
+
+
+def column_of(right: Gathered) -> Array:
+    """Return the only column of one matrix, its elements beside each other."""
+    return np.ascontiguousarray(right.data[right.columns[0] + right.rows])
 
 
 @partial(kernel, any_order=True)

@@ -20,6 +20,8 @@ from emu.testing.contract.python_unit import PythonUnit
 Array = NDArray[Any]
 #: The definition every unit is held to.
 REFERENCE = PythonUnit.of_backend("reference")
+#: Orders of adding that one is easily confused with.
+KNOWN_ORDERS = ("sequential", "pairwise", "lanes(2)", "lanes(4)", "lanes(8)")
 #: Terms of a product that are shown.
 MAX_TERMS = 6
 
@@ -239,7 +241,7 @@ def _neighbours(case: Case) -> Iterator[tuple[str, Case]]:
 
 
 def _other_units(case: Case, mac: Mac, modes: list[Rounding]) -> Iterator[tuple[str, Case]]:
-    orders = [parse_order(order) for order in ("sequential", "pairwise", "lanes(2)", "lanes(4)", "lanes(8)")]
+    orders = [parse_order(order) for order in KNOWN_ORDERS]
     if isinstance(mac.order, Blocks):
         bits = range(max(mac.order.fraction_bits - 2, 0), mac.order.fraction_bits + 3)
         orders += [replace(mac.order, fraction_bits=b) for b in bits]

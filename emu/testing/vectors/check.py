@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import ConfigError
-from emu.formats import Fixed, Float, Format
+from emu.formats import Float, Format
 from emu.testing.bits import describe_code
-from emu.testing.vectors.definition import exact_value
+from emu.testing.vectors.definition import exact_value, last_place
 from emu.testing.vectors.description import NAMES, TESTFLOAT_FLAGS, Codes, Vectors
 from emu.testing.vectors.faults import hypotheses
 from emu.testing.vectors.files import read_lines, read_vectors
@@ -169,20 +169,13 @@ def _exact_lines(exact: Fraction, fmt: Format) -> Iterator[str]:
     yield f"{'exact':<10}{_number(exact)}"
     if exact == 0:
         return
-    place = -fmt.frac_bits if isinstance(fmt, Fixed) else _last_place(exact, fmt)
+    place = last_place(exact, fmt)
     scaled = abs(exact) / Fraction(2) ** place
     whole = scaled.numerator // scaled.denominator
     rest = scaled - whole
     guard, sticky = int(rest >= Fraction(1, 2)), int(rest not in (0, Fraction(1, 2)))
     how = "exact" if rest == 0 else "a tie" if rest == Fraction(1, 2) else "above half" if guard else "below half"
     yield f"{'':<10}last place 2**{place}, guard {guard}, sticky {sticky}: {how}"
-
-
-def _last_place(exact: Fraction, fmt: Float) -> int:
-    magnitude = abs(exact)
-    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
-    exponent -= magnitude < Fraction(2) ** exponent
-    return max(exponent, fmt.emin) - fmt.fraction_bits
 
 
 def _number(exact: Fraction) -> str:

@@ -179,6 +179,16 @@ def exact_value(description: Description, operands: tuple[Codes, ...], index: in
             return sum(products_of, first[2] if len(first) > 2 else Fraction(0))
 
 
+def last_place(exact: Fraction, fmt: Format) -> int:
+    """Return the exponent of the last place a format has for a number other than 0, however large."""
+    if isinstance(fmt, Fixed):
+        return -fmt.frac_bits
+    magnitude = abs(exact)
+    exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
+    exponent -= magnitude < Fraction(2) ** exponent
+    return max(exponent, fmt.emin) - fmt.fraction_bits
+
+
 def _fraction(fmt: Format, code: int) -> Fraction | None:
     value = fmt.decode(np.array(code, np.uint64))[()]
     if isinstance(fmt, Fixed):

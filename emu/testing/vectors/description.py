@@ -120,7 +120,8 @@ class Vectors:
         operands: codes of each, shapes of `Description.shape_of`.
         rbits: random bits per result, (count,), or None.
         results: codes, (count,).
-        flags: bits in the order of `TESTFLOAT_FLAGS`, and above them `accumulator_overflow`, (count,).
+        flags: bits in the order of `TESTFLOAT_FLAGS`, and above them `accumulator_overflow`, (count,); read from
+            TestFloat's lines, underflow and invalid are IEEE 754's (`files.py`).
     """
 
     description: Description

@@ -14,10 +14,11 @@ import numpy as np
 
 from emu.datapath import Mac, OutputStage, Rounding
 from emu.datapath.order import parse_order
-from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
 from emu.errors import EmuError
 from emu.formats import Fixed, Float, Format
-from emu.testing.vectors.definition import answer, exact_value, write_fractions
+from emu.testing.contract.clauses import rules_of
+from emu.testing.contract.finding import KNOWN_ORDERS
+from emu.testing.vectors.definition import answer, exact_value, last_place, write_fractions
 from emu.testing.vectors.description import Codes, Vectors
 
 Hypothesis = tuple[str, Codes]
@@ -42,7 +43,7 @@ def _other_rules(vectors: Vectors) -> Iterator[Hypothesis]:
         if mode not in (stage.rounding, Rounding.STOCHASTIC):
             name = _MODES.get(mode, f"rounding {mode.value}")
             yield f"{name} instead of {stage.rounding.value}", _answer(vectors, replace(stage, rounding=mode))
-    for rule in FIXED_RULES if isinstance(stage.format, Fixed) else FLOAT_RULES:
+    for rule in rules_of(stage.format):
         if rule is not stage.overflow:
             changed = OutputStage.of(stage.format, stage.rounding, rule, d.n_rbits)
             yield f"overflow rule {rule.value} instead of {stage.overflow.value}", _answer(vectors, changed)
@@ -84,15 +85,8 @@ def _without_sticky(vectors: Vectors) -> Iterator[Hypothesis]:
 
 
 def _cut(x: Fraction, fmt: Format) -> Fraction:
-    """Return x toward zero, to half a unit in its last place."""
-    if isinstance(fmt, Fixed):
-        place = -fmt.frac_bits - 1
-    else:
-        magnitude = abs(x)
-        exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length() if x else 0
-        exponent -= magnitude < Fraction(2) ** exponent
-        place = max(exponent, fmt.emin) - fmt.fraction_bits - 1
-    unit = Fraction(2) ** place
+    """Return x, not 0, toward zero to half a unit in its last place."""
+    unit = Fraction(2) ** (last_place(x, fmt) - 1)
     whole = abs(x) / unit
     return (whole.numerator // whole.denominator) * unit * (-1 if x < 0 else 1)
 
@@ -136,7 +130,7 @@ def _other_units(vectors: Vectors) -> Iterator[Hypothesis]:
         except EmuError:
             return
         return
-    for order in ("sequential", "pairwise", "lanes(2)", "lanes(4)", "lanes(8)"):
+    for order in KNOWN_ORDERS:
         if parse_order(order) != mac.order:
             yield f"adds in the order {order}", _answer(vectors, mac=unit.model_copy(update={"order": order}).mac())
     for mode in Rounding:
