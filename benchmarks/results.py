@@ -30,9 +30,8 @@ Made by `python benchmarks/results.py`, {day}, Python {python}, {machine}.
 
 
 def main(arguments: list[str]) -> None:
+    subprocess.run([sys.executable, "-m", "emu", "study", str(STUDY), *arguments], check=True)
     out = Path(arguments[arguments.index("--out") + 1]) if "--out" in arguments else Path("studies/results")
-    given = arguments if "--out" in arguments else [*arguments, "--out", str(out)]
-    subprocess.run([sys.executable, "-m", "emu", "study", str(STUDY), *given], check=True)
     day = f"{datetime.now(UTC):%Y-%m-%d}"
     text = INTRODUCTION.format(day=day, python=platform.python_version(), machine=platform.machine())
     PAGE.write_text(text + (out / "report.md").read_text(encoding="utf-8"), encoding="utf-8")

@@ -64,7 +64,8 @@ class _Crew:
         self.command = [sys.executable, "-m", "emu._study_worker", str(study_file), str(storage.path), backend]
         self.environment = {**os.environ, "EMU_THREADS": os.environ.get("EMU_THREADS", str(threads))}
         self.ends: dict[str, int] = {}
-        self.strays, self.logs = 0, 0
+        self.strays = 0
+        self.logs: dict[int, Path] = {}
         self.settled: dict[str, str] = {}
 
     def work(self) -> None:
@@ -83,12 +84,7 @@ class _Crew:
                     for line in self._news():
                         bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
                     bar.update(task, completed=len(self.settled), description=self._running())
-                    ended = [process for process in processes if process.poll() is not None]
-                    processes = [process for process in processes if process.poll() is None]
-                    for process in ended:
-                        if process.returncode != 0:
-                            self._mend(process)
-                            processes.append(self._start())
+                    processes = [there for process in processes if (there := self._kept_up(process))]
                     time.sleep(LOOK_SECONDS)
                 for line in self._news():
                     bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -97,25 +93,31 @@ class _Crew:
                     process.terminate()
                 for process in processes:
                     process.wait()
-                for log in (self.storage.path / "claims").glob("worker-*.log"):
+                for log in self.logs.values():
                     log.unlink(missing_ok=True)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [*self.command, str(os.getpid())]
-        log = self._log(os.getpid(), self.logs)
-        self.logs += 1
+        log = self.storage.path / "claims" / f"worker-{os.getpid()}-{len(self.logs)}.log"
         with log.open("wb") as errors:  # a pipe would fill up
-            process = subprocess.Popen(command, env=self.environment, stderr=errors)
-        log.replace(self._log(process.pid))
+            process = subprocess.Popen([*self.command, str(os.getpid())], env=self.environment, stderr=errors)
+        self.logs[process.pid] = log
         return process
 
-    def _log(self, *numbers: int) -> Path:
-        return self.storage.path / "claims" / f"worker-{'-'.join(map(str, numbers))}.log"
+    def _kept_up(self, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes] | None:
+        """Return a process, the one that takes its place where it broke off, or None where its work is done."""
+        match process.poll():
+            case None:
+                return process
+            case 0:
+                return None
+            case _:
+                self._mend(process)
+                return self._start()
 
     def _mend(self, process: subprocess.Popen[bytes]) -> None:
         """Count an end in the middle of a run, or outside one."""
         held = [case for case in self.cases if self.storage.held_by(case) == process.pid]
-        said = self._log(process.pid).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+        said = self.logs[process.pid].read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         self.strays += not held
         if self.strays > MOST_STRAYS:
             raise ConfigError(

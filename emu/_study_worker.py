@@ -28,8 +28,8 @@ LOOK_SECONDS = 0.5
 
 def work(study_file: Path, folder: Path, backend: str) -> None:
     """Run what is left of a study; a run that fails is written down, and the next one begins."""
-    study, storage = load_study(study_file), FolderStorage(folder)
-    while left := [case for case in study.cases() if not _is_settled(case, storage)]:
+    left, storage = list(load_study(study_file).cases()), FolderStorage(folder)
+    while left := [case for case in left if not _is_settled(case, storage)]:
         if not sum(_take(case, storage, backend) for case in left):
             time.sleep(LOOK_SECONDS)  # others hold what is left, and may end
 

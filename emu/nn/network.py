@@ -48,7 +48,9 @@ class Network:
         taken: dict[str, str] = dict.fromkeys((INPUT_LAYER, LOSS_LAYER), "is kept for the network's own tensors")
         for layer in every(self.layers):
             inside = {name for part in every(layer.parts()) for name in (part.name, *part.results())}
-            for name in {layer.name, *layer.results()} - inside:
+            for name in dict.fromkeys((layer.name, *layer.results())):
+                if name in inside:
+                    continue
                 if name in taken:
                     raise ConfigError(
                         f"`name` of a layer must be its own, got {name!r}, which {taken[name]}; choose another name"

@@ -9,6 +9,7 @@ Every run of the grid is a case, known by its key; nothing else of a study is ke
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -124,6 +125,12 @@ class Case:
     def machine(self) -> Device:
         """The device."""
         return load_device(self.device)
+
+    @cached_property
+    def described(self) -> tuple[Any, Any]:
+        """Recipe and device as `run.json` has them."""
+        device = self.machine.with_precision(self.recipe.precision, origin=f"model {self.recipe.name}")
+        return json.loads(self.recipe.model_dump_json()), json.loads(device.model_dump_json())
 
 
 def load_study(path: Path) -> Study:

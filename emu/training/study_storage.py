@@ -81,8 +81,7 @@ class FolderStorage:
         if not (folder / RUN).is_file():
             return None
         info = RunFolder(folder).read_json()
-        device = case.machine.with_precision(case.recipe.precision, origin=f"model {case.recipe.name}")
-        if (info.get("recipe"), info.get("device")) != (_as_json(case.recipe), _as_json(device)):
+        if (info.get("recipe"), info.get("device")) != case.described:
             raise ConfigError(
                 f"a study's folder must hold its own runs, got {folder}, whose recipe or device differs from the "
                 "study's; choose another folder with --out, or delete that run"
@@ -138,7 +137,3 @@ class FolderStorage:
 
     def _holder(self, case: Case) -> Path:
         return self.path / "claims" / f"{case.key}.process"
-
-
-def _as_json(table: Any) -> Any:
-    return json.loads(table.model_dump_json())
