@@ -7,13 +7,14 @@ that `emu --help` answers at once.
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from emu.errors import EmuError
+from emu.errors import EmuError, EmuWarning
 
 #: Exit code of bad input, as `typer` uses it for bad usage.
 BAD_INPUT = 2
@@ -28,12 +29,20 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; errors of the input become one line and exit code 2."""
+    """Run the command line; errors of the input become one line and exit code 2, warnings about it one line each."""
+    warnings.showwarning = _show_warning
     try:
         app(prog_name="emu")
     except EmuError as error:
         print("emu:", " ".join(str(error).split()), file=sys.stderr)
         sys.exit(BAD_INPUT)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+    if issubclass(category, EmuWarning):
+        print("emu: warning:", " ".join(str(message).split()), file=sys.stderr)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,6 +7,8 @@
     ├── BackendUnavailable  (ImportError)  a backend that cannot compute here; names the remedy
     └── NotDifferentiable   (TypeError)    a gradient was asked of something that has none
 
+`EmuWarning` is the category of warnings: what is allowed, and costs exactness.
+
 Each message says: what must hold, the value found, and what to do.
 """
 
@@ -38,6 +40,10 @@ class BackendUnavailable(EmuError, ImportError):  # noqa: N818 - says what is th
 
 class NotDifferentiable(EmuError, TypeError):  # noqa: N818 - as above
     """A gradient was asked of an operation or value that has none."""
+
+
+class EmuWarning(UserWarning):
+    """A setting that is allowed and costs exactness; the message says what it costs."""
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:

@@ -5,12 +5,14 @@
 optimiser.py         what every optimiser is
 gradient_descent.py  SGD, momentum
 adaptive.py          AdaGrad, Adam
+clipping.py          gradients shortened to a norm, before the optimiser sees them
 
 Source: Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.1 (master weights).
 """
 
 from emu.optim.adaptive import AdaGrad, Adam
+from emu.optim.clipping import clip_by_norm
 from emu.optim.gradient_descent import GradientDescent
-from emu.optim.optimiser import Optimiser, ParameterState
+from emu.optim.optimiser import Optimiser, ParameterState, rescale, scalar
 
-__all__ = ["AdaGrad", "Adam", "GradientDescent", "Optimiser", "ParameterState"]
+__all__ = ["AdaGrad", "Adam", "GradientDescent", "Optimiser", "ParameterState", "clip_by_norm", "rescale", "scalar"]

@@ -2,19 +2,20 @@
 
 AdaGrad                                             role
     s = s + g * g                                   moment
-    direction = g / (sqrt(s) + eps)                 moment
+    direction = g / (sqrt(s) + S * eps)             moment
     update = -rate * direction                      update
 
 Adam, t = 1 for the first step
     m = beta1 * m + (1 - beta1) * g                 moment
     v = beta2 * v + (1 - beta2) * g * g             moment
-    direction = m / (sqrt(v) / sqrt(1 - beta2**t) + eps)                 moment
+    direction = m / (sqrt(v) / sqrt(1 - beta2**t) + S * eps)             moment
     update = -rate / (1 - beta1**t) * direction                          update
     update = update - rate * decay * master         (if decay > 0)       update
 
 and master = master + update, role master. Moments are held and computed in the format of the `loss` role, on the host;
-products rounded once each, sums with a factor as one fused multiply-add. AdaGrad adds decay * master to g, as gradient
-descent does; Adam's decay is apart from the gradient.
+products rounded once each, sums with a factor as one fused multiply-add. AdaGrad adds S * decay * master to g, as
+gradient descent does; Adam's decay is apart from the gradient. S is the scale that gradients and moments carry, 1
+without loss scaling: directions are free of it.
 
 Sources: Duchi, Hazan & Singer, JMLR 12 (2011); Kingma & Ba, ICLR 2015; Loshchilov & Hutter, ICLR 2019.
 """
@@ -22,7 +23,7 @@ Sources: Duchi, Hazan & Singer, JMLR 12 (2011); Kingma & Ba, ICLR 2015; Loshchil
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from emu.autodiff import Runner, Value
 from emu.formats import Format
@@ -46,14 +47,22 @@ class AdaGrad:
         """Put the sum of squares beside a parameter."""
         state.slots["squares"] = zeros(state, format_of(MOMENT))
 
-    def apply(self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner) -> None:
+    @property
+    def slot_powers(self) -> Mapping[str, int]:
+        """The sum holds squares of gradients."""
+        return {"squares": 2}
+
+    def apply(
+        self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
+    ) -> None:
         """Move a parameter one step; see `Optimiser.apply`."""
         unit = Unit(runner, state)
         if self.weight_decay:
-            gradient = unit.run("fma", MOMENT, state.master, scalar(self.weight_decay), gradient, step=".decay")
+            decay = scalar(self.weight_decay * scale)
+            gradient = unit.run("fma", MOMENT, state.master, decay, gradient, step=".decay")
         state.slots["squares"] = unit.run("fma", MOMENT, gradient, gradient, state.slots["squares"], step=".squares")
         root = unit.run("sqrt", MOMENT, state.slots["squares"], step=".root")
-        size = unit.run("add", MOMENT, root, scalar(self.eps), step=".size")
+        size = unit.run("add", MOMENT, root, scalar(self.eps * scale), step=".size")
         direction = unit.run("divide", MOMENT, gradient, size, step=".direction")
         update = unit.run("multiply", "update", direction, scalar(-rate))
         state.master = unit.run("add", "master", state.master, update)
@@ -77,7 +86,14 @@ class Adam:
         for slot in ("mean", "squares"):
             state.slots[slot] = zeros(state, format_of(MOMENT))
 
-    def apply(self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner) -> None:
+    @property
+    def slot_powers(self) -> Mapping[str, int]:
+        """One mean holds gradients, the other their squares."""
+        return {"mean": 1, "squares": 2}
+
+    def apply(
+        self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
+    ) -> None:
         """Move a parameter one step; see `Optimiser.apply`."""
         unit, slots = Unit(runner, state), state.slots
         share = unit.run("multiply", MOMENT, gradient, scalar(1 - self.beta1), step=".share")
@@ -87,7 +103,7 @@ class Adam:
         slots["squares"] = unit.run("fma", MOMENT, slots["squares"], scalar(self.beta2), part, step=".squares")
         root = unit.run("sqrt", MOMENT, slots["squares"], step=".root")
         widened = 1 / math.sqrt(1 - power(self.beta2, step + 1))
-        size = unit.run("fma", MOMENT, root, scalar(widened), scalar(self.eps), step=".size")
+        size = unit.run("fma", MOMENT, root, scalar(widened), scalar(self.eps * scale), step=".size")
         direction = unit.run("divide", MOMENT, slots["mean"], size, step=".direction")
         update = unit.run("multiply", "update", direction, scalar(-rate / (1 - power(self.beta1, step + 1))))
         if self.weight_decay:

@@ -1,14 +1,16 @@
 """Gradient descent, with momentum and weight decay.
 
-d = gradient + decay * master       (if decay > 0)      role momentum
+d = gradient + S * decay * master   (if decay > 0)      role momentum
 m = momentum * m + d                (if momentum > 0)   role momentum
-update = -rate * m                                      role update
+update = -rate / S * m                                  role update
 master = master + update                                role master
+
+S is the scale that the gradient carries, 1 without loss scaling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from emu.autodiff import Runner, Value
 from emu.formats import Format
@@ -31,14 +33,21 @@ class GradientDescent:
         if self.momentum:
             state.slots["momentum"] = zeros(state, format_of("momentum"))
 
-    def apply(self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner) -> None:
+    @property
+    def slot_powers(self) -> Mapping[str, int]:
+        """The previous direction grows with the gradient."""
+        return {"momentum": 1} if self.momentum else {}
+
+    def apply(
+        self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
+    ) -> None:
         """Move a parameter one step; see `Optimiser.apply`."""
         unit, direction = Unit(runner, state), gradient
         if self.weight_decay:
-            decay = scalar(self.weight_decay)
+            decay = scalar(self.weight_decay * scale)
             direction = unit.run("fma", "momentum", state.master, decay, gradient, step=".decay")
         if self.momentum:
             direction = unit.run("fma", "momentum", state.slots["momentum"], scalar(self.momentum), direction)
             state.slots["momentum"] = direction
-        update = unit.run("multiply", "update", direction, scalar(-rate))
+        update = unit.run("multiply", "update", direction, scalar(-rate / scale))
         state.master = unit.run("add", "master", state.master, update)

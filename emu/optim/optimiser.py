@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -50,15 +50,23 @@ class Optimiser(Protocol):
         """
         ...
 
-    def apply(self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner) -> None:
+    @property
+    def slot_powers(self) -> Mapping[str, int]:
+        """The power of the gradient that each slot holds: 1 for a mean, 2 for a mean of squares."""
+        ...
+
+    def apply(
+        self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
+    ) -> None:
         """Move a parameter one step.
 
         Args:
             state: the parameter; its master and slots are replaced.
-            gradient: of the parameter's shape.
+            gradient: of the parameter's shape, `scale` times as large as it is.
             rate: learning rate of this step.
-            step: 0 for the first.
+            step: how many steps came before it.
             runner: the datapath.
+            scale: S that gradient and slots carry; the parameter moves as if it were 1.
         """
         ...
 
@@ -73,6 +81,21 @@ class Unit:
         """Run an operation; `step` tells several of one role apart."""
         state = self.state
         return self.runner.run(Operation(name, operands, part=f"{state.part}{step}"), role, state.layer)
+
+
+def rescale(state: ParameterState, powers: Mapping[str, int], ratio: float, runner: Runner) -> None:
+    """Multiply a parameter's slots as if their gradients had been `ratio` times as large.
+
+    Args:
+        state: the parameter; its slots are replaced.
+        powers: see `Optimiser.slot_powers`.
+        ratio: the new scale over the one they carry.
+        runner: the datapath; the slots keep their formats.
+    """
+    for slot, power in powers.items():
+        role = "momentum" if slot == "momentum" else "moment"
+        factor = scalar(ratio**power)
+        state.slots[slot] = Unit(runner, state).run("multiply", role, state.slots[slot], factor, step=f".{slot} scale")
 
 
 def scalar(number: float) -> Value:

@@ -223,6 +223,13 @@ def _along(parameter: Array, along: int, dimensions: int) -> Array:
     return parameter.reshape(shape)
 
 
+def _squared_norm(unit: Unit, x: Value) -> Value:
+    """The sum of squares, pairwise in C order."""
+    host = Host(unit)
+    squares = host.value(host.elementwise("squares", "multiply", x, x))
+    return unit.value(write_total(carrier(squares), squares.format, None, unit.reduction, unit.request(), log=unit.log))
+
+
 # ---- slopes ---------------------------------------------------------------------------------------------------------
 
 
@@ -255,4 +262,5 @@ HOST_OPERATIONS: dict[str, Callable[..., Value]] = {
     "gamma_gradient": _gamma_gradient,
     "beta_gradient": _beta_gradient,
     "gelu_slope": _gelu_slope,
+    "squared_norm": _squared_norm,
 }

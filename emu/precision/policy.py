@@ -9,9 +9,16 @@ from emu.formats import Float
 from emu.hardware import PrecisionTable
 
 #: Roles that have no table of their own, and the role whose format they take: the slope of an activation function is
-#: held like an activation, momentum and what decays into it like the master weights, the moments of adaptive optimisers
-#: like what the host computes.
-DERIVED_ROLES = {"slope": "activation", "momentum": "master", "moment": "loss"}
+#: held like an activation; momentum and what decays into it, and gradients that loss scaling or clipping touched, like
+#: the master weights; the moments of adaptive optimisers and norms like what the host computes.
+DERIVED_ROLES = {
+    "slope": "activation",
+    "unscaled": "master",
+    "clipped": "master",
+    "momentum": "master",
+    "moment": "loss",
+    "norm": "loss",
+}
 
 
 class Policy:

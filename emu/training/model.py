@@ -32,7 +32,7 @@ class Pass:
     Attributes:
         loss: mean loss.
         correct: outputs whose largest value stands at their label.
-        gradients: by parameter name; empty after a forward pass.
+        gradients: by parameter name, `scale` times as large as they are; empty after a forward pass.
         moments: running moments behind a training batch, by name; empty after a forward pass.
     """
 
@@ -83,7 +83,7 @@ class Model:
             copies.setdefault(state.layer, {})[state.part] = copy
         return copies
 
-    def run(self, runner: Runner, images: Array, labels: Array, *, backward: bool) -> Pass:
+    def run(self, runner: Runner, images: Array, labels: Array, *, backward: bool, scale: float = 1.0) -> Pass:
         """Run a batch forward, and backward if asked.
 
         Args:
@@ -91,6 +91,7 @@ class Model:
             images: float32, (N, C, H, W) or (N, features); or tokens, int64, (N, T).
             labels: int64, (N,) or (N, T).
             backward: whether it is a pass of training, and gradients are wanted.
+            scale: S that the loss is multiplied by before it goes back, a value of its format.
         """
         graph = Graph(runner, training=backward)
         make = graph.parameter if backward else graph.constant
@@ -104,7 +105,7 @@ class Model:
             known.setdefault(layer, {})[part] = graph.constant(value.with_array(runner.place(value.array)))
         output = self.network.forward(graph, graph.constant(x), known)
         loss = self.network.apply_loss(graph, output, Tensor(Value(runner.place(labels))))
-        gradients = self._gradients(graph, loss, leaves) if backward else {}
+        gradients = self._gradients(graph, loss, leaves, scale) if backward else {}
         moments = {
             f"{layer}.{part}": value
             for layer, values in graph.moments.items()
@@ -113,9 +114,11 @@ class Model:
         correct = count_correct(on_host(output.value.array), labels)
         return Pass(float(loss.value.array), correct, gradients, moments)
 
-    def _gradients(self, graph: Graph, loss: Tensor, leaves: dict[str, dict[str, Tensor]]) -> dict[str, Value]:
-        one = loss.value.with_array(graph.runner.place(np.ones((), loss.value.format.carrier)))
-        arrived = graph.backward(loss, one)
+    def _gradients(
+        self, graph: Graph, loss: Tensor, leaves: dict[str, dict[str, Tensor]], scale: float
+    ) -> dict[str, Value]:
+        seed = np.full((), scale, loss.value.format.carrier)
+        arrived = graph.backward(loss, loss.value.with_array(graph.runner.place(seed)))
         named = {f"{layer}.{part}": tensor for layer, parts in leaves.items() for part, tensor in parts.items()}
         return {name: arrived[id(tensor)] for name, tensor in named.items()}
 

@@ -19,7 +19,7 @@ PROBE_IMAGES = 32
 
 
 def signal_to_noise(
-    model: Model, images: Array, labels: Array, *, seed: int, step: int, backend: str
+    model: Model, images: Array, labels: Array, *, seed: int, step: int, backend: str, scale: float = 1.0
 ) -> list[tuple[str, str, float | None]]:
     """Return layer, role and signal-to-noise ratio in dB of every tensor of one forward and backward pass.
 
@@ -30,6 +30,7 @@ def signal_to_noise(
         seed: of stochastic rounding.
         step: training step, for the same.
         backend: who computes.
+        scale: S of the loss.
 
     Returns:
         None for a tensor equal to float32's; NaN where float32's is all 0 or either is not finite.
@@ -40,7 +41,7 @@ def signal_to_noise(
         inner = DatapathRunner(policy, seed=seed, backend=backend)
         inner.step = step
         recorder = RecordingRunner(inner)
-        model.run(recorder, images, labels, backward=True)
+        model.run(recorder, images, labels, backward=True, scale=scale)
         results.append(recorder.results)
     return [(layer, role, _ratio(*pairs)) for (layer, role), pairs in _paired(*results).items()]
 

@@ -4,6 +4,7 @@
     [data]         kind: images, text or frames, and what each needs
     [training]     steps or epochs, batch, seed, [training.optimiser], [training.schedule]
     [precision]    laid over the device's
+    [loss_scaling] policy, and its options
 
 Values from the command line (`--set`) are laid over the file before it is checked, so that both obey the same rules.
 """
@@ -23,6 +24,7 @@ from emu._paths import content_names, find_content, shown
 from emu.errors import ConfigError, nearest_name
 from emu.hardware import PrecisionTable
 from emu.nn import Flatten, every
+from emu.precision.loss_scaling import LossScaling, NoScaling
 from emu.training.data_tables import Data, Frames, Images, Text
 from emu.training.layers import Layer, Shape, build_layers, named, shapes_behind
 
@@ -44,6 +46,11 @@ __all__ = [
 
 #: Names that other tensors carry: the network's input (role activation) and the loss.
 RESERVED_NAMES = ("input", "loss")
+
+
+def _is_idle(value: object) -> bool:
+    """Return whether a system is not in use: `run.json` and hashes of runs without it do not know of it."""
+    return value is None or isinstance(value, NoScaling)
 
 
 class Network(Table):
@@ -179,6 +186,7 @@ class Training(Table):
         seed: of weights, order of inputs, dropout and stochastic rounding, 0..2**63-1, as TOML and JSON hold them.
         log_every: steps between logged points; None leaves it to the trainer.
         checkpoint_every: steps between checkpoints; None leaves it to the trainer.
+        clip_norm: gradients whose norm, of all parameters together, is above it are shortened to it.
     """
 
     steps: int | None = Field(default=None, ge=1)
@@ -187,6 +195,7 @@ class Training(Table):
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
     log_every: int | None = Field(default=None, ge=1)
     checkpoint_every: int | None = Field(default=None, ge=1)
+    clip_norm: float | None = Field(default=None, gt=0, exclude_if=_is_idle)
     optimiser: Optimiser
     schedule: Schedule = Constant()
 
@@ -209,6 +218,7 @@ class Recipe(Table):
         data: images, text or frames.
         training: length, optimiser, schedule, seed.
         precision: laid over the device's.
+        loss_scaling: what the loss is multiplied by before it goes back.
     """
 
     name: str = Field(pattern=FILE_NAME)
@@ -218,6 +228,24 @@ class Recipe(Table):
     data: Data = Images()
     training: Training
     precision: PrecisionTable = PrecisionTable()
+    loss_scaling: LossScaling = Field(default=NoScaling(), exclude_if=_is_idle)
+
+    @model_validator(mode="after")
+    def _compensated(self) -> Recipe:
+        places = getattr(self.loss_scaling, "compensation", ("gradient",))
+        if "gradient" in places:
+            return self
+        decays = not isinstance(self.training.optimiser, Adam) and self.training.optimiser.weight_decay > 0
+        for place, used, key in (
+            ("clip_threshold", self.training.clip_norm is not None, "training.clip_norm"),
+            ("weight_decay", decays, "training.optimiser.weight_decay"),
+        ):
+            if used and place not in places:
+                raise ConfigError(
+                    f"`compensation` of [loss_scaling] must have {place!r} where `{key}` is set, got {list(places)}: "
+                    "gradients carry S there; add it"
+                )
+        return self
 
     @model_validator(mode="after")
     def _globs_match(self) -> Recipe:

@@ -47,6 +47,13 @@ TABLES: dict[str, dict[str, str]] = {
         "role": "string",
         "snr_db": "float64",
     },
+    # what happened to S of the loss: `start`, `overflow` (scale: S of the run), `repeat` (S it is repeated at), `skip`
+    # (S of the run given up), `growth` and `change` (the new S)
+    "loss_scaling": {
+        "step": "int64",
+        "event": "string",
+        "scale": "float64",
+    },
     # where the time of each interval's steps went; layer and role are null for the host (its calls are steps), path
     # and proof where there was no product, fallback where none was left to the reference; a first call is the first of
     # its kind in a process: it loads or compiles kernels. Seconds are measured, and differ from run to run

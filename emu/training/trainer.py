@@ -30,6 +30,7 @@ from emu.errors import ConfigError
 from emu.hardware import Device
 from emu.nn import Network
 from emu.precision import CounterTable, DatapathRunner, Policy, Profile
+from emu.precision.loss_scaler import LossScaler
 from emu.training.build import (
     build_network,
     build_optimiser,
@@ -44,6 +45,7 @@ from emu.training.recipe import Recipe
 from emu.training.run_folder import RunFolder
 from emu.training.schedule import learning_rate
 from emu.training.summary import formats_of, versions
+from emu.training.update import Update
 
 Array = NDArray[Any]
 #: What a batch is made of, by kind of data.
@@ -185,11 +187,12 @@ class Trainer:
                 f"got {settings.batch}; choose a smaller batch, or keep fewer for the test"
             )
         self.policy = Policy(self.device.precision)
-        self.optimiser = build_optimiser(settings.optimiser)
+        optimiser = build_optimiser(settings.optimiser)
+        self.update = Update(optimiser, getattr(recipe.loss_scaling, "compensation", ["gradient"]), settings.clip_norm)
         network = network or build_network(recipe.network)
         network.require_own_names()
         require_functions(network, self.policy)
-        self.model = Model.initial(network, self.policy, self.optimiser, settings.seed, self.backend)
+        self.model = Model.initial(network, self.policy, optimiser, settings.seed, self.backend)
         self.batches_per_epoch = len(self.data.train_inputs) // settings.batch
         self.outputs_per_step = self.data.train_labels[: settings.batch].size
         self.steps = settings.steps or (settings.epochs or 1) * self.batches_per_epoch
@@ -197,10 +200,11 @@ class Trainer:
         self.checkpoint_every = settings.checkpoint_every or self.log_every
         self.interval = CounterTable(self.policy.register)
         self.total = CounterTable(self.policy.register)
+        self.scaler = LossScaler(recipe.loss_scaling, self.policy, self.interval)
         self.profile = Profile()
-        self.runner = DatapathRunner(
-            self.policy, seed=settings.seed, backend=self.backend, counters=self.interval, profile=self.profile
-        )
+        options: dict[str, Any] = {"seed": settings.seed, "backend": self.backend, "profile": self.profile}
+        self.runner = DatapathRunner(self.policy, counters=self.scaler.counters, **options)
+        self.updating = DatapathRunner(self.policy, counters=self.interval, **options)
         self.history = History()
         self.step, self.seconds = 0, 0.0
         self.losses: list[float] = []
@@ -227,13 +231,16 @@ class Trainer:
         """Run one step; return loss and accuracy of its batch."""
         self.profile.begin_step()
         images, labels = self.batch(self.step)
-        self.runner.step = self.step
-        result = self.model.run(self.runner, images, labels, backward=True)
-        rate = self.rate(self.step)
-        for state in self.model.states:
-            self.optimiser.apply(state, result.gradients[state.name], rate, self.step, self.runner)
-        self.model.moments |= result.moments
+        self.runner.step = self.updating.step = self.step
+        result, scale, is_applied = self.scaler.iterate(
+            lambda scale: self.model.run(self.runner, images, labels, backward=True, scale=scale), self.step
+        )
+        if is_applied:
+            self.update.apply(self.model.states, result.gradients, self.rate(self.step), scale, self.updating)
+            self.model.moments |= result.moments
         self.step += 1
+        for event in self.scaler.take_events():
+            self.history.add("loss_scaling", step=self.step, event=event.event, scale=event.scale)
         self.losses.append(result.loss)
         self.correct.append(result.correct)
         self.profile.end_step()
@@ -298,7 +305,8 @@ class Trainer:
         if measured:
             images_now, labels_now = self.batch(self.step - 1)
             seed, step = self.recipe.training.seed, self.step - 1
-            ratios = signal_to_noise(self.model, images_now, labels_now, seed=seed, step=step, backend=self.backend)
+            where: dict[str, Any] = {"seed": seed, "step": step, "backend": self.backend, "scale": self.scaler.scale}
+            ratios = signal_to_noise(self.model, images_now, labels_now, **where)
             for layer, role, ratio in ratios:
                 self.history.add("snr", step=self.step, layer=layer, role=role, snr_db=ratio)
         self.total.merge(self.interval)
@@ -332,6 +340,8 @@ class Trainer:
             "interval": self.interval.to_dict(),
             "total": self.total.to_dict(),
             "profile": self.profile.rows(),
+            "loss_scaling": self.scaler.to_dict(),
+            "update": self.update.to_dict(),
         }
         folder.save_checkpoint(self.model.arrays(), state)
 
@@ -352,7 +362,12 @@ class Trainer:
         self.losses, self.correct = state["losses"], state["correct"]
         self.interval.load(state["interval"])
         self.total.load(state["total"])
-        self.profile.load(state.get("profile", ()))  # older checkpoints have none
+        self.profile.load(state.get("profile", ()))  # older checkpoints have none of these
+        if "update" in state:
+            self.scaler.load(state["loss_scaling"])
+            self.update.load(state["update"])
+        else:
+            self.update.applied = self.step
         self.history = History.read(folder, self.step)
 
     # ---- run.json ----
@@ -402,8 +417,8 @@ class Trainer:
             "overflow_rate": overflow,
             "underflow_rate": underflow,
             "redos": 0,
-            "repeats": 0,
-            "skips": 0,
+            "repeats": self.scaler.repeats,
+            "skips": self.scaler.skips,
             "bytes_sent": 0,
         }
         return newest | counts

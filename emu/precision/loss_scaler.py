@@ -1,0 +1,217 @@
+"""Loss scaling at work: an iteration runs at a scale, is tested, and runs again at a smaller one, or is skipped.
+
+    S ──► run: forward, S * loss, backward ──► finite? ──yes──► update, policy moves S
+     ▲                                            │no
+     └────────── S * backoff ◄── "repeat" ────────┴── "skip": no update, policy moves S
+
+A run that is repeated leaves nothing behind: its counts go into a table of their own, random numbers are addressed by
+step, and nothing that lasts is written before the test. An iteration overflows where its loss, or any result of the
+roles `error` and `gradient`, is not finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from emu.autodiff import Value
+from emu.backends.arrays import namespace
+from emu.datapath import Overflow
+from emu.engine.functions import function
+from emu.formats import Fixed
+from emu.precision.counters import CounterTable
+from emu.precision.loss_scaling import LossScaling, Measured, NoScaling, ScaleState, ScalingPolicy
+from emu.precision.policy import Policy
+from emu.precision.redo import run_and_redo
+
+#: Roles whose results S scales.
+SCALED_ROLES = ("error", "gradient")
+LN_2 = 0.6931471805599453
+
+
+class Scaled(Protocol):
+    """What a run of an iteration gives."""
+
+    @property
+    def loss(self) -> float:
+        """Mean loss, not scaled."""
+        ...
+
+    @property
+    def gradients(self) -> dict[str, Value]:
+        """Gradients, S times as large, by parameter."""
+        ...
+
+
+RunT = TypeVar("RunT", bound=Scaled)
+
+
+class Iteration(NamedTuple, Generic[RunT]):
+    """An iteration that is over.
+
+    Attributes:
+        run: the last run of it.
+        scale: its S.
+        is_applied: whether its update shall be applied.
+    """
+
+    run: RunT
+    scale: float
+    is_applied: bool
+
+
+@dataclass(frozen=True)
+class ScaleEvent:
+    """Something that happened to S.
+
+    Attributes:
+        step: training step.
+        event: `start`, `overflow`, `repeat`, `skip`, `growth` or `change`.
+        scale: of an overflow or a skip, S of the run; else S from there on.
+    """
+
+    step: int
+    event: str
+    scale: float
+
+
+class LossScaler:
+    """Runs iterations at the scale a policy asks for.
+
+    Attributes:
+        policy: the rules.
+        state: what the rules remember.
+        counters: what the run in progress counts into.
+        repeats: runs that were repeated.
+        skips: iterations without an update.
+        events: since they were last taken.
+    """
+
+    def __init__(self, policy: LossScaling, formats: Policy, counts: CounterTable) -> None:
+        """Begin.
+
+        Args:
+            policy: the rules.
+            formats: of the tensors.
+            counts: where counts of runs that stand go.
+        """
+        self.policy, self._formats, self._counts = policy, formats, counts
+        self.counters = counts if isinstance(policy, NoScaling) else CounterTable(formats.register)
+        self.state = ScaleState(1.0) if isinstance(policy, NoScaling) else policy.begin()
+        self.repeats = self.skips = 0
+        self.events: list[ScaleEvent] = []
+
+    @property
+    def scale(self) -> float:
+        """S of the next run."""
+        return self.state.scale
+
+    def iterate(self, run: Callable[[float], RunT], step: int) -> Iteration[RunT]:
+        """Run an iteration until it is finite, or given up.
+
+        Args:
+            run: forward and backward at a scale, counted into `counters`.
+            step: training step, for events.
+        """
+        policy = self.policy
+        if isinstance(policy, NoScaling):
+            return Iteration(run(1.0), 1.0, is_applied=True)
+        before = self.state
+        if step == 0:
+            self._note(step, "start", before.scale)
+
+        def attempt(state: ScaleState) -> RunT:
+            self.counters.reset()
+            return run(state.scale)
+
+        def better(state: ScaleState, result: RunT) -> ScaleState | None:
+            wanted = policy.after_overflow(state)
+            if policy.on_overflow == "skip" or wanted.scale == state.scale or self._is_finite(result):
+                return None
+            self._note(step, "overflow", state.scale)
+            self._note(step, "repeat", wanted.scale)
+            return wanted
+
+        state, result, redos = run_and_redo(before, attempt, better, policy.max_repeats)
+        self.repeats += redos
+        self._counts.merge(self.counters)
+        is_applied = self._is_finite(result)
+        if is_applied:
+            after = policy.after_update(state, self._measured(policy, result, state.scale))
+        else:
+            # of a row of repeats that did not help, one is held against S: data that are not finite say nothing of it
+            after = policy.after_skip(policy.after_overflow(before))
+            self.skips += 1
+            self._note(step, "overflow", state.scale)
+            self._note(step, "skip", state.scale)
+        self.state = after
+        if after.scale != state.scale:
+            self._note(step, "growth" if after.scale > state.scale else "change", after.scale)
+        return Iteration(result, state.scale, is_applied)
+
+    def _note(self, step: int, event: str, scale: float) -> None:
+        self.events.append(ScaleEvent(step, event, scale))
+
+    def take_events(self) -> list[ScaleEvent]:
+        """Return the events since the last call, and forget them."""
+        events, self.events = self.events, []
+        return events
+
+    def _is_finite(self, run: Scaled) -> bool:
+        return math.isfinite(run.loss) and not any(
+            counts.register.nonfinite or (counts.flags.overflow and self._overflows_to_infinity(layer, role))
+            for (layer, role), counts in self.counters.items()
+            if role in SCALED_ROLES
+        )
+
+    def _overflows_to_infinity(self, layer: str, role: str) -> bool:
+        return self._formats.stage(layer, role).overflow is Overflow.IEEE
+
+    def _measured(self, policy: ScalingPolicy, run: Scaled, scale: float) -> Measured:
+        exponents: list[int] = []
+        limits: list[int] = []
+        for (layer, role), counts in self.counters.items():
+            if role == "gradient":
+                limits.append(self._limit(layer, role))
+                if counts.register.max_exponent is not None:
+                    exponents.append(counts.register.max_exponent)
+        exponent = max(exponents) - math.frexp(scale)[1] + 1 if exponents else None
+        logarithm = _logarithm(run.gradients, scale) if policy.needs_logarithm else None
+        return Measured(exponent, logarithm, min(limits, default=0))
+
+    def _limit(self, layer: str, role: str) -> int:
+        fmt = self._formats.stage(layer, role).format
+        if isinstance(fmt, Fixed):
+            return fmt.width_bits - fmt.frac_bits - fmt.signed - 1
+        return math.frexp(float(fmt.max))[1] - 1
+
+    # ---- checkpoints ----
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data (JSON) that `load` reads back."""
+        return {"state": asdict(self.state), "repeats": self.repeats, "skips": self.skips}
+
+    def load(self, data: dict[str, Any]) -> None:
+        """Take what `to_dict` returned."""
+        self.state = replace(self.state, **data["state"])
+        self.repeats, self.skips = data["repeats"], data["skips"]
+
+
+def _logarithm(gradients: dict[str, Value], scale: float) -> float | None:
+    """Return log2 of the largest gradient without its scale, by the same operations on every backend."""
+    largest = 0.0
+    for gradient in gradients.values():
+        array = gradient.array
+        here = float(abs(namespace(array).asarray(array)).max()) if array.size else 0.0
+        if gradient.format.carries_raws and isinstance(gradient.format, Fixed):
+            here *= 2.0**-gradient.format.frac_bits
+        largest = max(largest, here)
+    if largest == 0:
+        return None
+    fraction, exponent = math.frexp(largest / scale)
+    logarithm = float(function("log", np.array(fraction), out_format="fp64", backend="reference"))
+    return logarithm / LN_2 + exponent

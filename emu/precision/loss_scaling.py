@@ -1,0 +1,300 @@
+"""`[loss_scaling]`: which number S the loss is multiplied by, and what happens when that was too much.
+
+    policy = "none"            S = 1, nothing is tested
+             "fixed"           S as given
+             "max_gradient"    from the largest gradient of the last finite iteration
+             "backoff"         down when an iteration overflows, up after many that do not
+             "statistical"     from mean and deviation of the logarithm of the largest gradient
+
+A policy is data and rules without memory; what changes is `ScaleState`, which goes into checkpoints. S, its factors and
+its bounds ought to be powers of two: scaling by any other number rounds.
+
+Sources: US 11,842,280; Micikevicius et al., "Mixed precision training", ICLR 2018; for `backoff` the numbers of common
+mixed-precision libraries.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, NamedTuple, TypeAlias
+
+from pydantic import Field, model_validator
+
+from emu._config import Items, Table
+from emu.errors import ConfigError, EmuWarning
+
+#: Where S is taken out again.
+Placement: TypeAlias = Literal["gradient", "learning_rate", "clip_threshold", "weight_decay"]
+#: S before anything was measured.
+START = 2.0**16
+
+
+@dataclass(frozen=True)
+class ScaleState:
+    """What a policy remembers between two iterations.
+
+    Attributes:
+        scale: S of the next run.
+        clean: updates applied since S last changed (`backoff`).
+        tokens: overflows that are still forgiven (`backoff` with hysteresis).
+        mean: running mean of log2 of the largest gradient; None before the first (`statistical`).
+        variance: running mean of its squared distance from that mean (`statistical`).
+    """
+
+    scale: float
+    clean: int = 0
+    tokens: int = 0
+    mean: float | None = None
+    variance: float = 0.0
+
+
+class Measured(NamedTuple):
+    """What an iteration whose results are finite says of the gradients, S taken out.
+
+    Attributes:
+        exponent: floor(log2|g|) of the largest gradient, from the registers; None if all are 0.
+        logarithm: log2|g| of the largest gradient as written; None if all are 0, or not asked for.
+        limit: exponent of the largest number that the gradients' format holds: 15 for binary16.
+    """
+
+    exponent: int | None
+    logarithm: float | None
+    limit: int
+
+
+class NoScaling(Table):
+    """The loss as it is."""
+
+    policy: Literal["none"] = "none"
+
+
+class _Scaling(Table):
+    """What all policies that scale have.
+
+    Attributes:
+        on_overflow: `repeat` runs the iteration again with a smaller S, `skip` leaves its update out.
+        compensation: where S is taken out: of the gradients; or of the learning rate, and then the threshold of
+            clipping and the factor of weight decay, where there are such, are multiplied by it.
+        minimum: S_min.
+        maximum: S_max.
+        backoff: what S is multiplied by after an overflow.
+        max_repeats: of one iteration; then it is skipped.
+    """
+
+    on_overflow: Literal["repeat", "skip"] = "skip"
+    compensation: Items[Placement] = Field(default=("gradient",), min_length=1)
+    minimum: float = Field(default=2.0**-14, gt=0)
+    maximum: float = Field(default=2.0**24, gt=0, lt=2.0**127)
+    backoff: float = Field(default=0.5, gt=0, lt=1)
+    max_repeats: int = Field(default=8, ge=1)
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> _Scaling:
+        if self.minimum > self.maximum:
+            raise ConfigError(
+                f"`minimum` of [loss_scaling] must be at most `maximum`, got {self.minimum:g} and {self.maximum:g}; "
+                "exchange them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _placements_fit(self) -> _Scaling:
+        places = set(self.compensation)
+        if len(places) < len(self.compensation) or ("gradient" in places) == ("learning_rate" in places):
+            raise ConfigError(
+                '`compensation` of [loss_scaling] must be ["gradient"], or "learning_rate" with "clip_threshold" and '
+                f'"weight_decay" where there are such, got {list(self.compensation)}; S is taken out exactly once'
+            )
+        if "gradient" in places and len(places) > 1:
+            raise ConfigError(
+                '`compensation` of [loss_scaling] must have nothing beside "gradient", got '
+                f"{list(self.compensation)}: gradients without S need no other threshold or decay; remove the others"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _powers_of_two(self) -> _Scaling:
+        for key in ("scale", "start", "backoff", "growth", "minimum", "maximum"):
+            value = getattr(self, key, None)
+            if value is not None and math.frexp(value)[0] != 0.5:
+                warnings.warn(
+                    f"`{key}` of [loss_scaling] should be a power of two, got {value:g}: multiplying by S then rounds, "
+                    "and gradients differ from unscaled ones in their last place",
+                    EmuWarning,
+                    stacklevel=2,
+                )
+        return self
+
+    @property
+    def needs_logarithm(self) -> bool:
+        """Whether the policy reads `Measured.logarithm`."""
+        return False
+
+    def begin(self) -> ScaleState:
+        """Return the state before the first iteration."""
+        raise NotImplementedError
+
+    def after_overflow(self, state: ScaleState) -> ScaleState:
+        """Return the state behind a run that overflowed: S backs off as far as it may."""
+        return replace(state, scale=max(state.scale * self.backoff, self.minimum), clean=0)
+
+    def after_skip(self, state: ScaleState) -> ScaleState:
+        """Return the state for the iteration after a skipped one."""
+        return state
+
+    def after_update(self, state: ScaleState, measured: Measured) -> ScaleState:
+        """Return the state for the iteration after one whose update was applied."""
+        return state
+
+    def clipped(self, scale: float) -> float:
+        """Return a scale within the bounds."""
+        return min(max(scale, self.minimum), self.maximum)
+
+
+class FixedScale(_Scaling):
+    """S is a hyper-parameter; a repeat backs off for its own iteration only.
+
+    Attributes:
+        scale: S.
+    """
+
+    policy: Literal["fixed"]
+    scale: float = Field(gt=0, lt=2.0**127)
+
+    @model_validator(mode="after")
+    def _within_bounds(self) -> FixedScale:
+        if self.clipped(self.scale) != self.scale:
+            raise ConfigError(
+                f"`scale` of [loss_scaling] must lie between `minimum` {self.minimum:g} and `maximum` "
+                f"{self.maximum:g}, got {self.scale:g}; change one of them"
+            )
+        return self
+
+    def begin(self) -> ScaleState:
+        """Return S."""
+        return ScaleState(self.scale)
+
+    def after_skip(self, state: ScaleState) -> ScaleState:
+        """Return S."""
+        return self.begin()
+
+    def after_update(self, state: ScaleState, measured: Measured) -> ScaleState:
+        """Return S."""
+        return self.begin()
+
+
+class _Started(_Scaling):
+    """What policies have that begin somewhere and move.
+
+    Attributes:
+        start: S before anything was measured; brought within the bounds.
+    """
+
+    start: float = Field(default=START, gt=0, lt=2.0**127)
+
+    def begin(self) -> ScaleState:
+        """Return the start."""
+        return ScaleState(self.clipped(self.start))
+
+
+class MaxGradientScale(_Started):
+    """S = 2**(u - margin), u = limit - exponent of the largest gradient of the last finite iteration.
+
+    Attributes:
+        margin: powers of two left free, 0..4.
+    """
+
+    policy: Literal["max_gradient"]
+    margin: int = Field(default=1, ge=0, le=4)
+
+    def after_update(self, state: ScaleState, measured: Measured) -> ScaleState:
+        """Return the largest S that leaves the margin; S stays where all gradients are 0."""
+        if measured.exponent is None:
+            return state
+        return replace(state, scale=self.clipped(2.0 ** (headroom(measured) - self.margin)))
+
+
+class BackoffScale(_Started):
+    """S backs off when an iteration overflows, and grows after `interval` applied updates without that.
+
+    Attributes:
+        growth: what S is multiplied by.
+        interval: applied updates in a row that make it grow.
+        hysteresis: overflows until S backs off; an applied update forgives them all.
+    """
+
+    policy: Literal["backoff"]
+    growth: float = Field(default=2.0, gt=1)
+    interval: int = Field(default=2000, ge=1)
+    hysteresis: int = Field(default=1, ge=1)
+
+    def begin(self) -> ScaleState:
+        """Return the start, with every token."""
+        return replace(super().begin(), tokens=self.hysteresis)
+
+    def after_overflow(self, state: ScaleState) -> ScaleState:
+        """Spend a token; without any left, back off."""
+        tokens = max(state.tokens - 1, 0)
+        return replace(super().after_overflow(state) if tokens == 0 else state, tokens=tokens, clean=0)
+
+    def after_update(self, state: ScaleState, measured: Measured) -> ScaleState:
+        """Count the update; S grows behind the last of an interval."""
+        clean = state.clean + 1
+        if clean < self.interval:
+            return replace(state, clean=clean, tokens=self.hysteresis)
+        return replace(state, scale=self.clipped(state.scale * self.growth), clean=0, tokens=self.hysteresis)
+
+
+class StatisticalScale(_Started):
+    """S = 2**(limit + 1 - (mean + quantile * deviation)) of log2 of the largest gradient, down to a power of two.
+
+    Attributes:
+        quantile: deviations above the mean that shall still fit.
+        mean_decay: of the running mean.
+        variance_decay: of the running variance.
+        minimum: S_min.
+        maximum: S_max.
+    """
+
+    policy: Literal["statistical"]
+    quantile: float = Field(default=3.09, ge=0)
+    mean_decay: float = Field(default=0.99, ge=0, lt=1)
+    variance_decay: float = Field(default=0.999, ge=0, lt=1)
+    minimum: float = Field(default=1.0, gt=0)
+    maximum: float = Field(default=2.0**14, gt=0, lt=2.0**127)
+
+    @property
+    def needs_logarithm(self) -> bool:
+        """Whether the policy reads `Measured.logarithm`."""
+        return True
+
+    def after_update(self, state: ScaleState, measured: Measured) -> ScaleState:
+        """Take the iteration into mean and variance, and S from them; nothing moves where all gradients are 0."""
+        if measured.logarithm is None:
+            return state
+        if state.mean is None:
+            mean, variance = measured.logarithm, 0.0
+        else:
+            mean = self.mean_decay * state.mean + (1 - self.mean_decay) * measured.logarithm
+            distance = measured.logarithm - mean
+            variance = self.variance_decay * state.variance + (1 - self.variance_decay) * distance * distance
+        exponent = measured.limit + 1 - (mean + self.quantile * math.sqrt(variance))
+        bounded = self.clipped(2.0 ** math.floor(min(max(exponent, -126), 126)))
+        return replace(state, scale=bounded, mean=mean, variance=variance)
+
+
+def headroom(measured: Measured) -> int:
+    """Return u: by how many powers of two the largest gradient may grow.
+
+    Example:
+        >>> [headroom(Measured(x, None, 15)) for x in (-9, 0, 2, 16, -30)]  # of .003, 1 and 1.999, 6, 70000, 2**-30
+        [24, 15, 13, -1, 45]
+    """
+    assert measured.exponent is not None
+    return measured.limit - measured.exponent
+
+
+ScalingPolicy: TypeAlias = FixedScale | MaxGradientScale | BackoffScale | StatisticalScale
+LossScaling: TypeAlias = Annotated[NoScaling | ScalingPolicy, Field(discriminator="policy")]

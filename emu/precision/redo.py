@@ -1,0 +1,51 @@
+"""The one shape of every controller: run, measure, compare, run once more with a better scale.
+
+Loss scaling does it with an iteration, dynamic fixed point with an operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+ScaleT = TypeVar("ScaleT")
+ResultT = TypeVar("ResultT")
+
+
+class Settled(NamedTuple, Generic[ScaleT, ResultT]):
+    """A result that stands.
+
+    Attributes:
+        scale: it was made with.
+        result: of the last run.
+        redos: how many runs came before it.
+    """
+
+    scale: ScaleT
+    result: ResultT
+    redos: int
+
+
+def run_and_redo(
+    scale: ScaleT,
+    run: Callable[[ScaleT], ResultT],
+    better: Callable[[ScaleT, ResultT], ScaleT | None],
+    most: int,
+) -> Settled[ScaleT, ResultT]:
+    """Run at a scale, and again as long as what was measured asks for another one.
+
+    Args:
+        scale: of the first run.
+        run: does the work; every run begins from the same state, random numbers included.
+        better: the scale that a result asks for, None where it stands.
+        most: how many further runs there may be.
+
+    Example:
+        >>> run_and_redo(8, lambda s: s * 5, lambda s, result: s // 2 if result > 15 else None, most=4)
+        Settled(scale=2, result=10, redos=2)
+    """
+    result, redos = run(scale), 0
+    while redos < most and (wanted := better(scale, result)) is not None:
+        scale, redos = wanted, redos + 1
+        result = run(scale)
+    return Settled(scale, result, redos)

@@ -1,0 +1,74 @@
+"""One update of all parameters: the loss scale taken out, gradients clipped, the optimiser.
+
+    ["gradient"]        g = gS / S                         clip at c          decay lambda         rate
+    others              gS as it is                        clip at S * c      decay S * lambda     rate / S
+
+Both are the same update, and in float32 the same bits, as long as nothing over- or underflows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from emu.autodiff import Operation, Runner, Value
+from emu.optim import Optimiser, ParameterState, clip_by_norm, rescale, scalar
+
+
+class Update:
+    """Applies gradients that carry a scale.
+
+    Attributes:
+        optimiser: moves parameters.
+        in_gradient: whether the scale is taken out of the gradients, else of the learning rate.
+        clip_norm: threshold of the norm; None clips nothing.
+        applied: updates so far.
+        slot_scale: S that the optimiser's slots carry.
+    """
+
+    def __init__(self, optimiser: Optimiser, compensation: Sequence[str], clip_norm: float | None) -> None:
+        self.optimiser, self.clip_norm = optimiser, clip_norm
+        self.in_gradient = "gradient" in compensation
+        self.applied, self.slot_scale = 0, 1.0
+
+    def apply(
+        self, states: list[ParameterState], gradients: dict[str, Value], rate: float, scale: float, runner: Runner
+    ) -> None:
+        """Move every parameter.
+
+        Args:
+            states: parameters; masters and slots are replaced.
+            gradients: by name, `scale` times as large as they are.
+            rate: learning rate.
+            scale: S.
+            runner: the datapath.
+        """
+        if self.in_gradient:
+            if scale != 1:
+                gradients = {state.name: _unscaled(state, gradients[state.name], scale, runner) for state in states}
+            scale = 1.0
+        elif scale != self.slot_scale:
+            for state in states:
+                rescale(state, self.optimiser.slot_powers, scale / self.slot_scale, runner)
+            self.slot_scale = scale
+        if self.clip_norm is not None:
+            gradients = clip_by_norm(states, gradients, self.clip_norm * scale, runner)
+        for state in states:
+            self.optimiser.apply(state, gradients[state.name], rate, self.applied, runner, scale)
+        self.applied += 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data (JSON) that `load` reads back."""
+        return {"applied": self.applied, "slot_scale": self.slot_scale}
+
+    def load(self, data: dict[str, Any]) -> None:
+        """Take what `to_dict` returned."""
+        self.applied, self.slot_scale = data["applied"], data["slot_scale"]
+
+
+def _unscaled(state: ParameterState, gradient: Value, scale: float, runner: Runner) -> Value:
+    exact = math.frexp(scale)[0] == 0.5
+    operands = (gradient, scalar(1 / scale) if exact else scalar(scale))
+    operation = Operation("multiply" if exact else "divide", operands, part=state.part)
+    return runner.run(operation, "unscaled", state.layer)
