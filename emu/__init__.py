@@ -45,7 +45,7 @@ from emu.engine import (
     subtract,
     tanh,
 )
-from emu.errors import BackendUnavailable, ConfigError, EmuError, FormatError, NotDifferentiable, ShapeError
+from emu.errors import BackendUnavailable, ConfigError, EmuError, EmuWarning, FormatError, NotDifferentiable, ShapeError
 from emu.formats import DynamicFixed, Fixed, Float, parse
 
 if not TYPE_CHECKING:
@@ -89,6 +89,7 @@ __all__ = [
     "ConfigError",
     "DynamicFixed",
     "EmuError",
+    "EmuWarning",
     "Fixed",
     "Flags",
     "Float",

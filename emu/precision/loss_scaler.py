@@ -22,7 +22,10 @@ from emu.autodiff import Value
 from emu.backends.arrays import namespace
 from emu.datapath import Overflow
 from emu.engine.functions import function
-from emu.formats import Fixed
+from emu.engine.quantize import quantize
+from emu.errors import ConfigError
+from emu.formats import Fixed, Format
+from emu.nn.network import LOSS_LAYER
 from emu.precision.counters import CounterTable
 from emu.precision.loss_scaling import LossScaling, Measured, NoScaling, ScaleState, ScalingPolicy
 from emu.precision.policy import Policy
@@ -98,8 +101,13 @@ class LossScaler:
             policy: the rules.
             formats: of the tensors.
             counts: where counts of runs that stand go.
+
+        Raises:
+            ConfigError: the `loss` role's format does not hold S.
         """
         self.policy, self._formats, self._counts = policy, formats, counts
+        if not isinstance(policy, NoScaling):
+            _require_room(formats.stage(LOSS_LAYER, "loss").format, policy.range)
         self.counters = counts if isinstance(policy, NoScaling) else CounterTable(formats.register)
         self.state = ScaleState(1.0) if isinstance(policy, NoScaling) else policy.begin()
         self.repeats = self.skips = 0
@@ -199,6 +207,16 @@ class LossScaler:
         """Take what `to_dict` returned."""
         self.state = replace(self.state, **data["state"])
         self.repeats, self.skips = data["repeats"], data["skips"]
+
+
+def _require_room(fmt: Format, bounds: tuple[float, float]) -> None:
+    smallest, largest = bounds
+    for value, name in ((smallest, "down to"), (largest, "up to")):
+        if float(quantize(np.array(value), fmt, backend="reference")) != np.float32(value):
+            raise ConfigError(
+                f"the format of role `loss` must hold every S {name} {value:g} of [loss_scaling], got {fmt}; choose "
+                "a wider one, or other bounds"
+            )
 
 
 def _logarithm(gradients: dict[str, Value], scale: float) -> float | None:

@@ -132,6 +132,11 @@ class _Scaling(Table):
         """Whether the policy reads `Measured.logarithm`."""
         return False
 
+    @property
+    def range(self) -> tuple[float, float]:
+        """The smallest and the largest S there can be."""
+        return self.minimum, self.maximum
+
     def begin(self) -> ScaleState:
         """Return the state before the first iteration."""
         raise NotImplementedError
@@ -171,6 +176,11 @@ class FixedScale(_Scaling):
                 f"{self.maximum:g}, got {self.scale:g}; change one of them"
             )
         return self
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """S, and what repeats bring it down to."""
+        return self.minimum, self.scale
 
     def begin(self) -> ScaleState:
         """Return S."""

@@ -10,7 +10,7 @@ from typing import Any
 from emu.datapath import FLAG_NAMES
 from emu.precision import CounterTable, Profile
 from emu.training.run_folder import RunFolder
-from emu.training.tables import TABLES
+from emu.training.tables import SYSTEM_TABLES, TABLES
 
 _SCALARS = ("none", "below", "above", "nonfinite", "total")
 
@@ -61,9 +61,10 @@ class History:
         return next((value for value in reversed(self._columns[table][column]) if value is not None), None)
 
     def write(self, folder: RunFolder) -> None:
-        """Write every table."""
+        """Write every table; those of systems that are not in use stay away."""
         for name, columns in self._columns.items():
-            folder.write_table(name, columns)
+            if columns["step"] or name not in SYSTEM_TABLES:
+                folder.write_table(name, columns)
 
 
 def rates(counters: CounterTable) -> tuple[float, float]:

@@ -47,8 +47,8 @@ TABLES: dict[str, dict[str, str]] = {
         "role": "string",
         "snr_db": "float64",
     },
-    # what happened to S of the loss: `start`, `overflow` (scale: S of the run), `repeat` (S it is repeated at), `skip`
-    # (S of the run given up), `growth` and `change` (the new S)
+    # of loss scaling, what happened to S: `start`, `overflow` (scale: S of the run), `repeat` (S it is repeated at),
+    # `skip` (S of the run given up), `growth` and `change` (the new S)
     "loss_scaling": {
         "step": "int64",
         "event": "string",
@@ -73,3 +73,6 @@ TABLES: dict[str, dict[str, str]] = {
         "first_seconds": "float64",
     },
 }
+
+#: Tables of systems that a run need not use.
+SYSTEM_TABLES = {"loss_scaling"}
