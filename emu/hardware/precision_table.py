@@ -3,7 +3,8 @@
     [precision.weight]     format = "fix16f13"            roles: see `ROLES`
     [precision.mac]        product, accumulator, order, rounding, overflow
     [precision.register]   lowest, bins, counter_bits
-    [[precision.layers]]   match = "conv*", then any of the role tables and `mac`; the later match wins
+    [[precision.layers]]   match = "conv*", then any of the role tables and `mac`; the later match wins;
+                           full = true, from_step, until_step: full precision, and when
 
 Every key is optional here: a recipe's table is laid over its device's, a layer's over both.
 """
@@ -23,7 +24,7 @@ from emu.datapath import Mac, OutputStage, Overflow, Rounding
 from emu.datapath.order import parse_order
 from emu.datapath.rounding import MAX_RANDOM_BITS
 from emu.datapath.stage import DEFAULT_RANDOM_BITS, require_placed
-from emu.errors import EmuError, FormatError
+from emu.errors import ConfigError, EmuError, FormatError
 from emu.formats import parse
 
 #: What a tensor is for. `loss` is the arithmetic of softmax, losses and normalisation statistics.
@@ -140,6 +141,10 @@ class RegisterTable(Table):
     counter_bits: int = Field(default=32, ge=1, le=64)
 
 
+def _is_unset(value: object) -> bool:
+    return value in (None, False, 0)
+
+
 class RoleTables(Table):
     """One table per tensor role, and the multiply-accumulate unit."""
 
@@ -160,13 +165,43 @@ class RoleTables(Table):
 
 
 class LayerTables(RoleTables):
-    """What is different in some layers.
+    """What is different in some layers, always or in some steps: the selector of their arithmetic units.
 
     Attributes:
         match: a glob over layer names (`fnmatch`): `conv*`.
+        full: full precision in place of what lies below: float32 in `FULL_ROLES`, float32 products and sums in order.
+        from_step: first training step of it, counted from 0.
+        until_step: first step that is without it again; None keeps it.
     """
 
     match: str = Field(min_length=1)
+    full: bool = Field(default=False, exclude_if=_is_unset)
+    from_step: int = Field(default=0, ge=0, exclude_if=_is_unset)
+    until_step: int | None = Field(default=None, ge=1, exclude_if=_is_unset)
+
+    @model_validator(mode="after")
+    def _times_possible(self) -> LayerTables:
+        if self.until_step is not None and self.until_step <= self.from_step:
+            raise ConfigError(
+                f"`until_step` of layers {self.match} must be above `from_step`, got {self.until_step} and "
+                f"{self.from_step}; exchange them"
+            )
+        lasting = [role for role in ("master", "loss") if self.role(role)]
+        if self.is_timed and lasting:
+            raise ConfigError(
+                f"layers {self.match} with steps must leave `{lasting[0]}` alone, got a table of it: what is held in "
+                "its format outlasts a step; give it without `from_step` and `until_step`"
+            )
+        return self
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it holds in some steps only."""
+        return self.from_step > 0 or self.until_step is not None
+
+    def holds_at(self, step: int) -> bool:
+        """Return whether it holds in a training step."""
+        return self.from_step <= step and (self.until_step is None or step < self.until_step)
 
 
 class _LayeredTables(RoleTables):
@@ -213,12 +248,14 @@ class _LayeredTables(RoleTables):
         if role == "loss":
             table = table.over(RoleTable(format=DEFAULT_LOSS_FORMAT))
         for tables in layers:
+            table = FULL_ROLE.over(table) if tables.full and role in FULL_ROLES else table
             table = _over(tables.role(role), table) or table
         return table
 
     def _resolved_mac(self, layers: tuple[LayerTables, ...]) -> MacTable:
         table = self.mac or MacTable()
         for tables in layers:
+            table = FULL_MAC.over(table) if tables.full else table
             table = tables.mac.over(table) if tables.mac else table
         return table
 
@@ -235,6 +272,12 @@ with warnings.catch_warnings():
         """
 
         register: RegisterTable = RegisterTable()  # pyright: ignore[reportIncompatibleMethodOverride]
+
+        def at(self, step: int) -> PrecisionTable:
+            """Return the table as it holds in a training step."""
+            if not any(tables.is_timed for tables in self.layers):
+                return self
+            return self.model_copy(update={"layers": tuple(one for one in self.layers if one.holds_at(step))})
 
         def over(self, below: PrecisionTable) -> PrecisionTable:
             """Return this table laid over another one, its layers behind the other's.
@@ -301,3 +344,10 @@ def _any_format_for(overflow: str | None) -> str:
 def _stage(fmt: str, table: RoleTable) -> OutputStage:
     n_rbits = DEFAULT_RANDOM_BITS if table.n_rbits is None else table.n_rbits
     return OutputStage.of(fmt, table.rounding or Rounding.NEAREST_EVEN, table.overflow, n_rbits)
+
+
+#: Full precision: what a unit switched to it writes, and how it multiplies and adds.
+FULL_ROLE = RoleTable(format="fp32", rounding="nearest_even", overflow="ieee")
+FULL_MAC = MacTable(product="fp32", accumulator="fp32", order="sequential", rounding="nearest_even", overflow="ieee")
+#: Roles it reaches; masters and what the host computes have their own formats.
+FULL_ROLES = ("weight", "bias", "activation", "error", "gradient", "update")

@@ -106,6 +106,7 @@ class LossScaler:
             ConfigError: the `loss` role's format does not hold S.
         """
         self.policy, self._formats, self._counts = policy, formats, counts
+        self._now = formats
         if not isinstance(policy, NoScaling):
             _require_room(formats.stage(LOSS_LAYER, "loss").format, policy.range)
         self.counters = counts if isinstance(policy, NoScaling) else CounterTable(formats.register)
@@ -126,6 +127,7 @@ class LossScaler:
             step: training step, for events.
         """
         policy = self.policy
+        self._now = self._formats.at(step)
         if isinstance(policy, NoScaling):
             return Iteration(run(1.0), 1.0, is_applied=True)
         before = self.state
@@ -177,7 +179,7 @@ class LossScaler:
         )
 
     def _overflows_to_infinity(self, layer: str, role: str) -> bool:
-        return self._formats.stage(layer, role).overflow is Overflow.IEEE
+        return self._now.stage(layer, role).overflow is Overflow.IEEE
 
     def _measured(self, policy: ScalingPolicy, run: Scaled, scale: float) -> Measured:
         exponents: list[int] = []
@@ -192,7 +194,7 @@ class LossScaler:
         return Measured(exponent, logarithm, min(limits, default=0))
 
     def _limit(self, layer: str, role: str) -> int:
-        fmt = self._formats.stage(layer, role).format
+        fmt = self._now.stage(layer, role).format
         if isinstance(fmt, Fixed):
             return fmt.width_bits - fmt.frac_bits - fmt.signed - 1
         return math.frexp(float(fmt.max))[1] - 1

@@ -7,6 +7,7 @@ from functools import lru_cache
 from emu.datapath import Mac, OutputStage, StatisticsRegister
 from emu.formats import Float
 from emu.hardware import PrecisionTable
+from emu.hardware.precision_table import LayerTables
 
 #: Roles that have no table of their own, and the role whose format they take: the slope of an activation function is
 #: held like an activation; momentum and what decays into it, and gradients that loss scaling or clipping touched, like
@@ -30,9 +31,24 @@ class Policy:
 
     def __init__(self, table: PrecisionTable) -> None:
         self.table = table
+        self._at: dict[tuple[LayerTables, ...], Policy] = {}
         self._stage = lru_cache(maxsize=None)(self._find_stage)
         self._mac = lru_cache(maxsize=None)(table.mac_of)
         self._reduction = lru_cache(maxsize=None)(self._find_reduction)
+
+    def at(self, step: int) -> Policy:
+        """Return the policy of a training step: the same object for all steps with equal formats."""
+        table = self.table.at(step)
+        if table is self.table:
+            return self
+        if table.layers not in self._at:
+            self._at[table.layers] = Policy(table)
+        return self._at[table.layers]
+
+    def every(self) -> list[Policy]:
+        """Return the policies of all steps, one of each kind."""
+        steps = {0} | {edge for one in self.table.layers for edge in (one.from_step, one.until_step) if edge}
+        return list(dict.fromkeys(self.at(step) for step in sorted(steps)))
 
     def stage(self, layer: str, role: str) -> OutputStage:
         """Return the output stage that writes `role` of `layer`."""

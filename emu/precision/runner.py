@@ -22,7 +22,7 @@ class DatapathRunner:
     """Runs operations on the datapath a policy describes.
 
     Attributes:
-        policy: formats, rounding, units.
+        policy: formats, rounding, units; may be exchanged between steps.
         counters: registers and flags; None observes nothing (evaluation).
         profile: where the time goes; None measures nothing.
         step: training step, part of every random number's address.
@@ -39,12 +39,12 @@ class DatapathRunner:
     ) -> None:
         self.policy, self.counters, self.profile = policy, counters, profile
         self.seed, self.backend, self.step = seed, backend, 0
-        self._units: dict[tuple[str, str, str, bool], Unit] = {}
+        self._units: dict[tuple[Policy, str, str, str, bool], Unit] = {}
 
     def run(self, operation: Operation, role: str, layer: str) -> Value:
         """Return the operation's result as the unit that writes `role` of `layer` produces it."""
         observed = operation.name not in MOVES
-        place = (layer, role, operation.part, observed)
+        place = (self.policy, layer, role, operation.part, observed)
         unit = self._units.get(place)
         if unit is None:
             unit = self._units[place] = self._unit(layer, role, operation.part, observed=observed)

@@ -74,7 +74,8 @@ def evaluate(
     if (path / RUN).is_file() and network is None:
         require_network(RunFolder(path).read_json().get("network"), network, path)
     network = network or build_network(recipe.network)
-    require_functions(network, policy)
+    last = _last_step(path, recipe)
+    require_functions(network, policy.at(last))
     model = Model.initial(network, policy, GradientDescent(), recipe.training.seed, backend)
     held = _policy_of_run(path)
     for state in model.states:
@@ -85,7 +86,12 @@ def evaluate(
         moments = engine.quantize(_fitting(arrays, name, value.shape, path), value.format, backend="reference")
         model.moments[name] = value.with_array(moments)
     counters = CounterTable(policy.register)
-    settings: dict[str, Any] = {"seed": recipe.training.seed, "backend": load(backend).name, "counters": counters}
+    settings: dict[str, Any] = {
+        "seed": recipe.training.seed,
+        "backend": load(backend).name,
+        "counters": counters,
+        "after": last,
+    }
     loss, accuracy = model.evaluate(data.test_inputs, data.test_labels, **settings)
     return Evaluation(loss, accuracy, data.test_labels.size, model.sha256(), counters)
 
@@ -103,6 +109,13 @@ def _brought(path: Path, recipe: Recipe | None, device: Device | None) -> tuple[
     if laid_over:
         device = device.with_precision(recipe.precision, origin=f"model {recipe.name}")
     return recipe, device
+
+
+def _last_step(path: Path, recipe: Recipe) -> int:
+    """Return the training step whose formats the weights are tried with: a run's last, else the recipe's."""
+    if (path / RUN).is_file():
+        return max(int(RunFolder(path).read_json().get("steps", 1)) - 1, 0)
+    return (recipe.training.steps or 1 << 62) - 1
 
 
 def _policy_of_run(path: Path) -> Policy | None:

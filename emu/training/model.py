@@ -123,10 +123,17 @@ class Model:
         return {name: arrived[id(tensor)] for name, tensor in named.items()}
 
     def evaluate(
-        self, images: Array, labels: Array, *, seed: int, backend: str, counters: CounterTable | None = None
+        self,
+        images: Array,
+        labels: Array,
+        *,
+        seed: int,
+        backend: str,
+        counters: CounterTable | None = None,
+        after: int = 0,
     ) -> tuple[float, float]:
-        """Return mean loss and accuracy of a forward pass over inputs, in batches."""
-        runner = DatapathRunner(self.policy, seed=seed, backend=backend, counters=counters)
+        """Return mean loss and accuracy of a forward pass over inputs, in batches, with the formats of step `after`."""
+        runner = DatapathRunner(self.policy.at(after), seed=seed, backend=backend, counters=counters)
         loss, correct = 0.0, 0
         for batch, start in enumerate(range(0, len(images), TEST_BATCH)):
             runner.step = batch

@@ -37,7 +37,7 @@ def signal_to_noise(
     """
     images, labels = images[:PROBE_IMAGES], labels[:PROBE_IMAGES]
     results: list[dict[tuple[str, str, str], list[Any]]] = []
-    for policy in (Policy(load_device("float32").precision), model.policy):
+    for policy in (Policy(load_device("float32").precision), model.policy.at(step)):
         inner = DatapathRunner(policy, seed=seed, backend=backend)
         inner.step = step
         recorder = RecordingRunner(inner)

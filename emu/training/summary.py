@@ -10,7 +10,7 @@ from emu.datapath import Mac
 from emu.hardware import ROLES
 from emu.nn import Activation, Embedding, Flatten, every
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
-from emu.precision import DERIVED_ROLES
+from emu.precision import DERIVED_ROLES, Policy
 from emu.training.model import Model
 
 
@@ -25,25 +25,26 @@ def versions() -> dict[str, str]:
     return found
 
 
-def formats_of(model: Model) -> list[dict[str, Any]]:
-    """Return what each role of each layer is written in: format, rounding, overflow, unit."""
+def formats_of(model: Model, step: int) -> list[dict[str, Any]]:
+    """Return what each role of each layer is written in at a step: format, rounding, overflow, unit."""
+    policy = model.policy.at(step)
     return [
-        _row(model, name, role)
+        _row(policy, name, role)
         for name, written in _written(model).items()
         for role in (*ROLES, *DERIVED_ROLES)
         if role in written
     ]
 
 
-def _row(model: Model, layer: str, role: str) -> dict[str, Any]:
-    stage = model.policy.stage(layer, role)
+def _row(policy: Policy, layer: str, role: str) -> dict[str, Any]:
+    stage = policy.stage(layer, role)
     return {
         "layer": layer,
         "role": role,
         "format": str(stage.format),
         "rounding": stage.rounding.value,
         "overflow": stage.overflow.value,
-        "mac": _describe(model.policy.mac(layer)),
+        "mac": _describe(policy.mac(layer)),
     }
 
 

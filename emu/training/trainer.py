@@ -191,7 +191,8 @@ class Trainer:
         self.update = Update(optimiser, getattr(recipe.loss_scaling, "compensation", ["gradient"]), settings.clip_norm)
         network = network or build_network(recipe.network)
         network.require_own_names()
-        require_functions(network, self.policy)
+        for policy in self.policy.every():
+            require_functions(network, policy)
         self.model = Model.initial(network, self.policy, optimiser, settings.seed, self.backend)
         self.batches_per_epoch = len(self.data.train_inputs) // settings.batch
         self.outputs_per_step = self.data.train_labels[: settings.batch].size
@@ -231,7 +232,8 @@ class Trainer:
         """Run one step; return loss and accuracy of its batch."""
         self.profile.begin_step()
         images, labels = self.batch(self.step)
-        self.runner.step = self.updating.step = self.step
+        for runner in (self.runner, self.updating):
+            runner.step, runner.policy = self.step, self.policy.at(self.step)
         result, scale, is_applied = self.scaler.iterate(
             lambda scale: self.model.run(self.runner, images, labels, backward=True, scale=scale), self.step
         )
@@ -316,8 +318,8 @@ class Trainer:
 
     def evaluate(self) -> tuple[float, float]:
         """Return loss and accuracy on the test images."""
-        seed = self.recipe.training.seed
-        return self.model.evaluate(self.data.test_inputs, self.data.test_labels, seed=seed, backend=self.backend)
+        options: dict[str, Any] = {"seed": self.recipe.training.seed, "backend": self.backend, "after": self.step - 1}
+        return self.model.evaluate(self.data.test_inputs, self.data.test_labels, **options)
 
     # ---- what a killed run goes on from ----
 
@@ -392,7 +394,7 @@ class Trainer:
             "simulated_seconds": None,
             "parameters": sum(state.master.array.size for state in self.model.states),
             "layers": self.model.network.names,
-            "formats": formats_of(self.model),
+            "formats": formats_of(self.model, max(self.step - 1, 0)),
             "history": {"log_every": self.log_every},
             "started": self.started,
             "ended": datetime.now(UTC).isoformat(timespec="seconds") if status == "finished" else None,

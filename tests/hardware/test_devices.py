@@ -64,13 +64,33 @@ class TestShippedDevices:
 
     @pytest.mark.parametrize(
         ("name", "tensors", "accumulator"),
-        [("fp16", "fp16", "fp16"), ("fp16-mixed", "fp16", "fp32"), ("bf16-mixed", "bf16", "fp32")],
+        [
+            ("fp16", "fp16", "fp16"),
+            ("p100", "fp16", "fp16"),
+            ("fp16-mixed", "fp16", "fp32"),
+            ("bf16-mixed", "bf16", "fp32"),
+        ],
     )
     def test_half_width_devices_keep_float32_master_weights(self, name: str, tensors: str, accumulator: str):
         device = load_device(name)
         assert formats_of(device, TENSORS) == {tensors}
         assert formats_of(device, ("update", "master", "loss")) == {"fp32"}
         assert device.precision.mac_of("conv1") == Mac(product="exact", accumulator=accumulator)
+
+    def test_the_v100s_unit_is_the_preset_held_to_real_outputs(self):
+        assert load_device("v100").precision.mac_of("fc1") == Mac.preset("v100", inputs="fp16", output="fp32")
+
+    def test_the_p100_multiplies_binary16_at_twice_the_float32_rate(self):
+        units = load_device("p100").compute.units
+        assert units["fp16"].lanes.value == 2 * units["fp32"].lanes.value
+
+    @pytest.mark.parametrize(
+        ("name", "unit", "teraflops"),
+        [("p100", "fp16", 21.2), ("p100", "fp32", 10.6), ("v100", "matrix", 125), ("v100", "fp32", 15.7)],
+    )
+    def test_lanes_times_clock_give_the_published_rate(self, name: str, unit: str, teraflops: float):
+        compute = load_device(name).compute
+        assert 2e-12 * compute.units[unit].lanes.value * compute.clock_hz.value == pytest.approx(teraflops, rel=0.005)
 
     @pytest.mark.parametrize(("name", "width_bits"), [("fixed16", 16), ("fixed8", 8)])
     def test_fixed_point_devices_have_words_of_one_width_and_saturate(self, name: str, width_bits: int):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import command, settings_of, train
+from small_runs import MLP, command, settings_of, train
 
 from emu import training
 from emu.hardware import load_device
@@ -95,3 +95,46 @@ def test_moments_and_means_come_back_from_a_checkpoint(optimiser: dict[str, Any]
     assert state["step"] == 4
     assert {"moments/batch_norm1.mean", "moments/batch_norm1.variance", "squares/conv2d1.weight"} <= set(arrays)
     assert training.resume(tmp_path / "stopped").weights_sha256 == whole.weights_sha256
+
+
+#: Kill the process inside the n-th run of an iteration, runs that are repeated included.
+KILL_IN_RUN = """
+import os, signal
+from emu.training.model import Model
+real, calls = Model._gradients, []
+def gradients(self, *arguments):
+    calls.append(1)
+    if len(calls) == {n}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(self, *arguments)
+Model._gradients = gradients
+"""
+
+
+@pytest.mark.parametrize("n", [4, 18])
+def test_a_run_killed_inside_a_repeat_resumes_to_the_same_bits(n: int, tmp_path: Path):
+    settings: dict[str, Any] = {
+        **MLP,
+        "training.steps": 12,
+        "loss_scaling.policy": "backoff",
+        "loss_scaling.start": 2.0**24,
+        "loss_scaling.interval": 2,
+        "loss_scaling.on_overflow": "repeat",
+        "loss_scaling.compensation": ["learning_rate"],
+    }
+    whole = train(
+        tmp_path / "whole", "mlp", "fp16", **{name.replace(".", "__"): value for name, value in settings.items()}
+    )
+    assert whole.info["metrics"]["repeats"] > 9  # runs 2 to 8 repeat the first step, run 18 the seventh
+    out = tmp_path / "killed"
+    process = command(
+        "train", "mlp", "--device", "fp16", "--out", str(out), *settings_of(settings), before=KILL_IN_RUN.format(n=n)
+    )
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    resumed = training.resume(out)
+    assert resumed.weights_sha256 == whole.weights_sha256
+    assert resumed.registers_sha256 == whole.registers_sha256
+    assert resumed.info["metrics"] == whole.info["metrics"]
+    events = [RunFolder(run.path).read_table("loss_scaling") for run in (whole, resumed)]
+    assert events[0] == events[1]
