@@ -5,7 +5,9 @@ metrics.parquet     -> Run.metrics       optional, like those below
 registers.parquet   -> Run.registers
 flags.parquet       -> Run.flags
 snr.parquet         -> Run.snr
-profile.parquet     -> Run.profile       older runs have none, and nothing is said of it
+profile.parquet     -> Run.profile       older runs have none, and nothing is said of it; the same for the next two
+exponents.parquet   -> Run.exponents
+loss_scaling.parquet -> Run.loss_scaling
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ FILES: dict[str, tuple[str, ...]] = {
     "registers.parquet": ("step", "layer", "role", "kind", "exponent", "count"),
     "flags.parquet": ("step", "layer", "role", "elements", "overflow", "underflow"),
     "snr.parquet": ("step", "layer", "role", "snr_db"),
+    "exponents.parquet": ("step", "role", "exponent", "count", "scale"),
+    "loss_scaling.parquet": ("step", "event", "scale"),
     "profile.parquet": (
         "layer",
         "role",
@@ -51,8 +55,8 @@ FILES: dict[str, tuple[str, ...]] = {
         "first_seconds",
     ),
 }
-#: Files that runs of older versions do not have.
-_NEWER = {"profile.parquet"}
+#: Files that runs of older versions, or without a system, do not have.
+_NEWER = {"profile.parquet", "exponents.parquet", "loss_scaling.parquet"}
 #: Columns whose null means infinite: nothing differed, so the ratio has no end.
 _NULL_IS_INFINITE = {"snr_db"}
 _REMEDY = "it is written by `emu train`; the rest of this page does not need it"
@@ -117,6 +121,16 @@ class Run:
     def profile(self) -> Columns | None:
         """Calls and seconds per step, layer, role and operation, or None."""
         return self.tables.get("profile.parquet")
+
+    @property
+    def exponents(self) -> Columns | None:
+        """Where float32's errors and gradients lie, per measured step, or None."""
+        return self.tables.get("exponents.parquet")
+
+    @property
+    def loss_scaling(self) -> Columns | None:
+        """What happened to the scale of the loss, event by event, or None."""
+        return self.tables.get("loss_scaling.parquet")
 
     @cached_property
     def layers(self) -> list[str]:

@@ -61,7 +61,7 @@ class History:
         return next((value for value in reversed(self._columns[table][column]) if value is not None), None)
 
     def write(self, folder: RunFolder) -> None:
-        """Write every table; those of systems that are not in use stay away."""
+        """Write every table."""
         for name, columns in self._columns.items():
             if columns["step"] or name not in SYSTEM_TABLES:
                 folder.write_table(name, columns)

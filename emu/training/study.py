@@ -1,6 +1,6 @@
 """A study: models on devices under settings from several seeds, as one TOML file.
 
-    name, description, baseline            the device every other one is paired with
+    name, description, baseline            the device every other one is paired with, and if given its setting
     [[grid]]                               models x devices x settings x seeds; a study may have several grids
     [[grid.settings]]                      name, and what is laid over the recipe
 
@@ -59,12 +59,14 @@ class Study(Table):
         name: of the study: its folder, unless another is given.
         description: one sentence.
         baseline: device that the others are paired with, seed by seed.
+        baseline_setting: setting of it that all settings are paired with; None pairs within each setting.
         grid: the grids.
     """
 
     name: str = Field(pattern=FILE_NAME)
     description: str = ""
     baseline: str = "float32"
+    baseline_setting: str | None = None
     grid: Items[Grid] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -143,6 +145,9 @@ def load_study(path: Path) -> Study:
     for case in study.cases():
         assert case.recipe
         assert case.machine
+    if study.baseline_setting is not None:
+        _require_baseline(study, path)
+        return study
     for grid in study.grid:
         if study.baseline not in grid.devices:
             raise ConfigError(
@@ -150,3 +155,14 @@ def load_study(path: Path) -> Study:
                 f"{', '.join(grid.devices)} in {path}; add it to them, or choose another baseline"
             )
     return study
+
+
+def _require_baseline(study: Study, path: Path) -> None:
+    there = {(case.model, case.setting.name, case.device) for case in study.cases()}
+    for model in dict.fromkeys(model for model, _, _ in there):
+        if (model, study.baseline_setting, study.baseline) not in there:
+            raise ConfigError(
+                f"`baseline_setting` must be a setting under which every model runs on the baseline, got "
+                f"{study.baseline_setting!r}, under which {model} does not run on {study.baseline} in {path}; add a "
+                "grid where it does"
+            )

@@ -47,6 +47,15 @@ TABLES: dict[str, dict[str, str]] = {
         "role": "string",
         "snr_db": "float64",
     },
+    # where float32's errors and gradients lie, all layers of a probe together: exponents of leading bits, null for 0;
+    # S of the loss is taken out, and stands beside them
+    "exponents": {
+        "step": "int64",
+        "role": "string",
+        "exponent": "int32",
+        "count": "int64",
+        "scale": "float64",
+    },
     # of loss scaling, what happened to S: `start`, `overflow` (scale: S of the run), `repeat` (S it is repeated at),
     # `skip` (S of the run given up), `growth` and `change` (the new S)
     "loss_scaling": {
@@ -74,5 +83,5 @@ TABLES: dict[str, dict[str, str]] = {
     },
 }
 
-#: Tables of systems that a run need not use.
-SYSTEM_TABLES = {"loss_scaling"}
+#: Tables that are not there before their first row.
+SYSTEM_TABLES = {"loss_scaling", "exponents"}

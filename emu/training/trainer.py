@@ -40,7 +40,7 @@ from emu.training.build import (
 from emu.training.data import Dataset, load_dataset
 from emu.training.history import History, rates
 from emu.training.model import Model
-from emu.training.noise import signal_to_noise
+from emu.training.probe import probe
 from emu.training.recipe import Recipe
 from emu.training.run_folder import RunFolder
 from emu.training.schedule import learning_rate
@@ -308,9 +308,12 @@ class Trainer:
             images_now, labels_now = self.batch(self.step - 1)
             seed, step = self.recipe.training.seed, self.step - 1
             where: dict[str, Any] = {"seed": seed, "step": step, "backend": self.backend, "scale": self.scaler.scale}
-            ratios = signal_to_noise(self.model, images_now, labels_now, **where)
-            for layer, role, ratio in ratios:
+            found = probe(self.model, images_now, labels_now, **where)
+            for layer, role, ratio in found.ratios:
                 self.history.add("snr", step=self.step, layer=layer, role=role, snr_db=ratio)
+            for role, exponent, count in found.exponents:
+                scale = self.scaler.scale
+                self.history.add("exponents", step=self.step, role=role, exponent=exponent, count=count, scale=scale)
         self.total.merge(self.interval)
         self.interval.reset()
         self.profile.reset()

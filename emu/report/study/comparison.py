@@ -94,6 +94,11 @@ class Row:
     first_run: Path | None
 
     @property
+    def called(self) -> str:
+        """The device, and the setting if it has a name of its own."""
+        return self.device if self.setting == "plain" else f"{self.device}, {self.setting}"
+
+    @property
     def mean(self) -> float | None:
         """Mean accuracy, None without a finished run."""
         return mean(self.accuracies.values()) if self.accuracies else None
@@ -113,9 +118,10 @@ def compare(study: Study, storage: Storage) -> list[Row]:
     rows: list[Row] = []
     order = list(dict.fromkeys((model, setting) for model, setting, _ in groups))
     for (model, setting, device), cases in sorted(groups.items(), key=lambda item: order.index(item[0][:2])):
-        own, base = (found[model, setting, name] for name in (device, study.baseline))
+        key, base_key = (model, setting, device), (model, study.baseline_setting or setting, study.baseline)
+        own, base = found[key], found[base_key]
         pairs = [own[0][seed] - base[0][seed] for seed in own[0] if seed in base[0]]
-        difference = Difference.of(pairs) if pairs and device != study.baseline else None
+        difference = Difference.of(pairs) if pairs and key != base_key else None
         finished = [case for case in cases if case.seed in own[0]]
         folder = storage.run_folder(finished[0]) if finished else None
         names = (cases[0].recipe.name, setting, cases[0].machine.name)

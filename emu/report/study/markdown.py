@@ -19,10 +19,10 @@ def cells(row: Row, broken: str) -> list[str]:
     values, done = list(row.accuracies.values()), f"{len(row.accuracies)} of {row.seeds} runs"
     if not values:
         reason = "; ".join(dict.fromkeys(row.failures.values())) or "not run"
-        return [row.device, str(row.bits), f"failed: {reason}", *[NO_NUMBER] * 5, NO_NUMBER]
+        return [row.called, str(row.bits), f"failed: {reason}", *[NO_NUMBER] * 5, NO_NUMBER]
     missing = f" ({done}; {'; '.join(dict.fromkeys(row.failures.values()))})" if row.failures else ""
     return [
-        row.device,
+        row.called,
         str(row.bits),
         f"{100 * sum(values) / len(values):.2f} %{missing}",
         f"{100 * stdev(values):.2f}" if len(values) > 1 else NO_NUMBER,

@@ -41,11 +41,13 @@ def build_study_report(study: Study, storage: FolderStorage) -> Path:
     groups: dict[str, list[Told]] = {}
     for told in rows:
         row = told[0]
-        groups.setdefault(row.model if row.setting == "plain" else f"{row.model}, {row.setting}", []).append(told)
+        apart = row.setting != "plain" and study.baseline_setting is None
+        groups.setdefault(f"{row.model}, {row.setting}" if apart else row.model, []).append(told)
     sections = [_bits(groups), *(_model(title, told, storage.path) for title, told in groups.items()), _failed(rows)]
     finished, planned = sum(len(row.accuracies) for row, _ in rows), sum(row.seeds for row, _ in rows)
+    against = study.baseline + (f", {study.baseline_setting}" if study.baseline_setting else "")
     said = (
-        f"{finished} of {planned} runs are finished. Differences are to {study.baseline}, seed by seed: equal initial "
+        f"{finished} of {planned} runs are finished. Differences are to {against}, seed by seed: equal initial "
         "weights, equal batches; 95% intervals of Student's t. What went wrong first is of the first seed."
     )
     header = join(
@@ -82,7 +84,7 @@ def _model(title: str, told: Sequence[Told], folder: Path) -> Section:
 
 def _bits(groups: dict[str, list[Told]]) -> Section:
     points = [
-        _Point(row.bits, row.mean, title, row.device)
+        _Point(row.bits, row.mean, title, row.called)
         for title, told in groups.items()
         for row, _ in told
         if row.mean is not None

@@ -1,0 +1,108 @@
+"""One pass in float32 beside one on the device, with the same master weights.
+
+It says how much of each tensor is noise, and where the errors and gradients lie that the device has to hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.arrays import on_host
+from emu.datapath import StatisticsRegister
+from emu.hardware import load_device
+from emu.precision import CounterTable, DatapathRunner, Policy, RecordingRunner
+from emu.training.model import Model
+
+Array = NDArray[Any]
+#: Images of the batch that is measured.
+PROBE_IMAGES = 32
+#: Roles whose exponents are written down, and the positions of their registers: all of float32's.
+BACKWARD_ROLES = ("error", "gradient")
+LOWEST, BINS = -149, 277
+
+
+class Probe(NamedTuple):
+    """What one pass on both machines says.
+
+    Attributes:
+        ratios: layer, role and signal-to-noise ratio in dB of every tensor; None for one that is equal to float32's,
+            NaN where float32's is all 0 or either is not finite.
+        exponents: role, exponent (of leading bits, None for 0) and count of float32's errors and gradients, all layers
+            together, S taken out.
+    """
+
+    ratios: list[tuple[str, str, float | None]]
+    exponents: list[tuple[str, int | None, int]]
+
+
+def probe(
+    model: Model, images: Array, labels: Array, *, seed: int, step: int, backend: str, scale: float = 1.0
+) -> Probe:
+    """Run a forward and a backward pass on both.
+
+    Args:
+        model: network and master weights; unchanged.
+        images: a batch, of which the first `PROBE_IMAGES` are used.
+        labels: theirs.
+        seed: of stochastic rounding.
+        step: training step, for the same.
+        backend: who computes.
+        scale: S of the loss, on both.
+    """
+    images, labels = images[:PROBE_IMAGES], labels[:PROBE_IMAGES]
+    results: list[dict[tuple[str, str, str], list[Any]]] = []
+    counters = CounterTable(lambda: StatisticsRegister(LOWEST, BINS))
+    for policy, counted in ((Policy(load_device("float32").precision), counters), (model.policy.at(step), None)):
+        inner = DatapathRunner(policy, seed=seed, backend=backend, counters=counted)
+        inner.step = step
+        recorder = RecordingRunner(inner)
+        model.run(recorder, images, labels, backward=True, scale=scale)
+        results.append(recorder.results)
+    ratios = [(layer, role, _ratio(*pairs)) for (layer, role), pairs in _paired(*results).items()]
+    return Probe(ratios, list(_exponents(counters, math.frexp(scale)[1] - 1)))
+
+
+def _exponents(counters: CounterTable, shift: int) -> Iterator[tuple[str, int | None, int]]:
+    for role in BACKWARD_ROLES:
+        together: dict[int, int] = {}
+        zeros = 0
+        for (_, here), counts in counters.items():
+            if here == role:
+                zeros += counts.register.none
+                for exponent, count in counts.register.histogram().items():
+                    together[exponent - shift] = together.get(exponent - shift, 0) + count
+        yield from ((role, exponent, count) for exponent, count in sorted(together.items()))
+        yield role, None, zeros
+
+
+def _paired(
+    truth: dict[tuple[str, str, str], list[Any]], measured: dict[tuple[str, str, str], list[Any]]
+) -> dict[tuple[str, str], tuple[list[Array], list[Array]]]:
+    pairs: dict[tuple[str, str], tuple[list[Array], list[Array]]] = {}
+    for (layer, role, part), arrays in truth.items():
+        left, right = pairs.setdefault((layer, role), ([], []))
+        for a, b in zip(arrays, measured[layer, role, part], strict=True):
+            left.append(_array_of(a))
+            right.append(_array_of(b))
+    return pairs
+
+
+def _array_of(result: Any) -> Array:
+    # pooling returns positions, a loss probabilities, beside their values
+    return np.asarray(on_host(result[0] if isinstance(result, tuple) else result), dtype=np.float64).ravel()
+
+
+def _ratio(truth: list[Array], measured: list[Array]) -> float | None:
+    signal = sum(float(np.square(a).sum()) for a in truth)
+    with np.errstate(invalid="ignore", over="ignore"):
+        noise = sum(float(np.square(a - b).sum()) for a, b in zip(truth, measured, strict=True))
+    if noise == 0:
+        return None
+    if signal == 0 or not math.isfinite(signal) or not math.isfinite(noise):
+        return math.nan
+    return 10 * math.log10(signal / noise)
