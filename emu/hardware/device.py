@@ -2,6 +2,7 @@
 
     name, description, source        what it is, and where its numbers are from
     [precision]                      formats, rounding, overflow, Mac and registers (`PrecisionTable`)
+    [dynamic_point]                  how open points are chosen (`DynamicPoint`)
     [compute]                        clock, lanes, memory bandwidth, units
     [[links]]                        what connects it to others
 
@@ -17,7 +18,11 @@ from pydantic import Field, model_validator
 from emu._config import FILE_NAME, Items, Table, checked, load_toml
 from emu._paths import content_names, find_content, shown
 from emu.errors import ConfigError, FormatError
+from emu.hardware.dynamic_point import DynamicPoint
 from emu.hardware.precision_table import DEFAULT_LOSS_FORMAT, ROLES, PrecisionTable, RoleTable
+
+#: Kind of the unit that counts leading bits.
+STATISTICS = "statistics"
 
 
 class Quantity(Table):
@@ -84,6 +89,7 @@ class Device(Table):
         description: one sentence.
         source: where its numbers are from.
         precision: number formats and arithmetic; every role has a format.
+        dynamic_point: how points that formats leave open are chosen; None where there are none.
         compute: units and speeds.
         links: connections to other devices.
     """
@@ -92,6 +98,7 @@ class Device(Table):
     description: str = Field(min_length=1)
     source: str = Field(min_length=1)
     precision: PrecisionTable
+    dynamic_point: DynamicPoint | None = Field(default=None, exclude_if=lambda table: table is None)
     compute: Compute = Compute()
     links: Items[Link] = ()
 
@@ -105,6 +112,46 @@ class Device(Table):
                     f"add [precision.{role}] with `format = ...`"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _points_can_be_chosen(self) -> Device:
+        for role in ("master", "loss"):
+            table = self.precision.role(role)
+            if table is not None and table.word is not None:
+                raise ConfigError(
+                    f"the format of role `{role}` must have its point in place, got {table.format}: what is held in it "
+                    "outlasts every choice of points; write fraction bits instead of the question mark"
+                )
+        if not self.has_open_points:
+            return self
+        if not any(unit.kind == STATISTICS for unit in self.compute.units.values()):
+            raise ConfigError(
+                f"device {self.name} has words with open points and must have a unit of kind {STATISTICS!r} that "
+                "counts their leading bits, got none; add [compute.units.statistics]"
+            )
+        return self
+
+    @property
+    def has_open_points(self) -> bool:
+        """Whether the format of a role leaves its point to dynamic fixed point."""
+        tables = [self.precision, *self.precision.layers]
+        return any((found := table.role(role)) and found.word for table in tables for role in ROLES)
+
+    def with_dynamic_point(self, over: DynamicPoint | None, *, origin: str) -> Device:
+        """Return this device with a recipe's `[dynamic_point]` laid over its own.
+
+        Raises:
+            ConfigError: no format of the device leaves its point open.
+        """
+        if over is not None and not self.has_open_points:
+            raise ConfigError(
+                f"[dynamic_point] of {origin} must meet a device with words whose points are open, as fix16f?, and "
+                f"statistics registers, got device {self.name}, which has none; choose one like dlu16, or remove the "
+                "table"
+            )
+        if not self.has_open_points:
+            return self
+        return self.model_copy(update={"dynamic_point": (over or DynamicPoint()).over(self.dynamic_point)})
 
     def with_precision(self, over: PrecisionTable, *, origin: str) -> Device:
         """Return this device with another `[precision]` laid over its own.

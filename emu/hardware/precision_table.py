@@ -25,7 +25,7 @@ from emu.datapath.order import parse_order
 from emu.datapath.rounding import MAX_RANDOM_BITS
 from emu.datapath.stage import DEFAULT_RANDOM_BITS, require_placed
 from emu.errors import ConfigError, EmuError, FormatError
-from emu.formats import parse
+from emu.formats import DynamicFixed, parse
 
 #: What a tensor is for. `loss` is the arithmetic of softmax, losses and normalisation statistics.
 ROLES = ("weight", "bias", "activation", "error", "gradient", "update", "master", "loss")
@@ -36,6 +36,12 @@ TableT = TypeVar("TableT", bound=Table)
 
 
 def _known_format(text: str | None) -> str | None:
+    if text is not None and text != "exact":
+        parse(text)
+    return text
+
+
+def _placed_format(text: str | None) -> str | None:
     if text is not None and text != "exact":
         require_placed(parse(text))
     return text
@@ -53,7 +59,7 @@ class RoleTable(Table):
     """Format, rounding and overflow rule of one tensor role; keys that are None are taken from the table below.
 
     Attributes:
-        format: text form of a format.
+        format: text form of a format; `fix16f?` leaves the point to dynamic fixed point.
         rounding: a rounding mode; in the end `nearest_even`.
         overflow: an overflow rule; in the end the default of the format's family.
         n_rbits: random bits of stochastic rounding; in the end 24.
@@ -79,15 +85,24 @@ class RoleTable(Table):
         """
         return _laid_over(self, below, format_keys=("format",))
 
-    def stage(self) -> OutputStage:
+    @property
+    def word(self) -> DynamicFixed | None:
+        """The word whose point is open, None of any other format."""
+        fmt = parse(self.format) if self.format is not None else None
+        return fmt if isinstance(fmt, DynamicFixed) else None
+
+    def stage(self, point: int = 0) -> OutputStage:
         """Return the output stage this table describes.
+
+        Args:
+            point: fraction bits of a word whose point is open.
 
         Raises:
             FormatError: no format was given.
         """
         if self.format is None:
             raise FormatError('a tensor role must have a format, got none; add `format = "..."` to its table')
-        return _stage(self.format, self)
+        return _stage(self.format, self, point)
 
 
 class MacTable(Table):
@@ -95,7 +110,7 @@ class MacTable(Table):
 
     Attributes:
         product: `exact` or a format; in the end `exact`.
-        accumulator: `exact` or a format; in the end `exact`.
+        accumulator: `exact` or a format; in the end `exact`. The point of `fix40f?` is that of the products.
         order: `sequential`, `pairwise`, `lanes(n)` or `blocks(n, fraction_bits, ...)`; in the end `sequential`.
         rounding: mode of every product and add; in the end `nearest_even`.
         overflow: rule of every product and add; in the end each format's default.
@@ -107,7 +122,8 @@ class MacTable(Table):
     rounding: str | None = None
     overflow: str | None = None
 
-    _formats_known = field_validator("product", "accumulator")(_known_format)
+    _product_known = field_validator("product")(_placed_format)
+    _accumulator_known = field_validator("accumulator")(_known_format)
     _order_known = field_validator("order")(_known_order)
     _rounding_known = field_validator("rounding")(_known_rounding)
 
@@ -122,9 +138,10 @@ class MacTable(Table):
         """Return this table laid over another one; see `RoleTable.over`."""
         return _laid_over(self, below, format_keys=("product", "accumulator"))
 
-    def mac(self) -> Mac:
-        """Return the unit this table describes."""
-        return Mac(**self.model_dump(exclude_none=True))
+    def mac(self, point: int = 0) -> Mac:
+        """Return the unit this table describes; `point` is the accumulator's where it is open."""
+        fields = self.model_dump(exclude_none=True)
+        return Mac(**fields | {"accumulator": _at(fields.get("accumulator", "exact"), point)})
 
 
 class RegisterTable(Table):
@@ -223,22 +240,32 @@ class _LayeredTables(RoleTables):
                 self._resolved_mac((tables,))
         return self
 
-    def stage(self, layer: str, role: str) -> OutputStage:
+    def stage(self, layer: str, role: str, point: int = 0) -> OutputStage:
         """Return the output stage of a role in a layer.
 
         Args:
             layer: the layer's name; `input` for the network's input.
             role: one of `ROLES`.
+            point: fraction bits of a word whose point is open.
 
         Raises:
             FormatError: no table gives the role a format.
         """
         with _naming(f"{role} of layer {layer}"):
-            return self._resolved(role, self._matching(layer)).stage()
+            return self._resolved(role, self._matching(layer)).stage(point)
 
-    def mac_of(self, layer: str) -> Mac:
-        """Return the multiply-accumulate unit that works for a layer."""
-        return self._resolved_mac(self._matching(layer)).mac()
+    def word(self, layer: str, role: str) -> DynamicFixed | None:
+        """Return the word of a role whose point is open, None of any other format."""
+        return self._resolved(role, self._matching(layer)).word
+
+    def mac_of(self, layer: str, point: int = 0) -> Mac:
+        """Return the multiply-accumulate unit that works for a layer; `point` is its accumulator's where it is open."""
+        return self._resolved_mac(self._matching(layer)).mac(point)
+
+    def has_open_accumulator(self, layer: str) -> bool:
+        """Return whether the point of the layer's accumulator is that of its products."""
+        accumulator = self._resolved_mac(self._matching(layer)).accumulator
+        return accumulator not in (None, "exact") and isinstance(parse(accumulator), DynamicFixed)
 
     def _matching(self, layer: str) -> tuple[LayerTables, ...]:
         return tuple(tables for tables in self.layers if fnmatchcase(layer, tables.match))
@@ -330,7 +357,7 @@ def _can_have(fmt: str | None, overflow: str | None) -> bool:
     if fmt is None or fmt == "exact" or overflow is None:
         return True
     try:
-        Overflow.parse(overflow, require_placed(parse(fmt)))
+        Overflow.parse(overflow, require_placed(parse(_at(fmt, 0))))
     except EmuError:
         return False
     return True
@@ -341,9 +368,15 @@ def _any_format_for(overflow: str | None) -> str:
     return "fix8f0" if _can_have("fix8f0", overflow) else "fp32"
 
 
-def _stage(fmt: str, table: RoleTable) -> OutputStage:
+def _at(fmt: str, point: int) -> str:
+    """Return a format's text with its point in place."""
+    found = parse(fmt) if fmt != "exact" else None
+    return str(found.at(point)) if isinstance(found, DynamicFixed) else fmt
+
+
+def _stage(fmt: str, table: RoleTable, point: int = 0) -> OutputStage:
     n_rbits = DEFAULT_RANDOM_BITS if table.n_rbits is None else table.n_rbits
-    return OutputStage.of(fmt, table.rounding or Rounding.NEAREST_EVEN, table.overflow, n_rbits)
+    return OutputStage.of(_at(fmt, point), table.rounding or Rounding.NEAREST_EVEN, table.overflow, n_rbits)
 
 
 #: Full precision: what a unit switched to it writes, and how it multiplies and adds.

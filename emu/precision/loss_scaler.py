@@ -115,6 +115,11 @@ class LossScaler:
         self.events: list[ScaleEvent] = []
 
     @property
+    def is_active(self) -> bool:
+        """Whether iterations are scaled and tested."""
+        return not isinstance(self.policy, NoScaling)
+
+    @property
     def scale(self) -> float:
         """S of the next run."""
         return self.state.scale

@@ -38,15 +38,17 @@ def _matmul(unit: Unit, a: Value, b: Value, addend: Value | None = None) -> Valu
     formats = (a.format, b.format, None if addend is None else addend.format)
     full = (*batch, left.shape[1], right.shape[2])
     third = None if addend is None else as_addend(carrier(addend), shape, full)
-    written = write_product(left, right, third, formats, unit.mac, unit.request(), 1, unit.log)
+    mac = unit.mac(a.format, b.format)
+    written = write_product(left, right, third, formats, mac, unit.request(), 1, unit.log)
     return unit.value(written.reshape(shape))
 
 
 def _conv2d(unit: Unit, x: Value, w: Value, bias: Value | None = None, *, stride: Any, padding: Any) -> Value:
     formats = (w.format, x.format, None if bias is None else bias.format)
     third = None if bias is None else carrier(bias)
+    mac = unit.mac(w.format, x.format)
     return unit.value(
-        write_convolution(carrier(x), carrier(w), third, formats, stride, padding, unit.mac, unit.request(), unit.log)
+        write_convolution(carrier(x), carrier(w), third, formats, stride, padding, mac, unit.request(), unit.log)
     )
 
 
@@ -78,19 +80,20 @@ def _conv2d_weight_gradient(unit: Unit, x: Value, g: Value, *, kernel: Any, stri
     """One product per weight, k running over images, then output rows and columns."""
     inputs = patches_of(carrier(x), tuple(kernel), stride, padding).joined().transposed()
     errors = Gathered.of_axes(carrier(g), (1,), (0, 2, 3))
-    written = write_product(errors, inputs, None, (g.format, x.format, None), unit.mac, unit.request(), 1, unit.log)
+    mac = unit.mac(g.format, x.format)
+    written = write_product(errors, inputs, None, (g.format, x.format, None), mac, unit.request(), 1, unit.log)
     return unit.value(written.reshape(-1, x.shape[1], *kernel))
 
 
 def _sum(unit: Unit, x: Value, *, axis: tuple[int, ...]) -> Value:
-    return unit.value(write_total(carrier(x), x.format, axis, unit.mac, unit.request(), log=unit.log))
+    return unit.value(write_total(carrier(x), x.format, axis, unit.mac(x.format), unit.request(), log=unit.log))
 
 
 def _average(unit: Unit, windows: Value) -> Value:
     """The mean of the last axis: the accumulator's content divided by the count, rounded once."""
     array = carrier(windows)
-    means = write_total(array, windows.format, array.ndim - 1, unit.mac, unit.request(), averaged=True, log=unit.log)
-    return unit.value(means)
+    mac, axis = unit.mac(windows.format), array.ndim - 1
+    return unit.value(write_total(array, windows.format, axis, mac, unit.request(), averaged=True, log=unit.log))
 
 
 def _quantize(unit: Unit, x: Value) -> Value:
@@ -149,7 +152,8 @@ def _embedding_gradient(unit: Unit, g: Value, tokens: Value, *, rows: int) -> Va
     one, errors = one_of(g.format), carrier(g).reshape(1, -1, g.shape[-1])
     xp = namespace(errors)
     chosen = (xp.arange(rows)[:, None] == tokens.array.reshape(-1)).astype(one.carrier)[None]
-    written = write_product(chosen, errors, None, (one, g.format, None), unit.mac, unit.request(), 1, unit.log)
+    mac = unit.mac(one, g.format)
+    written = write_product(chosen, errors, None, (one, g.format, None), mac, unit.request(), 1, unit.log)
     return unit.value(written.reshape(rows, g.shape[-1]))
 
 
@@ -192,6 +196,8 @@ def _negated(y: Value) -> Value:
 
 #: Operations that move values and write nothing: nothing is counted of them.
 MOVES = ("unpool",)
+#: Operations that select values of their first operand, and write only where the layer's format is another one.
+SELECTIONS = ("relu", "select", "max_pool", "embedding")
 #: Every operation by name.
 OPERATIONS: dict[str, Callable[..., Value]] = {
     **{name: elementwise(name) for name in ("add", "subtract", "multiply", "divide", "fma", "sqrt")},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from emu.datapath import Mac, OutputStage, StatisticsRegister
-from emu.formats import Float
+from emu.formats import DynamicFixed, Fixed, Float, Format
 from emu.hardware import PrecisionTable
 from emu.hardware.precision_table import LayerTables
 
@@ -33,7 +33,9 @@ class Policy:
         self.table = table
         self._at: dict[tuple[LayerTables, ...], Policy] = {}
         self._stage = lru_cache(maxsize=None)(self._find_stage)
+        self._word = lru_cache(maxsize=None)(self._find_word)
         self._mac = lru_cache(maxsize=None)(table.mac_of)
+        self._open = lru_cache(maxsize=None)(table.has_open_accumulator)
         self._reduction = lru_cache(maxsize=None)(self._find_reduction)
 
     def at(self, step: int) -> Policy:
@@ -50,16 +52,30 @@ class Policy:
         steps = {0} | {edge for one in self.table.layers for edge in (one.from_step, one.until_step) if edge}
         return list(dict.fromkeys(self.at(step) for step in sorted(steps)))
 
-    def stage(self, layer: str, role: str) -> OutputStage:
-        """Return the output stage that writes `role` of `layer`."""
-        return self._stage(layer, role)
+    def stage(self, layer: str, role: str, point: int = 0) -> OutputStage:
+        """Return the output stage that writes `role` of `layer`; `point` is where a dynamic one stands."""
+        return self._stage(layer, role, point)
 
-    def _find_stage(self, layer: str, role: str) -> OutputStage:
-        return self.table.stage(layer, DERIVED_ROLES.get(role, role))
+    def _find_stage(self, layer: str, role: str, point: int) -> OutputStage:
+        return self.table.stage(layer, DERIVED_ROLES.get(role, role), point)
 
-    def mac(self, layer: str) -> Mac:
-        """Return the multiply-accumulate unit that works for `layer`."""
-        return self._mac(layer)
+    def word(self, layer: str, role: str) -> DynamicFixed | None:
+        """Return the word of a role whose point is dynamic, None of any other format."""
+        return self._word(layer, role)
+
+    def _find_word(self, layer: str, role: str) -> DynamicFixed | None:
+        return self.table.word(layer, DERIVED_ROLES.get(role, role))
+
+    def mac(self, layer: str, *operands: Format) -> Mac:
+        """Return the multiply-accumulate unit that works for `layer`.
+
+        Args:
+            layer: the layer's name.
+            *operands: their formats; an accumulator whose point is open takes the point of their products.
+        """
+        if not self._open(layer):
+            return self._mac(layer)
+        return self._mac(layer, sum(fmt.frac_bits for fmt in operands if isinstance(fmt, Fixed)))
 
     def reduction(self, layer: str) -> Mac:
         """Return the unit of reductions in the `loss` role: pairwise, in that role's format (NUMERICS 7)."""

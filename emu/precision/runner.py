@@ -39,15 +39,18 @@ class DatapathRunner:
     ) -> None:
         self.policy, self.counters, self.profile = policy, counters, profile
         self.seed, self.backend, self.step = seed, backend, 0
-        self._units: dict[tuple[Policy, str, str, str, bool], Unit] = {}
+        self._units: dict[tuple[Policy, str, str, str, bool, int], Unit] = {}
 
-    def run(self, operation: Operation, role: str, layer: str) -> Value:
-        """Return the operation's result as the unit that writes `role` of `layer` produces it."""
+    def run(self, operation: Operation, role: str, layer: str, point: int = 0) -> Value:
+        """Return the operation's result as the unit that writes `role` of `layer` produces it.
+
+        `point` is how many fraction bits the result has where its format leaves them open.
+        """
         observed = operation.name not in MOVES
-        place = (self.policy, layer, role, operation.part, observed)
+        place = (self.policy, layer, role, operation.part, observed, point)
         unit = self._units.get(place)
         if unit is None:
-            unit = self._units[place] = self._unit(layer, role, operation.part, observed=observed)
+            unit = self._units[place] = self._unit(layer, role, operation.part, observed=observed, point=point)
         unit.step = self.step
         profile = self.profile
         if profile is None:
@@ -65,7 +68,7 @@ class DatapathRunner:
         """Return the results of tasks of which none needs another's, side by side where the backend can."""
         return load(self.backend).together(tasks)
 
-    def _unit(self, layer: str, role: str, part: str, *, observed: bool) -> Unit:
+    def _unit(self, layer: str, role: str, part: str, *, observed: bool, point: int) -> Unit:
         name = f"{layer}.{part}" if part else layer
         counters = self.counters if observed else None
 
@@ -73,7 +76,12 @@ class DatapathRunner:
             return stream_of(f"{name}.{step}" if step else name, role)
 
         log = None if self.profile is None else self.profile.log
-        return Unit(self.policy, layer, role, self.backend, self.seed, stream, counters, log)
+        counted_as = self._counted_as(layer, part)
+        return Unit(self.policy, layer, role, self.backend, self.seed, stream, counters, log, point, counted_as)
+
+    def _counted_as(self, layer: str, part: str) -> str:
+        """Return the name that a result's counts go by."""
+        return layer
 
 
 class RecordingRunner:

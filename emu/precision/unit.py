@@ -13,7 +13,7 @@ from emu.datapath import Mac, OutputStage
 from emu.engine.elementwise import write_elementwise
 from emu.engine.request import Request, as_operand
 from emu.engine.work import WorkRecord
-from emu.formats import PRESETS
+from emu.formats import PRESETS, Format
 from emu.precision.counters import CounterTable
 from emu.precision.policy import Policy
 
@@ -28,7 +28,6 @@ class Unit:
 
     Attributes:
         stage: the output stage of what is written.
-        mac: the layer's multiply-accumulate unit.
         backend: who computes.
         step: training step, part of every random number's address.
         log: gets a record of each product on the way to the result; None keeps none.
@@ -44,6 +43,8 @@ class Unit:
         stream_of: Callable[[str], int],
         counters: CounterTable | None,
         log: list[WorkRecord] | None,
+        point: int = 0,
+        counted_as: str | None = None,
     ) -> None:
         """Take the place of a result.
 
@@ -56,25 +57,32 @@ class Unit:
             stream_of: the random stream of the result (of no step), or of a named step on the way to it.
             counters: where the result's register and flags are; None observes nothing.
             log: see above.
+            point: fraction bits of the result, where its format leaves them open.
+            counted_as: name of its counts; None is the layer's.
         """
-        self.stage, self.mac = policy.stage(layer, role), policy.mac(layer)
+        self.stage = policy.stage(layer, role, point)
         self.backend, self.log, self.step = backend, log, 0
         self._policy, self._layer, self._role = policy, layer, role
+        self._counted_as = layer if counted_as is None else counted_as
         self._seed, self._stream_of, self._counters = seed, stream_of, counters
         self._requests: dict[str, Request] = {}
         if counters is not None:
-            counters.of(layer, role)  # listed even if nothing is ever written
+            counters.of(self._counted_as, role)  # listed even if nothing is ever written
 
     def request(self) -> Request:
         """Return how the result is written and observed."""
         request = self._at(RESULT, self.stage)
         if self._counters is None:
             return request
-        counters = self._counters.of(self._layer, self._role)
+        counters = self._counters.of(self._counted_as, self._role)
         if request.register is not counters.register:  # the first one, or counters were loaded
             request = request._replace(register=counters.register, flags=counters.flags)
             self._requests[RESULT] = request
         return request
+
+    def mac(self, *operands: Format) -> Mac:
+        """Return the layer's multiply-accumulate unit, for operands of these formats."""
+        return self._policy.mac(self._layer, *operands)
 
     def on_host(self, step: str) -> Request:
         """Return how an intermediate result is written: in the `loss` role's format, not observed."""

@@ -107,7 +107,7 @@ def _brought(path: Path, recipe: Recipe | None, device: Device | None) -> tuple[
             f"weights that are no run folder need a model and a device, got {path}; add --model and --device"
         )
     if laid_over:
-        device = device.with_precision(recipe.precision, origin=f"model {recipe.name}")
+        device = recipe.machine(device)
     return recipe, device
 
 

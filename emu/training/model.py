@@ -16,7 +16,8 @@ from emu.backends.arrays import on_host
 from emu.formats import Format
 from emu.nn.network import INPUT_LAYER
 from emu.optim import Optimiser, ParameterState
-from emu.precision import CounterTable, DatapathRunner, Policy
+from emu.precision import CounterTable, Policy
+from emu.precision.dynamic_point import Points, make_runner
 
 Array = NDArray[Any]
 #: Inputs per batch in evaluation.
@@ -50,12 +51,14 @@ class Model:
         policy: formats of everything.
         states: parameters in order.
         moments: running moments by name, in the `loss` role's format of their layer.
+        points: of dynamic fixed point; None where no format leaves its point open.
     """
 
     def __init__(
         self, network: nn.Network, policy: Policy, states: list[ParameterState], moments: dict[str, Value]
     ) -> None:
         self.network, self.policy, self.states, self.moments = network, policy, states, moments
+        self.points: Points | None = None
 
     @classmethod
     def initial(
@@ -133,7 +136,8 @@ class Model:
         after: int = 0,
     ) -> tuple[float, float]:
         """Return mean loss and accuracy of a forward pass over inputs, in batches, with the formats of step `after`."""
-        runner = DatapathRunner(self.policy.at(after), seed=seed, backend=backend, counters=counters)
+        options: dict[str, Any] = {"seed": seed, "backend": backend, "counters": counters, "frozen_at": after}
+        runner = make_runner(self.policy.at(after), self.points, **options)
         loss, correct = 0.0, 0
         for batch, start in enumerate(range(0, len(images), TEST_BATCH)):
             runner.step = batch

@@ -16,6 +16,7 @@ from emu.backends.arrays import on_host
 from emu.datapath import StatisticsRegister
 from emu.hardware import load_device
 from emu.precision import CounterTable, DatapathRunner, Policy, RecordingRunner
+from emu.precision.dynamic_point import make_runner
 from emu.training.model import Model
 
 Array = NDArray[Any]
@@ -57,8 +58,11 @@ def probe(
     images, labels = images[:PROBE_IMAGES], labels[:PROBE_IMAGES]
     results: list[dict[tuple[str, str, str], list[Any]]] = []
     counters = CounterTable(lambda: StatisticsRegister(LOWEST, BINS))
-    for policy, counted in ((Policy(load_device("float32").precision), counters), (model.policy.at(step), None)):
-        inner = DatapathRunner(policy, seed=seed, backend=backend, counters=counted)
+    options: dict[str, Any] = {"seed": seed, "backend": backend}
+    for inner in (
+        DatapathRunner(Policy(load_device("float32").precision), counters=counters, **options),
+        make_runner(model.policy.at(step), model.points, frozen_at=step, **options),
+    ):
         inner.step = step
         recorder = RecordingRunner(inner)
         model.run(recorder, images, labels, backward=True, scale=scale)

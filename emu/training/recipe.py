@@ -5,6 +5,7 @@
     [training]     steps or epochs, batch, seed, [training.optimiser], [training.schedule]
     [precision]    laid over the device's
     [loss_scaling] policy, and its options
+    [dynamic_point] laid over the device's
 
 Values from the command line (`--set`) are laid over the file before it is checked, so that both obey the same rules.
 """
@@ -22,7 +23,7 @@ from emu import nn
 from emu._config import FILE_NAME, Items, Table, apply_settings, checked, load_toml, parse_setting
 from emu._paths import content_names, find_content, shown
 from emu.errors import ConfigError, nearest_name
-from emu.hardware import PrecisionTable
+from emu.hardware import Device, DynamicPoint, PrecisionTable
 from emu.nn import Flatten, every
 from emu.precision.loss_scaling import LossScaling, NoScaling
 from emu.training.data_tables import Data, Frames, Images, Text
@@ -219,6 +220,7 @@ class Recipe(Table):
         training: length, optimiser, schedule, seed.
         precision: laid over the device's.
         loss_scaling: what the loss is multiplied by before it goes back.
+        dynamic_point: laid over the device's, where that has open points.
     """
 
     name: str = Field(pattern=FILE_NAME)
@@ -229,6 +231,7 @@ class Recipe(Table):
     training: Training
     precision: PrecisionTable = PrecisionTable()
     loss_scaling: LossScaling = Field(default=NoScaling(), exclude_if=_is_idle)
+    dynamic_point: DynamicPoint | None = Field(default=None, exclude_if=_is_idle)
 
     @model_validator(mode="after")
     def _compensated(self) -> Recipe:
@@ -269,6 +272,17 @@ class Recipe(Table):
     def _data_fits(self) -> Recipe:
         self.data.check_network(self.network.input, self.network.classes, self.network.layers)
         return self
+
+    def machine(self, device: Device) -> Device:
+        """Return a device with the recipe's tables laid over its own.
+
+        Raises:
+            ConfigError: the two cannot be combined.
+        """
+        origin = f"model {self.name}"
+        return device.with_precision(self.precision, origin=origin).with_dynamic_point(
+            self.dynamic_point, origin=origin
+        )
 
     def with_settings(self, settings: Mapping[str, Any], *, file: str | None = None) -> Recipe:
         """Return the recipe with the values of some key paths replaced.

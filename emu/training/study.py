@@ -131,7 +131,7 @@ class Case:
     @cached_property
     def described(self) -> tuple[Any, Any]:
         """Recipe and device as `run.json` has them."""
-        device = self.machine.with_precision(self.recipe.precision, origin=f"model {self.recipe.name}")
+        device = self.recipe.machine(self.machine)
         return json.loads(self.recipe.model_dump_json()), json.loads(device.model_dump_json())
 
 

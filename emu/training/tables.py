@@ -63,6 +63,15 @@ TABLES: dict[str, dict[str, str]] = {
         "event": "string",
         "scale": "float64",
     },
+    # of dynamic fixed point: where the point of a tensor was put; redone: the operation that writes it ran again for it
+    "points": {
+        "step": "int64",
+        "layer": "string",
+        "role": "string",
+        "part": "string",
+        "point": "int32",
+        "redone": "bool_",
+    },
     # where the time of each interval's steps went; layer and role are null for the host (its calls are steps), path
     # and proof where there was no product, fallback where none was left to the reference; a first call is the first of
     # its kind in a process: it loads or compiles kernels. Seconds are measured, and differ from run to run
@@ -84,4 +93,4 @@ TABLES: dict[str, dict[str, str]] = {
 }
 
 #: Tables that are not there before their first row.
-SYSTEM_TABLES = {"loss_scaling", "exponents"}
+SYSTEM_TABLES = {"loss_scaling", "points", "exponents"}

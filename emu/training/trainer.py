@@ -27,9 +27,10 @@ from emu.backends.reference.philox import random_integers
 from emu.backends.registry import load
 from emu.datapath import stream_of
 from emu.errors import ConfigError
-from emu.hardware import Device
+from emu.hardware import Device, DynamicPoint
 from emu.nn import Network
-from emu.precision import CounterTable, DatapathRunner, Policy, Profile
+from emu.precision import CounterTable, Policy, Profile
+from emu.precision.dynamic_point import DynamicPointRunner, Points, make_runner
 from emu.precision.loss_scaler import LossScaler
 from emu.training.build import (
     build_network,
@@ -39,7 +40,7 @@ from emu.training.build import (
 )
 from emu.training.data import Dataset, load_dataset
 from emu.training.history import History, rates
-from emu.training.model import Model
+from emu.training.model import Model, Pass
 from emu.training.probe import probe
 from emu.training.recipe import Recipe
 from emu.training.run_folder import RunFolder
@@ -133,8 +134,7 @@ def train(
         BackendUnavailable: the backend cannot compute here.
     """
     recipe = recipe.with_settings(overrides) if overrides else recipe
-    machine = device.with_precision(recipe.precision, origin=f"model {recipe.name}")
-    trainer = Trainer(recipe, machine, backend, network)
+    trainer = Trainer(recipe, recipe.machine(device), backend, network)
     return trainer.run(RunFolder.create(out), progress)
 
 
@@ -204,8 +204,10 @@ class Trainer:
         self.scaler = LossScaler(recipe.loss_scaling, self.policy, self.interval)
         self.profile = Profile()
         options: dict[str, Any] = {"seed": settings.seed, "backend": self.backend, "profile": self.profile}
-        self.runner = DatapathRunner(self.policy, counters=self.scaler.counters, **options)
-        self.updating = DatapathRunner(self.policy, counters=self.interval, **options)
+        if device.has_open_points:
+            self.model.points = Points(device.dynamic_point or DynamicPoint(), self.policy)
+        self.runner = make_runner(self.policy, self.model.points, counters=self.scaler.counters, **options)
+        self.updating = make_runner(self.policy, self.model.points, counters=self.interval, **options)
         self.history = History()
         self.step, self.seconds = 0, 0.0
         self.losses: list[float] = []
@@ -234,19 +236,45 @@ class Trainer:
         images, labels = self.batch(self.step)
         for runner in (self.runner, self.updating):
             runner.step, runner.policy = self.step, self.policy.at(self.step)
-        result, scale, is_applied = self.scaler.iterate(
-            lambda scale: self.model.run(self.runner, images, labels, backward=True, scale=scale), self.step
-        )
+        points = self.model.points
+        before = points.to_dict() if points and self.scaler.is_active else None
+
+        def attempt(scale: float) -> Pass:
+            if points and before:  # a run that is repeated leaves nothing behind
+                points.load(before)
+            found = self.model.run(self.runner, images, labels, backward=True, scale=scale)
+            if before:
+                self.flush()
+            return found
+
+        result, scale, is_applied = self.scaler.iterate(attempt, self.step)
         if is_applied:
             self.update.apply(self.model.states, result.gradients, self.rate(self.step), scale, self.updating)
             self.model.moments |= result.moments
         self.step += 1
-        for event in self.scaler.take_events():
-            self.history.add("loss_scaling", step=self.step, event=event.event, scale=event.scale)
+        if self.model.points is not None and self.model.points.is_due(self.step):
+            self.flush()
+            self.model.points.set_all(self.step)
+        self.write_events()
         self.losses.append(result.loss)
         self.correct.append(result.correct)
         self.profile.end_step()
         return result.loss, result.correct / labels.size
+
+    def flush(self) -> None:
+        """Take counts that runners hold by tensor into those of the interval."""
+        for runner in (self.runner, self.updating):
+            if isinstance(runner, DynamicPointRunner):
+                runner.flush()
+
+    def write_events(self) -> None:
+        """Write down what controllers did."""
+        for event in self.scaler.take_events():
+            self.history.add("loss_scaling", step=self.step, event=event.event, scale=event.scale)
+        for moved in self.model.points.take_events() if self.model.points else ():
+            layer, role, part = moved.tensor
+            row = {"layer": layer, "role": role, "part": part, "point": moved.point, "redone": moved.redone}
+            self.history.add("points", step=self.step, **row)
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step."""
@@ -285,6 +313,7 @@ class Trainer:
 
     def log(self) -> None:
         """Write down the interval that ends here, and begin the next one."""
+        self.flush()
         overflow, underflow = rates(self.interval)
         point = self.step // self.log_every
         measured = point % LOG_POINTS_PER_TEST == 0 or self.step == self.steps
@@ -335,6 +364,7 @@ class Trainer:
 
     def save(self, folder: RunFolder) -> None:
         """Write tables, then the checkpoint."""
+        self.flush()
         self.history.write(folder)
         state = {
             "identity": self.identity(),
@@ -347,6 +377,7 @@ class Trainer:
             "profile": self.profile.rows(),
             "loss_scaling": self.scaler.to_dict(),
             "update": self.update.to_dict(),
+            "dynamic_point": None if self.model.points is None else self.model.points.to_dict(),
         }
         folder.save_checkpoint(self.model.arrays(), state)
 
@@ -373,6 +404,8 @@ class Trainer:
             self.update.load(state["update"])
         else:
             self.update.applied = self.step
+        if self.model.points is not None:
+            self.model.points.load(state["dynamic_point"])
         self.history = History.read(folder, self.step)
 
     # ---- run.json ----
@@ -421,7 +454,7 @@ class Trainer:
         counts = {
             "overflow_rate": overflow,
             "underflow_rate": underflow,
-            "redos": 0,
+            "redos": self.model.points.redos if self.model.points else 0,
             "repeats": self.scaler.repeats,
             "skips": self.scaler.skips,
             "bytes_sent": 0,

@@ -1,0 +1,62 @@
+"""`[dynamic_point]`: how a device of integer units chooses where the points of its words stand.
+
+It belongs to devices whose formats leave points open (`fix16f?`); a recipe's table is laid over the device's.
+
+    rule        leading_bits: the smallest range that at most r_max of the results leave
+                courbariaux: one bit at a time toward it
+    schedule    how pre-training runs: always_redo, every operation twice; conditional_redo, again where the point is
+                off by more than `threshold`; float_pretraining, in float32, points from its exponents
+                then main training: `interval` mini-batches at the current points, every point set again, no redo
+
+Source: US 11,593,620 and US 2020/0134434; Courbariaux et al., "Training deep neural networks with low precision
+multiplications", ICLR 2015. What they leave open is ours, and a key here.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from emu._config import Table
+from emu.errors import ConfigError
+
+
+class DynamicPoint(Table):
+    """Rule, schedule and their numbers.
+
+    Attributes:
+        rule: how a point follows from a register.
+        schedule: how pre-training runs.
+        threshold: bits by which a point may be off without a redo; 0 redoes at any change.
+        r_max: share of results that may lie beyond the range; 0 for none.
+        pretraining_steps: steps of pre-training.
+        interval: mini-batches of main training between two settings of the points.
+        step_limit: bits that a point moves at most at a time; None for any.
+        lowest_point: fewest fraction bits; negative where the last bit weighs more than 1.
+        highest_point: most fraction bits.
+    """
+
+    rule: Literal["leading_bits", "courbariaux"] = "leading_bits"
+    schedule: Literal["float_pretraining", "always_redo", "conditional_redo"] = "conditional_redo"
+    threshold: int = Field(default=1, ge=0)
+    r_max: float = Field(default=1e-4, ge=0, le=1)
+    pretraining_steps: int = Field(default=50, ge=0)
+    interval: int = Field(default=10, ge=1)
+    step_limit: int | None = Field(default=None, ge=1)
+    lowest_point: int = Field(default=-32, ge=-64)
+    highest_point: int = Field(default=48, le=64)
+
+    @model_validator(mode="after")
+    def _points_in_order(self) -> DynamicPoint:
+        if self.lowest_point > self.highest_point:
+            raise ConfigError(
+                "`lowest_point` of [dynamic_point] must be at most `highest_point`, got "
+                f"{self.lowest_point} and {self.highest_point}; exchange them"
+            )
+        return self
+
+    def over(self, below: DynamicPoint | None) -> DynamicPoint:
+        """Return this table laid over another one, key by key."""
+        given = below.model_dump(exclude_unset=True) if below is not None else {}
+        return DynamicPoint(**given | self.model_dump(exclude_unset=True))

@@ -1,0 +1,298 @@
+"""Dynamic fixed point at work: every tensor's point from the leading bits of its results.
+
+    pre-training    run at n1, counted ──► n2 from the counts ──► |n2 - n1| > threshold: run again, written at n2
+    main training   run at n, counted; every `interval` steps each point from what was counted since the last time
+
+A tensor is what one operation writes: a role of a layer, and a part of it where there are several (`weight` and `bias`
+of the gradients). Selections (relu, pooling, rows of a table) move values and keep their point. An operation that runs
+again reads the same operands and draws the same random numbers; what it counts is the same, so that the register keeps
+the first run's counts, and the flags those of the run that stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from emu.autodiff import Operation, Value
+from emu.datapath import StatisticsRegister
+from emu.formats import DynamicFixed, Fixed
+from emu.hardware import DynamicPoint
+from emu.hardware.precision_table import LayerTables
+from emu.precision.counters import Counters, CounterTable
+from emu.precision.operations import MOVES, SELECTIONS
+from emu.precision.point_rules import next_point
+from emu.precision.policy import Policy
+from emu.precision.profile import Profile
+from emu.precision.redo import run_and_redo
+from emu.precision.runner import DatapathRunner
+
+
+class Tensor(NamedTuple):
+    """What has a point of its own.
+
+    Attributes:
+        layer: whose result it is.
+        role: of the result.
+        part: of the role, where one operation writes one of several.
+    """
+
+    layer: str
+    role: str
+    part: str
+
+
+@dataclass(frozen=True)
+class PointEvent:
+    """A point that was moved, or an operation that ran again.
+
+    Attributes:
+        step: training step.
+        tensor: whose point it is.
+        point: fraction bits from there on.
+        redone: whether the operation ran again for it.
+    """
+
+    step: int
+    tensor: Tensor
+    point: int
+    redone: bool
+
+
+class Points:
+    """The state of dynamic fixed point: what goes into checkpoints.
+
+    Attributes:
+        table: rule and schedule.
+        of: fraction bits by tensor; those never written are not there.
+        redos: operations that ran again.
+        runs: operations that ran in pre-training, those again included.
+    """
+
+    def __init__(self, table: DynamicPoint, policy: Policy) -> None:
+        self.table, self._policy = table, policy
+        self.of: dict[Tensor, int] = {}
+        self.redos = self.runs = 0
+        self._events: list[PointEvent] = []
+        self._window: dict[Tensor, StatisticsRegister] = {}
+
+    def at(self, tensor: Tensor, word: DynamicFixed) -> int:
+        """Return a tensor's point: half of the word before anything is known."""
+        return self.of.get(tensor, word.width_bits // 2)
+
+    def move(self, tensor: Tensor, point: int, step: int, *, redone: bool = False) -> None:
+        """Put a tensor's point there."""
+        if redone or self.of.get(tensor) != point:
+            self._events.append(PointEvent(step, tensor, point, redone))
+        self.of[tensor] = point
+
+    def note(self, tensor: Tensor, register: StatisticsRegister) -> None:
+        """Add what a tensor's register counted since the last time its point was set."""
+        if tensor not in self._window:
+            self._window[tensor] = self._policy.register()
+        self._window[tensor].merge(register)
+
+    def is_due(self, steps: int) -> bool:
+        """Return whether, `steps` steps being done, all points are to be set: main training, or the end of float."""
+        done = steps - self.table.pretraining_steps
+        begins = done == 0 and self.table.schedule == "float_pretraining"
+        return begins or (done > 0 and done % self.table.interval == 0)
+
+    def set_all(self, step: int) -> None:
+        """Set every point from what was counted since the last time, and begin to count anew."""
+        for tensor, register in self._window.items():
+            word = self._policy.word(tensor.layer, tensor.role)
+            if word is not None and register.total:
+                self.move(tensor, next_point(register, word, self.at(tensor, word), self.table), step)
+            register.reset()
+
+    def take_events(self) -> list[PointEvent]:
+        """Return the events since the last call, and forget them."""
+        events, self._events = self._events, []
+        return events
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data (JSON) that `load` reads back."""
+        window = [[*tensor, register.to_dict()] for tensor, register in self._window.items() if register.total]
+        points = [[*tensor, point] for tensor, point in self.of.items()]
+        return {"points": points, "window": window, "redos": self.redos, "runs": self.runs}
+
+    def load(self, data: dict[str, Any]) -> None:
+        """Take what `to_dict` returned."""
+        self.of = {Tensor(*names): point for *names, point in data["points"]}
+        self._window = {Tensor(*names): StatisticsRegister.from_dict(held) for *names, held in data["window"]}
+        self.redos, self.runs = data["redos"], data["runs"]
+        self._events = []
+
+
+class DynamicPointRunner:
+    """Runs operations at the points of their tensors, and moves these.
+
+    Attributes:
+        points: where they stand.
+        step: training step.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        points: Points,
+        *,
+        seed: int = 0,
+        backend: str = "auto",
+        counters: CounterTable | None = None,
+        profile: Profile | None = None,
+        frozen_at: int | None = None,
+    ) -> None:
+        """Take a policy whose formats leave points open.
+
+        Args:
+            policy: formats, rounding, units.
+            points: of its tensors.
+            seed: key of every random number.
+            backend: who computes.
+            counters: registers and flags by layer and role; None observes nothing.
+            profile: where the time goes; None measures nothing.
+            frozen_at: training step behind which the points stay where they are (evaluation); None lets them move.
+        """
+        self.points, self.counters, self._frozen_at = points, counters, frozen_at
+        self._step = 0
+        options: dict[str, Any] = {"seed": seed, "backend": backend, "profile": profile}
+        self._plain = DatapathRunner(policy, counters=counters, **options)
+        self._first, self._again, self._tensors = (CounterTable(policy.register) for _ in range(3))
+        self._once = DatapathRunner(policy, counters=self._first, **options)
+        self._twice = DatapathRunner(policy, counters=self._again, **options)
+        self._counted = _PerTensor(policy, counters=self._tensors, **options)
+        kind, counted = (_PerTensor, self._tensors) if self.moving else (DatapathRunner, counters)
+        self._in_float = kind(policy, counters=counted, **options)
+        self.policy = policy
+
+    @property
+    def step(self) -> int:
+        """Training step, part of every random number's address."""
+        return self._step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._step = step
+        for runner in (self._plain, self._once, self._twice, self._counted, self._in_float):
+            runner.step = step
+
+    @property
+    def policy(self) -> Policy:
+        """Formats of everything; may be exchanged between steps."""
+        return self._policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self._policy = policy
+        for runner in (self._plain, self._once, self._twice, self._counted):
+            runner.policy = policy
+        self._in_float.policy = _in_full(policy)
+
+    @property
+    def moving(self) -> bool:
+        """Whether points move."""
+        return self._frozen_at is None and self.counters is not None
+
+    @property
+    def is_pretraining(self) -> bool:
+        """Whether the training step is one of pre-training."""
+        step = self._step if self._frozen_at is None else self._frozen_at
+        return step < self.points.table.pretraining_steps
+
+    def run(self, operation: Operation, role: str, layer: str) -> Value:
+        """Return the operation's result as the unit that writes `role` of `layer` produces it, its point moved."""
+        word = self._policy.word(layer, role)
+        if word is None:
+            return self._plain.run(operation, role, layer)
+        if self.is_pretraining and self.points.table.schedule == "float_pretraining":
+            return self._in_float.run(operation, role, layer)
+        if operation.name in (*SELECTIONS, *MOVES):
+            held = operation.operands[0].format
+            if isinstance(held, Fixed) and (held.width_bits, held.signed) == (word.width_bits, word.signed):
+                return self._plain.run(operation, role, layer, held.frac_bits)
+        tensor = Tensor(layer, role, operation.part)
+        point = self.points.at(tensor, word)
+        if not self.moving:
+            return self._plain.run(operation, role, layer, point)
+        self.points.of.setdefault(tensor, point)
+        if not self.is_pretraining:
+            return self._counted.run(operation, role, layer, point)
+        return self._settled(operation, tensor, word, point)
+
+    def _settled(self, operation: Operation, tensor: Tensor, word: DynamicFixed, point: int) -> Value:
+        """Run once, and once more where the point was off."""
+        table, always = self.points.table, self.points.table.schedule == "always_redo"
+        first, again = (counted.of(tensor.layer, tensor.role) for counted in (self._first, self._again))
+        runners = iter((self._once, self._twice))
+
+        def run(at: int) -> Value:
+            return next(runners).run(operation, tensor.role, tensor.layer, at)
+
+        def better(at: int, _: Value) -> int | None:
+            wanted = next_point(first.register, word, at, table)
+            return wanted if always or abs(wanted - at) > table.threshold else None
+
+        settled = run_and_redo(point, run, better, most=1)
+        self.points.redos += settled.redos
+        self.points.runs += 1 + settled.redos
+        self.points.move(tensor, settled.scale, self._step, redone=settled.redos > 0)
+        assert self.counters is not None
+        stands = again if settled.redos else first
+        self.counters.of(tensor.layer, tensor.role).merge(Counters(first.register, stands.flags))
+        for counts in (first, again):
+            counts.register.reset()
+            counts.flags.reset()
+        return settled.result
+
+    def flush(self) -> None:
+        """Move counts by tensor to those by layer and role, and to what the next setting reads."""
+        if self.counters is None:
+            return
+        for (name, role), counts in self._tensors.items():
+            if counts.register.total:
+                layer, _, part = name.partition("\n")
+                self.points.note(Tensor(layer, role, part), counts.register)
+                self.counters.of(layer, role).merge(counts)
+                counts.register.reset()
+                counts.flags.reset()
+
+    def place(self, array: Any) -> Any:
+        """Return an array where the backend computes."""
+        return self._plain.place(array)
+
+    def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
+        """Return the results of tasks; one after the other where each may move a point."""
+        return [task() for task in tasks] if self.moving and self.is_pretraining else self._plain.together(tasks)
+
+
+class _PerTensor(DatapathRunner):
+    """Counts by tensor: parts of a role apart."""
+
+    def _counted_as(self, layer: str, part: str) -> str:
+        return f"{layer}\n{part}"
+
+
+@lru_cache(maxsize=64)
+def _in_full(policy: Policy) -> Policy:
+    """Return the policy of pre-training in float32."""
+    table = policy.table
+    full = (*table.layers, LayerTables(match="*", full=True))
+    return Policy(table.model_copy(update={"layers": full}))
+
+
+def make_runner(policy: Policy, points: Points | None, **options: Any) -> DatapathRunner | DynamicPointRunner:
+    """Return the runner of a policy: one that moves points, where there are any.
+
+    Args:
+        policy: formats of everything.
+        points: of its tensors; None where no format leaves its point open.
+        **options: of both runners; `frozen_at` is of the second alone.
+    """
+    if points is not None:
+        return DynamicPointRunner(policy, points, **options)
+    options.pop("frozen_at", None)
+    return DatapathRunner(policy, **options)

@@ -1,0 +1,85 @@
+"""Rules by which a point follows from a statistics register.
+
+A word of W bits with n of them behind the point holds -2**m <= x < 2**m, m = W - 1 - n (unsigned: m = W - n). A result
+whose leading bit stands at exponent e lies within exactly when e < m (NUMERICS 6), so that what a register counts from
+m on is what would leave the range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from emu.datapath import StatisticsRegister
+from emu.formats import DynamicFixed
+from emu.hardware import DynamicPoint
+
+
+def range_exponent(word: DynamicFixed, point: int) -> int:
+    """Return m: the word with its point there holds what is below 2**m."""
+    return word.width_bits - word.signed - point
+
+
+def smallest_range(register: StatisticsRegister, r_max: float) -> int | None:
+    """Return the smallest m that at most the share r_max of the results leave; None if all are 0.
+
+    Source: SYSTEMS B3; the quotient is a float64.
+    """
+    counts = register.histogram()
+    if register.above or register.below:  # beyond the positions: as near as the register tells
+        assert register.lowest is not None
+        assert register.bins is not None
+        top, bottom = register.lowest + register.bins, register.lowest - 1
+        counts = {bottom: register.below, **counts, top: register.above}
+    counts = {exponent: count for exponent, count in counts.items() if count}
+    if not counts:
+        return None
+    beyond, m = 0, max(counts) + 1
+    for exponent in sorted(counts, reverse=True):
+        beyond += counts[exponent]
+        if beyond / register.total > r_max:
+            return exponent + 1
+        m = exponent
+    return m
+
+
+def by_leading_bits(register: StatisticsRegister, word: DynamicFixed, point: int, r_max: float) -> int:
+    """Return the point of the smallest range that at most r_max of the results leave; the same if all are 0."""
+    m = smallest_range(register, r_max)
+    return point if m is None else range_exponent(word, m)
+
+
+def by_single_bits(register: StatisticsRegister, word: DynamicFixed, point: int, r_max: float) -> int:
+    """Return the point one bit nearer to a range that r_max of the results leave.
+
+    One bit less behind the point where more leave it; one more where twice the values would still do.
+
+    Source: Courbariaux et al., ICLR 2015, section 5.
+    """
+    if not register.total:
+        return point
+    m = range_exponent(word, point)
+    if register.count_from(m) / register.total > r_max:
+        return point - 1
+    return point + 1 if register.count_from(m - 1) / register.total <= r_max else point
+
+
+#: Rule by its name in `[dynamic_point]`.
+RULES: dict[str, Callable[[StatisticsRegister, DynamicFixed, int, float], int]] = {
+    "leading_bits": by_leading_bits,
+    "courbariaux": by_single_bits,
+}
+
+
+def next_point(register: StatisticsRegister, word: DynamicFixed, point: int, table: DynamicPoint) -> int:
+    """Return the point that a table's rule chooses, within its limits.
+
+    Args:
+        register: of results whose point is asked for.
+        word: they are written in.
+        point: where it stands.
+        table: rule, r_max and limits.
+    """
+    wanted = RULES[table.rule](register, word, point, table.r_max)
+    if table.step_limit is not None:
+        wanted = min(max(wanted, point - table.step_limit), point + table.step_limit)
+    return min(max(wanted, table.lowest_point), table.highest_point)
