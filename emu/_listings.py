@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from emu.backends.registry import backends
-from emu.hardware import ROLES, Device, device_names, load_device
+from emu.hardware import ROLES, Device, Unit, device_names, load_device
 from emu.nn import Layer, every
 from emu.training.build import build_network
 from emu.training.data_tables import Frames
@@ -69,23 +69,40 @@ def print_device(name_or_path: str | Path) -> None:
     roles = grid("role", "format", "rounding", "overflow")
     for role in ROLES:
         stage = precision.stage("", role)
-        roles.add_row(role, str(stage.format), stage.rounding.value, stage.overflow.value)
+        roles.add_row(role, _format(device, role), stage.rounding.value, stage.overflow.value)
     mac = precision.mac_of("")
     bins = precision.register.bins or "as many as the format needs"
     rows = {
         "products": str(mac.product),
-        "accumulator": str(mac.accumulator),
+        "accumulator": _accumulator(device),
         "order": "irrelevant: nothing rounds before the output" if mac.is_exact else str(mac.order),
         "registers": f"positions: {bins}; counters of 64 bits (the hardware's {precision.register.counter_bits} are not"
         " simulated yet)",
+        **_points(device),
+        **{f"unit {name}": _unit(device, unit) for name, unit in device.compute.units.items()},
         "exceptions": ", ".join(layer.match for layer in precision.layers) or "none",
         "source": device.source,
     }
     console().print(Group(Text(f"{device.name}: {device.description}\n"), roles, Text(), facts(rows)))
 
 
+def _points(device: Device) -> dict[str, str]:
+    """Return how open points are chosen, in words of the file."""
+    table = device.dynamic_point
+    if table is None:
+        return {}
+    text = ", ".join(f"{key} {value}" for key, value in table.model_dump(exclude_none=True).items())
+    return {"dynamic point": text}
+
+
+def _unit(device: Device, unit: Unit) -> str:
+    clock = unit.clock_hz or device.compute.clock_hz
+    lanes = "" if unit.lanes is None else f", {unit.lanes.value:g} lanes"
+    return f"{unit.kind}{lanes}" + ("" if clock is None else f", {clock.value / 1e9:g} GHz")
+
+
 def _format(device: Device, role: str) -> str:
-    return str(device.precision.stage("", role).format)
+    return str(device.precision.word("", role) or device.precision.stage("", role).format)
 
 
 def _tensors(device: Device) -> str:
@@ -94,7 +111,8 @@ def _tensors(device: Device) -> str:
 
 
 def _accumulator(device: Device) -> str:
-    return str(device.precision.mac_of("").accumulator)
+    table = device.precision.mac
+    return str(device.precision.mac_of("").accumulator) if table is None else str(table.accumulator or "exact")
 
 
 def print_models() -> None:

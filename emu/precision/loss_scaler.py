@@ -19,7 +19,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from emu.autodiff import Value
-from emu.backends.arrays import namespace
+from emu.backends.arrays import on_host
 from emu.datapath import Overflow
 from emu.engine.functions import function
 from emu.engine.quantize import quantize
@@ -231,7 +231,8 @@ def _logarithm(gradients: dict[str, Value], scale: float) -> float | None:
     largest = 0.0
     for gradient in gradients.values():
         array = gradient.array
-        here = float(abs(namespace(array).asarray(array)).max()) if array.size else 0.0
+        ends = (float(on_host(array.max())), float(on_host(array.min()))) if array.size else (0.0,)
+        here = max(map(abs, ends))
         if gradient.format.carries_raws and isinstance(gradient.format, Fixed):
             here *= 2.0**-gradient.format.frac_bits
         largest = max(largest, here)

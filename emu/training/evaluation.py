@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from emu import engine, nn
 from emu.backends.registry import load
 from emu.errors import ConfigError
-from emu.hardware import Device
+from emu.hardware import Device, DynamicPoint
 from emu.optim import GradientDescent
 from emu.precision import CounterTable, Policy
+from emu.precision.dynamic_point import Points
 from emu.training.build import build_network, require_functions, require_network
 from emu.training.data import load_dataset
 from emu.training.model import MOMENTS, Model, as_master
@@ -85,6 +86,8 @@ def evaluate(
     for name, value in model.moments.items():
         moments = engine.quantize(_fitting(arrays, name, value.shape, path), value.format, backend="reference")
         model.moments[name] = value.with_array(moments)
+    if device.has_open_points:
+        model.points = _points(path, device, policy)
     counters = CounterTable(policy.register)
     settings: dict[str, Any] = {
         "seed": recipe.training.seed,
@@ -116,6 +119,18 @@ def _last_step(path: Path, recipe: Recipe) -> int:
     if (path / RUN).is_file():
         return max(int(RunFolder(path).read_json().get("steps", 1)) - 1, 0)
     return (recipe.training.steps or 1 << 62) - 1
+
+
+def _points(path: Path, device: Device, policy: Policy) -> Points:
+    """Return the points a run ended with; of other weights none, and a table by which every operation finds its own."""
+    if (path / RUN).is_file() and RunFolder(path).read_setup()[1] == device:
+        points = Points(device.dynamic_point or DynamicPoint(), policy)
+        points.load(RunFolder(path).load_checkpoint()[1]["dynamic_point"])
+        return points
+    table = (device.dynamic_point or DynamicPoint()).model_copy(
+        update={"schedule": "always_redo", "pretraining_steps": 1 << 62}
+    )
+    return Points(table, policy)
 
 
 def _policy_of_run(path: Path) -> Policy | None:

@@ -136,7 +136,9 @@ class Model:
         after: int = 0,
     ) -> tuple[float, float]:
         """Return mean loss and accuracy of a forward pass over inputs, in batches, with the formats of step `after`."""
-        options: dict[str, Any] = {"seed": seed, "backend": backend, "counters": counters, "frozen_at": after}
+        options: dict[str, Any] = {"seed": seed, "backend": backend, "counters": counters}
+        if self.points is None or self.points.of:
+            options["frozen_at"] = after
         runner = make_runner(self.policy.at(after), self.points, **options)
         loss, correct = 0.0, 0
         for batch, start in enumerate(range(0, len(images), TEST_BATCH)):

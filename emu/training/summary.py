@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from emu.datapath import Mac
+from emu.formats import DynamicFixed, Fixed
 from emu.hardware import ROLES
 from emu.nn import Activation, Embedding, Flatten, every
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
@@ -41,18 +42,28 @@ def _row(policy: Policy, layer: str, role: str) -> dict[str, Any]:
     return {
         "layer": layer,
         "role": role,
-        "format": str(stage.format),
+        "format": str(policy.word(layer, role) or stage.format),
         "rounding": stage.rounding.value,
         "overflow": stage.overflow.value,
-        "mac": _describe(policy.mac(layer)),
+        "mac": _describe(policy.mac(layer), policy.table.has_open_accumulator(layer)),
     }
 
 
-def _describe(mac: Mac) -> str | dict[str, str]:
+def _describe(mac: Mac, is_open: bool) -> str | dict[str, str]:
     if mac.is_exact:
         return "exact"
-    parts = {"product": mac.product, "accumulator": mac.accumulator, "order": mac.order, "rounding": mac.rounding.value}
+    parts = {
+        "product": mac.product,
+        "accumulator": _word_of(mac) if is_open else mac.accumulator,
+        "order": mac.order,
+        "rounding": mac.rounding.value,
+    }
     return {name: str(part) for name, part in parts.items()}
+
+
+def _word_of(mac: Mac) -> DynamicFixed:
+    assert isinstance(mac.accumulator, Fixed)
+    return DynamicFixed(mac.accumulator.width_bits, mac.accumulator.signed)
 
 
 def _written(model: Model) -> dict[str, set[str]]:

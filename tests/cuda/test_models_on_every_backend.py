@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "resnet8": {"training.steps": 20, "training.batch": 2, "data.test_images": 2},
     "lenet_caffe": {"training.steps": 20, "training.batch": 1, "data.test_images": 2},
     "lenet": {"training.steps": 20, "training.batch": 2, "data.test_images": 2},
+    "deep_sigmoid": {"training.steps": 20, "training.batch": 4, "data.test_images": 2},
     "mlp": {"training.steps": 20, "training.batch": 4, "data.test_images": 2},
 }
 CONV = {"type": "conv2d", "out_channels": 3, "kernel": 3, "padding": 1, "bias": False}
@@ -69,6 +71,14 @@ def arithmetics() -> list[str]:
     return list({load_device(name).precision: name for name in reversed(device_names())}.values())[::-1]
 
 
+def pairs() -> list[tuple[str, str]]:
+    """Return models and devices: each once, or with EMU_MATRIX=all, which takes an hour or two, every model on each."""
+    devices, models = arithmetics(), list(SHORT)
+    if os.environ.get("EMU_MATRIX") == "all":
+        return [(model, device) for model in models for device in devices]
+    return [(models[i % len(models)], devices[i % len(devices)]) for i in range(max(len(models), len(devices)))]
+
+
 @pytest.fixture
 def cuda_on_host() -> Generator[None, None, None]:
     with as_backend(device_of("")):
@@ -83,7 +93,7 @@ def assert_same_everywhere(recipe: Recipe, device: str, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("cuda_on_host")
-@pytest.mark.parametrize("device", ["fixed16", "fp16", "bf16-mixed"])
+@pytest.mark.parametrize("device", ["fixed16", "fp16", "bf16-mixed", "dlu16"])
 @pytest.mark.parametrize("kind", SMALL)
 def test_small_networks_of_every_layer_end_in_the_same_bits(kind: str, device: str, tmp_path: Path):
     assert_same_everywhere(Recipe.model_validate({"name": kind, **SMALL[kind]}), device, tmp_path)
@@ -99,8 +109,7 @@ def test_small_networks_of_every_layer_run_on_a_devices_own_arrays(kind: str, tm
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("cuda_on_host")
-@pytest.mark.parametrize("device", arithmetics())
-@pytest.mark.parametrize("model", SHORT)
+@pytest.mark.parametrize(("model", "device"), pairs())
 def test_every_model_ends_in_the_same_bits_on_every_device(model: str, device: str):
     recipe, found = load_recipe(model).with_settings(SHORT[model]), set()
     for backend in BACKENDS:

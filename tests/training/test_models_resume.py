@@ -138,3 +138,52 @@ def test_a_run_killed_inside_a_repeat_resumes_to_the_same_bits(n: int, tmp_path:
     assert resumed.info["metrics"] == whole.info["metrics"]
     events = [RunFolder(run.path).read_table("loss_scaling") for run in (whole, resumed)]
     assert events[0] == events[1]
+
+
+#: Kill the process at the n-th operation that runs again.
+KILL_IN_REDO = """
+import os, signal
+from emu.precision import dynamic_point
+real, calls = dynamic_point.run_and_redo, []
+def run_and_redo(scale, run, better, most):
+    def counted(at, result):
+        wanted = better(at, result)
+        calls.extend([1] * (wanted is not None))
+        if len(calls) == {n}:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return wanted
+    return real(scale, run, counted, most)
+dynamic_point.run_and_redo = run_and_redo
+"""
+
+
+@pytest.mark.parametrize(
+    ("schedule", "before"),
+    [
+        pytest.param("always_redo", KILL_IN_REDO.format(n=140), id="inside a redo of step 6"),
+        pytest.param("conditional_redo", KILL_IN_RUN.format(n=5), id="inside pre-training"),
+        pytest.param("float_pretraining", KILL_IN_RUN.format(n=8), id="inside pre-training in float"),
+        pytest.param("conditional_redo", KILL_IN_RUN.format(n=18), id="between two settings of the points"),
+    ],
+)
+def test_dynamic_fixed_point_resumes_to_the_same_bits(schedule: str, before: str, tmp_path: Path):
+    settings: dict[str, Any] = {
+        **MLP,
+        "training.steps": 20,
+        "dynamic_point.schedule": schedule,
+        "dynamic_point.pretraining_steps": 10,
+        "dynamic_point.interval": 4,
+    }
+    overrides = {name.replace(".", "__"): value for name, value in settings.items()}
+    whole = train(tmp_path / "whole", "mlp", "dlu16", **overrides)
+    out = tmp_path / "killed"
+    process = command("train", "mlp", "--device", "dlu16", "--out", str(out), *settings_of(settings), before=before)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert RunFolder(out).load_checkpoint()[1]["step"] > 0
+    resumed = training.resume(out)
+    assert resumed.weights_sha256 == whole.weights_sha256
+    assert resumed.registers_sha256 == whole.registers_sha256
+    assert resumed.info["metrics"] == whole.info["metrics"]
+    tables = [RunFolder(run.path).read_table("points") for run in (whole, resumed)]
+    assert tables[0] == tables[1]
