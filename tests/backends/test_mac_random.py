@@ -6,6 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from agreement import assert_same
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -84,6 +85,7 @@ def test_rounding_accumulators_are_the_same(data, fa, fb, fc, mac, stage, seed):
     assert_compiled_is_reference(a, b, c, (fa, fb, fc), mac, stage, **where)
 
 
+@pytest.mark.slow
 @given(st.data(), narrow, narrow, addends, units(fixed=False), st.sampled_from(STAGES), st.integers(0, 2**64 - 1))
 def test_exact_accumulators_are_the_same(data, fa, fb, fc, mac, stage, seed):
     mac = Mac(mac.product, "exact", mac.order, mac.rounding, None if mac.product == "exact" else mac.overflow)

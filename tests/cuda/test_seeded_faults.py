@@ -66,7 +66,7 @@ INCREMENT = (
 )
 
 
-@pytest.mark.parametrize("checks", ["none", "sanitized", "races"])
+@pytest.mark.parametrize("checks", ["none", pytest.param("sanitized", marks=pytest.mark.slow), "races"])
 @pytest.mark.parametrize("order", ["forward", "backward", "shuffled"])
 def test_right_kernels_pass_every_check_in_every_order(checks: Any, order: Any):
     for (rounding, expected), dtype in product(EXPECTED.items(), (np.float32, np.float64)):

@@ -162,8 +162,8 @@ dynamic_point.run_and_redo = run_and_redo
     [
         pytest.param("always_redo", KILL_IN_REDO.format(n=140), id="inside a redo of step 6"),
         pytest.param("conditional_redo", KILL_IN_RUN.format(n=5), id="inside pre-training"),
-        pytest.param("float_pretraining", KILL_IN_RUN.format(n=8), id="inside pre-training in float"),
-        pytest.param("conditional_redo", KILL_IN_RUN.format(n=18), id="between two settings of the points"),
+        pytest.param("float_pretraining", KILL_IN_RUN.format(n=8), id="inside pre-training in float", marks=pytest.mark.slow),
+        pytest.param("conditional_redo", KILL_IN_RUN.format(n=18), id="between two settings of the points", marks=pytest.mark.slow),
     ],
 )
 def test_dynamic_fixed_point_resumes_to_the_same_bits(schedule: str, before: str, tmp_path: Path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,16 @@ from emu.training.trainer import Trainer
 LENET = {"training.steps": 3, "training.batch": 8, "data.test_images": 10}
 
 
-@pytest.mark.parametrize("device", device_names())
+#: One device of every kind of arithmetic; the others are slow.
+FAST_DEVICES = ("dlu16", "fixed16", "fp16", "v100")
+
+
+def devices() -> list[Any]:
+    slow = pytest.mark.slow
+    return [name if name in FAST_DEVICES else pytest.param(name, marks=slow) for name in device_names()]
+
+
+@pytest.mark.parametrize("device", devices())
 def test_lenet_ends_in_the_same_bits_on_every_backend(tmp_path: Path, device: str):
     runs = {
         name: train(tmp_path / name, "lenet", device, name, **{k.replace(".", "__"): v for k, v in LENET.items()})

@@ -1,0 +1,239 @@
+"""How long a device takes for its work: cycles of its units, bytes of its memory, transfers to its host.
+
+    product        every vector of results takes as many cycles as it has products per result, or as the read ports need
+    elementwise    every vector takes a cycle, or as many as its ports need
+    memory         every operand is read once and every result written once; the longer of unit and memory counts
+    host           operations that are left to it, and those whose formats no unit takes
+
+A device without a clock computes bits and has no time. Times are integers, picoseconds.
+
+Source: ARCHITECTURE, "The flow of one number"; SYSTEMS B8; Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
+That every operand crosses the memory once is our choice: a lower bound on any order of the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import NamedTuple
+
+from emu.errors import ConfigError
+from emu.formats import Fixed, Float, Format
+from emu.hardware.device import HOST, MAC_ARRAY, STATISTICS, Device, Unit
+
+#: Picoseconds of a second.
+SECOND_PS = 10**12
+#: A float32, which is what a host computes in.
+HOST_BITS = 32
+#: What a work record without an operation stands for: registers are read and points chosen from them.
+DECISION = "decide points"
+
+
+class Work(NamedTuple):
+    """What one operation asks of a machine.
+
+    Attributes:
+        layer: whose result is written.
+        role: the result's role.
+        operation: its name.
+        results: elements written.
+        multiply_adds: of its products.
+        passes: of a host over the largest operand; 0 where the datapath does everything.
+        operands: formats and numbers of elements read; None is an index or a mask, which is not counted.
+        result_format: of what is written.
+        again: whether the same operation ran before, at another point.
+    """
+
+    layer: str
+    role: str
+    operation: str
+    results: int
+    multiply_adds: int
+    passes: int
+    operands: tuple[tuple[Format | None, int], ...]
+    result_format: Format | None
+    again: bool = False
+
+
+class Cost(NamedTuple):
+    """What an operation costs.
+
+    Attributes:
+        unit: that computes it.
+        cycles: of the unit.
+        unit_ps: the same in picoseconds.
+        bytes: that cross the memory, or the link for operations on a host.
+        memory_ps: how long the memory takes for them; 0 where it is not said.
+        operations: multiply-adds, or results where there are none.
+    """
+
+    unit: str
+    cycles: int
+    unit_ps: int
+    bytes: int
+    memory_ps: int
+    operations: int
+
+    @property
+    def duration_ps(self) -> int:
+        """The longer of both."""
+        return max(self.unit_ps, self.memory_ps)
+
+
+class Roof(NamedTuple):
+    """What bounds a unit.
+
+    Attributes:
+        unit: its name.
+        operations_per_s: its peak, multiply-adds.
+        bytes_per_s: of the memory; None where it is not said.
+    """
+
+    unit: str
+    operations_per_s: float
+    bytes_per_s: float | None
+
+
+class Machine:
+    """The times of a device.
+
+    Attributes:
+        device: it belongs to.
+        host: name of the unit that is its host; None where it has none.
+        link_bytes_per_s: between device and host; None where it has no host.
+        link_latency_ps: of a transfer's first byte.
+    """
+
+    def __init__(self, device: Device) -> None:
+        """Take a device with a clock.
+
+        Raises:
+            ConfigError: no unit has lanes and a clock; see `machine_of`.
+        """
+        self.device = device
+        self._units = {name: unit for name, unit in device.compute.units.items() if unit.lanes is not None}
+        if not can_be_timed(device):
+            raise ConfigError(
+                f"a device must give a clock and the lanes of a unit to have times, got none in {device.name}; add "
+                "`clock_hz` to [compute] and a unit with `lanes` to [compute.units]"
+            )
+        self.host = next((name for name, unit in self._units.items() if unit.kind == HOST), None)
+        self._statistics = next((unit for unit in self._units.values() if unit.kind == STATISTICS), None)
+        self._arrays = [name for name, unit in self._units.items() if unit.kind not in (HOST, STATISTICS)]
+        link = next((link for link in device.links if link.to == HOST), None)
+        self.link_bytes_per_s = None if link is None else link.bandwidth_bytes_per_s.value
+        self.link_latency_ps = 0 if link is None else round(link.latency_s.value * SECOND_PS)
+        bandwidth = device.compute.memory_bandwidth_bytes_per_s
+        self._bandwidth = None if bandwidth is None else bandwidth.value
+        self.cost = lru_cache(maxsize=4096)(self._find_cost)
+
+    # ---- units ----
+
+    def clock_hz(self, name: str) -> float:
+        """Return the clock of a unit."""
+        clock = self._units[name].clock_hz or self.device.compute.clock_hz
+        assert clock is not None
+        return clock.value
+
+    def roofs(self) -> list[Roof]:
+        """Return what bounds each unit that computes."""
+        found: list[Roof] = []
+        for name in self._arrays:
+            unit = self._units[name]
+            assert unit.lanes is not None
+            found.append(Roof(name, unit.lanes.value * self.clock_hz(name), self._bandwidth))
+        return found
+
+    def unit_of(self, work: Work) -> str:
+        """Return the unit that computes: the first that takes the operands' formats, else the host, else the last."""
+        if work.passes and self.host:
+            return self.host
+        formats = [fmt for fmt, _ in work.operands if fmt is not None] or [work.result_format]
+        names = [str(fmt) for fmt in formats]
+        for name in self._arrays:
+            taken = self._units[name].operands
+            if not taken or all(any(fnmatchcase(one, pattern) for pattern in taken) for one in names):
+                return name
+        return self.host or self._arrays[-1]
+
+    # ---- costs ----
+
+    def _find_cost(self, work: Work) -> Cost:
+        name = self.unit_of(work)
+        unit = self._units[name]
+        if name == self.host:
+            largest = max([work.results, *(size for _, size in work.operands)])
+            operations = work.multiply_adds + max(work.passes, 1) * largest
+            moved = self._bytes([part for part in (*work.operands, (work.result_format, work.results)) if _is_fixed(part)])
+            cycles = -(-operations // _lanes(unit))
+            return Cost(name, cycles, self._cycles_ps(name, cycles), moved, 0, operations)
+        cycles, operations = _cycles(unit, work), work.multiply_adds or max(work.passes, 1) * work.results
+        moved = self._bytes([*work.operands, (work.result_format, work.results)])
+        memory_ps = 0 if self._bandwidth is None else _rounded_up(moved, self._bandwidth)
+        return Cost(name, cycles, self._cycles_ps(name, cycles), moved, memory_ps, operations)
+
+    def _cycles_ps(self, name: str, cycles: int) -> int:
+        return _rounded_up(cycles, self.clock_hz(name))
+
+    @staticmethod
+    def _bytes(parts: Sequence[tuple[Format | None, int]]) -> int:
+        return sum(-(-_bits(fmt) * size // 8) for fmt, size in parts)
+
+    def transfer_ps(self, size_bytes: int) -> int:
+        """Return how long a transfer between device and host takes; 0 where they are one."""
+        if not self.link_bytes_per_s:
+            return 0
+        return self.link_latency_ps + _rounded_up(size_bytes, self.link_bytes_per_s)
+
+    def decision_bytes(self) -> int:
+        """Return the size of a register on its way to the host: a count per position, and that of results."""
+        register = self.device.precision.register
+        return ((register.bins or 39) + 1) * (register.counter_bits or 32) // 8
+
+
+def can_be_timed(device: Device) -> bool:
+    """Return whether a device has a clock, and a unit with lanes that computes."""
+    return any(
+        unit.lanes is not None and (unit.clock_hz or device.compute.clock_hz) is not None and unit.kind == MAC_ARRAY
+        for unit in device.compute.units.values()
+    )
+
+
+def machine_of(device: Device) -> Machine | None:
+    """Return the times of a device, None where it has no clock or no unit with lanes."""
+    return Machine(device) if can_be_timed(device) else None
+
+
+def _lanes(unit: Unit) -> int:
+    assert unit.lanes is not None
+    return int(unit.lanes.value)
+
+
+def _cycles(unit: Unit, work: Work) -> int:
+    """Return cycles of a unit with lanes: those of `VectorUnit` where ports are given, else full lanes throughout."""
+    lanes, ports = _lanes(unit), unit.read_ports and int(unit.read_ports.value)
+    filled = int(unit.fill_cycles.value) if unit.fill_cycles else 0
+    if not ports:
+        return -(-max(work.multiply_adds, max(work.passes, 1) * work.results) // lanes) + filled
+    vectors = -(-work.results // lanes)
+    if work.multiply_adds:
+        depth = -(-work.multiply_adds // max(work.results, 1))
+        return vectors * max(depth, -(-2 * depth // ports)) + filled
+    operands = sum(1 for _, size in work.operands if size > 1)
+    return vectors * max(work.passes, 1, -(-operands // ports)) + filled
+
+
+def _is_fixed(part: tuple[Format | None, int]) -> bool:
+    """Return whether an operand of the host lies on the device: what is float lies on the host already."""
+    return isinstance(part[0], Fixed)
+
+
+def _bits(fmt: Format | None) -> int:
+    if isinstance(fmt, Fixed):
+        return fmt.width_bits
+    return fmt.width_bits if isinstance(fmt, Float) else 0
+
+
+def _rounded_up(amount: int, per_second: float) -> int:
+    return -(-amount * SECOND_PS // round(per_second))

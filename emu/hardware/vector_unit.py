@@ -1,0 +1,413 @@
+"""The vector unit, instruction by instruction: lanes, register file, memory ports, D_CNV, and the tap before it.
+
+    read ports ──► register file ──► lanes: multiply, add, saturate at A bits ──┬──► D_CNV ──► register file ──► write port
+                                                                                └──► statistics unit
+
+A program is what the unit does for one vector of results; every other vector runs the same instructions on its own
+addresses. So values are computed for all vectors of a program at once, one array operation an instruction, and the time
+of one vector tells that of all. It shares no arithmetic with the kernels: the two are tests of each other.
+
+Every unit takes its instructions in order, one a cycle. An instruction starts when its unit is free, its operands are
+there and the register it writes is no longer read; registers and accumulators are handed out in turn. One word of the
+program can hold an instruction for every unit.
+
+Source: US 2020/0134434, block diagram, and US 11,593,620. Widths of ports, sizes of files and latencies are our choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.datapath import Rounding
+from emu.errors import ConfigError
+from emu.formats import Fixed
+from emu.hardware.statistics_unit import STAGES, Signs, StatisticsUnit
+
+Words = NDArray[np.int64]
+#: Vectors whose values are computed at a time: registers stay in the cache of the computer that runs the model.
+CHUNK_VECTORS = 8192
+#: Words of memory lie below this, so that every product fits an int64.
+WORD_LIMIT = 2**31
+#: Bits by which anything is shifted at most: as good as any more.
+MAX_SHIFT = 62
+#: Vectors that are timed one by one before their period is looked for.
+TIMED_VECTORS = 12
+
+
+class Opcode(StrEnum):
+    """What an instruction does; r is a register, a an accumulator."""
+
+    #: r <- memory
+    LOAD = "load"
+    #: a <- r * 2**shift
+    SET = "set"
+    #: a <- a + r * 2**shift
+    ADD = "add"
+    #: a <- a - r * 2**shift
+    SUBTRACT = "subtract"
+    #: a <- r * r
+    MULTIPLY = "multiply"
+    #: a <- a + r * r
+    MAC = "mac"
+    #: r <- round(a / 2**shift), saturated; the statistics unit sees a
+    CONVERT = "convert"
+    #: memory <- r
+    STORE = "store"
+
+
+#: Which unit takes an instruction, where it is not the lanes.
+_UNITS = {Opcode.LOAD: "read", Opcode.CONVERT: "convert", Opcode.STORE: "write"}
+_ACCUMULATES = (Opcode.ADD, Opcode.SUBTRACT, Opcode.MAC)
+
+
+class Instruction(NamedTuple):
+    """One instruction of a program.
+
+    Attributes:
+        opcode: what it does.
+        to: name of the register or accumulator it writes, or of the addresses it stores to.
+        reads: names of registers or accumulators it reads.
+        base: name of the addresses it loads from.
+        offset: added to every address.
+        shift: bits; of `CONVERT` those dropped (negative: appended).
+    """
+
+    opcode: Opcode
+    to: str
+    reads: tuple[str, ...] = ()
+    base: str = ""
+    offset: int = 0
+    shift: int = 0
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the unit does for vectors of results.
+
+    Attributes:
+        instructions: for one vector.
+        addresses: name -> addresses of the first element of every lane, int64, (vectors, lanes); -1 reads as 0.
+        valid: lanes that hold results, bool, (vectors, lanes); only they are stored and counted.
+        target: format of the results.
+        rounding: D_CNV's.
+        register_set: that counts the results; None counts nothing.
+        signs: whose results are counted.
+    """
+
+    instructions: Sequence[Instruction]
+    addresses: Mapping[str, Words]
+    valid: NDArray[np.bool_]
+    target: Fixed
+    rounding: Rounding = Rounding.NEAREST_EVEN
+    register_set: int | None = 0
+    signs: Signs = Signs.BOTH
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors of results it makes."""
+        return len(self.valid)
+
+
+@dataclass(frozen=True)
+class VectorUnit:
+    """The unit's sizes.
+
+    Attributes:
+        lanes: results per vector.
+        accumulator_bits: A; every add saturates there.
+        read_ports: vectors that memory delivers per cycle.
+        write_ports: vectors that it takes per cycle.
+        registers: of the register file, each a word per lane.
+        accumulators: per lane.
+        latency: cycles from the start of an instruction until its result can be read, by opcode; 1 where not given.
+
+    Example:
+        >>> unit = VectorUnit()
+        >>> unit.cycles(unit.product(rows=2, depth=25, columns=8, target=Fixed(16, 8), drops=8))
+        54
+    """
+
+    lanes: int = 8
+    accumulator_bits: int = 40
+    read_ports: int = 2
+    write_ports: int = 1
+    registers: int = 16
+    accumulators: int = 4
+    latency: Mapping[str, int] = field(default_factory=lambda: {Opcode.LOAD: 2})
+
+    # ---- programs ----
+
+    def product(
+        self,
+        rows: int,
+        depth: int,
+        columns: int,
+        target: Fixed,
+        drops: int,
+        *,
+        a: int = 0,
+        b: int | None = None,
+        out: int | None = None,
+        **options: Any,
+    ) -> Program:
+        """Return the program of a matrix product: (rows, depth) times (depth, columns), all in C order.
+
+        Args:
+            rows: of the first matrix.
+            depth: products added up per result, in order of k.
+            columns: of the second matrix.
+            target: format of the results.
+            drops: fraction bits of the accumulator that D_CNV drops.
+            a: address of the first matrix.
+            b: address of the second; behind the first if None.
+            out: address of the results; behind the second if None.
+            **options: of `Program`.
+        """
+        b = a + rows * depth if b is None else b
+        out = b + depth * columns if out is None else out
+        result, valid = self._lanes_of(rows * columns)
+        row, column = np.divmod(result, columns)
+        addresses = {"a": a + row * depth, "b": b + column, "out": out + result}
+        return self.sum_of_products(
+            range(depth), range(0, depth * columns, columns), addresses, valid, target, drops, **options
+        )
+
+    def sum_of_products(
+        self,
+        a_offsets: Sequence[int],
+        b_offsets: Sequence[int],
+        addresses: Mapping[str, Words],
+        valid: NDArray[np.bool_],
+        target: Fixed,
+        drops: int,
+        **options: Any,
+    ) -> Program:
+        """Return the program of one sum of products per result: products, convolutions and their gradients.
+
+        Args:
+            a_offsets: added to the addresses `a` for each product in turn.
+            b_offsets: added to the addresses `b`.
+            addresses: `a`, `b`, `out`, and `addend` if there is one, whose words have the products' point.
+            valid: lanes that hold results.
+            target: format of the results.
+            drops: fraction bits of the accumulator that D_CNV drops.
+            **options: of `Program`.
+        """
+        steps: list[Instruction] = []
+        if "addend" in addresses:
+            steps.append(Instruction(Opcode.LOAD, "addend", base="addend"))
+            steps.append(Instruction(Opcode.SET, "sum", ("addend",)))
+        for i, (at_a, at_b) in enumerate(zip(a_offsets, b_offsets, strict=True)):
+            steps.append(Instruction(Opcode.LOAD, "a", base="a", offset=at_a))
+            steps.append(Instruction(Opcode.LOAD, "b", base="b", offset=at_b))
+            fresh = i == 0 and "addend" not in addresses
+            steps.append(Instruction(Opcode.MULTIPLY if fresh else Opcode.MAC, "sum", ("a", "b")))
+        return Program([*steps, *_written("sum", drops)], addresses, valid, target, **options)
+
+    def elementwise(
+        self, opcode: Opcode, results: int, target: Fixed, drops: int, shifts: tuple[int, int] = (0, 0), **options: Any
+    ) -> Program:
+        """Return the program of `add`, `subtract` or `multiply` of two arrays, one behind the other, results behind both.
+
+        Args:
+            opcode: what it does with two elements.
+            results: how many.
+            target: format of the results.
+            drops: fraction bits of the accumulator that D_CNV drops.
+            shifts: of both operands, to the accumulator's point; none for `multiply`.
+            **options: of `Program`.
+        """
+        result, valid = self._lanes_of(results)
+        addresses = {"a": result, "b": results + result, "out": 2 * results + result}
+        steps = [Instruction(Opcode.LOAD, name, base=name) for name in ("a", "b")]
+        if opcode is Opcode.MULTIPLY:
+            steps.append(Instruction(opcode, "sum", ("a", "b")))
+        else:
+            steps.append(Instruction(Opcode.SET, "sum", ("a",), shift=shifts[0]))
+            steps.append(Instruction(opcode, "sum", ("b",), shift=shifts[1]))
+        return Program([*steps, *_written("sum", drops)], addresses, valid, target, **options)
+
+    def _lanes_of(self, results: int) -> tuple[Words, NDArray[np.bool_]]:
+        """Return which result each lane of each vector makes, and whether there is one: the last vector may be partial."""
+        vectors = -(-results // self.lanes)
+        place = np.arange(vectors * self.lanes, dtype=np.int64).reshape(vectors, self.lanes)
+        return np.minimum(place, max(results - 1, 0)), place < results
+
+    # ---- values ----
+
+    def run(self, program: Program, memory: Words, statistics: StatisticsUnit | None = None) -> int:
+        """Run a program; return the cycles it takes.
+
+        Args:
+            program: what to do.
+            memory: words, int64, one-dimensional; results are stored there.
+            statistics: counts the accumulators that D_CNV reads, before it does.
+
+        Raises:
+            ConfigError: the unit and the statistics unit do not fit each other, or a word does not fit 32 bits.
+        """
+        if memory.size and max(int(memory.max()), -int(memory.min()) - 1) >= WORD_LIMIT:
+            raise ConfigError(f"words of memory must fit 32 bits, got {memory.min()} to {memory.max()}; take narrower ones")
+        if statistics is not None and (statistics.lanes, statistics.width_bits) != (self.lanes, self.accumulator_bits):
+            raise ConfigError(
+                f"a statistics unit must have the vector unit's {self.lanes} lanes of {self.accumulator_bits} bits, got "
+                f"{statistics.lanes} of {statistics.width_bits}"
+            )
+        for begin in range(0, program.vectors, CHUNK_VECTORS):
+            self._run_chunk(program, slice(begin, begin + CHUNK_VECTORS), memory, statistics)
+        cycles = self.cycles(program)
+        if statistics is not None and program.register_set is not None and program.vectors:
+            cycles += STAGES - 1  # behind the last D_CNV
+        return cycles
+
+    def _run_chunk(self, program: Program, part: slice, memory: Words, statistics: StatisticsUnit | None) -> None:
+        valid = program.valid[part]
+        held: dict[str, Words] = {}
+        for step in program.instructions:
+            if step.opcode is Opcode.LOAD:
+                at = program.addresses[step.base][part]
+                held[step.to] = np.where(at < 0, 0, memory[np.maximum(at, 0) + step.offset])
+            elif step.opcode is Opcode.STORE:
+                at = program.addresses[step.base][part]
+                memory[at[valid] + step.offset] = held[step.reads[0]][valid]
+            elif step.opcode is Opcode.CONVERT:
+                tapped = held[step.reads[0]]
+                if statistics is not None and program.register_set is not None:
+                    statistics.run(np.where(valid, tapped, 0), valid, program.register_set, program.signs)
+                held[step.to] = convert(tapped, step.shift, program.target, program.rounding)
+            else:
+                held[step.to] = self._in_lanes(step, held)
+
+    def _in_lanes(self, step: Instruction, held: Mapping[str, Words]) -> Words:
+        """Return what an accumulator holds behind an instruction: saturated at A bits."""
+        first = held[step.reads[0]]
+        if step.opcode in (Opcode.MULTIPLY, Opcode.MAC):
+            value = first * held[step.reads[1]]
+        else:
+            value = first << step.shift
+        if step.opcode is Opcode.SUBTRACT:
+            value = held[step.to] - value
+        elif step.opcode in _ACCUMULATES:
+            value = held[step.to] + value
+        limit = 1 << (self.accumulator_bits - 1)
+        return np.clip(value, -limit, limit - 1)
+
+    # ---- time ----
+
+    def cycles(self, program: Program) -> int:
+        """Return the cycles from the first load to the last store."""
+        if not program.vectors:
+            return 0
+        ends = list(self.ends(program.instructions, min(program.vectors, TIMED_VECTORS)))
+        if program.vectors <= TIMED_VECTORS:
+            return ends[-1]
+        turns = self.accumulators  # whatever the files' turns do, they have come around
+        period = ends[-1] - ends[-1 - turns]
+        left, rest = divmod(program.vectors - TIMED_VECTORS, turns)
+        return ends[-1 - (turns - rest) % turns] + (left + bool(rest)) * period
+
+    def ends(self, instructions: Sequence[Instruction], vectors: int) -> Iterator[int]:
+        """Yield the cycle at which each of the first vectors is stored."""
+        free = {"read": [0] * self.read_ports, "write": [0] * self.write_ports, "lanes": [0], "convert": [0]}
+        registers, accumulators = _File(self.registers), _File(self.accumulators)
+        for _ in range(vectors):
+            end = 0
+            for step in instructions:
+                ports = free[_UNITS.get(step.opcode, "lanes")]
+                port = min(range(len(ports)), key=ports.__getitem__)
+                sources = registers if step.opcode is not Opcode.CONVERT else accumulators
+                start = max(ports[port], *(sources.ready(name) for name in step.reads), 0)
+                writes = registers if step.opcode in (Opcode.LOAD, Opcode.CONVERT) else accumulators
+                if step.opcode in _ACCUMULATES:
+                    start = max(start, accumulators.ready(step.to))
+                elif step.opcode is not Opcode.STORE:
+                    start = max(start, writes.allocate(step.to))
+                done = start + self.latency.get(step.opcode, 1)
+                ports[port] = start + 1
+                for name in step.reads:
+                    sources.read(name, start)
+                if step.opcode is not Opcode.STORE:
+                    writes.written(step.to, done)
+                end = max(end, done)
+            yield end
+
+
+class _File:
+    """Registers handed out in turn, with the cycles at which they can be read and written."""
+
+    def __init__(self, size: int) -> None:
+        self._turn = count()
+        self._ready, self._last_read = [0] * size, [-1] * size
+        self._at: dict[str, int] = {}
+
+    def allocate(self, name: str) -> int:
+        """Give a name the next register; return the cycle from which on it may be written."""
+        at = self._at[name] = next(self._turn) % len(self._ready)
+        return max(self._last_read[at] + 1, self._ready[at])
+
+    def written(self, name: str, ready: int) -> None:
+        """Note when what a name holds can be read."""
+        self._ready[self._at[name]] = ready
+
+    def ready(self, name: str) -> int:
+        """Return when what a name holds can be read."""
+        return self._ready[self._at[name]]
+
+    def read(self, name: str, cycle: int) -> None:
+        """Note that a name is read in a cycle."""
+        at = self._at[name]
+        self._last_read[at] = max(self._last_read[at], cycle)
+
+
+def _written(name: str, drops: int) -> list[Instruction]:
+    """Return what ends every program: D_CNV, and the store."""
+    return [
+        Instruction(Opcode.CONVERT, "result", (name,), shift=drops),
+        Instruction(Opcode.STORE, "memory", ("result",), base="out"),
+    ]
+
+
+def convert(words: Words, drops: int, target: Fixed, rounding: Rounding = Rounding.NEAREST_EVEN) -> Words:
+    """D_CNV: return words shifted right, rounded and saturated.
+
+    Args:
+        words: accumulators, int64.
+        drops: bits dropped; negative appends zeros.
+        target: format whose range results are saturated to.
+        rounding: any mode but `stochastic`.
+
+    Example:
+        >>> convert(np.array([-37883392]), 14, Fixed(16, 10)).tolist()
+        [-2312]
+    """
+    low, high = target.min_raw, target.max_raw
+    if drops <= 0:
+        up = min(-drops, MAX_SHIFT)
+        beyond = np.where(words > 0, high, low)
+        return np.where((words > high >> up) | (words < -(-low >> up)), beyond, words << up)
+    drops = min(drops, MAX_SHIFT)
+    down = words >> drops
+    rest = words - (down << drops)
+    half = np.int64(1) << (drops - 1)
+    tie, more = rest == half, rest > half
+    ups = {
+        Rounding.NEAREST_EVEN: more | (tie & ((down & 1) == 1)),
+        Rounding.NEAREST_AWAY: more | (tie & (words >= 0)),
+        Rounding.NEAREST_UP: more | tie,
+        Rounding.NEAREST_DOWN: more,
+        Rounding.NEAREST_ZERO: more | (tie & (words < 0)),
+        Rounding.FLOOR: np.zeros_like(tie),
+        Rounding.CEIL: rest > 0,
+        Rounding.TOWARD_ZERO: (rest > 0) & (words < 0),
+        Rounding.TO_ODD: (rest > 0) & ((down & 1) == 0),
+    }
+    if rounding not in ups:
+        raise ConfigError(f"D_CNV rounds in any mode but stochastic, got {str(rounding)!r}; choose nearest_even")
+    return np.clip(down + ups[rounding], low, high)
