@@ -5,20 +5,33 @@ Source: ARCHITECTURE, "Layout"; the files are in `devices/`.
 
 from emu.hardware.device import Compute, Device, Link, Quantity, Unit, device_names, load_device
 from emu.hardware.dynamic_point import DynamicPoint
+from emu.hardware.machine import DECISION, Machine, Demand, machine_of
 from emu.hardware.precision_table import ROLES, MacTable, PrecisionTable, RegisterTable, RoleTable
+from emu.hardware.statistics_unit import StatisticsUnit
+from emu.hardware.timeline import Event, Timeline, chrome_trace
+from emu.hardware.vector_unit import VectorUnit
 
 __all__ = [
+    "DECISION",
     "ROLES",
     "Compute",
     "Device",
     "DynamicPoint",
+    "Event",
     "Link",
     "MacTable",
+    "Machine",
     "PrecisionTable",
     "Quantity",
     "RegisterTable",
     "RoleTable",
+    "StatisticsUnit",
+    "Timeline",
     "Unit",
+    "VectorUnit",
+    "Demand",
+    "chrome_trace",
     "device_names",
     "load_device",
+    "machine_of",
 ]

@@ -12,6 +12,7 @@ Every number of the machine carries its source beside it, its unit in its name.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -21,8 +22,8 @@ from emu.errors import ConfigError, FormatError
 from emu.hardware.dynamic_point import DynamicPoint
 from emu.hardware.precision_table import DEFAULT_LOSS_FORMAT, ROLES, PrecisionTable, RoleTable
 
-#: Kind of the unit that counts leading bits.
-STATISTICS = "statistics"
+#: Kinds of units: lanes that multiply and add, units of matrix products alone, those that count leading bits, the host.
+MAC_ARRAY, MATRIX_UNIT, STATISTICS, HOST = "mac_array", "matrix_unit", "statistics", "host"
 
 
 class Quantity(Table):
@@ -41,14 +42,21 @@ class Unit(Table):
     """A compute unit.
 
     Attributes:
-        kind: what it computes: `mac_array`, `vector`, `statistics`, ...
+        kind: `mac_array`: lanes that multiply and add; `matrix_unit`: products of matrices alone; `statistics`: counts
+            leading bits; `host`: the computer beside the device, which takes what the device cannot do.
         lanes: results per cycle.
         clock_hz: its own clock; None means the device's.
+        operands: formats that a unit takes, with * for any part of a name; empty for all.
+        read_ports: vectors of operands per cycle; None where they never wait.
+        fill_cycles: from the first operand to the first result in memory; None for none.
     """
 
-    kind: str = Field(min_length=1)
+    kind: Literal["mac_array", "matrix_unit", "statistics", "host"]
     lanes: Quantity | None = None
     clock_hz: Quantity | None = None
+    operands: Items[str] = Field(default=(), exclude_if=lambda names: not names)
+    read_ports: Quantity | None = Field(default=None, exclude_if=lambda ports: ports is None)
+    fill_cycles: Quantity | None = Field(default=None, exclude_if=lambda cycles: cycles is None)
 
 
 class Compute(Table):
@@ -71,7 +79,7 @@ class Link(Table):
     """A connection to other devices.
 
     Attributes:
-        to: name of the device or switch at the other end.
+        to: name of the device or switch at the other end; `host` for the computer beside it.
         bandwidth_bytes_per_s: in each direction.
         latency_s: of the first byte.
     """

@@ -35,6 +35,7 @@ class DynamicPoint(Table):
         step_limit: bits that a point moves at most at a time; None for any.
         lowest_point: fewest fraction bits; negative where the last bit weighs more than 1.
         highest_point: most fraction bits.
+        decided_on: who turns registers into points: a matter of time alone.
     """
 
     rule: Literal["leading_bits", "courbariaux"] = "leading_bits"
@@ -46,6 +47,7 @@ class DynamicPoint(Table):
     step_limit: int | None = Field(default=None, ge=1)
     lowest_point: int = Field(default=-32, ge=-64)
     highest_point: int = Field(default=48, le=64)
+    decided_on: Literal["host", "accelerator"] = "host"
 
     @model_validator(mode="after")
     def _points_in_order(self) -> DynamicPoint:

@@ -8,7 +8,7 @@
 A device without a clock computes bits and has no time. Times are integers, picoseconds.
 
 Source: ARCHITECTURE, "The flow of one number"; SYSTEMS B8; Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
-That every operand crosses the memory once is our choice: a lower bound on any order of the work.
+That every operand crosses the memory once is our choice: a lower bound on any order of the demand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from emu.errors import ConfigError
 from emu.formats import Fixed, Float, Format
-from emu.hardware.device import HOST, MAC_ARRAY, STATISTICS, Device, Unit
+from emu.hardware.device import HOST, MAC_ARRAY, MATRIX_UNIT, STATISTICS, Device, Unit
 
 #: Picoseconds of a second.
 SECOND_PS = 10**12
@@ -30,7 +30,7 @@ HOST_BITS = 32
 DECISION = "decide points"
 
 
-class Work(NamedTuple):
+class Demand(NamedTuple):
     """What one operation asks of a machine.
 
     Attributes:
@@ -119,7 +119,6 @@ class Machine:
                 "`clock_hz` to [compute] and a unit with `lanes` to [compute.units]"
             )
         self.host = next((name for name, unit in self._units.items() if unit.kind == HOST), None)
-        self._statistics = next((unit for unit in self._units.values() if unit.kind == STATISTICS), None)
         self._arrays = [name for name, unit in self._units.items() if unit.kind not in (HOST, STATISTICS)]
         link = next((link for link in device.links if link.to == HOST), None)
         self.link_bytes_per_s = None if link is None else link.bandwidth_bytes_per_s.value
@@ -145,31 +144,32 @@ class Machine:
             found.append(Roof(name, unit.lanes.value * self.clock_hz(name), self._bandwidth))
         return found
 
-    def unit_of(self, work: Work) -> str:
+    def unit_of(self, demand: Demand) -> str:
         """Return the unit that computes: the first that takes the operands' formats, else the host, else the last."""
-        if work.passes and self.host:
+        if demand.passes and self.host:
             return self.host
-        formats = [fmt for fmt, _ in work.operands if fmt is not None] or [work.result_format]
+        formats = [fmt for fmt, _ in demand.operands if fmt is not None] or [demand.result_format]
         names = [str(fmt) for fmt in formats]
         for name in self._arrays:
             taken = self._units[name].operands
+            if self._units[name].kind == MATRIX_UNIT and not demand.multiply_adds:
+                continue
             if not taken or all(any(fnmatchcase(one, pattern) for pattern in taken) for one in names):
                 return name
         return self.host or self._arrays[-1]
 
     # ---- costs ----
 
-    def _find_cost(self, work: Work) -> Cost:
-        name = self.unit_of(work)
+    def _find_cost(self, demand: Demand) -> Cost:
+        name = self.unit_of(demand)
         unit = self._units[name]
         if name == self.host:
-            largest = max([work.results, *(size for _, size in work.operands)])
-            operations = work.multiply_adds + max(work.passes, 1) * largest
-            moved = self._bytes([part for part in (*work.operands, (work.result_format, work.results)) if _is_fixed(part)])
+            largest = max([demand.results, *(size for _, size in demand.operands)])
+            operations = demand.multiply_adds + max(demand.passes, 1) * largest
             cycles = -(-operations // _lanes(unit))
-            return Cost(name, cycles, self._cycles_ps(name, cycles), moved, 0, operations)
-        cycles, operations = _cycles(unit, work), work.multiply_adds or max(work.passes, 1) * work.results
-        moved = self._bytes([*work.operands, (work.result_format, work.results)])
+            return Cost(name, cycles, self._cycles_ps(name, cycles), sum(self.host_bytes(demand)), 0, operations)
+        cycles, operations = _cycles(unit, demand), demand.multiply_adds or max(demand.passes, 1) * demand.results
+        moved = self._bytes([*demand.operands, (demand.result_format, demand.results)])
         memory_ps = 0 if self._bandwidth is None else _rounded_up(moved, self._bandwidth)
         return Cost(name, cycles, self._cycles_ps(name, cycles), moved, memory_ps, operations)
 
@@ -179,6 +179,11 @@ class Machine:
     @staticmethod
     def _bytes(parts: Sequence[tuple[Format | None, int]]) -> int:
         return sum(-(-_bits(fmt) * size // 8) for fmt, size in parts)
+
+    def host_bytes(self, demand: Demand) -> tuple[int, int]:
+        """Return what an operation on the host brings up and sends down: what is float lies there already."""
+        up = self._bytes([part for part in demand.operands if _is_fixed(part)])
+        return up, self._bytes([part for part in [(demand.result_format, demand.results)] if _is_fixed(part)])
 
     def transfer_ps(self, size_bytes: int) -> int:
         """Return how long a transfer between device and host takes; 0 where they are one."""
@@ -210,18 +215,18 @@ def _lanes(unit: Unit) -> int:
     return int(unit.lanes.value)
 
 
-def _cycles(unit: Unit, work: Work) -> int:
+def _cycles(unit: Unit, demand: Demand) -> int:
     """Return cycles of a unit with lanes: those of `VectorUnit` where ports are given, else full lanes throughout."""
     lanes, ports = _lanes(unit), unit.read_ports and int(unit.read_ports.value)
     filled = int(unit.fill_cycles.value) if unit.fill_cycles else 0
     if not ports:
-        return -(-max(work.multiply_adds, max(work.passes, 1) * work.results) // lanes) + filled
-    vectors = -(-work.results // lanes)
-    if work.multiply_adds:
-        depth = -(-work.multiply_adds // max(work.results, 1))
+        return -(-max(demand.multiply_adds, max(demand.passes, 1) * demand.results) // lanes) + filled
+    vectors = -(-demand.results // lanes)
+    if demand.multiply_adds:
+        depth = -(-demand.multiply_adds // max(demand.results, 1))
         return vectors * max(depth, -(-2 * depth // ports)) + filled
-    operands = sum(1 for _, size in work.operands if size > 1)
-    return vectors * max(work.passes, 1, -(-operands // ports)) + filled
+    operands = sum(1 for _, size in demand.operands if size > 1)
+    return vectors * max(demand.passes, 1, -(-operands // ports)) + filled
 
 
 def _is_fixed(part: tuple[Format | None, int]) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from emu.autodiff import Operation, Value
 from emu.datapath import StatisticsRegister
 from emu.formats import DynamicFixed, Fixed
-from emu.hardware import DynamicPoint
+from emu.hardware import DECISION, DynamicPoint, Demand
 from emu.hardware.precision_table import LayerTables
 from emu.precision.counters import Counters, CounterTable
 from emu.precision.operations import MOVES, SELECTIONS
@@ -100,13 +100,16 @@ class Points:
         begins = done == 0 and self.table.schedule == "float_pretraining"
         return begins or (done > 0 and done % self.table.interval == 0)
 
-    def set_all(self, step: int) -> None:
-        """Set every point from what was counted since the last time, and begin to count anew."""
+    def set_all(self, step: int) -> list[Tensor]:
+        """Set every point from what was counted since the last time, and begin to count anew; return whose."""
+        decided: list[Tensor] = []
         for tensor, register in self._window.items():
             word = self._policy.word(tensor.layer, tensor.role)
             if word is not None and register.total:
                 self.move(tensor, next_point(register, word, self.at(tensor, word), self.table), step)
+                decided.append(tensor)
             register.reset()
+        return decided
 
     def take_events(self) -> list[PointEvent]:
         """Return the events since the last call, and forget them."""
@@ -157,13 +160,13 @@ class DynamicPointRunner:
             profile: where the time goes; None measures nothing.
             frozen_at: training step behind which the points stay where they are (evaluation); None lets them move.
         """
-        self.points, self.counters, self._frozen_at = points, counters, frozen_at
+        self.points, self.counters, self._frozen_at, self._profile = points, counters, frozen_at, profile
         self._step = 0
         options: dict[str, Any] = {"seed": seed, "backend": backend, "profile": profile}
         self._plain = DatapathRunner(policy, counters=counters, **options)
         self._first, self._again, self._tensors = (CounterTable(policy.register) for _ in range(3))
         self._once = DatapathRunner(policy, counters=self._first, **options)
-        self._twice = DatapathRunner(policy, counters=self._again, **options)
+        self._twice = DatapathRunner(policy, counters=self._again, again=True, **options)
         self._counted = _PerTensor(policy, counters=self._tensors, **options)
         kind, counted = (_PerTensor, self._tensors) if self.moving else (DatapathRunner, counters)
         self._in_float = kind(policy, counters=counted, **options)
@@ -233,6 +236,7 @@ class DynamicPointRunner:
             return next(runners).run(operation, tensor.role, tensor.layer, at)
 
         def better(at: int, _: Value) -> int | None:
+            note_decision(self._profile, tensor)
             wanted = next_point(first.register, word, at, table)
             return wanted if always or abs(wanted - at) > table.threshold else None
 
@@ -274,6 +278,12 @@ class _PerTensor(DatapathRunner):
 
     def _counted_as(self, layer: str, part: str) -> str:
         return f"{layer}\n{part}"
+
+
+def note_decision(profile: Profile | None, tensor: Tensor) -> None:
+    """Write down that a register is read and a point chosen from it."""
+    if profile is not None and profile.demands is not None:
+        profile.demands.append(Demand(tensor.layer, tensor.role, DECISION, 0, 0, 0, (), None))
 
 
 @lru_cache(maxsize=64)

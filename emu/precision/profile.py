@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from emu.autodiff import Value
+from emu.autodiff import Operation, Value
 from emu.engine import WorkRecord
+from emu.hardware import Demand
 
 #: What time outside the datapath is called where operations have their names.
 HOST = "host"
@@ -87,11 +88,13 @@ class Profile:
     Attributes:
         clock: returns seconds; only differences count.
         log: where the engine writes down the products of the operation that runs.
+        demands: gets what each operation asks of the machine that is emulated; None where its time is not wanted.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self.clock = clock
         self.log: list[WorkRecord] = []
+        self.demands: list[Demand] | None = None
         self._work: dict[tuple[str, ...], Work] = {}
         self._began, self._inside = 0.0, 0.0
 
@@ -105,29 +108,47 @@ class Profile:
         seconds = self.clock() - self._began - self._inside
         self._at(("", "", HOST, "", "")).add(seconds, 0)
 
-    def add(self, layer: str, role: str, operation: str, seconds: float, value: Value) -> None:
+    def add(
+        self,
+        layer: str,
+        role: str,
+        operation: Operation,
+        seconds: float,
+        value: Value,
+        passes: int = 0,
+        *,
+        again: bool = False,
+    ) -> None:
         """Add an operation that is done, and the products it left in the log.
 
         Args:
             layer: whose result it wrote.
             role: the result's role.
-            operation: its name.
+            operation: what was done.
             seconds: how long it took.
             value: its result; of several arrays, the first is the one written.
+            passes: steps of it that the host ran.
+            again: whether it ran before, at another point.
         """
         self._inside += seconds
         several = type(value.array) is tuple
         elements: int = (value.array[0] if several else value.array).size
+        multiply_adds = 0
         if not self.log:
-            self._at((layer, role, operation, "", "")).add(seconds, elements)
-            return
-        plan = (self.log[0] if len(self.log) == 1 else max(self.log, key=_weight)).plan
-        work = self._at((layer, role, operation, plan.path, plan.fallback))
-        work.add(seconds, elements)
-        work.proof = plan.proof
-        for record in self.log:
-            work.multiply_adds += record.multiply_adds
-        self.log.clear()
+            self._at((layer, role, operation.name, "", "")).add(seconds, elements)
+        else:
+            plan = (self.log[0] if len(self.log) == 1 else max(self.log, key=_weight)).plan
+            work = self._at((layer, role, operation.name, plan.path, plan.fallback))
+            work.add(seconds, elements)
+            work.proof = plan.proof
+            for record in self.log:
+                multiply_adds += record.multiply_adds
+            work.multiply_adds += multiply_adds
+            self.log.clear()
+        if self.demands is not None:
+            read = tuple([(operand.format, operand.array.size) for operand in operation.operands])
+            demand = (layer, role, operation.name, elements, multiply_adds, passes, read, value.format, again)
+            self.demands.append(Demand(*demand))
 
     def _at(self, place: tuple[str, ...]) -> Work:
         work = self._work.get(place)

@@ -36,8 +36,9 @@ class DatapathRunner:
         backend: str = "auto",
         counters: CounterTable | None = None,
         profile: Profile | None = None,
+        again: bool = False,
     ) -> None:
-        self.policy, self.counters, self.profile = policy, counters, profile
+        self.policy, self.counters, self.profile, self._again = policy, counters, profile, again
         self.seed, self.backend, self.step = seed, backend, 0
         self._units: dict[tuple[Policy, str, str, str, bool, int], Unit] = {}
 
@@ -55,9 +56,9 @@ class DatapathRunner:
         profile = self.profile
         if profile is None:
             return OPERATIONS[operation.name](unit, *operation.operands, **operation.options)
-        began = profile.clock()
+        unit.passes, began = 0, profile.clock()
         value = OPERATIONS[operation.name](unit, *operation.operands, **operation.options)
-        profile.add(layer, role, operation.name, profile.clock() - began, value)
+        profile.add(layer, role, operation, profile.clock() - began, value, unit.passes, again=self._again)
         return value
 
     def place(self, array: Any) -> Any:

@@ -31,6 +31,7 @@ class Unit:
         backend: who computes.
         step: training step, part of every random number's address.
         log: gets a record of each product on the way to the result; None keeps none.
+        passes: steps that the host ran since this was set to 0.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Unit:
             counted_as: name of its counts; None is the layer's.
         """
         self.stage = policy.stage(layer, role, point)
-        self.backend, self.log, self.step = backend, log, 0
+        self.backend, self.log, self.step, self.passes = backend, log, 0, 0
         self._policy, self._layer, self._role = policy, layer, role
         self._counted_as = layer if counted_as is None else counted_as
         self._seed, self._stream_of, self._counters = seed, stream_of, counters
@@ -86,6 +87,7 @@ class Unit:
 
     def on_host(self, step: str) -> Request:
         """Return how an intermediate result is written: in the `loss` role's format, not observed."""
+        self.passes += 1
         return self._at(step, self.host_stage)
 
     @property

@@ -72,6 +72,21 @@ TABLES: dict[str, dict[str, str]] = {
         "point": "int32",
         "redone": "bool_",
     },
+    # simulated time of each interval's steps, of a device with a clock: layer and role are empty for the batch; unit is
+    # the device's or the host's, `memory`'s time is within its unit's, `link` moves bytes to the host and back; kind is
+    # forward, backward, update, redo, host or transfer; operations are multiply-adds, or results where there are none
+    "simulation": {
+        "step": "int64",
+        "layer": "string",
+        "role": "string",
+        "unit": "string",
+        "kind": "string",
+        "calls": "int64",
+        "cycles": "int64",
+        "picoseconds": "int64",
+        "operations": "int64",
+        "bytes": "int64",
+    },
     # where the time of each interval's steps went; layer and role are null for the host (its calls are steps), path
     # and proof where there was no product, fallback where none was left to the reference; a first call is the first of
     # its kind in a process: it loads or compiles kernels. Seconds are measured, and differ from run to run
@@ -93,4 +108,4 @@ TABLES: dict[str, dict[str, str]] = {
 }
 
 #: Tables that are not there before their first row.
-SYSTEM_TABLES = {"loss_scaling", "points", "exponents"}
+SYSTEM_TABLES = {"loss_scaling", "points", "exponents", "simulation"}

@@ -14,11 +14,8 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,30 +24,33 @@ from emu.backends.reference.philox import random_integers
 from emu.backends.registry import load
 from emu.datapath import stream_of
 from emu.errors import ConfigError
-from emu.hardware import Device, DynamicPoint
+from emu.hardware import Device, DynamicPoint, chrome_trace, machine_of
 from emu.nn import Network
 from emu.precision import CounterTable, Policy, Profile
-from emu.precision.dynamic_point import DynamicPointRunner, Points, make_runner
+from emu.precision.dynamic_point import DynamicPointRunner, Points, make_runner, note_decision
 from emu.precision.loss_scaler import LossScaler
 from emu.training.build import (
     build_network,
     build_optimiser,
     require_functions,
-    require_network,
 )
 from emu.training.data import Dataset, load_dataset
 from emu.training.history import History, rates
 from emu.training.model import Model, Pass
 from emu.training.probe import probe
 from emu.training.recipe import Recipe
-from emu.training.run_folder import RunFolder
+from emu.training.run import Progress, Run
+from emu.training.run_folder import TRACE, RunFolder
 from emu.training.schedule import learning_rate
+from emu.training.simulation import Simulation
 from emu.training.summary import formats_of, versions
 from emu.training.update import Update
 
 Array = NDArray[Any]
 #: What a batch is made of, by kind of data.
 UNITS = {"images": "images", "text": "sequences", "frames": "frames"}
+#: Bytes of a number of a batch as its source holds it: a pixel, a letter, a float32.
+SOURCE_BYTES = {"images": 1, "text": 1, "frames": 4}
 #: Log points of a run whose recipe does not say, and the fewest steps between two.
 LOG_POINTS, LOG_STEPS = 40, 5
 #: Log points between two measurements of test accuracy and noise.
@@ -59,111 +59,6 @@ LOG_POINTS_PER_TEST = 4
 CHECKPOINT_SECONDS = 20.0
 #: How long rates of the interval stand in the progress bar before they are asked for again.
 SHOWN_SECONDS = 0.25
-
-
-class Progress(Protocol):
-    """Hears how training goes; the command line draws a bar from it."""
-
-    def start(self, step: int, steps: int) -> None:
-        """Training begins behind `step` of `steps`."""
-        ...
-
-    def update(self, step: int, loss: float, accuracy: float, overflow: float, underflow: float) -> None:
-        """A step is done: loss and accuracy of its batch, rates of the interval so far."""
-        ...
-
-    def finish(self) -> None:
-        """Training is over."""
-        ...
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished run.
-
-    Attributes:
-        path: its folder.
-        info: the content of `run.json`.
-    """
-
-    path: Path
-    info: dict[str, Any]
-
-    @property
-    def test_accuracy(self) -> float:
-        """Share of test images classified right at the end."""
-        return self.info["metrics"]["test_accuracy"]
-
-    @property
-    def weights_sha256(self) -> str:
-        """Hash of the master weights."""
-        return self.info["weights_sha256"]
-
-    @property
-    def registers_sha256(self) -> str:
-        """Hash of every register and flag of the run."""
-        return self.info["registers_sha256"]
-
-
-def train(
-    recipe: Recipe,
-    device: Device,
-    *,
-    out: str | Path,
-    backend: str = "auto",
-    overrides: Mapping[str, Any] | None = None,
-    network: Network | None = None,
-    progress: Progress | None = None,
-) -> Run:
-    """Train a recipe's network on a device.
-
-    Args:
-        recipe: network, data, training; see `emu.model`.
-        device: formats and units; see `emu.device`.
-        out: folder of the run; must not exist or be empty.
-        backend: "auto", "reference", "numba" or "cuda": the bits are the same.
-        overrides: key path -> value, laid over the recipe, e.g. `{"training.steps": 20}`.
-        network: trained instead of the recipe's, whose input, classes, data and training stay.
-        progress: hears how it goes.
-
-    Returns:
-        The finished run.
-
-    Raises:
-        ConfigError: recipe, data or folder cannot be used; nothing is written then.
-        BackendUnavailable: the backend cannot compute here.
-    """
-    recipe = recipe.with_settings(overrides) if overrides else recipe
-    trainer = Trainer(recipe, recipe.machine(device), backend, network)
-    return trainer.run(RunFolder.create(out), progress)
-
-
-def resume(
-    path: str | Path,
-    *,
-    backend: str | None = None,
-    network: Network | None = None,
-    progress: Progress | None = None,
-) -> Run:
-    """Continue a run that was interrupted; it ends in the same bits as one that was not.
-
-    Args:
-        path: folder of the run.
-        backend: another backend than the run's, if given.
-        network: the run's own, if it was given one from Python.
-        progress: hears how it goes.
-
-    Raises:
-        ConfigError: the folder holds no run, its checkpoint is damaged or belongs to another recipe.
-    """
-    folder = RunFolder.open(path)
-    info = folder.read_json()
-    require_network(info.get("network"), network, folder.path)
-    trainer = Trainer(*folder.read_setup(), backend or str(info.get("backend", "auto")), network)
-    if folder.has_checkpoint:
-        trainer.restore(folder)
-    trainer.started = str(info.get("started") or trainer.started)
-    return trainer.run(folder, progress)
 
 
 class Trainer:
@@ -204,8 +99,15 @@ class Trainer:
         self.scaler = LossScaler(recipe.loss_scaling, self.policy, self.interval)
         self.profile = Profile()
         options: dict[str, Any] = {"seed": settings.seed, "backend": self.backend, "profile": self.profile}
+        dynamic = device.dynamic_point or DynamicPoint()
         if device.has_open_points:
-            self.model.points = Points(device.dynamic_point or DynamicPoint(), self.policy)
+            self.model.points = Points(dynamic, self.policy)
+        self.simulation: Simulation | None = None
+        if machine := machine_of(device):
+            numbers = self.data.train_inputs[: settings.batch].size
+            size, on_host = numbers * SOURCE_BYTES[recipe.data.kind], dynamic.decided_on == "host"
+            self.simulation = Simulation(machine, numbers, size, decided_on_host=on_host)
+            self.profile.demands = self.simulation.demands
         self.runner = make_runner(self.policy, self.model.points, counters=self.scaler.counters, **options)
         self.updating = make_runner(self.policy, self.model.points, counters=self.interval, **options)
         self.history = History()
@@ -254,7 +156,10 @@ class Trainer:
         self.step += 1
         if self.model.points is not None and self.model.points.is_due(self.step):
             self.flush()
-            self.model.points.set_all(self.step)
+            for tensor in self.model.points.set_all(self.step):
+                note_decision(self.profile, tensor)
+        if self.simulation is not None:
+            self.simulation.end_step(self.phase(self.step - 1))
         self.write_events()
         self.losses.append(result.loss)
         self.correct.append(result.correct)
@@ -266,6 +171,11 @@ class Trainer:
         for runner in (self.runner, self.updating):
             if isinstance(runner, DynamicPointRunner):
                 runner.flush()
+
+    def phase(self, step: int) -> str:
+        """Return what a step is part of: pre-training or main training."""
+        points = self.model.points
+        return "pre-training" if points and step < points.table.pretraining_steps else "training"
 
     def write_events(self) -> None:
         """Write down what controllers did."""
@@ -306,7 +216,7 @@ class Trainer:
                 saved_at = time.perf_counter()
         if progress:
             progress.finish()
-        self.history.write(folder)
+        self.write_tables(folder)
         info = self.describe("finished")
         folder.write_json("run.json", info)
         return Run(folder.path, info)
@@ -333,6 +243,10 @@ class Trainer:
         )
         self.history.add_counts(self.step, self.interval)
         self.history.add_profile(self.step, self.profile)
+        if self.simulation is not None:
+            for row in self.simulation.rows():
+                self.history.add("simulation", step=self.step, **row)
+            self.simulation.reset()
         if measured:
             images_now, labels_now = self.batch(self.step - 1)
             seed, step = self.recipe.training.seed, self.step - 1
@@ -362,10 +276,16 @@ class Trainer:
             parts.append(repr(self.given))
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
+    def write_tables(self, folder: RunFolder) -> None:
+        """Write what is kept of the steps so far."""
+        self.history.write(folder)
+        if self.simulation is not None:
+            folder.write_text(TRACE, json.dumps(chrome_trace(self.device.name, self.simulation.events)))
+
     def save(self, folder: RunFolder) -> None:
         """Write tables, then the checkpoint."""
         self.flush()
-        self.history.write(folder)
+        self.write_tables(folder)
         state = {
             "identity": self.identity(),
             "step": self.step,
@@ -378,6 +298,7 @@ class Trainer:
             "loss_scaling": self.scaler.to_dict(),
             "update": self.update.to_dict(),
             "dynamic_point": None if self.model.points is None else self.model.points.to_dict(),
+            "simulation": None if self.simulation is None else self.simulation.to_dict(),
         }
         folder.save_checkpoint(self.model.arrays(), state)
 
@@ -406,6 +327,8 @@ class Trainer:
             self.update.applied = self.step
         if self.model.points is not None:
             self.model.points.load(state["dynamic_point"])
+        if self.simulation is not None and state.get("simulation"):
+            self.simulation.load(state["simulation"])
         self.history = History.read(folder, self.step)
 
     # ---- run.json ----
@@ -427,7 +350,8 @@ class Trainer:
             "metrics": self.metrics(),
             "steps": self.step,
             "seconds": round(self.seconds, 3),
-            "simulated_seconds": None,
+            "simulated_seconds": None if self.simulation is None else self.simulation.seconds,
+            "simulated_picoseconds_by_phase": {} if self.simulation is None else dict(self.simulation.by_phase),
             "parameters": sum(state.master.array.size for state in self.model.states),
             "layers": self.model.network.names,
             "formats": formats_of(self.model, max(self.step - 1, 0)),

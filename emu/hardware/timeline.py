@@ -1,0 +1,139 @@
+"""One log of what happens when, on units, memories and links; as Chrome trace events for a viewer.
+
+A resource does one thing at a time. Whoever books it says from when on; the event begins when all its resources are
+free, and holds them to its end. Times are integers, picoseconds from the beginning.
+
+Source: Chrome's "Trace Event Format" (complete events, metadata); Perfetto and chrome://tracing open it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+#: Picoseconds of the format's unit, a microsecond.
+MICROSECOND_PS = 10**6
+
+
+class Event(NamedTuple):
+    """Something that a resource did.
+
+    Attributes:
+        resource: unit, memory or link.
+        name: what was done.
+        begin_ps: when it began.
+        duration_ps: how long it took.
+        kind: what it counts as, e.g. `redo`.
+        details: plain data (JSON) for whoever looks closer.
+    """
+
+    resource: str
+    name: str
+    begin_ps: int
+    duration_ps: int
+    kind: str
+    details: Mapping[str, Any]
+
+    @property
+    def end_ps(self) -> int:
+        """When it ended."""
+        return self.begin_ps + self.duration_ps
+
+
+class Timeline:
+    """Resources, and what they did.
+
+    Attributes:
+        events: in the order they were booked.
+
+    Example:
+        >>> line = Timeline()
+        >>> line.book("link", "batch 1", 500), line.book("link", "batch 2", 500), line.book("vector", "conv1", 300)
+        (500, 1000, 300)
+        >>> line.book("vector", "conv1, batch 2", 300, after=1000)
+        1300
+    """
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.events: list[Event] = list(events)
+        self._free: dict[str, int] = {}
+        for event in self.events:
+            self._free[event.resource] = max(self._free.get(event.resource, 0), event.end_ps)
+
+    def free(self, resource: str) -> int:
+        """Return when a resource is free."""
+        return self._free.get(resource, 0)
+
+    @property
+    def end_ps(self) -> int:
+        """When the last event ends."""
+        return max(self._free.values(), default=0)
+
+    def book(
+        self,
+        resource: str,
+        name: str,
+        duration_ps: int,
+        *,
+        after: int = 0,
+        kind: str = "work",
+        beside: Mapping[str, int] | None = None,
+        **details: Any,
+    ) -> int:
+        """Add an event; return when it ends.
+
+        Args:
+            resource: that does it.
+            name: of the event.
+            duration_ps: how long it takes.
+            after: picoseconds before which it cannot begin.
+            kind: see `Event`.
+            beside: resources that it needs at the same time, and how long it holds each; the event lasts as long as the
+                longest of all.
+            **details: see `Event`.
+        """
+        taken = {resource: duration_ps, **(beside or {})}
+        begin = max(after, *(self.free(one) for one in taken))
+        for one, held in taken.items():
+            if held or one == resource:
+                self.events.append(Event(one, name, begin, held, kind, details))
+            self._free[one] = begin + held
+        return begin + max(taken.values())
+
+    def resources(self) -> list[str]:
+        """Return the resources in the order of first use."""
+        return list(dict.fromkeys(event.resource for event in self.events))
+
+    def shifted(self, by_ps: int) -> list[Event]:
+        """Return the events, each so much later."""
+        return [event._replace(begin_ps=event.begin_ps + by_ps) for event in self.events]
+
+
+def chrome_trace(name: str, events: Sequence[Event]) -> dict[str, Any]:
+    """Return events as Chrome trace events: plain data (JSON), a track per resource.
+
+    Args:
+        name: of the machine.
+        events: in any order.
+    """
+    tracks = {resource: i for i, resource in enumerate(dict.fromkeys(event.resource for event in events))}
+    named: list[dict[str, Any]] = [_metadata("process_name", 0, name)]
+    named += [_metadata("thread_name", track, resource) for resource, track in tracks.items()]
+    done = [
+        {
+            "name": event.name,
+            "cat": event.kind,
+            "ph": "X",
+            "ts": event.begin_ps / MICROSECOND_PS,
+            "dur": event.duration_ps / MICROSECOND_PS,
+            "pid": 0,
+            "tid": tracks[event.resource],
+            "args": dict(event.details),
+        }
+        for event in sorted(events, key=lambda event: event.begin_ps)
+    ]
+    return {"displayTimeUnit": "ns", "traceEvents": named + done}
+
+
+def _metadata(kind: str, track: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": 0, "tid": track, "args": {"name": name}}

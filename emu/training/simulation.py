@@ -1,0 +1,244 @@
+"""The simulated time of a training run: every operation on its unit, every transfer to the host, every redo.
+
+    host         prepares batch k + 1 ────────────► sends it            softmax, loss, normalisation; points
+    link         ◄──────── registers, operands, points ────────►
+    device       batch k: forward ─► backward ─► update, in the order of the run; a redo is the same operation again
+
+A step ends when the device is done and the next batch is there. Steps with equal work take equal times, so that each
+kind of step is played once. A device without a host does everything itself; one without a clock has no time.
+
+Source: SYSTEMS B8. That the host decides points before the next operation may begin, and that a batch travels as the
+bytes of its source, is our choice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from emu.hardware.machine import DECISION, SECOND_PS, Machine, Demand
+from emu.hardware.timeline import Event, Timeline
+
+#: Resources that are no unit.
+LINK, MEMORY = "link", "memory"
+#: What time is spent on, in the order of a report.
+FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER = "forward", "backward", "update", "redo", "host", "transfer"
+KINDS = (FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER)
+#: Steps of each phase that are kept event by event.
+TRACED_STEPS = 2
+#: Bytes that tell a device one operation of its program, sent once: opcode, addresses, sizes, points.
+OPERATION_BYTES = 64
+#: Bytes of a point.
+POINT_BYTES = 1
+
+_KIND_OF = {"activation": FORWARD, "slope": FORWARD, "loss": FORWARD, "error": BACKWARD, "gradient": BACKWARD}
+
+
+class Spent(NamedTuple):
+    """What was spent at one place.
+
+    Attributes:
+        calls: operations or transfers.
+        cycles: of the unit; 0 of a link.
+        picoseconds: how long they took.
+        operations: multiply-adds, or results.
+        bytes: through the memory or the link.
+    """
+
+    calls: int = 0
+    cycles: int = 0
+    picoseconds: int = 0
+    operations: int = 0
+    bytes: int = 0
+
+    def plus(self, other: Spent, times: int = 1) -> Spent:
+        """Return the sum with another one, taken so many times."""
+        return Spent(*(mine + times * more for mine, more in zip(self, other, strict=True)))
+
+
+#: layer, role, unit, kind
+SpentAt = tuple[str, str, str, str]
+
+
+class StepTime(NamedTuple):
+    """One step, played.
+
+    Attributes:
+        duration_ps: from its first operation until the next step can begin.
+        spent: by layer, role, unit and kind.
+        events: from the step's begin on.
+    """
+
+    duration_ps: int
+    spent: dict[SpentAt, Spent]
+    events: list[Event]
+
+
+class Simulation:
+    """Simulated time of a run.
+
+    Attributes:
+        machine: whose time it is.
+        demands: of the step that runs; whoever runs operations appends.
+        total_ps: of all steps so far.
+        by_phase: picoseconds by phase of training.
+        events: of the first steps of each phase.
+    """
+
+    def __init__(self, machine: Machine, batch_elements: int, batch_bytes: int, *, decided_on_host: bool) -> None:
+        """Begin at time 0.
+
+        Args:
+            machine: that runs.
+            batch_elements: numbers that the host prepares per step.
+            batch_bytes: that it sends per step.
+            decided_on_host: whether registers go to the host and points come back.
+        """
+        self.machine = machine
+        self.demands: list[Demand] = []
+        self.total_ps = 0
+        self.by_phase: Counter[str] = Counter()
+        self.events: list[Event] = []
+        self._traced: Counter[str] = Counter()
+        self._batch_elements, self._batch_bytes = batch_elements, batch_bytes
+        self._decided_on_host = decided_on_host and machine.host is not None
+        self._pending: Counter[tuple[Demand, ...]] = Counter()
+        self._spent: dict[SpentAt, Spent] = {}
+        self._played = lru_cache(maxsize=128)(self._play)
+
+    # ---- steps ----
+
+    def end_step(self, phase: str) -> None:
+        """Take the step's work into account, and wait for the next one's."""
+        work = tuple(self.demands)
+        self.demands.clear()
+        if not self.total_ps:
+            self._begin(len(work))
+        played = self._played(work)
+        if self._traced[phase] < TRACED_STEPS:
+            self._traced[phase] += 1
+            self.events += [event._replace(begin_ps=event.begin_ps + self.total_ps) for event in played.events]
+        self.total_ps += played.duration_ps
+        self.by_phase[phase] += played.duration_ps
+        self._pending[work] += 1
+
+    def _begin(self, operations: int) -> None:
+        """Send the program and the first batch."""
+        line = Timeline()
+        ready = self._prepare(line, "batch 1", OPERATION_BYTES * operations)
+        self.events += line.events
+        self.total_ps += ready
+        for event in line.events:
+            self._add(("", "", event.resource, _kind_of_resource(event)), Spent(1, 0, event.duration_ps, 0, 0))
+
+    def _prepare(self, line: Timeline, name: str, more_bytes: int = 0) -> int:
+        """Let the host prepare a batch and send it; return when it is there."""
+        machine = self.machine
+        if machine.host is None:
+            return 0
+        cost = machine.cost(Demand("", "", "prepare", self._batch_elements, 0, 1, (), None))
+        done = line.book(machine.host, f"prepare {name}", cost.unit_ps, kind=ON_HOST)
+        size = self._batch_bytes + more_bytes
+        return line.book(LINK, f"send {name}", machine.transfer_ps(size), after=done, kind=TRANSFER, bytes=size)
+
+    def _play(self, work: tuple[Demand, ...]) -> StepTime:
+        line, spent, now = Timeline(), dict[SpentAt, Spent](), 0
+        next_batch = self._prepare(line, "the next batch")
+        for event in line.events:
+            at = ("", "", event.resource, _kind_of_resource(event))
+            spent[at] = Spent(1, 0, event.duration_ps, 0, event.details.get("bytes", 0))
+        for one in work:
+            now = self._operate(line, spent, one, now)
+        return StepTime(max(now, next_batch), spent, line.events)
+
+    def _operate(self, line: Timeline, spent: dict[SpentAt, Spent], one: Demand, now: int) -> int:
+        machine = self.machine
+        if one.operation == DECISION:
+            if not self._decided_on_host:
+                return now
+            now = self._transfer(line, spent, one, "register", machine.decision_bytes(), now)
+            return self._transfer(line, spent, one, "point", POINT_BYTES, now)
+        cost = machine.cost(one)
+        name = f"{one.layer} {one.role}"
+        about = {"operation": one.operation, "cycles": cost.cycles, "operations": cost.operations, "bytes": cost.bytes}
+        if cost.unit == machine.host:
+            up, down = machine.host_bytes(one)
+            now = self._transfer(line, spent, one, "to host", up, now)
+            end = line.book(cost.unit, name, cost.unit_ps, after=now, kind=ON_HOST, **about)
+            _put(spent, (one.layer, one.role, cost.unit, ON_HOST), cost.cycles, end - now, cost.operations, 0)
+            return self._transfer(line, spent, one, "from host", down, end)
+        kind = REDO if one.again else _KIND_OF.get(one.role, UPDATE)
+        beside = {MEMORY: cost.memory_ps} if cost.memory_ps else None
+        end = line.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, beside=beside, **about)
+        _put(spent, (one.layer, one.role, cost.unit, kind), cost.cycles, end - now, cost.operations, cost.bytes)
+        return end
+
+    def _transfer(
+        self, line: Timeline, spent: dict[SpentAt, Spent], one: Demand, what: str, size: int, now: int
+    ) -> int:
+        if not size or self.machine.link_bytes_per_s is None:
+            return now
+        name = f"{one.layer} {one.role}: {what}"
+        end = line.book(LINK, name, self.machine.transfer_ps(size), after=now, kind=TRANSFER, bytes=size)
+        _put(spent, (one.layer, one.role, LINK, TRANSFER), 0, end - now, 0, size)
+        return end
+
+    # ---- sums ----
+
+    def _add(self, at: SpentAt, spent: Spent, times: int = 1) -> None:
+        self._spent[at] = self._spent.get(at, Spent()).plus(spent, times)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return what was spent since the last `reset`, as plain data (JSON) that `load` takes back."""
+        for work, times in self._pending.items():
+            for at, spent in self._played(work).spent.items():
+                self._add(at, spent, times)
+        self._pending.clear()
+        names = ("layer", "role", "unit", "kind")
+        return [dict(zip(names, at, strict=True)) | spent._asdict() for at, spent in self._spent.items()]
+
+    def reset(self) -> None:
+        """Begin a new interval."""
+        self._pending.clear()
+        self._spent = {}
+
+    @property
+    def seconds(self) -> float:
+        """Simulated seconds so far."""
+        return self.total_ps / SECOND_PS
+
+    # ---- checkpoints ----
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data (JSON) that `load` reads back."""
+        return {
+            "total_ps": self.total_ps,
+            "by_phase": dict(self.by_phase),
+            "traced": dict(self._traced),
+            "spent": self.rows(),
+            "events": [[*event[:-1], dict(event.details)] for event in self.events],
+        }
+
+    def load(self, data: Mapping[str, Any]) -> None:
+        """Take what `to_dict` returned."""
+        self.total_ps = data["total_ps"]
+        self.by_phase, self._traced = Counter(data["by_phase"]), Counter(data["traced"])
+        self.events = [Event(*event) for event in data["events"]]
+        self._spent, self._pending = dict(_spent_of(data["spent"])), Counter()
+        self.demands.clear()
+
+
+def _spent_of(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[SpentAt, Spent]]:
+    for row in rows:
+        at = (row["layer"], row["role"], row["unit"], row["kind"])
+        yield at, Spent(*(row[name] for name in Spent._fields))
+
+
+def _put(spent: dict[SpentAt, Spent], at: SpentAt, cycles: int, picoseconds: int, operations: int, size: int) -> None:
+    spent[at] = spent.get(at, Spent()).plus(Spent(1, cycles, picoseconds, operations, size))
+
+
+def _kind_of_resource(event: Event) -> str:
+    return TRANSFER if event.resource == LINK else ON_HOST
