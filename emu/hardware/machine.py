@@ -28,6 +28,10 @@ SECOND_PS = 10**12
 HOST_BITS = 32
 #: What a work record without an operation stands for: registers are read and points chosen from them.
 DECISION = "decide points"
+#: The operation that brings a number from one format to another.
+CONVERSION = "quantize"
+#: Operands of a product without an addend.
+PRODUCT_OPERANDS = 2
 
 
 class Demand(NamedTuple):
@@ -145,10 +149,14 @@ class Machine:
         return found
 
     def unit_of(self, demand: Demand) -> str:
-        """Return the unit that computes: the first that takes the operands' formats, else the host, else the last."""
+        """Return the unit that computes: the first that takes the operands' formats, else the host, else the last.
+
+        Constants are part of the program. What converts a number takes it in any format that it arrives in.
+        """
         if demand.passes and self.host:
             return self.host
-        formats = [fmt for fmt, _ in demand.operands if fmt is not None] or [demand.result_format]
+        read = [] if demand.operation == CONVERSION else demand.operands
+        formats = [fmt for fmt, size in read if fmt is not None and size > 1] or [demand.result_format]
         names = [str(fmt) for fmt in formats]
         for name in self._arrays:
             taken = self._units[name].operands
@@ -224,7 +232,8 @@ def _cycles(unit: Unit, demand: Demand) -> int:
     vectors = -(-demand.results // lanes)
     if demand.multiply_adds:
         depth = -(-demand.multiply_adds // max(demand.results, 1))
-        return vectors * max(depth, -(-2 * depth // ports)) + filled
+        addends = len(demand.operands) > PRODUCT_OPERANDS  # loaded and set before the first product
+        return vectors * max(depth + addends, -(-(2 * depth + addends) // ports)) + filled
     operands = sum(1 for _, size in demand.operands if size > 1)
     return vectors * max(demand.passes, 1, -(-operands // ports)) + filled
 

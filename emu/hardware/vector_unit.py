@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,8 +36,6 @@ CHUNK_VECTORS = 8192
 WORD_LIMIT = 2**31
 #: Bits by which anything is shifted at most: as good as any more.
 MAX_SHIFT = 62
-#: Vectors that are timed one by one before their period is looked for.
-TIMED_VECTORS = 12
 
 
 class Opcode(StrEnum):
@@ -172,7 +169,7 @@ class VectorUnit:
         """
         b = a + rows * depth if b is None else b
         out = b + depth * columns if out is None else out
-        result, valid = self._lanes_of(rows * columns)
+        result, valid = self.lanes_of(rows * columns)
         row, column = np.divmod(result, columns)
         addresses = {"a": a + row * depth, "b": b + column, "out": out + result}
         return self.sum_of_products(
@@ -224,7 +221,7 @@ class VectorUnit:
             shifts: of both operands, to the accumulator's point; none for `multiply`.
             **options: of `Program`.
         """
-        result, valid = self._lanes_of(results)
+        result, valid = self.lanes_of(results)
         addresses = {"a": result, "b": results + result, "out": 2 * results + result}
         steps = [Instruction(Opcode.LOAD, name, base=name) for name in ("a", "b")]
         if opcode is Opcode.MULTIPLY:
@@ -234,7 +231,7 @@ class VectorUnit:
             steps.append(Instruction(opcode, "sum", ("b",), shift=shifts[1]))
         return Program([*steps, *_written("sum", drops)], addresses, valid, target, **options)
 
-    def _lanes_of(self, results: int) -> tuple[Words, NDArray[np.bool_]]:
+    def lanes_of(self, results: int) -> tuple[Words, NDArray[np.bool_]]:
         """Return which result each lane of each vector makes, and whether there is one: the last vector may be partial."""
         vectors = -(-results // self.lanes)
         place = np.arange(vectors * self.lanes, dtype=np.int64).reshape(vectors, self.lanes)
@@ -302,57 +299,74 @@ class VectorUnit:
     # ---- time ----
 
     def cycles(self, program: Program) -> int:
-        """Return the cycles from the first load to the last store."""
-        if not program.vectors:
-            return 0
-        ends = list(self.ends(program.instructions, min(program.vectors, TIMED_VECTORS)))
-        if program.vectors <= TIMED_VECTORS:
-            return ends[-1]
-        turns = self.accumulators  # whatever the files' turns do, they have come around
-        period = ends[-1] - ends[-1 - turns]
-        left, rest = divmod(program.vectors - TIMED_VECTORS, turns)
-        return ends[-1 - (turns - rest) % turns] + (left + bool(rest)) * period
+        """Return the cycles from the first load to the last store.
 
-    def ends(self, instructions: Sequence[Instruction], vectors: int) -> Iterator[int]:
-        """Yield the cycle at which each of the first vectors is stored."""
-        free = {"read": [0] * self.read_ports, "write": [0] * self.write_ports, "lanes": [0], "convert": [0]}
-        registers, accumulators = _File(self.registers), _File(self.accumulators)
-        for _ in range(vectors):
-            end = 0
-            for step in instructions:
-                ports = free[_UNITS.get(step.opcode, "lanes")]
-                port = min(range(len(ports)), key=ports.__getitem__)
-                sources = registers if step.opcode is not Opcode.CONVERT else accumulators
-                start = max(ports[port], *(sources.ready(name) for name in step.reads), 0)
-                writes = registers if step.opcode in (Opcode.LOAD, Opcode.CONVERT) else accumulators
-                if step.opcode in _ACCUMULATES:
-                    start = max(start, accumulators.ready(step.to))
-                elif step.opcode is not Opcode.STORE:
-                    start = max(start, writes.allocate(step.to))
-                done = start + self.latency.get(step.opcode, 1)
-                ports[port] = start + 1
-                for name in step.reads:
-                    sources.read(name, start)
-                if step.opcode is not Opcode.STORE:
-                    writes.written(step.to, done)
-                end = max(end, done)
-            yield end
+        Vectors are timed one by one until the unit is in a state that it was in before: from there on all repeats.
+        """
+        board, ends = _Scoreboard(self, program.instructions), [0]
+        seen: dict[tuple[int, ...], int] = {}
+        for vector in range(program.vectors):
+            before = seen.setdefault(board.state(), vector)
+            if before < vector:
+                turns, rest = divmod(program.vectors - before, vector - before)
+                return ends[before + rest] + turns * (ends[vector] - ends[before])
+            ends.append(board.advance())
+        return ends[-1]
+
+
+class _Scoreboard:
+    """When units, registers and accumulators are free, vector after vector."""
+
+    def __init__(self, unit: VectorUnit, instructions: Sequence[Instruction]) -> None:
+        self._latency, self._instructions = unit.latency, instructions
+        ports = {"read": unit.read_ports, "write": unit.write_ports, "lanes": 1, "convert": 1}
+        self._ports = {name: [0] * size for name, size in ports.items()}
+        self._registers, self._accumulators = _File(unit.registers), _File(unit.accumulators)
+
+    def advance(self) -> int:
+        """Time one more vector; return the cycle at which it is stored."""
+        end = 0
+        for step in self._instructions:
+            sources = self._accumulators if step.opcode is Opcode.CONVERT else self._registers
+            target = self._registers if step.opcode in (Opcode.LOAD, Opcode.CONVERT) else self._accumulators
+            ports = self._ports[_UNITS.get(step.opcode, "lanes")]
+            port = min(range(len(ports)), key=ports.__getitem__)
+            start = max(ports[port], *(sources.ready(name) for name in step.reads), 0)
+            if step.opcode in _ACCUMULATES:
+                start = max(start, target.ready(step.to))
+            elif step.opcode is not Opcode.STORE:
+                start = max(start, target.allocate(step.to))
+            done = start + self._latency.get(step.opcode, 1)
+            ports[port] = start + 1
+            for name in step.reads:
+                sources.read(name, start)
+            if step.opcode is not Opcode.STORE:
+                target.write(step.to, done)
+            end = max(end, done)
+        return end
+
+    def state(self) -> tuple[int, ...]:
+        """Return all that decides what comes, in cycles from the first port that is free."""
+        now = min(cycle for ports in self._ports.values() for cycle in ports)
+        ports = (cycle - now for name in self._ports for cycle in sorted(self._ports[name]))
+        return (*ports, *self._registers.state(now), *self._accumulators.state(now))
 
 
 class _File:
     """Registers handed out in turn, with the cycles at which they can be read and written."""
 
     def __init__(self, size: int) -> None:
-        self._turn = count()
+        self._turn = 0
         self._ready, self._last_read = [0] * size, [-1] * size
         self._at: dict[str, int] = {}
 
     def allocate(self, name: str) -> int:
         """Give a name the next register; return the cycle from which on it may be written."""
-        at = self._at[name] = next(self._turn) % len(self._ready)
+        at = self._at[name] = self._turn
+        self._turn = (at + 1) % len(self._ready)
         return max(self._last_read[at] + 1, self._ready[at])
 
-    def written(self, name: str, ready: int) -> None:
+    def write(self, name: str, ready: int) -> None:
         """Note when what a name holds can be read."""
         self._ready[self._at[name]] = ready
 
@@ -364,6 +378,13 @@ class _File:
         """Note that a name is read in a cycle."""
         at = self._at[name]
         self._last_read[at] = max(self._last_read[at], cycle)
+
+    def state(self, now: int) -> Iterator[int]:
+        """Yield what decides what comes: registers from the next one on, in cycles from `now`."""
+        size = len(self._ready)
+        for i in range(size):
+            at = (self._turn + i) % size
+            yield max(self._last_read[at] + 1, self._ready[at], now) - now
 
 
 def _written(name: str, drops: int) -> list[Instruction]:
