@@ -5,7 +5,7 @@ Source: ARCHITECTURE, "Layout"; the files are in `devices/`.
 
 from emu.hardware.device import Compute, Device, Link, Quantity, Unit, device_names, load_device
 from emu.hardware.dynamic_point import DynamicPoint
-from emu.hardware.machine import DECISION, Machine, Demand, machine_of
+from emu.hardware.machine import DECISION, Demand, Machine, machine_of
 from emu.hardware.precision_table import ROLES, MacTable, PrecisionTable, RegisterTable, RoleTable
 from emu.hardware.statistics_unit import StatisticsUnit
 from emu.hardware.timeline import Event, Timeline, chrome_trace
@@ -15,6 +15,7 @@ __all__ = [
     "DECISION",
     "ROLES",
     "Compute",
+    "Demand",
     "Device",
     "DynamicPoint",
     "Event",
@@ -29,7 +30,6 @@ __all__ = [
     "Timeline",
     "Unit",
     "VectorUnit",
-    "Demand",
     "chrome_trace",
     "device_names",
     "load_device",

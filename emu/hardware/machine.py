@@ -155,7 +155,7 @@ class Machine:
         """
         if demand.passes and self.host:
             return self.host
-        read = [] if demand.operation == CONVERSION else demand.operands
+        read = () if demand.operation == CONVERSION else demand.operands
         formats = [fmt for fmt, size in read if fmt is not None and size > 1] or [demand.result_format]
         names = [str(fmt) for fmt in formats]
         for name in self._arrays:

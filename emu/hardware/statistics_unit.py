@@ -131,7 +131,9 @@ class StatisticsUnit:
             valid: which lanes hold results, bool, (cycles, lanes); None: all.
             signs: whose results are counted.
         """
-        words = np.where(self._chosen(one_hot.negative, self._as_mask(valid, one_hot.words.shape), signs), one_hot.words, 0)
+        words = np.where(
+            self._chosen(one_hot.negative, self._as_mask(valid, one_hot.words.shape), signs), one_hot.words, 0
+        )
         cycles, positions = len(words), self.width_bits - 1
         row, _ = np.nonzero(words)
         position = np.frexp(words[words > 0].astype(np.float64))[1] - 1
@@ -192,7 +194,9 @@ class StatisticsUnit:
     def _as_words(self, words: Any) -> Words:
         array = np.asarray(words, np.int64)
         if array.ndim != 2 or array.shape[1] != self.lanes:
-            raise ShapeError(f"`words` must be vectors of {self.lanes} lanes, (cycles, {self.lanes}), got {array.shape}")
+            raise ShapeError(
+                f"`words` must be vectors of {self.lanes} lanes, (cycles, {self.lanes}), got {array.shape}"
+            )
         limit = 2 ** (self.width_bits - 1)
         wrong = np.argwhere((array < -limit) | (array >= limit))
         if len(wrong):

@@ -1,6 +1,6 @@
 """The vector unit, instruction by instruction: lanes, register file, memory ports, D_CNV, and the tap before it.
 
-    read ports ──► register file ──► lanes: multiply, add, saturate at A bits ──┬──► D_CNV ──► register file ──► write port
+    read ports ──► register file ──► lanes: multiply, add, saturate to A bits ──┬──► D_CNV ──► register file ──► write
                                                                                 └──► statistics unit
 
 A program is what the unit does for one vector of results; every other vector runs the same instructions on its own
@@ -211,7 +211,7 @@ class VectorUnit:
     def elementwise(
         self, opcode: Opcode, results: int, target: Fixed, drops: int, shifts: tuple[int, int] = (0, 0), **options: Any
     ) -> Program:
-        """Return the program of `add`, `subtract` or `multiply` of two arrays, one behind the other, results behind both.
+        """Return the program of `add`, `subtract` or `multiply` of two arrays, one behind the other, results behind.
 
         Args:
             opcode: what it does with two elements.
@@ -232,7 +232,7 @@ class VectorUnit:
         return Program([*steps, *_written("sum", drops)], addresses, valid, target, **options)
 
     def lanes_of(self, results: int) -> tuple[Words, NDArray[np.bool_]]:
-        """Return which result each lane of each vector makes, and whether there is one: the last vector may be partial."""
+        """Return which result each lane of each vector makes, and whether there is one (the last may be partial)."""
         vectors = -(-results // self.lanes)
         place = np.arange(vectors * self.lanes, dtype=np.int64).reshape(vectors, self.lanes)
         return np.minimum(place, max(results - 1, 0)), place < results
@@ -251,11 +251,13 @@ class VectorUnit:
             ConfigError: the unit and the statistics unit do not fit each other, or a word does not fit 32 bits.
         """
         if memory.size and max(int(memory.max()), -int(memory.min()) - 1) >= WORD_LIMIT:
-            raise ConfigError(f"words of memory must fit 32 bits, got {memory.min()} to {memory.max()}; take narrower ones")
+            raise ConfigError(
+                f"words of memory must fit 32 bits, got {memory.min()} to {memory.max()}; take narrower ones"
+            )
         if statistics is not None and (statistics.lanes, statistics.width_bits) != (self.lanes, self.accumulator_bits):
             raise ConfigError(
-                f"a statistics unit must have the vector unit's {self.lanes} lanes of {self.accumulator_bits} bits, got "
-                f"{statistics.lanes} of {statistics.width_bits}"
+                f"a statistics unit must have the vector unit's {self.lanes} lanes of {self.accumulator_bits} bits, "
+                f"got {statistics.lanes} of {statistics.width_bits}"
             )
         for begin in range(0, program.vectors, CHUNK_VECTORS):
             self._run_chunk(program, slice(begin, begin + CHUNK_VECTORS), memory, statistics)
@@ -285,10 +287,7 @@ class VectorUnit:
     def _in_lanes(self, step: Instruction, held: Mapping[str, Words]) -> Words:
         """Return what an accumulator holds behind an instruction: saturated at A bits."""
         first = held[step.reads[0]]
-        if step.opcode in (Opcode.MULTIPLY, Opcode.MAC):
-            value = first * held[step.reads[1]]
-        else:
-            value = first << step.shift
+        value = first << step.shift if len(step.reads) == 1 else first * held[step.reads[1]]
         if step.opcode is Opcode.SUBTRACT:
             value = held[step.to] - value
         elif step.opcode in _ACCUMULATES:

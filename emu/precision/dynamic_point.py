@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from emu.autodiff import Operation, Value
 from emu.datapath import StatisticsRegister
 from emu.formats import DynamicFixed, Fixed
-from emu.hardware import DECISION, DynamicPoint, Demand
+from emu.hardware import DECISION, Demand, DynamicPoint
 from emu.hardware.precision_table import LayerTables
 from emu.precision.counters import Counters, CounterTable
 from emu.precision.operations import MOVES, SELECTIONS

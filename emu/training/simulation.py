@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from emu.hardware.machine import DECISION, SECOND_PS, Machine, Demand
+from emu.hardware.machine import DECISION, SECOND_PS, Demand, Machine
 from emu.hardware.timeline import Event, Timeline
 
 #: Resources that are no unit.
@@ -162,7 +162,12 @@ class Simulation:
             return self._transfer(line, spent, one, "point", POINT_BYTES, now)
         cost = machine.cost(one)
         name = f"{one.layer} {one.role}"
-        about = {"operation": one.operation, "cycles": cost.cycles, "operations": cost.operations, "bytes": cost.bytes}
+        about: dict[str, Any] = {
+            "operation": one.operation,
+            "cycles": cost.cycles,
+            "operations": cost.operations,
+            "bytes": cost.bytes,
+        }
         if cost.unit == machine.host:
             up, down = machine.host_bytes(one)
             now = self._transfer(line, spent, one, "to host", up, now)

@@ -43,7 +43,12 @@ def compare_quantize(fmt: str, dtype: type, rounding: Rounding, overflow: emu.Ov
     assert_same(lambda **where: emu.quantize(x, fmt, **options, **where), fmt, (fmt, dtype, options))
 
 
-@pytest.mark.parametrize("fmt", slow_if(FIXED + FLOATS, "fix8f-3", "fix32f28", "fix53f10", "fp16 ftz", "fp16", "e4m3fnuz", "fp8_e5m2 no-subnormals"))
+@pytest.mark.parametrize(
+    "fmt",
+    slow_if(
+        FIXED + FLOATS, "fix8f-3", "fix32f28", "fix53f10", "fp16 ftz", "fp16", "e4m3fnuz", "fp8_e5m2 no-subnormals"
+    ),
+)
 def test_quantize_is_the_same_in_every_mode_and_under_every_rule(fmt: str):
     """Every pair of mode and rule; float32 and float64 in turn."""
     for i, (rounding, overflow) in enumerate(product(Rounding, rules_of(fmt))):
@@ -126,7 +131,8 @@ def compare_elementwise(fmt: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "a_format", slow_if(["fp32", "fix32f28", "fix48f40", "fix64f60", "fp64", "fp16 daz"], "fp32", "fix32f28", "fp16 daz")
+    "a_format",
+    slow_if(["fp32", "fix32f28", "fix48f40", "fix64f60", "fp64", "fp16 daz"], "fp32", "fix32f28", "fp16 daz"),
 )
 def test_wide_and_flushing_operands_are_the_same(a_format: str):
     a, b, c = (

@@ -19,7 +19,9 @@ def saturating(width: int, frac_bits: int) -> Mac:
     return Mac(accumulator=Fixed(width, frac_bits), overflow="saturate")
 
 
-def assert_counts_are_the_registers(unit: StatisticsUnit, sets: tuple[int, int], register: StatisticsRegister, frac: int):
+def assert_counts_are_the_registers(
+    unit: StatisticsUnit, sets: tuple[int, int], register: StatisticsRegister, frac: int
+):
     for which, side in zip(sets, (register.positive, register.negative), strict=True):
         held = unit.read(which)
         assert {p - frac: int(n) for p, n in enumerate(held.counts) if n} == side
@@ -90,8 +92,9 @@ def test_a_whole_layer_of_lenet_writes_and_counts_what_the_engine_does():
         cycles = unit.run(program, memory, statistics)
     register = StatisticsRegister(-24, 39)
     expected = emu.conv2d(
-        word.from_raw(x), word.from_raw(w), bias=Fixed(32, 24).from_raw(bias), padding=(2, 2), x_format=word, w_format=word,
-        bias_format=Fixed(32, 24), out_format=target, mac=saturating(40, 24), register=register,
+        word.from_raw(x), word.from_raw(w), bias=Fixed(32, 24).from_raw(bias), padding=(2, 2),
+        x_format=word, w_format=word, bias_format=Fixed(32, 24), out_format=target, mac=saturating(40, 24),
+        register=register,
     )  # fmt: skip
     assert memory[starts["out"] :].tolist() == target.to_raw(expected).ravel().tolist()
     assert_counts_are_the_registers(statistics, (0, 1), register, 24)

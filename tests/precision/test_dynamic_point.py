@@ -226,6 +226,11 @@ def bits(run: training.Run) -> tuple[str, str]:
     return run.weights_sha256, run.registers_sha256
 
 
+def spent_on(run: training.Run, kind: str) -> int:
+    columns = RunFolder(run.path).read_table("simulation")
+    return sum(ps for ps, this in zip(columns["picoseconds"], columns["kind"], strict=True) if this == kind)
+
+
 class TestTraining:
     @pytest.mark.parametrize("device", ["dlu16", "dlu8"])
     def test_at_threshold_0_conditional_redo_is_always_redo_bit_for_bit(
@@ -235,6 +240,12 @@ class TestTraining:
         conditional = trained(device, dynamic_point__schedule="conditional_redo", dynamic_point__threshold=0)
         assert bits(always) == bits(conditional)
         assert conditional.info["metrics"]["redos"] < always.info["metrics"]["redos"]
+
+    def test_the_default_threshold_takes_less_simulated_time(self, trained: Callable[..., training.Run]):
+        always, few = (trained(dynamic_point__schedule=name) for name in ("always_redo", "conditional_redo"))
+        assert few.info["simulated_seconds"] < always.info["simulated_seconds"]
+        redos = [spent_on(run, "redo") for run in (always, few)]
+        assert 0 < redos[1] < redos[0]
 
     def test_the_default_threshold_runs_fewer_operations_again(self, trained: Callable[..., training.Run]):
         redos = [trained(dynamic_point__threshold=threshold).info["metrics"]["redos"] for threshold in (0, 1, 40)]

@@ -164,11 +164,12 @@ def test_the_plan_of_a_product_is_the_one_that_explain_gives(mac: dict[str, str]
 def test_a_product_left_to_the_reference_stands_for_its_operation_however_small():
     profile = Profile(Clock())
     formats = (emu.parse("fp16"), emu.parse("fp16"), None)
+    loss = Operation("mse", (zeros(7), zeros(7)))
     large = WorkRecord((1, 9, 9, 9), formats, Plan("wide", "large", Mac()))
     small = WorkRecord((1, 1, 2, 1), formats, Plan("in_order", "small", Mac(), "too odd"))
     for records in ([large, small], [small, large]):
         profile.log.extend(records)
-        profile.add("loss", "loss", "mse", 1.0, Value((np.zeros(()), np.zeros(7)), None))
+        profile.add("loss", "loss", loss, 1.0, Value((np.zeros(()), np.zeros(7)), None))
     ((place, work),) = profile.items()
     assert place == Place("loss", "loss", "mse", "in_order", "too odd")
     assert (work.calls, work.elements, work.multiply_adds, work.proof) == (2, 2, 2 * (729 + 2), "small")
@@ -179,7 +180,7 @@ def test_the_largest_product_names_the_path_of_its_operation():
     profile, formats = Profile(Clock()), (emu.parse("fp16"), emu.parse("fp16"), None)
     for size, path in ((3, "wide"), (1, "in_order")):
         profile.log.append(WorkRecord((1, size, 1, 1), formats, Plan(path, "", Mac())))
-    profile.add("loss", "loss", "mse", 1.0, Value(np.zeros(()), None))
+    profile.add("loss", "loss", Operation("mse", (zeros(7), zeros(7))), 1.0, Value(np.zeros(()), None))
     assert [place.path for place, _ in profile.items()] == ["wide"]
 
 

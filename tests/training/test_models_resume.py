@@ -162,8 +162,15 @@ dynamic_point.run_and_redo = run_and_redo
     [
         pytest.param("always_redo", KILL_IN_REDO.format(n=140), id="inside a redo of step 6"),
         pytest.param("conditional_redo", KILL_IN_RUN.format(n=5), id="inside pre-training"),
-        pytest.param("float_pretraining", KILL_IN_RUN.format(n=8), id="inside pre-training in float", marks=pytest.mark.slow),
-        pytest.param("conditional_redo", KILL_IN_RUN.format(n=18), id="between two settings of the points", marks=pytest.mark.slow),
+        pytest.param(
+            "float_pretraining", KILL_IN_RUN.format(n=8), id="inside pre-training in float", marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "conditional_redo",
+            KILL_IN_RUN.format(n=18),
+            id="between two settings of the points",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_dynamic_fixed_point_resumes_to_the_same_bits(schedule: str, before: str, tmp_path: Path):
@@ -185,5 +192,8 @@ def test_dynamic_fixed_point_resumes_to_the_same_bits(schedule: str, before: str
     assert resumed.weights_sha256 == whole.weights_sha256
     assert resumed.registers_sha256 == whole.registers_sha256
     assert resumed.info["metrics"] == whole.info["metrics"]
-    tables = [RunFolder(run.path).read_table("points") for run in (whole, resumed)]
-    assert tables[0] == tables[1]
+    assert resumed.info["simulated_seconds"] == whole.info["simulated_seconds"]
+    for name in ("points", "simulation"):
+        tables = [RunFolder(run.path).read_table(name) for run in (whole, resumed)]
+        assert tables[0] == tables[1], name
+    assert (whole.path / "trace.json").read_bytes() == (resumed.path / "trace.json").read_bytes()

@@ -1,0 +1,95 @@
+"""How long operations take, worked by hand; and which unit takes them."""
+
+from __future__ import annotations
+
+import pytest
+
+import emu
+from emu import ConfigError
+from emu.formats import Format
+from emu.hardware import Device, Machine, load_device, machine_of
+from emu.hardware.machine import Demand
+
+FP16, FP32, WORD, MASTER = (emu.parse(name) for name in ("fp16", "fp32", "fix16f10", "fix32f28"))
+
+
+def product(rows: int, depth: int, columns: int, fmt: Format, result: Format | None = None) -> Demand:
+    operands = ((fmt, rows * depth), (fmt, depth * columns))
+    results = rows * columns
+    return Demand("fc1", "activation", "matmul", results, results * depth, 0, operands, result or fmt)
+
+
+def elementwise(results: int, *formats: Format) -> Demand:
+    return Demand("fc1", "update", "add", results, 0, 0, tuple((fmt, results) for fmt in formats), formats[0])
+
+
+def test_a_large_product_takes_the_lanes_of_its_unit():
+    """1024**3 multiply-adds on 7168 lanes: 149 797 cycles of 1.48 GHz."""
+    cost = Machine(load_device("p100")).cost(product(1024, 1024, 1024, FP16))
+    assert (cost.unit, cost.cycles, cost.unit_ps) == ("fp16", 149797, 101214190)
+    assert cost.bytes == 3 * 2 * 1024**2
+    assert cost.duration_ps == cost.unit_ps > cost.memory_ps
+
+
+def test_an_elementwise_operation_takes_the_memorys_time():
+    """3 * 4 MiB at 732 GB/s: 17.2 us; 293 cycles of 3584 lanes: 0.2 us."""
+    cost = Machine(load_device("p100")).cost(elementwise(2**20, FP32, FP32))
+    assert (cost.unit, cost.cycles, cost.bytes) == ("fp32", 293, 12 * 2**20)
+    assert cost.duration_ps == cost.memory_ps == -(-12 * 2**20 * 10**12 // (732 * 10**9))
+
+
+@pytest.mark.parametrize(("device", "demand", "unit"), [
+    ("p100", product(8, 8, 8, FP16), "fp16"),
+    ("p100", product(8, 8, 8, FP32), "fp32"),
+    ("p100", elementwise(8, FP16, FP16), "fp16"),
+    ("p100", elementwise(8, FP32, FP16), "fp32"),
+    ("v100", product(8, 8, 8, FP16), "matrix"),
+    ("v100", product(8, 8, 8, FP32), "fp32"),
+    ("v100", elementwise(8, FP16, FP16), "fp32"),
+    ("dlu16", product(8, 8, 8, WORD), "vector"),
+    ("dlu16", elementwise(8, MASTER, MASTER), "vector"),
+    ("dlu16", product(8, 8, 8, FP32), "host"),
+    ("dlu16", Demand("loss", "loss", "mse", 1, 0, 3, ((WORD, 80), (None, 8)), FP32), "host"),
+    ("dlu16", Demand("fc1", "update", "multiply", 8, 0, 0, ((FP32, 1), (WORD, 8)), MASTER), "vector"),
+    ("dlu16", Demand("input", "activation", "quantize", 8, 0, 0, ((FP32, 8),), WORD), "vector"),
+])  # fmt: skip
+def test_operations_go_to_the_first_unit_that_takes_their_operands(device: str, demand: Demand, unit: str):
+    assert Machine(load_device(device)).unit_of(demand) == unit
+
+
+def test_the_host_moves_words_and_keeps_floats():
+    machine = Machine(load_device("dlu16"))
+    demand = Demand(
+        "loss", "error", "softmax_cross_entropy_gradient", 80, 0, 4, ((WORD, 80), (FP32, 80), (None, 8)), WORD
+    )
+    assert machine.host_bytes(demand) == (160, 160)
+    assert machine.cost(demand).operations == 4 * 80
+    assert machine.transfer_ps(7880) == 10**6 + 10**6
+    assert machine.decision_bytes() == (160 + 1) * 4
+
+
+def test_a_device_without_a_clock_has_no_time():
+    assert machine_of(load_device("fixed16")) is None
+    with pytest.raises(
+        ConfigError, match="must give a clock and the lanes of a unit to have times, got none in fixed16"
+    ):
+        Machine(load_device("fixed16"))
+
+
+def test_roofs_are_lanes_times_clock_and_the_memory():
+    roofs = {roof.unit: roof for roof in Machine(load_device("v100")).roofs()}
+    assert roofs["matrix"].operations_per_s == pytest.approx(62.7e12, rel=1e-3)
+    assert roofs["fp32"].bytes_per_s == 900e9
+
+
+def test_a_partial_vector_takes_as_long_as_a_full_one():
+    machine = Machine(load_device("dlu8"))
+    cycles = [machine.cost(product(1, 5, results, WORD)).cycles for results in (1, 8, 9)]
+    assert cycles == [11, 11, 16]
+
+
+def test_an_unknown_kind_of_unit_is_refused():
+    data = load_device("p100").model_dump()
+    data["compute"]["units"]["fp16"]["kind"] = "gpu"
+    with pytest.raises(ValueError, match="kind"):
+        Device.model_validate(data)
