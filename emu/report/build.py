@@ -7,12 +7,23 @@ from pathlib import Path
 from emu.report.evidence import gather
 from emu.report.header import footer, header
 from emu.report.page import page
-from emu.report.pictures import curves, leading_bits, loss_scale, noise, range_events, time_spent
+from emu.report.pictures import curves, leading_bits, loss_scale, noise, range_events, simulated_time, time_spent
 from emu.report.texts import machine, provenance, recipe
 from emu.training.run_folder import RunFolder
 
 #: Sections in reading order: how it went, what the numbers did, what it cost, what the machine is, where it came from.
-SECTIONS = (curves, loss_scale, leading_bits, range_events, noise, time_spent, machine, recipe, provenance)
+SECTIONS = (
+    curves,
+    loss_scale,
+    leading_bits,
+    range_events,
+    noise,
+    simulated_time,
+    time_spent,
+    machine,
+    recipe,
+    provenance,
+)
 FILE_NAME = "report.html"
 
 

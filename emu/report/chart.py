@@ -53,6 +53,9 @@ _SHAPE_PATHS = {
 }
 SERIES_DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 
+#: Height of a bar of `layer_bars`.
+ROW_PIXELS = 26
+
 _INK, _QUIET, _GRID = "var(--ink)", "var(--quiet)", "var(--grid)"
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
 
@@ -155,12 +158,47 @@ def _key(place: int) -> Html:
     return element("svg", line, shape, class_="key", viewBox="0 0 30 14", width="30", height="14", aria_hidden="true")
 
 
+def swatch_legend(colours: Mapping[str, str], what: str = "") -> Html:
+    """Return the legend of areas, name -> colour, as a list that wraps on narrow screens; `what` stands before it."""
+    swatches = (
+        element("li", element("span", "", class_="swatch", style=f"background:{colour}", aria_hidden="true"), name)
+        for name, colour in colours.items()
+    )
+    return element("ul", element("li", what, class_="what") if what else "", *swatches, class_="legend")
+
+
+def layer_bars(
+    rows: Rows, layers: Sequence[str], colours: Mapping[str, str], *, value: str, title: str, tips: Mapping[str, str]
+) -> Spec:
+    """Return bars, one for each layer, stacked of kinds.
+
+    Args:
+        rows: with `layer`, `kind`, its `place` within a bar, the value, and the fields of tips.
+        layers: in the order of the bars.
+        colours: kind -> its colour.
+        value: name of the field that gives lengths.
+        title: of the axis.
+        tips: field -> what the tooltip calls it.
+    """
+    import altair as alt
+
+    kinds = alt.Scale(domain=list(colours), range=list(colours.values()))
+    chart = (
+        alt.Chart(alt.NamedData("rows"), height=ROW_PIXELS * len(layers))
+        .mark_bar(stroke="var(--card)", strokeWidth=1)
+        .encode(
+            x=alt.X(f"{value}:Q", title=title, axis=alt.Axis(tickCount=6)),
+            y=alt.Y("layer:N", sort=list(layers), title=None, axis=alt.Axis(labelLimit=110, grid=False)),
+            color=alt.Color("kind:N", scale=kinds),
+            order=alt.Order("place:Q"),
+            tooltip=[alt.Tooltip(f"{field}:N", title=name) for field, name in tips.items()],
+        )
+    )
+    return specification(chart, rows=rows)
+
+
 def share_legend(what: str) -> Html:
     """Return the legend of `share_scale` as a list that wraps on narrow screens."""
     within = (f"{percent(low).removesuffix('%')}\u2013{percent(high)}" for low, high in pairwise(SHARE_EDGES))
     names = [f"under {percent(SHARE_EDGES[0])}", *within, f"over {percent(SHARE_EDGES[-1])}"]
-    swatches = (
-        element("li", element("span", "", class_="swatch", style=f"background:{colour}", aria_hidden="true"), name)
-        for name, colour in zip(names, SHARE_COLOURS[1:], strict=True)
-    )
-    return element("ul", element("li", what, class_="what"), *swatches, class_="legend")
+    return swatch_legend(dict(zip(names, SHARE_COLOURS[1:], strict=True)), what)

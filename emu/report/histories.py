@@ -110,6 +110,39 @@ class Noise:
         return float(known[(len(known) - 1) // 2]) if len(known) else math.nan
 
 
+@dataclass(frozen=True)
+class Trajectory:
+    """Where the point of one tensor stood, all arrays of shape `(moves,)`.
+
+    Attributes:
+        part: of the role, where one operation writes one of several; else empty.
+        steps: steps that were done when it was put there, for a redo without the step that ran again.
+        points: fraction bits from there on.
+        redone: whether the operation that writes the tensor ran again for it.
+    """
+
+    part: str
+    steps: NDArray[np.int64]
+    points: NDArray[np.int64]
+    redone: NDArray[np.bool_]
+
+
+def trajectories(run: Run) -> dict[Tensor, list[Trajectory]]:
+    """Return tensor -> where the points of its parts stood; empty without dynamic fixed point."""
+    table = run.points
+    if table is None:
+        return {}
+    histories: dict[Tensor, list[Trajectory]] = {}
+    for tensor, rows in rows_of_tensors(table).items():
+        parts = table["part"][rows].astype(str)
+        for part in dict.fromkeys(parts.tolist()):
+            at = rows[parts == part]
+            redone = table["redone"][at].astype(np.bool_)
+            steps = _integers(table["step"][at]) - redone
+            histories.setdefault(tensor, []).append(Trajectory(part, steps, _integers(table["point"][at]), redone))
+    return histories
+
+
 def leading_bits(run: Run) -> dict[Tensor, LeadingBits]:
     """Return tensor -> history of its register, in network order; empty without registers."""
     table = run.registers

@@ -5,9 +5,12 @@ metrics.parquet     -> Run.metrics       optional, like those below
 registers.parquet   -> Run.registers
 flags.parquet       -> Run.flags
 snr.parquet         -> Run.snr
-profile.parquet     -> Run.profile       older runs have none, and nothing is said of it; the same for the next two
+profile.parquet     -> Run.profile       older runs have none, and nothing is said of it; the same for those below
 exponents.parquet   -> Run.exponents
 loss_scaling.parquet -> Run.loss_scaling
+points.parquet      -> Run.points
+simulation.parquet  -> Run.simulation
+trace.json          -> Run.trace
 """
 
 from __future__ import annotations
@@ -40,6 +43,18 @@ FILES: dict[str, tuple[str, ...]] = {
     "snr.parquet": ("step", "layer", "role", "snr_db"),
     "exponents.parquet": ("step", "role", "exponent", "count", "scale"),
     "loss_scaling.parquet": ("step", "event", "scale"),
+    "points.parquet": ("step", "layer", "role", "part", "point", "redone"),
+    "simulation.parquet": (
+        "layer",
+        "role",
+        "unit",
+        "kind",
+        "calls",
+        "cycles",
+        "picoseconds",
+        "operations",
+        "bytes",
+    ),
     "profile.parquet": (
         "layer",
         "role",
@@ -56,7 +71,7 @@ FILES: dict[str, tuple[str, ...]] = {
     ),
 }
 #: Files that runs of older versions, or without a system, do not have.
-_NEWER = {"profile.parquet", "exponents.parquet", "loss_scaling.parquet"}
+_NEWER = {"profile.parquet", "exponents.parquet", "loss_scaling.parquet", "points.parquet", "simulation.parquet"}
 #: Columns whose null means infinite: nothing differed, so the ratio has no end.
 _NULL_IS_INFINITE = {"snr_db"}
 _REMEDY = "it is written by `emu train`; the rest of this page does not need it"
@@ -91,11 +106,13 @@ class Run:
         info: `run.json`.
         tables: file name -> its columns, for the files that are there.
         missing: file name -> a sentence that says why it is not.
+        trace: events of the simulated machine, as `trace.json` holds them; empty without it.
     """
 
     info: dict[str, Any]
     tables: dict[str, Columns] = field(default_factory=dict[str, Columns])
     missing: dict[str, str] = field(default_factory=dict[str, str])
+    trace: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
 
     @property
     def metrics(self) -> Columns | None:
@@ -131,6 +148,16 @@ class Run:
     def loss_scaling(self) -> Columns | None:
         """What happened to the scale of the loss, event by event, or None."""
         return self.tables.get("loss_scaling.parquet")
+
+    @property
+    def points(self) -> Columns | None:
+        """Where the points of tensors were put, move by move, or None."""
+        return self.tables.get("points.parquet")
+
+    @property
+    def simulation(self) -> Columns | None:
+        """Simulated time per step, layer, role, unit and kind, or None."""
+        return self.tables.get("simulation.parquet")
 
     @cached_property
     def layers(self) -> list[str]:
@@ -194,7 +221,7 @@ def read_run(folder: Path) -> Run:
             tables[name] = _read_columns(folder / name, required)
         except ConfigError as error:
             missing[name] = str(error)
-    return Run(info, tables, missing)
+    return Run(info, tables, missing, _read_trace(folder / "trace.json"))
 
 
 def _read_info(folder: Path) -> dict[str, Any]:
@@ -212,6 +239,16 @@ def _read_info(folder: Path) -> dict[str, Any]:
     if not isinstance(info, dict):
         raise ConfigError(f"run.json must hold a JSON object, got {type(info).__name__} in {path}; train again")
     return table_of(info)
+
+
+def _read_trace(path: Path) -> list[dict[str, Any]]:
+    """Return the events of a trace; none where it is not there or is none."""
+    try:
+        events = table_of(json.loads(path.read_text(encoding="utf-8"))).get("traceEvents")
+    except (OSError, ValueError):
+        return []
+    listed = cast("list[Any]", events) if isinstance(events, list) else []
+    return [table_of(event) for event in listed]
 
 
 def table_of(value: Any) -> dict[str, Any]:

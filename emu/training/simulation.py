@@ -110,25 +110,36 @@ class Simulation:
 
     # ---- steps ----
 
-    def end_step(self, phase: str) -> None:
-        """Take the step's work into account, and wait for the next one's."""
-        work = tuple(self.demands)
+    def end_step(self, step: int, phase: str) -> None:
+        """Take the step's work into account, and wait for the next one's.
+
+        Args:
+            step: that ends, from 1.
+            phase: of training, that it belongs to.
+        """
+        work, began = tuple(self.demands), self.total_ps
         self.demands.clear()
-        if not self.total_ps:
-            self._begin(len(work))
+        if not began:
+            self._begin(len(work), {"step": step, "phase": phase})
         played = self._played(work)
         if self._traced[phase] < TRACED_STEPS:
             self._traced[phase] += 1
-            self.events += [event._replace(begin_ps=event.begin_ps + self.total_ps) for event in played.events]
+            self._keep(played.events, {"step": step, "phase": phase})
         self.total_ps += played.duration_ps
-        self.by_phase[phase] += played.duration_ps
+        self.by_phase[phase] += self.total_ps - began
         self._pending[work] += 1
 
-    def _begin(self, operations: int) -> None:
+    def _keep(self, events: Iterable[Event], where: Mapping[str, Any]) -> None:
+        """Keep events that are counted from now, and say where in training they are."""
+        for event in events:
+            at = event.begin_ps + self.total_ps
+            self.events.append(event._replace(begin_ps=at, details={**event.details, **where}))
+
+    def _begin(self, operations: int, where: Mapping[str, Any]) -> None:
         """Send the program and the first batch."""
         line = Timeline()
         ready = self._prepare(line, "batch 1", OPERATION_BYTES * operations)
-        self.events += line.events
+        self._keep(line.events, where)
         self.total_ps += ready
         for event in line.events:
             self._add(("", "", event.resource, _kind_of_resource(event)), Spent(1, 0, event.duration_ps, 0, 0))
@@ -169,10 +180,11 @@ class Simulation:
             "bytes": cost.bytes,
         }
         if cost.unit == machine.host:
+            kind = REDO if one.again else ON_HOST
             up, down = machine.host_bytes(one)
             now = self._transfer(line, spent, one, "to host", up, now)
-            end = line.book(cost.unit, name, cost.unit_ps, after=now, kind=ON_HOST, **about)
-            _put(spent, (one.layer, one.role, cost.unit, ON_HOST), cost.cycles, end - now, cost.operations, 0)
+            end = line.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, **about)
+            _put(spent, (one.layer, one.role, cost.unit, kind), cost.cycles, end - now, cost.operations, 0)
             return self._transfer(line, spent, one, "from host", down, end)
         kind = REDO if one.again else _KIND_OF.get(one.role, UPDATE)
         beside = {MEMORY: cost.memory_ps} if cost.memory_ps else None

@@ -159,7 +159,7 @@ class Trainer:
             for tensor in self.model.points.set_all(self.step):
                 note_decision(self.profile, tensor)
         if self.simulation is not None:
-            self.simulation.end_step(self.phase(self.step - 1))
+            self.simulation.end_step(self.step, self.phase(self.step - 1))
         self.write_events()
         self.losses.append(result.loss)
         self.correct.append(result.correct)

@@ -84,6 +84,7 @@
       view.signal("lo", panel.domain[0]).signal("hi", panel.domain[1]);
       view.signal("ticks", panel.ticks).signal("names", panel.names);
       view.data("cells", cellsOf(panel)).data("lines", panel.lines).data("outside", panel.outside);
+      view.data("trail", panel.trail);
       document.getElementById("bits-chart").setAttribute("aria-label", `Leading bits of ${panel.layer} ${panel.role} over time. ${panel.summary}`);
       document.getElementById("bits-summary").textContent = panel.summary;
       document.getElementById("bits-facts").replaceChildren(...panel.facts.map(([term, text]) => {

@@ -1,7 +1,8 @@
 """The leading-bit heatmap without its data: the page's script fills in the panel of the tensor chosen.
 
 parameters   lo, hi (ends of the axis), ticks, names (tick -> label)
-data         cells (shares), lines (ends of the format's range), outside (bands beyond them)
+data         cells (shares), lines (ends of the format's range), outside (bands beyond them), trail (ends of a range
+             that follows a point, and where an operation ran again for it)
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ def heatmap(last_step: int) -> Spec:
     import altair as alt
 
     first: dict[str, Any] = {"lo": -8, "hi": 8, "ticks": [], "names": {}}
-    drawn = [_outside(), _cells(last_step), *_lines(), *_labels("smallest"), *_labels("largest")]
+    drawn = [_outside(), _cells(last_step), *_lines(), *_trail(), *_labels("smallest"), *_labels("largest")]
     chart = alt.layer(*drawn, height=HEIGHT - 60)
     chart = chart.add_params(*(alt.param(name=name, value=value) for name, value in first.items()))
-    return specification(chart, cells=[], lines=[], outside=[])
+    return specification(chart, cells=[], lines=[], outside=[], trail=[])
 
 
 def _magnitude(field: str) -> alt.Y:
@@ -77,6 +78,22 @@ def _lines() -> list[alt.Chart]:
             y=_magnitude("at:Q"), strokeDash=alt.StrokeDash("kind:N", scale=dashes)
         ),
     ]
+
+
+def _trail() -> list[alt.Chart]:
+    """The ends of a range that follows a point, step by step, and triangles where the operation ran again."""
+    import altair as alt
+
+    trail = alt.Chart(alt.NamedData("trail"))
+    drawn: list[alt.Chart] = []
+    for field, kind in (("top", "largest"), ("bottom", "smallest")):
+        for colour, width, opacity in (("var(--card)", 6, 0.85), ("var(--line)", 2, 1.0)):
+            style: dict[str, Any] = {"interpolate": "step-after", "strokeDash": _DASHES[kind]}
+            line = trail.mark_line(color=colour, strokeWidth=width, opacity=opacity, clip=True, **style)
+            drawn.append(line.encode(x="x:Q", y=_magnitude(f"{field}:Q"), detail="part:N"))
+    marks = trail.mark_point(shape="triangle-up", size=90, filled=True, color="var(--severe)", clip=True, opacity=1)
+    tip = [alt.Tooltip("text:N", title="point")]
+    return [*drawn, marks.encode(x="x:Q", y=_magnitude("top:Q"), tooltip=tip).transform_filter("datum.redone")]
 
 
 def _labels(kind: str) -> list[alt.Chart]:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.formats import DynamicFixed
 from emu.report.evidence import Evidence
-from emu.report.histories import LeadingBits
+from emu.report.histories import LeadingBits, Trajectory
 from emu.report.range_of_format import FormatRange, range_of
 from emu.report.run_data import Tensor
 from emu.report.words import (
     decibels,
     format_in_words,
+    integer,
     mac_in_words,
     overflow_in_words,
+    parse_or_none,
     percent,
     power_of_two,
     rounding_in_words,
@@ -32,7 +36,9 @@ def panel(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> dict[str,
     """Everything the script shows of one tensor, plain JSON."""
     one = evidence.run.formats.get(tensor)
     covered = range_of(one.format if one else None)
-    low, high = _visible(history, covered)
+    trail = _trail(one.format if one else None, evidence.points.get(tensor, []), int(history.steps[-1]))
+    ends = [line.at for line in covered.lines] if covered else [row[end] for row in trail for end in ("top", "bottom")]
+    low, high = _visible(history, covered, ends)
     extra = [
         (name, kind) for name, kind in (("above", "above"), ("NaN, ∞", "nonfinite")) if history.scalars[kind].any()
     ]
@@ -62,9 +68,10 @@ def panel(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> dict[str,
         "names": names,
         "lines": [{"at": line.at, "label": line.label, "kind": line.kind} for line in lines],
         "outside": _outside(covered, low, high),
+        "trail": trail,
         "rows": rows,
         "special": [[round(at, 2), name, _parts(history.share(kind))] for at, name, kind in special],
-        "summary": _summary(history, covered),
+        "summary": _summary(history, covered, moves=bool(trail)),
         "facts": [*_facts(evidence, tensor), *_out_of_sight(covered, low, high)],
     }
 
@@ -80,15 +87,30 @@ def _parts(shares: NDArray[np.float64]) -> list[int]:
     return np.where((shares > 0) & (parts == 0), 1, parts).tolist()
 
 
-def _visible(history: LeadingBits, covered: FormatRange | None) -> tuple[int, int]:
+def _trail(text: str | None, points: list[Trajectory], last: int) -> list[dict[str, Any]]:
+    """The ends of the range wherever a point that moves was put, up to the last step."""
+    word, rows = parse_or_none(text), list[dict[str, Any]]()
+    if not isinstance(word, DynamicFixed):
+        return rows
+    for one in points:
+        moves = zip(one.steps.tolist(), one.points.tolist(), one.redone.tolist(), strict=True)
+        for step, point, redone in [*moves, (last, int(one.points[-1]), False)]:
+            top, bottom = word.width_bits - word.signed - point, -point
+            why = "run again" if redone else "moved"
+            said = f"step {step + redone}: point {point}, {why}" + (f" ({one.part})" if one.part else "")
+            rows.append({"x": step, "top": top, "bottom": bottom, "part": one.part, "redone": redone, "text": said})
+    return rows
+
+
+def _visible(history: LeadingBits, covered: FormatRange | None, ends: Iterable[float]) -> tuple[int, int]:
     """The powers of two shown: all data, and the ends of the range where they are near."""
     seen = history.exponents()
     if seen is None:
         return (covered.bottom, covered.top) if covered and covered.top - covered.bottom < 64 else (-8, 8)
     low, high = seen[0], seen[1] + 1
-    for line in covered.lines if covered else ():
-        if low - NEAR <= line.at <= high + NEAR:
-            low, high = min(low, int(line.at) - 2), max(high, int(line.at) + 2)
+    for end in ends:
+        if low - NEAR <= end <= high + NEAR:
+            low, high = min(low, int(end) - 2), max(high, int(end) + 2)
     return low, high
 
 
@@ -104,7 +126,7 @@ def _outside(covered: FormatRange | None, low: int, high: int) -> list[dict[str,
     return [{"low": a, "high": b} for a, b in bands if a < b]
 
 
-def _summary(history: LeadingBits, covered: FormatRange | None) -> str:
+def _summary(history: LeadingBits, covered: FormatRange | None, *, moves: bool) -> str:
     total = max(int(history.scalars["total"].sum()), 1)
     seen = history.exponents()
     if seen is None:
@@ -112,7 +134,12 @@ def _summary(history: LeadingBits, covered: FormatRange | None) -> str:
     zeros = percent(int(history.scalars["none"].sum()) / total)
     said = f"Results from {power_of_two(seen[0])} to {power_of_two(seen[1] + 1)}, {zeros} exactly zero."
     if covered is None:
-        return said + " The range of the format is not fixed, so none is drawn."
+        return said + (
+            " The two lines are the ends of the format's range, which follow the point; triangles mark where the "
+            "operation ran again."
+            if moves
+            else " The range of the format is not fixed, so none is drawn."
+        )
     beyond, below = beyond_range(history, covered.top), below_range(history, covered.bottom)
     over = f"{percent(beyond / total)} beyond the range" if beyond else _headroom(covered.top - seen[1] - 1)
     return f"{said} {sentence_case(over)}. {percent(below / total)} smaller than anything the format can write."
@@ -132,6 +159,10 @@ def beyond_range(history: LeadingBits, top: int) -> int:
 def below_range(history: LeadingBits, bottom: int) -> int:
     """Return how many results were not zero and had a magnitude below 2**bottom."""
     return int(history.counts[:, : max(bottom - history.lowest, 0)].sum() + history.scalars["below"].sum())
+
+
+def _times(count: int) -> str:
+    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{integer(count)} times")
 
 
 def _out_of_sight(covered: FormatRange | None, low: int, high: int) -> list[list[str]]:
@@ -155,6 +186,10 @@ def _facts(evidence: Evidence, tensor: Tensor) -> list[list[str]]:
         )
         if one.mac:
             facts.append(["Multiply-accumulate", sentence_case(mac_in_words(one.mac))])
+    for trajectory in evidence.points.get(tensor, []):
+        moved, again = len(trajectory.points) - 1, int(trajectory.redone.sum())
+        where = f"{integer(int(trajectory.points[-1]))} at the end; moved {_times(moved)}, run again {_times(again)}"
+        facts.append([f"Point of {trajectory.part}" if trajectory.part else "Point", where])
     if history := evidence.flags.get(tensor):
         raised = ((percent(history.share(flag)), flag) for flag in ("overflow", "underflow", "inexact"))
         facts.append(["Flags over the run", ", ".join(f"{share} {flag}" for share, flag in raised)])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from emu.formats import Float
-from emu.report.chart import SERIES_COLOURS, SERIES_SHAPES, Chart, Spec, series_legend, specification
+from emu.report.chart import SERIES_COLOURS, SERIES_SHAPES, Chart, Spec, series_legend, specification, swatch_legend
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
@@ -118,11 +118,14 @@ def _sentence(run: Run, events: Columns | None) -> str:
     happened = Counter(str(event) for event in events["event"])
     scales = [float(s) for s, event in zip(events["scale"], events["event"], strict=True) if str(event) in _MOVES]
     policy = run.section("recipe").get("loss_scaling", {}).get("policy", "unknown")
-    counts = ", ".join(f"{integer(happened[name])} {word}" for name, word in (
-        ("overflow", "overflows"), ("repeat", "repeats"), ("skip", "skipped updates"), ("growth", "times S grew")
-    ))  # fmt: skip
+    named = {"overflow": "overflow", "repeat": "repeat", "skip": "skipped update"}
+    counts = ", ".join(_counted(happened[name], word) for name, word in named.items())
     bounds = f"S went from {_power(scales[0])} to {_power(scales[-1])}"
-    return f"Policy {policy}: {bounds}; {counts}."
+    return f"Policy {policy}: {bounds}; {counts}, S grew {_counted(happened['growth'], 'time')}."
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{integer(count)} {word}{'s' * (count != 1)}"
 
 
 def _power(scale: float) -> str:
@@ -172,14 +175,8 @@ def _marks_legend(events: Columns) -> Html:
 
 
 def _fates_legend() -> Html:
-    words = {"lost": "lost: becomes 0", "subnormal": "subnormal: loses bits", "kept": "kept", "too large": "too large"}
-    swatches = (
-        element(
-            "li", element("span", "", class_="swatch", style=f"background:{colour}", aria_hidden="true"), words[name]
-        )
-        for name, colour in _FATES.items()
-    )
-    return element("ul", *swatches, class_="legend")
+    words = {"lost": "lost: becomes 0", "subnormal": "subnormal: loses bits"}
+    return swatch_legend({words.get(name, name): colour for name, colour in _FATES.items()})
 
 
 def _histograms(run: Run) -> dict[str, tuple[Fates, Fates]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from emu.report.chart import SERIES_COLOURS, Chart, Spec, specification
+from emu.report.chart import ROW_PIXELS, SERIES_COLOURS, Chart, layer_bars, swatch_legend
 from emu.report.evidence import Evidence
-from emu.report.html import Html, disclosure, element, join, paragraph, table
+from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
 from emu.report.time_spent import (
     BLAS,
@@ -26,7 +26,6 @@ from emu.report.time_spent import (
 from emu.report.words import NO_NUMBER, integer, number, percent, power_of_two, seconds
 
 _TITLE = "Where the time went"
-_ROW_PIXELS = 26
 _COLOURS = {
     DOTS: SERIES_COLOURS[0],
     BLAS: SERIES_COLOURS[5],
@@ -70,11 +69,12 @@ def section(evidence: Evidence) -> Section | None:
     rows = _rows(evidence, spent)
     layers = list(dict.fromkeys(row["layer"] for row in rows))
     kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
-    height = _ROW_PIXELS * len(layers)
-    chart = Chart(
-        "time-chart", f"Time of a step by layer. {' '.join(said[:3])}", _spec(rows, layers, kinds), height + 50
-    )
-    picture = figure("Time of a step by layer and kernel", _legend(kinds), chart.place(), reading=_READING)
+    colours = {kind: _COLOURS[kind] for kind in kinds}
+    tips = {"layer": "layer", "kind": "kernel", "time": "per step", "share": "share"}
+    spec = layer_bars(rows, layers, colours, value="ms", title="milliseconds per step", tips=tips)
+    height = ROW_PIXELS * len(layers) + 50
+    chart = Chart("time-chart", f"Time of a step by layer. {' '.join(said[:3])}", spec, height)
+    picture = figure("Time of a step by layer and kernel", swatch_legend(colours), chart.place(), reading=_READING)
     body = [paragraph(" ".join(said), class_="summary"), picture]
     return Section(
         "time", _TITLE, join([*body, disclosure("Every operation, with its path and proof", _table(spent))]), (chart,)
@@ -158,39 +158,6 @@ def _row(spent: TimeSpent, layer: str, kind: str, costs: list[Cost]) -> dict[str
         "time": _time(of_a_step),
         "share": percent(spent.share(costs)),
     }
-
-
-def _spec(rows: list[dict[str, Any]], layers: list[str], kinds: list[str]) -> Spec:
-    import altair as alt
-
-    colours = alt.Scale(domain=kinds, range=[_COLOURS[kind] for kind in kinds])
-    chart = (
-        alt.Chart(alt.NamedData("rows"), height=_ROW_PIXELS * len(layers))
-        .mark_bar(stroke="var(--card)", strokeWidth=1)
-        .encode(
-            x=alt.X("ms:Q", title="milliseconds per step", axis=alt.Axis(tickCount=6)),
-            y=alt.Y("layer:N", sort=layers, title=None, axis=alt.Axis(labelLimit=110, grid=False)),
-            color=alt.Color("kind:N", scale=colours),
-            order=alt.Order("place:Q"),
-            tooltip=[
-                alt.Tooltip("layer:N"),
-                alt.Tooltip("kind:N", title="kernel"),
-                alt.Tooltip("time:N", title="per step"),
-                alt.Tooltip("share:N"),
-            ],
-        )
-    )
-    return specification(chart, rows=rows)
-
-
-def _legend(kinds: list[str]) -> Html:
-    swatches = (
-        element(
-            "li", element("span", "", class_="swatch", style=f"background:{_COLOURS[kind]}", aria_hidden="true"), kind
-        )
-        for kind in kinds
-    )
-    return element("ul", *swatches, class_="legend")
 
 
 def _table(spent: TimeSpent) -> Html:

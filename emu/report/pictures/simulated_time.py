@@ -1,0 +1,291 @@
+"""What the emulated machine would have taken: time by layer, work against what bounds it, a step as a timeline."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from emu.report.chart import (
+    ROW_PIXELS,
+    SERIES_COLOURS,
+    SERIES_SHAPES,
+    Chart,
+    layer_bars,
+    specification,
+    swatch_legend,
+)
+from emu.report.evidence import Evidence
+from emu.report.html import Html, disclosure, element, join, paragraph, table
+from emu.report.page import Section, figure
+from emu.report.simulated_time import SimulatedCost, SimulatedStep, SimulatedTime
+from emu.report.words import NO_NUMBER, integer, number, percent, sentence_case
+from emu.training.simulation import BACKWARD, FORWARD, KINDS, ON_HOST, REDO, TRANSFER, UPDATE
+
+_TITLE = "Time on the emulated machine"
+#: What belongs to no layer: batches on their way.
+_BATCHES = "batches"
+_COLOURS = {
+    FORWARD: SERIES_COLOURS[0],
+    BACKWARD: SERIES_COLOURS[2],
+    UPDATE: SERIES_COLOURS[4],
+    REDO: SERIES_COLOURS[1],
+    ON_HOST: SERIES_COLOURS[3],
+    TRANSFER: "var(--quiet)",
+}
+_WORDS = {ON_HOST: "on the host", TRANSFER: "transfers", REDO: "run again"}
+_ROOFLINE_HEIGHT = 320
+#: Events of a drawn step: the longest ones.
+_MOST_EVENTS = 1500
+_BARS_READING = (
+    "Each bar is the time that a step's work for one layer takes on the machine that the run emulates, after its "
+    "device file: cycles of its units, bytes of its memory, transfers to its host. What was run again at another point "
+    "is charged like everything else. These times do not depend on the computer that ran the emulation."
+)
+_ROOFLINE_READING = (
+    "Each mark is a layer's work of one kind. To the right it does more operations for each byte of memory; higher up "
+    "it does more of them a second. No mark can lie above the line: where the line rises, the memory bounds the work; "
+    "where it is level, the unit does."
+)
+_STEP_READING = (
+    "One step as the machine runs it, from left to right: a row for each unit and for the link, a bar for everything "
+    "it does. The same events, and those of the next step, are in trace.json, which Perfetto and chrome://tracing open."
+)
+
+
+def section(evidence: Evidence) -> Section | None:
+    """Return bars, roofline and steps; None for a run of a machine without a clock."""
+    spent = evidence.simulated
+    if spent is None:
+        missing = evidence.run.missing.get("simulation.parquet")
+        return Section("simulated-time", _TITLE, paragraph(missing, class_="missing")) if missing else None
+    steps = max(evidence.outcome.steps, 1)
+    said = _sentences(evidence, spent, steps)
+    kinds = [kind for kind in KINDS if spent.of(kind)]
+    colours = {_WORDS.get(kind, kind): _COLOURS[kind] for kind in kinds}
+    charts = [_bars(spent, steps, kinds, colours, said[0])]
+    parts: list[Html] = [
+        paragraph(" ".join(said), class_="summary"),
+        figure("Simulated time of a step by layer", swatch_legend(colours), charts[0].place(), reading=_BARS_READING),
+    ]
+    if roofline := _roofline(spent, colours):
+        charts.append(roofline)
+        parts.append(
+            figure("Roofline", swatch_legend(_of_device(colours)), roofline.place(), reading=_ROOFLINE_READING)
+        )
+    resources = list(dict.fromkeys(event["resource"] for step in spent.steps for event in step.events))
+    if drawn := [_step_chart(step, resources, i) for i, step in enumerate(spent.steps)]:
+        charts += drawn
+        places = [
+            piece
+            for step, chart in zip(spent.steps, drawn, strict=True)
+            for piece in (element("h4", f"Step {integer(step.step)}, {step.phase}"), chart.place())
+        ]
+        parts.append(figure("A step as a timeline", swatch_legend(colours), *places, reading=_STEP_READING))
+    parts.append(disclosure("Simulated time as a table", _table(spent)))
+    return Section("simulated-time", _TITLE, join(parts), tuple(charts))
+
+
+def _sentences(evidence: Evidence, spent: SimulatedTime, steps: int) -> list[str]:
+    """Say how long the run takes, what for, and what running again cost."""
+    _, device = evidence.run.name()
+    said = [
+        f"On {device}, the {integer(steps)} steps would have taken {duration(spent.seconds)}: "
+        f"{duration(spent.seconds / steps)} each."
+    ]
+    if len(spent.by_phase) > 1:
+        said.append(
+            sentence_case(", ".join(f"{name} {duration(taken)}" for name, taken in spent.by_phase.items())) + "."
+        )
+    parts = [(kind, spent.share(spent.of(kind))) for kind in KINDS if spent.of(kind)]
+    said.append(f"Of its work, {', '.join(f'{percent(share)} is {_WORDS.get(kind, kind)}' for kind, share in parts)}.")
+    if again := spent.of(REDO):
+        calls, cycles, taken = (sum(getattr(cost, name) for cost in again) for name in ("calls", "cycles", "seconds"))
+        said.append(
+            f"{integer(calls)} operations ran again at a better point, which took {integer(cycles)} cycles, "
+            f"{duration(taken)}."
+        )
+    return said
+
+
+def duration(value: float) -> str:
+    """Return seconds as an engineer says them.
+
+    Example:
+        >>> duration(0.0061), duration(2.5e-7), duration(75.0), duration(0.0)
+        ('6.1 ms', '250 ns', '75 s', '0 s')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
+        if value >= size:
+            return f"{number(value / size, 3)} {unit}"
+    return f"{number(value * 1e12, 3)} ps" if value else "0 s"
+
+
+# ---- bars ----
+
+
+def _bars(spent: SimulatedTime, steps: int, kinds: list[str], colours: dict[str, str], said: str) -> Chart:
+    rows: list[dict[str, Any]] = []
+    for layer in dict.fromkeys(cost.layer for cost in spent.costs):
+        for kind in kinds:
+            if costs := [cost for cost in spent.of(kind) if cost.layer == layer]:
+                taken = sum(cost.seconds for cost in costs) / steps
+                rows.append(
+                    {
+                        "layer": layer or _BATCHES,
+                        "kind": _WORDS.get(kind, kind),
+                        "place": KINDS.index(kind),
+                        "ms": float(f"{taken * 1e3:.4g}"),
+                        "time": duration(taken),
+                        "share": percent(spent.share(costs)),
+                    }
+                )
+    layers = list(dict.fromkeys(row["layer"] for row in rows))
+    tips = {"layer": "layer", "kind": "work", "time": "per step", "share": "share"}
+    spec = layer_bars(rows, layers, colours, value="ms", title="simulated milliseconds per step", tips=tips)
+    return Chart("simulated-time-chart", f"Simulated time by layer. {said}", spec, ROW_PIXELS * len(layers) + 50)
+
+
+# ---- roofline ----
+
+
+def _of_device(colours: dict[str, str]) -> dict[str, str]:
+    outside = {_WORDS[ON_HOST], _WORDS[TRANSFER]}
+    return {name: colour for name, colour in colours.items() if name not in outside}
+
+
+def _intensity(cost: SimulatedCost) -> float:
+    return cost.operations / cost.bytes
+
+
+def _roofline(spent: SimulatedTime, colours: dict[str, str]) -> Chart | None:
+    """Return operations per second against operations per byte; None without a memory."""
+    import altair as alt
+
+    roofs = [roof for roof in spent.roofs if roof.bytes_per_s]
+    marks = [
+        cost
+        for cost in spent.of(FORWARD, BACKWARD, UPDATE, REDO)
+        if cost.bytes and cost.seconds and cost.operations and any(roof.unit == cost.unit for roof in roofs)
+    ]
+    if not marks:
+        return None
+    points = [
+        {
+            "x": _intensity(cost),
+            "y": cost.operations / cost.seconds,
+            "layer": cost.layer,
+            "kind": _WORDS.get(cost.kind, cost.kind),
+            "unit": cost.unit,
+            "speed": f"{number(cost.operations / cost.seconds / 1e9, 3)} G/s",
+        }
+        for cost in marks
+    ]
+    ridges = [roof.operations_per_s / (roof.bytes_per_s or 1.0) for roof in roofs]
+    low = math.log2(min(*ridges, *(_intensity(cost) for cost in marks))) - 1
+    high = math.log2(max(*ridges, *(_intensity(cost) for cost in marks))) + 1
+    lines = [
+        {"x": x, "y": min(roof.operations_per_s, x * (roof.bytes_per_s or 0.0)), "unit": roof.unit}
+        for roof, ridge in zip(roofs, ridges, strict=True)
+        for x in (2**low, ridge, 2**high)
+    ]
+    units = [roof.unit for roof in roofs]
+    x = alt.X(
+        "x:Q",
+        title="operations per byte",
+        scale=alt.Scale(type="log", base=2, nice=False),
+        axis=alt.Axis(tickCount=8, format="~g"),
+    )
+    y = alt.Y(
+        "y:Q", title="operations per second", scale=alt.Scale(type="log"), axis=alt.Axis(tickCount=5, format="~s")
+    )
+    shapes = alt.Scale(domain=units, range=list(SERIES_SHAPES[: len(units)]))
+    drawn = [
+        alt.Chart(alt.NamedData("roofs"), height=_ROOFLINE_HEIGHT - 60)
+        .mark_line(color="var(--line)", strokeWidth=2)
+        .encode(x=x, y=y, detail="unit:N", tooltip=[alt.Tooltip("unit:N")]),
+        alt.Chart(alt.NamedData("work"))
+        .mark_point(size=70, filled=True, opacity=0.85)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color("kind:N", scale=alt.Scale(domain=list(colours), range=list(colours.values()))),
+            shape=alt.Shape("unit:N", scale=shapes),
+            tooltip=[
+                alt.Tooltip("layer:N"),
+                alt.Tooltip("kind:N", title="work"),
+                alt.Tooltip("unit:N"),
+                alt.Tooltip("speed:N", title="operations"),
+                alt.Tooltip("x:Q", title="per byte", format=".3g"),
+            ],
+        ),
+    ]
+    best = max(marks, key=lambda cost: cost.operations / cost.seconds)
+    label = (
+        f"Roofline of {', '.join(units)}: the fastest work, {best.kind} of {best.layer}, does "
+        f"{number(best.operations / best.seconds / 1e9, 3)} billion operations a second."
+    )
+    both: Any = alt.layer(*drawn)
+    return Chart("roofline-chart", label, specification(both, roofs=lines, work=points), _ROOFLINE_HEIGHT)
+
+
+# ---- one step ----
+
+
+def _step_chart(step: SimulatedStep, resources: list[str], place: int) -> Chart:
+    """Return one step as a timeline, its longest events."""
+    import altair as alt
+
+    longest = sorted(step.events, key=lambda event: -event["duration"])[:_MOST_EVENTS]
+    rows: list[dict[str, Any]] = [
+        {
+            "resource": event["resource"],
+            "from": round(event["begin"], 6),
+            "to": round(event["begin"] + event["duration"], 6),
+            "kind": _WORDS.get(event["kind"], event["kind"]),
+            "name": event["name"],
+            "operation": event["operation"].replace("_", " "),
+            "time": duration(event["duration"] * 1e-6),
+            "cycles": integer(event["cycles"]) if event["cycles"] else NO_NUMBER,
+        }
+        for event in sorted(longest, key=lambda event: event["begin"])
+    ]
+    kinds = {_WORDS.get(kind, kind): colour for kind, colour in _COLOURS.items()}
+    height = ROW_PIXELS * len(resources)
+    tips = {"name": "what", "operation": "operation", "time": "time", "cycles": "cycles"}
+    end = max(row["to"] for row in rows)
+    chart = (
+        alt.Chart(alt.NamedData("events"), height=height)
+        .mark_bar(height=ROW_PIXELS - 6)
+        .encode(
+            x=alt.X(
+                "from:Q", title="microseconds", scale=alt.Scale(domain=[0, end], nice=False), axis=alt.Axis(grid=False)
+            ),
+            x2="to:Q",
+            y=alt.Y("resource:N", sort=resources, title=None, axis=alt.Axis(labelLimit=110, grid=True)),
+            color=alt.Color("kind:N", scale=alt.Scale(domain=list(kinds), range=list(kinds.values()))),
+            tooltip=[alt.Tooltip(f"{field}:N", title=title) for field, title in tips.items()],
+        )
+    )
+    label = f"Step {step.step} of {step.phase} as a timeline of {', '.join(resources)}, {number(end, 4)} microseconds."
+    return Chart(f"step-chart-{place}", label, specification(chart, events=rows), height + 60)
+
+
+# ---- table ----
+
+
+def _table(spent: SimulatedTime) -> Html:
+    header = ["layer", "work", "unit", "calls", "cycles", "time", "share", "operations per byte"]
+    rows = (
+        [
+            cost.layer or _BATCHES,
+            _WORDS.get(cost.kind, cost.kind),
+            cost.unit,
+            integer(cost.calls),
+            integer(cost.cycles) if cost.cycles else NO_NUMBER,
+            duration(cost.seconds),
+            percent(spent.share([cost])),
+            number(_intensity(cost), 3) if cost.bytes and cost.operations else NO_NUMBER,
+        ]
+        for cost in spent.costs
+    )
+    return table("Simulated time of the whole run", header, rows, numeric_from=3)
