@@ -76,8 +76,8 @@ def print_device(name_or_path: str | Path) -> None:
         "products": str(mac.product),
         "accumulator": _accumulator(device),
         "order": "irrelevant: nothing rounds before the output" if mac.is_exact else str(mac.order),
-        "registers": f"positions: {bins}; counters of 64 bits (the hardware's {precision.register.counter_bits} are not"
-        " simulated yet)",
+        "registers": f"positions: {bins}; counters of {precision.register.counter_bits} bits, "
+        "which stop at their largest",
         **_points(device),
         **{f"unit {name}": _unit(device, unit) for name, unit in device.compute.units.items()},
         "exceptions": ", ".join(layer.match for layer in precision.layers) or "none",

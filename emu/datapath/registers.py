@@ -12,6 +12,7 @@ Counts only; the observing is done by the backend that computes the results.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -183,8 +184,11 @@ class StatisticsRegister:
 
     def histogram(self) -> dict[int, int]:
         """Return exponent -> count of both signs, sorted by exponent."""
-        exponents = sorted({*self.positive, *self.negative})
-        return {e: self.positive.get(e, 0) + self.negative.get(e, 0) for e in exponents}
+        if self.lowest is None or self.bins is None:
+            return {}
+        both = self._counts[: self.bins] + self._counts[self.bins : 2 * self.bins]
+        seen = both.nonzero()[0]
+        return dict(zip((seen + self.lowest).tolist(), both[seen].tolist(), strict=True))
 
     def count_from(self, exponent: int) -> int:
         """Return how many results had their leading bit at `exponent` or above."""
@@ -207,6 +211,19 @@ class StatisticsRegister:
             )
         self._held += other._counts
         self._raise_to(other.max_exponent)
+
+    def saturated(self, counter_bits: int) -> StatisticsRegister:
+        """Return what counters of that width would hold: each stops at its largest value, 2**counter_bits - 1.
+
+        Counts only grow, so that one that is cut here ends where a counter that stops at every add does. The register
+        itself, where every count fits.
+        """
+        limit = (1 << counter_bits) - 1
+        if self.total <= limit:
+            return self
+        held = copy(self)
+        np.minimum(held._held, limit, out=held._held)
+        return held
 
     def reset(self) -> None:
         """Set every count to 0; the positions stay."""

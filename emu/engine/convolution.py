@@ -127,11 +127,12 @@ def conv2d(
         ShapeError: channels differ, or the kernel is larger than the padded image.
     """
     require_options("conv2d", options, PRODUCT_OPTIONS)
+    stride, padding = _pair(stride), _pair(padding)
     images, fx = as_operand(x, x_format, "x", check=check)
     kernels, fw = as_operand(w, w_format, "w", check=check)
     assert fx is not None
     assert fw is not None
-    sizes = _sizes_of(images.shape, kernels.shape, tuple(stride), tuple(padding))
+    sizes = _sizes_of(images.shape, kernels.shape, stride, padding)
     shape, flat = (images.shape[0], kernels.shape[0], *sizes), (images.shape[0], kernels.shape[0], math.prod(sizes))
     source = take_source(options, shape, flat)
     addend = None if bias is None else _bias_column(bias, bias_format, kernels.shape[0], check=check)
@@ -148,6 +149,11 @@ def conv2d(
         **options,
     ).reshape(shape)
     return y if out is None else written_to(out, y)
+
+
+def _pair(given: Any) -> Any:
+    """Return what was given as a tuple; `_sizes_of` says so where it is no pair."""
+    return tuple(given) if isinstance(given, tuple | list) else (given,)
 
 
 @lru_cache(maxsize=1024)

@@ -150,7 +150,8 @@ class RegisterTable(Table):
     Attributes:
         lowest: exponent of the first position; None leaves it to the format (NUMERICS 6).
         bins: number of positions; None leaves it to the format.
-        counter_bits: width of each counter, in bits.
+        counter_bits: width of each counter, in bits; it stops at its largest value. Registers are read and cleared
+            where they are logged, and where points are set.
     """
 
     lowest: int | None = None

@@ -140,7 +140,7 @@ class StatisticsUnit:
         counts = np.bincount(row * positions + position, minlength=cycles * positions)
         return counts.reshape(cycles, positions)
 
-    def accumulated(self, counts: Words, results: Words, into: int = 0) -> Words:
+    def accumulated(self, counts: Words, results: Any, into: int = 0) -> Words:
         """ST_AGR_2: add counts into a set, and return what it held after each cycle, (cycles, width_bits - 1).
 
         Counts are never negative, so that adds that saturate one by one end where their sum, cut once, does.
@@ -153,7 +153,7 @@ class StatisticsUnit:
         after = np.minimum(self._counts[into] + np.cumsum(counts, axis=0), self.limit)
         if len(after):
             self._counts[into] = after[-1]
-        self._results[into] = min(int(self._results[into] + results.sum()), self.limit)
+        self._results[into] = min(int(self._results[into] + np.sum(results)), self.limit)
         return after
 
     # ---- the register file ----

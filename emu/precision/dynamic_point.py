@@ -82,6 +82,10 @@ class Points:
         """Return a tensor's point: half of the word before anything is known."""
         return self.of.get(tensor, word.width_bits // 2)
 
+    def wanted(self, register: StatisticsRegister, word: DynamicFixed, point: int) -> int:
+        """Return the point that follows from a register, as far as the hardware's counters tell."""
+        return next_point(register.saturated(self._policy.table.register.counter_bits), word, point, self.table)
+
     def move(self, tensor: Tensor, point: int, step: int, *, redone: bool = False) -> None:
         """Put a tensor's point there."""
         if redone or self.of.get(tensor) != point:
@@ -106,7 +110,7 @@ class Points:
         for tensor, register in self._window.items():
             word = self._policy.word(tensor.layer, tensor.role)
             if word is not None and register.total:
-                self.move(tensor, next_point(register, word, self.at(tensor, word), self.table), step)
+                self.move(tensor, self.wanted(register, word, self.at(tensor, word)), step)
                 decided.append(tensor)
             register.reset()
         return decided
@@ -237,7 +241,7 @@ class DynamicPointRunner:
 
         def better(at: int, _: Value) -> int | None:
             note_decision(self._profile, tensor)
-            wanted = next_point(first.register, word, at, table)
+            wanted = self.points.wanted(first.register, word, at)
             return wanted if always or abs(wanted - at) > table.threshold else None
 
         settled = run_and_redo(point, run, better, most=1)

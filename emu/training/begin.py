@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from emu.errors import ConfigError
 from emu.hardware import Device
 from emu.nn import Network
 from emu.training.build import require_network
@@ -43,9 +44,19 @@ def train(
         ConfigError: recipe, data or folder cannot be used; nothing is written then.
         BackendUnavailable: the backend cannot compute here.
     """
+    _require("recipe", recipe, Recipe, "emu.model")
+    _require("device", device, Device, "emu.device")
     recipe = recipe.with_settings(overrides) if overrides else recipe
     trainer = Trainer(recipe, recipe.machine(device), backend, network)
     return trainer.run(RunFolder.create(out), progress)
+
+
+def _require(name: str, given: object, kind: type, maker: str) -> None:
+    if not isinstance(given, kind):
+        raise ConfigError(
+            f"`{name}` must be a {kind.__name__}, got {given!r}; {maker}() makes one of a name or of the path of a TOML "
+            "file"
+        )
 
 
 def resume(

@@ -36,13 +36,19 @@ class History:
         for column, values in self._columns[table].items():
             values.append(row.get(column))
 
-    def add_counts(self, step: int, counters: CounterTable) -> None:
-        """Add the registers and flags of the interval that ends at `step`."""
+    def add_counts(self, step: int, counters: CounterTable, counter_bits: int) -> None:
+        """Add the registers and flags of the interval that ends at `step`.
+
+        Args:
+            step: training step.
+            counters: of the interval.
+            counter_bits: of the device's registers.
+        """
         for (layer, role), counts in counters.items():
             if not counts.elements:
                 continue
             where = {"step": step, "layer": layer, "role": role}
-            register = counts.register
+            register = counts.register.saturated(counter_bits)
             for kind, side in (("positive", register.positive), ("negative", register.negative)):
                 for exponent, count in sorted(side.items()):
                     self.add("registers", **where, kind=kind, exponent=exponent, count=count)

@@ -241,7 +241,7 @@ class Trainer:
             underflow_rate=underflow,
             learning_rate=self.rate(self.step - 1),
         )
-        self.history.add_counts(self.step, self.interval)
+        self.history.add_counts(self.step, self.interval, self.policy.table.register.counter_bits)
         self.history.add_profile(self.step, self.profile)
         if self.simulation is not None:
             for row in self.simulation.rows():

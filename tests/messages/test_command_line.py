@@ -80,7 +80,7 @@ def test_every_device_can_be_shown(run, name: str):
     code, out, _ = run("devices", name)
     assert code == 0
     assert "accumulator" in out
-    assert "counters of 64 bits (the hardware's 32 are not simulated yet)" in " ".join(out.split())
+    assert "counters of 32 bits, which stop at their largest" in " ".join(out.split())
 
 
 @pytest.mark.parametrize("name", model_names())

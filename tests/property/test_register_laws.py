@@ -75,3 +75,20 @@ def test_a_fixed_accumulator_counts_as_the_hardware_finds_the_leading_bit(raws, 
 def test_a_register_survives_being_saved_as_json(data, fmt):
     register = observe(data.draw(arrays(fmt, 10, representable=False)), fmt, "reference", lowest=-20, bins=30)
     assert emu.StatisticsRegister.from_dict(json.loads(json.dumps(register.to_dict()))) == register
+
+
+@given(st.lists(st.lists(st.floats(-9, 9, width=32), max_size=9), max_size=5), st.integers(1, 5), backends)
+def test_counts_cut_once_are_those_of_counters_that_stop_at_every_add(vectors, counter_bits, backend):
+    held: dict[object, int] = {}
+    for vector in vectors:
+        alone = observe(vector, emu.parse("fix8f4"), backend, lowest=-4, bins=9)
+        for name, count in names_and_counts(alone).items():
+            held[name] = min(held.get(name, 0) + count, 2**counter_bits - 1)
+    whole = observe([x for vector in vectors for x in vector], emu.parse("fix8f4"), backend, lowest=-4, bins=9)
+    assert names_and_counts(whole.saturated(counter_bits)) == {name: n for name, n in held.items() if n}
+
+
+def names_and_counts(register: emu.StatisticsRegister) -> dict[object, int]:
+    scalars = ("none", "below", "above", "nonfinite", "total")
+    sides = {(sign, e): n for sign in ("positive", "negative") for e, n in getattr(register, sign).items()}
+    return {name: n for name, n in (sides | {name: getattr(register, name) for name in scalars}).items() if n}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,9 +69,18 @@ def test_the_plan_of_a_convolution_counts_channel_row_and_column(
 
 @pytest.mark.parametrize(
     ("stride", "padding"),
-    [((0, 1), (0, 0)), ((1, 0), (0, 0)), ((1, 1), (-1, 0)), ((1, 1), (0, -1)), ((1,), (0, 0)), ((1, 1), (0, 0, 0))],
+    [
+        ((0, 1), (0, 0)),
+        ((1, 0), (0, 0)),
+        ((1, 1), (-1, 0)),
+        ((1, 1), (0, -1)),
+        ((1,), (0, 0)),
+        ((1, 1), (0, 0, 0)),
+        (2, (0, 0)),
+        ((1, 1), 1),
+    ],
 )
-def test_steps_below_one_and_margins_below_zero_are_refused(stride: tuple, padding: tuple):
+def test_steps_below_one_and_margins_below_zero_are_refused(stride: Any, padding: Any):
     with pytest.raises(emu.ShapeError, match="`stride` must be two integers of at least 1 and `padding` two of at"):
         emu.conv2d(np.zeros((1, 1, 4, 4)), np.zeros((1, 1, 2, 2)), stride=stride, padding=padding, **FIX)
 

@@ -266,3 +266,12 @@ def test_run_json_says_running_until_the_end(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(Trainer, "advance", watched)
     assert train(tmp_path / "a", training__steps=2).info["status"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "device", "named"), [("mlp", emu.device("fp16"), "recipe"), (emu.model("mlp"), "fp16", "device")]
+)
+def test_names_in_place_of_a_recipe_or_a_device_are_refused(tmp_path: Path, recipe: Any, device: Any, named: str):
+    with pytest.raises(emu.ConfigError, match=rf"`{named}` must be a .*emu\.(model|device)\(\) makes one"):
+        emu.train(recipe, device, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

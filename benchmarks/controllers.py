@@ -1,0 +1,112 @@
+"""What a controller costs: steps of training with it and without it, on one device, in turns.
+
+    python benchmarks/controllers.py [--model lenet] [--rounds 15]
+
+Dynamic fixed point: main training on dlu16 and dlu8, every point set anew after each `interval`, beside the same
+machine with its formats fixed at the points that it had come to, from the same weights. Pre-training is measured beside
+it, with its redos: that is work the method asks for, and no cost of controlling it. Loss scaling: each policy on fp16
+beside none.
+
+A round is ten steps of each; the figure is the ratio of medians over the rounds, with quartiles of the rounds' ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import time
+from typing import Any
+
+import emu
+from emu.hardware import ROLES, Device, load_device
+from emu.training.trainer import Trainer
+
+STEPS = 10
+#: Steps before anything is measured: kernels compile, points settle.
+WARM = 25
+POLICIES: dict[str, dict[str, Any]] = {
+    "fixed": {"policy": "fixed", "scale": 1024.0},
+    "max_gradient": {"policy": "max_gradient"},
+    "backoff": {"policy": "backoff"},
+    "statistical": {"policy": "statistical"},
+}
+
+
+def trainer(model: str, device: Device, settings: dict[str, Any]) -> Trainer:
+    recipe = emu.model(model).with_settings({"training.steps": 10**6, **settings})
+    return Trainer(recipe, recipe.machine(device), "numba")
+
+
+def advance(one: Trainer, steps: int) -> float:
+    """Return seconds of so many steps."""
+    began = time.perf_counter()
+    for _ in range(steps):
+        one.advance()
+    return time.perf_counter() - began
+
+
+def with_fixed_points(device: Device, found: Trainer) -> Device:
+    """Return the device with every tensor's format at the point that a trainer has come to."""
+    assert found.model.points is not None
+    layers: dict[str, dict[str, Any]] = {}
+    for (layer, role, _), point in found.model.points.of.items():
+        word = found.policy.word(layer, role)
+        assert word is not None
+        layers.setdefault(layer, {"match": layer}).setdefault(role, {"format": f"fix{word.width_bits}f{point}"})
+    data = device.model_dump(mode="json", exclude_none=True)
+    data.pop("dynamic_point")
+    for role in ROLES:
+        if str(data["precision"][role]["format"]).endswith("?"):
+            data["precision"][role]["format"] = "fix16f8"
+    data["precision"]["layers"] = list(layers.values())
+    return Device.model_validate(data)
+
+
+def twin_of(found: Trainer, model: str) -> Trainer:
+    """Return a trainer on the machine with fixed points that goes on from the same weights."""
+    twin = trainer(model, with_fixed_points(found.device, found), {})
+    twin.model.states = copy.deepcopy(found.model.states)
+    twin.step = found.step
+    return twin
+
+
+def compare(name: str, plain: Trainer, other: Trainer, rounds: int) -> None:
+    for one in (plain, other):
+        advance(one, STEPS)
+    pairs = [(advance(plain, STEPS), advance(other, STEPS)) for _ in range(rounds)]
+    without, beside = (statistics.median(column) for column in zip(*pairs, strict=True))
+    low, _, high = statistics.quantiles([b / a for a, b in pairs], n=4)
+    print(
+        f"{name:34s} {without / STEPS * 1e3:8.2f} ms {beside / STEPS * 1e3:8.2f} ms "
+        f"{beside / without - 1:+7.1%}   ({low - 1:+.1%} to {high - 1:+.1%})",
+        flush=True,
+    )
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--model", default="lenet")
+    options.add_argument("--rounds", type=int, default=15)
+    given = options.parse_args()
+    print(f"{'a step of ' + given.model:34s} {'without':>11s} {'with':>11s}   cost   (quartiles)")
+    for name in ("dlu16", "dlu8"):
+        device = load_device(name)
+        ways = {"main training": {"dynamic_point.pretraining_steps": WARM}} | {
+            f"pre-training, {schedule}": {
+                "dynamic_point.pretraining_steps": 10**6,
+                "dynamic_point.schedule": schedule,
+            }
+            for schedule in ("conditional_redo", "always_redo")
+        }
+        for way, settings in ways.items():
+            found = trainer(given.model, device, settings)
+            advance(found, 2 * WARM)
+            compare(f"{name}, {way}", twin_of(found, given.model), found, given.rounds)
+    for policy, table in POLICIES.items():
+        scaled = trainer(given.model, load_device("fp16"), {"loss_scaling": table})
+        compare(f"fp16, loss scaling {policy}", trainer(given.model, load_device("fp16"), {}), scaled, given.rounds)
+
+
+if __name__ == "__main__":
+    main()
