@@ -153,7 +153,8 @@ def conv2d(
 
 def _pair(given: Any) -> Any:
     """Return what was given as a tuple; `_sizes_of` says so where it is no pair."""
-    return tuple(given) if isinstance(given, tuple | list) else (given,)
+    pair: Any = tuple(given) if hasattr(given, "__iter__") else (given,)
+    return pair
 
 
 @lru_cache(maxsize=1024)

@@ -54,8 +54,7 @@ def train(
 def _require(name: str, given: object, kind: type, maker: str) -> None:
     if not isinstance(given, kind):
         raise ConfigError(
-            f"`{name}` must be a {kind.__name__}, got {given!r}; {maker}() makes one of a name or of the path of a TOML "
-            "file"
+            f"`{name}` must be a {kind.__name__}, got {given!r}; {maker}() makes one of a name or of a path"
         )
 
 
