@@ -119,6 +119,19 @@ def seconds(value: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def duration(value: float) -> str:
+    """Return seconds as an engineer says them.
+
+    Example:
+        >>> duration(0.0061), duration(2.5e-7), duration(75.0), duration(0.0)
+        ('6.1 ms', '250 ns', '75 s', '0 s')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
+        if value >= size:
+            return f"{number(value / size, 3)} {unit}"
+    return f"{number(value * 1e12, 3)} ps" if value else "0 s"
+
+
 def sentence_case(text: str) -> str:
     """Return `text` with a capital first letter; names and acronyms within it stay as they are."""
     return text[:1].upper() + text[1:]

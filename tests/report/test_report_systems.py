@@ -12,7 +12,7 @@ import pytest
 from emu.report.evidence import gather
 from emu.report.pictures import leading_bits, loss_scale, simulated_time
 from emu.report.pictures.leading_bits_panel import panel
-from emu.report.pictures.simulated_time import duration
+from emu.report.words import duration
 
 FORMATS = [
     {"layer": "fc1", "role": "error", "format": "fp16"},

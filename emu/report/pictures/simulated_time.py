@@ -18,7 +18,7 @@ from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
 from emu.report.simulated_time import SimulatedCost, SimulatedStep, SimulatedTime
-from emu.report.words import NO_NUMBER, integer, number, percent, sentence_case
+from emu.report.words import NO_NUMBER, duration, integer, number, percent, sentence_case
 from emu.training.simulation import BACKWARD, FORWARD, KINDS, ON_HOST, REDO, TRANSFER, UPDATE
 
 _TITLE = "Time on the emulated machine"
@@ -105,19 +105,6 @@ def _sentences(evidence: Evidence, spent: SimulatedTime, steps: int) -> list[str
             f"{duration(taken)}."
         )
     return said
-
-
-def duration(value: float) -> str:
-    """Return seconds as an engineer says them.
-
-    Example:
-        >>> duration(0.0061), duration(2.5e-7), duration(75.0), duration(0.0)
-        ('6.1 ms', '250 ns', '75 s', '0 s')
-    """
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
-        if value >= size:
-            return f"{number(value / size, 3)} {unit}"
-    return f"{number(value * 1e12, 3)} ps" if value else "0 s"
 
 
 # ---- bars ----

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any, NamedTuple
 
 from emu.formats import parse
 from emu.training.study import Case, Study
@@ -78,6 +79,8 @@ class Row:
         difference: to the baseline, over the seeds both finished; None of the baseline itself, or without pairs.
         overflow: mean share of results that overflowed.
         underflow: mean share that underflowed.
+        counts: redos, repeats and skips of the systems in use, means over the runs.
+        simulated_seconds: mean time on the emulated machine; None where it has no clock.
         first_run: folder of the first finished run, or None.
     """
 
@@ -91,6 +94,8 @@ class Row:
     difference: Difference | None
     overflow: float
     underflow: float
+    counts: dict[str, float]
+    simulated_seconds: float | None
     first_run: Path | None
 
     @property
@@ -120,29 +125,56 @@ def compare(study: Study, storage: Storage) -> list[Row]:
     for (model, setting, device), cases in sorted(groups.items(), key=lambda item: order.index(item[0][:2])):
         key, base_key = (model, setting, device), (model, study.baseline_setting or setting, study.baseline)
         own, base = found[key], found[base_key]
-        pairs = [own[0][seed] - base[0][seed] for seed in own[0] if seed in base[0]]
-        difference = Difference.of(pairs) if pairs and key != base_key else None
-        finished = [case for case in cases if case.seed in own[0]]
-        folder = storage.run_folder(finished[0]) if finished else None
-        names = (cases[0].recipe.name, setting, cases[0].machine.name)
-        rows.append(Row(*names, _bits(cases[0]), own[0], len(cases), own[1], difference, *own[2], folder))
+        values, others = own.accuracies, base.accuracies
+        pairs = [values[seed] - others[seed] for seed in values if seed in others]
+        finished = [case for case in cases if case.seed in values]
+        rows.append(
+            Row(
+                model=cases[0].recipe.name,
+                setting=setting,
+                device=cases[0].machine.name,
+                bits=_bits(cases[0]),
+                accuracies=values,
+                seeds=len(cases),
+                failures=own.failures,
+                difference=Difference.of(pairs) if pairs and key != base_key else None,
+                overflow=own.mean("overflow_rate"),
+                underflow=own.mean("underflow_rate"),
+                counts={name: own.mean(name) for name in ("redos", "repeats", "skips")},
+                simulated_seconds=mean(own.simulated) if own.simulated else None,
+                first_run=storage.run_folder(finished[0]) if finished else None,
+            )
+        )
     return rows
 
 
-def _measured(cases: Sequence[Case], storage: Storage) -> tuple[dict[int, float], dict[int, str], tuple[float, float]]:
-    accuracies: dict[int, float] = {}
-    failures: dict[int, str] = {}
-    rates: list[tuple[float, float]] = []
+class _Measured(NamedTuple):
+    """What the runs of one row gave."""
+
+    metrics: dict[int, dict[str, Any]]
+    failures: dict[int, str]
+    simulated: list[float]
+
+    @property
+    def accuracies(self) -> dict[int, float]:
+        return {seed: metrics["test_accuracy"] for seed, metrics in self.metrics.items()}
+
+    def mean(self, name: str) -> float:
+        """Return the mean of a metric over the runs; one that a run of another version lacks is 0."""
+        return mean(metrics.get(name, 0) for metrics in self.metrics.values()) if self.metrics else 0.0
+
+
+def _measured(cases: Sequence[Case], storage: Storage) -> _Measured:
+    found = _Measured({}, {}, [])
     for case in cases:
         info, failure = storage.result(case), storage.failure(case)
         if info is not None:
-            metrics = info["metrics"]
-            accuracies[case.seed] = metrics["test_accuracy"]
-            rates.append((metrics["overflow_rate"], metrics["underflow_rate"]))
+            found.metrics[case.seed] = info["metrics"]
+            if info.get("simulated_seconds") is not None:
+                found.simulated.append(info["simulated_seconds"])
         elif failure is not None:
-            failures[case.seed] = failure
-    means = tuple(mean(rate[i] for rate in rates) if rates else 0.0 for i in (0, 1))
-    return accuracies, failures, (means[0], means[1])
+            found.failures[case.seed] = failure
+    return found
 
 
 def _bits(case: Case) -> int:

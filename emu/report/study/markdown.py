@@ -6,40 +6,57 @@ from collections.abc import Sequence
 from statistics import stdev
 
 from emu.report.study.comparison import Row
-from emu.report.words import NO_NUMBER
+from emu.report.words import NO_NUMBER, duration
 
-HEADER = (
-    "device", "bits", "accuracy", "spread (s.d.)", "worst .. best", "difference to the baseline, paired (95%)",
-    "overflow", "underflow", "what went wrong first",
-)  # fmt: skip
+DEVICE, ACCURACY, DIFFERENCE = "device", "accuracy", "difference to the baseline, paired (95%)"
+_ALWAYS = (DEVICE, "bits", ACCURACY, "spread (s.d.)", "worst .. best", DIFFERENCE, "overflow", "underflow")
+_LAST = "what went wrong first"
+#: Columns of systems and of machines with a clock, where there are such: name -> metric of a run, mean over seeds.
+_COUNTED = {"redos": "redos", "repeats": "repeats", "skipped updates": "skips"}
+_SIMULATED = "simulated time"
 
 
-def cells(row: Row, broken: str) -> list[str]:
-    """Return a row's cells, the device first."""
+def header(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the columns of a table of these rows: those of systems only where one of them ran."""
+    counted = [name for name, metric in _COUNTED.items() if any(row.counts.get(metric) for row in rows)]
+    simulated = [_SIMULATED] if any(row.simulated_seconds is not None for row in rows) else []
+    return (*_ALWAYS, *counted, *simulated, _LAST)
+
+
+def cells(row: Row, broken: str) -> dict[str, str]:
+    """Return column -> a row's text."""
     values, done = list(row.accuracies.values()), f"{len(row.accuracies)} of {row.seeds} runs"
+    told = {DEVICE: row.called, "bits": str(row.bits)}
     if not values:
         reason = "; ".join(dict.fromkeys(row.failures.values())) or "not run"
-        return [row.called, str(row.bits), f"failed: {reason}", *[NO_NUMBER] * 5, NO_NUMBER]
+        return told | {ACCURACY: f"failed: {reason}"}
     missing = f" ({done}; {'; '.join(dict.fromkeys(row.failures.values()))})" if row.failures else ""
-    return [
-        row.called,
-        str(row.bits),
-        f"{100 * sum(values) / len(values):.2f} %{missing}",
-        f"{100 * stdev(values):.2f}" if len(values) > 1 else NO_NUMBER,
-        f"{100 * min(values):.2f} .. {100 * max(values):.2f}",
-        NO_NUMBER if row.difference is None else str(row.difference),
-        f"{row.overflow:.1e}",
-        f"{row.underflow:.1e}",
-        broken,
-    ]
+    told |= {
+        ACCURACY: f"{100 * sum(values) / len(values):.2f} %{missing}",
+        "worst .. best": f"{100 * min(values):.2f} .. {100 * max(values):.2f}",
+        "overflow": f"{row.overflow:.1e}",
+        "underflow": f"{row.underflow:.1e}",
+        _LAST: broken,
+    }
+    if len(values) > 1:
+        told["spread (s.d.)"] = f"{100 * stdev(values):.2f}"
+    if row.difference is not None:
+        told[DIFFERENCE] = str(row.difference)
+    if row.simulated_seconds is not None:
+        told[_SIMULATED] = duration(row.simulated_seconds)
+    return told | {name: f"{row.counts.get(metric, 0):.0f}" for name, metric in _COUNTED.items()}
 
 
 def tables(groups: Sequence[tuple[str, Sequence[tuple[Row, str]]]]) -> str:
     """Return a table per title, each of its rows with what went wrong first."""
     parts: list[str] = []
     for title, rows in groups:
-        lines = [f"### {title}", "", _line(HEADER), _line(["---"] * len(HEADER))]
-        parts.append("\n".join([*lines, *(_line(cells(row, broken)) for row, broken in rows)]))
+        names = header([row for row, _ in rows])
+        lines = [f"### {title}", "", _line(names), _line(["---"] * len(names))]
+        for row, broken in rows:
+            told = cells(row, broken)
+            lines.append(_line([told.get(name, NO_NUMBER) for name in names]))
+        parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 

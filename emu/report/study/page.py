@@ -11,7 +11,7 @@ from emu.report.html import bullets, element, join, paragraph, table
 from emu.report.page import Section, page
 from emu.report.study.breaking import first_break
 from emu.report.study.comparison import Row, compare
-from emu.report.study.markdown import HEADER, cells, tables
+from emu.report.study.markdown import DEVICE, DIFFERENCE, cells, header, tables
 from emu.report.words import NO_NUMBER, accuracy
 from emu.training.run_folder import RunFolder
 from emu.training.study import Study
@@ -19,9 +19,6 @@ from emu.training.study_storage import FolderStorage
 
 FILE_NAME = "report.html"
 _HEIGHT = 320
-#: Place of the difference among a row's cells behind the device.
-_DIFFERENCE = 4
-
 Told = tuple[Row, str]
 
 
@@ -50,11 +47,11 @@ def build_study_report(study: Study, storage: FolderStorage) -> Path:
         f"{finished} of {planned} runs are finished. Differences are to {against}, seed by seed: equal initial "
         "weights, equal batches; 95% intervals of Student's t. What went wrong first is of the first seed."
     )
-    header = join(
+    top = join(
         [element("h1", study.name), *map(paragraph, [study.description] if study.description else []), paragraph(said)]
     )
     footer = paragraph("Every number is from the run folders beside this page; each run has a report of its own.")
-    text = page(f"{study.name}: emu study", header, [section for section in sections if section], footer)
+    text = page(f"{study.name}: emu study", top, [section for section in sections if section], footer)
     folder = RunFolder(storage.path)
     folder.write_text("report.md", tables(list(groups.items())))
     folder.write_text(FILE_NAME, text)
@@ -70,16 +67,17 @@ def _broken(row: Row) -> str:
 
 def _model(title: str, told: Sequence[Told], folder: Path) -> Section:
     body: list[list[str]] = []
+    names = header([row for row, _ in told])
     for row, broken in told:
-        device, *texts = cells(row, broken)
+        texts = cells(row, broken)
         if row.first_run is not None:
             link = (row.first_run / FILE_NAME).relative_to(folder).as_posix()
-            device = element("a", device, href=link)
+            texts[DEVICE] = element("a", texts[DEVICE], href=link)
         if row.fails:
-            texts[_DIFFERENCE] = element("strong", texts[_DIFFERENCE])
-        body.append([device, *texts])
+            texts[DIFFERENCE] = element("strong", texts.get(DIFFERENCE, NO_NUMBER))
+        body.append([texts.get(name, NO_NUMBER) for name in names])
     caption = f"{title}: accuracy over seeds, bold where a device fails"
-    return Section(_identifier(title), title, table(caption, list(HEADER), body, numeric_from=9, stacks=True))
+    return Section(_identifier(title), title, table(caption, list(names), body, numeric_from=len(names), stacks=True))
 
 
 def _bits(groups: dict[str, list[Told]]) -> Section:
