@@ -46,7 +46,16 @@ def compare_quantize(fmt: str, dtype: type, rounding: Rounding, overflow: emu.Ov
 @pytest.mark.parametrize(
     "fmt",
     slow_if(
-        FIXED + FLOATS, "fix8f-3", "fix32f28", "fix53f10", "fp16 ftz", "fp16", "e4m3fnuz", "fp8_e5m2 no-subnormals"
+        FIXED + FLOATS,
+        "fix8f-3",
+        "fix32f28",
+        "fix53f10",
+        "fp16 ftz",
+        "fp16",
+        "e4m3fnuz",
+        "fp8_e5m2 no-subnormals",
+        "fix54f0",
+        "e5m2fnuz",
     ),
 )
 def test_quantize_is_the_same_in_every_mode_and_under_every_rule(fmt: str):
@@ -132,7 +141,9 @@ def compare_elementwise(fmt: str) -> None:
 
 @pytest.mark.parametrize(
     "a_format",
-    slow_if(["fp32", "fix32f28", "fix48f40", "fix64f60", "fp64", "fp16 daz"], "fp32", "fix32f28", "fp16 daz"),
+    slow_if(
+        ["fp32", "fix32f28", "fix48f40", "fix64f60", "fp64", "fp16 daz"], "fp32", "fix32f28", "fix48f40", "fp16 daz"
+    ),
 )
 def test_wide_and_flushing_operands_are_the_same(a_format: str):
     a, b, c = (

@@ -93,7 +93,7 @@ def assert_same_everywhere(recipe: Recipe, device: str, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("cuda_on_host")
-@pytest.mark.parametrize("device", ["fixed16", "fp16", "bf16-mixed", "dlu16"])
+@pytest.mark.parametrize("device", ["fixed16", "fp16", pytest.param("bf16-mixed", marks=pytest.mark.slow), "dlu16"])
 @pytest.mark.parametrize("kind", SMALL)
 def test_small_networks_of_every_layer_end_in_the_same_bits(kind: str, device: str, tmp_path: Path):
     assert_same_everywhere(Recipe.model_validate({"name": kind, **SMALL[kind]}), device, tmp_path)

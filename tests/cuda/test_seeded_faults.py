@@ -67,7 +67,9 @@ INCREMENT = (
 
 
 @pytest.mark.parametrize("checks", ["none", pytest.param("sanitized", marks=pytest.mark.slow), "races"])
-@pytest.mark.parametrize("order", ["forward", "backward", "shuffled"])
+@pytest.mark.parametrize(
+    "order", [*(pytest.param(o, marks=pytest.mark.slow) for o in ("forward", "backward")), "shuffled"]
+)
 def test_right_kernels_pass_every_check_in_every_order(checks: Any, order: Any):
     for (rounding, expected), dtype in product(EXPECTED.items(), (np.float32, np.float64)):
         assert quantized(HostDevice(checks=checks, order=order), rounding=rounding, dtype=dtype) == expected
@@ -106,7 +108,7 @@ def test_a_missing_barrier_is_a_race(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),
     [
-        ("narrow.cu", "columns[i] = 0;\n    __syncthreads();", "columns[i] = 0;"),
+        pytest.param("narrow.cu", "columns[i] = 0;\n    __syncthreads();", "columns[i] = 0;", marks=pytest.mark.slow),
         ("narrow.cu", "atomicAdd(&column[place * LANES], 1u);", "column[place * LANES] += 1u;"),
     ],
 )
@@ -169,6 +171,7 @@ def run_sanitized(kernels: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", SHIFTS, str(kernels)], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_shift_by_the_width_stops_a_sanitized_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert run_sanitized(content_folder("kernels")).returncode == 0
     with_fault(

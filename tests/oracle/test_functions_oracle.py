@@ -151,6 +151,7 @@ def some_codes(n, seed):
     return np.concatenate([near, np.random.default_rng(seed).integers(0, 1 << 16, n)]).astype(np.uint16)
 
 
+@pytest.mark.slow
 def test_tanh_of_every_binary16_number_is_rounded_correctly(tmp_path):
     """The negative half is the positive one with the sign changed: the function is odd, the mode symmetric."""
     positive = all_codes()[: 1 << 15]

@@ -22,7 +22,7 @@ LENET = {"training.steps": 3, "training.batch": 8, "data.test_images": 10}
 
 
 #: One device of every kind of arithmetic; the others are slow.
-FAST_DEVICES = ("dlu16", "fixed16", "fp16", "v100")
+FAST_DEVICES = ("dlu16", "fixed16", "fp16")
 
 
 def devices() -> list[Any]:
