@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
-settings.register_profile("dev", max_examples=60, deadline=None, suppress_health_check=SLOW_DRAWS)
+settings.register_profile("dev", max_examples=40, deadline=None, suppress_health_check=SLOW_DRAWS)
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, database=None, print_blob=True)
 settings.register_profile("soak", settings.get_profile("dev"), max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))

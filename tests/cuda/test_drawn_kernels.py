@@ -88,6 +88,7 @@ def assert_product(cuda: str, data: st.DataObject, mac: emu.Mac, sources: list[F
     assert_references(lambda **given: emu.matmul(a, b, **given), fmt, cuda, options)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_unit_writes_the_references_bits(cuda: str, data: st.DataObject):
     mac = data.draw(macs(blocks=True))

@@ -231,7 +231,7 @@ def scaling(policy: str = "backoff", **options: Any) -> dict[str, Any]:
 
 
 class TestTraining:
-    @pytest.mark.parametrize("clip", [None, 0.5])
+    @pytest.mark.parametrize("clip", [pytest.param(None, marks=pytest.mark.slow), 0.5])
     @pytest.mark.parametrize("optimiser", OPTIMISERS)
     def test_in_float32_every_placement_gives_the_bits_of_no_scaling(
         self, trained: Callable[..., training.Run], optimiser: str, clip: float | None

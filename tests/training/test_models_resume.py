@@ -161,7 +161,7 @@ dynamic_point.run_and_redo = run_and_redo
     ("schedule", "before"),
     [
         pytest.param("always_redo", KILL_IN_REDO.format(n=140), id="inside a redo of step 6"),
-        pytest.param("conditional_redo", KILL_IN_RUN.format(n=5), id="inside pre-training"),
+        pytest.param("conditional_redo", KILL_IN_RUN.format(n=5), id="inside pre-training", marks=pytest.mark.slow),
         pytest.param(
             "float_pretraining", KILL_IN_RUN.format(n=8), id="inside pre-training in float", marks=pytest.mark.slow
         ),
