@@ -122,7 +122,11 @@ class Device(Table):
         return self
 
     @model_validator(mode="after")
-    def _points_can_be_chosen(self) -> Device:
+    def _sound(self) -> Device:
+        self._require_points_can_be_chosen()
+        return self
+
+    def _require_points_can_be_chosen(self) -> None:
         for role in ("master", "loss"):
             table = self.precision.role(role)
             if table is not None and table.word is not None:
@@ -130,14 +134,11 @@ class Device(Table):
                     f"the format of role `{role}` must have its point in place, got {table.format}: what is held in it "
                     "outlasts every choice of points; write fraction bits instead of the question mark"
                 )
-        if not self.has_open_points:
-            return self
-        if not any(unit.kind == STATISTICS for unit in self.compute.units.values()):
+        if self.has_open_points and not any(unit.kind == STATISTICS for unit in self.compute.units.values()):
             raise ConfigError(
                 f"device {self.name} has words with open points and must have a unit of kind {STATISTICS!r} that "
                 "counts their leading bits, got none; add [compute.units.statistics]"
             )
-        return self
 
     @property
     def has_open_points(self) -> bool:
@@ -175,7 +176,9 @@ class Device(Table):
             precision = over.over(self.precision)
         except FormatError as error:
             raise ConfigError(f"{error} (in {origin}: precision, laid over device {self.name})") from None
-        return self.model_copy(update={"precision": precision})
+        device = self.model_copy(update={"precision": precision})
+        device._require_points_can_be_chosen()
+        return device
 
 
 def device_names() -> list[str]:

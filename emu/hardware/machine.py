@@ -1,7 +1,7 @@
 """How long a device takes for its work: cycles of its units, bytes of its memory, transfers to its host.
 
     product        every vector of results takes as many cycles as it has products per result, or as the read ports need
-    elementwise    every vector takes a cycle, or as many as its ports need
+    elementwise    every vector takes a cycle for each instruction of the lanes, or as many as its ports need
     memory         every operand is read once and every result written once; the longer of unit and memory counts
     host           operations that are left to it, and those whose formats no unit takes
 
@@ -18,6 +18,7 @@ from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import NamedTuple
 
+from emu.datapath.registers import DEFAULT_FLOAT_BINS
 from emu.errors import ConfigError
 from emu.formats import Fixed, Float, Format
 from emu.hardware.device import HOST, MAC_ARRAY, MATRIX_UNIT, STATISTICS, Device, Unit
@@ -30,6 +31,8 @@ HOST_BITS = 32
 DECISION = "decide points"
 #: The operation that brings a number from one format to another.
 CONVERSION = "quantize"
+#: Instructions of the lanes, where an operation has more than one: an accumulator is set, then added to.
+LANE_INSTRUCTIONS = {"add": 2, "subtract": 2, "fma": 2}
 #: Operands of a product without an addend.
 PRODUCT_OPERANDS = 2
 
@@ -200,9 +203,15 @@ class Machine:
         return self.link_latency_ps + _rounded_up(size_bytes, self.link_bytes_per_s)
 
     def decision_bytes(self) -> int:
-        """Return the size of a register on its way to the host: a count per position, and that of results."""
-        register = self.device.precision.register
-        return ((register.bins or 39) + 1) * (register.counter_bits or 32) // 8
+        """Return the size of a register on its way to the host: a count per position, and that of results.
+
+        Positions are those of the accumulator, one for each bit but its sign; without a fixed one, the register's own.
+        """
+        precision = self.device.precision
+        accumulator = precision.mac_of("").accumulator
+        in_word = accumulator.width_bits - 1 if isinstance(accumulator, Fixed) else None
+        positions = in_word or precision.register.bins or DEFAULT_FLOAT_BINS
+        return (positions + 1) * precision.register.counter_bits // 8
 
 
 def can_be_timed(device: Device) -> bool:
@@ -235,7 +244,8 @@ def _cycles(unit: Unit, demand: Demand) -> int:
         addends = len(demand.operands) > PRODUCT_OPERANDS  # loaded and set before the first product
         return vectors * max(depth + addends, -(-(2 * depth + addends) // ports)) + filled
     operands = sum(1 for _, size in demand.operands if size > 1)
-    return vectors * max(demand.passes, 1, -(-operands // ports)) + filled
+    in_lanes = max(demand.passes, LANE_INSTRUCTIONS.get(demand.operation, 1))
+    return vectors * max(in_lanes, -(-operands // ports)) + filled
 
 
 def _is_fixed(part: tuple[Format | None, int]) -> bool:

@@ -259,15 +259,18 @@ class VectorUnit:
                 f"a statistics unit must have the vector unit's {self.lanes} lanes of {self.accumulator_bits} bits, "
                 f"got {statistics.lanes} of {statistics.width_bits}"
             )
+        tapped: list[Words] = []
         for begin in range(0, program.vectors, CHUNK_VECTORS):
-            self._run_chunk(program, slice(begin, begin + CHUNK_VECTORS), memory, statistics)
+            tapped += self._run_chunk(program, slice(begin, begin + CHUNK_VECTORS), memory)
         cycles = self.cycles(program)
         if statistics is not None and program.register_set is not None and program.vectors:
+            statistics.run(np.concatenate(tapped), program.valid, program.register_set, program.signs)
             cycles += STAGES - 1  # behind the last D_CNV
         return cycles
 
-    def _run_chunk(self, program: Program, part: slice, memory: Words, statistics: StatisticsUnit | None) -> None:
-        valid = program.valid[part]
+    def _run_chunk(self, program: Program, part: slice, memory: Words) -> list[Words]:
+        """Run some vectors; return the accumulators that D_CNV read, 0 in lanes without a result."""
+        valid, seen = program.valid[part], list[Words]()
         held: dict[str, Words] = {}
         for step in program.instructions:
             if step.opcode is Opcode.LOAD:
@@ -278,22 +281,32 @@ class VectorUnit:
                 memory[at[valid] + step.offset] = held[step.reads[0]][valid]
             elif step.opcode is Opcode.CONVERT:
                 tapped = held[step.reads[0]]
-                if statistics is not None and program.register_set is not None:
-                    statistics.run(np.where(valid, tapped, 0), valid, program.register_set, program.signs)
+                seen.append(np.where(valid, tapped, 0))
                 held[step.to] = convert(tapped, step.shift, program.target, program.rounding)
             else:
                 held[step.to] = self._in_lanes(step, held)
+        return seen
 
     def _in_lanes(self, step: Instruction, held: Mapping[str, Words]) -> Words:
         """Return what an accumulator holds behind an instruction: saturated at A bits."""
         first = held[step.reads[0]]
-        value = first << step.shift if len(step.reads) == 1 else first * held[step.reads[1]]
+        value = self._shifted(first, step.shift) if len(step.reads) == 1 else first * held[step.reads[1]]
         if step.opcode is Opcode.SUBTRACT:
             value = held[step.to] - value
         elif step.opcode in _ACCUMULATES:
             value = held[step.to] + value
         limit = 1 << (self.accumulator_bits - 1)
         return np.clip(value, -limit, limit - 1)
+
+    def _shifted(self, words: Words, shift: int) -> Words:
+        """Return words times 2**shift; of those beyond an accumulator the same beyond it, so that no int64 wraps."""
+        if shift < 0:
+            raise ConfigError(
+                f"a word must be shifted to the left on its way to an accumulator, got {shift} bits; give the "
+                "accumulator as many fraction bits as its operands have, or more"
+            )
+        most = (1 << self.accumulator_bits) >> min(shift, MAX_SHIFT)
+        return np.clip(words, -most, most) << min(shift, MAX_SHIFT)
 
     # ---- time ----
 

@@ -98,6 +98,10 @@ class Points:
             self._window[tensor] = self._policy.register()
         self._window[tensor].merge(register)
 
+    def in_float(self, step: int) -> bool:
+        """Return whether a training step runs in float32, before any point is known."""
+        return self.table.schedule == "float_pretraining" and step < self.table.pretraining_steps
+
     def is_due(self, steps: int) -> bool:
         """Return whether, `steps` steps being done, all points are to be set: main training, or the end of float."""
         done = steps - self.table.pretraining_steps
@@ -108,12 +112,17 @@ class Points:
         """Set every point from what was counted since the last time, and begin to count anew; return whose."""
         decided: list[Tensor] = []
         for tensor, register in self._window.items():
-            word = self._policy.word(tensor.layer, tensor.role)
+            word = self._word(tensor)
             if word is not None and register.total:
                 self.move(tensor, self.wanted(register, word, self.at(tensor, word)), step)
                 decided.append(tensor)
             register.reset()
         return decided
+
+    def _word(self, tensor: Tensor) -> DynamicFixed | None:
+        """Return the word of a tensor in the steps in which its point is open."""
+        words = (policy.word(tensor.layer, tensor.role) for policy in self._policy.every())
+        return next((word for word in words if word is not None), None)
 
     def take_events(self) -> list[PointEvent]:
         """Return the events since the last call, and forget them."""

@@ -27,7 +27,15 @@ from emu.errors import ConfigError
 from emu.formats import Fixed, Format
 from emu.nn.network import LOSS_LAYER
 from emu.precision.counters import CounterTable
-from emu.precision.loss_scaling import LossScaling, Measured, NoScaling, ScaleState, ScalingPolicy
+from emu.precision.loss_scaling import (
+    LossScaling,
+    MaxGradientScale,
+    Measured,
+    NoScaling,
+    ScaleState,
+    ScalingPolicy,
+    StatisticalScale,
+)
 from emu.precision.policy import Policy
 from emu.precision.redo import run_and_redo
 
@@ -103,9 +111,16 @@ class LossScaler:
             counts: where counts of runs that stand go.
 
         Raises:
-            ConfigError: the `loss` role's format does not hold S.
+            ConfigError: the `loss` role's format does not hold S, or a policy reads the range of gradients whose
+                points move.
         """
         self.policy, self._formats, self._counts = policy, formats, counts
+        word = formats.word("", "gradient")
+        if word is not None and isinstance(policy, MaxGradientScale | StatisticalScale):
+            raise ConfigError(
+                f"policy {policy.policy!r} of [loss_scaling] reads how far gradients are from the end of their range, "
+                f"and must meet a format with its point in place, got {word}; choose `fixed` or `backoff`"
+            )
         self._now = formats
         if not isinstance(policy, NoScaling):
             _require_room(formats.stage(LOSS_LAYER, "loss").format, policy.range)
@@ -165,7 +180,7 @@ class LossScaler:
             self._note(step, "skip", state.scale)
         self.state = after
         if after.scale != state.scale:
-            self._note(step, "growth" if after.scale > state.scale else "change", after.scale)
+            self._note(step, "growth" if after.scale > before.scale else "change", after.scale)
         return Iteration(result, state.scale, is_applied)
 
     def _note(self, step: int, event: str, scale: float) -> None:

@@ -51,11 +51,12 @@ def by_leading_bits(register: StatisticsRegister, word: DynamicFixed, point: int
 def by_single_bits(register: StatisticsRegister, word: DynamicFixed, point: int, r_max: float) -> int:
     """Return the point one bit nearer to a range that r_max of the results leave.
 
-    One bit less behind the point where more leave it; one more where twice the values would still do.
+    One bit less behind the point where more leave it; one more where twice the values would still do; the same if all
+    are 0.
 
     Source: Courbariaux et al., ICLR 2015, section 5.
     """
-    if not register.total:
+    if smallest_range(register, 0.0) is None:
         return point
     m = range_exponent(word, point)
     if register.count_from(m) / register.total > r_max:

@@ -94,6 +94,7 @@ def evaluate(
         "backend": load(backend).name,
         "counters": counters,
         "after": last,
+        "finds_points": model.points is not None and not model.points.of and not model.points.in_float(last),
     }
     loss, accuracy = model.evaluate(data.test_inputs, data.test_labels, **settings)
     return Evaluation(loss, accuracy, data.test_labels.size, model.sha256(), counters)

@@ -134,11 +134,21 @@ class Model:
         backend: str,
         counters: CounterTable | None = None,
         after: int = 0,
+        finds_points: bool = False,
     ) -> tuple[float, float]:
-        """Return mean loss and accuracy of a forward pass over inputs, in batches, with the formats of step `after`."""
+        """Return mean loss and accuracy of a forward pass over inputs, in batches.
+
+        Args:
+            images: see `run`.
+            labels: see `run`.
+            seed: key of every random number.
+            backend: who computes.
+            counters: registers and flags by layer and role.
+            after: training step behind which the weights are, whose formats and points they get.
+            finds_points: whether open points are found on the way, since no training has left any.
+        """
         options: dict[str, Any] = {"seed": seed, "backend": backend, "counters": counters}
-        if self.points is None or self.points.of:
-            options["frozen_at"] = after
+        options["frozen_at"] = None if finds_points else after
         runner = make_runner(self.policy.at(after), self.points, **options)
         loss, correct = 0.0, 0
         for batch, start in enumerate(range(0, len(images), TEST_BATCH)):

@@ -15,6 +15,7 @@ import json
 import math
 import time
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -139,14 +140,22 @@ class Trainer:
         for runner in (self.runner, self.updating):
             runner.step, runner.policy = self.step, self.policy.at(self.step)
         points = self.model.points
-        before = points.to_dict() if points and self.scaler.is_active else None
+        before = None
+        if points and self.scaler.is_active:
+            self.flush()
+            before = points.to_dict()
+        demands = [] if self.simulation is None else self.simulation.demands
+        runs = count()
 
         def attempt(scale: float) -> Pass:
+            again, begun = next(runs) > 0, len(demands)
             if points and before:  # a run that is repeated leaves nothing behind
                 points.load(before)
             found = self.model.run(self.runner, images, labels, backward=True, scale=scale)
             if before:
                 self.flush()
+            if again:  # but its time
+                demands[begun:] = [demand._replace(again=True) for demand in demands[begun:]]
             return found
 
         result, scale, is_applied = self.scaler.iterate(attempt, self.step)
