@@ -65,7 +65,7 @@ def test_the_host_moves_words_and_keeps_floats():
     assert machine.host_bytes(demand) == (160, 160)
     assert machine.cost(demand).operations == 4 * 80
     assert machine.transfer_ps(7880) == 10**6 + 10**6
-    assert machine.decision_bytes() == (160 + 1) * 4
+    assert machine.decision_bytes() == (39 + 1) * 4
 
 
 def test_a_device_without_a_clock_has_no_time():

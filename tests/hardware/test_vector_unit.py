@@ -12,7 +12,7 @@ from emu import ConfigError, Fixed, Mac, StatisticsRegister
 from emu.datapath import Rounding
 from emu.hardware import StatisticsUnit, VectorUnit, load_device
 from emu.hardware.machine import Demand, Machine
-from emu.hardware.vector_unit import Opcode, _Scoreboard, convert
+from emu.hardware.vector_unit import CHUNK_VECTORS, Opcode, _Scoreboard, convert
 
 
 def saturating(width: int, frac_bits: int) -> Mac:
@@ -147,6 +147,55 @@ def test_the_cycles_of_many_vectors_are_those_of_timing_each(data: st.DataObject
     program = unit.product(vectors, depth, 2, Fixed(16, 8), 8)
     board = _Scoreboard(unit, program.instructions)
     assert unit.cycles(program) == [board.advance() for _ in range(vectors)][-1]
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply"])
+@pytest.mark.parametrize("results", [1, 8, 9, 800, 8000])
+def test_simulated_time_of_elementwise_operations_counts_the_cycles_of_the_model(name: str, results: int):
+    word, unit = Fixed(16, 8), VectorUnit()
+    program = unit.elementwise(Opcode(name), results, word, 8 if name == "multiply" else 0)
+    cycles = unit.run(program, np.zeros(3 * results, np.int64), StatisticsUnit())
+    demand = Demand("fc1", "update", name, results, 0, 0, ((word, results), (word, results)), word)
+    assert Machine(load_device("dlu16")).cost(demand).cycles == cycles
+
+
+def test_the_statistics_unit_takes_one_stream_however_the_model_is_computed():
+    unit, statistics, results = VectorUnit(), StatisticsUnit(), 8 * (2 * CHUNK_VECTORS + 3)
+    unit.run(unit.elementwise(Opcode.ADD, results, Fixed(16, 8), 0), np.zeros(3 * results, np.int64), statistics)
+    assert statistics.cycles == results // 8 + 2
+
+
+@pytest.mark.parametrize(
+    ("word", "shift", "stored"), [(2**30, 34, 2**31 - 1), (-(2**30), 34, -(2**31)), (0, 62, 1), (3, 2, 13)]
+)
+def test_a_shift_beyond_the_accumulator_saturates(word: int, shift: int, stored: int):
+    memory = np.array([word, 1, 0], np.int64)
+    unit = VectorUnit()
+    unit.run(unit.elementwise(Opcode.ADD, 1, Fixed(32, 0), 0, (shift, 0)), memory)
+    assert memory[2] == stored
+    with pytest.raises(ConfigError, match="must be shifted to the left on its way to an accumulator, got -1 bits"):
+        unit.run(unit.elementwise(Opcode.ADD, 1, Fixed(32, 0), 0, (-1, 0)), memory)
+
+
+@pytest.mark.parametrize("counter_bits", [1, 3, 6])
+def test_counters_of_the_model_stop_where_those_of_the_register_do(counter_bits: int):
+    rng, word = np.random.default_rng(2), Fixed(16, 8)
+    a, b = rng.integers(-(2**9), 2**9, (30, 4)), rng.integers(-(2**9), 2**9, (4, 7))
+    unit, register = VectorUnit(), StatisticsRegister(-16, 39)
+    expected = emu.matmul(
+        word.from_raw(a), word.from_raw(b), a_format=word, b_format=word, out_format=word, mac=saturating(40, 16),
+        register=register,
+    )  # fmt: skip
+    held = register.saturated(counter_bits)
+    assert held != register
+    for signs, side in (("positive", held.positive), ("negative", held.negative)):
+        statistics = StatisticsUnit(counter_bits=counter_bits)
+        memory = np.concatenate([a.ravel(), b.ravel(), np.zeros(210, np.int64)])
+        unit.run(unit.product(30, 4, 7, word, 8, signs=signs), memory, statistics)
+        read = statistics.read()
+        assert {p - 16: int(n) for p, n in enumerate(read.counts) if n} == side
+        assert read.results == held.total
+        assert memory[-210:].tolist() == word.to_raw(expected).ravel().tolist()
 
 
 @pytest.mark.parametrize("ports", [1, 2, 4])

@@ -14,7 +14,7 @@ from emu import training
 from emu.autodiff import Operation, Value
 from emu.formats import Fixed, parse
 from emu.hardware import Device, DynamicPoint, load_device
-from emu.precision import CounterTable, Policy
+from emu.precision import CounterTable, DatapathRunner, Policy
 from emu.precision.dynamic_point import DynamicPointRunner, Points, Tensor
 from emu.precision.point_rules import by_leading_bits, by_single_bits, next_point, range_exponent
 from emu.training.run_folder import RunFolder
@@ -50,6 +50,7 @@ class TestThePublishedNumbers:
     def test_all_zero_keeps_the_point(self):
         assert by_leading_bits(register_of({}, none=7), W16, 5, 1e-4) == 5
         assert by_single_bits(register_of({}), W16, 5, 1e-4) == 5
+        assert by_single_bits(register_of({}, none=7), W16, 5, 1e-4) == 5
 
     def test_an_unsigned_word_has_a_bit_more(self):
         assert by_leading_bits(register_of({3: 5}), U8, 0, 0.0) == 4
@@ -103,12 +104,12 @@ class TestThePublishedNumbers:
 
 
 def runner_of(
-    schedule: str, threshold: int = 1, start: dict[Tensor, int] | None = None, **table: Any
+    schedule: str, threshold: int = 1, start: dict[Tensor, int] | None = None, backend: str = "reference", **table: Any
 ) -> DynamicPointRunner:
     policy = Policy(load_device("dlu16").precision)
     points = Points(DynamicPoint(schedule=schedule, threshold=threshold, r_max=0.0, **table), policy)
     points.of.update(start or {})
-    return DynamicPointRunner(policy, points, backend="reference", counters=CounterTable(policy.register))
+    return DynamicPointRunner(policy, points, backend=backend, counters=CounterTable(policy.register))
 
 
 FC = Tensor("fc", "activation", "")
@@ -141,6 +142,31 @@ class TestARedo:
         assert there.counters is not None
         assert redone.counters.to_dict() == there.counters.to_dict()
         assert redone.counters.of("fc", "activation").register.total == X.array.size
+
+    @pytest.mark.parametrize("role", ["activation", "error", "gradient"])
+    @pytest.mark.parametrize("schedule", ["always_redo", "conditional_redo"])
+    @pytest.mark.parametrize("backend", ["reference", "numba"])
+    def test_a_product_that_runs_again_writes_what_it_would_have_written_at_that_point(
+        self, schedule: str, role: str, backend: str
+    ):
+        """Sums that saturate at 40 bits behind a thousand terms and come back, so that every add counts."""
+        rng = np.random.default_rng(7)
+        raws = [rng.integers(2**14, 2**15, shape) for shape in ((9, 1500), (1500, 5))]
+        raws[1][1300:] *= -1
+        a, b = (Value(Fixed(16, f).from_raw(raw), Fixed(16, f)) for f, raw in zip((3, 2), raws, strict=True))
+        operation, here = Operation("matmul", (a, b)), Tensor("fc", role, "")
+        redone = runner_of(schedule, start={here: 9}, backend=backend)
+        result = redone.run(operation, role, "fc")
+        assert redone.points.redos == 1
+        point = redone.points.of[here]
+        straight = DatapathRunner(redone.policy, backend="reference", counters=CounterTable(redone.policy.register))
+        expected = straight.run(operation, role, "fc", point)
+        assert result.format == expected.format == Fixed(16, point)
+        assert np.array_equal(result.array, expected.array)
+        assert redone.counters is not None
+        assert straight.counters is not None
+        assert redone.counters.to_dict() == straight.counters.to_dict()
+        assert straight.counters.of("fc", role).flags.accumulator_overflow > 0
 
     def test_the_second_run_draws_the_first_ones_random_numbers(self):
         table = load_device("dlu16").precision
@@ -226,9 +252,13 @@ def bits(run: training.Run) -> tuple[str, str]:
     return run.weights_sha256, run.registers_sha256
 
 
+def rows_of(run: training.Run, table: str) -> list[dict[str, Any]]:
+    columns = RunFolder(run.path).read_table(table)
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
 def spent_on(run: training.Run, kind: str) -> int:
-    columns = RunFolder(run.path).read_table("simulation")
-    return sum(ps for ps, this in zip(columns["picoseconds"], columns["kind"], strict=True) if this == kind)
+    return sum(row["picoseconds"] for row in rows_of(run, "simulation") if row["kind"] == kind)
 
 
 class TestTraining:
@@ -291,14 +321,58 @@ class TestTraining:
         assert found.test_accuracy > 0
         assert found.counters.of("fc1", "activation").flags.overflow <= 1e-3 * 20 * 24
 
-    def test_courbariauxs_rule_trains_as_well(self, trained: Callable[..., training.Run]):
-        assert np.isfinite(trained(dynamic_point__rule="courbariaux").info["metrics"]["train_loss"])
+    def test_courbariauxs_rule_moves_every_point_by_single_bits(self, trained: Callable[..., training.Run]):
+        run = trained(dynamic_point__rule="courbariaux", dynamic_point__schedule="always_redo")
+        at: dict[tuple[str, ...], int] = {}
+        for row in rows_of(run, "points"):
+            tensor = (row["layer"], row["role"], row["part"])
+            assert abs(row["point"] - at.get(tensor, 8)) <= 1
+            at[tensor] = row["point"]
+        assert max(at.values()) > 12
 
-    def test_loss_scaling_on_top_changes_nothing_that_is_kept(self, trained: Callable[..., training.Run]):
-        # integer words never become infinite: nothing overflows, and points follow the scaled errors
-        run = trained(loss_scaling={"policy": "fixed", "scale": 256.0, "on_overflow": "repeat"})
+    def test_points_follow_a_scaled_loss_so_that_no_weight_changes(self, trained: Callable[..., training.Run]):
+        """Integer words never become infinite; errors and gradients 256 times as large have 8 fraction bits less."""
+        table = {"dynamic_point__schedule": "always_redo"}
+        run = trained(loss_scaling={"policy": "fixed", "scale": 256.0, "on_overflow": "repeat"}, **table)
         assert (run.info["metrics"]["repeats"], run.info["metrics"]["skips"]) == (0, 0)
-        assert np.isfinite(run.info["metrics"]["train_loss"])
+        assert run.weights_sha256 == trained(**table).weights_sha256
+
+    def test_a_repeat_leaves_points_and_counts_as_if_it_had_never_been(self, trained: Callable[..., training.Run]):
+        """Binary16 errors overflow at 2**24, and fit at 2**10, which the first repeat reaches."""
+        halves = {"precision__error__format": "fp16", "precision__gradient__format": "fp16"}
+        table = {"training__steps": 25, "training__schedule": {"name": "constant"}, **halves}
+        policy = {"policy": "fixed", "scale": 2.0**24, "on_overflow": "repeat", "backoff": 2.0**-14}
+        repeated = trained(loss_scaling=policy, **table)
+        straight = trained(loss_scaling={"policy": "fixed", "scale": 2.0**10}, **table)
+        assert repeated.info["metrics"]["repeats"] == 25
+        assert bits(repeated) == bits(straight)
+        assert rows_of(repeated, "points") == rows_of(straight, "points")
+        assert repeated.info["simulated_seconds"] > straight.info["simulated_seconds"]
+        assert spent_on(repeated, "redo") > spent_on(straight, "redo")
+
+    def test_points_of_a_layer_that_was_in_full_precision_for_a_while_move_behind_it(
+        self, trained: Callable[..., training.Run]
+    ):
+        window = {"match": "fc2", "full": True, "until_step": 6}
+        run = trained(training__steps=16, precision__layers=[window])
+        moved = {row["step"] for row in rows_of(run, "points") if row["layer"] == "fc2" and row["role"] == "activation"}
+        assert moved
+        assert min(moved) > 6
+
+    def test_an_evaluation_inside_float_pretraining_is_float32s_in_every_batch(
+        self, trained: Callable[..., training.Run]
+    ):
+        """Two batches of test images, behind one step of pre-training in float32."""
+        settings = {"training__steps": 1, "data__test_images": 400, "dynamic_point__pretraining_steps": 9}
+        run = trained(dynamic_point__schedule="float_pretraining", precision__master__format="fp32", **settings)
+        recipe = training.load_recipe("mlp").with_settings(
+            {key: value for key, value in SHORT.items() if not key.startswith("dynamic_point")}
+            | {"training.steps": 1, "data.test_images": 400}
+        )
+        plain = training.train(recipe, load_device("float32"), out=run.path.parent / "float32", backend="numba")
+        assert run.info["metrics"]["test_loss"] == plain.info["metrics"]["test_loss"]
+        found = training.evaluate(run.path, backend="numba")
+        assert found.test_loss == run.info["metrics"]["test_loss"]
 
 
 class TestMessages:
@@ -330,6 +404,23 @@ class TestMessages:
         data = replace_units(device, units)
         with pytest.raises(ValueError, match="must have a unit of kind 'statistics'"):
             Device.model_validate(data)
+
+    @pytest.mark.parametrize(
+        ("device", "settings", "message"),
+        [
+            ("fixed16", {"precision.weight.format": "fix16f?"}, "must have a unit of kind 'statistics'"),
+            ("dlu16", {"precision.master.format": "fix32f?"}, "role `master` must have its point in place"),
+            ("dlu16", {"loss_scaling": {"policy": "max_gradient"}}, "must meet a format with its point in place"),
+            ("dlu16", {"loss_scaling": {"policy": "statistical"}}, "must meet a format with its point in place"),
+        ],
+    )
+    def test_a_recipe_cannot_make_a_machine_that_is_none(
+        self, device: str, settings: dict[str, Any], message: str, tmp_path: Path
+    ):
+        recipe = training.load_recipe("mlp").with_settings(settings)
+        with pytest.raises(emu.ConfigError, match=message):
+            training.train(recipe, load_device(device), out=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
 
     def test_a_master_word_must_have_its_point_in_place(self):
         with pytest.raises(ValueError, match="format of role `master` must have its point in place"):

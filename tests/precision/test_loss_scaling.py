@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -135,6 +135,13 @@ class FakeRun:
         self.gradients = {"fc.weight": Value(array, FP16)}
 
 
+class FakeGradients(NamedTuple):
+    """An iteration with these gradients."""
+
+    gradients: dict[str, Value]
+    loss: float = 1.0
+
+
 def scaler(**options: Any) -> LossScaler:
     formats = Policy(load_device("fp16").precision)
     return LossScaler(BackoffScale(policy="backoff", **options), formats, CounterTable(formats.register))
@@ -162,6 +169,30 @@ class TestTheShapeOfAnIteration:
         s = scaler(on_overflow="repeat", max_repeats=most)
         iteration = s.iterate(lambda scale: FakeRun(scale, 2.0**24, s.counters, loss=math.nan), 0)
         assert (iteration.is_applied, s.repeats, s.skips, s.scale) == (False, most, 1, 2.0**15)
+
+    def test_what_comes_back_after_repeats_is_no_growth(self):
+        s = scaler(on_overflow="repeat")
+        s.iterate(lambda scale: FakeRun(scale, 2.0**24, s.counters, loss=math.nan), 0)
+        assert s.take_events()[-1] == ScaleEvent(0, "change", 2.0**15)
+
+    @pytest.mark.parametrize("scale", [1.0, 2.0**10, 2.0**-6])
+    def test_gradients_are_measured_without_their_scale(self, scale: float):
+        """The largest gradient is 0.003: its exponent is -9, and 2**-8.38 the number itself."""
+        formats = Policy(load_device("fp16").precision)
+        policies = (
+            MaxGradientScale(policy="max_gradient", start=scale, margin=0),
+            StatisticalScale(policy="statistical", start=scale, minimum=2.0**-10, quantile=0.0, maximum=2.0**30),
+        )
+        for policy, wanted in zip(policies, (2.0**24, 2.0**24), strict=True):
+            s = LossScaler(policy, formats, CounterTable(formats.register))
+
+            def run(at: float, s: LossScaler = s) -> Any:
+                counts = s.counters.of("fc", "gradient")
+                array = emu.quantize(np.array([0.003, -0.001, 0.0]) * at, "fp16", register=counts.register)
+                return FakeGradients({"fc.weight": Value(array, FP16)})
+
+            assert s.iterate(run, 0).is_applied
+            assert s.scale == wanted, policy.policy
 
     def test_repeats_stop_at_the_smallest_scale(self):
         s = scaler(on_overflow="repeat", minimum=2.0**14)
@@ -301,7 +332,8 @@ class TestTraining:
     def test_a_scale_of_no_power_of_two_warns_and_trains(self, trained: Callable[..., training.Run]):
         with pytest.warns(emu.EmuWarning, match="should be a power of two, got 1000"):
             run = trained(loss_scaling=scaling("fixed", scale=1000.0))
-        assert math.isfinite(run.info["metrics"]["train_loss"])
+        loss = trained().info["metrics"]["train_loss"]
+        assert run.info["metrics"]["train_loss"] == pytest.approx(loss, rel=1e-4)
 
 
 class TestMessages:
