@@ -388,6 +388,7 @@ class Trainer:
             "overflow_rate": overflow,
             "underflow_rate": underflow,
             "redos": self.model.points.redos if self.model.points else 0,
+            "pretraining_runs": self.model.points.runs if self.model.points else 0,
             "repeats": self.scaler.repeats,
             "skips": self.scaler.skips,
             "bytes_sent": 0,

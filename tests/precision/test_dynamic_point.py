@@ -278,8 +278,10 @@ class TestTraining:
         assert 0 < redos[1] < redos[0]
 
     def test_the_default_threshold_runs_fewer_operations_again(self, trained: Callable[..., training.Run]):
-        redos = [trained(dynamic_point__threshold=threshold).info["metrics"]["redos"] for threshold in (0, 1, 40)]
+        metrics = [trained(dynamic_point__threshold=threshold).info["metrics"] for threshold in (0, 1, 40)]
+        redos, runs = ([one[name] for one in metrics] for name in ("redos", "pretraining_runs"))
         assert redos[0] > redos[1] > redos[2] == 0
+        assert [run - redo for run, redo in zip(runs, redos, strict=True)] == [runs[2]] * 3
 
     @pytest.mark.parametrize("schedule", ["float_pretraining", "always_redo", "conditional_redo"])
     def test_reference_and_numba_give_the_same_bits(self, trained: Callable[..., training.Run], schedule: str):

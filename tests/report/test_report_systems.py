@@ -172,7 +172,7 @@ class TestSimulatedTime:
         text = words(self.section(tmp_path))
         assert "On small, the 100 steps would have taken 6 ms: 60 µs each. Pre-training 4 ms, training 2 ms." in text
         assert "Of its work, 50% is forward, 17% is update, 17% is run again, 17% is transfers." in text
-        assert "7 operations ran again at a better point, which took 1,000,000 cycles, 1 ms." in text
+        assert "7 operations ran again with a better scale, which took 1,000,000 cycles, 1 ms." in text
 
     def test_bars_add_up_to_a_step(self, tmp_path):
         rows = rows_of(self.section(tmp_path), "simulated-time-chart")["rows"]

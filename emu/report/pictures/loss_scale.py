@@ -39,7 +39,7 @@ _NAMES = ("as they are", "multiplied by S")
 _POWER = "'2^' + datum.value"
 _HEIGHT, _HISTOGRAM_HEIGHT = 260, 210
 #: Marks drawn of one kind; the first ones, for the beginning is where S is found.
-MOST_MARKS = 400
+MOST_MARKS = 2000
 _SCALE_READING = (
     "The line is S, by which the loss is multiplied before it goes back, as a power of two. An overflow means that "
     "some error or gradient was not a finite number: the iteration was repeated with a smaller S, or its update "

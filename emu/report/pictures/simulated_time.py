@@ -100,8 +100,10 @@ def _sentences(evidence: Evidence, spent: SimulatedTime, steps: int) -> list[str
     said.append(f"Of its work, {', '.join(f'{percent(share)} is {_WORDS.get(kind, kind)}' for kind, share in parts)}.")
     if again := spent.of(REDO):
         calls, cycles, taken = (sum(getattr(cost, name) for cost in again) for name in ("calls", "cycles", "seconds"))
+        runs = int(evidence.run.section("metrics").get("pretraining_runs") or 0)
+        of_all = f" of the {integer(runs)} of pre-training" if runs else ""
         said.append(
-            f"{integer(calls)} operations ran again at a better point, which took {integer(cycles)} cycles, "
+            f"{integer(calls)} operations{of_all} ran again with a better scale, which took {integer(cycles)} cycles, "
             f"{duration(taken)}."
         )
     return said
