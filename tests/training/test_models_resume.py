@@ -111,24 +111,42 @@ Model._gradients = gradients
 """
 
 
-@pytest.mark.parametrize("n", [4, 18])
-def test_a_run_killed_inside_a_repeat_resumes_to_the_same_bits(n: int, tmp_path: Path):
-    settings: dict[str, Any] = {
-        **MLP,
-        "training.steps": 12,
-        "loss_scaling.policy": "backoff",
-        "loss_scaling.start": 2.0**24,
-        "loss_scaling.interval": 2,
-        "loss_scaling.on_overflow": "repeat",
-        "loss_scaling.compensation": ["learning_rate"],
-    }
-    whole = train(
-        tmp_path / "whole", "mlp", "fp16", **{name.replace(".", "__"): value for name, value in settings.items()}
-    )
-    assert whole.info["metrics"]["repeats"] > 9  # runs 2 to 8 repeat the first step, run 18 the seventh
+BACKOFF: dict[str, Any] = {
+    "loss_scaling.policy": "backoff",
+    "loss_scaling.start": 2.0**24,
+    "loss_scaling.interval": 2,
+    "loss_scaling.compensation": ["learning_rate"],
+}
+#: Points that move, binary16 errors that overflow in the first run of every step and never in the second.
+EVERY_STEP: dict[str, Any] = {
+    "loss_scaling.policy": "fixed",
+    "loss_scaling.scale": 2.0**24,
+    "loss_scaling.backoff": 2.0**-14,
+    "precision.error.format": "fp16",
+    "precision.gradient.format": "fp16",
+    "dynamic_point.pretraining_steps": 3,
+    "dynamic_point.interval": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("device", "table", "n"),
+    [
+        pytest.param("fp16", BACKOFF, 4, id="of step 1, before the first checkpoint"),
+        pytest.param("fp16", BACKOFF, 18, id="of step 7"),
+        pytest.param("dlu16", EVERY_STEP, 18, id="of step 9, beside points that move"),
+    ],
+)
+def test_a_run_killed_inside_a_repeat_resumes_to_the_same_bits(
+    device: str, table: dict[str, Any], n: int, tmp_path: Path
+):
+    settings: dict[str, Any] = {**MLP, "training.steps": 12, "loss_scaling.on_overflow": "repeat", **table}
+    overrides = {name.replace(".", "__"): value for name, value in settings.items()}
+    whole = train(tmp_path / "whole", "mlp", device, **overrides)
+    assert whole.info["metrics"]["repeats"] > 9
     out = tmp_path / "killed"
     process = command(
-        "train", "mlp", "--device", "fp16", "--out", str(out), *settings_of(settings), before=KILL_IN_RUN.format(n=n)
+        "train", "mlp", "--device", device, "--out", str(out), *settings_of(settings), before=KILL_IN_RUN.format(n=n)
     )
     process.communicate()
     assert process.returncode == -signal.SIGKILL
@@ -136,8 +154,10 @@ def test_a_run_killed_inside_a_repeat_resumes_to_the_same_bits(n: int, tmp_path:
     assert resumed.weights_sha256 == whole.weights_sha256
     assert resumed.registers_sha256 == whole.registers_sha256
     assert resumed.info["metrics"] == whole.info["metrics"]
-    events = [RunFolder(run.path).read_table("loss_scaling") for run in (whole, resumed)]
-    assert events[0] == events[1]
+    assert resumed.info["simulated_seconds"] == whole.info["simulated_seconds"]
+    for name in ("loss_scaling", "points", "simulation"):
+        tables = [RunFolder(run.path).read_table(name) for run in (whole, resumed)]
+        assert tables[0] == tables[1], name
 
 
 #: Kill the process at the n-th operation that runs again.
