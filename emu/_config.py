@@ -104,7 +104,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     Raises:
         ConfigError: no key, no value, or a value that begins like TOML and is not.
 
-    Example:
+    Examples:
         >>> parse_setting("training.batch=32"), parse_setting("precision.mac.accumulator=fp32")
         (('training.batch', 32), ('precision.mac.accumulator', 'fp32'))
     """

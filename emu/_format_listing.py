@@ -209,7 +209,7 @@ def _power(exponent: int) -> str:
 def number(value: float | Fraction) -> str:
     """Return a real in decimals: exact ones up to 17 digits, else rounded behind an approximation sign.
 
-    Example:
+    Examples:
         >>> number(127.99609375), number(2.0**-24), number(Fraction(2**63 - 1)), number(Fraction(2) ** -2000)
         ('127.99609375', '2**-24 ≈ 5.96046e-08', '≈ 9.22337e+18', '2**-2000')
     """

@@ -49,7 +49,7 @@ class EmuWarning(UserWarning):
 def nearest_name(name: str, known: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` for the known name nearest to `name`, or the list of known names.
 
-    Example:
+    Examples:
         >>> nearest_name("fixed61", ["fixed16", "fp16"])
         "; did you mean 'fixed16'?"
         >>> nearest_name("zzz", ["fixed16", "fp16"])

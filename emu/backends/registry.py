@@ -25,7 +25,7 @@ PREFERENCE = ("numba", "reference")
 def backends() -> dict[str, str]:
     """Return, for every backend, "ready" or the reason why it is not.
 
-    Example:
+    Examples:
         >>> backends()["reference"]
         'ready'
     """

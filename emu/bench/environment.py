@@ -27,7 +27,7 @@ OPENBLAS_TIMEOUT = "4"
 def other_core_type(base: Mapping[str, str], flags: set[str]) -> str:
     """Return the BLAS kernels of the other width than the environment's; empty without AVX-512.
 
-    Example:
+    Examples:
         >>> other_core_type({}, {"avx512bw"}), other_core_type({"OPENBLAS_CORETYPE": "Haswell"}, {"avx512bw"})
         ('Haswell', 'SkylakeX')
     """

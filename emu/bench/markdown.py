@@ -32,7 +32,7 @@ _BEGIN, _END = "<!-- bench:{} begin -->", "<!-- bench:{} end -->"
 def render(sheet: Sheet) -> str:
     r"""Return a table, without its title.
 
-    Example:
+    Examples:
         >>> print(render(Sheet("t", ("a", "b"), (("1", "x | y"),))))
         | a | b |
         |---|---|

@@ -40,7 +40,7 @@ def assign(workers: Sequence[Sequence[int]], available: Sequence[int]) -> dict[i
         workers: threads of each side, the busiest first.
         available: processors.
 
-    Example:
+    Examples:
         >>> assign([[10, 11], [10, 12], [13, 12]], [0, 1])  # 10 takes part in two sides
         {10: 0, 11: 1, 12: 1, 13: 0}
     """
@@ -57,7 +57,7 @@ def assign(workers: Sequence[Sequence[int]], available: Sequence[int]) -> dict[i
 def busiest(before: Mapping[int, int], after: Mapping[int, int], threads: int) -> list[int]:
     """Return the threads that worked between two readings of `thread_times`, at most `threads`, the busiest first.
 
-    Example:
+    Examples:
         >>> busiest({1: 0, 2: 5}, {1: 900, 2: 1005, 3: 2}, 2)
         [2, 1]
     """

@@ -38,7 +38,7 @@ class Sheet:
 def figure(rate: Spread | None, unit: str) -> str:
     """Return a rate in its unit, three digits.
 
-    Example:
+    Examples:
         >>> figure(Spread(3.456e9, 3e9, 4e9, 5), "GElem/s"), figure(Spread(50.0, 49, 51, 5), "step/s")
         ('3.46 GElem/s', '50 step/s')
     """
@@ -50,7 +50,7 @@ def figure(rate: Spread | None, unit: str) -> str:
 def spread(ratio: Spread | None) -> str:
     """Return a ratio with its quartiles.
 
-    Example:
+    Examples:
         >>> spread(Spread(0.8312, 0.82, 0.851, 15))
         '0.83 (0.82 .. 0.85)'
     """

@@ -53,7 +53,7 @@ class Spread:
     def of(cls, values: Sequence[float]) -> Spread:
         """Return the spread of a sample of at least one value.
 
-        Example:
+        Examples:
             >>> Spread.of([1.0, 2.0, 3.0, 4.0, 5.0])
             Spread(median=3.0, low=2.0, high=4.0, count=5)
         """
@@ -148,7 +148,7 @@ def _sample(side: Work, calls: int, clock: Clock) -> float:
 def rates(seconds: Sequence[float], amount: float) -> Spread:
     """Return the spread of amount per second.
 
-    Example:
+    Examples:
         >>> rates([0.5, 1.0, 2.0], 4.0).median
         4.0
     """
@@ -158,7 +158,7 @@ def rates(seconds: Sequence[float], amount: float) -> Spread:
 def ratios(ours: Sequence[float], amount: float, theirs: Sequence[float], their_amount: float) -> Spread:
     """Return the spread of our rate over theirs, round by round.
 
-    Example:
+    Examples:
         >>> ratios([1.0, 1.0, 1.0], 6.0, [1.0, 2.0, 4.0], 2.0).median  # 6 a second against 2, 1 and 0.5
         6.0
     """

@@ -49,7 +49,7 @@ class LFSR:
     Raises:
         FormatError: the polynomial has another degree or no x**0, the seed is 0, or a number is out of range.
 
-    Example:
+    Examples:
         >>> LFSR(0b11001, 4, seed=0b1000)  # x**4 + x**3 + 1: 1000 1001 1010 111 leave it, then again
         LFSR(polynomial=0x19, width=4, seed=0x8, form='fibonacci', shifts_per_element=None)
     """
@@ -88,7 +88,7 @@ class LFSR:
     def advanced(self, shifts: int) -> LFSR:
         """Return this register after a number of shifts, at least 0.
 
-        Example:
+        Examples:
             >>> LFSR(0b11001, 4, seed=0b1000).advanced(4).seed
             9
         """

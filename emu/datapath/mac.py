@@ -35,7 +35,7 @@ class Mac:
         FormatError: an unknown name, a rule of the other family, a format whose point is open, or formats that a unit
             of blocks cannot have.
 
-    Example:
+    Examples:
         >>> Mac(product="fp32", accumulator="fp32")
         Mac(product='fp32', accumulator='fp32', order='sequential', rounding='nearest_even')
 
@@ -88,7 +88,7 @@ class Mac:
         Raises:
             FormatError: no such unit, or several that differ; lists those that exist.
 
-        Example:
+        Examples:
             >>> Mac.preset("v100", inputs="fp16", output="fp32").order
             Blocks(n=4, fraction_bits=23, index_order='consecutive', addend='aligned', min_exponent=None)
 

@@ -90,7 +90,7 @@ class Blocks(Order):
     Raises:
         FormatError: a number is out of range, a name is unknown, or alternating pairs with an odd `n`.
 
-    Example:
+    Examples:
         >>> str(Blocks(16, 25)), str(Blocks(16, 25, "alternating_pairs", "after"))
         ('blocks(16, 25)', 'blocks(16, 25, index_order=alternating_pairs, addend=after)')
 
@@ -123,7 +123,7 @@ class Blocks(Order):
     def indices(self) -> tuple[int, ...]:
         """The k of one period in the order taken, n to a block; the next period adds its length to each.
 
-        Example:
+        Examples:
             >>> Blocks(4, 23, "alternating_pairs").indices
             (0, 1, 4, 5, 2, 3, 6, 7)
         """
@@ -143,7 +143,7 @@ def parse_order(order: str | Order) -> Order:
     Raises:
         FormatError: no such order.
 
-    Example:
+    Examples:
         >>> parse_order("lanes(4)")
         Lanes(count=4)
         >>> parse_order("blocks(8, 24, min_exponent=-132)").min_exponent

@@ -130,7 +130,7 @@ def find_unit(gpu: str, inputs: str, output: str, instruction: str | None = None
     Raises:
         FormatError: no such unit, or several that differ; lists those that exist.
 
-    Example:
+    Examples:
         >>> print(find_unit("h200", "fp8_e5m2", "fp32", "wgmma"))
         h100 fp8_e5m2 -> fp32 (wgmma)
     """

@@ -72,7 +72,7 @@ def _integer(name: str, value: Any) -> int:
 def stream_of(layer: str, role: str, node: int = 0) -> int:
     """Return the stream number of a layer's role on a node: the first 4 bytes of SHA-256("layer/role@node").
 
-    Example:
+    Examples:
         >>> stream_of("conv1", "activation")
         1198927681
     """

@@ -26,7 +26,7 @@ class OutputStage:
     Raises:
         FormatError: the overflow rule belongs to the other family, or `n_rbits` is outside 1..32.
 
-    Example:
+    Examples:
         >>> OutputStage.of("fix8f4").overflow.value
         'saturate'
     """

@@ -166,7 +166,7 @@ def add(
 ) -> Array:
     """Return a + b, rounded once into `out_format`. Options as in `quantize`. Source: NUMERICS 7.
 
-    Example:
+    Examples:
         >>> add(1024.0, -(2.0**-24), out_format="fp16", rounding="floor", backend="reference").item()
         1023.5
     """
@@ -197,7 +197,7 @@ def multiply(
 ) -> Array:
     """Return a * b, rounded once into `out_format`. Options as in `quantize`. Source: NUMERICS 7.
 
-    Example:
+    Examples:
         >>> multiply(3.1416015625, -0.71875, out_format="fix16f10", backend="reference").item() * 2**10
         -2312.0
     """
@@ -262,7 +262,7 @@ def compare(
         backend: who computes.
         check: whether to check that operands hold values of their formats.
 
-    Example:
+    Examples:
         >>> compare([1.0, 2.0, np.nan], [1, 3, 0], backend="reference").tolist()
         [0, -1, 2]
 

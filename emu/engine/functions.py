@@ -139,7 +139,7 @@ def exp(x: Any, *, out_format: str | Format, x_format: str | Format | None = Non
 
     See `function` for formats and exactness.
 
-    Example:
+    Examples:
         >>> exp([0.0, 1.0], x_format="fp16", out_format="fp16").tolist()
         [1.0, 2.71875]
     """

@@ -200,7 +200,7 @@ def explain(operation: Callable[..., Any], *args: Any, **options: Any) -> Plan:
         FormatError: the operation has no plan.
         ShapeError: the operands do not fit together.
 
-    Example:
+    Examples:
         >>> from emu.engine import matmul
         >>> a = np.zeros((2, 100)), np.zeros((100, 2))
         >>> plan = explain(matmul, *a, a_format="fix20f4", b_format="fix20f4", out_format="fix8f4")

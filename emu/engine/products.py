@@ -89,7 +89,7 @@ def matmul(
             has a source that is no `Philox`.
         ShapeError: the shapes do not fit together.
 
-    Example:
+    Examples:
         >>> formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix8f4"}
         >>> matmul([[0.5, -1.0]], [[0.25], [0.125]], **formats, backend="reference")
         array([[0.]], dtype=float32)

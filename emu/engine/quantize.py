@@ -70,7 +70,7 @@ def quantize(
 
     Exactness: equals the rounding of the real value, once.
 
-    Example:
+    Examples:
         >>> quantize([1.26, -9.0, 0.03], "fix8f4", backend="reference").tolist()
         [1.25, -8.0, 0.0]
 

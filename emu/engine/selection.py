@@ -18,7 +18,7 @@ Array = NDArray[Any]
 def relu(x: Any, *, backend: str = "auto") -> Array:
     """Return x where x > 0, NaN where NaN, else +0. Any shape and carrier dtype; float16 is taken as float32.
 
-    Example:
+    Examples:
         >>> relu(np.array([-1.0, -0.0, 2.0]), backend="reference")
         array([0., 0., 2.])
     """

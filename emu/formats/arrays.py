@@ -48,7 +48,7 @@ def as_integer(name: str, value: Any, low: int, high: int) -> int:
 def code_dtype_for(width_bits: int) -> np.dtype[Any]:
     """Return the smallest unsigned dtype of at least `width_bits` bits.
 
-    Example:
+    Examples:
         >>> code_dtype_for(9)
         dtype('uint16')
     """

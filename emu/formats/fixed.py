@@ -46,7 +46,7 @@ class Fixed:
     Raises:
         FormatError: `width_bits` is outside 1..64, a number is not an integer, or `signed` is not a bool.
 
-    Example:
+    Examples:
         >>> fmt = Fixed(16, 8)
         >>> fmt.min, fmt.max, fmt.ulp()
         (-128.0, 127.99609375, 0.00390625)

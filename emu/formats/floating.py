@@ -52,7 +52,7 @@ class Float:
     Raises:
         FormatError: a width is out of range, the special codes do not fit, or float64 cannot hold every value.
 
-    Example:
+    Examples:
         >>> half = Float(5, 10)
         >>> half.max, half.smallest_normal, half.smallest_positive
         (65504.0, 6.103515625e-05, 5.960464477539063e-08)
@@ -324,7 +324,7 @@ PRESETS: dict[str, Float] = {
 def text_of_float(fmt: Float) -> str:
     """Return the shortest text form of `fmt`: a preset's name where it has one, then its options.
 
-    Example:
+    Examples:
         >>> text_of_float(Float(4, 3, ftz=True))
         'e4m3 ftz'
     """

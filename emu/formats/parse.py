@@ -45,7 +45,7 @@ def parse(text: str | Format | DynamicFixed) -> Any:
     Raises:
         FormatError: no such form, or the format it names is impossible.
 
-    Example:
+    Examples:
         >>> parse("fix16f8"), parse("sfix16_En8") == parse("ap_fixed<16,8>") == parse("Q7.8")
         (Fixed(16, 8), True)
         >>> parse("fp16"), str(parse("e5m10"))

@@ -194,7 +194,7 @@ def load_device(name_or_path: str | Path) -> Device:
     Raises:
         ConfigError: no such device, or its file breaks a rule.
 
-    Example:
+    Examples:
         >>> load_device("fp16").precision.stage("conv1", "weight").format
         Float(5, 10)
     """

@@ -70,7 +70,7 @@ class StatisticsUnit:
         counter_bits: of every count; they stop at their largest value.
         cycles: that streams have taken so far.
 
-    Example:
+    Examples:
         >>> unit = StatisticsUnit(lanes=8, width_bits=40)
         >>> unit.run([[0, 1, 5, 127, -1, -2, -128, -64]], signs="positive")
         >>> {p: int(n) for p, n in enumerate(unit.read().counts) if n}, unit.cycles

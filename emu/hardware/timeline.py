@@ -46,7 +46,7 @@ class Timeline:
     Attributes:
         events: in the order they were booked.
 
-    Example:
+    Examples:
         >>> line = Timeline()
         >>> line.book("link", "batch 1", 500), line.book("link", "batch 2", 500), line.book("vector", "conv1", 300)
         (500, 1000, 300)

@@ -125,7 +125,7 @@ class VectorUnit:
         accumulators: per lane.
         latency: cycles from the start of an instruction until its result can be read, by opcode; 1 where not given.
 
-    Example:
+    Examples:
         >>> unit = VectorUnit()
         >>> unit.cycles(unit.product(rows=2, depth=25, columns=8, target=Fixed(16, 8), drops=8))
         54
@@ -416,7 +416,7 @@ def convert(words: Words, drops: int, target: Fixed, rounding: Rounding = Roundi
         target: format whose range results are saturated to.
         rounding: any mode but `stochastic`.
 
-    Example:
+    Examples:
         >>> convert(np.array([-37883392]), 14, Fixed(16, 10)).tolist()
         [-2312]
     """

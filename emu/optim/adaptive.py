@@ -115,7 +115,7 @@ class Adam:
 def power(base: float, exponent: int) -> float:
     """Return a power by the same float64 multiplications on every machine: squares, from the lowest bit up.
 
-    Example:
+    Examples:
         >>> power(0.5, 10) == 2.0**-10
         True
     """

@@ -298,7 +298,7 @@ class StatisticalScale(_Started):
 def headroom(measured: Measured) -> int:
     """Return u: by how many powers of two the largest gradient may grow.
 
-    Example:
+    Examples:
         >>> [headroom(Measured(x, None, 15)) for x in (-9, 0, 2, 16, -30)]  # of .003, 1 and 1.999, 6, 70000, 2**-30
         [24, 15, 13, -1, 45]
     """

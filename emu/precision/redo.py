@@ -40,7 +40,7 @@ def run_and_redo(
         better: the scale that a result asks for, None where it stands.
         most: how many further runs there may be.
 
-    Example:
+    Examples:
         >>> run_and_redo(8, lambda s: s * 5, lambda s, result: s // 2 if result > 15 else None, most=4)
         Settled(scale=2, result=10, redos=2)
     """

@@ -36,7 +36,7 @@ def element(name: str, *children: str, **attributes: str | bool | None) -> Html:
         attributes: `class_` and `for_` lose their underscore, other underscores become hyphens; None and False leave
             the attribute out, True writes it without a value.
 
-    Example:
+    Examples:
         >>> element("td", "1 < 2", data_label="a")
         '<td data-label="a">1 &lt; 2</td>'
     """

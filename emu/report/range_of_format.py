@@ -43,7 +43,7 @@ class FormatRange:
 def range_of(text: str | None) -> FormatRange | None:
     """Return the magnitudes the format `text` covers; None where its point moves, or where it is unknown.
 
-    Example:
+    Examples:
         >>> covered = range_of("fix16f13")
         >>> covered.top, covered.bottom, [line.label for line in covered.lines]
         (2, -13, ['largest 3.99988', 'smallest step 1.2e-4'])

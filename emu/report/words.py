@@ -52,7 +52,7 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 def number(value: float | Fraction, digits: int = 6) -> str:
     """Return `value` in at most `digits` significant digits, exponents without padding.
 
-    Example:
+    Examples:
         >>> number(3.9998779296875), number(0.0001220703125, 2), number(-4.0), number(2.0**-149, 2)
         ('3.99988', '1.2e-4', '-4', '1.4e-45')
     """
@@ -69,7 +69,7 @@ def number(value: float | Fraction, digits: int = 6) -> str:
 def percent(share: float) -> str:
     """Return a share of 1 in percent, with as many digits as it deserves.
 
-    Example:
+    Examples:
         >>> percent(0.97), percent(0.0834), percent(0.00004), percent(0.0), percent(0.9999)
         ('97%', '8.3%', '0.004%', '0%', '99.99%')
     """
@@ -107,7 +107,7 @@ def decibels(value: float) -> str:
 def seconds(value: float) -> str:
     """Return a duration the way people say it.
 
-    Example:
+    Examples:
         >>> seconds(0.25), seconds(74.2), seconds(8000)
         ('0.25 s', '74 s', '2 h 13 min')
     """
@@ -122,7 +122,7 @@ def seconds(value: float) -> str:
 def duration(value: float) -> str:
     """Return seconds as an engineer says them.
 
-    Example:
+    Examples:
         >>> duration(0.0061), duration(2.5e-7), duration(75.0), duration(0.0)
         ('6.1 ms', '250 ns', '75 s', '0 s')
     """
@@ -145,7 +145,7 @@ def superscript(exponent: int) -> str:
 def power_of_two(exponent: int) -> str:
     """Return 2 to the `exponent` as a reader writes it.
 
-    Example:
+    Examples:
         >>> power_of_two(-13)
         '2⁻¹³'
     """
@@ -165,7 +165,7 @@ def parse_or_none(text: str | None) -> Format | DynamicFixed | None:
 def format_in_words(text: str) -> str:
     """Return what a format's bits are, its range and its steps.
 
-    Example:
+    Examples:
         >>> format_in_words("fix16f13")
         '16 bits, 13 behind the point, -4 .. 3.99988, steps of 1.2e-4'
         >>> format_in_words("fp16").split("; ")[1]
@@ -227,7 +227,7 @@ def overflow_in_words(name: str | None, text: str | None = None) -> str:
 def mac_in_words(mac: Mapping[str, Any] | str | None) -> str:
     """Return how a dot product's products and sums are rounded on the way.
 
-    Example:
+    Examples:
         >>> mac_in_words({"product": "exact", "accumulator": "exact"})
         'products and sums are exact; only the result is rounded, once'
     """

@@ -40,7 +40,7 @@ def assert_bits_equal(actual: ArrayLike, expected: ArrayLike, fmt: str | Format 
     Raises:
         AssertionError: they differ; the message shows index, codes, fields, values and the distance in ulp.
 
-    Example:
+    Examples:
         >>> assert_bits_equal([1.0, float("nan")], [1.0, -float("nan")], "fp16")
         >>> assert_bits_equal([0.5, -0.0], [0.5, 0.0], "fp16")
         Traceback (most recent call last):
@@ -141,7 +141,7 @@ def describe_code(fmt: Format, code: int, element: Any = None) -> str:
         code: a code of it.
         element: the array element it came from; a -0.0 that the format cannot encode is pointed out.
 
-    Example:
+    Examples:
         >>> describe_code(Fixed(8, 4), 0xE8)
         '0xe8  1 110.1000  -1.5'
     """

@@ -45,7 +45,7 @@ def bulk_arrays(
         nan: NaN may come up, where the format has it.
         infinity: infinities may come up, where the format has them.
 
-    Example:
+    Examples:
         >>> bulk_arrays("fp16", (64, 64)).example().shape  # doctest: +SKIP
         (64, 64)
     """

@@ -81,7 +81,7 @@ def probe_order(
     Exactness: every pair of terms is measured and agrees with the tree returned, up to 32 terms; beyond, the pairs
         that determine the tree and a sample of 200 others.
 
-    Example:
+    Examples:
         >>> print(probe_order(lambda a, b: float(np.float32(a[0] * b[0] + a[2] * b[2]) + np.float32(a[1] * b[1])), 3))
         0 ─┐
         2 ─┴─┐

@@ -41,7 +41,7 @@ class OrderTree:
     Raises:
         ShapeError: the sets are no tree: two of them overlap, or the one of all leaves is missing.
 
-    Example:
+    Examples:
         >>> print(OrderTree.of(((0, 1), (2, 3))))
         0 ─┐
         1 ─┴─┐
@@ -98,7 +98,7 @@ class OrderTree:
         Raises:
             ShapeError: another number of terms than leaves.
 
-        Example:
+        Examples:
             >>> OrderTree.of(((0, 2), 1)).evaluate(["a", "b", "c"], lambda children: f"({'+'.join(children)})")
             '((a+c)+b)'
         """
@@ -161,7 +161,7 @@ def order_tree(order: str | Order, k: int, *, addend: bool = False) -> OrderTree
         FormatError: no such order.
         ShapeError: `k` is below 1.
 
-    Example:
+    Examples:
         >>> order_tree("blocks(2, 24)", 4, addend=True)
         OrderTree(((0 + 1 + c) + 2 + 3))
     """

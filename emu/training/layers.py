@@ -310,7 +310,7 @@ def shapes_behind(layers: Sequence[Layer], shape: Shape) -> tuple[Shape, ...]:
     Raises:
         ConfigError: a layer cannot take its input; names the layer and both shapes.
 
-    Example:
+    Examples:
         >>> conv = Conv2d(type="conv2d", name="conv1", out_channels=6, kernel=5, padding=2)
         >>> shapes_behind([conv], (1, 28, 28))
         ((1, 28, 28), (6, 28, 28))

@@ -315,7 +315,7 @@ def load_recipe(name_or_path: str | Path, sets: Sequence[str] = ()) -> Recipe:
     Raises:
         ConfigError: no such recipe, or it or a setting breaks a rule.
 
-    Example:
+    Examples:
         >>> load_recipe("lenet", ["training.steps=20"]).training.steps
         20
     """

@@ -34,7 +34,7 @@ def learning_rate(base: float, schedule: Schedule, step: int, steps: int) -> flo
 def cosine(x: float) -> float:
     """Return cos(x) for 0 <= x <= pi, as a fixed sequence of additions, multiplications and divisions.
 
-    Example:
+    Examples:
         >>> cosine(0.0), abs(cosine(math.pi) + 1) < 1e-15
         (1.0, True)
     """

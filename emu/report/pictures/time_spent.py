@@ -189,7 +189,7 @@ def _path(cost: Cost) -> str:
 def proof_in_words(proof: str) -> str:
     """Return a planner's proof as a reader says it.
 
-    Example:
+    Examples:
         >>> proof_in_words("K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats")
         'no sum exceeds 2²¹ units of 2⁻⁸ by the formats'
     """

@@ -144,7 +144,7 @@ def check_backend(
 
     Exactness: codes are compared, every NaN counting as the canonical one, -0 differing from +0.
 
-    Example:
+    Examples:
         >>> import numpy as np
         >>> def quantize(x, rounding="nearest_even"):
         ...     if rounding != "nearest_even":
