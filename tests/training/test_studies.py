@@ -80,6 +80,15 @@ def test_a_study_has_a_run_for_every_case_and_a_table_of_paired_differences(undi
 
 
 @pytest.mark.slow
+def test_the_report_command_builds_a_studys_page_again(undisturbed: Path):
+    before = pages(undisturbed)
+    for name in ("report.html", "report.md"):
+        (undisturbed / name).unlink()
+    subprocess.run([sys.executable, "-m", "emu", "report", str(undisturbed)], check=True, capture_output=True)
+    assert pages(undisturbed) == before
+
+
+@pytest.mark.slow
 def test_a_finished_study_runs_nothing_again(undisturbed: Path):
     before = {path: path.stat().st_mtime_ns for path in (undisturbed / "runs").rglob("*")}
     expected = pages(undisturbed)

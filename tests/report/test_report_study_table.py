@@ -1,0 +1,62 @@
+"""The table of a study: columns of systems only where they ran, what is missing said."""
+
+from typing import Any
+
+from emu.report.study.comparison import Difference, Row
+from emu.report.study.markdown import cells, header, tables
+
+
+def row(setting: str = "plain", **given: Any) -> Row:
+    told: dict[str, Any] = {
+        "model": "mlp",
+        "setting": setting,
+        "device": "dlu16",
+        "bits": 16,
+        "accuracies": {1: 0.96, 2: 0.98},
+        "seeds": 2,
+        "failures": {},
+        "difference": None,
+        "overflow": 1e-4,
+        "underflow": 0.0,
+        "counts": {"redos": 0.0, "repeats": 0.0, "skips": 0.0},
+        "simulated_seconds": None,
+        "first_run": None,
+    }
+    return Row(**told | given)
+
+
+def test_columns_of_systems_are_there_only_where_one_ran():
+    plain, moving = (
+        row(),
+        row("always_redo", counts={"redos": 41.5, "repeats": 0.0, "skips": 2.0}, simulated_seconds=0.02),
+    )
+    assert header([plain]) == (
+        "device", "bits", "accuracy", "spread (s.d.)", "worst .. best", "difference to the baseline, paired (95%)",
+        "overflow", "underflow", "what went wrong first",
+    )  # fmt: skip
+    assert header([plain, moving])[-4:] == ("redos", "skipped updates", "simulated time", "what went wrong first")
+
+
+def test_a_row_says_means_over_its_runs():
+    moving = row("always_redo", counts={"redos": 41.5}, simulated_seconds=0.0213, difference=Difference(-0.004, 0.01))
+    told = cells(moving, "nothing")
+    assert told["device"] == "dlu16, always_redo"
+    assert told["accuracy"] == "97.00 %"
+    assert told["difference to the baseline, paired (95%)"] == "-0.40 (-1.40 .. +0.60)"
+    assert (told["redos"], told["simulated time"]) == ("42", "21.3 ms")
+
+
+def test_what_a_row_has_not_is_a_dash_in_its_column():
+    text = tables(
+        [("mlp", [(row(), "nothing"), (row("always_redo", simulated_seconds=2.0, accuracies={1: 0.9}), "x")])]
+    )
+    first, second = (line.split(" | ") for line in text.splitlines()[4:])
+    names = text.splitlines()[2].strip("| ").split(" | ")
+    assert first[names.index("simulated time")] == "\u2013"
+    assert second[names.index("simulated time")] == "2 s"
+    assert second[names.index("spread (s.d.)")] == "\u2013"
+
+
+def test_a_row_without_a_run_says_why():
+    failed = row(accuracies={}, failures={1: "no space left", 2: "no space left"})
+    assert cells(failed, "\u2013")["accuracy"] == "failed: no space left"
