@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from synthetic_run import write_run
 
+import emu
 from emu.report import build_report
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -52,6 +53,20 @@ def report(tmp_path_factory):
     return build_report(write_run(tmp_path_factory.mktemp("runs") / "lenet", points=20))
 
 
+@pytest.fixture(scope="module")
+def systems(tmp_path_factory):
+    """A run with every section: moving points, a loss that is scaled, a machine with a clock."""
+    overrides = {
+        "training.steps": 12, "training.batch": 8, "data.test_images": 20, "training.log_every": 2,
+        "network.input": [1, 8, 8], "dynamic_point.pretraining_steps": 3, "dynamic_point.interval": 2,
+        "precision.error.format": "fp16", "precision.gradient.format": "fp16",
+        "loss_scaling": {"policy": "backoff", "start": 2.0**24, "on_overflow": "repeat", "interval": 3},
+    }  # fmt: skip
+    out = tmp_path_factory.mktemp("runs") / "systems"
+    emu.train(emu.model("mlp"), emu.device("dlu16"), out=out, overrides=overrides)
+    return out / "report.html"
+
+
 def test_the_check_itself_notices_a_request_and_a_console_line(tmp_path):
     path = tmp_path / "fetching.html"
     path.write_text(FETCHING)
@@ -60,8 +75,11 @@ def test_the_check_itself_notices_a_request_and_a_console_line(tmp_path):
     assert any("noticed" in line for line in console)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_chart_is_drawn_without_console_lines_or_requests(report, tmp_path, scheme):
+@pytest.mark.parametrize(
+    ("name", "number", "scheme"), [("report", 9, "light"), ("report", 9, "dark"), ("systems", 18, "light")]
+)
+def test_every_chart_is_drawn_without_console_lines_or_requests(request, tmp_path, name, number, scheme):
+    report = request.getfixturevalue(name)
     document, console, requests = visit(
         report, tmp_path, f"--blink-settings=preferredColorScheme={int(scheme == 'light')}"
     )
@@ -69,7 +87,7 @@ def test_every_chart_is_drawn_without_console_lines_or_requests(report, tmp_path
     assert requests == []
     assert 'data-ready="true"' in document
     charts = re.findall(r'<div class="chart[^"]*" id="([^"]+)"[^>]*>(.{0,300})', document, re.DOTALL)
-    assert len(charts) == 9
+    assert len(charts) == number
     assert all("<svg" in inside for _, inside in charts)
     assert "undefined" not in re.sub(r"<script.*?</script>", "", document, flags=re.DOTALL)
 
@@ -82,8 +100,9 @@ def test_a_hostile_layer_name_runs_nothing(tmp_path):
     assert "<title>lenet on fixed16: emu report</title>" in document
 
 
-@pytest.mark.parametrize("width", [375, 320])
-def test_nothing_sticks_out_on_a_phone(report, tmp_path, width):
+@pytest.mark.parametrize(("name", "width"), [("report", 375), ("report", 320), ("systems", 375)])
+def test_nothing_sticks_out_on_a_phone(request, tmp_path, name, width):
+    report = request.getfixturevalue(name)
     frame = report.with_name(f"frame{width}.html")
     frame.write_text(FRAME.format(width=width, name=report.name))
     document, _, _ = visit(frame, tmp_path, "--allow-file-access-from-files", "--disable-web-security")
