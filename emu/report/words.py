@@ -100,7 +100,7 @@ def integer(value: int) -> str:
 def decibels(value: float) -> str:
     """Return a ratio in dB; infinity means that nothing differs."""
     if math.isnan(value):
-        return "undefined"
+        return "not a number"
     return "identical" if math.isinf(value) and value > 0 else f"{value:.1f} dB"
 
 
