@@ -18,14 +18,15 @@ from emu.training.trainer import Trainer
 
 BACKENDS = ("reference", "numba", "cuda")
 #: Steps and batch of each model, and as little to test as its data allow.
+#: What each model trains; the order gives large models devices whose reference is fast, and small ones two.
 SHORT: dict[str, dict[str, Any]] = {
-    "dnn46m": {"training.steps": 2, "training.batch": 8, "data.count": 16, "data.test_count": 2},
-    "transformer": {"training.steps": 20, "training.batch": 1, "data.test_share": 0.006},
-    "resnet8": {"training.steps": 20, "training.batch": 2, "data.test_images": 2},
-    "lenet_caffe": {"training.steps": 20, "training.batch": 1, "data.test_images": 2},
-    "lenet": {"training.steps": 20, "training.batch": 2, "data.test_images": 2},
-    "deep_sigmoid": {"training.steps": 20, "training.batch": 4, "data.test_images": 2},
     "mlp": {"training.steps": 20, "training.batch": 4, "data.test_images": 2},
+    "deep_sigmoid": {"training.steps": 20, "training.batch": 4, "data.test_images": 2},
+    "lenet": {"training.steps": 20, "training.batch": 2, "data.test_images": 2},
+    "dnn46m": {"training.steps": 2, "training.batch": 8, "data.count": 16, "data.test_count": 2},
+    "resnet8": {"training.steps": 20, "training.batch": 2, "data.test_images": 2},
+    "transformer": {"training.steps": 20, "training.batch": 1, "data.test_share": 0.006},
+    "lenet_caffe": {"training.steps": 20, "training.batch": 1, "data.test_images": 2},
 }
 CONV = {"type": "conv2d", "out_channels": 3, "kernel": 3, "padding": 1, "bias": False}
 #: Small networks with every layer and optimiser that the first models lack.
