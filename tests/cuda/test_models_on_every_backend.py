@@ -17,8 +17,8 @@ from emu.training.recipe import Recipe, load_recipe, model_names
 from emu.training.trainer import Trainer
 
 BACKENDS = ("reference", "numba", "cuda")
-#: Steps and batch of each model, and as little to test as its data allow.
-#: What each model trains; the order gives large models devices whose reference is fast, and small ones two.
+#: Steps and batch of each model, and as little to test as its data allow; the order gives large models devices whose
+#: reference is fast, and small ones two.
 SHORT: dict[str, dict[str, Any]] = {
     "mlp": {"training.steps": 20, "training.batch": 4, "data.test_images": 2},
     "deep_sigmoid": {"training.steps": 20, "training.batch": 4, "data.test_images": 2},
