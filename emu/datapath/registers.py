@@ -113,9 +113,11 @@ class StatisticsRegister:
     def _side(self, side: int) -> dict[int, int]:
         if self.lowest is None or self.bins is None:
             return {}
-        counts = self._counts[side * self.bins : (side + 1) * self.bins]
+        return self._by_exponent(self._counts[side * self.bins : (side + 1) * self.bins])
+
+    def _by_exponent(self, counts: NDArray[np.int64]) -> dict[int, int]:
         seen = counts.nonzero()[0]
-        return dict(zip((seen + self.lowest).tolist(), counts[seen].tolist(), strict=True))
+        return dict(zip((seen + (self.lowest or 0)).tolist(), counts[seen].tolist(), strict=True))
 
     def _scalar(self, name: str) -> int:
         return int(self._counts[SCALARS.index(name) - len(SCALARS)])
@@ -186,9 +188,7 @@ class StatisticsRegister:
         """Return exponent -> count of both signs, sorted by exponent."""
         if self.lowest is None or self.bins is None:
             return {}
-        both = self._counts[: self.bins] + self._counts[self.bins : 2 * self.bins]
-        seen = both.nonzero()[0]
-        return dict(zip((seen + self.lowest).tolist(), both[seen].tolist(), strict=True))
+        return self._by_exponent(self._counts[: self.bins] + self._counts[self.bins : 2 * self.bins])
 
     def count_from(self, exponent: int) -> int:
         """Return how many results had their leading bit at `exponent` or above."""

@@ -20,13 +20,11 @@ from typing import NamedTuple
 
 from emu.datapath.registers import DEFAULT_FLOAT_BINS
 from emu.errors import ConfigError
-from emu.formats import Fixed, Float, Format
+from emu.formats import Fixed, Format
 from emu.hardware.device import HOST, MAC_ARRAY, MATRIX_UNIT, STATISTICS, Device, Unit
 
 #: Picoseconds of a second.
 SECOND_PS = 10**12
-#: A float32, which is what a host computes in.
-HOST_BITS = 32
 #: What a work record without an operation stands for: registers are read and points chosen from them.
 DECISION = "decide points"
 #: The operation that brings a number from one format to another.
@@ -254,9 +252,7 @@ def _is_fixed(part: tuple[Format | None, int]) -> bool:
 
 
 def _bits(fmt: Format | None) -> int:
-    if isinstance(fmt, Fixed):
-        return fmt.width_bits
-    return fmt.width_bits if isinstance(fmt, Float) else 0
+    return 0 if fmt is None else fmt.width_bits
 
 
 def _rounded_up(amount: int, per_second: float) -> int:

@@ -104,10 +104,6 @@ class Timeline:
         """Return the resources in the order of first use."""
         return list(dict.fromkeys(event.resource for event in self.events))
 
-    def shifted(self, by_ps: int) -> list[Event]:
-        """Return the events, each so much later."""
-        return [event._replace(begin_ps=event.begin_ps + by_ps) for event in self.events]
-
 
 def chrome_trace(name: str, events: Sequence[Event]) -> dict[str, Any]:
     """Return events as Chrome trace events: plain data (JSON), a track per resource.

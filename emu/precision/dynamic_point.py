@@ -98,9 +98,13 @@ class Points:
             self._window[tensor] = self._policy.register()
         self._window[tensor].merge(register)
 
+    def in_pretraining(self, step: int) -> bool:
+        """Return whether a training step is one of pre-training."""
+        return step < self.table.pretraining_steps
+
     def in_float(self, step: int) -> bool:
         """Return whether a training step runs in float32, before any point is known."""
-        return self.table.schedule == "float_pretraining" and step < self.table.pretraining_steps
+        return self.table.schedule == "float_pretraining" and self.in_pretraining(step)
 
     def is_due(self, steps: int) -> bool:
         """Return whether, `steps` steps being done, all points are to be set: main training, or the end of float."""
@@ -216,15 +220,19 @@ class DynamicPointRunner:
     @property
     def is_pretraining(self) -> bool:
         """Whether the training step is one of pre-training."""
-        step = self._step if self._frozen_at is None else self._frozen_at
-        return step < self.points.table.pretraining_steps
+        return self.points.in_pretraining(self._trained)
+
+    @property
+    def _trained(self) -> int:
+        """The training step that decides how operations run."""
+        return self._step if self._frozen_at is None else self._frozen_at
 
     def run(self, operation: Operation, role: str, layer: str) -> Value:
         """Return the operation's result as the unit that writes `role` of `layer` produces it, its point moved."""
         word = self._policy.word(layer, role)
         if word is None:
             return self._plain.run(operation, role, layer)
-        if self.is_pretraining and self.points.table.schedule == "float_pretraining":
+        if self.points.in_float(self._trained):
             return self._in_float.run(operation, role, layer)
         if operation.name in (*SELECTIONS, *MOVES):
             held = operation.operands[0].format

@@ -142,7 +142,7 @@ class Simulation:
         self._keep(line.events, where)
         self.total_ps += ready
         for event in line.events:
-            self._add(("", "", event.resource, _kind_of_resource(event)), Spent(1, 0, event.duration_ps, 0, 0))
+            self._add(("", "", event.resource, event.kind), Spent(1, 0, event.duration_ps, 0, 0))
 
     def _prepare(self, line: Timeline, name: str, more_bytes: int = 0) -> int:
         """Let the host prepare a batch and send it; return when it is there."""
@@ -158,7 +158,7 @@ class Simulation:
         line, spent, now = Timeline(), dict[SpentAt, Spent](), 0
         next_batch = self._prepare(line, "the next batch")
         for event in line.events:
-            at = ("", "", event.resource, _kind_of_resource(event))
+            at = ("", "", event.resource, event.kind)
             spent[at] = Spent(1, 0, event.duration_ps, 0, event.details.get("bytes", 0))
         for one in work:
             now = self._operate(line, spent, one, now)
@@ -255,7 +255,3 @@ def _spent_of(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[SpentAt, Spen
 
 def _put(spent: dict[SpentAt, Spent], at: SpentAt, cycles: int, picoseconds: int, operations: int, size: int) -> None:
     spent[at] = spent.get(at, Spent()).plus(Spent(1, cycles, picoseconds, operations, size))
-
-
-def _kind_of_resource(event: Event) -> str:
-    return TRANSFER if event.resource == LINK else ON_HOST

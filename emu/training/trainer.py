@@ -184,7 +184,7 @@ class Trainer:
     def phase(self, step: int) -> str:
         """Return what a step is part of: pre-training or main training."""
         points = self.model.points
-        return "pre-training" if points and step < points.table.pretraining_steps else "training"
+        return "pre-training" if points and points.in_pretraining(step) else "training"
 
     def write_events(self) -> None:
         """Write down what controllers did."""
