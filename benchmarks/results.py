@@ -1,17 +1,23 @@
 """Every model on every device, into docs/results.md.
 
     python benchmarks/results.py --out runs/results --workers 2
+    python benchmarks/results.py --out runs/results --only 'resnet8-*'
 
-Runs the study `benchmarks/results.toml`; finished runs are never repeated, so that it may be stopped and started again.
+Runs the study `benchmarks/results.toml`, with the options of `emu study`; finished runs are never repeated, so that it
+may be stopped and started again. A model's section of the page is written anew once all of its runs are there.
 """
 
 from __future__ import annotations
 
 import platform
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+
+from emu.training.study import load_study
+from emu.training.study_storage import FolderStorage
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDY, PAGE = ROOT / "benchmarks" / "results.toml", ROOT / "docs" / "results.md"
@@ -24,18 +30,30 @@ differences are paired: equal initial weights, equal batches. "What went wrong f
 seed's run that first had more than 1% of its results overflow, or more than 30% underflow, in an interval between two
 logged steps, and where the leading bits of its results were.
 
-Made by `python benchmarks/results.py`, {day}, Python {python}, {machine}.
-
+Made by `python benchmarks/results.py`, which runs the study `benchmarks/results.toml`, model by model.
 """
+SECTION = re.compile(r"^### (\S+)\n(.*?)(?=^### |\Z)", re.DOTALL | re.MULTILINE)
+
+
+def sections(text: str) -> dict[str, str]:
+    """Return model -> what stands under its heading."""
+    return {name: body.strip() for name, body in SECTION.findall(text)}
 
 
 def main(arguments: list[str]) -> None:
     subprocess.run([sys.executable, "-m", "emu", "study", str(STUDY), *arguments], check=True)
     out = Path(arguments[arguments.index("--out") + 1]) if "--out" in arguments else Path("studies/results")
-    day = f"{datetime.now(UTC):%Y-%m-%d}"
-    text = INTRODUCTION.format(day=day, python=platform.python_version(), machine=platform.machine())
-    PAGE.write_text(text + (out / "report.md").read_text(encoding="utf-8"), encoding="utf-8")
-    print(PAGE)
+    cases, storage = list(load_study(STUDY).cases()), FolderStorage(out)
+    left = {case.model for case in cases if storage.result(case) is None and storage.failure(case) is None}
+    measured = f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {platform.machine()}."
+    found = sections(PAGE.read_text(encoding="utf-8"))
+    for name, body in sections((out / "report.md").read_text(encoding="utf-8")).items():
+        if name not in left:
+            found[name] = f"{measured}\n\n{body}"
+    models = [name for name in dict.fromkeys(case.model for case in cases) if name in found]
+    parts = [INTRODUCTION, *(f"### {name}\n\n{found[name]}\n" for name in models)]
+    PAGE.write_text("\n".join(parts), encoding="utf-8")
+    print(PAGE, *(f"without {name}: runs are left" for name in sorted(left)), sep="\n")
 
 
 if __name__ == "__main__":

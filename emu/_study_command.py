@@ -16,7 +16,7 @@ from emu._config import checked
 from emu.errors import ConfigError
 from emu.report.study import build_study_report
 from emu.training.run_folder import RunFolder
-from emu.training.study import Case, Study, load_study
+from emu.training.study import Case, Study, chosen, load_study
 from emu.training.study_storage import FolderStorage
 
 STUDIES = Path("studies")
@@ -28,18 +28,26 @@ LOOK_SECONDS = 0.3
 MOST_ENDS, MOST_STRAYS = 2, 3
 
 
-def run_study(study_file: Path, out: Path | None, workers: int | None, backend: str, *, retry_failed: bool) -> Path:
-    """Run what is left of a study and build its report; return the report's path.
+def run_study(
+    study_file: Path,
+    out: Path | None,
+    workers: int | None,
+    backend: str,
+    *,
+    retry_failed: bool,
+    only: Sequence[str] = (),
+) -> Path:
+    """Run what is left of a study, or of the runs that match a pattern, and build its report; return the report's path.
 
     Raises:
-        ConfigError: the study breaks a rule, or `workers` is below 1.
+        ConfigError: the study breaks a rule, `workers` is below 1, or a pattern matches no run.
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers must be at least 1, got {workers}; leave it out to use every processor")
     study = load_study(study_file)
     storage = FolderStorage(out or STUDIES / study.name)
     RunFolder(storage.path).write_json(STUDY, study.model_dump(mode="json"))
-    cases = list(study.cases())
+    cases = chosen(study.cases(), only)
     for case in cases:
         if storage.result(case) is None and storage.failure(case) is not None and retry_failed:
             storage.forget_failure(case)
@@ -48,7 +56,7 @@ def run_study(study_file: Path, out: Path | None, workers: int | None, backend: 
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = min(workers or processors, len(left))
     if count:
-        _Crew(study_file, storage, cases, count, max(processors // count, 1), backend).work()
+        _Crew(study_file, storage, cases, count, max(processors // count, 1), backend, only).work()
     report = build_study_report(study, storage)
     print(f"report  {report}\ntable   {report.with_suffix('.md')}")
     return report
@@ -58,10 +66,18 @@ class _Crew:
     """Processes that share the runs of a study."""
 
     def __init__(
-        self, study_file: Path, storage: FolderStorage, cases: Sequence[Case], count: int, threads: int, backend: str
+        self,
+        study_file: Path,
+        storage: FolderStorage,
+        cases: Sequence[Case],
+        count: int,
+        threads: int,
+        backend: str,
+        only: Sequence[str],
     ) -> None:
         self.storage, self.cases, self.count = storage, cases, count
         self.command = [sys.executable, "-m", "emu._study_worker", str(study_file), str(storage.path), backend]
+        self.only = only
         self.environment = {**os.environ, "EMU_THREADS": os.environ.get("EMU_THREADS", str(threads))}
         self.ends: dict[str, int] = {}
         self.strays = 0
@@ -99,7 +115,9 @@ class _Crew:
     def _start(self) -> subprocess.Popen[bytes]:
         log = self.storage.path / "claims" / f"worker-{os.getpid()}-{len(self.logs)}.log"
         with log.open("wb") as errors:  # a pipe would fill up
-            process = subprocess.Popen([*self.command, str(os.getpid())], env=self.environment, stderr=errors)
+            process = subprocess.Popen(
+                [*self.command, str(os.getpid()), *self.only], env=self.environment, stderr=errors
+            )
         self.logs[process.pid] = log
         return process
 

@@ -1,6 +1,6 @@
 """A worker of a study: takes runs nobody has, one after the other, until none is left.
 
-    python -m emu._study_worker STUDY.toml FOLDER BACKEND PARENT
+    python -m emu._study_worker STUDY.toml FOLDER BACKEND PARENT [PATTERN ...]
 
 It ends with the process that started it, wherever it is: the run goes on from its checkpoint next time.
 """
@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 from emu import training
@@ -19,16 +20,16 @@ from emu.errors import EmuError
 from emu.report import build_report
 from emu.report.build import FILE_NAME
 from emu.training.run_folder import RUN, RunFolder
-from emu.training.study import Case, load_study
+from emu.training.study import Case, chosen, load_study
 from emu.training.study_storage import FolderStorage
 
 #: Seconds between two looks at whether the parent is there.
 LOOK_SECONDS = 0.5
 
 
-def work(study_file: Path, folder: Path, backend: str) -> None:
-    """Run what is left of a study; a run that fails is written down, and the next one begins."""
-    left, storage = list(load_study(study_file).cases()), FolderStorage(folder)
+def work(study_file: Path, folder: Path, backend: str, only: Sequence[str]) -> None:
+    """Run what is left of a study, or of what matches; a run that fails is written down, and the next one begins."""
+    left, storage = chosen(load_study(study_file).cases(), only), FolderStorage(folder)
     while left := [case for case in left if not _is_settled(case, storage)]:
         if not sum(_take(case, storage, backend) for case in left):
             time.sleep(LOOK_SECONDS)  # others hold what is left, and may end
@@ -76,9 +77,9 @@ def _end_with(parent: int) -> None:
 
 def main(arguments: list[str]) -> None:
     """Watch the parent, and work."""
-    study_file, folder, backend, parent = arguments
+    study_file, folder, backend, parent, *only = arguments
     threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
-    work(Path(study_file), Path(folder), backend)
+    work(Path(study_file), Path(folder), backend, only)
 
 
 if __name__ == "__main__":

@@ -108,11 +108,14 @@ def study(
     workers: Annotated[int | None, typer.Option(help="Runs at a time; without: one per processor.")] = None,
     backend: Backend = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try runs again that failed.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only runs whose name matches, e.g. 'lenet-*'; may be given several times.")
+    ] = None,
 ) -> None:
     """Train every model of a study on every device; finished runs are never repeated; write one report."""
     from emu._study_command import run_study
 
-    run_study(file, out, workers, backend or "auto", retry_failed=retry_failed)
+    run_study(file, out, workers, backend or "auto", retry_failed=retry_failed, only=only or ())
 
 
 @app.command()

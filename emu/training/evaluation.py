@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu import engine, nn
+from emu import nn
 from emu.backends.registry import load
 from emu.errors import ConfigError
 from emu.hardware import Device, DynamicPoint
@@ -20,7 +20,7 @@ from emu.precision import CounterTable, Policy
 from emu.precision.dynamic_point import Points
 from emu.training.build import build_network, require_functions, require_network
 from emu.training.data import load_dataset
-from emu.training.model import MOMENTS, Model, as_master
+from emu.training.model import MOMENTS, Model, written
 from emu.training.recipe import Recipe
 from emu.training.run_folder import RUN, RunFolder
 
@@ -81,11 +81,11 @@ def evaluate(
     held = _policy_of_run(path)
     for state in model.states:
         values = _fitting(arrays, state.name, state.master.shape, path)
-        source = None if held is None else held.stage(state.layer, "master").format
-        state.master = as_master(values, policy, state.layer, source, backend=backend)
+        source = held and held.stage(state.layer, "master").format
+        state.master = written(values, state.master.format, source, backend=backend)
     for name, value in model.moments.items():
-        moments = engine.quantize(_fitting(arrays, name, value.shape, path), value.format, backend="reference")
-        model.moments[name] = value.with_array(moments)
+        moments = _fitting(arrays, name, value.shape, path)  # of functions, whose formats hold values
+        model.moments[name] = written(moments, value.format, backend="reference")
     if device.has_open_points:
         model.points = _points(path, device, policy)
     counters = CounterTable(policy.register)

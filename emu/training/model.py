@@ -68,13 +68,13 @@ class Model:
         states: list[ParameterState] = []
         for layer, p in network.parameters():
             values = nn.initialise(f"{layer.name}.{p.part}", p.initialiser, p.shape, p.fan_in, p.fan_out, seed)
-            states.append(ParameterState(layer.name, p.part, as_master(values, policy, layer.name, backend=backend)))
+            master = written(values, policy.stage(layer.name, "master").format, backend=backend)
+            states.append(ParameterState(layer.name, p.part, master))
             optimiser.start(states[-1], partial(_format_of, policy, layer.name))
         moments: dict[str, Value] = {}
         for layer, m in network.moments():
             fmt = policy.stage(layer.name, "loss").format
-            start = engine.quantize(np.full(m.shape, m.start), fmt, backend="reference")
-            moments[f"{layer.name}.{m.part}"] = Value(start, fmt)
+            moments[f"{layer.name}.{m.part}"] = written(np.full(m.shape, m.start), fmt, backend="reference")
         return cls(network, policy, states, moments)
 
     def reduced(self, runner: Runner) -> dict[str, dict[str, Value]]:
@@ -185,19 +185,15 @@ class Model:
         return digest.hexdigest()
 
 
-def as_master(
-    values: Array, policy: Policy, layer: str, source: Format | None = None, *, backend: str = "auto"
-) -> Value:
-    """Return real numbers written into the master format, to nearest.
+def written(values: Array, fmt: Format, source: Format | None = None, *, backend: str = "auto") -> Value:
+    """Return real numbers written into a format, to nearest.
 
     Args:
         values: floats or integers; raws where `source` carries them.
-        policy: has the master format.
-        layer: whose parameter it is.
+        fmt: that they get.
         source: format whose carriers the values are; None takes them as they are.
         backend: who computes.
     """
-    fmt = policy.stage(layer, "master").format
     held = source if source is not None and source.carries_raws else None
     return Value(engine.quantize(values, fmt, x_format=held, backend=backend), fmt)
 

@@ -10,8 +10,9 @@ Every run of the grid is a case, known by its key; nothing else of a study is ke
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
@@ -133,6 +134,22 @@ class Case:
         """Recipe and device as `run.json` has them."""
         device = self.recipe.machine(self.machine)
         return json.loads(self.recipe.model_dump_json()), json.loads(device.model_dump_json())
+
+
+def chosen(cases: Iterable[Case], patterns: Sequence[str]) -> list[Case]:
+    """Return the runs whose key matches a pattern; without patterns, all of them.
+
+    Raises:
+        ConfigError: a pattern matches no run.
+    """
+    cases = list(cases)
+    for pattern in patterns:
+        if not any(fnmatchcase(case.key, pattern) for case in cases):
+            raise ConfigError(
+                f"a pattern must match the name of a run, got {pattern!r}, which matches none of {len(cases)}, the "
+                f"first of them {cases[0].key}; write * for what may differ"
+            )
+    return [case for case in cases if not patterns or any(fnmatchcase(case.key, pattern) for pattern in patterns)]
 
 
 def load_study(path: Path) -> Study:

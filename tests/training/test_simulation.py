@@ -106,13 +106,16 @@ def test_the_first_step_waits_for_its_program_and_its_batch():
     assert step(sim, PRODUCT, UPDATE) == (5 + 1 + 10 + 2 * 64 + 210) * NS
 
 
-def test_rows_add_up_to_the_time_of_units_and_of_the_link_in_the_events():
+def test_rows_add_up_to_the_time_and_the_bytes_of_units_and_of_the_link_in_the_events():
     sim = simulation()
     for number in (1, 2):
         step(sim, PRODUCT, DECIDE, AGAIN, LOSS, UPDATE, number=number)
     for resource in ("vector", "host", LINK):
-        in_events = sum(event.duration_ps for event in sim.events if event.resource == resource)
-        assert in_events == sum(row["picoseconds"] for row in sim.rows() if row["unit"] == resource)
+        events = [event for event in sim.events if event.resource == resource]
+        rows = [row for row in sim.rows() if row["unit"] == resource]
+        assert sum(event.duration_ps for event in events) == sum(row["picoseconds"] for row in rows)
+        if resource != "host":  # its bytes are the link's
+            assert sum(event.details["bytes"] for event in events) == sum(row["bytes"] for row in rows) > 0
 
 
 def test_the_first_two_steps_of_each_phase_are_kept_event_by_event():

@@ -14,7 +14,7 @@ import pytest
 
 import emu
 from emu.report.study.comparison import Difference
-from emu.training.study import load_study
+from emu.training.study import chosen, load_study
 
 GRID = """
 name = "small"
@@ -131,6 +131,21 @@ def test_a_failing_run_is_shown_with_its_error_and_the_others_go_on(tmp_path: Pa
     assert "2 of 3 runs are finished" in page
     assert reason in table
     assert "Runs that failed" in page
+
+
+def test_only_the_runs_of_a_pattern_are_run_and_the_rest_is_left(tmp_path: Path):
+    study, out = written(tmp_path, GRID.format(steps=2)), tmp_path / "out"
+    command = [sys.executable, "-m", "emu", "study", str(study), "--out", str(out), "--only", "*-fixed8-*-seed2"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert [path.name for path in (out / "runs").iterdir()] == ["mlp-fixed8-plain-seed2"]
+    assert "1 of 4 runs are finished" in pages(out)[0]
+
+
+def test_a_pattern_that_matches_no_run_is_refused(tmp_path: Path):
+    cases = list(load_study(written(tmp_path, GRID.format(steps=2))).cases())
+    assert chosen(cases, []) == cases
+    with pytest.raises(emu.ConfigError, match=r"got 'lenet-\*', which matches none of 4, .* mlp-float32-plain-seed1"):
+        chosen(cases, ["mlp-*", "lenet-*"])
 
 
 @pytest.mark.parametrize(("text", "said"), [
