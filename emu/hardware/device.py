@@ -11,6 +11,7 @@ Every number of the machine carries its source beside it, its unit in its name.
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
@@ -124,6 +125,7 @@ class Device(Table):
     @model_validator(mode="after")
     def _sound(self) -> Device:
         self._require_points_can_be_chosen()
+        self._require_statistics_keep_up()
         return self
 
     def _require_points_can_be_chosen(self) -> None:
@@ -139,6 +141,17 @@ class Device(Table):
                 f"device {self.name} has words with open points and must have a unit of kind {STATISTICS!r} that "
                 "counts their leading bits, got none; add [compute.units.statistics]"
             )
+
+    def _require_statistics_keep_up(self) -> None:
+        units = self.compute.units
+        lanes = {name: unit.lanes.value for name, unit in units.items() if unit.lanes is not None}
+        for counts, feeds in product(lanes, lanes):
+            kinds, taken, given = (units[counts].kind, units[feeds].kind), lanes[counts], lanes[feeds]
+            if kinds == (STATISTICS, MAC_ARRAY) and taken < given:
+                raise ConfigError(
+                    f"lanes of unit {counts!r} must be at least those of {feeds!r}, {given:g}, whose results it counts "
+                    f"as they come, got {taken:g}; give it as many"
+                )
 
     @property
     def has_open_points(self) -> bool:

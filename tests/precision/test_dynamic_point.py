@@ -14,6 +14,7 @@ from emu import training
 from emu.autodiff import Operation, Value
 from emu.formats import Fixed, parse
 from emu.hardware import Device, DynamicPoint, load_device
+from emu.hardware.device import Quantity
 from emu.precision import CounterTable, DatapathRunner, Policy
 from emu.precision.dynamic_point import DynamicPointRunner, Points, Tensor
 from emu.precision.point_rules import by_leading_bits, by_single_bits, next_point, range_exponent
@@ -406,6 +407,14 @@ class TestMessages:
         data = replace_units(device, units)
         with pytest.raises(ValueError, match="must have a unit of kind 'statistics'"):
             Device.model_validate(data)
+
+    def test_statistics_registers_of_too_few_lanes_are_refused(self):
+        device = load_device("dlu16")
+        few = device.compute.units["statistics"].model_copy(update={"lanes": Quantity(value=4, source="half")})
+        with pytest.raises(
+            ValueError, match=r"lanes of unit 'statistics' must be at least those of 'vector', 8.* got 4"
+        ):
+            Device.model_validate(replace_units(device, {**device.compute.units, "statistics": few}))
 
     @pytest.mark.parametrize(
         ("device", "settings", "message"),
