@@ -1,6 +1,7 @@
 """Dynamic fixed point at work: every tensor's point from the leading bits of its results.
 
     pre-training    run at n1, counted ──► n2 from the counts ──► |n2 - n1| > threshold: run again, written at n2
+                    n1 of the next time is n2, whether it ran again or not
     main training   run at n, counted; every `interval` steps each point from what was counted since the last time
 
 A tensor is what one operation writes: a role of a layer, and a part of it where there are several (`weight` and `bias`
@@ -251,20 +252,21 @@ class DynamicPointRunner:
         """Run once, and once more where the point was off."""
         table, always = self.points.table, self.points.table.schedule == "always_redo"
         first, again = (counted.of(tensor.layer, tensor.role) for counted in (self._first, self._again))
-        runners = iter((self._once, self._twice))
+        runners, following = iter((self._once, self._twice)), point
 
         def run(at: int) -> Value:
             return next(runners).run(operation, tensor.role, tensor.layer, at)
 
         def better(at: int, _: Value) -> int | None:
+            nonlocal following
             note_decision(self._profile, tensor)
-            wanted = self.points.wanted(first.register, word, at)
-            return wanted if always or abs(wanted - at) > table.threshold else None
+            following = self.points.wanted(first.register, word, at)
+            return following if always or abs(following - at) > table.threshold else None
 
         settled = run_and_redo(point, run, better, most=1)
         self.points.redos += settled.redos
         self.points.runs += 1 + settled.redos
-        self.points.move(tensor, settled.scale, self._step, redone=settled.redos > 0)
+        self.points.move(tensor, following, self._step, redone=settled.redos > 0)
         assert self.counters is not None
         stands = again if settled.redos else first
         self.counters.of(tensor.layer, tensor.role).merge(Counters(first.register, stands.flags))

@@ -124,14 +124,15 @@ class TestARedo:
         [(14, 0, 0, 14), (13, 0, 1, 14), (13, 1, 0, 13), (15, 1, 0, 15), (12, 1, 1, 14), (16, 1, 1, 14), (9, 5, 0, 9),
          (8, 5, 1, 14)],
     )  # fmt: skip
-    def test_it_happens_only_where_the_point_is_off_by_more_than_the_threshold(
+    def test_it_happens_only_where_the_point_is_off_by_more_than_the_threshold_and_the_next_run_begins_at_the_new_one(
         self, start: int, threshold: int, redos: int, point: int
     ):
         runner = runner_of("conditional_redo", threshold, {FC: start})
-        result = runner.run(Operation("quantize", (X,)), "activation", "fc")
-        assert (runner.points.redos, runner.points.of[FC]) == (redos, point)
-        assert result.format == Fixed(16, point)
-        assert np.array_equal(result.array, emu.quantize(X.array, Fixed(16, point)))
+        for at in (point, 14):
+            result = runner.run(Operation("quantize", (X,)), "activation", "fc")
+            assert (runner.points.redos, runner.points.of[FC]) == (redos, 14)
+            assert result.format == Fixed(16, at)
+            assert np.array_equal(result.array, emu.quantize(X.array, Fixed(16, at)))
 
     @pytest.mark.parametrize("start", [-3, 2, 13, 14, 15, 30])
     def test_the_result_and_the_counts_are_those_of_a_run_that_started_at_the_new_point(self, start: int):
