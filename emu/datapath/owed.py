@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
+#: `max_exponent` before anything nonzero was observed, in the array kernels return.
+NO_EXPONENT = -(1 << 62)
 #: Counts held side by side before a device adds them up.
 MOST_OWED = 64
 
@@ -45,6 +47,32 @@ class Owed(Protocol):
     def collect(self, others: Sequence[Any]) -> Counted:
         """Return the sum with others of the same kind, once the device is done."""
         ...
+
+
+def lowered_exponent(exponent: int, by: int) -> int:
+    """Return a largest exponent lowered by so many bits; none stays none."""
+    return exponent if exponent == NO_EXPONENT else exponent - by
+
+
+class Lowered:
+    """Counts on a device whose exponents are lower than those it observed: its positions were placed accordingly.
+
+    Attributes:
+        kind: what counts that can be added up have in common.
+    """
+
+    def __init__(self, owed: Owed, by: int) -> None:
+        self.kind: Hashable = (owed.kind, by)
+        self._owed, self._by = owed, by
+
+    def plus(self, others: Sequence[Lowered]) -> Lowered:
+        """Return the sum with others of the same kind, on the device; none of them changes."""
+        return Lowered(self._owed.plus([other._owed for other in others]), self._by)
+
+    def collect(self, others: Sequence[Lowered]) -> Counted:
+        """Return the sum with others of the same kind, once the device is done."""
+        counted = self._owed.collect([other._owed for other in others])
+        return counted._replace(max_exponent=lowered_exponent(counted.max_exponent, self._by))
 
 
 class Debts:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.datapath.owed import Debts, Owed
+from emu.datapath.owed import NO_EXPONENT, Debts, Owed
 from emu.errors import FormatError
 from emu.formats import Fixed, Format
 from emu.formats.arrays import as_integer
@@ -28,8 +28,6 @@ DEFAULT_FLOAT_BINS = 40
 POSITION_LIMIT = 1 << 20
 #: Position of the scalar counts behind the 2 * bins counts of the positions, as kernels return them.
 SCALARS = ("none", "below", "above", "nonfinite", "total")
-#: `max_exponent` before anything nonzero was observed, in the array kernels return.
-NO_EXPONENT = -(1 << 62)
 
 
 class StatisticsRegister:

@@ -147,7 +147,7 @@ def product(
     divisor: int = 1,
     log: list[WorkRecord] | None = None,
 ) -> Array:
-    """Return (a @ b + addend) / divisor, the quotient rounded once; the register observes the undivided content.
+    """Return (a @ b + addend) / divisor, the quotient rounded once; see `write_product`.
 
     `log` is given a record of the work.
     """
@@ -183,7 +183,8 @@ def write_product(
         formats: of the three.
         mac: the unit.
         request: stage, random bits, register, flags, backend.
-        divisor: a positive integer; the register observes the undivided content.
+        divisor: a positive integer; the register observes the accumulator's content, its point moved by the whole bits
+            of the divisor: divided by a power of two; by another number, to less than twice the quotient.
         log: is given a record of the work.
 
     Returns:
@@ -198,7 +199,8 @@ def write_product(
         request = _with_recorded(
             request, recorded.reshape(max(left.shape[0], right.shape[0]), left.shape[1], right.shape[2])
         )
-    place = request.place(accumulator_of(*formats, left.shape[2], mac))
+    lowered = divisor.bit_length() - 1
+    place = request.place(accumulator_of(*formats, left.shape[2], mac), lowered)
     plan = _plan(request, formats, left, right, mac, divisor)
     outcome = request.kernels.product(
         left,
@@ -215,7 +217,7 @@ def write_product(
     if log is not None:
         sizes = (max(left.shape[0], right.shape[0]), left.shape[1], left.shape[2], right.shape[2])
         log.append(WorkRecord(sizes, formats, plan))
-    return request.account(outcome)
+    return request.account(outcome, lowered)
 
 
 @lru_cache(maxsize=1024)

@@ -59,7 +59,8 @@ def average(
         x_format: format of `x`.
         out_format: format written.
         axis: axes to average.
-        **options: those of `matmul`; the register observes the sums.
+        **options: those of `matmul`; the register observes the sums with their point moved by floor(log2 count): what
+            a power of two divides exactly, and else up to twice the mean.
 
     Returns:
         Carrier array of `out_format`; the averaged axes are gone.

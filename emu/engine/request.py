@@ -22,6 +22,7 @@ from emu.backends.interface import (
 )
 from emu.backends.registry import load
 from emu.datapath import Flags, OutputStage, Overflow, RandomSource, Rounding, StatisticsRegister
+from emu.datapath.owed import Lowered, lowered_exponent
 from emu.engine.sources import encode_source, source_of
 from emu.errors import FormatError
 from emu.formats import Fixed, Float, Format, parse
@@ -110,24 +111,38 @@ class Request(NamedTuple):
         random = RandomCode(seed, stream, step % 2**32, draw, recorded)
         return Request(self.stage, self.stage_code, random, self.kernels, self.register, self.flags)
 
-    def place(self, accumulator: Fixed | None) -> RegisterCode | None:
-        """Fix the register's open positions for results of `accumulator` and return them."""
+    def place(self, accumulator: Fixed | None, lowered: int = 0) -> RegisterCode | None:
+        """Fix the register's open positions for results of `accumulator` and return where a kernel counts them.
+
+        Args:
+            accumulator: that the kernel observes; None for a float one.
+            lowered: bits by which results lie below what is observed; see `account`.
+        """
         if self.register is None:
             return None
         if self.register.lowest is None or self.register.bins is None:
-            bits = None if accumulator is None else accumulator.width_bits
-            self.register.place(accumulator, bits, self.stage.format)
-        return encode_register(self.register, None if accumulator is None else -accumulator.frac_bits)
+            results = accumulator and Fixed(
+                accumulator.width_bits, accumulator.frac_bits + lowered, signed=accumulator.signed
+            )
+            self.register.place(results, None if results is None else results.width_bits, self.stage.format)
+        code = encode_register(self.register, None if accumulator is None else -accumulator.frac_bits)
+        return code._replace(lowest=code.lowest + lowered)
 
-    def account(self, outcome: Outcome) -> Array:
-        """Add a kernel's counts to register and flags, now or when they are read; return what it wrote."""
+    def account(self, outcome: Outcome, lowered: int = 0) -> Array:
+        """Add a kernel's counts to register and flags, now or when they are read; return what it wrote.
+
+        Args:
+            outcome: the kernel's.
+            lowered: what the register was placed with: its exponents are by so much lower than those observed.
+        """
         if outcome.owed is not None:
-            for observer in (self.register, self.flags):
-                if observer is not None:
-                    observer.owe(outcome.owed)
+            if self.register is not None:
+                self.register.owe(Lowered(outcome.owed, lowered) if lowered else outcome.owed)
+            if self.flags is not None:
+                self.flags.owe(outcome.owed)
             return outcome.values
         if self.register is not None:
-            self.register.add_counts(outcome.register, outcome.max_exponent)
+            self.register.add_counts(outcome.register, lowered_exponent(outcome.max_exponent, lowered))
         if self.flags is not None:
             self.flags.add(outcome.flags.tolist())
         return outcome.values

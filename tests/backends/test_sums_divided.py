@@ -1,4 +1,4 @@
-"""Means: the accumulator's content divided once, observed undivided; and other results a register must see exactly."""
+"""Means: the accumulator's content divided once, observed with its point moved; other results a register must see."""
 
 from __future__ import annotations
 
@@ -38,14 +38,35 @@ def test_a_mean_near_a_tie_is_not_rounded_twice(backend: str):
     assert all(abs(Fraction(float(mean[0])) - exact) < abs(n - exact) for n in neighbours)
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
-def test_the_register_of_a_mean_observes_the_undivided_sum(count: int, backend: str):
+@pytest.mark.parametrize(("count", "moved"), [(1, 0), (2, 1), (3, 1), (4, 2), (9, 3), (64, 6)])
+def test_the_register_of_a_mean_observes_the_sum_with_its_point_moved(count: int, moved: int, backend: str):
     sums, means = StatisticsRegister(), StatisticsRegister()
     x = np.array([[-1.0] + [0] * (count - 1), [-1.0] * count, [3.0] * count])
     emu.engine.total(x, x_format="fix8f0", out_format="fix8f4", axis=1, register=sums, backend=backend)
     average(x, x_format="fix8f0", out_format="fix8f4", axis=1, register=means, backend=backend)
-    assert means == sums
-    assert means.none == 1  # raw -1
+    assert means.histogram() == {exponent - moved: n for exponent, n in sums.histogram().items()}
+    assert (means.lowest, means.bins) == (-moved, sums.bins)
+    assert sums.max_exponent is not None
+    assert means.max_exponent == sums.max_exponent - moved
+    assert means.none == sums.none >= 1  # raw -1
+
+
+@pytest.mark.parametrize("count", [2, 4, 16, 64])
+def test_a_mean_over_a_power_of_two_counts_what_the_exact_quotient_written_alone_counts(count: int, backend: str):
+    """Positions of a register that is placed beforehand: exponents of the means, whatever was added up."""
+    x = emu.parse("fix16f8").decode(np.random.default_rng(count).integers(0, 2**16, (300, count), dtype=np.uint64))
+    means, written = (StatisticsRegister(lowest=-14, bins=30) for _ in range(2))
+    average(x, x_format="fix16f8", out_format="fix8f2", axis=1, register=means, backend=backend)
+    quotients = [float(sum(Fraction(float(v)) for v in row) / count) for row in x]
+    emu.quantize(quotients, "fix8f2", register=written, backend="reference")
+    assert (means.positive, means.negative, means.total) == (written.positive, written.negative, written.total)
+    assert means.max_exponent == written.max_exponent
+
+
+def test_a_mean_of_zeros_has_no_largest_exponent(backend: str):
+    register = StatisticsRegister()
+    average(np.zeros((3, 4)), x_format="fix8f0", out_format="fix8f0", axis=1, register=register, backend=backend)
+    assert (register.max_exponent, register.none) == (None, 3)
 
 
 def test_a_mean_through_a_rounding_accumulator_divides_its_content(backend: str):

@@ -12,8 +12,7 @@ import pytest
 
 import emu
 from emu.datapath import FLAG_NAMES
-from emu.datapath.owed import MOST_OWED, Counted, Debts
-from emu.datapath.registers import NO_EXPONENT
+from emu.datapath.owed import MOST_OWED, NO_EXPONENT, Counted, Debts, Lowered
 
 ACTS: list[str] = []
 
@@ -147,3 +146,17 @@ def test_what_could_not_be_fetched_is_still_owed():
     with pytest.raises(KeyboardInterrupt):
         flags.counts()
     assert flags.overflow == 3
+
+
+def test_counts_of_results_below_what_was_observed_are_added_up_and_lowered_when_they_arrive():
+    register = emu.StatisticsRegister(-2, 4)
+    for top in (7, 10, NO_EXPONENT):
+        register.owe(Lowered(Elsewhere(1, top), 3))
+    register.owe(Elsewhere(2, 5))
+    assert (register.positive, register.max_exponent) == ({-1: 5}, 7)
+    assert ACTS == ["collect 3", "add 3", "collect 1"]
+
+
+def test_nothing_observed_stays_nothing_when_it_is_lowered():
+    many = [Lowered(Elsewhere(1), 3) for _ in range(4)]
+    assert many[0].plus(many[1:]).collect(()).max_exponent == NO_EXPONENT

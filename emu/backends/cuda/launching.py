@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from emu.backends.arrays import on_host
 from emu.backends.cuda.device import Device
 from emu.backends.interface import N_FLAGS, RandomCode, RegisterCode
-from emu.datapath.owed import Counted
-from emu.datapath.registers import NO_EXPONENT, SCALARS
+from emu.datapath.owed import NO_EXPONENT, Counted
+from emu.datapath.registers import SCALARS
 
 Array = Any
 THREADS, MOST_BLOCKS = 128, 4096

@@ -27,7 +27,7 @@ from emu.backends.interface import STOCHASTIC, Outcome, RandomCode, RegisterCode
 from emu.backends.reference.exact import FINITE, Exact
 from emu.backends.reference.stage import draw_bits, observe, write
 from emu.datapath import FLAG_NAMES, OutputStage, Rounding
-from emu.datapath.registers import NO_EXPONENT
+from emu.datapath.owed import NO_EXPONENT
 from emu.errors import FormatError, nearest_name
 from emu.formats import Format
 from emu.formats.arrays import MAX_ENUMERABLE_BITS

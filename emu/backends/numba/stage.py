@@ -22,7 +22,7 @@ from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter
 from emu.backends.numba.vector.stage import CHUNK
 from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE, Sink, chunk_code, loop_numbers, report_size
 from emu.backends.proofs import SAFE_EXPONENT
-from emu.datapath.registers import NO_EXPONENT
+from emu.datapath.owed import NO_EXPONENT
 
 Array = NDArray[Any]
 #: Operations by number: 0 writes the operand itself.

@@ -17,7 +17,7 @@ from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode
 from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, NEW_NAN, Exact
 from emu.backends.reference.philox import random_integers
 from emu.backends.reference.rounding import round_magnitude
-from emu.datapath.registers import NO_EXPONENT
+from emu.datapath.owed import NO_EXPONENT
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from emu.datapath import Mac, OutputStage, StatisticsRegister
 from emu.datapath.flags import FLAG_NAMES
 from emu.datapath.order import Blocks, Lanes, Pairwise
-from emu.datapath.registers import NO_EXPONENT, SCALARS
+from emu.datapath.owed import NO_EXPONENT
+from emu.datapath.registers import SCALARS
 from emu.errors import ConfigError
 from emu.formats import Fixed, Float, Format
 from emu.formats.floating import NAN_CODES
