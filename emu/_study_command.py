@@ -76,8 +76,8 @@ class _Crew:
         only: Sequence[str],
     ) -> None:
         self.storage, self.cases, self.count = storage, cases, count
-        self.command = [sys.executable, "-m", "emu._study_worker", str(study_file), str(storage.path), backend]
-        self.only = only
+        of_study = [str(study_file), str(storage.path), backend, str(os.getpid()), *only]
+        self.command = [sys.executable, "-m", "emu._study_worker", *of_study]
         self.environment = {**os.environ, "EMU_THREADS": os.environ.get("EMU_THREADS", str(threads))}
         self.ends: dict[str, int] = {}
         self.strays = 0
@@ -115,9 +115,7 @@ class _Crew:
     def _start(self) -> subprocess.Popen[bytes]:
         log = self.storage.path / "claims" / f"worker-{os.getpid()}-{len(self.logs)}.log"
         with log.open("wb") as errors:  # a pipe would fill up
-            process = subprocess.Popen(
-                [*self.command, str(os.getpid()), *self.only], env=self.environment, stderr=errors
-            )
+            process = subprocess.Popen(self.command, env=self.environment, stderr=errors)
         self.logs[process.pid] = log
         return process
 

@@ -126,7 +126,7 @@ class Request(NamedTuple):
             )
             self.register.place(results, None if results is None else results.width_bits, self.stage.format)
         code = encode_register(self.register, None if accumulator is None else -accumulator.frac_bits)
-        return code._replace(lowest=code.lowest + lowered)
+        return code._replace(lowest=code.lowest + lowered) if lowered else code
 
     def account(self, outcome: Outcome, lowered: int = 0) -> Array:
         """Add a kernel's counts to register and flags, now or when they are read; return what it wrote.
