@@ -22,7 +22,7 @@ import pytest
 
 import emu
 import emu.backends.numba
-from emu.backends.numba import compiling, in_tiles, integers, machine, stage
+from emu.backends.numba import blocks_in_tiles, compiling, in_tiles, integers, machine, stage
 from emu.backends.numba.vector import choosing
 from emu.engine import products
 from emu.testing import assert_bits_equal
@@ -45,6 +45,7 @@ VARIANTS = {
 HAS_VECTORS, HAS_PAIRS, HAS_DOTS = machine.has_vectors(), machine.has_pair_products(), machine.has_dot_products()
 needs_vectors = pytest.mark.skipif(not HAS_VECTORS, reason="the processor has no such vector code")
 needs_pairs = pytest.mark.skipif(not HAS_PAIRS, reason="the processor has no products of integer pairs")
+needs_long_vectors = pytest.mark.skipif(not machine.has_long_vectors(), reason="vectors are shorter than 512 bits")
 needs_dots = pytest.mark.skipif(not HAS_DOTS, reason="the processor has no integer dot products")
 
 
@@ -68,6 +69,7 @@ def _forget_choices() -> None:
     for cached in (
         machine.processor,
         machine.has_vectors,
+        machine.has_long_vectors,
         machine.has_directed_rounding,
         machine.has_ternary_logic,
         machine.has_pair_products,
@@ -76,6 +78,7 @@ def _forget_choices() -> None:
         stage._way,
         choosing.shape_for,
         in_tiles.unit_for,
+        blocks_in_tiles.unit_for,
         products._plan_by_formats,
     ):
         cached.cache_clear()

@@ -13,6 +13,7 @@ flushing.py    operands of formats without subnormals
 gathering.py   matrices of elements lying anywhere, put together
 philox.py      random bits
 in_order.py    accumulators that round, saturate or wrap at every add: the fast ones
+dot_add.py     blocks of products, as matrix units add; blocks_in_tiles.py: of binary16 and FP8, in vector code
 ordered.py     every other order, mode and rule, add by add; schedule.py: the adds as a list of events
 halves.py      exact products of words of up to 32 bits, by those of their halves
 wide_sums.py   exact sums wider than float64; windows.py: how they are cut; digits.py: carried, divided, wrapped

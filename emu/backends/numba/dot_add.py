@@ -275,15 +275,15 @@ def _rows(
                 out[batch, m, at + j] = state[j]
 
 
-def _arrangement(depth: int, indices: tuple[int, ...]) -> NDArray[np.int64]:
+def _order(depth: int, indices: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the k of every product in the order taken, whole periods; `depth` and more stand for the padding."""
     starts = np.arange(0, depth, len(indices), dtype=np.int64)
     return (starts[:, None] + np.array(indices, np.int64)).reshape(-1)
 
 
-def _arranged(x: Array, order: NDArray[np.int64], axis: int) -> Array:
-    """Return an operand with its k in the order taken, zeros where it has none."""
-    depth = x.shape[axis]
+def arranged(x: Array, indices: tuple[int, ...], axis: int) -> Array:
+    """Return an operand with its k in the order a unit takes them, whole periods: zeros where it has none."""
+    depth, order = x.shape[axis], _order(x.shape[axis], indices)
     if order.size == depth and (order[1:] > order[:-1]).all():
         return np.require(x, requirements=["C", "W"])  # read-only arrays would be compiled for separately
     taken = np.zeros((*x.shape[:axis], order.size, *x.shape[axis + 1 :]), x.dtype)
@@ -312,8 +312,7 @@ def accumulate(
     shape = (a.shape[0], a.shape[1], b.shape[2])
     third = np.zeros((1, 1, 1)) if addend is None else np.require(addend, np.float64, ["C", "W"])
     depth = a.shape[2]
-    order = _arrangement(depth, mac.blocks.indices)
-    a, b = _arranged(a, order, 2), _arranged(b, order, 1)
+    a, b = arranged(a, mac.blocks.indices, 2), arranged(b, mac.blocks.indices, 1)
     exponents = [np.empty(x.shape, np.float32) for x in (a, b)]
     for x, fmt, found in zip((a, b), formats[:2], exponents, strict=True):
         _exponents(x.reshape(-1), fmt.emin, found.reshape(-1))

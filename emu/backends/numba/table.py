@@ -25,6 +25,7 @@ from emu.backends.interface import (
 )
 from emu.backends.memory import empty
 from emu.backends.numba import (
+    blocks_in_tiles,
     dot_add,
     halves,
     in_order,
@@ -142,7 +143,10 @@ class NumbaKernels:
             _count_accumulator_events(outcome, contents, None, (a, b, addend), stage)
             return outcome
         if mac.order == k.BLOCKS:
-            contents, touched = dot_add.accumulate(a, b, addend, formats, mac, random)
+            found = blocks_in_tiles.sums(a, b, addend, formats, mac)
+            contents, touched = (
+                dot_add.accumulate(a, b, addend, formats, mac, random) if found is None else (found, None)
+            )
         elif _spares(formats, mac, a.shape[2]) and (spared := speculation.accumulate(a, b, addend, formats, mac)):
             contents, touched = spared
         elif (tiles := in_tiles.unit_for(mac, formats)) is not None:

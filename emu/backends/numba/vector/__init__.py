@@ -10,5 +10,6 @@ leading_bits.py       the statistics register by carry-save adders; philox.py: r
 stage.py              the output stage of a chunk; writing.py: of a range; ranges.py: of a result; choosing.py: when
 dot_tiles.py          tiles of integer products; packing.py: their operands; integer_products.py: whole ones
 ordered_tiles.py      tiles of products added in order; ordered_products.py: whole ones
+block_tiles.py        tiles of products added in blocks
 pooling.py            maxima of windows
 """

@@ -1,0 +1,233 @@
+"""Blocks of products in vector code: which matrix units `block_tiles` emulates, and the whole product.
+
+    operands       floats carried by float32, their products exact there and far from its ends (binary16, FP8)
+    accumulator    float32, rounding toward zero or to nearest even
+
+Other units, operands that are not finite, and addends near the ends of float32 are left to `dot_add`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import FormatCode, MacCode, carrier_of, encode_format
+from emu.backends.memory import empty
+from emu.backends.numba.bits import FIELD, bits_of
+from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.dot_add import arranged
+from emu.backends.numba.machine import has_long_vectors
+from emu.backends.numba.vector.block_tiles import BIAS, ROWS, add_blocks
+from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
+from emu.backends.numba.vector.lanes import address
+from emu.backends.numba.vector.ordered_products import pack_ordered_panel
+from emu.backends.proofs import largest_exponent, significand_bits
+from emu.formats import PRESETS
+
+Array = NDArray[Any]
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+FP32 = encode_format(PRESETS["fp32"])
+#: Exponents beyond which, or beyond whose opposite, sums are left to the plain loops.
+END = 96
+#: Exponent of what does not take part in an alignment; two of them add up in int32.
+NOWHERE = -(1 << 20)
+#: Sums that int32 holds.
+LARGEST_SUM = (1 << 31) - 1
+#: Multiply-adds below this are not worth a second thread; packed numbers.
+GRAIN_MACS, GRAIN_PACKED = 1 << 17, 1 << 16
+
+
+class BlockUnit(NamedTuple):
+    """A matrix unit as the tiles want it.
+
+    Attributes:
+        n: products of a block.
+        fraction_bits: kept below the largest exponent.
+        together: products whose cut values 32 bits hold the sum of; more than n where the accumulator's fits, too.
+        cuts: 1 rounds toward zero, 0 to nearest even.
+        floor: smallest exponent that a block is aligned to.
+        emin: of the two operands.
+        headroom: exponent of the largest product, and one more.
+        indices: order along k, as a block's instruction takes it.
+    """
+
+    n: int
+    fraction_bits: int
+    together: int
+    cuts: int
+    floor: int
+    emin: tuple[int, int]
+    headroom: int
+    indices: tuple[int, ...]
+
+
+@lru_cache(maxsize=256)
+def unit_for(mac: MacCode, formats: Formats) -> BlockUnit | None:
+    """Return what tiles are told of a matrix unit, or None if only the plain loops compute it."""
+    stage, blocks, (a, b, c) = mac.accumulator, mac.blocks, formats
+    if not has_long_vectors() or stage is None or blocks is None or blocks.adds_after or blocks.min_exponent > END:
+        return None
+    if stage.format != FP32 or stage.overflow != k.IEEE or stage.rounding not in (k.TOWARD_ZERO, k.NEAREST_EVEN):
+        return None
+    if any(not f.is_float or carrier_of(f) != np.float32 or f.daz for f in (a, b)):
+        return None
+    if c is not None and (carrier_of(c) != np.float32 or c.daz):
+        return None
+    headroom = largest_exponent(a) + largest_exponent(b) + 1
+    lowest = a.emin + b.emin - max(blocks.fraction_bits, FP32.precision)
+    is_central = min(a.quantum + b.quantum, lowest) > -END and headroom < END
+    if significand_bits(a) + significand_bits(b) > FP32.precision or not is_central:
+        return None
+    largest = (2 - 2.0 ** (1 - a.precision)) * (2 - 2.0 ** (1 - b.precision)) * 2.0**blocks.fraction_bits
+    room = LARGEST_SUM // largest
+    all_of_it = blocks.n * largest + 2.0 ** (blocks.fraction_bits + 1) <= LARGEST_SUM
+    if room < 1:
+        return None
+    return BlockUnit(
+        n=blocks.n,
+        fraction_bits=blocks.fraction_bits,
+        together=blocks.n + 1 if all_of_it else int(min(room, blocks.n)),
+        cuts=int(stage.rounding == k.TOWARD_ZERO),
+        floor=max(-END, blocks.min_exponent),
+        emin=(a.emin, b.emin),
+        headroom=headroom,
+        indices=blocks.indices,
+    )
+
+
+@kernel
+def _exponents(x: Any, emin: int, bias: int, out: Any) -> None:
+    for i in range(x.size):
+        field = (bits_of(np.float64(x[i])) >> 52) & FIELD
+        out[i] = NOWHERE if x[i] == 0.0 else max(field - 1023, emin) + bias
+
+
+@lru_cache(maxsize=16)
+def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
+    """Return the compiled loop of one kind of unit.
+
+    It takes a (M, K) with its biased exponents, packed panels of b and of its exponents, the first sums (M or 1, N or
+    1), the smallest biased exponent, and a range of rows; it writes sums (M, N).
+    """
+
+    @kernel
+    def run(
+        a: Any,
+        a_exponents: Any,
+        panels: Any,
+        exponent_panels: Any,
+        first_sums: Any,
+        floor: int,
+        out: Any,
+        start: int,
+        stop: int,
+    ) -> None:
+        depth, columns = a.shape[1], out.shape[1]
+        sums = np.empty(ROWS * PANEL_COLUMNS, np.float32)
+        left, exponents = np.zeros((ROWS, depth), np.float32), np.empty((ROWS, depth), np.int32)
+        exponents[:] = NOWHERE
+        for first in range(start, stop, ROWS):
+            height = min(ROWS, stop - first)
+            for i in range(height):
+                for j in range(depth):
+                    left[i, j], exponents[i, j] = a[first + i, j], a_exponents[first + i, j]
+            for p in range(panels.shape[0]):
+                begin = p * PANEL_COLUMNS
+                width = min(PANEL_COLUMNS, columns - begin)
+                sums[:] = 0.0
+                for i in range(height):
+                    for j in range(width):
+                        row, column = (first + i) % first_sums.shape[0], (begin + j) % first_sums.shape[1]
+                        sums[i * PANEL_COLUMNS + j] = first_sums[row, column]
+                add_blocks(
+                    n,
+                    fraction_bits,
+                    together,
+                    cuts,
+                    address(left),
+                    address(exponents),
+                    depth,
+                    address(panels[p]),
+                    address(exponent_panels[p]),
+                    depth // n,
+                    floor,
+                    address(sums),
+                )
+                for i in range(height):
+                    for j in range(width):
+                        out[first + i, begin + j] = sums[i * PANEL_COLUMNS + j]
+
+    return run
+
+
+def sums(a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode) -> Array | None:
+    """Return the accumulator's (B, M, N) contents, float32, or None where the tiles do not compute them.
+
+    Args:
+        a: carriers, (B, M, K).
+        b: carriers, (B, K, N).
+        addend: (B or 1, M or 1, N or 1), or None.
+        formats: formats of the three.
+        mac: a unit of blocks.
+    """
+    unit = unit_for(mac, formats)
+    return None if unit is None or not _holds(a, b, addend, unit) else _accumulate(a, b, addend, unit)
+
+
+def _holds(a: Array, b: Array, addend: Array | None, unit: BlockUnit) -> bool:
+    """Return whether these numbers stay where the tiles are exact."""
+    if a.shape[2] == 0 or not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return False
+    if math.log2(a.shape[2]) + unit.headroom >= END:
+        return False
+    magnitude = np.abs(np.zeros(1) if addend is None else addend)
+    return bool(((magnitude == 0) | ((magnitude > 2.0**-END) & (magnitude < 2.0**END))).all())
+
+
+def _once(x: Array) -> Array:
+    """Return one of a batch whose matrices are all the same."""
+    return x[:1] if x.shape[0] > 1 and x.strides[0] == 0 else x
+
+
+def _accumulate(a: Array, b: Array, addend: Array | None, unit: BlockUnit) -> Array:
+    batches, rows, columns = a.shape[0], a.shape[1], b.shape[2]
+    a, b = arranged(_once(a), unit.indices, 2), arranged(_once(b), unit.indices, 1)
+    depth, floor = a.shape[2], unit.floor + BIAS
+    a_exponents, b_exponents = np.empty(a.shape, np.int32), np.empty(b.shape, np.int32)
+    for x, emin, bias, found in ((a, unit.emin[0], BIAS, a_exponents), (b, unit.emin[1], 0, b_exponents)):
+        _exponents(x.reshape(-1), emin, bias, found.reshape(-1))
+    panels, exponent_panels = _panels(b), _panels(b_exponents)
+    first = np.zeros((1, 1, 1), np.float32) if addend is None else addend.astype(np.float32, copy=False)
+    out, blocks = empty((batches, rows, columns), np.float32), -(-rows // ROWS)
+    loop = _row_loops(unit.n, unit.fraction_bits, unit.together, unit.cuts)
+
+    def work(_: int, start: int, stop: int) -> None:
+        for batch in range(start // max(blocks, 1), -(-stop // max(blocks, 1))):
+            top = max(start - batch * blocks, 0) * ROWS
+            end = min(min(stop - batch * blocks, blocks) * ROWS, rows)
+            left, right = batch % len(a), batch % len(b)
+            operands = a[left], a_exponents[left], panels[right], exponent_panels[right]
+            loop(*operands, first[batch % len(first)], floor, out[batch], top, end)
+
+    over_ranges(work, batches * blocks, 1, max(1, GRAIN_MACS // max(ROWS * depth * columns, 1)))
+    return out
+
+
+def _panels(b: Array) -> Array:
+    """Return (B, panels, K * 32): an operand, or its exponents, packed."""
+    batches, depth, columns = b.shape
+    count = -(-columns // PANEL_COLUMNS)
+    panels = empty((batches, count, depth * PANEL_COLUMNS), b.dtype)
+
+    def pack(_: int, start: int, stop: int) -> None:
+        for place in range(start, stop):
+            batch, panel = divmod(place, count)
+            pack_ordered_panel(b[batch], panels[batch, panel], panel * PANEL_COLUMNS, 1)
+
+    over_ranges(pack, batches * count, 1, max(1, GRAIN_PACKED // max(depth * PANEL_COLUMNS, 1)))
+    return panels

@@ -1,0 +1,173 @@
+"""Tiles of products added in blocks, the way matrix units add: 4 rows by 32 columns, every sum in its own lane.
+
+    top   = largest exponent among acc and the n products
+    acc   = R(sum of acc and products, each cut at 2**(top - fraction_bits))
+
+In float32 and int32, and exact: a product of two operands has at most 24 significant bits; in units of
+2**(top - fraction_bits) its cut value is the integer that the conversion toward zero gives, and as many of those as 32
+bits hold are added there. Sums of more are added in float64. One instruction converts a sum, rounding it as the unit
+does. Exponents are biased as those of float32 are, so that powers of two come from shifts.
+
+Source: NUMERICS 7.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+
+from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
+from emu.backends.numba.vector.lanes import (
+    AVX512_LANES,
+    F32,
+    F64,
+    I8,
+    I32,
+    IR,
+    LANES,
+    Emitter,
+    Vector,
+    intrinsic,
+)
+
+#: Rows of a tile: accumulators, exponents, scales and sums of 8 vectors fill the registers.
+ROWS = 4
+#: Biased exponent of 1, and bits of the fraction, of float32.
+BIAS, FRACTION_BITS = 127, 23
+#: How an instruction is told to cut, exceptions aside.
+TOWARD_ZERO = 11
+
+
+@intrinsic
+def add_blocks(
+    typing_context: Any,
+    n: Any,
+    fraction_bits: Any,
+    together: Any,
+    cuts: Any,
+    a: Any,
+    a_exponents: Any,
+    row_stride: Any,
+    panel: Any,
+    panel_exponents: Any,
+    blocks: Any,
+    floor: Any,
+    sums: Any,
+) -> Any:
+    """Add blocks of products of four rows and a panel to their sums.
+
+    Args:
+        typing_context: Numba's.
+        n: products of a block, known when compiling.
+        fraction_bits: kept below the largest exponent, known when compiling.
+        together: how many products 32 bits hold the sum of, and the accumulator beside them if it is at least n; known
+            when compiling.
+        cuts: whether sums are rounded toward zero, else to nearest even; known when compiling.
+        a: address of the first row, float32.
+        a_exponents: of its exponents, int32, biased.
+        row_stride: elements from one row to the next, of both.
+        panel: address of 32 columns, float32, one k after the other.
+        panel_exponents: of their exponents, int32, without a bias.
+        blocks: how many.
+        floor: smallest biased exponent that a block is aligned to.
+        sums: address of 4 * 32 float32.
+    """
+    i64 = types.int64
+    signature = types.void(n, fraction_bits, together, cuts, *[i64] * 8)
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e = Emitter(builder)
+        addresses = [builder.inttoptr(args[i], IR.PointerType(I8)) for i in (4, 5, 7, 8, 11)]
+        tile = _Tile(e, addresses, args[6], builder.trunc(args[10], I32))
+        tile.emit(n.literal_value, fraction_bits.literal_value, together.literal_value, cuts.literal_value, args[9])
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+class _Tile:
+    """The tile's numbers while code for it is emitted."""
+
+    def __init__(self, e: Emitter, addresses: list[Any], row_stride: Any, floor: Any) -> None:
+        left, exponents, self.panel, self.panel_exponents, self.sums = addresses
+        self.e, self.floor = e, e.splat(I32, floor)
+        starts = [e.builder.mul(row_stride, e.integer(row)) for row in range(ROWS)]
+        self.rows = [e.at(left, start, F32) for start in starts]
+        self.row_exponents = [e.at(exponents, start, I32) for start in starts]
+        self.lanes = [(row, half) for row in range(ROWS) for half in range(2)]
+
+    def emit(self, n: int, fraction_bits: int, together: int, cuts: int, blocks: Any) -> None:
+        """Emit the loop over the blocks."""
+        e, builder = self.e, self.e.builder
+        places = {(row, half): e.integer(row * PANEL_COLUMNS + half * LANES) for row, half in self.lanes}
+        held = {at: e.variable(e.load(F32, self.sums, place)) for at, place in places.items()}
+        with e.loop(blocks) as block:
+            first = builder.mul(block, e.integer(n))
+            acc = {at: variable.now for at, variable in held.items()}
+            top = self._tops(acc, first, n)
+            scale = {
+                at: ((e.splat(I32, fraction_bits + 2 * BIAS) - x) << FRACTION_BITS).bits_as(F32)
+                for at, x in top.items()
+            }
+            cut = {at: (acc[at] * scale[at]).as_kind(I32) for at in self.lanes}
+            for at, total in self._sums(cut, scale, first, n, together, cuts).items():
+                unit = ((top[at] - fraction_bits) << FRACTION_BITS).bits_as(F32)
+                held[at].set(total * unit)
+        for at, place in places.items():
+            e.store(held[at].now, self.sums, place)
+
+    def _right(self, kind: Any, address: Any, k: Any) -> list[Vector]:
+        first = self.e.builder.mul(k, self.e.integer(PANEL_COLUMNS))
+        return [
+            self.e.load(kind, address, self.e.builder.add(first, self.e.integer(half * LANES))) for half in range(2)
+        ]
+
+    def _tops(self, acc: dict[Any, Vector], first: Any, n: int) -> dict[Any, Vector]:
+        """Return the largest biased exponents; those of zeros are below every other."""
+        top = {at: ((x.bits() << 1) >> (FRACTION_BITS + 1)).at_least(self.floor) for at, x in acc.items()}
+        for i in range(n):
+            k = self.e.builder.add(first, self.e.integer(i))
+            right = self._right(I32, self.panel_exponents, k)
+            left = [self.e.splat(I32, self.e.load_scalar(I32, row, k)) for row in self.row_exponents]
+            for row, half in self.lanes:
+                top[row, half] = (left[row] + right[half]).at_least(top[row, half])
+        return top
+
+    def _sums(
+        self, acc: dict[Any, Vector], scale: dict[Any, Vector], first: Any, n: int, together: int, cuts: int
+    ) -> dict[Any, Vector]:
+        """Return the rounded sums of cut accumulators and cut products, in units of their last places."""
+        fits = together > n
+        totals = dict(acc) if fits else {at: x.as_kind(F64) for at, x in acc.items()}
+        for start in range(0, n, together):
+            part = dict(totals) if fits else {}
+            for i in range(start, min(start + together, n)):
+                k = self.e.builder.add(first, self.e.integer(i))
+                right = self._right(F32, self.panel, k)
+                left = [self.e.splat(F32, self.e.load_scalar(F32, row, k)) for row in self.rows]
+                for row, half in self.lanes:
+                    product = (left[row] * right[half] * scale[row, half]).as_kind(I32)
+                    part[row, half] = part[row, half] + product if (row, half) in part else product
+            totals = part if fits else {at: totals[at] + part[at].as_kind(F64) for at in self.lanes}
+        return {at: _rounded(x, cuts) for at, x in totals.items()}
+
+
+def _rounded(x: Vector, cuts: int) -> Vector:
+    """Convert exact sums, int32 or float64, to float32."""
+    if not cuts:
+        return x.as_kind(F32)
+    e, mode = x.emitter, x.emitter.integer(TOWARD_ZERO, I32)
+    if x.kind is I32:
+        whole = IR.VectorType(F32, LANES)
+        return Vector(e, e.call("llvm.x86.avx512.sitofp.round.v16f32.v16i32", whole, [x.value, mode]))
+    part, all_lanes = IR.VectorType(F32, AVX512_LANES), e.integer(-1, I8)
+    halves = [
+        e.call(
+            "llvm.x86.avx512.mask.cvtpd2ps.512",
+            part,
+            [x.shuffled(x, range(first, first + AVX512_LANES)).value, IR.Constant(part, IR.Undefined), all_lanes, mode],
+        )
+        for first in range(0, LANES, AVX512_LANES)
+    ]
+    return Vector(e, halves[0]).shuffled(Vector(e, halves[1]), range(LANES))
