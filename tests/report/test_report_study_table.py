@@ -60,3 +60,10 @@ def test_what_a_row_has_not_is_a_dash_in_its_column():
 def test_a_row_without_a_run_says_why():
     failed = row(accuracies={}, failures={1: "no space left", 2: "no space left"})
     assert cells(failed, "\u2013")["accuracy"] == "failed: no space left"
+    assert cells(row(accuracies={}), "\u2013")["accuracy"] == "not run"
+
+
+def test_a_row_whose_runs_are_not_all_there_says_how_many_are():
+    assert cells(row(accuracies={1: 0.9}), "nothing")["accuracy"] == "90.00 % (1 of 2 runs)"
+    failed = row(accuracies={1: 0.9}, failures={2: "no space left"})
+    assert cells(failed, "nothing")["accuracy"] == "90.00 % (1 of 2 runs; no space left)"

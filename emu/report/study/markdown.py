@@ -25,12 +25,12 @@ def header(rows: Sequence[Row]) -> tuple[str, ...]:
 
 def cells(row: Row, broken: str) -> dict[str, str]:
     """Return column -> a row's text."""
-    values, done = list(row.accuracies.values()), f"{len(row.accuracies)} of {row.seeds} runs"
+    values, reasons = list(row.accuracies.values()), "; ".join(dict.fromkeys(row.failures.values()))
     told = {DEVICE: row.called, "bits": str(row.bits)}
     if not values:
-        reason = "; ".join(dict.fromkeys(row.failures.values())) or "not run"
-        return told | {ACCURACY: f"failed: {reason}"}
-    missing = f" ({done}; {'; '.join(dict.fromkeys(row.failures.values()))})" if row.failures else ""
+        return told | {ACCURACY: f"failed: {reasons}" if reasons else "not run"}
+    done = f"{len(values)} of {row.seeds} runs" + (f"; {reasons}" if reasons else "")
+    missing = f" ({done})" if len(values) < row.seeds else ""
     told |= {
         ACCURACY: f"{100 * sum(values) / len(values):.2f} %{missing}",
         "worst .. best": f"{100 * min(values):.2f} .. {100 * max(values):.2f}",
