@@ -23,12 +23,13 @@ ROOT = Path(__file__).resolve().parents[1]
 STUDY, PAGE = ROOT / "benchmarks" / "results.toml", ROOT / "docs" / "results.md"
 INTRODUCTION = """# Results
 
-Every layer through the device's arithmetic, forward, backward and update. Images are scikit-learn's digits (8 x 8,
-upsampled; 1347 to train, 450 to test: one image is 0.22 points), the text is chapter I of Alice's Adventures in
-Wonderland (accuracy is of the next byte), frames are synthetic. Seeds are the same for every device, so that
-differences are paired: equal initial weights, equal batches. "What went wrong first" names the tensor of the first
-seed's run that first had more than 1% of its results overflow, or more than 30% underflow, in an interval between two
-logged steps, and where the leading bits of its results were.
+Every model on every shipped device, each layer through the device's arithmetic, forward, backward and update. `p100`
+computes as `fp16` does, bit for bit, and is not listed twice; `dlu16` and `dlu8` run their default, `conditional_redo`.
+Images are scikit-learn's digits (8 x 8, upsampled; 1347 to train, 450 to test: one image is 0.22 points), the text is
+chapter I of Alice's Adventures in Wonderland (accuracy is of the next byte), frames are synthetic. Seeds are the same
+for every device, so that differences are paired: equal initial weights, equal batches. "What went wrong first" names
+the tensor of the first seed's run that first had more than 1% of its results overflow, or more than 30% underflow, in
+an interval between two logged steps, and where the leading bits of its results were.
 
 Made by `python benchmarks/results.py`, which runs the study `benchmarks/results.toml`, model by model.
 """
