@@ -25,7 +25,7 @@ from emu.backends.numba.machine import has_long_vectors
 from emu.backends.numba.vector.block_tiles import BIAS, ROWS, add_blocks
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import address
-from emu.backends.numba.vector.ordered_products import pack_ordered_panel
+from emu.backends.numba.vector.ordered_products import PACKED
 from emu.backends.proofs import largest_exponent, significand_bits
 from emu.formats import PRESETS
 
@@ -101,24 +101,50 @@ def unit_for(mac: MacCode, formats: Formats) -> BlockUnit | None:
 
 
 @kernel
-def _exponents(x: Any, emin: int, bias: int, out: Any) -> None:
-    for i in range(x.size):
-        field = (bits_of(np.float64(x[i])) >> 52) & FIELD
-        out[i] = NOWHERE if x[i] == 0.0 else max(field - 1023, emin) + bias
+def _exponent(x: float, emin: int) -> int:
+    field = (bits_of(np.float64(x)) >> 52) & FIELD
+    return NOWHERE if x == 0.0 else max(field - 1023, emin)
+
+
+@kernel
+def _pack(b: Any, emin: int, panels: Any, exponents: Any, start: int, stop: int) -> None:
+    """Pack places start..stop along batch and k of b, (B, K, N), and their exponents, into (B, panels, K * 32).
+
+    A panel holds 32 columns, one k after the other; zeros behind the last column.
+    """
+    depth, columns = b.shape[1], b.shape[2]
+    place = start
+    while place < stop:
+        batch, low = place // depth, place % depth
+        high = min(low + PACKED, depth, low + stop - place)
+        for p in range(panels.shape[1]):
+            first = p * PANEL_COLUMNS
+            width = min(PANEL_COLUMNS, columns - first)
+            for at in range(low, high):
+                row = b[batch, at, first : first + width]
+                packed = panels[batch, p, at * PANEL_COLUMNS : (at + 1) * PANEL_COLUMNS]
+                found = exponents[batch, p, at * PANEL_COLUMNS : (at + 1) * PANEL_COLUMNS]
+                for j in range(width):
+                    packed[j] = row[j]
+                for j in range(width):
+                    found[j] = _exponent(row[j], emin)
+                for j in range(width, PANEL_COLUMNS):
+                    packed[j], found[j] = 0.0, NOWHERE
+        place += high - low
 
 
 @lru_cache(maxsize=16)
 def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
     """Return the compiled loop of one kind of unit.
 
-    It takes a (M, K) with its biased exponents, packed panels of b and of its exponents, the first sums (M or 1, N or
-    1), the smallest biased exponent, and a range of rows; it writes sums (M, N).
+    It takes a (M, K) and the smallest exponent of its format, packed panels of b and of its exponents, the first sums
+    (M or 1, N or 1), the smallest biased exponent, and a range of rows; it writes sums (M, N).
     """
 
     @kernel
     def run(
         a: Any,
-        a_exponents: Any,
+        emin: int,
         panels: Any,
         exponent_panels: Any,
         first_sums: Any,
@@ -135,7 +161,7 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
             height = min(ROWS, stop - first)
             for i in range(height):
                 for j in range(depth):
-                    left[i, j], exponents[i, j] = a[first + i, j], a_exponents[first + i, j]
+                    left[i, j], exponents[i, j] = a[first + i, j], _exponent(a[first + i, j], emin) + BIAS
             for p in range(panels.shape[0]):
                 begin = p * PANEL_COLUMNS
                 width = min(PANEL_COLUMNS, columns - begin)
@@ -198,10 +224,7 @@ def _accumulate(a: Array, b: Array, addend: Array | None, unit: BlockUnit) -> Ar
     batches, rows, columns = a.shape[0], a.shape[1], b.shape[2]
     a, b = arranged(_once(a), unit.indices, 2), arranged(_once(b), unit.indices, 1)
     depth, floor = a.shape[2], unit.floor + BIAS
-    a_exponents, b_exponents = np.empty(a.shape, np.int32), np.empty(b.shape, np.int32)
-    for x, emin, bias, found in ((a, unit.emin[0], BIAS, a_exponents), (b, unit.emin[1], 0, b_exponents)):
-        _exponents(x.reshape(-1), emin, bias, found.reshape(-1))
-    panels, exponent_panels = _panels(b), _panels(b_exponents)
+    panels, exponent_panels = _panels(b, unit.emin[1])
     first = np.zeros((1, 1, 1), np.float32) if addend is None else addend.astype(np.float32, copy=False)
     out, blocks = empty((batches, rows, columns), np.float32), -(-rows // ROWS)
     loop = _row_loops(unit.n, unit.fraction_bits, unit.together, unit.cuts)
@@ -211,23 +234,21 @@ def _accumulate(a: Array, b: Array, addend: Array | None, unit: BlockUnit) -> Ar
             top = max(start - batch * blocks, 0) * ROWS
             end = min(min(stop - batch * blocks, blocks) * ROWS, rows)
             left, right = batch % len(a), batch % len(b)
-            operands = a[left], a_exponents[left], panels[right], exponent_panels[right]
+            operands = a[left], unit.emin[0], panels[right], exponent_panels[right]
             loop(*operands, first[batch % len(first)], floor, out[batch], top, end)
 
     over_ranges(work, batches * blocks, 1, max(1, GRAIN_MACS // max(ROWS * depth * columns, 1)))
     return out
 
 
-def _panels(b: Array) -> Array:
-    """Return (B, panels, K * 32): an operand, or its exponents, packed."""
+def _panels(b: Array, emin: int) -> tuple[Array, Array]:
+    """Return (B, panels, K * 32) twice: the right operand packed, and its exponents."""
     batches, depth, columns = b.shape
-    count = -(-columns // PANEL_COLUMNS)
-    panels = empty((batches, count, depth * PANEL_COLUMNS), b.dtype)
+    shape = (batches, -(-columns // PANEL_COLUMNS), depth * PANEL_COLUMNS)
+    panels, exponents = empty(shape, np.float32), empty(shape, np.int32)
 
     def pack(_: int, start: int, stop: int) -> None:
-        for place in range(start, stop):
-            batch, panel = divmod(place, count)
-            pack_ordered_panel(b[batch], panels[batch, panel], panel * PANEL_COLUMNS, 1)
+        _pack(b, emin, panels, exponents, start, stop)
 
-    over_ranges(pack, batches * count, 1, max(1, GRAIN_PACKED // max(depth * PANEL_COLUMNS, 1)))
-    return panels
+    over_ranges(pack, batches * depth, PACKED, max(1, GRAIN_PACKED // max(columns, 1)))
+    return panels, exponents

@@ -25,7 +25,7 @@ from emu.backends.memory import empty
 from emu.backends.numba.compiling import over_ranges
 from emu.backends.numba.machine import has_dot_products, has_vectors
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
-from emu.backends.numba.vector.ordered_products import pack_ordered_panel, row_loops
+from emu.backends.numba.vector.ordered_products import PACKED, pack_ordered_panels, row_loops
 from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, ROWS, TOUCHING, WORDS
 from emu.backends.proofs import SAFE_EXPONENT, is_plain, largest_exponent, significand_bits
 from emu.formats import PRESETS
@@ -37,8 +37,8 @@ FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
 FLOAT32_INTEGER_BITS, HALF_BITS, WORD_BITS = 24, 16, 32
 #: Numbers from here on are beyond float32.
 FLOAT32_END = 2.0**128
-#: Multiply-adds below this are not worth a second thread.
-GRAIN_MACS = 1 << 19
+#: Multiply-adds, and packed numbers, below this are not worth a second thread.
+GRAIN_MACS, GRAIN_PACKED = 1 << 19, 1 << 16
 
 
 class TileUnit(NamedTuple):
@@ -176,11 +176,9 @@ def _panels(b: Array, unit: TileUnit) -> Array:
     panels = empty((batches, count, depth * PANEL_COLUMNS), np.int32 if unit.step in WORDS else np.float32)
 
     def pack(_: int, start: int, stop: int) -> None:
-        for place in range(start, stop):
-            batch, panel = divmod(place, count)
-            pack_ordered_panel(b[batch], panels[batch, panel], panel * PANEL_COLUMNS, unit.right_scale)
+        pack_ordered_panels(b, panels, unit.right_scale, start, stop)
 
-    over_ranges(pack, batches * count, 1, max(1, (1 << 16) // max(depth * PANEL_COLUMNS, 1)))
+    over_ranges(pack, batches * depth, PACKED, max(1, GRAIN_PACKED // max(columns, 1)))
     return panels
 
 

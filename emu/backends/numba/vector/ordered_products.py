@@ -12,18 +12,32 @@ from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.ordered_tiles import COMPARING, MARK, ROWS, WORDS, add_in_order, finish_in_order
 
+#: Places along k packed for one panel, then the next: whole cache lines, whichever way an operand lies, few pages.
+PACKED = 16
+
 
 @kernel
-def pack_ordered_panel(b: Any, panel: Any, first: int, scale: float) -> None:
-    """Pack 32 columns of b, (K, N), from `first` on, times `scale`; zeros behind the last column."""
-    depth, columns = b.shape
-    width = min(PANEL_COLUMNS, columns - first)
-    for k in range(depth):
-        at = k * PANEL_COLUMNS
-        for j in range(width):
-            panel[at + j] = b[k, first + j] * scale
-        for j in range(width, PANEL_COLUMNS):
-            panel[at + j] = 0
+def pack_ordered_panels(b: Any, panels: Any, scale: float, start: int, stop: int) -> None:
+    """Pack places start..stop along batch and k of b, (B, K, N), times `scale`, into (B, panels, K * 32).
+
+    A panel holds 32 columns, one k after the other; zeros behind the last column.
+    """
+    depth, columns = b.shape[1], b.shape[2]
+    place = start
+    while place < stop:
+        batch, low = place // depth, place % depth
+        high = min(low + PACKED, depth, low + stop - place)
+        for p in range(panels.shape[1]):
+            first = p * PANEL_COLUMNS
+            width = min(PANEL_COLUMNS, columns - first)
+            for k in range(low, high):
+                row = b[batch, k, first : first + width]
+                packed = panels[batch, p, k * PANEL_COLUMNS : (k + 1) * PANEL_COLUMNS]
+                for j in range(width):
+                    packed[j] = row[j] * scale
+                for j in range(width, PANEL_COLUMNS):
+                    packed[j] = 0
+        place += high - low
 
 
 @lru_cache(maxsize=16)
