@@ -3,6 +3,7 @@
     fused        fp32 accumulator, exact products, any operands carried by float32
     float32      fp32 accumulator and products
     binary16     fp16 accumulator and products, operands whose products are exact in float32
+    fused16      fp16 accumulator, exact products, the same operands
     words        saturating signed accumulator of W <= 32 bits, operands of together at most W bits
     marked       the same of W <= 30 bits
     saturating   saturating accumulator whose sums stay within 2**24
@@ -23,7 +24,7 @@ from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, StageCode, carrier_of, encode_format
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import over_ranges
-from emu.backends.numba.machine import has_dot_products, has_vectors
+from emu.backends.numba.machine import has_directed_rounding, has_dot_products, has_vectors
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.ordered_products import PACKED, pack_ordered_panels, row_loops
 from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, ROWS, TOUCHING, WORDS
@@ -88,9 +89,11 @@ def _float_unit(mac: MacCode, accumulator: StageCode, formats: Formats) -> TileU
         return TileUnit("float32") if is_plain(mac.product, FP32) else None
     a, b = formats[:2]
     exact = significand_bits(a) + significand_bits(b) <= FLOAT32_INTEGER_BITS and a.quantum + b.quantum >= -149
-    if is_plain(accumulator, FP16) and is_plain(mac.product, FP16) and exact:
-        return TileUnit("binary16") if largest_exponent(a) + largest_exponent(b) <= 127 else None
-    return None
+    if not is_plain(accumulator, FP16) or not exact or largest_exponent(a) + largest_exponent(b) > 127:
+        return None
+    if mac.product is None:
+        return TileUnit("fused16") if has_directed_rounding() else None
+    return TileUnit("binary16") if is_plain(mac.product, FP16) else None
 
 
 def _fixed_unit(stage: StageCode, formats: Formats) -> TileUnit | None:
@@ -186,7 +189,7 @@ def _first_sums(addend: Array | None, unit: TileUnit) -> tuple[Array, Array | No
     """Return R(addend), (B or 1, M or 1, N or 1), and where that touched a limit."""
     if addend is None:
         return np.zeros((1, 1, 1), np.float32), None
-    if unit.step == "binary16":
+    if unit.step in ("binary16", "fused16"):
         with np.errstate(over="ignore", invalid="ignore"):
             return addend.astype(np.float16).astype(np.float32), None
     if unit.step not in TOUCHING:

@@ -3,6 +3,7 @@
     fused        acc = fl32(acc + a*b)              one instruction: a product is never rounded on its own
     float32      acc = fl32(acc + fl32(a*b))
     binary16     acc = fl16(acc + fl16(a*b))        both through float32 and one conversion (NUMERICS 7)
+    fused16      acc = fl16(acc + a*b)              the same, the sum rounded to odd in float32
     saturating   acc = clamp(acc + a*b)             integers below 2**24 in float32
     words        acc = clamp(acc + a*b)             one instruction that saturates 32 bits
     marked       acc = clamp(acc + a*b)             the same, of at most 30 bits
@@ -14,7 +15,10 @@ the 32 - W bits below the word as they are, and those start as 1. Saturation abo
 all zeros, and what they are in the end tells whether a limit was touched. They never change the word: no add of
 multiples of 2**(32 - W) is nearer to a limit for them than without.
 
-Source: NUMERICS 7; Figueroa 1995 (sums of binary16 through binary32).
+Rounded to odd: of the float32 numbers around an exact sum, rounded down and up, the smaller magnitude with its last bit
+set; an exact sum of 0 is +0 unless both terms are -0. Binary16 has 13 bits fewer: rounding again is as if once.
+
+Source: NUMERICS 7; Figueroa 1995 (sums of binary16 through binary32); Boldo & Melquiond 2008 (rounding to odd).
 """
 
 from __future__ import annotations
@@ -47,6 +51,13 @@ def _binary16(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vecto
     return s, s
 
 
+def _fused16(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
+    down, up = acc.plus_product_between(a, b)
+    smaller = down.bits().at_most_unsigned(up.bits())
+    s = _in_half((down != up).choose(smaller | 1, smaller).bits_as(F32))
+    return s, s
+
+
 def _in_half(x: Vector) -> Vector:
     return x.as_kind(F16).as_kind(F32)
 
@@ -75,6 +86,7 @@ STEPS: dict[str, Step] = {
     "fused": _fused,
     "float32": _float32,
     "binary16": _binary16,
+    "fused16": _fused16,
     "saturating": _saturating,
     "words": _words,
     "marked": _marked,
@@ -84,9 +96,18 @@ TOUCHING, COMPARING, WORDS = ("saturating", "words", "marked"), ("saturating", "
 #: Bits below a marked word, at least, and what they are at first.
 FEWEST_MARK_BITS, MARK = 2, 1
 #: Rows of a tile: what fits the registers beside two vectors of the panel.
-ROWS = {"fused": 8, "float32": 8, "binary16": 8, "saturating": 4, "words": 4, "marked": 8}
-#: The same of vectors of 256 bits, sixteen of them, beside half a line of the panel; words have long vectors alone.
-ROWS_OF_SHORT_VECTORS = {"fused": 4, "float32": 4, "binary16": 4, "saturating": 2, "words": 4, "marked": 8}
+ROWS = {"fused": 8, "float32": 8, "binary16": 8, "fused16": 8, "saturating": 4, "words": 4, "marked": 8}
+#: The same of vectors of 256 bits, sixteen of them, beside half a line of the panel; words and fused16 have
+#: long vectors alone.
+ROWS_OF_SHORT_VECTORS = {
+    "fused": 4,
+    "float32": 4,
+    "binary16": 4,
+    "fused16": 8,
+    "saturating": 2,
+    "words": 4,
+    "marked": 8,
+}
 
 
 @intrinsic
