@@ -67,3 +67,8 @@ def test_a_row_whose_runs_are_not_all_there_says_how_many_are():
     assert cells(row(accuracies={1: 0.9}), "nothing")["accuracy"] == "90.00 % (1 of 2 runs)"
     failed = row(accuracies={1: 0.9}, failures={2: "no space left"})
     assert cells(failed, "nothing")["accuracy"] == "90.00 % (1 of 2 runs; no space left)"
+
+
+def test_a_difference_that_rounds_to_nothing_has_no_minus():
+    assert str(Difference(-0.00001, None)) == "+0.00"
+    assert str(Difference(-0.004, 0.004)) == "-0.40 (-0.80 .. +0.00)"

@@ -31,6 +31,10 @@ def _quantile(freedom: int) -> float:
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
+def _points(difference: float) -> str:
+    return f"{round(100 * difference, 2) + 0.0:+.2f}"  # + 0.0: no -0.00
+
+
 @dataclass(frozen=True)
 class Difference:
     """A paired difference of accuracies.
@@ -57,11 +61,9 @@ class Difference:
         return self.half is not None and self.mean + self.half < FAILS_BELOW
 
     def __str__(self) -> str:
-        center = f"{100 * self.mean:+.2f}"
         if self.half is None:
-            return center
-        low, high = 100 * (self.mean - self.half), 100 * (self.mean + self.half)
-        return f"{center} ({low:+.2f} .. {high:+.2f})"
+            return _points(self.mean)
+        return f"{_points(self.mean)} ({_points(self.mean - self.half)} .. {_points(self.mean + self.half)})"
 
 
 @dataclass(frozen=True)
