@@ -51,8 +51,10 @@ def main(arguments: list[str]) -> None:
     for name, body in sections((out / "report.md").read_text(encoding="utf-8")).items():
         if name not in left:
             found[name] = f"{measured}\n\n{body}"
-    models = [name for name in dict.fromkeys(case.model for case in cases) if name in found]
-    parts = [INTRODUCTION, *(f"### {name}\n\n{found[name]}\n" for name in models)]
+    names = list(dict.fromkeys(case.model for case in cases))
+    models, missing = [name for name in names if name in found], [f"`{name}`" for name in names if name not in found]
+    rest = [f"Not measured yet: {', '.join(missing)}.\n"] if missing else []
+    parts = [INTRODUCTION, *rest, *(f"### {name}\n\n{found[name]}\n" for name in models)]
     PAGE.write_text("\n".join(parts), encoding="utf-8")
     print(PAGE, *(f"without {name}: runs are left" for name in sorted(left)), sep="\n")
 
