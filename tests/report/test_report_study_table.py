@@ -16,6 +16,7 @@ def row(setting: str = "plain", **given: Any) -> Row:
         "seeds": 2,
         "failures": {},
         "difference": None,
+        "loss": 0.125,
         "overflow": 1e-4,
         "underflow": 0.0,
         "counts": {"redos": 0.0, "repeats": 0.0, "skips": 0.0},
@@ -32,7 +33,7 @@ def test_columns_of_systems_are_there_only_where_one_ran():
     )
     assert header([plain]) == (
         "device", "bits", "accuracy", "spread (s.d.)", "worst .. best", "difference to the baseline, paired (95%)",
-        "overflow", "underflow", "what went wrong first",
+        "test loss", "overflow", "underflow", "what went wrong first",
     )  # fmt: skip
     assert header([plain, moving])[-4:] == ("redos", "skipped updates", "simulated time", "what went wrong first")
 
@@ -41,7 +42,7 @@ def test_a_row_says_means_over_its_runs():
     moving = row("always_redo", counts={"redos": 41.5}, simulated_seconds=0.0213, difference=Difference(-0.004, 0.01))
     told = cells(moving, "nothing")
     assert told["device"] == "dlu16, always_redo"
-    assert told["accuracy"] == "97.00 %"
+    assert (told["accuracy"], told["test loss"]) == ("97.00 %", "0.125")
     assert told["difference to the baseline, paired (95%)"] == "-0.40 (-1.40 .. +0.60)"
     assert (told["redos"], told["simulated time"]) == ("42", "21.3 ms")
 

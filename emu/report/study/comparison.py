@@ -79,6 +79,7 @@ class Row:
         seeds: how many runs there should be.
         failures: seed -> why that run failed.
         difference: to the baseline, over the seeds both finished; None of the baseline itself, or without pairs.
+        loss: mean test loss.
         overflow: mean share of results that overflowed.
         underflow: mean share that underflowed.
         counts: redos, repeats and skips of the systems in use, means over the runs.
@@ -94,6 +95,7 @@ class Row:
     seeds: int
     failures: dict[int, str]
     difference: Difference | None
+    loss: float
     overflow: float
     underflow: float
     counts: dict[str, float]
@@ -140,6 +142,7 @@ def compare(study: Study, storage: Storage) -> list[Row]:
                 seeds=len(cases),
                 failures=own.failures,
                 difference=Difference.of(pairs) if pairs and key != base_key else None,
+                loss=own.mean("test_loss"),
                 overflow=own.mean("overflow_rate"),
                 underflow=own.mean("underflow_rate"),
                 counts={name: own.mean(name) for name in ("redos", "repeats", "skips")},

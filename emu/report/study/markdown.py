@@ -8,8 +8,8 @@ from statistics import stdev
 from emu.report.study.comparison import Row
 from emu.report.words import NO_NUMBER, duration
 
-DEVICE, ACCURACY, DIFFERENCE = "device", "accuracy", "difference to the baseline, paired (95%)"
-_ALWAYS = (DEVICE, "bits", ACCURACY, "spread (s.d.)", "worst .. best", DIFFERENCE, "overflow", "underflow")
+DEVICE, ACCURACY, DIFFERENCE, LOSS = "device", "accuracy", "difference to the baseline, paired (95%)", "test loss"
+_ALWAYS = (DEVICE, "bits", ACCURACY, "spread (s.d.)", "worst .. best", DIFFERENCE, LOSS, "overflow", "underflow")
 _LAST = "what went wrong first"
 #: Columns of systems and of machines with a clock, where there are such: name -> metric of a run, mean over seeds.
 _COUNTED = {"redos": "redos", "repeats": "repeats", "skipped updates": "skips"}
@@ -34,6 +34,7 @@ def cells(row: Row, broken: str) -> dict[str, str]:
     told |= {
         ACCURACY: f"{100 * sum(values) / len(values):.2f} %{missing}",
         "worst .. best": f"{100 * min(values):.2f} .. {100 * max(values):.2f}",
+        LOSS: f"{row.loss:.4g}",
         "overflow": f"{row.overflow:.1e}",
         "underflow": f"{row.underflow:.1e}",
         _LAST: broken,
