@@ -16,30 +16,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
-from emu.backends.interface import FormatCode, MacCode, carrier_of, encode_format
+from emu.backends.interface import MacCode, carrier_of
 from emu.backends.memory import empty
-from emu.backends.numba.bits import FIELD, bits_of
 from emu.backends.numba.compiling import kernel, over_ranges
-from emu.backends.numba.dot_add import arranged
+from emu.backends.numba.dot_add import arranged, exponents
 from emu.backends.numba.machine import has_long_vectors
-from emu.backends.numba.vector.block_tiles import BIAS, ROWS, add_blocks
+from emu.backends.numba.terms import FP32, Formats
+from emu.backends.numba.vector.block_tiles import ROWS, add_blocks
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import address
-from emu.backends.numba.vector.ordered_products import PACKED
+from emu.backends.numba.vector.ordered_products import over_row_blocks, packed_panels
 from emu.backends.proofs import largest_exponent, significand_bits
-from emu.formats import PRESETS
 
 Array = NDArray[Any]
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
-FP32 = encode_format(PRESETS["fp32"])
 #: Exponents beyond which, or beyond whose opposite, sums are left to the plain loops.
 END = 96
-#: Exponent of what does not take part in an alignment; two of them add up in int32.
-NOWHERE = -(1 << 20)
 #: Sums that int32 holds.
 LARGEST_SUM = (1 << 31) - 1
-#: Multiply-adds below this are not worth a second thread; packed numbers.
-GRAIN_MACS, GRAIN_PACKED = 1 << 17, 1 << 16
+#: Multiply-adds below this are not worth a second thread.
+GRAIN_MACS = 1 << 17
 
 
 class BlockUnit(NamedTuple):
@@ -100,45 +95,12 @@ def unit_for(mac: MacCode, formats: Formats) -> BlockUnit | None:
     )
 
 
-@kernel
-def _exponent(x: float, emin: int) -> int:
-    field = (bits_of(np.float64(x)) >> 52) & FIELD
-    return NOWHERE if x == 0.0 else max(field - 1023, emin)
-
-
-@kernel
-def _pack(b: Any, emin: int, panels: Any, exponents: Any, start: int, stop: int) -> None:
-    """Pack places start..stop along batch and k of b, (B, K, N), and their exponents, into (B, panels, K * 32).
-
-    A panel holds 32 columns, one k after the other; zeros behind the last column.
-    """
-    depth, columns = b.shape[1], b.shape[2]
-    place = start
-    while place < stop:
-        batch, low = place // depth, place % depth
-        high = min(low + PACKED, depth, low + stop - place)
-        for p in range(panels.shape[1]):
-            first = p * PANEL_COLUMNS
-            width = min(PANEL_COLUMNS, columns - first)
-            for at in range(low, high):
-                row = b[batch, at, first : first + width]
-                packed = panels[batch, p, at * PANEL_COLUMNS : (at + 1) * PANEL_COLUMNS]
-                found = exponents[batch, p, at * PANEL_COLUMNS : (at + 1) * PANEL_COLUMNS]
-                for j in range(width):
-                    packed[j] = row[j]
-                for j in range(width):
-                    found[j] = _exponent(row[j], emin)
-                for j in range(width, PANEL_COLUMNS):
-                    packed[j], found[j] = 0.0, NOWHERE
-        place += high - low
-
-
 @lru_cache(maxsize=16)
 def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
     """Return the compiled loop of one kind of unit.
 
     It takes a (M, K) and the smallest exponent of its format, packed panels of b and of its exponents, the first sums
-    (M or 1, N or 1), the smallest biased exponent, and a range of rows; it writes sums (M, N).
+    (M or 1, N or 1), the smallest exponent of an alignment, and a range of rows; it writes sums (M, N).
     """
 
     @kernel
@@ -155,13 +117,13 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
     ) -> None:
         depth, columns = a.shape[1], out.shape[1]
         sums = np.empty(ROWS * PANEL_COLUMNS, np.float32)
-        left, exponents = np.zeros((ROWS, depth), np.float32), np.empty((ROWS, depth), np.int32)
-        exponents[:] = NOWHERE
+        left, tops = np.zeros((ROWS, depth), np.float32), np.empty((ROWS, depth), np.int32)
         for first in range(start, stop, ROWS):
             height = min(ROWS, stop - first)
             for i in range(height):
                 for j in range(depth):
-                    left[i, j], exponents[i, j] = a[first + i, j], _exponent(a[first + i, j], emin) + BIAS
+                    left[i, j] = a[first + i, j]
+            exponents(left.reshape(-1), emin, tops.reshape(-1))
             for p in range(panels.shape[0]):
                 begin = p * PANEL_COLUMNS
                 width = min(PANEL_COLUMNS, columns - begin)
@@ -176,7 +138,7 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
                     together,
                     cuts,
                     address(left),
-                    address(exponents),
+                    address(tops),
                     depth,
                     address(panels[p]),
                     address(exponent_panels[p]),
@@ -215,40 +177,23 @@ def _holds(a: Array, b: Array, addend: Array | None, unit: BlockUnit) -> bool:
     return bool(((magnitude == 0) | ((magnitude > 2.0**-END) & (magnitude < 2.0**END))).all())
 
 
-def _once(x: Array) -> Array:
-    """Return one of a batch whose matrices are all the same."""
-    return x[:1] if x.shape[0] > 1 and x.strides[0] == 0 else x
-
-
 def _accumulate(a: Array, b: Array, addend: Array | None, unit: BlockUnit) -> Array:
     batches, rows, columns = a.shape[0], a.shape[1], b.shape[2]
-    a, b = arranged(_once(a), unit.indices, 2), arranged(_once(b), unit.indices, 1)
-    depth, floor = a.shape[2], unit.floor + BIAS
-    panels, exponent_panels = _panels(b, unit.emin[1])
+    a, b = (x[:1] if x.strides[0] == 0 else x for x in (a, b))  # one for all
+    a, b = arranged(a, unit.indices, 2), arranged(b, unit.indices, 1)
+    depth, (left_emin, right_emin) = a.shape[2], unit.emin
+    panels = packed_panels(b, np.float32)
+    tops = empty(panels.shape, np.int32)
+    flat, found = panels.reshape(-1), tops.reshape(-1)
+    over_ranges(lambda _, i, j: exponents(flat[i:j], right_emin, found[i:j]), flat.size, PANEL_COLUMNS)
     first = np.zeros((1, 1, 1), np.float32) if addend is None else addend.astype(np.float32, copy=False)
-    out, blocks = empty((batches, rows, columns), np.float32), -(-rows // ROWS)
+    out = empty((batches, rows, columns), np.float32)
     loop = _row_loops(unit.n, unit.fraction_bits, unit.together, unit.cuts)
 
-    def work(_: int, start: int, stop: int) -> None:
-        for batch in range(start // max(blocks, 1), -(-stop // max(blocks, 1))):
-            top = max(start - batch * blocks, 0) * ROWS
-            end = min(min(stop - batch * blocks, blocks) * ROWS, rows)
-            left, right = batch % len(a), batch % len(b)
-            operands = a[left], unit.emin[0], panels[right], exponent_panels[right]
-            loop(*operands, first[batch % len(first)], floor, out[batch], top, end)
+    def work(batch: int, start: int, stop: int) -> None:
+        right = batch % len(panels)
+        sums = first[batch % len(first)]
+        loop(a[batch % len(a)], left_emin, panels[right], tops[right], sums, unit.floor, out[batch], start, stop)
 
-    over_ranges(work, batches * blocks, 1, max(1, GRAIN_MACS // max(ROWS * depth * columns, 1)))
+    over_row_blocks(work, batches, rows, ROWS, max(1, GRAIN_MACS // max(ROWS * depth * columns, 1)))
     return out
-
-
-def _panels(b: Array, emin: int) -> tuple[Array, Array]:
-    """Return (B, panels, K * 32) twice: the right operand packed, and its exponents."""
-    batches, depth, columns = b.shape
-    shape = (batches, -(-columns // PANEL_COLUMNS), depth * PANEL_COLUMNS)
-    panels, exponents = empty(shape, np.float32), empty(shape, np.int32)
-
-    def pack(_: int, start: int, stop: int) -> None:
-        _pack(b, emin, panels, exponents, start, stop)
-
-    over_ranges(pack, batches * depth, PACKED, max(1, GRAIN_PACKED // max(columns, 1)))
-    return panels, exponents

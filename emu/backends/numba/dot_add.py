@@ -132,7 +132,8 @@ def _exponent(x: float, emin: int) -> float:
 
 
 @kernel
-def _exponents(x: Any, emin: int, out: Any) -> None:
+def exponents(x: Any, emin: int, out: Any) -> None:
+    """Write the exponents of codes, NOWHERE for zeros, infinities and NaN."""
     for i in range(x.size):
         out[i] = _exponent(np.float64(x[i]), emin)
 
@@ -313,9 +314,9 @@ def accumulate(
     third = np.zeros((1, 1, 1)) if addend is None else np.require(addend, np.float64, ["C", "W"])
     depth = a.shape[2]
     a, b = arranged(a, mac.blocks.indices, 2), arranged(b, mac.blocks.indices, 1)
-    exponents = [np.empty(x.shape, np.float32) for x in (a, b)]
-    for x, fmt, found in zip((a, b), formats[:2], exponents, strict=True):
-        _exponents(x.reshape(-1), fmt.emin, found.reshape(-1))
+    tops = [np.empty(x.shape, np.float32) for x in (a, b)]
+    for x, fmt, found in zip((a, b), formats[:2], tops, strict=True):
+        exponents(x.reshape(-1), fmt.emin, found.reshape(-1))
     out = np.empty(shape)
     touched = np.zeros(shape if unit.saturates else 1, np.uint8)
     adder, period = unit._replace(rounding=k.NEAREST_EVEN), len(mac.blocks.indices)
@@ -323,7 +324,7 @@ def accumulate(
 
     def work(_: int, start: int, stop: int) -> None:
         addends = (third, addend_draw)
-        _rows(a, exponents[0], b, exponents[1], *addends, period, out, marks, unit, adder, draws, start, stop)
+        _rows(a, tops[0], b, tops[1], *addends, period, out, marks, unit, adder, draws, start, stop)
 
     over_ranges(work, shape[0] * shape[1], 1, max(1, GRAIN_MACS // max(a.shape[2] * shape[2], 1)))
     contents = out.astype(carrier_of(mac.accumulator.format), copy=False)

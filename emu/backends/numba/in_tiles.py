@@ -23,10 +23,8 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, StageCode, carrier_of, encode_format
 from emu.backends.memory import empty
-from emu.backends.numba.compiling import over_ranges
 from emu.backends.numba.machine import has_directed_rounding, has_dot_products, has_vectors
-from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
-from emu.backends.numba.vector.ordered_products import PACKED, pack_ordered_panels, row_loops
+from emu.backends.numba.vector.ordered_products import over_row_blocks, packed_panels, row_loops
 from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, ROWS, TOUCHING, WORDS
 from emu.backends.proofs import SAFE_EXPONENT, is_plain, largest_exponent, significand_bits
 from emu.formats import PRESETS
@@ -38,8 +36,8 @@ FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
 FLOAT32_INTEGER_BITS, HALF_BITS, WORD_BITS = 24, 16, 32
 #: Numbers from here on are beyond float32.
 FLOAT32_END = 2.0**128
-#: Multiply-adds, and packed numbers, below this are not worth a second thread.
-GRAIN_MACS, GRAIN_PACKED = 1 << 19, 1 << 16
+#: Multiply-adds below this are not worth a second thread.
+GRAIN_MACS = 1 << 19
 
 
 class TileUnit(NamedTuple):
@@ -150,39 +148,20 @@ def accumulate(
     out = empty((batches, rows, columns), np.float64 if wide else np.float32)
     touched = empty(out.shape if unit.step in TOUCHING else (1, 1, 1), np.uint8)
     first, outside = _first_sums(addend, unit)
-    panels = _panels(b, unit)
+    panels = packed_panels(b, np.int32 if unit.step in WORDS else np.float32, unit.right_scale)
     loop, height = row_loops(unit.step), ROWS[unit.step]
-    blocks = -(-rows // height)
     limits = (unit.low, unit.high, unit.drop_bits, unit.unit)
 
-    def work(_: int, start: int, stop: int) -> None:
-        for batch in range(start // max(blocks, 1), -(-stop // max(blocks, 1))):
-            top = max(start - batch * blocks, 0) * height
-            end = min(min(stop - batch * blocks, blocks) * height, rows)
-            sums = first[batch % len(first)]
-            here = touched[batch] if unit.step in TOUCHING else touched[0]
-            panel = panels[batch % len(panels)]
-            loop(a[batch], unit.left_scale, panel, sums, unit.sum_scale, *limits, out[batch], here, top, end)
+    def work(batch: int, start: int, stop: int) -> None:
+        sums = first[batch % len(first)]
+        here = touched[batch] if unit.step in TOUCHING else touched[0]
+        panel = panels[batch % len(panels)]
+        loop(a[batch], unit.left_scale, panel, sums, unit.sum_scale, *limits, out[batch], here, start, stop)
 
-    over_ranges(work, batches * blocks, 1, max(1, GRAIN_MACS // max(height * depth * columns, 1)))
+    over_row_blocks(work, batches, rows, height, max(1, GRAIN_MACS // max(height * depth * columns, 1)))
     if unit.step not in TOUCHING:
         return out, None
     return out, touched if outside is None else touched | outside
-
-
-def _panels(b: Array, unit: TileUnit) -> Array:
-    """Return (B or 1, panels, K * 32): the right operand packed; once if all its matrices are the same."""
-    if b.shape[0] > 1 and b.strides[0] == 0:
-        b = b[:1]
-    batches, depth, columns = b.shape
-    count = -(-columns // PANEL_COLUMNS)
-    panels = empty((batches, count, depth * PANEL_COLUMNS), np.int32 if unit.step in WORDS else np.float32)
-
-    def pack(_: int, start: int, stop: int) -> None:
-        pack_ordered_panels(b, panels, unit.right_scale, start, stop)
-
-    over_ranges(pack, batches * depth, PACKED, max(1, GRAIN_PACKED // max(columns, 1)))
-    return panels
 
 
 def _first_sums(addend: Array | None, unit: TileUnit) -> tuple[Array, Array | None]:

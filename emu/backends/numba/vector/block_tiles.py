@@ -6,7 +6,7 @@
 In float32 and int32, and exact: a product of two operands has at most 24 significant bits; in units of
 2**(top - fraction_bits) its cut value is the integer that the conversion toward zero gives, and as many of those as 32
 bits hold are added there. Sums of more are added in float64. One instruction converts a sum, rounding it as the unit
-does. Exponents are biased as those of float32 are, so that powers of two come from shifts.
+does.
 
 Source: NUMERICS 7.
 """
@@ -26,6 +26,7 @@ from emu.backends.numba.vector.lanes import (
     I32,
     IR,
     LANES,
+    ROUND_TOWARD_ZERO,
     Emitter,
     Vector,
     intrinsic,
@@ -35,8 +36,6 @@ from emu.backends.numba.vector.lanes import (
 ROWS = 4
 #: Biased exponent of 1, and bits of the fraction, of float32.
 BIAS, FRACTION_BITS = 127, 23
-#: How an instruction is told to cut, exceptions aside.
-TOWARD_ZERO = 11
 
 
 @intrinsic
@@ -65,12 +64,12 @@ def add_blocks(
             when compiling.
         cuts: whether sums are rounded toward zero, else to nearest even; known when compiling.
         a: address of the first row, float32.
-        a_exponents: of its exponents, int32, biased.
+        a_exponents: of its exponents, int32.
         row_stride: elements from one row to the next, of both.
         panel: address of 32 columns, float32, one k after the other.
-        panel_exponents: of their exponents, int32, without a bias.
+        panel_exponents: of their exponents, int32.
         blocks: how many.
-        floor: smallest biased exponent that a block is aligned to.
+        floor: smallest exponent that a block is aligned to.
         sums: address of 4 * 32 float32.
     """
     i64 = types.int64
@@ -106,13 +105,10 @@ class _Tile:
             first = builder.mul(block, e.integer(n))
             acc = {at: variable.now for at, variable in held.items()}
             top = self._tops(acc, first, n)
-            scale = {
-                at: ((e.splat(I32, fraction_bits + 2 * BIAS) - x) << FRACTION_BITS).bits_as(F32)
-                for at, x in top.items()
-            }
+            scale = {at: e.power_of_two(F32, e.splat(I32, fraction_bits) - x) for at, x in top.items()}
             cut = {at: (acc[at] * scale[at]).as_kind(I32) for at in self.lanes}
             for at, total in self._sums(cut, scale, first, n, together, cuts).items():
-                unit = ((top[at] - fraction_bits) << FRACTION_BITS).bits_as(F32)
+                unit = e.power_of_two(F32, top[at] - fraction_bits)
                 held[at].set(total * unit)
         for at, place in places.items():
             e.store(held[at].now, self.sums, place)
@@ -124,8 +120,8 @@ class _Tile:
         ]
 
     def _tops(self, acc: dict[Any, Vector], first: Any, n: int) -> dict[Any, Vector]:
-        """Return the largest biased exponents; those of zeros are below every other."""
-        top = {at: ((x.bits() << 1) >> (FRACTION_BITS + 1)).at_least(self.floor) for at, x in acc.items()}
+        """Return the largest exponents; those of zeros are below every other."""
+        top = {at: (((x.bits() << 1) >> (FRACTION_BITS + 1)) - BIAS).at_least(self.floor) for at, x in acc.items()}
         for i in range(n):
             k = self.e.builder.add(first, self.e.integer(i))
             right = self._right(I32, self.panel_exponents, k)
@@ -157,7 +153,7 @@ def _rounded(x: Vector, cuts: int) -> Vector:
     """Convert exact sums, int32 or float64, to float32."""
     if not cuts:
         return x.as_kind(F32)
-    e, mode = x.emitter, x.emitter.integer(TOWARD_ZERO, I32)
+    e, mode = x.emitter, x.emitter.integer(ROUND_TOWARD_ZERO, I32)
     if x.kind is I32:
         whole = IR.VectorType(F32, LANES)
         return Vector(e, e.call("llvm.x86.avx512.sitofp.round.v16f32.v16i32", whole, [x.value, mode]))

@@ -28,7 +28,7 @@ _CODE: Any = cgutils
 intrinsic = cast("Callable[[Callable[..., Any]], Any]", _numba_intrinsic(prefer_literal=True))
 LANES = 16
 #: Float64 lanes of one AVX-512 instruction, and how one is told to round, exceptions aside.
-AVX512_LANES, ROUND_DOWN, ROUND_UP = 8, 9, 10
+AVX512_LANES, ROUND_DOWN, ROUND_UP, ROUND_TOWARD_ZERO = 8, 9, 10, 11
 #: Truth tables of three bits.
 ODD, MAJORITY = 0b10010110, 0b11101000
 I1, I8, I16, I32, I64 = (IR.IntType(bits) for bits in (1, 8, 16, 32, 64))
@@ -319,28 +319,18 @@ class Vector:
         return Vector(self.emitter, self.emitter.call(name, self.value.type, [a.value, b.value, self.value]))
 
     def between(self, instruction: str, *others: Vector) -> tuple[Vector, Vector]:
-        """Return an AVX-512 instruction's result in float64 lanes rounded down, and up: the same where it is exact."""
-        builder, room = self.emitter.builder, IR.VectorType(F64, AVX512_LANES)
-        picks = [[*range(first, first + AVX512_LANES)] for first in range(0, self.lanes, AVX512_LANES)]
+        """Return an AVX-512 instruction's result in float lanes rounded down, and up: the same where it is exact."""
+        together = AVX512_LANES * BYTES[F64] // BYTES[self.kind]
+        room = IR.VectorType(self.kind, together)
+        picks = [range(first, first + together) for first in range(0, self.lanes, together)]
         parts = [[x.shuffled(x, pick).value for x in (self, *others)] for pick in picks]
         results: list[Vector] = []
         for control in (ROUND_DOWN, ROUND_UP):
             mode = self.emitter.integer(control, I32)
-            low, high = (self.emitter.call(f"llvm.x86.avx512.{instruction}", room, [*x, mode]) for x in parts)
-            joined = IR.Constant(IR.VectorType(I32, self.lanes), [*range(self.lanes)])
-            results.append(Vector(self.emitter, builder.shuffle_vector(low, high, joined)))
+            name = f"llvm.x86.avx512.{instruction}"
+            low, *high = (Vector(self.emitter, self.emitter.call(name, room, [*x, mode])) for x in parts)
+            results.append(low.shuffled(high[0], range(self.lanes)) if high else low)
         return results[0], results[1]
-
-    def plus_product_between(self, a: Vector, b: Vector) -> tuple[Vector, Vector]:
-        """Return a * b + self in 16 float32 lanes (AVX-512) rounded down, and up: the same where it is exact."""
-        arguments = [a.value, b.value, self.value]
-        low, high = (
-            self.emitter.call(
-                "llvm.x86.avx512.vfmadd.ps.512", self.value.type, [*arguments, self.emitter.integer(control, I32)]
-            )
-            for control in (ROUND_DOWN, ROUND_UP)
-        )
-        return Vector(self.emitter, low), Vector(self.emitter, high)
 
     def with_sign_of(self, other: Vector) -> Vector:
         """Return the magnitude with another's sign."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from emu.backends.numba.compiling import kernel
+from emu.backends.memory import empty
+from emu.backends.numba.compiling import kernel, over_ranges
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.ordered_tiles import COMPARING, MARK, ROWS, WORDS, add_in_order, finish_in_order
 
+Array = NDArray[Any]
 #: Places along k packed for one panel, then the next: whole cache lines, whichever way an operand lies, few pages.
 PACKED = 16
+#: Packed numbers below this are not worth a second thread.
+GRAIN_PACKED = 1 << 16
 
 
 @kernel
@@ -38,6 +44,40 @@ def pack_ordered_panels(b: Any, panels: Any, scale: float, start: int, stop: int
                 for j in range(width, PANEL_COLUMNS):
                     packed[j] = 0
         place += high - low
+
+
+def packed_panels(b: Array, dtype: Any, scale: float = 1.0) -> Array:
+    """Return (B or 1, panels, K * 32): a right operand (B, K, N) packed; once if all its matrices are the same."""
+    if b.shape[0] > 1 and b.strides[0] == 0:
+        b = b[:1]
+    batches, depth, columns = b.shape
+    panels = empty((batches, -(-columns // PANEL_COLUMNS), depth * PANEL_COLUMNS), dtype)
+
+    def pack(_: int, start: int, stop: int) -> None:
+        pack_ordered_panels(b, panels, scale, start, stop)
+
+    over_ranges(pack, batches * depth, PACKED, max(1, GRAIN_PACKED // max(columns, 1)))
+    return panels
+
+
+def over_row_blocks(work: Callable[[int, int, int], None], batches: int, rows: int, height: int, grain: int) -> None:
+    """Call `work(batch, start, stop)` for ranges of rows of every matrix, shared by threads.
+
+    Args:
+        work: computes rows start..stop; start is a multiple of `height`.
+        batches: matrices.
+        rows: of each.
+        height: rows of a tile.
+        grain: tiles of rows below this are not worth a second thread.
+    """
+    blocks = -(-rows // height)
+
+    def share(_: int, start: int, stop: int) -> None:
+        for batch in range(start // max(blocks, 1), -(-stop // max(blocks, 1))):
+            top = max(start - batch * blocks, 0) * height
+            work(batch, top, min(min(stop - batch * blocks, blocks) * height, rows))
+
+    over_ranges(share, batches * blocks, 1, grain)
 
 
 @lru_cache(maxsize=16)

@@ -52,7 +52,7 @@ def _binary16(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vecto
 
 
 def _fused16(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
-    down, up = acc.plus_product_between(a, b)
+    down, up = a.between("vfmadd.ps.512", b, acc)
     smaller = down.bits().at_most_unsigned(up.bits())
     s = _in_half((down != up).choose(smaller | 1, smaller).bits_as(F32))
     return s, s
