@@ -8,21 +8,23 @@
     saturating accumulator, bound below its limit    never saturates: as exact
     rounding accumulator                 in order along k, vectorised over outputs
 
+An addend finer than a fixed accumulator is rounded into it first: what then is added may never round.
+
 Source: NUMERICS 9.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.interface import EXACT_PATHS
-from emu.datapath import Mac, Overflow
-from emu.datapath.order import Blocks
+from emu.datapath import Mac, Overflow, Rounding
+from emu.datapath.order import Blocks, Sequential
 from emu.errors import FormatError
 from emu.formats import Fixed, Format
 
@@ -41,12 +43,14 @@ class Plan:
         proof: one sentence.
         mac: the unit to emulate; exact where the proof shows that the given one never rounds or saturates.
         fallback: why the backend leaves this path to the reference; empty if it computes it itself.
+        addend: format into which the unit rounds a finer addend first; None leaves an addend as it is given.
     """
 
     path: str
     proof: str
     mac: Mac
     fallback: str = ""
+    addend: Fixed | None = None
 
     def __str__(self) -> str:
         fallback = f"; left to the reference: {self.fallback}" if self.fallback else ""
@@ -74,6 +78,23 @@ def plan_product(
         maxima: measures max|a| and max|b|; asked only if the formats alone do not prove a fast path.
         dots: whether the backend multiplies these operands by integer dot-product instructions.
     """
+    held = held_addend(addend_format, mac)
+    if held is None:
+        return _plan_of_operands(a_format, b_format, addend_format, depth, mac, maxima, dots=dots)
+    plan = _plan_of_operands(a_format, b_format, held, depth, mac, maxima, dots=dots)
+    return replace(plan, addend=held, proof=f"{plan.proof}; the addend is rounded to {held} first")
+
+
+def _plan_of_operands(
+    a_format: Format,
+    b_format: Format,
+    addend_format: Format | None,
+    depth: int,
+    mac: Mac,
+    maxima: Callable[[], tuple[float, float]] | None,
+    *,
+    dots: bool,
+) -> Plan:
     operands = [f for f in (a_format, b_format, addend_format) if f is not None]
     fixed = [f for f in operands if isinstance(f, Fixed)]
     if mac.product != "exact" or len(fixed) < len(operands):
@@ -86,6 +107,31 @@ def plan_product(
     if plan.path not in EXACT_PATHS and maxima is not None and not (a_format.carries_raws or b_format.carries_raws):
         plan = _plan_of_integers(_Bound.of_maxima(a_format, b_format, addend, depth, *maxima()), mac, dots)
     return plan
+
+
+def held_addend(addend: Format | None, mac: Mac) -> Fixed | None:
+    """Return the format into which a unit rounds a finer addend before the first product; None if it does not.
+
+    A fixed accumulator that adds in order begins with the addend. Where the rounded one cannot leave it, and no random
+    bits are drawn, that can be done before anything is planned.
+
+    Args:
+        addend: its format as it is given, or None.
+        mac: the unit.
+
+    Source: NUMERICS 7.
+    """
+    accumulator = mac.accumulator
+    if not isinstance(addend, Fixed) or not isinstance(accumulator, Fixed) or addend.carries_raws:
+        return None
+    if not isinstance(mac.order, Sequential) or mac.rounding is Rounding.STOCHASTIC:
+        return None
+    dropped = addend.frac_bits - accumulator.frac_bits
+    width = max(addend.width_bits - dropped, 1) + 1  # rounded up, the largest needs a bit more
+    room = accumulator.width_bits - (accumulator.signed and not addend.signed)
+    if dropped <= 0 or width > room or addend.signed > accumulator.signed:
+        return None
+    return Fixed(width, accumulator.frac_bits, addend.signed)
 
 
 def may_gain_from_maxima(a: Format, b: Format, addend: Format | None, mac: Mac) -> bool:

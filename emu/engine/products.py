@@ -202,11 +202,13 @@ def write_product(
     lowered = divisor.bit_length() - 1
     place = request.place(accumulator_of(*formats, left.shape[2], mac), lowered)
     plan = _plan(request, formats, left, right, mac, divisor)
+    if addend is not None and plan.addend is not None:
+        addend = _rounded(addend, formats[2], plan.addend, mac, request)
     outcome = request.kernels.product(
         left,
         right,
         addend,
-        _codes(formats),
+        _planned_codes(formats, plan),
         encode_mac(plan.mac),
         request.stage_code,
         request.random,
@@ -218,6 +220,15 @@ def write_product(
         sizes = (max(left.shape[0], right.shape[0]), left.shape[1], left.shape[2], right.shape[2])
         log.append(WorkRecord(sizes, formats, plan))
     return request.account(outcome, lowered)
+
+
+def _rounded(addend: Array, fmt: Format | None, held: Fixed, mac: Mac, request: Request) -> Array:
+    """Return an addend as a fixed accumulator holds it."""
+    stage = encode_mac(mac).accumulator
+    assert fmt is not None
+    assert stage is not None
+    stage = stage._replace(format=encode_format(held))
+    return request.kernels.quantize(addend, encode_format(fmt), stage, request.random, None, None).values
 
 
 @lru_cache(maxsize=1024)
@@ -299,6 +310,13 @@ def _codes(formats: tuple[Format, Format, Format | None]) -> tuple[FormatCode, F
     return encode_format(fa), encode_format(fb), None if fc is None else encode_format(fc)
 
 
+def _planned_codes(
+    formats: tuple[Format, Format, Format | None], plan: Plan
+) -> tuple[FormatCode, FormatCode, FormatCode | None]:
+    """Return the formats of what the kernel is given, the addend rounded if the plan says so."""
+    return _codes(formats if plan.addend is None else (*formats[:2], plan.addend))
+
+
 def _dots(kernels: Kernels, formats: tuple[Format, Format, Format | None], divisor: int) -> bool:
     return divisor == 1 and kernels.dots(_codes(formats))
 
@@ -312,7 +330,7 @@ def _as_computed(
     divisor: int,
 ) -> Plan:
     """Return a plan with what the backend makes of it: left to the reference, or computed in its way."""
-    codes, mac = _codes(formats), encode_mac(plan.mac)
+    codes, mac = _planned_codes(formats, plan), encode_mac(plan.mac)
     reason = kernels.declines(codes, mac, stage, plan.path, divisor)
     way = "" if reason else kernels.way(codes, mac, plan.path, depth)
     return replace(plan, fallback=reason, proof=f"{plan.proof}; {way}" if way else plan.proof)

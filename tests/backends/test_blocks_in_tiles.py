@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_inputs import random_values
-from variants import assert_same_everywhere, needs_long_vectors
+from variants import assert_same_everywhere, needs_vectors
 
 import emu
 from emu import Mac
@@ -36,7 +36,7 @@ def check(mac: Mac, fmt: str, a: np.ndarray, b: np.ndarray, addend: np.ndarray |
     )
 
 
-@needs_long_vectors
+@needs_vectors
 def test_units_with_float32_sums_of_binary16_run_in_tiles():
     found = {
         (unit.gpu, unit.inputs)
@@ -119,7 +119,7 @@ def test_a_floor_of_the_alignment_is_the_same():
         check(Mac(accumulator="fp32", order=order, rounding="toward_zero"), "fp16", a, b, note=floor)
 
 
-@needs_long_vectors
+@needs_vectors
 @pytest.mark.parametrize(
     ("mac", "fmt"),
     [

@@ -45,7 +45,6 @@ VARIANTS = {
 HAS_VECTORS, HAS_PAIRS, HAS_DOTS = machine.has_vectors(), machine.has_pair_products(), machine.has_dot_products()
 needs_vectors = pytest.mark.skipif(not HAS_VECTORS, reason="the processor has no such vector code")
 needs_pairs = pytest.mark.skipif(not HAS_PAIRS, reason="the processor has no products of integer pairs")
-needs_long_vectors = pytest.mark.skipif(not machine.has_long_vectors(), reason="vectors are shorter than 512 bits")
 needs_dots = pytest.mark.skipif(not HAS_DOTS, reason="the processor has no integer dot products")
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import emu
-from emu import Fixed, Mac
+from emu import Fixed, Mac, Rounding
 from emu.backends.numba import integers
 from emu.engine import products
-from emu.engine.planner import plan_product
+from emu.engine.planner import held_addend, plan_product
 from emu.testing import assert_bits_equal
 
 
@@ -198,6 +199,11 @@ A, B = np.zeros((2, 100), np.float32), np.zeros((100, 2), np.float32)
             "in_order: the accumulator fix32f6 rounds at every add",
         ),
         (
+            {"a_format": "fix8f4", "b_format": "fix8f4", "addend_format": "fix8f11", "mac": Mac(accumulator="fix40f8")},
+            "float32_blas: K*max|a|*max|b| + max|addend| <= 2**21 units of 2**-8 by the formats, exact in float32 in "
+            "any order; the accumulator fix40f8 never saturates; the addend is rounded to fix6f8 first",
+        ),
+        (
             {"a_format": "fp16", "b_format": "fp16"},
             "wide: float operands and an exact accumulator: a wide integer sum, rounded once",
         ),
@@ -289,3 +295,63 @@ def test_integer_dot_products_come_first_where_the_backend_has_them():
     assert plan_product(Fixed(16, 511), Fixed(16, 512), None, 4, Mac(), dots=True).path == "wide"
     saturating = plan_product(wide, wide, None, 9, Mac(accumulator="fix32f0"), dots=True)
     assert saturating.path == "in_order"
+
+
+DETERMINISTIC = [mode for mode in Rounding if mode is not Rounding.STOCHASTIC]
+
+
+@pytest.mark.parametrize("rounding", DETERMINISTIC)
+@pytest.mark.parametrize("addend", ["fix8f11", "fix8f17", "fix16f12", "ufix8f11", "fix8f40"])
+def test_an_addend_finer_than_its_accumulator_is_rounded_before_products_are_planned(rounding: Rounding, addend: str):
+    rng = np.random.default_rng(5)
+    a, b = (emu.parse("fix8f5").decode(rng.integers(0, 256, shape)) for shape in ((3, 20), (20, 70)))
+    fmt = emu.parse(addend)
+    third = fmt.decode(rng.integers(0, fmt.n_codes, (3, 70)))
+    third[0, :2] = fmt.max, fmt.min
+    formats = {"a_format": "fix8f5", "b_format": "fix8f5", "addend_format": fmt}
+    for accumulator, path in (("fix40f10", "float32_blas"), ("fix14f10", "in_order")):
+        mac = Mac(accumulator=accumulator, rounding=rounding)
+        same_bits(a, b, path, addend=third, mac=mac, out_format="fix40f10", **formats)
+
+
+@pytest.mark.parametrize("rounding", DETERMINISTIC)
+def test_every_addend_rounds_to_the_same_in_the_format_it_is_held_in_and_in_the_accumulator(rounding: Rounding):
+    narrowed = set()
+    for bits, signed, dropped in itertools.product(range(1, 7), (False, True), range(-1, 9)):
+        given = Fixed(bits, dropped, signed)
+        values = given.decode(np.arange(given.n_codes, dtype=np.uint64))
+        for accumulator, overflow in itertools.product(
+            (Fixed(2, 0), Fixed(3, 0), Fixed(7, 0), Fixed(4, 0, signed=False)), ("saturate", "saturate_symmetric")
+        ):
+            held = held_addend(given, Mac(accumulator=accumulator, rounding=rounding, overflow=overflow))
+            if held is not None:
+                narrowed.add((given, accumulator))
+                flags = emu.Flags()
+                inside, whole = (
+                    emu.quantize(values, f, rounding=rounding, overflow=overflow, backend="reference", flags=flags)
+                    for f in (held, accumulator)
+                )
+                assert np.array_equal(inside, whole), (given, accumulator, held)
+                assert flags.overflow == 0
+    assert len(narrowed) == 259
+
+
+def test_an_addend_stays_as_it_is_where_the_unit_does_not_round_it_first():
+    given = Fixed(8, 20)
+    first = Mac(accumulator="fix40f10")
+    assert held_addend(given, first) == Fixed(2, 10)
+    for mac in (
+        Mac(),
+        Mac(accumulator="fp32"),
+        Mac(accumulator="fix40f20"),
+        Mac(accumulator="fix40f10", order="pairwise"),
+        Mac(accumulator="fix40f10", order="lanes(4)"),
+        Mac(accumulator="fix40f10", rounding="stochastic"),
+        Mac(accumulator="ufix40f10"),
+    ):
+        assert held_addend(given, mac) is None
+    assert held_addend(emu.parse("fp16"), first) is None
+    assert held_addend(Fixed(16, 11), Mac(accumulator="fix15f10")) is None  # the largest rounds up to 2**14
+    assert held_addend(Fixed(16, 11), Mac(accumulator="fix16f10")) == Fixed(16, 10)
+    assert held_addend(Fixed(16, 11, signed=False), Mac(accumulator="fix16f10")) is None
+    assert held_addend(None, first) is None

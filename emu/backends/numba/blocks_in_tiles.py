@@ -20,7 +20,7 @@ from emu.backends.interface import MacCode, carrier_of
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, over_ranges
 from emu.backends.numba.dot_add import arranged, exponents
-from emu.backends.numba.machine import has_long_vectors
+from emu.backends.numba.machine import has_vectors
 from emu.backends.numba.terms import FP32, Formats
 from emu.backends.numba.vector.block_tiles import ROWS, add_blocks
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
@@ -65,7 +65,7 @@ class BlockUnit(NamedTuple):
 def unit_for(mac: MacCode, formats: Formats) -> BlockUnit | None:
     """Return what tiles are told of a matrix unit, or None if only the plain loops compute it."""
     stage, blocks, (a, b, c) = mac.accumulator, mac.blocks, formats
-    if not has_long_vectors() or stage is None or blocks is None or blocks.adds_after or blocks.min_exponent > END:
+    if not has_vectors() or stage is None or blocks is None or blocks.adds_after or blocks.min_exponent > END:
         return None
     if stage.format != FP32 or stage.overflow != k.IEEE or stage.rounding not in (k.TOWARD_ZERO, k.NEAREST_EVEN):
         return None

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, StageCode, carrier_of, encode_format
 from emu.backends.memory import empty
-from emu.backends.numba.machine import has_directed_rounding, has_dot_products, has_vectors
+from emu.backends.numba.machine import has_dot_products, has_vectors
 from emu.backends.numba.vector.ordered_products import over_row_blocks, packed_panels, row_loops
 from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, ROWS, TOUCHING, WORDS
 from emu.backends.proofs import SAFE_EXPONENT, is_plain, largest_exponent, significand_bits
@@ -90,7 +90,7 @@ def _float_unit(mac: MacCode, accumulator: StageCode, formats: Formats) -> TileU
     if not is_plain(accumulator, FP16) or not exact or largest_exponent(a) + largest_exponent(b) > 127:
         return None
     if mac.product is None:
-        return TileUnit("fused16") if has_directed_rounding() else None
+        return TileUnit("fused16")
     return TileUnit("binary16") if is_plain(mac.product, FP16) else None
 
 

@@ -6,7 +6,7 @@
 In float32 and int32, and exact: a product of two operands has at most 24 significant bits; in units of
 2**(top - fraction_bits) its cut value is the integer that the conversion toward zero gives, and as many of those as 32
 bits hold are added there. Sums of more are added in float64. One instruction converts a sum, rounding it as the unit
-does.
+does; where none is told how to round, a sum in float64 loses the bits that float32 lacks.
 
 Source: NUMERICS 7.
 """
@@ -17,6 +17,7 @@ from typing import Any
 
 from numba import types
 
+from emu.backends.numba.machine import has_directed_rounding
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import (
     AVX512_LANES,
@@ -31,11 +32,13 @@ from emu.backends.numba.vector.lanes import (
     Vector,
     intrinsic,
 )
+from emu.backends.numba.vector.ordered_tiles import parts
 
-#: Rows of a tile: accumulators, exponents, scales and sums of 8 vectors fill the registers.
-ROWS = 4
-#: Biased exponent of 1, and bits of the fraction, of float32.
-BIAS, FRACTION_BITS = 127, 23
+#: Rows of a tile: accumulators, exponents, scales and sums of 8 vectors fill the registers; of vectors of 256 bits,
+#: those of half a line of 2 rows.
+ROWS, ROWS_OF_SHORT_VECTORS = 4, 2
+#: Biased exponent of 1, and bits of the fraction, of float32; bits that float64 has more.
+BIAS, FRACTION_BITS, MORE_BITS = 127, 23, 29
 
 
 @intrinsic
@@ -78,23 +81,27 @@ def add_blocks(
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e = Emitter(builder)
         addresses = [builder.inttoptr(args[i], IR.PointerType(I8)) for i in (4, 5, 7, 8, 11)]
-        tile = _Tile(e, addresses, args[6], builder.trunc(args[10], I32))
-        tile.emit(n.literal_value, fraction_bits.literal_value, together.literal_value, cuts.literal_value, args[9])
+        stride, floor = args[6], builder.trunc(args[10], I32)
+        for rows, halves in parts(ROWS, ROWS_OF_SHORT_VECTORS):
+            part = _Part(e, rows, halves, addresses, stride, floor)
+            part.emit(n.literal_value, fraction_bits.literal_value, together.literal_value, cuts.literal_value, args[9])
         return context.get_dummy_value()
 
     return signature, generate
 
 
-class _Tile:
-    """The tile's numbers while code for it is emitted."""
+class _Part:
+    """The numbers of some rows and halves of a tile while code for them is emitted."""
 
-    def __init__(self, e: Emitter, addresses: list[Any], row_stride: Any, floor: Any) -> None:
+    def __init__(
+        self, e: Emitter, rows: range, halves: tuple[int, ...], addresses: list[Any], row_stride: Any, floor: Any
+    ) -> None:
         left, exponents, self.panel, self.panel_exponents, self.sums = addresses
-        self.e, self.floor = e, e.splat(I32, floor)
-        starts = [e.builder.mul(row_stride, e.integer(row)) for row in range(ROWS)]
-        self.rows = [e.at(left, start, F32) for start in starts]
-        self.row_exponents = [e.at(exponents, start, I32) for start in starts]
-        self.lanes = [(row, half) for row in range(ROWS) for half in range(2)]
+        self.e, self.halves, self.floor = e, halves, e.splat(I32, floor)
+        starts = {row: e.builder.mul(row_stride, e.integer(row)) for row in rows}
+        self.rows = {row: e.at(left, start, F32) for row, start in starts.items()}
+        self.row_exponents = {row: e.at(exponents, start, I32) for row, start in starts.items()}
+        self.lanes = [(row, half) for row in rows for half in halves]
 
     def emit(self, n: int, fraction_bits: int, together: int, cuts: int, blocks: Any) -> None:
         """Emit the loop over the blocks."""
@@ -113,19 +120,20 @@ class _Tile:
         for at, place in places.items():
             e.store(held[at].now, self.sums, place)
 
-    def _right(self, kind: Any, address: Any, k: Any) -> list[Vector]:
+    def _right(self, kind: Any, address: Any, k: Any) -> dict[int, Vector]:
         first = self.e.builder.mul(k, self.e.integer(PANEL_COLUMNS))
-        return [
-            self.e.load(kind, address, self.e.builder.add(first, self.e.integer(half * LANES))) for half in range(2)
-        ]
+        places = {half: self.e.builder.add(first, self.e.integer(half * LANES)) for half in self.halves}
+        return {half: self.e.load(kind, address, place) for half, place in places.items()}
+
+    def _left(self, kind: Any, addresses: dict[int, Any], k: Any) -> dict[int, Vector]:
+        return {row: self.e.splat(kind, self.e.load_scalar(kind, at, k)) for row, at in addresses.items()}
 
     def _tops(self, acc: dict[Any, Vector], first: Any, n: int) -> dict[Any, Vector]:
         """Return the largest exponents; those of zeros are below every other."""
         top = {at: (((x.bits() << 1) >> (FRACTION_BITS + 1)) - BIAS).at_least(self.floor) for at, x in acc.items()}
         for i in range(n):
             k = self.e.builder.add(first, self.e.integer(i))
-            right = self._right(I32, self.panel_exponents, k)
-            left = [self.e.splat(I32, self.e.load_scalar(I32, row, k)) for row in self.row_exponents]
+            right, left = self._right(I32, self.panel_exponents, k), self._left(I32, self.row_exponents, k)
             for row, half in self.lanes:
                 top[row, half] = (left[row] + right[half]).at_least(top[row, half])
         return top
@@ -140,8 +148,7 @@ class _Tile:
             part = dict(totals) if fits else {}
             for i in range(start, min(start + together, n)):
                 k = self.e.builder.add(first, self.e.integer(i))
-                right = self._right(F32, self.panel, k)
-                left = [self.e.splat(F32, self.e.load_scalar(F32, row, k)) for row in self.rows]
+                right, left = self._right(F32, self.panel, k), self._left(F32, self.rows, k)
                 for row, half in self.lanes:
                     product = (left[row] * right[half] * scale[row, half]).as_kind(I32)
                     part[row, half] = part[row, half] + product if (row, half) in part else product
@@ -153,6 +160,9 @@ def _rounded(x: Vector, cuts: int) -> Vector:
     """Convert exact sums, int32 or float64, to float32."""
     if not cuts:
         return x.as_kind(F32)
+    if not has_directed_rounding():
+        bits = x.as_kind(F64).bits() & -(1 << MORE_BITS)
+        return bits.bits_as(F64).as_kind(F32)
     e, mode = x.emitter, x.emitter.integer(ROUND_TOWARD_ZERO, I32)
     if x.kind is I32:
         whole = IR.VectorType(F32, LANES)

@@ -15,10 +15,12 @@ the 32 - W bits below the word as they are, and those start as 1. Saturation abo
 all zeros, and what they are in the end tells whether a limit was touched. They never change the word: no add of
 multiples of 2**(32 - W) is nearer to a limit for them than without.
 
-Rounded to odd: of the float32 numbers around an exact sum, rounded down and up, the smaller magnitude with its last bit
-set; an exact sum of 0 is +0 unless both terms are -0. Binary16 has 13 bits fewer: rounding again is as if once.
+Rounded to odd: of the float32 numbers around an exact sum, the smaller magnitude with its last bit set; an exact sum of
+0 is +0 unless both terms are -0. The two are the sum rounded down and up or, where no instruction is told how to round,
+the nearest and, as the sign of its error says, the next. Binary16 has 13 bits fewer: rounding again is as if once.
 
-Source: NUMERICS 7; Figueroa 1995 (sums of binary16 through binary32); Boldo & Melquiond 2008 (rounding to odd).
+Source: NUMERICS 7; Figueroa 1995 (sums of binary16 through binary32); Knuth 1969 (the error of a sum); Boldo &
+Melquiond 2008 (rounding to odd).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Any
 
 from numba import types
 
-from emu.backends.numba.machine import has_long_vectors
+from emu.backends.numba.machine import has_directed_rounding, has_long_vectors
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import F16, F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
 
@@ -52,10 +54,22 @@ def _binary16(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vecto
 
 
 def _fused16(e: Emitter, acc: Vector, a: Vector, b: Vector, limits: tuple[Vector, Vector]) -> tuple[Vector, Vector]:
-    down, up = a.between("vfmadd.ps.512", b, acc)
-    smaller = down.bits().at_most_unsigned(up.bits())
-    s = _in_half((down != up).choose(smaller | 1, smaller).bits_as(F32))
+    if has_directed_rounding():
+        down, up = a.between("vfmadd.ps.512", b, acc)
+        smaller, inexact = down.bits().at_most_unsigned(up.bits()), down != up
+    else:
+        nearest, error = _with_error(acc, a * b)
+        beyond = (nearest.bits() ^ error.bits()) >> SIGN_BIT  # 1: the sum lies nearer to 0
+        inexact = abs(error) > 0.0  # never of an infinity, whose error is NaN
+        smaller = inexact.choose(nearest.bits() - beyond, nearest.bits())
+    s = _in_half(inexact.choose(smaller | 1, smaller).bits_as(F32))
     return s, s
+
+
+def _with_error(x: Vector, y: Vector) -> tuple[Vector, Vector]:
+    s = x + y
+    back = s - x
+    return s, (x - (s - back)) + (y - back)
 
 
 def _in_half(x: Vector) -> Vector:
@@ -95,19 +109,32 @@ STEPS: dict[str, Step] = {
 TOUCHING, COMPARING, WORDS = ("saturating", "words", "marked"), ("saturating", "words"), ("words", "marked")
 #: Bits below a marked word, at least, and what they are at first.
 FEWEST_MARK_BITS, MARK = 2, 1
+#: Place of a float32's sign.
+SIGN_BIT = 31
 #: Rows of a tile: what fits the registers beside two vectors of the panel.
 ROWS = {"fused": 8, "float32": 8, "binary16": 8, "fused16": 8, "saturating": 4, "words": 4, "marked": 8}
-#: The same of vectors of 256 bits, sixteen of them, beside half a line of the panel; words and fused16 have
-#: long vectors alone.
+#: The same of vectors of 256 bits, sixteen of them, beside half a line of the panel; words have long vectors alone.
 ROWS_OF_SHORT_VECTORS = {
     "fused": 4,
     "float32": 4,
     "binary16": 4,
-    "fused16": 8,
+    "fused16": 4,
     "saturating": 2,
     "words": 4,
     "marked": 8,
 }
+
+
+def parts(rows: int, together: int) -> list[tuple[range, tuple[int, ...]]]:
+    """Return the parts of a tile whose sums stay in registers: rows, and halves of its 32 columns.
+
+    Args:
+        rows: of the tile.
+        together: as many go with one half where vectors have 256 bits; with 512, all go with both.
+    """
+    if has_long_vectors():
+        return [(range(rows), (0, 1))]
+    return [(range(first, first + together), (half,)) for half in (0, 1) for first in range(0, rows, together)]
 
 
 @intrinsic
@@ -161,14 +188,7 @@ def _emit(
     sums: Any,
     touched: Any,
 ) -> None:
-    """Emit a loop along k for every part of the tile whose sums stay in registers."""
-    together = ROWS_OF_SHORT_VECTORS[name]
-    parts = (
-        [(range(len(rows)), (0, 1))]
-        if has_long_vectors()
-        else [(range(first, first + together), (half,)) for half in (0, 1) for first in range(0, len(rows), together)]
-    )
-    for chosen, halves in parts:
+    for chosen, halves in parts(len(rows), ROWS_OF_SHORT_VECTORS[name]):
         _emit_part(e, name, [(row, rows[row]) for row in chosen], halves, panel, depth, limits, sums, touched)
 
 
