@@ -1,10 +1,11 @@
-"""Every model on every device, into docs/results.md.
+"""Every model on every device, into docs/results.md and the README's table.
 
     python benchmarks/results.py --out runs/results --workers 2
     python benchmarks/results.py --out runs/results --only 'resnet8-*'
 
 Runs the study `benchmarks/results.toml`, with the options of `emu study`; finished runs are never repeated, so that it
-may be stopped and started again. A model's section of the page is written anew once all of its runs are there.
+may be stopped and started again. A model's section of the page is written anew once all of its runs are there; its row
+of the README's table, if it has five seeds, is taken from there.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from emu.training.study import load_study
 from emu.training.study_storage import FolderStorage
 
 ROOT = Path(__file__).resolve().parents[1]
-STUDY, PAGE = ROOT / "benchmarks" / "results.toml", ROOT / "docs" / "results.md"
+STUDY, PAGE, README = ROOT / "benchmarks" / "results.toml", ROOT / "docs" / "results.md", ROOT / "README.md"
 INTRODUCTION = """# Results
 
 Every model on every shipped device, each layer through the device's arithmetic, forward, backward and update. `p100`
@@ -34,11 +35,25 @@ an interval between two logged steps, and where the leading bits of its results 
 Made by `python benchmarks/results.py`, which runs the study `benchmarks/results.toml`, model by model.
 """
 SECTION = re.compile(r"^### (\S+)\n(.*?)(?=^### |\Z)", re.DOTALL | re.MULTILINE)
+#: The README's table: its columns, and where it stands.
+DEVICES = ("float32", "fp16", "v100", "bf16-mixed", "fixed16", "dlu16", "fixed8", "dlu8")
+TABLE = re.compile(r"^\| \| float32 .*\n(?:\|.*\n)+", re.MULTILINE)
 
 
 def sections(text: str) -> dict[str, str]:
     """Return model -> what stands under its heading."""
     return {name: body.strip() for name, body in SECTION.findall(text)}
+
+
+def summary(found: dict[str, str]) -> str:
+    """Return the README's table of models -> sections: the baseline's accuracy, and the differences to it."""
+    rows = [("", *DEVICES), ("---",) * (len(DEVICES) + 1)]
+    for model, section in found.items():
+        cells = {row[1]: row for row in (re.split(r"\s*\|\s*", line) for line in section.splitlines() if "|" in line)}
+        baseline, *others = (cells[device] for device in DEVICES)
+        if " .. " in baseline[5]:
+            rows.append((model, baseline[3], *(row[6] for row in others)))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows).replace("|  |", "| |")
 
 
 def main(arguments: list[str]) -> None:
@@ -56,6 +71,8 @@ def main(arguments: list[str]) -> None:
     rest = [f"Not measured yet: {', '.join(missing)}.\n"] if missing else []
     parts = [INTRODUCTION, *rest, *(f"### {name}\n\n{found[name]}\n" for name in models)]
     PAGE.write_text("\n".join(parts), encoding="utf-8")
+    table = summary({name: found[name] for name in models})
+    README.write_text(TABLE.sub(lambda _: table, README.read_text(encoding="utf-8")), encoding="utf-8")
     print(PAGE, *(f"without {name}: runs are left" for name in sorted(left)), sep="\n")
 
 
