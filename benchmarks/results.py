@@ -22,7 +22,11 @@ from emu.training.study_storage import FolderStorage
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDY, PAGE, README = ROOT / "benchmarks" / "results.toml", ROOT / "docs" / "results.md", ROOT / "README.md"
-INTRODUCTION = """# Results
+INTRODUCTION = """---
+hide: toc
+---
+
+# Results
 
 Every model on every shipped device, each layer through the device's arithmetic, forward, backward and update. `p100`
 computes as `fp16` does, bit for bit, and is not listed twice; `dlu16` and `dlu8` run their default, `conditional_redo`.
