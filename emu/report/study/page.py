@@ -82,7 +82,7 @@ def _model(title: str, told: Sequence[Told], folder: Path) -> Section:
 
 def _bits(groups: dict[str, list[Told]]) -> Section:
     points = [
-        _Point(row.bits, row.mean, title, row.called)
+        _Point(row.bits, row.mean, title, f"{row.bits} {row.called}")
         for title, told in groups.items()
         for row, _ in told
         if row.mean is not None
@@ -105,7 +105,7 @@ class _Point(NamedTuple):
     bits: int
     accuracy: float
     model: str
-    device: str
+    machine: str
 
 
 def _chart(points: list[_Point], names: list[str]) -> Chart:
@@ -113,17 +113,17 @@ def _chart(points: list[_Point], names: list[str]) -> Chart:
 
     colours = [SERIES_COLOURS[i % len(SERIES_COLOURS)] for i in range(len(names))]
     shapes = [SERIES_SHAPES[i % len(SERIES_SHAPES)] for i in range(len(names))]
-    widths = sorted({point.bits for point in points})
+    machines = list(dict.fromkeys(point.machine for point in sorted(points, key=lambda point: point.bits)))
+    axis = alt.Axis(labelAngle=-30, labelOverlap=False)
     drawn = (
         alt.Chart(alt.NamedData("rows"), height=_HEIGHT - 60)
         .mark_point(size=70, filled=True, opacity=0.85)
         .encode(
-            x=alt.X("bits:O", title="bits of an activation", sort=widths, axis=alt.Axis(labelAngle=0)),
-            xOffset=alt.XOffset("device:N"),
+            x=alt.X("machine:N", title="bits of an activation, and device", sort=machines, axis=axis),
             y=alt.Y("accuracy:Q", title="mean test accuracy", axis=alt.Axis(format=".0%")),
             color=alt.Color("model:N", scale=alt.Scale(domain=names, range=colours), legend=None),
             shape=alt.Shape("model:N", scale=alt.Scale(domain=names, range=shapes), legend=None),
-            tooltip=["model:N", "device:N", "bits:O", alt.Tooltip("accuracy:Q", format=".2%")],
+            tooltip=["model:N", "machine:N", alt.Tooltip("accuracy:Q", format=".2%")],
         )
     )
     best = accuracy(max(point.accuracy for point in points))
