@@ -38,15 +38,16 @@ from emu.testing.ptx_on_host import translate
 Checks = Literal["none", "sanitized", "races"]
 Order = Literal["forward", "backward", "shuffled"]
 _ORDERS: dict[Order, int] = {"forward": 0, "backward": 1, "shuffled": 2}
-#: Integers as CUDA defines them; floats neither contracted nor reassociated.
+#: Integers as CUDA defines them; floats neither contracted nor reassociated. Compiling is most of the time: -O1 takes
+#: three quarters of what -O2 takes, and the kernels are as fast.
 _FLAGS = (
-    "-std=c++17", "-O2", "-fPIC", "-shared", "-ffp-contract=off", "-fno-fast-math", "-fno-strict-aliasing",
+    "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-fast-math", "-fno-strict-aliasing",
     "-fvisibility=hidden", "-U_FORTIFY_SOURCE", "-DEMU_ON_HOST",
 )  # fmt: skip
 _CHECKS: dict[Checks, tuple[str, ...]] = {
     "none": (),
-    "races": ("-O1", "-fsanitize=thread", "-DEMU_RACES"),
-    "sanitized": ("-O1", "-fsanitize=undefined,float-cast-overflow", "-fno-sanitize-recover=all", "-static-libubsan"),
+    "races": ("-fsanitize=thread", "-DEMU_RACES"),
+    "sanitized": ("-fsanitize=undefined,float-cast-overflow", "-fno-sanitize-recover=all", "-static-libubsan"),
 }
 #: Parameters of a kernel, at most.
 _MOST_PARAMETERS = 64
@@ -157,7 +158,7 @@ def compile_ptx(ptx: str, name: str, *, cache: Path | None = None) -> HostModule
         UnknownInstructionError: the translator does not know an instruction.
         BackendUnavailable: there is no `g++`.
     """
-    return HostModule(_library_of(translate(ptx), name, (), ("-O1",), cache))
+    return HostModule(_library_of(translate(ptx), name, (), (), cache))
 
 
 def _library_of(text: str, name: str, include: Sequence[Path], options: Sequence[str], cache: Path | None) -> Path:

@@ -249,7 +249,7 @@ def test_elementwise_operations_are_the_same(case: tuple[str, str, str]):
 
 
 @needs_vectors
-@pytest.mark.parametrize("name", slow_but(OPERATIONS, "fma", "add"))
+@pytest.mark.parametrize("name", slow_but(OPERATIONS, "fma"))
 def test_rounding_to_odd_by_errors_gives_what_directions_give(name: str, monkeypatch: pytest.MonkeyPatch):
     """Narrow and wide operands side by side: sums that cancel, that are far apart, and products of 55 bits."""
     rng = np.random.default_rng(21)

@@ -126,7 +126,7 @@ def test_results_beyond_every_word_wrap_to_the_references_bits(operation: str, k
 
 
 UNITS = [
-    (Mac(), "fp64", "fp64", "fp64", "fix16f8"),
+    pytest.param((Mac(), "fp64", "fp64", "fp64", "fix16f8"), marks=pytest.mark.slow),
     (Mac(accumulator="fix16f8", overflow="wrap", rounding="ceil"), "fp32", "fp32", "fp64", "fix16f8"),
     (Mac(), "fix16f8", "fix16f8", "fix16f8", "fix16f8"),
     (Mac(), "fp16", "fp16", "fp32", "fp16"),

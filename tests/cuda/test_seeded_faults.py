@@ -228,6 +228,6 @@ def test_contraction_on_the_host_changes_the_doubles(tmp_path: Path, monkeypatch
     monkeypatch.setattr(
         cuda_on_host,
         "_FLAGS",
-        (*(f for f in cuda_on_host._FLAGS if "contract" not in f), "-ffp-contract=fast", "-mfma"),
+        (*(f for f in cuda_on_host._FLAGS if "contract" not in f), "-O2", "-ffp-contract=fast", "-mfma"),
     )
     assert not np.array_equal(right, CudaKernels(HostDevice()).function("exp", x, stage, random, None).values)

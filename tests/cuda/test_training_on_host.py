@@ -36,7 +36,8 @@ def test_twenty_steps_of_lenet_on_the_gpu_end_in_the_same_hashes(device: str, tm
 
 
 @pytest.mark.usefixtures("strict_device")
-@pytest.mark.parametrize("device", ["fixed16", pytest.param("fp16-mixed", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["fixed16", "fp16-mixed"])
 def test_a_run_on_a_devices_own_arrays_ends_in_the_same_hashes(device: str, tmp_path: Path):
     expected = trained("mlp", device, "numba", tmp_path, steps=3, batch=4)
     assert trained("mlp", device, "cuda", tmp_path, steps=3, batch=4) == expected

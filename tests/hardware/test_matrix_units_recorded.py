@@ -120,7 +120,7 @@ def test_neighbouring_settings_are_told_from_the_device(recording: Recording):
     for name, changed in recording.neighbours().items():
         if name in recording.blind_to():
             continue
-        actual, recorded = recording.compare("numba", **changed)
+        actual, recorded = recording.compare("reference", **changed)
         wrong = int((actual.view(np.uint32) != recorded.view(np.uint32)).sum())
         assert wrong > recorded.size // 50, f"{name}: {wrong} of {recorded.size} results differ"
 
@@ -128,6 +128,6 @@ def test_neighbouring_settings_are_told_from_the_device(recording: Recording):
 def test_what_recordings_cannot_tell_apart_is_known(recording: Recording):
     """Documented limits: were one of these neighbours rejected, the preset would be surer than its row says."""
     for name in recording.blind_to():
-        actual, recorded = recording.compare("numba", **recording.neighbours()[name])
+        actual, recorded = recording.compare("reference", **recording.neighbours()[name])
         wrong = int((actual.view(np.uint32) != recorded.view(np.uint32)).sum())
         assert wrong <= recorded.size // 1000, f"{name}: {wrong} of {recorded.size} results differ"

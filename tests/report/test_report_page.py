@@ -89,6 +89,7 @@ def test_the_page_stays_under_three_megabytes(text):
     assert len(text.encode()) < MOST_BYTES
 
 
+@pytest.mark.slow
 def test_the_page_of_a_deep_network_logged_often_stays_under_three_megabytes(tmp_path):
     layers = ["input", *(f"{kind}{i}" for i in range(30) for kind in ("relu", "tanh")), "loss"]
     path = build_report(write_run(tmp_path / "deep", layers=layers, points=90, steps=90_000, samples=200))

@@ -132,8 +132,8 @@ EVERY_STEP: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("device", "table", "n"),
     [
-        pytest.param("fp16", BACKOFF, 4, id="of step 1, before the first checkpoint"),
-        pytest.param("fp16", BACKOFF, 18, id="of step 7"),
+        pytest.param("fp16", BACKOFF, 4, id="of step 1, before the first checkpoint", marks=pytest.mark.slow),
+        pytest.param("fp16", BACKOFF, 18, id="of step 7", marks=pytest.mark.slow),
         pytest.param("dlu16", EVERY_STEP, 18, id="of step 9, beside points that move"),
     ],
 )

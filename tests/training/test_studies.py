@@ -133,6 +133,7 @@ def test_a_failing_run_is_shown_with_its_error_and_the_others_go_on(tmp_path: Pa
     assert "Runs that failed" in page
 
 
+@pytest.mark.slow
 def test_only_the_runs_of_a_pattern_are_run_and_the_rest_is_left(tmp_path: Path):
     study, out = written(tmp_path, GRID.format(steps=2)), tmp_path / "out"
     command = [sys.executable, "-m", "emu", "study", str(study), "--out", str(out), "--only", "*-fixed8-*-seed2"]

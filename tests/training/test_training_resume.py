@@ -91,7 +91,12 @@ def assert_ends_like(path: Path, undisturbed: training.Run, run: training.Run) -
     ("before", "checkpoint_step"),
     [
         pytest.param(KILL_AT_FILE.format(n=11), 3, id="between two tables of the second save", marks=pytest.mark.slow),
-        pytest.param(KILL_AT_FILE.format(n=19), 5, id="behind the tables, before the checkpoint of step 6"),
+        pytest.param(
+            KILL_AT_FILE.format(n=19),
+            5,
+            id="behind the tables, before the checkpoint of step 6",
+            marks=pytest.mark.slow,
+        ),
         pytest.param(KILL_IN_STEP.format(n=6 * 17 + 4), 15, id="inside step 18"),
     ],
 )

@@ -6,7 +6,7 @@ results (`pour`).
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,7 +74,7 @@ def chunk_code(shape: stage.Shape) -> tuple[Any, int]:
     """
     text = shape.text()
 
-    @kernel
+    @partial(kernel, by_address=True)
     def write(
         a: int,
         b: int,
