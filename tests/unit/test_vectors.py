@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 
 import emu
 from emu._config import checked
-from emu.testing.vectors import Description, Vectors, check_dump, read_vectors, write_vectors
-from emu.testing.vectors.definition import answer, exact_value, make_vectors
+from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
+from emu.testing.vectors import Description, Vectors, check_dump, make_vectors, read_vectors, write_vectors
+from emu.testing.vectors.definition import answer, exact_value
 
 Codes = np.ndarray
 
@@ -77,6 +79,77 @@ def test_lines_of_testfloat_are_what_float64_and_one_conversion_say(name: str, t
     with np.errstate(all="ignore"):
         expected = expected_flags(name, a, b, wide, narrow.astype(np.float64))
     assert np.array_equal(flags, expected)
+
+
+#: Digits of a word, precision, exponents of the smallest and of the largest normal number.
+IEEE = {"fp16": (4, 11, -14, 15), "fp32": (8, 24, -126, 127), "fp64": (16, 53, -1022, 1023)}
+
+
+def number_of(word: str, precision: int, emin: int) -> Fraction | float:
+    """What a word of IEEE 754 stands for: a fraction, an infinity or NaN; -0 is a float."""
+    bits, fraction_bits = int(word, 16), precision - 1
+    sign, rest = divmod(bits, 1 << (4 * len(word) - 1))
+    field, fraction = divmod(rest, 1 << fraction_bits)
+    if field == (1 << (4 * len(word) - 1 - fraction_bits)) - 1:
+        return float("nan") if fraction else float("-inf" if sign else "inf")
+    significand = fraction + ((field > 0) << fraction_bits)
+    if significand == 0:
+        return -0.0 if sign else 0.0
+    return (-1) ** sign * significand * Fraction(2) ** (emin + max(field - 1, 0) - fraction_bits)
+
+
+def rounded(x: Fraction, precision: int, emin: int, emax: int) -> tuple[Fraction | float, int]:
+    """A fraction to nearest even, and IEEE 754's flags; underflow is tininess after rounding, and inexact."""
+
+    def nearest(least: int) -> Fraction:
+        exponent = least
+        while abs(x) >= Fraction(2) ** (exponent + precision):
+            exponent += 1
+        return round(x / Fraction(2) ** exponent) * Fraction(2) ** exponent
+
+    guess = abs(x).numerator.bit_length() - abs(x).denominator.bit_length() - precision - 1
+    value, unbounded = nearest(max(emin - precision + 1, guess)), nearest(guess)
+    if abs(value) >= Fraction(2) ** (emax + 1):
+        return float("inf") * (1 if x > 0 else -1), INEXACT | OVERFLOW
+    inexact = value != x
+    tiny = abs(unbounded) < Fraction(2) ** emin
+    return value or (0.0 if x > 0 else -0.0), INEXACT * inexact | UNDERFLOW * (inexact and tiny)
+
+
+def root_of(x: Fraction, digits: int = 240) -> Fraction:
+    """A root with more digits than any format, odd in the last one where it goes on."""
+    up = 2 * digits + x.denominator.bit_length() - x.numerator.bit_length()
+    up += up % 2
+    whole = (x.numerator << max(up, 0)) // (x.denominator << max(-up, 0))
+    root = math.isqrt(whole)
+    exact = Fraction(root) ** 2 == x * Fraction(2) ** up
+    return Fraction(2 * root + (not exact), 2) / Fraction(2) ** (up // 2)
+
+
+@pytest.mark.parametrize("fmt", IEEE)
+@pytest.mark.parametrize("name", ["fma", "sqrt", "add", "divide", "quantize"])
+def test_lines_of_testfloat_are_what_fractions_rounded_once_say(name: str, fmt: str, tmp_path: Path):
+    operands = {"fma": 3, "sqrt": 1, "quantize": 1}.get(name, 2)
+    source = {"fp16": "fp32", "fp32": "fp64", "fp64": "fp32"}[fmt] if name == "quantize" else fmt
+    folder = vectors(tmp_path, "testfloat", operation=name, formats=[source] * operands, out_format=fmt, count=400)
+    digits, precision, emin, emax = IEEE[fmt]
+    judged = 0
+    for row in (line.split() for line in (folder / "vectors.txt").read_text().splitlines()):
+        x = [number_of(word, *IEEE[source][1:3]) for word in row[:operands]]
+        if any(isinstance(value, float) for value in x) or (name == "sqrt" and x[0] < 0):
+            continue  # zeros, infinities and NaN: float64 and the tests above judge them
+        exact = {
+            "fma": lambda a, b, c: a * b + c, "sqrt": root_of, "add": lambda a, b: a + b,
+            "divide": lambda a, b: a / b, "quantize": lambda a: a,
+        }[name](*x)  # fmt: skip
+        if exact == 0:
+            continue
+        value, flags = rounded(exact, precision, emin, emax)
+        assert number_of(row[operands], precision, emin) == value, row
+        assert len(row[operands]) == digits
+        assert int(row[-1], 16) == flags, row
+        judged += 1
+    assert judged > 150
 
 
 def test_hex_files_are_described_by_their_manifest_and_read_back(tmp_path: Path):
@@ -188,6 +261,147 @@ def test_a_seeded_fault_is_named(fault: str, tmp_path: Path):
     found = check_dump(folder, folder / "dump.hex")
     assert found is not None
     assert name in found.causes[0], found
+
+
+# ---- faults of products and sums, seeded by integers and by NumPy ---------------------------------------------------
+
+DOT = {"operation": "matmul", "formats": ["fix16f8", "fix16f8"], "out_format": "fix16f8", "depth": 32, "count": 200,
+       "mac": {"accumulator": "fix26f16"}}  # fmt: skip
+FMA = {"operation": "fma", "formats": ["fp16"] * 3, "out_format": "fp16", "count": 400}
+NARROWED = {"operation": "quantize", "formats": ["fp64"], "out_format": "fp16", "count": 600}
+
+
+def words_of_dots(folder: Path, step: Callable[[int], int]) -> Codes:
+    """Codes of sums in order, each through `step`, in units of 2**-16, then to nearest even into fix16f8."""
+    a, b = (column(folder / f"{name}.hex").astype(np.uint16).view(np.int16).reshape(-1, 32) for name in "ab")
+    results = []
+    for left, right in zip(a.tolist(), b.tolist(), strict=True):
+        total = 0
+        for x, y in zip(left, right, strict=True):
+            total = step(total + x * y)
+        results.append(min(max(round(Fraction(total, 256)), -(2**15)), 2**15 - 1) & 0xFFFF)
+    return np.array(results, np.uint64)
+
+
+def saturated(bits: int) -> Callable[[int], int]:
+    return lambda x: min(max(x, -(2 ** (bits - 1))), 2 ** (bits - 1) - 1)
+
+
+def halves_of(folder: Path, of: Callable[..., np.ndarray]) -> Codes:
+    a, b, c = (column(folder / f"{name}.hex").astype(np.uint16).view(np.float16) for name in "abc")
+    with np.errstate(all="ignore"):
+        result = of(a, b, c)
+    return np.where(np.isnan(result), np.uint64(0x7E00), result.view(np.uint16).astype(np.uint64))
+
+
+def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """a * b + c rounded once: longdouble holds 64 bits, and what it loses is far below half a unit."""
+    return (a.astype(np.longdouble) * b.astype(np.longdouble) + c.astype(np.longdouble)).astype(np.float16)
+
+
+def through_single(folder: Path) -> Codes:
+    with np.errstate(all="ignore"):
+        result = column(folder / "a.hex").view(np.float64).astype(np.float32).astype(np.float16)
+    return np.where(np.isnan(result), np.uint64(0x7E00), result.view(np.uint16).astype(np.uint64))
+
+
+UNITS: dict[str, tuple[dict, Callable[[Path], Codes], str]] = {
+    "an accumulator that wraps": (
+        DOT, lambda f: words_of_dots(f, lambda x: (x + 2**25) % 2**26 - 2**25), "an accumulator with overflow rule wrap"
+    ),
+    "a narrow accumulator": (
+        DOT, lambda f: words_of_dots(f, saturated(24)), "an accumulator of fix24f16 instead of fix26f16"
+    ),
+    "an accumulator that truncates": (
+        DOT | {"mac": {"accumulator": "fix18f8"}}, lambda f: words_of_dots(f, lambda x: saturated(18)(x >> 8) << 8),
+        "adds rounded floor",
+    ),
+    "an exact accumulator": (DOT, lambda f: words_of_dots(f, lambda x: x), "an accumulator that never rounds"),
+    "a product rounded before the sum": (FMA, lambda f: halves_of(f, lambda a, b, c: a * b + c), "(not fused)"),
+    "an addend subtracted": (
+        FMA, lambda f: halves_of(f, lambda a, b, c: fused(a, b, -c)), "an addend subtracted instead of added"
+    ),
+    "a sum for a difference": (HALF, lambda f: half_codes(f, np.add), "add instead of subtract"),
+    "rounding twice": (NARROWED, through_single, "results rounded twice, to fp32 first"),
+    "lines out of step": (HALF, lambda f: np.roll(column(f / "result.hex"), 1), "every result one line too late"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", UNITS)
+def test_a_seeded_fault_of_a_unit_is_named(fault: str, tmp_path: Path):
+    description, seeded, name = UNITS[fault]
+    folder = vectors(tmp_path, **description)
+    (folder / "dump.hex").write_text("".join(f"{int(code):04x}\n" for code in seeded(folder)))
+    found = check_dump(folder, folder / "dump.hex")
+    assert found is not None
+    assert any(name in cause and "against" not in cause for cause in found.causes), found
+
+
+def test_what_contradicts_as_much_as_it_explains_is_no_explanation(tmp_path: Path):
+    folder = vectors(tmp_path, **FMA)
+    codes = column(folder / "result.hex")
+    codes[np.random.default_rng(1).permutation(codes.size)[:90]] ^= np.uint64(0x155)
+    (folder / "dump.hex").write_text("".join(f"{int(code):04x}\n" for code in codes))
+    found = check_dump(folder, folder / "dump.hex")
+    assert found is not None
+    assert "looks like no single other rule" in found.lines[-1]
+
+
+# ---- vectors tell every rule from the others ------------------------------------------------------------------------
+
+#: Operation, formats, format of the result, depth, mode.
+TOLD = [
+    ("quantize", ["fp32"], "fp16", 1, "nearest_even"), ("quantize", ["fix32f20"], "fix16f8", 1, "nearest_even"),
+    ("quantize", ["fp64"], "fix8f4", 1, "ceil"), ("add", ["fp16", "fp16"], "fp16", 1, "nearest_away"),
+    ("subtract", ["fp64", "fp64"], "fp64", 1, "nearest_even"), ("multiply", ["fp16", "fp16"], "fp16", 1, "to_odd"),
+    ("multiply", ["fix16f8", "fix16f8"], "fix16f8", 1, "floor"), ("divide", ["fp16", "fp16"], "fp16", 1, "nearest_up"),
+    ("divide", ["fix16f8", "fix16f8"], "fix16f8", 1, "nearest_even"), ("fma", ["fp16"] * 3, "fp16", 1, "nearest_even"),
+    ("fma", ["fp32"] * 3, "fp32", 1, "toward_zero"), ("matmul", ["fp16", "fp16"], "fp16", 8, "nearest_even"),
+    ("matmul", ["bf16", "bf16"], "bf16", 8, "nearest_zero"), ("matmul", ["fix16f8"] * 2, "fix16f8", 8, "nearest_even"),
+    ("matmul", ["fix8f4", "fix8f4", "fix16f8"], "fix8f4", 64, "nearest_down"),
+]  # fmt: skip
+#: Results that another mode or rule must change, of 1000.
+LEAST = 15
+
+
+def computed(found: Vectors, mode: str, rule: str | None = None) -> Codes:
+    """What emu's functions write of the operands of vectors."""
+    d = found.description
+    values = [fmt.decode(codes) for fmt, codes in zip(d.operand_formats, found.operands, strict=True)]
+    names = {f"{letter}_format": name for letter, name in zip("abc", d.formats, strict=False)}
+    options = {"out_format": d.out_format, "rounding": mode, "overflow": rule, "backend": "reference"}
+    if d.operation == "quantize":
+        options.pop("out_format")
+        result = emu.quantize(values[0], d.out_format, x_format=d.formats[0], **options)
+    elif d.operation == "matmul":
+        addend = {} if len(values) < 3 else {"addend": values[2][:, None, None], "addend_format": names.pop("c_format")}
+        result = emu.matmul(values[0][:, None, :], values[1][:, :, None], **names, **addend, **options)
+    else:
+        result = getattr(emu, d.operation)(*values, **names, **options)
+    return emu.parse(d.out_format).encode(result.reshape(-1)).astype(np.uint64)
+
+
+@pytest.mark.parametrize(("operation", "formats", "out", "depth", "mode"), TOLD, ids=str)
+def test_every_other_mode_and_rule_changes_results(operation: str, formats: list, out: str, depth: int, mode: str):
+    found = make_vectors(
+        Description(operation=operation, formats=tuple(formats), out_format=out, depth=depth, rounding=mode)
+    )
+    assert np.array_equal(computed(found, mode), found.results)
+    others = {other.value for other in emu.Rounding} - {mode, "stochastic"}
+    changed = {other: int((computed(found, other) != found.results).sum()) for other in others}
+    rules = FIXED_RULES if out.startswith("fix") else FLOAT_RULES
+    for rule in {rule.value for rule in rules} - {found.description.stage.overflow.value}:
+        changed[rule] = int((computed(found, mode, rule) != found.results).sum())
+    assert min(changed.values()) >= LEAST, changed
+
+
+def test_every_other_vector_is_hard_and_fewer_of_them_are_the_same():
+    few, many = (
+        make_vectors(Description(operation="multiply", formats=("fp16", "fp16"), out_format="fp16", count=n))
+        for n in (100, 200)
+    )
+    assert np.array_equal(few.operands[0][::2], many.operands[0][:100:2])
+    assert make_vectors(few.description.model_copy(update={"count": 1})).results.shape == (1,)
 
 
 def test_a_right_dump_is_right_and_any_nan_may_be_allowed(tmp_path: Path):

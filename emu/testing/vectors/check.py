@@ -91,6 +91,8 @@ def compare(vectors: Vectors, given: Codes, flags: Codes | None = None) -> Findi
     causes = tuple(_causes(vectors, given, differs))
     lines = [f"{int(differs.sum())} of {given.size} results differ, the first at vector {index}:"]
     lines += [f"  {line}" for line in _picture(vectors, given, index)]
+    if flags is not None and (flags != vectors.flags).any():
+        lines.append(f"{int((flags != vectors.flags).sum())} of {flags.size} flags differ, too")
     if causes:
         lines.append(f"looks like {causes[0]}")
         lines += [f"     or like {cause}" for cause in causes[1:]]
@@ -107,7 +109,10 @@ def _with_canonical_nans(vectors: Vectors, given: Codes) -> Codes:
 
 
 def _causes(vectors: Vectors, given: Codes, differs: NDArray[np.bool_]) -> Iterator[str]:
-    """Give the faults that explain every difference and contradict no equal result; else those that explain most."""
+    """Give the faults that explain every difference and contradict no equal result; else those that explain most.
+
+    What contradicts as many results as it explains differences is no explanation.
+    """
     certain = list(_seen_in_codes(vectors, given, differs))
     found: list[tuple[int, int, str]] = []
     for name, codes in hypotheses(vectors):
@@ -119,13 +124,16 @@ def _causes(vectors: Vectors, given: Codes, differs: NDArray[np.bool_]) -> Itera
     if whole or certain:
         yield from (whole + certain)[:MOST_NAMED]
         return
-    best = sorted(found, key=lambda item: item[1] - item[0])[:MOST_NAMED]
-    for explained, contradicted, name in best:
+    likely = [item for item in found if item[0] > item[1]]
+    for explained, contradicted, name in sorted(likely, key=lambda item: item[1] - item[0])[:MOST_NAMED]:
         yield f"{name} ({explained} of {int(differs.sum())} differences, against {contradicted} equal results)"
 
 
 def _seen_in_codes(vectors: Vectors, given: Codes, differs: NDArray[np.bool_]) -> Iterator[str]:
-    """Give what the codes themselves show: NaN of other patterns, a bit that flipped or stands still."""
+    """Give what the codes themselves show: lines out of step, NaN of other patterns, a bit that flipped or is stuck."""
+    for name, ours, theirs in (("late", slice(None, -1), slice(1, None)), ("early", slice(1, None), slice(None, -1))):
+        if given.size > 2 and np.array_equal(vectors.results[ours], given[theirs]):
+            yield f"every result one line too {name}"
     fmt, changed = vectors.description.stage.format, given[differs] ^ vectors.results[differs]
     if isinstance(fmt, Float) and np.isnan(fmt.decode(vectors.results[differs])).all():
         if np.isnan(fmt.decode(given[differs])).all():

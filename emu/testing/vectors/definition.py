@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -14,11 +15,9 @@ from emu.backends.interface import RandomCode as Random
 from emu.backends.interface import StageCode, encode_format, encode_mac, encode_stage
 from emu.backends.reference import arithmetic, products
 from emu.backends.reference.exact import Exact
-from emu.backends.reference.philox import random_integers
 from emu.backends.reference.stage import write
-from emu.datapath import FLAG_NAMES, Mac, OutputStage, stream_of
+from emu.datapath import FLAG_NAMES, Mac, OutputStage
 from emu.formats import Fixed, Float, Format
-from emu.testing.hard import Places, hard_codes, hard_reals
 from emu.testing.vectors.description import TESTFLOAT_FLAGS, Codes, Description, Vectors
 
 Array = NDArray[Any]
@@ -35,32 +34,6 @@ class Answer(NamedTuple):
 
     codes: Codes
     flags: Codes
-
-
-def make_vectors(description: Description) -> Vectors:
-    """Return vectors whose operands are those that break hardware (`emu.testing.hard`)."""
-    operands: list[Codes] = []
-    for i, fmt in enumerate(description.operand_formats):
-        places = Places.of(description.seed * 4 + i, description.shape_of(i))
-        operands.append(_reals(description, places) if _takes_reals(description, fmt) else hard_codes(fmt, places))
-    rbits = None
-    if description.is_stochastic:
-        stream = stream_of("vectors", description.operation)
-        drawn = random_integers(
-            description.count, description.n_rbits, seed=description.seed, stream=stream, step=0, draw=0
-        )
-        rbits = drawn.astype(np.uint64)
-    found = answer(description, tuple(operands), rbits)
-    return Vectors(description, tuple(operands), rbits, found.codes, found.flags)
-
-
-def _takes_reals(description: Description, fmt: Format) -> bool:
-    """Return whether an operand is a real number to be rounded: ties and their neighbours are wanted."""
-    return description.operation == "quantize" and isinstance(fmt, Float) and fmt.width_bits == 64
-
-
-def _reals(description: Description, places: Places) -> Codes:
-    return hard_reals(description.stage.format, places).view(np.uint64)
 
 
 def answer(
@@ -145,6 +118,22 @@ def _exact(
     if mac.is_exact:
         return products.exact_sums(a, b, addend, three), None
     return products.ordered_sums(a, b, addend, three, unit, Random(0, 0, 0, 0, None))
+
+
+def answer_without_sticky(description: Description, operands: tuple[Codes, ...]) -> Codes:
+    """Return the codes that are written if nothing below the guard bit is looked at; the unit is exact."""
+    stage, formats = description.stage, description.operand_formats
+    carriers = [fmt.decode(x) for fmt, x in zip(formats, operands, strict=True)]
+    with np.errstate(all="ignore"):
+        exact, _ = _exact(description.operation, carriers, formats, encode_stage(stage), Mac())
+        fmt, leading = stage.format, exact.leading
+        place = (
+            leading * 0 - fmt.frac_bits if isinstance(fmt, Fixed) else np.maximum(leading, fmt.emin) - fmt.fraction_bits
+        )
+        dropped = np.clip(place - 1 - exact.exponent, 0, exact.bit_length)
+        cut = replace(exact, significand=(exact.significand >> dropped) << dropped)
+        values, _ = write(cut, encode_stage(stage), None)
+    return fmt.encode(values.reshape(-1)).astype(np.uint64)
 
 
 def exact_value(description: Description, operands: tuple[Codes, ...], index: int) -> Fraction | None:

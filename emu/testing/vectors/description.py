@@ -81,6 +81,11 @@ class Description(Table):
             )
         if self.depth > 1 and self.operation != "matmul":
             raise ConfigError(f"`depth` is of matmul alone, got {self.depth} for {self.operation}; leave it out")
+        if self.mac != Unit() and self.operation != "matmul":
+            raise ConfigError(
+                f"`mac`, a unit that multiplies and accumulates, is of matmul alone, got {self.mac.mac()} for "
+                f"{self.operation}; leave it out"
+            )
         assert self.stage
         assert self.operand_formats
         if self.mac.mac().rounding is Rounding.STOCHASTIC:

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from emu.datapath import Mac, OutputStage, Rounding
+from emu.datapath import OutputStage, Rounding
 from emu.datapath.order import parse_order
 from emu.errors import EmuError
-from emu.formats import Fixed, Float, Format
+from emu.formats import Fixed, Float, parse
 from emu.testing.contract.clauses import rules_of
 from emu.testing.contract.finding import KNOWN_ORDERS
-from emu.testing.vectors.definition import answer, exact_value, last_place, write_fractions
-from emu.testing.vectors.description import Codes, Vectors
+from emu.testing.hard import negated
+from emu.testing.vectors.definition import answer, answer_without_sticky
+from emu.testing.vectors.description import Codes, Description, Vectors
 
 Hypothesis = tuple[str, Codes]
 #: Points that are misread: one place to either side.
 OFF_BY = (1, -1)
+#: Bits by which an accumulator is too wide or too narrow.
+OFF_BY_BITS = (-1, -2, 1, 2)
+#: Formats that a result may pass through on its way to a narrower one.
+WIDER = ("fp32", "fp16", "bf16")
 #: Rounding modes in the words of hardware.
 _MODES = {Rounding.FLOOR: "truncation of two's complement (floor)", Rounding.TOWARD_ZERO: "truncation (toward_zero)"}
 
@@ -34,12 +38,14 @@ def hypotheses(vectors: Vectors) -> Iterator[Hypothesis]:
     yield from _zeros_and_subnormals(vectors)
     yield from _without_sticky(vectors)
     yield from _misread(vectors)
+    yield from _other_operations(vectors)
+    yield from _rounded_twice(vectors)
     yield from _other_units(vectors)
 
 
 def _other_rules(vectors: Vectors) -> Iterator[Hypothesis]:
     d, stage = vectors.description, vectors.description.stage
-    for mode in Rounding:
+    for mode in sorted(Rounding, key=lambda mode: mode not in _MODES):
         if mode not in (stage.rounding, Rounding.STOCHASTIC):
             name = _MODES.get(mode, f"rounding {mode.value}")
             yield f"{name} instead of {stage.rounding.value}", _answer(vectors, replace(stage, rounding=mode))
@@ -75,20 +81,10 @@ def _zeros_and_subnormals(vectors: Vectors) -> Iterator[Hypothesis]:
 
 def _without_sticky(vectors: Vectors) -> Iterator[Hypothesis]:
     """Nothing below the guard bit is looked at: halves look like ties though more follows."""
-    d, stage = vectors.description, vectors.description.stage
-    fmt = stage.format
-    if d.is_stochastic or (d.operation == "matmul" and not d.mac.mac().is_exact) or fmt.carries_raws:
+    d = vectors.description
+    if d.is_stochastic or (d.operation == "matmul" and not d.mac.mac().is_exact):
         return
-    cut = [exact and _cut(exact, fmt) for exact in (exact_value(d, vectors.operands, i) for i in range(d.count))]
-    written, known = write_fractions(stage, cut), np.array([bool(value) for value in cut])
-    yield "a dropped sticky bit: nothing below the guard bit was looked at", np.where(known, written, vectors.results)
-
-
-def _cut(x: Fraction, fmt: Format) -> Fraction:
-    """Return x, not 0, toward zero to half a unit in its last place."""
-    unit = Fraction(2) ** (last_place(x, fmt) - 1)
-    whole = abs(x) / unit
-    return (whole.numerator // whole.denominator) * unit * (-1 if x < 0 else 1)
+    yield "a dropped sticky bit: nothing below the guard bit was looked at", answer_without_sticky(d, vectors.operands)
 
 
 def _misread(vectors: Vectors) -> Iterator[Hypothesis]:
@@ -119,22 +115,82 @@ def _misread(vectors: Vectors) -> Iterator[Hypothesis]:
                 )
 
 
-def _other_units(vectors: Vectors) -> Iterator[Hypothesis]:
+def _other_operations(vectors: Vectors) -> Iterator[Hypothesis]:
+    """A sign taken wrongly, and a product rounded before the sum."""
     d = vectors.description
-    if d.operation != "matmul":
+    if d.operation in ("add", "subtract"):
+        other = "subtract" if d.operation == "add" else "add"
+        yield (
+            f"{other} instead of {d.operation}",
+            answer(_like(d, operation=other), vectors.operands, vectors.rbits).codes,
+        )
+    addend = 2
+    if len(vectors.operands) <= addend:
         return
-    unit, mac = d.mac, d.mac.mac()
-    if mac.is_exact:
+    c = vectors.operands[addend]
+    found = answer(d, (*vectors.operands[:addend], negated(d.operand_formats[addend], c)), vectors.rbits)
+    yield "an addend subtracted instead of added", found.codes
+    if d.operation == "fma" and not d.is_stochastic:
+        product = _like(d, operation="multiply", formats=d.formats[:2])
+        rounded = answer(product, vectors.operands[:2], None).codes
+        total = _like(d, operation="add", formats=(d.out_format, d.formats[2]))
+        yield "a product rounded before the sum (not fused)", answer(total, (rounded, c), None).codes
+
+
+def _rounded_twice(vectors: Vectors) -> Iterator[Hypothesis]:
+    d, fmt = vectors.description, vectors.description.stage.format
+    if d.is_stochastic or not isinstance(fmt, Float):
+        return
+    for name in WIDER:
+        wider = parse(name)
+        assert isinstance(wider, Float)
+        if wider.fraction_bits > fmt.fraction_bits and wider.width_bits > fmt.width_bits and d.formats != (name,):
+            first = _answer(vectors, OutputStage.of(wider, d.stage.rounding))
+            found = answer(_like(d, operation="quantize", formats=(name,), depth=1), (first,), None)
+            yield f"results rounded twice, to {name} first", found.codes
+
+
+def _like(description: Description, **changes: Any) -> Description:
+    return Description.model_validate({**description.model_dump(), **changes})
+
+
+def _other_units(vectors: Vectors) -> Iterator[Hypothesis]:
+    if vectors.description.operation != "matmul":
+        return
+    for name, changes in _changed_units(vectors.description):
         try:
-            yield f"an accumulator of {d.out_format}", _answer(vectors, mac=Mac(accumulator=d.out_format))
-        except EmuError:
-            return
+            mac = vectors.description.mac.model_copy(update=changes).mac()
+            found = _answer(vectors, mac=mac)
+        except EmuError:  # such a unit cannot be
+            continue
+        yield name, found
+
+
+def _changed_units(description: Description) -> Iterator[tuple[str, dict[str, str]]]:
+    """Give units beside the one described: other orders, roundings, overflow rules, formats of products and sums."""
+    unit, mac = description.mac, description.mac.mac()
+    if mac.accumulator == "exact":
+        yield f"an accumulator of {description.out_format}", {"accumulator": description.out_format}
+    if mac.product == "exact":
+        for name in dict.fromkeys((unit.accumulator, description.out_format)):
+            yield f"products rounded to {name}", {"product": name}
+    else:
+        yield "products that are never rounded", {"product": "exact"}
+    if mac.is_exact:
         return
     for order in KNOWN_ORDERS:
         if parse_order(order) != mac.order:
-            yield f"adds in the order {order}", _answer(vectors, mac=unit.model_copy(update={"order": order}).mac())
+            yield f"adds in the order {order}", {"order": order}
     for mode in Rounding:
         if mode not in (mac.rounding, Rounding.STOCHASTIC):
-            changed = unit.model_copy(update={"rounding": mode.value})
-            yield f"adds rounded {mode.value}", _answer(vectors, mac=changed.mac())
-    yield "an accumulator that never rounds", _answer(vectors, mac=Mac(product=mac.product))
+            yield f"adds rounded {mode.value}", {"rounding": mode.value}
+    part, fmt = ("an accumulator", mac.accumulator) if mac.accumulator != "exact" else ("products", mac.product)
+    for rule in rules_of(fmt) if fmt != "exact" else ():
+        if rule is not mac.overflow:
+            yield f"{part} with overflow rule {rule.value}", {"overflow": rule.value}
+    if isinstance(mac.accumulator, Fixed):
+        prefix, frac_bits = "" if mac.accumulator.signed else "u", mac.accumulator.frac_bits
+        for bits in OFF_BY_BITS:
+            name = f"{prefix}fix{mac.accumulator.width_bits + bits}f{frac_bits}"
+            yield f"an accumulator of {name} instead of {mac.accumulator}", {"accumulator": name}
+    yield "an accumulator that never rounds", {"accumulator": "exact"}

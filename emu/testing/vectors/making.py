@@ -1,0 +1,206 @@
+"""Operands of golden vectors: one half breaks hardware, the other tells every known fault from the definition.
+
+The first half is drawn as all hard numbers are (`emu.testing.hard`). Of results that overflow or are NaN no rounding
+can be seen, and of many terms nearly all do: for the second half many more operands are drawn than are wanted, short
+ones whose results lie all over the format, ties among them, and those are kept that show the faults of `faults.py`,
+each fault in turn.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, zip_longest
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.reference.philox import random_integers
+from emu.datapath import stream_of
+from emu.formats import Fixed, Float, Format
+from emu.testing.hard import Noise, Places, hard_codes, hard_reals, negated
+from emu.testing.vectors.definition import answer
+from emu.testing.vectors.description import Codes, Description, Vectors
+from emu.testing.vectors.faults import hypotheses
+
+Exponents = NDArray[np.int64]
+#: Vectors drawn for each that is kept.
+DRAWN = 16
+#: Salts of the noise of places; those of operands follow the last one, so many apart.
+_TARGET, _ZONE, _SHARE, _OPERANDS, _APART = 11, 12, 13, 16, 8
+
+
+def make_vectors(description: Description) -> Vectors:
+    """Return vectors: every other one hard, and between them those that show faults."""
+    d, wanted = description, description.count // 2
+    hard, drawn = _sized(d, d.count - wanted), _sized(d, wanted * DRAWN)
+    rbits = _random_bits(d, hard.count + drawn.count) if d.is_stochastic else None
+    sets = [_answered(hard, _hard_operands(hard), None if rbits is None else rbits[: hard.count])]
+    if wanted:
+        telling = _answered(drawn, _spread_operands(drawn), None if rbits is None else rbits[hard.count :])
+        sets.append(_taken(telling, _kept(telling, wanted)))
+    return _interleaved(d, sets)
+
+
+def _sized(description: Description, count: int) -> Description:
+    return description.model_copy(update={"count": count})
+
+
+def _random_bits(description: Description, count: int) -> Codes:
+    stream = stream_of("vectors", description.operation)
+    drawn = random_integers(count, description.n_rbits, seed=description.seed, stream=stream, step=0, draw=0)
+    return drawn.astype(np.uint64)
+
+
+def _answered(description: Description, operands: tuple[Codes, ...], rbits: Codes | None) -> Vectors:
+    found = answer(description, operands, rbits)
+    return Vectors(description, operands, rbits, found.codes, found.flags)
+
+
+def _taken(vectors: Vectors, indices: NDArray[np.int64]) -> Vectors:
+    v = vectors
+    return Vectors(
+        _sized(v.description, indices.size),
+        tuple(codes[indices] for codes in v.operands),
+        None if v.rbits is None else v.rbits[indices],
+        v.results[indices],
+        v.flags[indices],
+    )
+
+
+def _interleaved(description: Description, sets: list[Vectors]) -> Vectors:
+    def mixed(parts: list[Any]) -> Any:
+        if parts[0] is None:
+            return None
+        whole = np.empty((description.count, *parts[0].shape[1:]), np.uint64)
+        for i, part in enumerate(parts):
+            whole[i :: len(parts)] = part
+        return whole
+
+    operands = zip(*(v.operands for v in sets), strict=True)
+    return Vectors(
+        description,
+        tuple(mixed(list(codes)) for codes in operands),
+        mixed([v.rbits for v in sets]),
+        mixed([v.results for v in sets]),
+        mixed([v.flags for v in sets]),
+    )
+
+
+def _kept(vectors: Vectors, wanted: int) -> NDArray[np.int64]:
+    """Return which vectors to keep: for each fault in turn the next one that shows it, then whatever is left."""
+    shown = [np.flatnonzero(codes != vectors.results) for _, codes in hypotheses(vectors)]
+    turns = (index for turn in zip_longest(*shown) for index in turn if index is not None)
+    order = dict.fromkeys(int(i) for i in chain(turns, range(vectors.description.count)))
+    return np.array(list(order)[:wanted])
+
+
+def _hard_operands(description: Description) -> tuple[Codes, ...]:
+    d, operands = description, list[Codes]()
+    for i, fmt in enumerate(d.operand_formats):
+        places = Places.of(d.seed * 4 + i, d.shape_of(i))
+        takes_reals = d.operation == "quantize" and isinstance(fmt, Float) and fmt.width_bits == 64
+        operands.append(hard_reals(d.stage.format, places).view(np.uint64) if takes_reals else hard_codes(fmt, places))
+    return tuple(operands)
+
+
+def _spread_operands(description: Description) -> tuple[Codes, ...]:
+    """Return short operands whose results lie all over the format, and a little beyond."""
+    d = description
+    formats, exponents = d.operand_formats, _exponents(description)
+    operands = list[Codes]()
+    for i, (fmt, exponent) in enumerate(zip(formats, exponents, strict=True)):
+        places = Places.of(d.seed * 4 + i, d.shape_of(i))
+        salt = _OPERANDS + _APART * i
+        # some vectors have short factors alone: then sums, too, end where results are rounded
+        most = _uniform(_along(d, i, Places.of(d.seed, (d.count,)).noise(salt)), 1, _precision(fmt))
+        digits = _uniform(places.noise(salt + 1), 1, most)
+        negative = (places.noise(salt + 2) & np.uint64(d.operation != "sqrt")).astype(bool)
+        operands.append(_codes(fmt, exponent, digits, places.noise(salt + 3), negative))
+    return tuple(operands)
+
+
+def _exponents(description: Description) -> list[Exponents]:
+    """Return the exponent of every operand: results aim at one that is drawn from the format's, its ends often."""
+    d, operation, out = description, description.operation, description.stage.format
+    ranges = [_range(fmt) for fmt in d.operand_formats]
+    of_vector = Places.of(d.seed, (d.count,))
+    (la, ha), (lb, hb) = ranges[0], ranges[1] if len(ranges) > 1 else ranges[0]
+    low, high = _range(out)
+    match operation:
+        case "multiply" | "fma" | "matmul":
+            reach = la + lb, ha + hb
+        case "divide":
+            reach = la - hb, ha - lb
+        case "sqrt":
+            reach = la // 2, ha // 2
+        case _:
+            reach = min(la, lb), max(ha, hb)
+    low, high = max(low - 2, reach[0]), min(high + 1, reach[1])
+    if low > high:
+        low, high = reach
+    near = min(_precision(out) + 2, high - low)
+    zone = of_vector.noise(_ZONE) & np.uint64(3)
+    target = _uniform(
+        of_vector.noise(_TARGET),
+        np.where(zone == 1, high - min(2, high - low), low),
+        np.where(zone == 2, low + near, high),
+    )
+
+    def below(i: int) -> Exponents:
+        """Return how far an operand's share of the result lies below it; every other one not at all."""
+        noise = Places.of(d.seed * 4 + i, d.shape_of(i)).noise(_SHARE)
+        return np.where(noise & np.uint64(1), 0, _uniform(noise >> np.uint64(1), 0, near))
+
+    if operation == "quantize":
+        return [target]
+    if operation == "sqrt":
+        return [2 * target + (zone & np.uint64(1)).astype(np.int64)]
+    if operation in ("add", "subtract"):
+        return [target - below(0), target - below(1)]
+    share = _along(d, 0, target) - (below(0) if len(ranges) > 2 or operation == "matmul" else 0)
+    noise = _along(d, 0, of_vector.noise(_SHARE))
+    if operation == "divide":
+        first = _uniform(noise, np.maximum(la, share + lb), np.minimum(ha, share + hb))
+        return [first, first - share]
+    first = _uniform(noise, np.maximum(la, share - hb), np.minimum(ha, share - lb))
+    return [first, share - first, *([target - below(2)] if len(ranges) > 2 else [])]
+
+
+def _along(description: Description, operand: int, x: NDArray[Any]) -> NDArray[Any]:
+    """Return a number per vector in the shape of an operand."""
+    shape = description.shape_of(operand)
+    return np.broadcast_to(x.reshape(-1, *[1] * (len(shape) - 1)), shape)
+
+
+def _uniform(noise: Noise, low: Any, high: Any) -> Exponents:
+    """Return integers of low..high, both included."""
+    size = np.maximum(np.asarray(high) - np.asarray(low), 0) + 1
+    return (noise % size.astype(np.uint64)).astype(np.int64) + low
+
+
+def _precision(fmt: Format) -> int:
+    return fmt.fraction_bits + 1 if isinstance(fmt, Float) else max(fmt.width_bits - fmt.signed, 1)
+
+
+def _range(fmt: Format) -> tuple[int, int]:
+    """Return the exponents of the smallest and of the largest value other than 0."""
+    if isinstance(fmt, Fixed):
+        return -fmt.frac_bits, _precision(fmt) - 1 - fmt.frac_bits
+    return fmt.emin - fmt.fraction_bits, fmt.emax
+
+
+def _codes(fmt: Format, exponent: Exponents, digits: Exponents, body: Noise, negative: NDArray[np.bool_]) -> Codes:
+    """Return codes of numbers with a leading digit at `exponent`, as near as the format has one, and so many digits."""
+    low, high = _range(fmt)
+    exponent = np.clip(exponent, low, high)
+    room = np.minimum(exponent - low + 1, _precision(fmt)).astype(np.uint64)
+    digits_ = np.minimum(digits.astype(np.uint64), room)
+    ones = ~np.uint64(0) >> (np.uint64(64) - digits_)
+    significand = ((body & ones) | (ones ^ (ones >> np.uint64(1))) | np.uint64(1)) << (room - digits_)
+    if isinstance(fmt, Fixed):
+        code = np.minimum(significand, np.uint64(fmt.max_raw))
+        return np.where(negative, negated(fmt, code), code)
+    field = np.maximum(exponent - fmt.emin + 1, 0).astype(np.uint64)
+    hidden = np.where(field > 0, np.uint64(1 << fmt.fraction_bits), np.uint64(0))
+    code = np.minimum((field << np.uint64(fmt.fraction_bits)) + (significand - hidden), np.uint64(fmt.max_code))
+    return np.where(negative, negated(fmt, code), code)
