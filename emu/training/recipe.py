@@ -99,7 +99,7 @@ class Sgd(Table):
 
 
 class Momentum(Table):
-    """Gradient descent with momentum: v = momentum * v + gradient; w -= learning_rate * v."""
+    """Gradient descent with momentum, decay added to the gradient: v = momentum * v + g; w -= learning_rate * v."""
 
     name: Literal["momentum"]
     learning_rate: float = Field(gt=0)
