@@ -8,16 +8,18 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from emu._config import checked
+from emu._study_worker import is_settled
 from emu.errors import ConfigError
 from emu.report.study import build_study_report
 from emu.training.run_folder import RunFolder
 from emu.training.study import Case, Study, chosen, load_study
-from emu.training.study_storage import FolderStorage
+from emu.training.study_storage import FOLDER_STORAGE, Storage, open_storage, process_name
 
 STUDIES = Path("studies")
 #: What a study's folder says of itself.
@@ -36,27 +38,33 @@ def run_study(
     *,
     retry_failed: bool,
     only: Sequence[str] = (),
+    opener: str = FOLDER_STORAGE,
 ) -> Path:
     """Run what is left of a study, or of the runs that match a pattern, and build its report; return the report's path.
 
     Raises:
-        ConfigError: the study breaks a rule, `workers` is below 1, or a pattern matches no run.
+        ConfigError: the study breaks a rule, `workers` is below 1, a pattern matches no run, or the folder holds a run
+            that is not the study's, and then stays as it is.
     """
     if workers is not None and workers < 1:
         raise ConfigError(f"--workers must be at least 1, got {workers}; leave it out to use every processor")
     study = load_study(study_file)
-    storage = FolderStorage(out or STUDIES / study.name)
-    RunFolder(storage.path).write_json(STUDY, study.model_dump(mode="json"))
     cases = chosen(study.cases(), only)
+    storage = open_storage(out or STUDIES / study.name, opener)
+    for case in study.cases():
+        storage.result(case)  # refuses a run that is not the study's
+    RunFolder(storage.path).write_json(STUDY, study.model_dump(mode="json"))
     for case in cases:
-        if storage.result(case) is None and storage.failure(case) is not None and retry_failed:
+        if retry_failed and storage.failure(case) is not None:
             storage.forget_failure(case)
-            storage.clear(case)  # its checkpoint may be what failed
-    left = [case for case in cases if storage.result(case) is None and storage.failure(case) is None]
+            if storage.result(case) is None:
+                storage.clear(case)  # its checkpoint may be what failed
+    left = [case for case in cases if not is_settled(case, storage)]
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     count = min(workers or processors, len(left))
     if count:
-        _Crew(study_file, storage, cases, count, max(processors // count, 1), backend, only).work()
+        of_study = [str(study_file), str(storage.path), opener, backend, str(os.getpid()), *only]
+        _Crew(of_study, storage, cases, count, max(processors // count, 1)).work()
     report = build_study_report(study, storage)
     print(f"report  {report}\ntable   {report.with_suffix('.md')}")
     return report
@@ -66,22 +74,15 @@ class _Crew:
     """Processes that share the runs of a study."""
 
     def __init__(
-        self,
-        study_file: Path,
-        storage: FolderStorage,
-        cases: Sequence[Case],
-        count: int,
-        threads: int,
-        backend: str,
-        only: Sequence[str],
+        self, of_study: Sequence[str], storage: Storage, cases: Sequence[Case], count: int, threads: int
     ) -> None:
         self.storage, self.cases, self.count = storage, cases, count
-        of_study = [str(study_file), str(storage.path), backend, str(os.getpid()), *only]
         self.command = [sys.executable, "-m", "emu._study_worker", *of_study]
         self.environment = {**os.environ, "EMU_THREADS": os.environ.get("EMU_THREADS", str(threads))}
         self.ends: dict[str, int] = {}
         self.strays = 0
         self.logs: dict[int, Path] = {}
+        self.folder = ""
         self.settled: dict[str, str] = {}
 
     def work(self) -> None:
@@ -92,7 +93,8 @@ class _Crew:
                     pass
         console = Console(stderr=True)
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal) as bar:
+        shown = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
+        with TemporaryDirectory(prefix="emu-study-") as self.folder, shown as bar:
             task = bar.add_task("runs", total=len(self.cases))
             processes = [self._start() for _ in range(self.count)]
             try:
@@ -109,11 +111,9 @@ class _Crew:
                     process.terminate()
                 for process in processes:
                     process.wait()
-                for log in self.logs.values():
-                    log.unlink(missing_ok=True)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        log = self.storage.path / "claims" / f"worker-{os.getpid()}-{len(self.logs)}.log"
+        log = Path(self.folder) / f"{len(self.logs)}.log"
         with log.open("wb") as errors:  # a pipe would fill up
             process = subprocess.Popen(self.command, env=self.environment, stderr=errors)
         self.logs[process.pid] = log
@@ -132,7 +132,7 @@ class _Crew:
 
     def _mend(self, process: subprocess.Popen[bytes]) -> None:
         """Count an end in the middle of a run, or outside one."""
-        held = [case for case in self.cases if self.storage.held_by(case) == process.pid]
+        held = [case for case in self.cases if self.storage.held_by(case) == process_name(process.pid)]
         said = self.logs[process.pid].read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
         self.strays += not held
         if self.strays > MOST_STRAYS:
@@ -152,14 +152,13 @@ class _Crew:
         """Return a line per run that is settled since the last look."""
         lines: list[str] = []
         for case in self.cases:
-            if case.key in self.settled:
+            if case.key in self.settled or not is_settled(case, self.storage):
                 continue
-            if (info := self.storage.result(case)) is not None:
-                self.settled[case.key] = f"{info['metrics']['test_accuracy']:.2%}"
-            elif (reason := self.storage.failure(case)) is not None:
+            reason, info = self.storage.failure(case), self.storage.result(case)
+            if reason is not None or info is None:
                 self.settled[case.key] = f"failed: {reason}"
             else:
-                continue
+                self.settled[case.key] = f"{info['metrics']['test_accuracy']:.2%}"
             lines.append(f"{len(self.settled)}/{len(self.cases)}  {case.key}: {self.settled[case.key]}")
         return lines
 
@@ -168,7 +167,7 @@ class _Crew:
         return ", ".join(held) or "runs"
 
 
-def rebuild_study_report(folder: Path) -> Path:
+def rebuild_study_report(folder: Path, opener: str = FOLDER_STORAGE) -> Path:
     """Build the report of a study's folder again; return its path."""
     study = checked(Study, RunFolder(folder).read_json(STUDY), file=str(folder / STUDY))
-    return build_study_report(study, FolderStorage(folder))
+    return build_study_report(study, open_storage(folder, opener))

@@ -1,6 +1,6 @@
 """A worker of a study: takes runs nobody has, one after the other, until none is left.
 
-    python -m emu._study_worker STUDY.toml FOLDER BACKEND PARENT [PATTERN ...]
+    python -m emu._study_worker STUDY.toml FOLDER OPENER BACKEND PARENT [PATTERN ...]
 
 It ends with the process that started it, wherever it is: the run goes on from its checkpoint next time.
 """
@@ -21,47 +21,45 @@ from emu.report import build_report
 from emu.report.build import FILE_NAME
 from emu.training.run_folder import RUN, RunFolder
 from emu.training.study import Case, chosen, load_study
-from emu.training.study_storage import FolderStorage
+from emu.training.study_storage import Storage, open_storage
 
 #: Seconds between two looks at whether the parent is there.
 LOOK_SECONDS = 0.5
 
 
-def work(study_file: Path, folder: Path, backend: str, only: Sequence[str]) -> None:
+def work(study_file: Path, storage: Storage, backend: str, only: Sequence[str]) -> None:
     """Run what is left of a study, or of what matches; a run that fails is written down, and the next one begins."""
-    left, storage = chosen(load_study(study_file).cases(), only), FolderStorage(folder)
-    while left := [case for case in left if not _is_settled(case, storage)]:
+    left = chosen(load_study(study_file).cases(), only)
+    while left := [case for case in left if not is_settled(case, storage)]:
         if not sum(_take(case, storage, backend) for case in left):
             time.sleep(LOOK_SECONDS)  # others hold what is left, and may end
 
 
-def _is_settled(case: Case, storage: FolderStorage) -> bool:
-    if storage.result(case) is not None:
-        return (storage.run_folder(case) / FILE_NAME).is_file()
-    return storage.failure(case) is not None
+def is_settled(case: Case, storage: Storage) -> bool:
+    """Return whether nothing is left to do: the run is finished and has its page, or it failed."""
+    has_page = storage.result(case) is not None and (storage.run_folder(case) / FILE_NAME).is_file()
+    return has_page or storage.failure(case) is not None
 
 
-def _take(case: Case, storage: FolderStorage, backend: str) -> bool:
-    """Run a case unless another process holds it; return whether it could be had."""
+def _take(case: Case, storage: Storage, backend: str) -> bool:
+    """Run a case, and build its page, unless another process holds it; return whether it could be had."""
     with storage.claimed(case) as mine:
-        if mine and not _is_settled(case, storage):
+        if mine and not is_settled(case, storage):
             try:
-                _run(case, storage, backend)
+                if storage.result(case) is None:  # else killed before its page
+                    _run(case, storage, backend)
+                build_report(storage.run_folder(case))
             except EmuError as error:
                 storage.fail(case, str(error))
             except Exception as error:  # shown with the run; the others go on
                 last = traceback.extract_tb(error.__traceback__)[-1]
                 place = f"{Path(last.filename).name}, line {last.lineno}"
                 storage.fail(case, f"{type(error).__name__}: {error} (in {place})")
-            if storage.result(case) is not None:
-                build_report(storage.run_folder(case))
         return mine
 
 
-def _run(case: Case, storage: FolderStorage, backend: str) -> None:
+def _run(case: Case, storage: Storage, backend: str) -> None:
     folder = storage.run_folder(case)
-    if storage.result(case) is not None:
-        return  # killed before its report
     if (folder / RUN).is_file() and RunFolder(folder).has_checkpoint:
         training.resume(folder, backend=backend)
         return
@@ -77,9 +75,9 @@ def _end_with(parent: int) -> None:
 
 def main(arguments: list[str]) -> None:
     """Watch the parent, and work."""
-    study_file, folder, backend, parent, *only = arguments
+    study_file, folder, opener, backend, parent, *only = arguments
     threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
-    work(Path(study_file), Path(folder), backend, only)
+    work(Path(study_file), open_storage(Path(folder), opener), backend, only)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import emu
-from emu.report.study.comparison import Difference
+from emu._study_command import rebuild_study_report, run_study
+from emu._study_worker import is_settled, work
+from emu.report.study.comparison import Difference, compare
+from emu.report.study.markdown import tables
 from emu.training.study import chosen, load_study
+from emu.training.study_storage import open_storage
 
 GRID = """
 name = "small"
@@ -39,6 +47,10 @@ set = { "data.source" = "nowhere.npz" }
 """
 
 
+#: Its runs, in order.
+KEYS = [f"mlp-{device}-plain-seed{seed}" for seed in (1, 2) for device in ("float32", "fixed8")]
+
+
 def written(folder: Path, text: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "study.toml").write_text(text)
@@ -47,20 +59,30 @@ def written(folder: Path, text: str) -> Path:
 
 def start(study: Path, out: Path, workers: int = 2) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "emu", "study", str(study), "--out", str(out), "--workers", str(workers)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def run(study: Path, out: Path, workers: int = 2) -> str:
-    process = start(study, out, workers)
+def ended(process: subprocess.Popen[str]) -> str:
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     return output + errors
 
 
+def run(study: Path, out: Path, workers: int = 2) -> str:
+    return ended(start(study, out, workers))
+
+
+def wait_for(what: Callable[[], object]) -> None:
+    end = time.monotonic() + 120
+    while not what():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.005)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
-    run(written(folder, GRID.format(steps=12)), folder / "out")
+    run(written(folder, GRID.format(steps=40)), folder / "out")
     return folder / "out"
 
 
@@ -70,9 +92,7 @@ def pages(out: Path) -> tuple[str, str]:
 
 @pytest.mark.slow
 def test_a_study_has_a_run_for_every_case_and_a_table_of_paired_differences(undisturbed: Path):
-    assert sorted(path.name for path in (undisturbed / "runs").iterdir()) == [
-        f"mlp-{device}-plain-seed{seed}" for device in ("fixed8", "float32") for seed in (1, 2)
-    ]
+    assert sorted(path.name for path in (undisturbed / "runs").iterdir()) == sorted(KEYS)
     page, table = pages(undisturbed)
     assert "4 of 4 runs are finished" in page
     assert 'href="runs/mlp-fixed8-plain-seed1/report.html"' in page
@@ -98,26 +118,188 @@ def test_a_finished_study_runs_nothing_again(undisturbed: Path):
     assert pages(undisturbed) == expected
 
 
+def moments() -> list[str]:
+    """Files of a study whose appearance is a moment: before any run, and then in a drawn one."""
+    draw = random.Random(5)
+    begun = [f"runs/{draw.choice(KEYS[:3])}/{name}" for name in ("run.json", "checkpoint.safetensors")]
+    return ["study.json", *begun, f"runs/{draw.choice(KEYS[:2])}/report.html"]  # one run at least is left then
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [2.0, 3.5, 5.0, 6.5])
-def test_a_study_killed_and_restarted_gives_the_same_report(seconds: float, undisturbed: Path, tmp_path: Path):
-    study, out = written(tmp_path, GRID.format(steps=12)), tmp_path / "out"
+@pytest.mark.parametrize("moment", moments())
+def test_a_study_killed_and_restarted_gives_the_same_report(moment: str, undisturbed: Path, tmp_path: Path):
+    study, out = written(tmp_path, GRID.format(steps=40)), tmp_path / "out"
     process = start(study, out)
-    time.sleep(seconds)
-    process.send_signal(signal.SIGKILL)
+    wait_for((out / moment).is_file)
+    os.killpg(process.pid, signal.SIGKILL)  # its workers as well
     process.communicate()
-    time.sleep(1.5)  # its workers end with it
+    begun = [json.loads(path.read_text())["status"] for path in (out / "runs").glob("*/run.json")]
+    assert begun.count("finished") < len(KEYS)
+    assert begun or moment == "study.json"
     run(study, out, workers=1)
     assert pages(out) == pages(undisturbed)
     for name in ("weights_sha256", "registers_sha256"):
         results = [
-            [
-                json.loads((folder / "runs" / run / "run.json").read_text())[name]
-                for run in sorted(os.listdir(out / "runs"))
-            ]
+            [json.loads((folder / "runs" / key / "run.json").read_text())[name] for key in KEYS]
             for folder in (out, undisturbed)
         ]
         assert results[0] == results[1]
+
+
+def is_running(process: int) -> bool:
+    """Whether a process is there and no zombie, which some other process has yet to take note of."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def holder(out: Path, key: str) -> int:
+    """The process that runs a case, 0 while there is none."""
+    try:
+        return int((out / "claims" / f"{key}.process").read_text().rpartition(":")[2])
+    except (OSError, ValueError):
+        return 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="reads the processes of Linux")
+def test_workers_end_with_the_study_that_started_them(tmp_path: Path):
+    study, out = written(tmp_path, GRID.format(steps=2000)), tmp_path / "out"
+    process = start(study, out)
+    wait_for(lambda: holder(out, KEYS[0]) and holder(out, KEYS[1]))
+    workers = [holder(out, key) for key in KEYS[:2]]
+    assert all(map(is_running, workers))
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not any(map(is_running, workers)))
+    assert not list((out / "runs").glob("*/report.html"))
+
+
+@pytest.mark.slow
+def test_a_run_whose_process_is_killed_twice_has_failed_and_the_others_go_on(tmp_path: Path):
+    study, out = written(tmp_path, GRID.format(steps=100)), tmp_path / "out"
+    process = start(study, out)
+    killed: set[int] = set()
+    for _ in range(2):
+        wait_for(lambda: holder(out, KEYS[1]) not in {0, *killed})
+        killed.add(holder(out, KEYS[1]))
+        os.kill(holder(out, KEYS[1]), signal.SIGKILL)
+    output = ended(process)
+    assert f"{KEYS[1]}: failed: its process ended 2 times, with signal 9" in output
+    assert "3 of 4 runs are finished" in pages(out)[0]
+    assert sum("%" in line for line in output.splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_a_failed_run_is_tried_again_only_where_that_is_asked_for(tmp_path: Path):
+    study, out = written(tmp_path, GRID.format(steps=2)), tmp_path / "out"
+    in_the_way = open_storage(out).path / "runs" / KEYS[3]
+    in_the_way.touch()
+    assert f"{KEYS[3]}: failed: the folder of a run must be writable" in run(study, out)
+    in_the_way.unlink()
+    assert "3 of 4 runs are finished" in rebuilt(study, out)
+    assert "4 of 4 runs are finished" in rebuilt(study, out, retry_failed=True)
+
+
+def rebuilt(study: Path, out: Path, *, retry_failed: bool = False) -> str:
+    return run_study(study, out, 1, "auto", retry_failed=retry_failed).read_text()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished study of two steps, run in this process; take a `copy`."""
+    folder = tmp_path_factory.mktemp("finished")
+    work(written(folder, GRID.format(steps=2)), open_storage(folder / "out"), "auto", [])
+    rebuilt(folder / "study.toml", folder / "out")
+    return folder
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> tuple[Path, Path]:
+    shutil.copytree(finished, tmp_path / "copy")
+    return tmp_path / "copy" / "study.toml", tmp_path / "copy" / "out"
+
+
+@pytest.mark.parametrize("only", [[], ["*-seed1"]])
+def test_a_study_that_the_folders_runs_are_not_of_is_refused_and_the_folder_stays(
+    only: list[str], copy: tuple[Path, Path]
+):
+    study, out = copy
+    shutil.rmtree(out / "runs" / KEYS[0])
+    before = (out / "study.json").read_text()
+    study.write_text(GRID.format(steps=7))
+    with pytest.raises(emu.ConfigError, match=f"must hold its own runs, got .*{KEYS[1]}, whose recipe"):
+        run_study(study, out, 1, "auto", retry_failed=False, only=only)
+    assert (out / "study.json").read_text() == before
+    assert "3 of 4 runs are finished" in rebuild_study_report(out).read_text()
+
+
+def test_a_folder_that_is_no_run_of_the_study_is_left_alone(copy: tuple[Path, Path]):
+    study, out = copy
+    before = pages(out)
+    shutil.copytree(out / "runs" / KEYS[0], out / "runs" / "mlp-float32-plain-seed3")
+    (out / "runs" / "notes").mkdir()
+    rebuilt(study, out)
+    assert pages(out) == before
+    assert sorted(path.name for path in (out / "runs").iterdir()) == [
+        *sorted([*KEYS, "mlp-float32-plain-seed3"]),
+        "notes",
+    ]
+
+
+@pytest.mark.slow
+def test_a_finished_run_without_its_page_gets_it(copy: tuple[Path, Path]):
+    study, out = copy
+    page = out / "runs" / KEYS[2] / "report.html"
+    expected = page.read_text()
+    weights = page.with_name("checkpoint.safetensors").stat().st_mtime_ns
+    page.unlink()
+    rebuilt(study, out)
+    assert page.read_text() == expected
+    assert page.with_name("checkpoint.safetensors").stat().st_mtime_ns == weights
+
+
+def test_a_finished_run_whose_page_cannot_be_built_has_failed_until_it_is_tried_again(copy: tuple[Path, Path]):
+    study, out = copy
+    page, storage = out / "runs" / KEYS[2] / "report.html", open_storage(out)
+    page.unlink()
+    page.mkdir()
+    work(study, storage, "auto", [])
+    text = rebuilt(study, out)
+    assert "4 of 4 runs are finished" in text
+    assert "mlp on float32, seed 2:" in text
+    assert "report.html must be writable, got" in text
+    assert "<strong>" not in text, "the device did not fail"
+    page.rmdir()
+    case = list(load_study(study).cases())[2]
+    assert is_settled(case, storage)
+    storage.forget_failure(case)
+    work(study, storage, "auto", [])
+    assert page.is_file()
+    assert "Runs that failed" not in rebuilt(study, out)
+
+
+def test_what_went_wrong_first_is_unknown_where_the_evidence_is_damaged(copy: tuple[Path, Path]):
+    study, out = copy
+    flags = out / "runs" / KEYS[1] / "flags.parquet"
+    flags.write_bytes(flags.read_bytes()[:100])
+    rebuilt(study, out)
+    for text in pages(out):
+        assert text.count("unknown: flags.parquet could not be read (") == 1
+    flags.unlink()
+    rebuilt(study, out)
+    assert "| unknown: flags.parquet is not in this run folder" in pages(out)[1]
+
+
+def test_a_tensor_that_went_wrong_has_an_unknown_register_where_that_is_damaged(copy: tuple[Path, Path]):
+    study, out = copy
+    assert "its register is empty" in pages(out)[1]
+    for key in KEYS:
+        (out / "runs" / key / "registers.parquet").write_bytes(b"")
+    rebuilt(study, out)
+    assert "its register is empty" not in pages(out)[1]
+    assert "its register is unknown: registers.parquet could not be read (" in pages(out)[1]
 
 
 def test_a_failing_run_is_shown_with_its_error_and_the_others_go_on(tmp_path: Path):
@@ -171,3 +353,18 @@ def test_differences_have_the_interval_of_students_t():
     assert Difference.of([-0.02, -0.0201, -0.0199]).is_failure
     assert str(Difference.of([0.0, 0.02] * 20)) == "+1.00 (+0.68 .. +1.32)"  # t of 39 degrees: 2.0227
     assert not Difference.of([-0.02, 0.0]).is_failure
+
+
+def test_the_table_is_bold_where_a_device_fails(finished: Path):
+    rows = compare(load_study(finished / "study.toml"), open_storage(finished / "out"))
+    worse = [replace(row, difference=Difference(-0.02, 0.001)) for row in rows[1:]]
+    lines = tables([("mlp", [(row, "nothing") for row in [rows[0], *worse]])]).splitlines()[4:]
+    assert ["**" in line for line in lines] == [False, True]
+    assert "| **-2.00 (-2.10 .. -1.90)** |" in lines[1]
+    broken = replace(rows[1], difference=None, accuracies={}, failures={1: "no space left"})
+    assert "| **\u2013** |" in tables([("mlp", [(broken, "nothing")])])
+
+
+def test_the_page_says_that_equal_differences_have_an_interval_without_width(finished: Path):
+    assert str(Difference.of([-0.0022] * 3)) == "-0.22 (-0.22 .. -0.22)"
+    assert "no width where all differences are equal" in pages(finished / "out")[0]

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.errors import ConfigError
 from emu.report.diagnosis import OVERFLOW_NOTABLE, UNDERFLOW_NOTABLE
 from emu.report.evidence import Evidence, gather
 from emu.report.run_data import Tensor
@@ -41,8 +42,14 @@ class Break:
 
 
 def first_break(folder: Path) -> Break | None:
-    """Return the tensor that first passed a limit: the earliest step, then the largest share; None if none did."""
+    """Return the tensor that first passed a limit: the earliest step, then the largest share; None if none did.
+
+    Raises:
+        ConfigError: the run folder has no flags, or they cannot be read.
+    """
     evidence = gather(folder)
+    if evidence.run.flags is None:
+        raise ConfigError(evidence.run.missing["flags.parquet"])
     found: list[tuple[int, float, Tensor, str]] = []
     for tensor, counts in evidence.flags.items():
         for flag, limit in _LIMITS.items():
@@ -60,6 +67,8 @@ def first_break(folder: Path) -> Break | None:
 
 
 def _register(evidence: Evidence, tensor: Tensor) -> str:
+    if evidence.run.registers is None:
+        return f"its register is unknown: {evidence.run.missing['registers.parquet']}"
     bits = evidence.bits.get(tensor)
     seen = bits.exponents() if bits is not None else None
     if bits is None or seen is None:

@@ -77,7 +77,7 @@ class Row:
         bits: width of the device's activations.
         accuracies: of the finished runs, by seed.
         seeds: how many runs there should be.
-        failures: seed -> why that run failed.
+        failures: seed -> why that run failed, or the page of a finished one.
         difference: to the baseline, over the seeds both finished; None of the baseline itself, or without pairs.
         loss: mean test loss.
         overflow: mean share of results that overflowed.
@@ -114,8 +114,10 @@ class Row:
 
     @property
     def fails(self) -> bool:
-        """Whether a run failed, or the device is surely worse than the baseline."""
-        return bool(self.failures) or (self.difference is not None and self.difference.is_failure)
+        """Whether a run failed before its end, or the device is surely worse than the baseline."""
+        return bool(self.failures.keys() - self.accuracies.keys()) or (
+            self.difference is not None and self.difference.is_failure
+        )
 
 
 def compare(study: Study, storage: Storage) -> list[Row]:
@@ -177,7 +179,7 @@ def _measured(cases: Sequence[Case], storage: Storage) -> _Measured:
             found.metrics[case.seed] = info["metrics"]
             if info.get("simulated_seconds") is not None:
                 found.simulated.append(info["simulated_seconds"])
-        elif failure is not None:
+        if failure is not None:
             found.failures[case.seed] = failure
     return found
 

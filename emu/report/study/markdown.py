@@ -49,13 +49,15 @@ def cells(row: Row, broken: str) -> dict[str, str]:
 
 
 def tables(groups: Sequence[tuple[str, Sequence[tuple[Row, str]]]]) -> str:
-    """Return a table per title, each of its rows with what went wrong first."""
+    """Return a table per title, each of its rows with what went wrong first; bold where a device fails."""
     parts: list[str] = []
     for title, rows in groups:
         names = header([row for row, _ in rows])
         lines = [f"### {title}", "", _line(names), _line(["---"] * len(names))]
         for row, broken in rows:
             told = cells(row, broken)
+            if row.fails:
+                told[DIFFERENCE] = f"**{told.get(DIFFERENCE, NO_NUMBER)}**"
             lines.append(_line([told.get(name, NO_NUMBER) for name in names]))
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from emu.errors import ConfigError
 from emu.report.chart import SERIES_COLOURS, SERIES_SHAPES, Chart, series_legend, specification
 from emu.report.html import bullets, element, join, paragraph, table
 from emu.report.page import Section, page
@@ -15,14 +16,14 @@ from emu.report.study.markdown import DEVICE, DIFFERENCE, cells, header, tables
 from emu.report.words import NO_NUMBER, accuracy
 from emu.training.run_folder import RunFolder
 from emu.training.study import Study
-from emu.training.study_storage import FolderStorage
+from emu.training.study_storage import Storage
 
 FILE_NAME = "report.html"
 _HEIGHT = 320
 Told = tuple[Row, str]
 
 
-def build_study_report(study: Study, storage: FolderStorage) -> Path:
+def build_study_report(study: Study, storage: Storage) -> Path:
     """Write a study's report and its tables into its folder, and return the report's path.
 
     Equal runs give equal pages: times are left to the reports of the runs.
@@ -45,7 +46,8 @@ def build_study_report(study: Study, storage: FolderStorage) -> Path:
     against = study.baseline + (f", {study.baseline_setting}" if study.baseline_setting else "")
     said = (
         f"{finished} of {planned} runs are finished. Differences are to {against}, seed by seed: equal initial "
-        "weights, equal batches; 95% intervals of Student's t. What went wrong first is of the first seed."
+        "weights, equal batches; 95% intervals of Student's t, which have no width where all differences are equal. "
+        "What went wrong first is of the first seed."
     )
     top = join(
         [element("h1", study.name), *map(paragraph, [study.description] if study.description else []), paragraph(said)]
@@ -61,7 +63,10 @@ def build_study_report(study: Study, storage: FolderStorage) -> Path:
 def _broken(row: Row) -> str:
     if row.first_run is None:
         return NO_NUMBER
-    found = first_break(row.first_run)
+    try:
+        found = first_break(row.first_run)
+    except ConfigError as error:
+        return f"unknown: {error}"
     return "nothing" if found is None else str(found)
 
 
