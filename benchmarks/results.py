@@ -10,12 +10,11 @@ of the README's table, if it has more than one seed, is taken from there.
 
 from __future__ import annotations
 
-import platform
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from emu.training.study import load_study
 from emu.training.study_storage import FolderStorage
@@ -62,16 +61,24 @@ def summary(found: dict[str, str]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows).replace("|  |", "| |")
 
 
+def measured(runs: list[dict[str, Any]]) -> str:
+    """Return when runs ended, and what they ran on, from their `run.json`."""
+    days = sorted({str(run["ended"])[:10] for run in runs})
+    when = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "No run finished"
+    on = sorted({f"Python {run['versions']['python']}, {run['versions']['machine']}" for run in runs})
+    return f"{', '.join([when, *on])}."
+
+
 def main(arguments: list[str]) -> None:
     subprocess.run([sys.executable, "-m", "emu", "study", str(STUDY), *arguments], check=True)
     out = Path(arguments[arguments.index("--out") + 1]) if "--out" in arguments else Path("studies/results")
     cases, storage = list(load_study(STUDY).cases()), FolderStorage(out)
     left = {case.model for case in cases if storage.result(case) is None and storage.failure(case) is None}
-    measured = f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {platform.machine()}."
     found = sections(PAGE.read_text(encoding="utf-8"))
     for name, body in sections((out / "report.md").read_text(encoding="utf-8")).items():
         if name not in left:
-            found[name] = f"{measured}\n\n{body}"
+            runs = [info for case in cases if case.model == name and (info := storage.result(case)) is not None]
+            found[name] = f"{measured(runs)}\n\n{body}"
     names = list(dict.fromkeys(case.model for case in cases))
     models, missing = [name for name in names if name in found], [f"`{name}`" for name in names if name not in found]
     rest = [f"Not measured yet: {', '.join(missing)}.\n"] if missing else []
