@@ -143,12 +143,13 @@ def _run_doctest(block: Block, namespace: dict[str, object]) -> None:
 
 def named_files(page: Path) -> dict[str, str]:
     """The TOML blocks of a page whose first line is a comment with a file name."""
-    found = {}
-    for block in blocks_of(page):
-        first = block.text.partition("\n")[0]
-        if block.language == "toml" and (name := re.fullmatch(r"# (\S+\.toml)", first)):
-            found[name[1]] = block.text
-    return found
+    tables = (block for block in blocks_of(page) if block.language == "toml" and is_named(block))
+    return {block.text.partition("\n")[0].removeprefix("# "): block.text for block in tables}
+
+
+def is_named(block: Block) -> bool:
+    """Whether a block's first line is a comment with the name of a TOML file."""
+    return re.fullmatch(r"# \S+\.toml", block.text.partition("\n")[0]) is not None
 
 
 def links_of(page: Path) -> list[str]:

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import typer
-from documents import PAGES, assert_shown, blocks_of, commands_of, name_of, named_files, run, run_python
+from documents import (
+    PAGES,
+    ROOT,
+    Block,
+    assert_shown,
+    blocks_of,
+    commands_of,
+    is_named,
+    name_of,
+    named_files,
+    run,
+    run_python,
+)
 
 from emu.cli import app
 from emu.hardware import load_device
+from emu.testing import HEADER, check_backend
 from emu.training import load_recipe
+from emu.training.recipe import Recipe
 
 LISTINGS = ("formats", "devices", "models", "--version")
 with_python = [page for page in PAGES if any(block.language == "python" for block in blocks_of(page))]
@@ -30,6 +49,37 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write_files(page: Path, folder: Path) -> None:
     for name, text in named_files(page).items():
         (folder / name).write_text(text)
+
+
+fragments = [block for page in PAGES for block in blocks_of(page) if block.language == "toml" and not is_named(block)]
+
+
+@pytest.mark.parametrize("block", fragments, ids=lambda block: block.place)
+def test_unnamed_tables_are_a_recipes(block: Block):
+    """A part of a recipe is shown without its file: laid over a shipped one, it is valid."""
+    recipe = load_recipe("lenet")
+    merged = {**recipe.model_dump(mode="json", exclude_unset=True), **tomllib.loads(block.text)}
+    Recipe.model_validate(merged)
+
+
+def test_functions_in_c_are_declared_as_the_page_shows_them():
+    declared = " ".join(HEADER.read_text(encoding="utf-8").split())
+    blocks = [block for page in PAGES for block in blocks_of(page) if block.language == "c"]
+    assert blocks
+    for block in blocks:
+        for function in block.text.split(";"):
+            assert " ".join(function.split()) in declared, block.place
+
+
+def test_the_unit_in_c_compiles_by_the_pages_command(folder: Path):
+    if shutil.which("gcc") is None:
+        pytest.skip("no gcc to compile the unit in C with")
+    page = next(page for page in PAGES if page.name == "testing.md")
+    command = next(line[2:] for line in page.read_text().splitlines() if line.startswith("$ gcc"))
+    shutil.copy(ROOT / "tests" / "unit" / "small_unit.c", folder)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    subprocess.run(command, shell=True, check=True, env={**os.environ, "PATH": path})
+    check_backend(folder / "unit.so").require()
 
 
 @pytest.mark.parametrize("page", with_python, ids=name_of)

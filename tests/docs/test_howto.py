@@ -1,7 +1,8 @@
-"""The steps of docs/howto.md, done by nothing but what the page says, on a copy of the package."""
+"""The steps of docs/howto/, done by nothing but what the pages say, on a copy of the package."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -11,20 +12,44 @@ from pathlib import Path
 import pytest
 from documents import ROOT, blocks_of, named_files
 
-PAGE = ROOT / "docs" / "howto.md"
+#: In the order in which they are followed: a page may use what those before it added.
+PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in ("device", "format", "layer", "model")]
+PACKAGE = ("emu", "devices", "models", "kernels")
+
+
+def blocks(language: str) -> list[str]:
+    return [block.text for page in PAGES for block in blocks_of(page) if block.language == language]
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package with every file and every change of the pages."""
+    for part in PACKAGE:
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for page in PAGES:
+        for name, text in named_files(page).items():
+            (tmp_path / name).write_text(text)
+    for diff in blocks("diff"):
+        subprocess.run(
+            ["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, env=no_repository(tmp_path), check=True
+        )
+    return tmp_path
+
+
+def no_repository(folder: Path) -> dict[str, str]:
+    """An environment in which git takes the folder for itself, whatever lies around it."""
+    return {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}
+
+
+def test_every_page_but_the_list_is_followed():
+    assert {page.name for page in (ROOT / "docs" / "howto").glob("*.md")} == {page.name for page in PAGES} | {
+        "index.md"
+    }
 
 
 @pytest.mark.slow
-def test_a_reader_adds_a_device_a_format_a_layer_and_a_model_by_the_page_alone(tmp_path: Path):
-    for part in ("emu", "devices", "models", "kernels"):
-        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, text in named_files(PAGE).items():
-        (tmp_path / name).write_text(text)
-    for block in blocks_of(PAGE):
-        if block.language == "diff":
-            subprocess.run(["git", "apply", "-"], input=block.text, text=True, cwd=tmp_path, check=True)
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
-    commands = [line for block in blocks_of(PAGE) if block.language == "bash" for line in block.text.splitlines()]
+def test_a_reader_adds_a_device_a_format_a_layer_and_a_model_by_the_pages_alone(package: Path):
+    commands = [line for block in blocks("bash") for line in block.splitlines()]
     assert len(commands) == 7
     printed = ""
     for command in commands:
@@ -32,8 +57,8 @@ def test_a_reader_adds_a_device_a_format_a_layer_and_a_model_by_the_page_alone(t
         assert name == "emu"
         done = subprocess.run(
             [sys.executable, "-m", "emu", *arguments],
-            cwd=tmp_path,
-            env=environment,
+            cwd=package,
+            env={**no_repository(package), "PYTHONPATH": str(package)},
             capture_output=True,
             text=True,
             check=False,
@@ -41,4 +66,23 @@ def test_a_reader_adds_a_device_a_format_a_layer_and_a_model_by_the_page_alone(t
         assert done.returncode == 0, f"{command}\n{done.stderr}"
         printed += done.stdout
     assert "fp6_e3m2" in printed
-    assert "gate.gate" in (tmp_path / "runs" / "gated" / "run.json").read_text()
+    assert "gate.gate" in (package / "runs" / "gated" / "run.json").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff is not installed: pip install -e '.[lint]'")
+def test_what_the_pages_change_is_formatted_and_clean(package: Path):
+    shutil.copy(ROOT / "pyproject.toml", package)
+    changed = sorted(
+        {line.removeprefix("+++ b/") for diff in blocks("diff") for line in diff.splitlines() if line[:4] == "+++ "}
+    )
+    assert len(changed) == 4
+    for command in (["check"], ["format", "--check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--no-cache", *changed],
+            cwd=package,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

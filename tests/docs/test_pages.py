@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import tomllib
 
@@ -10,9 +11,14 @@ import typer
 from documents import PAGES, ROOT, anchors_of, links_of, name_of, prose_of, public_names
 
 import emu
+import emu.testing.vectors
 from emu.cli import app
 from emu.training.run_folder import RUN
 
+CONCEPTS = ROOT / "docs" / "concepts"
+#: Pages with tables that programs write.
+MADE = ("benchmarks", "mutation", "results")
+SITE = [page for page in PAGES if ROOT / "docs" in page.parents]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EVERYTHING = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -47,6 +53,24 @@ def test_links_lead_somewhere(page):
             assert anchor in anchors_of(target), f"{name_of(page)}: {link}"
 
 
+@pytest.mark.parametrize("page", SITE, ids=name_of)
+def test_pages_of_the_site_link_to_pages_of_the_site_alone(page):
+    for link in links_of(page):
+        target = page.parent / link.partition("#")[0]
+        assert link.startswith("https://") or ROOT / "docs" in target.resolve().parents, f"{name_of(page)}: {link}"
+
+
+@pytest.mark.parametrize("page", [page for page in SITE if page.stem not in MADE], ids=name_of)
+def test_powers_are_code_for_two_of_them_would_be_bold(page):
+    assert re.findall(r"[\w)]\*\*[-\w(].*", prose_of(page)) == []
+
+
+@pytest.mark.parametrize("folder", ["concepts", "howto"])
+def test_a_folder_of_pages_has_a_list_of_them_all(folder):
+    index = ROOT / "docs" / folder / "index.md"
+    assert {page.name for page in index.parent.glob("*.md")} - {"index.md"} <= set(links_of(index))
+
+
 @pytest.mark.parametrize("name", public_names())
 def test_every_public_name_is_in_the_documentation(name):
     assert re.search(rf"\bemu\.{name}\b", EVERYTHING), f"emu.{name} is documented nowhere"
@@ -57,9 +81,45 @@ def test_every_command_is_in_the_documentation(command):
     assert f"emu {command}" in EVERYTHING
 
 
-@pytest.mark.parametrize("name", [*(mode.value for mode in emu.Rounding), *(rule.value for rule in emu.Overflow)])
-def test_every_rounding_mode_and_overflow_rule_is_on_the_arithmetic_page(name):
-    assert f"| `{name}`" in (ROOT / "docs" / "arithmetic.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("mode", [mode.value for mode in emu.Rounding])
+def test_every_rounding_mode_is_on_its_page_with_a_picture(mode):
+    text = (CONCEPTS / "rounding.md").read_text(encoding="utf-8")
+    assert f"| `{mode}` |" in text
+    assert f"](../pictures/rounding-{mode}.svg)" in text
+
+
+@pytest.mark.parametrize("rule", [rule.value for rule in emu.Overflow])
+def test_every_overflow_rule_is_on_its_page(rule):
+    assert f"| `{rule}`" in (CONCEPTS / "overflow.md").read_text(encoding="utf-8")
+
+
+def reference_members() -> list[tuple[str, str]]:
+    """Module and name of everything that the API reference shows."""
+    text = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^::: (\S+)\n(?: {4}.*\n)*? {6}members: \[(.*)\]$", text, re.MULTILINE)
+    return [(module, name.strip()) for module, names in listed for name in names.split(",")]
+
+
+@pytest.mark.parametrize(
+    "package", [emu, emu.nn, emu.optim, emu.testing, emu.testing.vectors], ids=lambda m: m.__name__
+)
+def test_every_public_name_is_on_the_reference_page(package):
+    shown = {name for module, name in reference_members() if module.startswith(package.__name__)}
+    assert [name for name in package.__all__ if name not in shown and name != "__version__"] == []
+
+
+def test_the_reference_page_shows_only_what_exists_and_nothing_twice():
+    members = reference_members()
+    assert [f"{module}.{name}" for module, name in members if not hasattr(importlib.import_module(module), name)] == []
+    assert len({name for _, name in members}) == len(members)
+
+
+def test_the_glossary_is_alphabetical_and_every_word_leads_to_a_page():
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    entries = re.split(r"^- ", text, flags=re.MULTILINE)[1:]
+    words = [re.match(r"\*\*(.+?)\*\*", entry)[1].lower() for entry in entries]
+    assert words == sorted(words)
+    assert [word for word, entry in zip(words, entries, strict=True) if not re.search(r"\]\(\S+\.md", entry)] == []
 
 
 def test_every_dependency_has_its_reason_and_nothing_else_has():
