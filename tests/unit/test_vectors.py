@@ -337,6 +337,37 @@ def test_a_seeded_fault_of_a_unit_is_named(fault: str, tmp_path: Path):
     assert any(name in cause and "against" not in cause for cause in found.causes), found
 
 
+@pytest.mark.parametrize(("mac", "out"), [
+    ({"accumulator": "fp32"}, "fp32"),
+    ({"accumulator": "fp32", "order": "blocks(4, 23)", "rounding": "toward_zero"}, "fp32"),
+    ({"product": "fp16", "accumulator": "fp16", "overflow": "satfinite"}, "fp16"), ({"product": "bf16"}, "fp16"),
+], ids=str)  # fmt: skip
+def test_any_unit_has_vectors_that_tell_it_from_others(mac: dict, out: str, tmp_path: Path):
+    folder = vectors(
+        tmp_path, operation="matmul", formats=["fp16", "fp16", "fp32"], out_format=out, depth=9, count=300, mac=mac
+    )
+    found = read_vectors(folder)
+    other = {**mac, "rounding": "nearest_even" if "rounding" in mac else "floor"}
+    d = found.description
+    codes = answer(d, found.operands, None, mac=d.mac.model_copy(update=other).mac()).codes
+    assert (codes != found.results).sum() > 10
+    (folder / "dump.hex").write_text("".join(f"{int(code):x}\n" for code in codes))
+    explained = check_dump(folder, folder / "dump.hex")
+    assert explained is not None
+    assert any(f"adds rounded {other['rounding']}" in cause for cause in explained.causes), explained.causes
+
+
+def test_a_narrow_result_of_a_wide_accumulator_hides_how_that_rounds(tmp_path: Path):
+    folder = vectors(
+        tmp_path, operation="matmul", formats=["fp16", "fp16"], out_format="fp16", depth=4, count=200,
+        mac={"accumulator": "fp32"},
+    )  # fmt: skip
+    (folder / "dump.hex").write_text("".join(f"{int(code) ^ 1:04x}\n" for code in column(folder / "result.hex")))
+    found = check_dump(folder, folder / "dump.hex")
+    assert found is not None
+    assert not any("adds rounded" in cause for cause in found.causes)
+
+
 def test_what_contradicts_as_much_as_it_explains_is_no_explanation(tmp_path: Path):
     folder = vectors(tmp_path, **FMA)
     codes = column(folder / "result.hex")

@@ -120,19 +120,16 @@ def _other_operations(vectors: Vectors) -> Iterator[Hypothesis]:
     d = vectors.description
     if d.operation in ("add", "subtract"):
         other = "subtract" if d.operation == "add" else "add"
-        yield (
-            f"{other} instead of {d.operation}",
-            answer(_like(d, operation=other), vectors.operands, vectors.rbits).codes,
-        )
-    addend = 2
-    if len(vectors.operands) <= addend:
+        found = answer(_like(d, operation=other), vectors.operands, vectors.rbits)
+        yield f"{other} instead of {d.operation}", found.codes
+    *factors, c = vectors.operands
+    if len(factors) != len(("a", "b")):
         return
-    c = vectors.operands[addend]
-    found = answer(d, (*vectors.operands[:addend], negated(d.operand_formats[addend], c)), vectors.rbits)
+    found = answer(d, (*factors, negated(d.operand_formats[-1], c)), vectors.rbits)
     yield "an addend subtracted instead of added", found.codes
     if d.operation == "fma" and not d.is_stochastic:
         product = _like(d, operation="multiply", formats=d.formats[:2])
-        rounded = answer(product, vectors.operands[:2], None).codes
+        rounded = answer(product, tuple(factors), None).codes
         total = _like(d, operation="add", formats=(d.out_format, d.formats[2]))
         yield "a product rounded before the sum (not fused)", answer(total, (rounded, c), None).codes
 
@@ -146,8 +143,8 @@ def _rounded_twice(vectors: Vectors) -> Iterator[Hypothesis]:
         assert isinstance(wider, Float)
         if wider.fraction_bits > fmt.fraction_bits and wider.width_bits > fmt.width_bits and d.formats != (name,):
             first = _answer(vectors, OutputStage.of(wider, d.stage.rounding))
-            found = answer(_like(d, operation="quantize", formats=(name,), depth=1), (first,), None)
-            yield f"results rounded twice, to {name} first", found.codes
+            narrowing = _like(d, operation="quantize", formats=(name,), depth=1, mac={})
+            yield f"results rounded twice, to {name} first", answer(narrowing, (first,), None).codes
 
 
 def _like(description: Description, **changes: Any) -> Description:
@@ -172,7 +169,7 @@ def _changed_units(description: Description) -> Iterator[tuple[str, dict[str, st
     if mac.accumulator == "exact":
         yield f"an accumulator of {description.out_format}", {"accumulator": description.out_format}
     if mac.product == "exact":
-        for name in dict.fromkeys((unit.accumulator, description.out_format)):
+        for name in sorted({unit.accumulator, description.out_format} - {"exact"}):
             yield f"products rounded to {name}", {"product": name}
     else:
         yield "products that are never rounded", {"product": "exact"}
