@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from typing import Any
 
 from emu.training.study import load_study
 from emu.training.study_storage import FolderStorage
