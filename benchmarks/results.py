@@ -15,7 +15,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from typing import Any
 
 from emu.training.study import load_study
 from emu.training.study_storage import FolderStorage
@@ -34,8 +33,8 @@ Images are scikit-learn's digits (8 x 8, upsampled; 1347 to train, 450 to test: 
 chapter I of Alice's Adventures in Wonderland (accuracy is of the next byte), frames are synthetic. Seeds are the same
 for every device, so that differences are paired: equal initial weights, equal batches. A device fails, and stands in
 bold, where the whole 95% interval of Student's t lies more than half a point below the baseline; equal differences have
-an interval without width, which is no certainty, and a single seed has none. "What went wrong first" names the tensor of
-the first seed's run that first had more than 1% of its results overflow, or more than 30% underflow, in an interval
+an interval without width, which is no certainty, and a single seed has none. "What went wrong first" names the tensor
+of the first seed's run that first had more than 1% of its results overflow, or more than 30% underflow, in an interval
 between two logged steps, and where the leading bits of its results were. `dnn46m` runs 200 steps of one seed: 12,800
 frames of 9304 classes, after which no arithmetic has learned a class. Its table is about losses (a guess costs
 ln 9304 = 9.138), overflow and underflow, not about accuracy.
