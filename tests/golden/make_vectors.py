@@ -173,12 +173,25 @@ def product_lines(backend: str) -> Iterator[str]:
             yield result_line(f"matmul {M}x{K}x{N} {out} stochastic {mac!r}", y, flags, out)
 
 
-def training_lines(backend: str) -> Iterator[str]:
+def trained_line(backend: str, model: str, device: str, *settings: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        recipe = training.load_recipe("mlp", ["training.steps=5", "data.test_images=50"])
-        run = training.train(recipe, load_device("fixed16"), out=Path(folder) / "run", backend=backend)
-    call = "mlp fixed16 training.steps=5 data.test_images=50"
-    yield f"{call} | weights {run.weights_sha256} | registers {run.registers_sha256}"
+        run = training.train(
+            training.load_recipe(model, settings), load_device(device), out=Path(folder) / "run", backend=backend
+        )
+    call = " ".join([model, device, *settings])
+    return f"{call} | weights {run.weights_sha256} | registers {run.registers_sha256}"
+
+
+def training_lines(backend: str) -> Iterator[str]:
+    yield trained_line(backend, "mlp", "fixed16", "training.steps=5", "data.test_images=50")
+
+
+def network_lines(backend: str) -> Iterator[str]:
+    """Convolutions, residual connections, normalisations, embeddings, attention and Adam, in two steps."""
+    short = ("training.steps=2", "training.batch=2")
+    for device in ("fp16-mixed", "dlu16"):
+        yield trained_line(backend, "resnet8", device, *short, "data.test_images=2")
+        yield trained_line(backend, "transformer", device, *short, "data.test_share=0.006")
 
 
 VECTORS = {
@@ -186,7 +199,10 @@ VECTORS = {
     "elementwise": elementwise_lines,
     "matmul": product_lines,
     "training": training_lines,
+    "networks": network_lines,
 }
+#: What runs a network, and takes seconds.
+RUNS = ("training", "networks")
 
 
 def text_of(name: str, backend: str) -> str:
