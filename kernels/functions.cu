@@ -1,7 +1,7 @@
 // Elementary functions in float64: the lines of emu/backends/functions/double.py for one number.
 //
 // One of the files whose floating-point instructions are listed: additions, subtractions, multiplications, divisions and
-// square roots, each rounded to nearest, none contracted. Source: NUMERICS 8.
+// square roots, each rounded to nearest, none contracted. Source: docs/concepts/functions.md.
 #include "bits.cuh"
 
 #define MAGIC 6755399441055744.0  // 1.5 * 2**52: added, it rounds to an integer

@@ -4,7 +4,7 @@
 
 Backends read these descriptions and compute; nothing here touches an array of values.
 
-Source: NUMERICS, sections 3 to 8.
+Source: docs/concepts/.
 """
 
 from emu.datapath.flags import FLAG_NAMES, Flags

@@ -40,7 +40,7 @@ class Flags:
         subnormal: the written code is subnormal.
         accumulator_overflow: a saturating accumulator touched a limit on the way to the output.
 
-    Source: NUMERICS 5; IEEE 754-2019 section 7.
+    Source: docs/concepts/flags.md; IEEE 754-2019 section 7.
     """
 
     overflow: int = cast(int, _Count())

@@ -39,7 +39,7 @@ class Mac:
         >>> Mac(product="fp32", accumulator="fp32")
         Mac(product='fp32', accumulator='fp32', order='sequential', rounding='nearest_even')
 
-    Source: NUMERICS 7.
+    Source: docs/concepts/products.md.
     """
 
     product: Format | Literal["exact"]

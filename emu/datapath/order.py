@@ -20,7 +20,7 @@ _BLOCKS = re.compile(r"blocks\(([^()]*)\)")
 
 @dataclass(frozen=True)
 class Order:
-    """Base of the accumulation orders. Source: NUMERICS 7."""
+    """Base of the accumulation orders. Source: docs/concepts/products.md."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Blocks(Order):
         >>> str(Blocks(16, 25)), str(Blocks(16, 25, "alternating_pairs", "after"))
         ('blocks(16, 25)', 'blocks(16, 25, index_order=alternating_pairs, addend=after)')
 
-    Source: NUMERICS 7; Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", 2025.
+    Source: docs/concepts/products.md; Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", 2025.
     """
 
     n: int

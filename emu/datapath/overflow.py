@@ -11,7 +11,7 @@ from emu.formats import Fixed, Format
 class Overflow(StrEnum):
     """What is written when the rounded result lies outside the format.
 
-    Source: NUMERICS 4; IEEE 754-2019 section 7.4; IEEE 1666 section 7.10.
+    Source: docs/concepts/overflow.md; IEEE 754-2019 section 7.4; IEEE 1666 section 7.10.
     """
 
     #: fixed: the nearest limit (unsigned: negative results become 0)

@@ -3,7 +3,8 @@
 Philox4x32-10 is addressed, not stepped: the bits of element `index` depend on (seed, stream, step, draw, index) alone,
 so tiling, threads and backends never matter. Recorded bits and those of an `LFSR` belong to elements as well.
 
-Source: NUMERICS 8; Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+Source: docs/concepts/random-bits.md; Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
+2011.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class StatisticsRegister:
         lowest: exponent of the first position; None until the first observation chooses it.
         bins: number of positions; None until then.
 
-    Source: NUMERICS 6; US 11,593,620 (statistics information acquisition).
+    Source: docs/concepts/registers.md; US 11,593,620 (statistics information acquisition).
     """
 
     def __init__(self, lowest: int | None = None, bins: int | None = None) -> None:

@@ -14,7 +14,7 @@ class Rounding(StrEnum):
 
     The names say the tie or the direction. `value` is the text form, the member order the number kernels use.
 
-    Source: NUMERICS 3; IEEE 754-2019 section 4.3; IEEE 1666 section 7.10.
+    Source: docs/concepts/rounding.md; IEEE 754-2019 section 4.3; IEEE 1666 section 7.10.
     """
 
     #: nearest, ties to the even code (IEEE roundTiesToEven, SystemC RND_CONV)

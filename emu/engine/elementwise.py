@@ -164,7 +164,7 @@ def add(
     b_format: str | Format | None = None,
     **options: Any,
 ) -> Array:
-    """Return a + b, rounded once into `out_format`. Options as in `quantize`. Source: NUMERICS 7.
+    """Return a + b, rounded once into `out_format`. Options as in `quantize`. Source: docs/concepts/elementwise.md.
 
     Examples:
         >>> add(1024.0, -(2.0**-24), out_format="fp16", rounding="floor", backend="reference").item()
@@ -182,7 +182,7 @@ def subtract(
     b_format: str | Format | None = None,
     **options: Any,
 ) -> Array:
-    """Return a - b, rounded once into `out_format`. Options as in `quantize`. Source: NUMERICS 7."""
+    """Return a - b, rounded once into `out_format`. Options as in `quantize`. Source: docs/concepts/elementwise.md."""
     return elementwise("subtract", (a, b), (a_format, b_format), out_format=out_format, **options)
 
 
@@ -195,7 +195,7 @@ def multiply(
     b_format: str | Format | None = None,
     **options: Any,
 ) -> Array:
-    """Return a * b, rounded once into `out_format`. Options as in `quantize`. Source: NUMERICS 7.
+    """Return a * b, rounded once into `out_format`. Options as in `quantize`. Source: docs/concepts/elementwise.md.
 
     Examples:
         >>> multiply(3.1416015625, -0.71875, out_format="fix16f10", backend="reference").item() * 2**10
@@ -215,7 +215,7 @@ def divide(
 ) -> Array:
     """Return a / b, rounded once into `out_format`; x/0 is an infinity, 0/0 NaN and invalid.
 
-    Options as in `quantize`. Source: NUMERICS 7.
+    Options as in `quantize`. Source: docs/concepts/elementwise.md.
     """
     return elementwise("divide", (a, b), (a_format, b_format), out_format=out_format, **options)
 
@@ -231,14 +231,17 @@ def fma(
     c_format: str | Format | None = None,
     **options: Any,
 ) -> Array:
-    """Return a * b + c, rounded once into `out_format` (fused). Options as in `quantize`. Source: NUMERICS 7."""
+    """Return a * b + c, rounded once into `out_format` (fused). Options as in `quantize`.
+
+    Source: docs/concepts/elementwise.md.
+    """
     return elementwise("fma", (a, b, c), (a_format, b_format, c_format), out_format=out_format, **options)
 
 
 def sqrt(a: Any, *, out_format: str | Format, a_format: str | Format | None = None, **options: Any) -> Array:
     """Return the square root, rounded once into `out_format`; of a negative number NaN and invalid.
 
-    Options as in `quantize`. Source: NUMERICS 7.
+    Options as in `quantize`. Source: docs/concepts/elementwise.md.
     """
     return elementwise("sqrt", (a,), (a_format,), out_format=out_format, **options)
 
@@ -266,7 +269,7 @@ def compare(
         >>> compare([1.0, 2.0, np.nan], [1, 3, 0], backend="reference").tolist()
         [0, -1, 2]
 
-    Source: NUMERICS 7; IEEE 754-2019 section 5.11.
+    Source: docs/concepts/elementwise.md; IEEE 754-2019 section 5.11.
     """
     # rounded to odd, only a difference of 0 is written as 0; inf - inf is NaN
     a, b = on_host(a), on_host(b)

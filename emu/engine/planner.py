@@ -10,7 +10,7 @@
 
 An addend finer than a fixed accumulator is rounded into it first: what then is added may never round.
 
-Source: NUMERICS 9.
+Source: docs/concepts/fast-paths.md.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def held_addend(addend: Format | None, mac: Mac) -> Fixed | None:
         addend: its format as it is given, or None.
         mac: the unit.
 
-    Source: NUMERICS 7.
+    Source: docs/concepts/products.md.
     """
     accumulator = mac.accumulator
     if not isinstance(addend, Fixed) or not isinstance(accumulator, Fixed) or addend.carries_raws:

@@ -94,7 +94,7 @@ def matmul(
         >>> matmul([[0.5, -1.0]], [[0.25], [0.125]], **formats, backend="reference")
         array([[0.]], dtype=float32)
 
-    Source: NUMERICS 5 and 7.
+    Source: docs/concepts/flags.md and docs/concepts/products.md.
     """
     return product(
         a,

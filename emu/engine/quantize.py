@@ -61,7 +61,7 @@ def quantize(
 
     Returns:
         `out`, or a carrier array of `fmt`, in the shape of `x`. NaN: NaN, or 0 and flag `invalid` where the
-        format has none. Infinities: NUMERICS 4.
+        format has none. Infinities: docs/concepts/overflow.md.
 
     Raises:
         FormatError: an impossible format, rule or mode, or random bits out of range.
@@ -74,7 +74,7 @@ def quantize(
         >>> quantize([1.26, -9.0, 0.03], "fix8f4", backend="reference").tolist()
         [1.25, -8.0, 0.0]
 
-    Source: NUMERICS 3 to 6.
+    Source: docs/concepts/.
     """
     array, source = as_operand(x, x_format, "x", check=x_format is not None)
     request = Request.of(

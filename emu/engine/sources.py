@@ -4,7 +4,7 @@
     random=RecordedBits(...)   one integer per element of the result, as `rbits=` gives them
     random=LFSR(...)           a register's bits in C order of the result: recorded bits, drawn here
 
-Source: NUMERICS 8.
+Source: docs/concepts/random-bits.md.
 """
 
 from __future__ import annotations

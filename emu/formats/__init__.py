@@ -3,7 +3,7 @@
 A format is a finite set of values and its encoding. `Fixed` and `Float` are frozen and hashable; `parse` reads their
 text form. Values travel in carriers, ordinary NumPy arrays that hold every value of the format exactly.
 
-Source: NUMERICS, sections 1 and 2.
+Source: docs/concepts/index.md and docs/concepts/formats.md.
 """
 
 from emu.formats.fixed import DynamicFixed, Fixed

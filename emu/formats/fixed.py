@@ -53,7 +53,7 @@ class Fixed:
         >>> fmt.encode(np.array([1.5, -1.0]))
         array([  384, 65280], dtype=uint16)
 
-    Source: NUMERICS 2; IEEE 1666 (SystemC) section 7.10 for the aliases.
+    Source: docs/concepts/formats.md; IEEE 1666 (SystemC) section 7.10 for the aliases.
     """
 
     width_bits: int

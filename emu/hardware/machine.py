@@ -7,8 +7,8 @@
 
 A device without a clock computes bits and has no time. Times are integers, picoseconds.
 
-Source: ARCHITECTURE, "The flow of one number"; SYSTEMS B8; Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009.
-That every operand crosses the memory once is our choice: a lower bound on any order of the demand.
+Source: docs/design/machines.md and docs/dynamic-fixed-point.md; Williams, Waterman, Patterson, "Roofline", CACM 52(4),
+2009. That every operand crosses the memory once is our choice: a lower bound on any order of the demand.
 """
 
 from __future__ import annotations

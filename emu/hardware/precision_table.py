@@ -29,7 +29,7 @@ from emu.formats import DynamicFixed, parse
 
 #: What a tensor is for. `loss` is the arithmetic of softmax, losses and normalisation statistics.
 ROLES = ("weight", "bias", "activation", "error", "gradient", "update", "master", "loss")
-#: Format of the `loss` role where a device says nothing (NUMERICS 7, reductions).
+#: Format of the `loss` role where a device says nothing (docs/concepts/products.md, reductions).
 DEFAULT_LOSS_FORMAT = "fp32"
 
 TableT = TypeVar("TableT", bound=Table)
@@ -148,7 +148,7 @@ class RegisterTable(Table):
     """Leading-bit statistics registers of the device.
 
     Attributes:
-        lowest: exponent of the first position; None leaves it to the format (NUMERICS 6).
+        lowest: exponent of the first position; None leaves it to the format (docs/concepts/registers.md).
         bins: number of positions; None leaves it to the format.
         counter_bits: width of each counter, in bits; it stops at its largest value. Registers are read and cleared
             where they are logged, and where points are set.

@@ -5,8 +5,8 @@
     ST_AGR_2     counts added, saturating, into one set of the statistics register file
 
 Three stages, one vector of results each per cycle: n vectors take n + 2 cycles. The leading position of a word is its
-leftmost 1, of a negative word its leftmost 0; 0 and -1 have none (NUMERICS 6). Cycles are array rows: everything here
-works on a whole stream of vectors at once, and the state after each cycle can be had.
+leftmost 1, of a negative word its leftmost 0; 0 and -1 have none (docs/concepts/registers.md). Cycles are array rows:
+everything here works on a whole stream of vectors at once, and the state after each cycle can be had.
 
 Source: US 2020/0134434, block diagram. Which signs a set counts, and a count of valid results beside the positions, are
 our choice: the text leaves open where they are held.

@@ -1,8 +1,8 @@
 """Rules by which a point follows from a statistics register.
 
 A word of W bits with n of them behind the point holds -2**m <= x < 2**m, m = W - 1 - n (unsigned: m = W - n). A result
-whose leading bit stands at exponent e lies within exactly when e < m (NUMERICS 6), so that what a register counts from
-m on is what would leave the range.
+whose leading bit stands at exponent e lies within exactly when e < m (docs/concepts/registers.md), so that what a
+register counts from m on is what would leave the range.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def range_exponent(word: DynamicFixed, point: int) -> int:
 def smallest_range(register: StatisticsRegister, r_max: float) -> int | None:
     """Return the smallest m that at most the share r_max of the results leave; None if all are 0.
 
-    Source: SYSTEMS B3; the quotient is a float64.
+    Source: docs/dynamic-fixed-point.md; the quotient is a float64.
     """
     counts = register.histogram()
     if register.above or register.below:  # beyond the positions: as near as the register tells

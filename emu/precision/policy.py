@@ -78,7 +78,7 @@ class Policy:
         return self._mac(layer, sum(fmt.frac_bits for fmt in operands if isinstance(fmt, Fixed)))
 
     def reduction(self, layer: str) -> Mac:
-        """Return the unit of reductions in the `loss` role: pairwise, in that role's format (NUMERICS 7)."""
+        """Return the unit of reductions in the `loss` role: pairwise, in its format (docs/concepts/products.md)."""
         return self._reduction(layer)
 
     def _find_reduction(self, layer: str) -> Mac:

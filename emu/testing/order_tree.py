@@ -150,7 +150,7 @@ def _leaves_of(nested: Any, clusters: set[int]) -> int:
 
 
 def order_tree(order: str | Order, k: int, *, addend: bool = False) -> OrderTree:
-    """Return the tree in which a `Mac` of this order adds `k` products, as NUMERICS 7 defines it.
+    """Return the tree in which a `Mac` of this order adds `k` products, as docs/concepts/products.md defines it.
 
     Args:
         order: as `Mac` takes it.

@@ -1,7 +1,7 @@
 // Elementwise arithmetic, exact before the one rounding of the output stage.
 //
 // Sums keep what any stage can tell apart, the rest as a sticky bit; quotients and roots have 128 bits and one.
-// Source: NUMERICS 7; IEEE 754-2019 sections 5.4.1, 6 and 7.
+// Source: docs/concepts/elementwise.md; IEEE 754-2019 sections 5.4.1, 6 and 7.
 #pragma once
 #include "stage.cuh"
 

@@ -2,7 +2,7 @@
 // integers. Numbers for which that is not so simple are left to it.
 //
 // A number's bits, cut at a place and stepped up there, are those of the rounded number: a carry runs into the exponent.
-// Source: NUMERICS 3 to 5.
+// Source: docs/concepts/.
 #pragma once
 #include "task.cuh"
 

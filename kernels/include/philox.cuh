@@ -1,4 +1,5 @@
-// Philox4x32-10 by element index. Source: NUMERICS 8; Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+// Philox4x32-10 by element index.
+// Source: docs/concepts/random-bits.md; Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 #include "bits.cuh"
 

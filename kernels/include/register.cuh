@@ -1,4 +1,5 @@
-// The leading-bit statistics register and the flags, counted by a block. Source: NUMERICS 5 and 6.
+// The leading-bit statistics register and the flags, counted by a block.
+// Source: docs/concepts/flags.md and docs/concepts/registers.md.
 #pragma once
 #include "stage.cuh"
 

@@ -1,4 +1,4 @@
-// The output stage: round once, apply the overflow rule, tell what happened. Source: NUMERICS 3 to 5.
+// The output stage: round once, apply the overflow rule, tell what happened. Source: docs/concepts/.
 #pragma once
 #include "number.cuh"
 #include "philox.cuh"

@@ -1,4 +1,4 @@
-"""NUMERICS 3, 4, 7 and 8 for one output of a multiply-accumulate unit, in rational numbers: no code shared with emu.
+"""docs/concepts/ for one output of a multiply-accumulate unit, in rational numbers: no code shared with emu.
 
 A number is (negative, magnitude); the magnitude is a Fraction, "inf" or "nan". Formats are only asked for their fields.
 """

@@ -3,7 +3,7 @@
 `add_nearest_even` and `multiply_nearest_even` are branchless and of few bits, so that all 2**32 pairs take seconds.
 `compute` knows every operation and mode, exactly; it shares no step with the two, and each judges the other.
 
-Source: IEEE 754-2019 sections 3.4, 4.3, 5.4.1, 6; NUMERICS 3, 4 and 7.
+Source: IEEE 754-2019 sections 3.4, 4.3, 5.4.1, 6; docs/concepts/.
 """
 
 from __future__ import annotations

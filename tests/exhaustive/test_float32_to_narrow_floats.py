@@ -79,7 +79,7 @@ def test_float32_to_narrow_floats_equals_ml_dtypes(name, backend):
 def test_float32_to_floats_without_nan_and_infinity_equals_ml_dtypes(name, backend):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x = sample()
-    x = x[~np.isnan(x)]  # ml_dtypes turns NaN into -0, we into +0 (NUMERICS 4)
+    x = x[~np.isnan(x)]  # ml_dtypes turns NaN into -0, we into +0 (docs/concepts/overflow.md)
     fmt = emu.parse(f"{ML_DTYPES_FINITE[name]} finite nans=none")
     with np.errstate(over="ignore", invalid="ignore"):
         want = x.astype(getattr(ml_dtypes, name)).astype(np.float32)

@@ -34,7 +34,7 @@ def fixed_formats(frac_bits_of) -> list[Fixed]:
 
 
 def defined_values(fmt: Float) -> np.ndarray:
-    """NUMERICS 2, transcribed: value and special codes of every code."""
+    """docs/concepts/formats.md, transcribed: value and special codes of every code."""
     codes = np.arange(2**fmt.width_bits)
     magnitude = codes & (2 ** (fmt.width_bits - 1) - 1)
     field, fraction = magnitude >> fmt.fraction_bits, magnitude & (2**fmt.fraction_bits - 1)

@@ -6,7 +6,7 @@ Run it only when bits are meant to change, and say so in the changelog (BREAKING
     CALL | flags o,u,i,v,s,a | codes in hexadecimal       overflow, underflow, inexact, invalid, subnormal, accumulator
 
 Codes are those of `Format.encode`, one word each, in C order.
-Random bits are addressed (NUMERICS 8): seed 3, stream 9, step 1.
+Random bits are addressed (docs/concepts/random-bits.md): seed 3, stream 9, step 1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""NUMERICS 2 to 6 in rational numbers, one element at a time: slow, plain, and sharing no code with emu.
+"""docs/concepts/ in rational numbers, one element at a time: slow, plain, and sharing no code with emu.
 
 A real is `Real(negative, magnitude)`; the magnitude is a Fraction, or INFINITE, or NAN. The nonnegative values of a
-float format are numbered from 0 upwards; past the largest the numbering goes on, as the grid does (NUMERICS 3).
-Fixed-point values are numbered by their raw integer. Either way the number's last bit is the last bit of the code.
+float format are numbered from 0 upwards; past the largest the numbering goes on, as the grid does
+(docs/concepts/rounding.md). Fixed-point values are numbered by their raw integer. Either way the number's last bit is
+the last bit of the code.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class FixedModel:
         return place.high if up else place.low
 
     def finish(self, real: Real, rounded: int | None, exact: bool, rule: str, mode: str) -> Written:
-        """Overflow rule and flags (NUMERICS 4, 5). `rounded` is None for what is not finite."""
+        """Overflow rule and flags (docs/concepts/overflow.md, flags.md). `rounded` is None for what is not finite."""
         low, high = self.limits
         if rule == "saturate_symmetric" and self.signed:
             low = -high
@@ -128,7 +129,7 @@ class FloatModel:
         return self.exponent_bits + self.fraction_bits
 
     def value_at(self, number: int) -> Fraction:
-        """The nonnegative value number `number`: the formula of NUMERICS 2, special codes ignored."""
+        """The nonnegative value number `number`: the formula of docs/concepts/formats.md, special codes ignored."""
         bias = 2 ** (self.exponent_bits - 1) - 1 if self.bias is None else self.bias
         field, fraction = divmod(number, 2**self.fraction_bits)
         part = Fraction(fraction, 2**self.fraction_bits)
@@ -195,7 +196,7 @@ class FloatModel:
         return max(place.low, place.high) if up else min(place.low, place.high)
 
     def finish(self, real: Real, rounded: int | None, exact: bool, rule: str, mode: str) -> Written:
-        """FTZ, overflow rule and flags (NUMERICS 2, 4, 5). `rounded` is None for what is not finite."""
+        """FTZ, overflow rule and flags (docs/concepts/). `rounded` is None for what is not finite."""
         if real.magnitude == NAN:
             return self._nan(made=False)
         if real.magnitude == INFINITE:
@@ -242,7 +243,7 @@ def nearer_end(part: Fraction) -> str:
 
 
 def settle(model: Model, place: Place, mode: str, u: int = 0, r: int = 1) -> tuple[int, bool]:
-    """The number a mode picks, before FTZ and overflow rule, and whether it is the exact result (NUMERICS 3)."""
+    """The number a mode picks, before FTZ and overflow rule, and whether it is exact (docs/concepts/rounding.md)."""
     low, high = place.low, place.high
     if low == high:
         return low, True
@@ -274,7 +275,7 @@ def write(model: Model, real: Real, mode: str, rule: str, u: int = 0, r: int = 1
 
 
 def leading_exponent(x: Fraction) -> int:
-    """The e of NUMERICS 6, from its property: -2**m <= x < 2**m exactly when e <= m - 1. x is not 0."""
+    """The e of docs/concepts/registers.md, from its property: -2**m <= x < 2**m exactly when e <= m - 1. x is not 0."""
     m = floor_log2(abs(x))  # below that 2**m < |x|
     while not -(Fraction(2) ** m) <= x < Fraction(2) ** m:
         m += 1

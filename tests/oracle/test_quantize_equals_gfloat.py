@@ -1,10 +1,10 @@
 """Agreement with gfloat wherever it defines the mode.
 
-Where gfloat 0.5 and NUMERICS differ, and the tests therefore do not compare:
+Where gfloat 0.5 and emu differ, and the tests therefore do not compare:
 
 - nearest_up, nearest_down, nearest_zero and to_odd are not in gfloat.
 - gfloat's `Stochastic`, `StochasticOdd` and `StochasticFast` round the dropped fraction first or add half a step;
-  `StochasticFastest` is the rule of NUMERICS 3.
+  `StochasticFastest` is the rule of docs/concepts/rounding.md.
 - A value that has no place (NaN into a format without NaN, overflow without infinity, NaN and saturation) raises
   ValueError in gfloat; here it is +0 and the flag `invalid`.
 """

@@ -108,7 +108,7 @@ def expected(source: str, model: Model, mode: str, rule: str) -> Expected:
 
 @lru_cache(maxsize=4)
 def leading_exponents(source: str) -> list[tuple[int, int] | None]:
-    """The leading bit's exponent (NUMERICS 6) and floor(log2|x|) of every nonzero finite input."""
+    """The leading bit's exponent (docs/concepts/registers.md) and floor(log2|x|) of every nonzero finite input."""
     return [
         None if real.magnitude in (0, INFINITE, NAN) else (leading_exponent(real.signed), floor_log2(abs(real.signed)))
         for real in reals(source)
@@ -116,7 +116,7 @@ def leading_exponents(source: str) -> list[tuple[int, int] | None]:
 
 
 def expected_register(source: str, lowest: int, bins: int) -> dict[str, Any]:
-    """The counts of NUMERICS 6 for results that are no fixed accumulator's."""
+    """The counts of docs/concepts/registers.md for results that are no fixed accumulator's."""
     sides = {"positive": Counter[int](), "negative": Counter[int]()}
     others = Counter(none=0, below=0, above=0, nonfinite=0)
     for real, leading in zip(reals(source), leading_exponents(source), strict=True):

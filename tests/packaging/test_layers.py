@@ -1,4 +1,4 @@
-"""Imports point one way, as ARCHITECTURE draws them."""
+"""Imports point one way, as docs/design/overview.md lists them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_file_imports_only_what_stands_below_it(path: Path):
     part = part_of(path)
     if part in TOP:
         return
-    assert part in ALLOWED, f"emu.{part} has no place in the order of ARCHITECTURE; give it one in this test"
+    assert part in ALLOWED, f"emu.{part} has no place in the order of docs/design/overview.md; give it one in this test"
     allowed = BELOW_BASE[part] if part in BELOW_BASE else ALLOWED[part] | BASE | {part}
     wrong = {f"line {line}: emu.{name}" for line, name in imports_of(path) if name not in allowed}
     assert not wrong, f"emu.{part} must not import {', '.join(sorted(wrong))}"

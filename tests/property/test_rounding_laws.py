@@ -149,7 +149,7 @@ def test_the_backends_return_the_same_bits_flags_and_registers(data, fmt, mode):
 
 @given(st.data(), formats(), r_bits, backends)
 def test_stochastic_rounding_follows_its_formula(data, fmt, r, backend):
-    """Fixed: floor(x/ulp + u/2**r). Float: the same on |x|, with the spacing of x's own binade (NUMERICS 3)."""
+    """Fixed: floor(x/ulp + u/2**r). Float: the same on |x|, spaced as in x's own binade (docs/concepts/rounding.md)."""
     x = data.draw(values(fmt, nan=False, infinity=False))
     assume(float(fmt.min) <= x <= float(fmt.max) and not (isinstance(fmt, emu.Float) and fmt.ftz))
     u = data.draw(st.integers(0, 2**r - 1))

@@ -1,4 +1,4 @@
-"""NUMERICS 7 for accumulators whose operands differ, or lie at the end of a format; every step in Python's integers."""
+"""docs/concepts/products.md for operands that differ, or lie at the end of a format; every step in integers."""
 
 from __future__ import annotations
 

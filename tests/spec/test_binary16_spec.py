@@ -1,4 +1,4 @@
-"""NUMERICS 7: binary16 through wider types, where it is right and where it is not; zeros and invalid operations."""
+"""docs/concepts/products.md: binary16 through wider types, where that is right and where not; zeros and NaN."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_sums_of_binary16_through_binary32_are_right_in_the_nearest_modes(mode, 
     with np.errstate(invalid="ignore"):
         through = emu.quantize(a + b, "fp16", rounding=mode, backend=backend)
     once = emu.add(a, b, out_format="fp16", rounding=mode, backend=backend)
-    zero = once == 0  # the sign of an exact zero is NUMERICS' own in the tie modes
+    zero = once == 0  # the sign of an exact zero is ours in the tie modes
     assert_bits_equal(once[~zero], through[~zero], "fp16")
 
 

@@ -1,4 +1,4 @@
-"""NUMERICS 3, 4, 6, 7 and 8: what descriptions of a datapath say about themselves, and their defaults."""
+"""docs/concepts/: what descriptions of a datapath say about themselves, and their defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SYSTEMS B, "Must show": the histogram and the product, as far as register and output stage carry them."""
+"""The published example of dynamic fixed point: histogram and product, as far as a datapath carries them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NUMERICS 2, at its limits: which formats exist, which codes and integers belong to them."""
+"""docs/concepts/formats.md, at its limits: which formats exist, which codes and integers belong to them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NUMERICS 1 and 2: carriers, codes, text forms, special codes."""
+"""docs/concepts/index.md and docs/concepts/formats.md: carriers, codes, text forms, special codes."""
 
 from __future__ import annotations
 

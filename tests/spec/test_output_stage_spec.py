@@ -1,4 +1,4 @@
-"""NUMERICS 2 and 5: flushing, and the flags that are no overflow."""
+"""docs/concepts/formats.md and docs/concepts/flags.md: flushing, and the flags that are no overflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NUMERICS 4: every overflow rule, case by case, with the flags of NUMERICS 5."""
+"""docs/concepts/overflow.md: every overflow rule, case by case, with the flags of docs/concepts/flags.md."""
 
 from __future__ import annotations
 

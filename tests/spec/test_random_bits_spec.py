@@ -1,4 +1,4 @@
-"""NUMERICS 8: Philox4x32-10, and which of its bits an element uses."""
+"""docs/concepts/random-bits.md: Philox4x32-10, and which of its bits an element uses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def philox(counter: list[int], key: list[int]) -> list[int]:
 
 
 def drawn(index: int, r: int, *, seed: int, stream: int, step: int, draw: int = 0) -> int:
-    """u of an element, as NUMERICS 8 words it."""
+    """u of an element, as docs/concepts/random-bits.md words it."""
     n = 4 if r >= 17 else 8 if r >= 9 else 16
     output = philox([index // n, draw, stream, step % 2**32], [seed % 2**32, seed // 2**32])
     block = sum(word << 32 * place for place, word in enumerate(output))

@@ -1,4 +1,4 @@
-"""NUMERICS 8: every operation draws with seed 0, stream 0 and step 0 unless told, and each of the three changes it."""
+"""docs/concepts/random-bits.md: seed, stream and step are 0 unless told, and each changes what is drawn."""
 
 from __future__ import annotations
 

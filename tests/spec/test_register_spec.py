@@ -1,4 +1,4 @@
-"""NUMERICS 6: the leading-bit statistics register, every check printed there and its property."""
+"""docs/concepts/registers.md: the leading-bit statistics register, every check printed there and its property."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NUMERICS 3: the ten modes, on the values around a tie."""
+"""docs/concepts/rounding.md: the ten modes, on the values around a tie."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_float_results_go_where_the_table_says_on_the_subnormal_grid(mode, backe
 
 
 def test_ties_to_even_look_at_the_code_also_where_there_are_no_fraction_bits(backend):
-    """NUMERICS 3, "ties to even code": without fraction bits the last bit of the code is that of the exponent."""
+    """Ties to even code (docs/concepts/rounding.md): without fraction bits a code's last bit is the exponent's."""
     fmt = emu.Float(5, 0, nans="top")
     ties = [1.5, 3.0, 6.0, 12.0]  # 1 has code 15, 2 has code 16
     assert_bits_equal(emu.quantize(ties, fmt, backend=backend), [2.0, 2.0, 8.0, 8.0], fmt)

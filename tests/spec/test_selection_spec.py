@@ -1,4 +1,4 @@
-"""NUMERICS 1: in max pooling NaN wins, -0 < +0, the first of equals is taken."""
+"""docs/concepts/index.md: in max pooling NaN wins, -0 < +0, the first of equals is taken."""
 
 from __future__ import annotations
 

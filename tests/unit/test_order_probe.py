@@ -31,7 +31,7 @@ def chain(start, terms):
 
 
 def halves(level):
-    """Neighbours first; the padding of NUMERICS 7 leaves the last one of an odd level as it is."""
+    """Neighbours first; the padding of docs/concepts/products.md leaves the last one of an odd level as it is."""
     while len(level) > 1:
         level = [tuple(level[i : i + 2]) if i + 1 < len(level) else level[i] for i in range(0, len(level), 2)]
     return level[0]

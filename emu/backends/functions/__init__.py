@@ -10,7 +10,7 @@
     evaluation.py    function values shortened to those bits; ziv.py decides the hard ones with mpmath
     store.py         tables on disk
 
-Source: NUMERICS, section 8.
+Source: docs/concepts/functions.md.
 """
 
 from emu.backends.functions.double import FUNCTIONS

@@ -11,7 +11,8 @@ Bounds: the last addition rounds (1/2 ulp) a sum whose smaller part, at most an 
 roundings of its own. Measured maxima stand with each function, in ulp of the result (2**-1074 where it is subnormal).
 `ERROR_ULP` is what the tables rely on; it leaves a factor of more than two.
 
-Source: NUMERICS 8; Muller, "Elementary Functions" (3rd ed. 2016), chapters 10 and 11 for the reductions.
+Source: docs/concepts/functions.md; Muller, "Elementary Functions" (3rd ed. 2016), chapters 10 and 11 for the
+reductions.
 """
 
 from __future__ import annotations

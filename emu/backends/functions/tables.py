@@ -6,7 +6,7 @@
 Tables are made on the host on first use, kept in memory, and kept on disk for the next run. Every backend gathers from
 the same table.
 
-Source: NUMERICS 8; rounding, overflow and flags are those of the reference backend's output stage.
+Source: docs/concepts/functions.md; rounding, overflow and flags are those of the reference backend's output stage.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     exp(-1000)   float64 0       not 0, below every format         flag underflow, and `ceil` writes the smallest value
     log(-1)      float64 NaN     a NaN out of a number             flag invalid
 
-Source: NUMERICS 5 and 8.
+Source: docs/concepts/flags.md and docs/concepts/functions.md.
 """
 
 from __future__ import annotations

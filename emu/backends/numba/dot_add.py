@@ -9,7 +9,7 @@ All in float64, and exact: a product of float32 carriers has at most 48 bits, cu
 2**(fraction_bits + 2), and `declines` keeps their sum below 2**53 and every power of two far from the ends of float64.
 Infinities and NaN take no part in `top` and find their own way through the products and sums.
 
-Source: NUMERICS 7 and 9.
+Source: docs/concepts/products.md and docs/concepts/fast-paths.md.
 """
 
 from __future__ import annotations

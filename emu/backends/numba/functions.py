@@ -3,7 +3,7 @@
 The same float64 operations in the same order, none contracted: the doubles are those of the definition. Everything is
 inlined and chosen without a branch, so that the loop over an array vectorises.
 
-Source: NUMERICS 8.
+Source: docs/concepts/functions.md.
 """
 
 from __future__ import annotations

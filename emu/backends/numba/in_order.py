@@ -8,11 +8,11 @@ Four units, each a loop the compiler vectorises, chosen by `unit_for`:
 
     FLOAT32   the machine's float32 addition; products exact in float32 or rounded to it
     WIDE32    float32 accumulator, products exact only in float64: one innocuous double rounding
-    FLOAT     any float accumulator, nearest_even: float64, rounded to odd unless the proof of NUMERICS 7 makes that
+    FLOAT     any float accumulator, nearest_even: float64, rounded to odd unless docs/concepts/products.md makes that
               needless
     FIXED     fixed accumulator that never rounds: integers in float64, clamped or wrapped
 
-Source: NUMERICS 7 and 9.
+Source: docs/concepts/products.md and docs/concepts/fast-paths.md.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 
 Units that in_order.py computes faster are left to it.
 
-Source: NUMERICS 7, 8 and 9.
+Source: docs/concepts/.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 A product of float32 by float32, rounded once, is the unit's leaf whether it rounds products or adds them exactly.
 
-Source: NUMERICS 7.
+Source: docs/concepts/products.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Philox4x32-10 by element index, one block at a time. Source: NUMERICS 8; Salmon et al., SC 2011."""
+"""Philox4x32-10 by element index, one block at a time. Source: docs/concepts/random-bits.md; Salmon et al., SC 2011."""
 
 from __future__ import annotations
 

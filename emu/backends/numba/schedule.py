@@ -9,7 +9,7 @@
 
 Every output goes through the same events, so a kernel takes them one by one, each for a whole block of outputs.
 
-Source: NUMERICS 7 (orders), 8 (draws).
+Source: docs/concepts/products.md (orders), docs/concepts/random-bits.md (draws).
 """
 
 from __future__ import annotations

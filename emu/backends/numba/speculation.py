@@ -5,7 +5,7 @@
 
 Two integer products find out and compute; where too many outputs fail the bound, the caller adds everything in order.
 
-Source: NUMERICS 9.
+Source: docs/concepts/fast-paths.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     value ──► code ──► value written, flags, place of the statistics register
 
-Source: NUMERICS 8.
+Source: docs/concepts/functions.md.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     a[batch, row, k] ──►(×)──► term ──► writer ──► what the accumulator receives
     b[batch, k, column] ──►
 
-A block is a run of outputs in C order, so that element `index` of the result draws the random bits NUMERICS 8 gives it.
-Blocks are float64: exact, or rounded to odd where `decided` proves that no rounding can tell.
+A block is a run of outputs in C order, so that element `index` of the result draws the random bits
+docs/concepts/random-bits.md gives it. Blocks are float64: exact, or rounded to odd where `decided` proves that no
+rounding can tell.
 """
 
 from __future__ import annotations

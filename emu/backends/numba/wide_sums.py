@@ -5,7 +5,7 @@
 The largest and the smallest operand tell how many windows there are. No stage that `declines` lets through can tell a
 sum from one rounded to odd, and its leading bit, and being a power of two or not, are the exact sum's.
 
-Source: NUMERICS 7; Boldo & Melquiond 2008 (rounding to odd).
+Source: docs/concepts/products.md; Boldo & Melquiond 2008 (rounding to odd).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Philox4x32-10, addressed by element index.
 
-Source: Salmon, Moraes, Dror, Shaw, SC 2011 (Random123); NUMERICS 8 for the counter and the fields.
+Source: Salmon, Moraes, Dror, Shaw, SC 2011 (Random123); docs/concepts/random-bits.md for the counter and the fields.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Matrix products: exact sums, or adds in the order the unit makes them.
 
-Source: NUMERICS 7.
+Source: docs/concepts/products.md.
 """
 
 from __future__ import annotations

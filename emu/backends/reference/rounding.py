@@ -5,7 +5,7 @@
 A mode decides whether the magnitude takes the step up, from: the remainder against half a step, the sign, the parity
 of the quotient, and for stochastic rounding the random integer u.
 
-Source: NUMERICS 3; IEEE 754-2019 section 4.3.
+Source: docs/concepts/rounding.md; IEEE 754-2019 section 4.3.
 """
 
 from __future__ import annotations

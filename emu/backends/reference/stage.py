@@ -2,7 +2,7 @@
 
 Every written element of the reference passes through `write`.
 
-Source: NUMERICS 4, 5 and 6.
+Source: docs/concepts/.
 """
 
 from __future__ import annotations

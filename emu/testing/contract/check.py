@@ -1,6 +1,6 @@
 """check_backend: the arithmetic contract, clause by clause, against somebody's own unit.
 
-unit ──► every clause of NUMERICS 3 to 7 ──► passed | FAILED with its smallest counterexample | not offered
+unit ──► every clause of docs/concepts/ ──► passed | FAILED with its smallest counterexample | not offered
 """
 
 from __future__ import annotations

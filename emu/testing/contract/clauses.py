@@ -1,6 +1,6 @@
 """The clauses of the contract, and the cases that test each.
 
-A clause is a sentence of NUMERICS 3 to 7 with data of one kind: a wrong tie fails the clause of ties of its mode, and
+A clause is a sentence of docs/concepts/ with data of one kind: a wrong tie fails the clause of ties of its mode, and
 no other clause of `quantize`.
 """
 

@@ -2,7 +2,7 @@
 
     fused        acc = fl32(acc + a*b)              one instruction: a product is never rounded on its own
     float32      acc = fl32(acc + fl32(a*b))
-    binary16     acc = fl16(acc + fl16(a*b))        both through float32 and one conversion (NUMERICS 7)
+    binary16     acc = fl16(acc + fl16(a*b))        both through float32 and one conversion (docs/concepts/products.md)
     fused16      acc = fl16(acc + a*b)              the same, the sum rounded to odd in float32
     saturating   acc = clamp(acc + a*b)             integers below 2**24 in float32
     words        acc = clamp(acc + a*b)             one instruction that saturates 32 bits
@@ -19,8 +19,8 @@ Rounded to odd: of the float32 numbers around an exact sum, the smaller magnitud
 0 is +0 unless both terms are -0. The two are the sum rounded down and up or, where no instruction is told how to round,
 the nearest and, as the sign of its error says, the next. Binary16 has 13 bits fewer: rounding again is as if once.
 
-Source: NUMERICS 7; Figueroa 1995 (sums of binary16 through binary32); Knuth 1969 (the error of a sum); Boldo &
-Melquiond 2008 (rounding to odd).
+Source: docs/concepts/products.md; Figueroa 1995 (sums of binary16 through binary32); Knuth 1969 (the error of a sum);
+Boldo & Melquiond 2008 (rounding to odd).
 """
 
 from __future__ import annotations

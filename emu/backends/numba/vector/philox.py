@@ -4,7 +4,7 @@ A 32 x 32 bit product reads the low halves of its lanes and fills a lane; high h
 are put together. Words go to memory in the order of the counters, lowest first, so a field of 8, 16 or 32 bits is
 an element of an array of such integers.
 
-Source: NUMERICS 8; Salmon et al., SC 2011.
+Source: docs/concepts/random-bits.md; Salmon et al., SC 2011.
 """
 
 from __future__ import annotations

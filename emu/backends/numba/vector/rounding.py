@@ -68,7 +68,7 @@ def rounded(
 
 
 class Draw:
-    """Random integers u below 2**n_rbits, one per lane, and when they move a number (NUMERICS 3).
+    """Random integers u below 2**n_rbits, one per lane, and when they move a number (docs/concepts/rounding.md).
 
     Up, or away from zero, iff u + floor(f * 2**r) >= 2**r, f what is dropped. Compared as floats, where all of it is
     exact, and where what is no number moves nothing.
