@@ -23,8 +23,8 @@ from emu.testing.vectors.description import Codes, Description, Vectors
 from emu.testing.vectors.faults import hypotheses
 
 Exponents = NDArray[np.int64]
-#: Vectors drawn for each that is kept.
-DRAWN = 16
+#: Vectors drawn for each that is kept; fewer, down to the second number, where they would have more terms in all.
+DRAWN, FEWEST_DRAWN, MOST_TERMS = 16, 2, 1 << 19
 #: Salts of the noise of places; those of operands follow the last one, so many apart.
 _TARGET, _ZONE, _SHARE, _OPERANDS, _APART = 11, 12, 13, 16, 8
 
@@ -32,7 +32,8 @@ _TARGET, _ZONE, _SHARE, _OPERANDS, _APART = 11, 12, 13, 16, 8
 def make_vectors(description: Description) -> Vectors:
     """Return vectors: every other one hard, and between them those that show faults."""
     d, wanted = description, description.count // 2
-    hard, drawn = _sized(d, d.count - wanted), _sized(d, wanted * DRAWN)
+    each = min(DRAWN, max(FEWEST_DRAWN, MOST_TERMS // max(wanted * d.depth, 1)))
+    hard, drawn = _sized(d, d.count - wanted), _sized(d, wanted * each)
     rbits = _random_bits(d, hard.count + drawn.count) if d.is_stochastic else None
     sets = [_answered(hard, _hard_operands(hard), None if rbits is None else rbits[: hard.count])]
     if wanted:
