@@ -69,7 +69,7 @@ def function(
     Exactness: correctly rounded once for inputs of up to 16 bits; for wider ones the rounding of a double within one
     ulp of the function, the same double on every backend.
 
-    Source: docs/concepts/random-bits.md.
+    Source: docs/concepts/functions.md.
     """
     from emu.backends.functions import FUNCTIONS
 

@@ -3,7 +3,7 @@
 Sums and products are exact integers. Quotients and roots are computed to more bits than any stage can tell apart, the
 rest collapsed into a sticky last bit. Infinities and NaNs follow IEEE 754-2019 section 6 and 7.
 
-Source: docs/concepts/elementwise.md (elementwise); IEEE 754-2019 section 5.4.1.
+Source: docs/concepts/elementwise.md; IEEE 754-2019 section 5.4.1.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def _uniform(noise: Noise, low: Any, high: Any) -> Exponents:
 
 
 def _precision(fmt: Format) -> int:
-    return fmt.fraction_bits + 1 if isinstance(fmt, Float) else max(fmt.width_bits - fmt.signed, 1)
+    return fmt.significand_bits if isinstance(fmt, Float) else max(fmt.width_bits - fmt.signed, 1)
 
 
 def _range(fmt: Format) -> tuple[int, int]:
