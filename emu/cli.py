@@ -204,6 +204,9 @@ def vectors(
     mac_overflow: Annotated[str | None, typer.Option(help="Overflow rule of products and sums in the unit.")] = None,
     count: Annotated[int | None, typer.Option(help="How many vectors; without: 1000.")] = None,
     seed: Annotated[int | None, typer.Option(help="Of operands and random bits; without: 0.")] = None,
+    tininess: Annotated[
+        str | None, typer.Option(help="When IEEE 754's underflow is told: before_rounding or after_rounding.")
+    ] = None,
     style: Annotated[str, typer.Option(help="hex ($readmemh and a manifest) or testfloat (its lines).")] = "hex",
 ) -> None:
     """Write golden vectors: operands that break hardware, and the definition's results and flags."""
@@ -227,6 +230,7 @@ def vectors(
             },
             "count": count,
             "seed": seed,
+            "tininess": tininess,
         },
         out,
         style,

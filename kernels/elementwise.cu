@@ -19,7 +19,8 @@ extern "C" __global__ void elementwise(const i64* task, i32 operation, const voi
         Number result = compute(operation, x, y, z, stage);
         observe(tally, positions, result);
         Written written = write(result, stage, draw(task, stage, recorded, static_cast<u64>(i)));
-        count_flags(tally, written.flags);
+        bool by_zero = operation == DIVIDE && x.kind == FINITE && !is_zero(x) && is_zero(y);
+        count_flags(tally, written.flags | (by_zero ? DIVIDED_BY_ZERO : 0u));
         store(out, i, written.bits, stage.storage);
     }
     close_tally(tally, positions, totals);

@@ -50,8 +50,10 @@ def repeated(number: Array, shape: tuple[int, ...]) -> Array:
 
 
 #: Positions of the counts in `Outcome.flags`, as `FLAG_NAMES` orders them.
-(OVERFLOW_FLAG, UNDERFLOW_FLAG, INEXACT_FLAG, INVALID_FLAG, SUBNORMAL_FLAG, ACCUMULATOR_FLAG) = range(6)
-N_FLAGS = 6
+(OVERFLOW_FLAG, UNDERFLOW_FLAG, INEXACT_FLAG, INVALID_FLAG, SUBNORMAL_FLAG, ACCUMULATOR_FLAG, DIVISION_FLAG) = range(7)
+N_FLAGS = 7
+#: What a stage's `tininess` may be: the underflow counted is a nonzero result that became 0, or IEEE 754's.
+(BECAME_ZERO, BEFORE_ROUNDING, AFTER_ROUNDING) = range(3)
 
 
 class FormatCode(NamedTuple):
@@ -78,12 +80,16 @@ class FormatCode(NamedTuple):
 
 
 class StageCode(NamedTuple):
-    """An output stage as integers."""
+    """An output stage as integers; `tininess` says which underflow a float format counts, after rounding or before.
+
+    Stochastic stages never say after.
+    """
 
     format: FormatCode
     rounding: int
     overflow: int
     n_rbits: int
+    tininess: int = BECAME_ZERO
 
 
 class RegisterCode(NamedTuple):
@@ -149,7 +155,7 @@ class Outcome:
 
     Attributes:
         values: carrier array of the output format.
-        flags: int64, shape (6,): counts in the order of `FLAG_NAMES`.
+        flags: int64, shape (7,): counts in the order of `FLAG_NAMES`.
         register: int64, shape (2*bins + 5,), or None where none was asked for.
         max_exponent: largest floor(log2|x|) observed, `NO_EXPONENT` if nothing nonzero was.
         owed: flags, register and exponent where a device still holds them, else None; to look at them fetches them.

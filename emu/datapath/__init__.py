@@ -7,7 +7,7 @@ Backends read these descriptions and compute; nothing here touches an array of v
 Source: docs/concepts/.
 """
 
-from emu.datapath.flags import FLAG_NAMES, Flags
+from emu.datapath.flags import FLAG_NAMES, Flags, Tininess
 from emu.datapath.lfsr import LFSR
 from emu.datapath.mac import Mac
 from emu.datapath.order import Blocks, Lanes, Order, Pairwise, Sequential
@@ -37,5 +37,6 @@ __all__ = [
     "Rounding",
     "Sequential",
     "StatisticsRegister",
+    "Tininess",
     "stream_of",
 ]

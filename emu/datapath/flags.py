@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import Any, cast
 
 from emu.datapath.owed import Debts, Owed
+from emu.errors import FormatError, nearest_name
 
 
 class _Count:
@@ -26,19 +28,52 @@ class _Count:
         flags.__dict__[self._name] = value
 
 
+class Tininess(StrEnum):
+    """When IEEE 754 calls a result of a float format tiny. Each unit keeps to one of them.
+
+    Source: IEEE 754-2019 section 7.5.
+    """
+
+    #: the exact result is not 0 and smaller than the smallest normal number (Arm)
+    BEFORE_ROUNDING = "before_rounding"
+    #: so is the result, rounded to the format's precision as if exponents had no end (x86, RISC-V)
+    AFTER_ROUNDING = "after_rounding"
+
+    @property
+    def number(self) -> int:
+        """The choice as the integer kernels take: 1 before, 2 after rounding; 0 stands for none."""
+        return list(Tininess).index(self) + 1
+
+
 @dataclass
 class Flags:
     """How many written elements raised each flag. Sticky: counts only grow until `reset`.
 
-    What a GPU counted stays there until a count is read.
+    What a GPU counted stays there until a count is read. IEEE 754's five are `invalid`, `division_by_zero`, `overflow`,
+    `inexact`, and `underflow` where `tininess` is given.
 
     Attributes:
         overflow: an overflow rule was applied.
-        underflow: a nonzero result became 0, by rounding or by flushing.
+        underflow: a nonzero result became 0, by rounding or by flushing; with `tininess`, a float result was tiny and
+            inexact.
         inexact: the finite value written differs from the exact result, overflow included.
         invalid: NaN into fixed, or NaN out of operands that were not NaN.
         subnormal: the written code is subnormal.
         accumulator_overflow: a saturating accumulator touched a limit on the way to the output.
+        division_by_zero: an exact infinity came from finite operands: x/0, log(0), rsqrt(0).
+        tininess: when `underflow` calls a result tiny, "before_rounding" or "after_rounding"; None: it counts results
+            that became 0.
+
+    Raises:
+        FormatError: no such `tininess`.
+
+    Examples:
+        >>> import emu
+        >>> flags = Flags(tininess="after_rounding")
+        >>> emu.quantize([2.0**-20, 2.0**-20 * 1.1], "fp16", flags=flags).tolist()
+        [9.5367431640625e-07, 1.0728836059570312e-06]
+        >>> flags.underflow, flags.subnormal
+        (1, 2)
 
     Source: docs/concepts/flags.md; IEEE 754-2019 section 7.
     """
@@ -49,17 +84,33 @@ class Flags:
     invalid: int = cast(int, _Count())
     subnormal: int = cast(int, _Count())
     accumulator_overflow: int = cast(int, _Count())
+    division_by_zero: int = cast(int, _Count())
+    tininess: Tininess | str | None = field(default=None, kw_only=True)
 
     __slots__ = ("__dict__", "__weakref__", "_debts")  # debts lie beside the counts, which `vars` gives
 
-    def __new__(cls, *_: int, **__: int) -> Flags:
+    def __new__(cls, *_: Any, **__: Any) -> Flags:
         """Return flags that are owed nothing."""
         made = super().__new__(cls)
         made._debts = Debts()
         return made
 
-    def __getstate__(self) -> dict[str, int]:
-        """Return the counts, for a copy; nothing is owed to that."""
+    def __post_init__(self) -> None:
+        if self.tininess is not None:
+            names = [choice.value for choice in Tininess]
+            if self.tininess not in names:
+                raise FormatError(
+                    f"`tininess` must be {' or '.join(names)}, got {self.tininess!r}"
+                    f"{nearest_name(str(self.tininess), names)}"
+                )
+            self.tininess = Tininess(self.tininess)
+
+    def __repr__(self) -> str:
+        counts = [f"{name}={getattr(self, name)}" for name in FLAG_NAMES]
+        return f"Flags({', '.join(counts + ([f'tininess={str(self.tininess)!r}'] if self.tininess else []))})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return counts and choice, for a copy; nothing is owed to that."""
         self.settle()
         return dict(self.__dict__)
 
@@ -79,13 +130,22 @@ class Flags:
             self._debts.collect(lambda counted: self.add(counted.flags.tolist()))
 
     def merge(self, other: Flags) -> None:
-        """Add the counts of another unit's flags."""
+        """Add the counts of another unit's flags.
+
+        Raises:
+            FormatError: they count another underflow.
+        """
+        if other.tininess != self.tininess:
+            raise FormatError(
+                f"flags that are merged must count the same underflow, got `tininess` {self.tininess} and "
+                f"{other.tininess}; make both with the same"
+            )
         self.add(other.counts())
 
     def reset(self) -> None:
         """Set every count to 0."""
         self._debts = Debts()
-        self.__init__()
+        self.__init__(tininess=self.tininess)
 
     def counts(self) -> tuple[int, ...]:
         """Return the counts, in the order of the attributes."""
@@ -93,4 +153,4 @@ class Flags:
 
 
 #: Flag names in the order kernels count them.
-FLAG_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Flags))
+FLAG_NAMES: tuple[str, ...] = tuple(f.name for f in fields(Flags) if not f.kw_only)

@@ -46,14 +46,14 @@ class Overflow(StrEnum):
 
     @classmethod
     def parse(cls, name: str | Overflow | None, fmt: Format) -> Overflow:
-        """Return the rule called `name`; None means the default of the format's family.
+        """Return the rule called `name`; None means the format's default.
 
         Raises:
             FormatError: no such rule, or it belongs to the other family of formats.
         """
         allowed = FIXED_RULES if isinstance(fmt, Fixed) else FLOAT_RULES
         if name is None:
-            return allowed[0]
+            return default_rule(fmt)
         rule = cls.named(name)
         if rule not in allowed:
             raise FormatError(
@@ -61,6 +61,21 @@ class Overflow(StrEnum):
                 "that rule belongs to the other family of formats"
             )
         return rule
+
+
+def default_rule(fmt: Format) -> Overflow:
+    """Return the rule of a format where none is named.
+
+    Fixed point saturates; floats overflow as IEEE 754 says, to infinity or NaN; those with neither saturate.
+
+    Examples:
+        >>> from emu import parse
+        >>> [default_rule(parse(text)).value for text in ("fix8f4", "fp16", "fp8_e4m3", "e2m1 finite nans=none")]
+        ['saturate', 'ieee', 'ieee', 'satfinite']
+    """
+    if isinstance(fmt, Fixed):
+        return Overflow.SATURATE
+    return Overflow.IEEE if fmt.infinities or fmt.nans != "none" else Overflow.SATFINITE
 
 
 FIXED_RULES = (Overflow.SATURATE, Overflow.SATURATE_SYMMETRIC, Overflow.SATURATE_ZERO, Overflow.WRAP)

@@ -21,7 +21,7 @@ class Counted(NamedTuple):
     """What kernels counted.
 
     Attributes:
-        flags: int64, shape (6,): counts in the order of `FLAG_NAMES`.
+        flags: int64, shape (7,): counts in the order of `FLAG_NAMES`.
         register: int64, shape (2*bins + 5,), or None where none was asked for.
         max_exponent: largest floor(log2|x|) observed, `NO_EXPONENT` if nothing nonzero was.
     """

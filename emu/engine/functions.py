@@ -112,7 +112,8 @@ def write_function(name: str, array: Array, fmt: Format, request: Request) -> Ar
     place = request.place(None)
     kernels, rest = request.kernels, (request.stage_code, request.random, place)
     if is_tabled(fmt):
-        outcome = kernels.tabled(function_table(name, fmt, request.stage), array, *rest)
+        table = function_table(name, fmt, request.stage, tininess=request.stage_code.tininess)
+        outcome = kernels.tabled(table, array, *rest)
     elif fmt.carries_raws:
         raise FormatError(
             f"{name}: operands beyond float64 have no functions, got {fmt}; quantize to at most 53 bits first"

@@ -21,7 +21,7 @@ from emu.backends.interface import (
     encode_stage,
 )
 from emu.backends.registry import load
-from emu.datapath import Flags, OutputStage, Overflow, RandomSource, Rounding, StatisticsRegister
+from emu.datapath import Flags, OutputStage, Overflow, RandomSource, Rounding, StatisticsRegister, Tininess
 from emu.datapath.owed import Lowered, lowered_exponent
 from emu.engine.sources import encode_source, source_of
 from emu.errors import FormatError
@@ -51,6 +51,17 @@ def _known_stage(
     """Return a stage once more: training asks for the same few, thousands of times."""
     stage = OutputStage.of(out_format, rounding, overflow, n_rbits)
     return stage, encode_stage(stage)
+
+
+def counting(code: StageCode, tininess: Tininess | str | None) -> StageCode:
+    """Return a stage that counts the underflow which flags of that `tininess` ask for.
+
+    Stochastic rounding has no result after rounding that IEEE 754 would know: tiny is what is so before it.
+    """
+    if tininess is None or not code.format.is_float:
+        return code
+    drawn = code.rounding == Rounding.STOCHASTIC.number
+    return code._replace(tininess=(Tininess.BEFORE_ROUNDING if drawn else Tininess(tininess)).number)
 
 
 class Request(NamedTuple):
@@ -89,6 +100,7 @@ class Request(NamedTuple):
             source = RandomCode(seed % 2**64, stream % 2**32, step % 2**32, 0, None)
         else:
             source = encode_source(source_of(random, rbits, seed, stream, step), stage, shape)
+        code = counting(code, None if flags is None else flags.tininess)
         return cls(stage, code, source, load(backend), register, flags)
 
     @classmethod
@@ -103,7 +115,8 @@ class Request(NamedTuple):
         """Return the request of a stage whose random bits Philox draws at an address: seed, stream, step."""
         seed, stream, step = address
         random = RandomCode(seed % 2**64, stream % 2**32, step % 2**32, 0, None)
-        return cls(stage, encode_stage(stage), random, load(backend), register, flags)
+        code = counting(encode_stage(stage), None if flags is None else flags.tininess)
+        return cls(stage, code, random, load(backend), register, flags)
 
     def in_step(self, step: int) -> Request:
         """Return the same request for another step's random bits."""

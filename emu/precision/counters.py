@@ -36,8 +36,12 @@ class Counters:
         self.flags.merge(other.flags)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data that `from_dict` reads back."""
-        return {"register": self.register.to_dict(), "flags": list(self.flags.counts())}
+        """Return plain data that `from_dict` reads back; hashes of runs are made of it.
+
+        Divisions by zero, which flags once did not count, are left out where there are none.
+        """
+        *counts, by_zero = self.flags.counts()
+        return {"register": self.register.to_dict(), "flags": counts + [by_zero] * bool(by_zero)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Counters:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from emu.datapath.overflow import default_rule
 from emu.formats import Fixed, Float
 from emu.report.histories import FlagCounts, Noise
 from emu.report.outcome import Outcome
@@ -177,7 +178,8 @@ def _overflows(run: Run, flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:
 def _written_instead(run: Run, tensor: Tensor) -> str:
     one = run.formats.get(tensor)
     fmt = parse_or_none(one.format) if one else None
-    rule = one.overflow if one and one.overflow else "ieee" if isinstance(fmt, Float) else "saturate"
+    default = default_rule(fmt).value if isinstance(fmt, Fixed | Float) else "saturate"
+    rule = one.overflow if one and one.overflow else default
     if rule in _WRITTEN_INSTEAD:
         return _WRITTEN_INSTEAD[rule]
     if one and isinstance(fmt, Fixed | Float):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from emu.datapath.overflow import default_rule
 from emu.errors import FormatError
 from emu.formats import DynamicFixed, Fixed, Float, Format, parse
 
@@ -220,7 +221,8 @@ def rounding_in_words(name: str | None) -> str:
 def overflow_in_words(name: str | None, text: str | None = None) -> str:
     """Return what becomes of a result outside the range; None means the default of the format called `text`."""
     if name is None:
-        name = "ieee" if isinstance(parse_or_none(text), Float) else "saturate"
+        fmt = parse_or_none(text)
+        name = default_rule(fmt).value if isinstance(fmt, Fixed | Float) else "saturate"
     return _OVERFLOW.get(name, str(name))
 
 

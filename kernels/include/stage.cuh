@@ -8,8 +8,9 @@ enum Rounding {
     FLOOR = 5, CEIL = 6, TOWARD_ZERO = 7, TO_ODD = 8, STOCHASTIC = 9
 };
 enum Overflow { SATURATE = 0, SATURATE_SYMMETRIC = 1, SATURATE_ZERO = 2, WRAP = 3, IEEE = 4, SATFINITE = 5 };
-enum Flag { OVERFLOWED = 1, UNDERFLOWED = 2, INEXACT = 4, INVALID = 8, SUBNORMAL = 16, ACCUMULATOR = 32 };
-#define N_FLAGS 6
+enum Tininess { BECAME_ZERO = 0, BEFORE_ROUNDING = 1, AFTER_ROUNDING = 2 };
+enum Flag { OVERFLOWED = 1, UNDERFLOWED = 2, INEXACT = 4, INVALID = 8, SUBNORMAL = 16, ACCUMULATOR = 32, DIVIDED_BY_ZERO = 64 };
+#define N_FLAGS 7
 
 // The fields of `FormatCode` in emu/backends/interface.py, in their order.
 struct Format {
@@ -23,8 +24,9 @@ struct Stage {
     Format format;
     i32 rounding, overflow, n_rbits;
     i32 storage;  // of what is written
+    i32 tininess;  // which underflow is counted
 };
-#define STAGE_FIELDS (FORMAT_FIELDS + 4)
+#define STAGE_FIELDS (FORMAT_FIELDS + 5)
 
 struct Written {
     u64 bits;  // as `storage` lies in memory
@@ -57,6 +59,7 @@ EMU_FN Stage read_stage(const i64* p) {
     s.overflow = static_cast<i32>(p[FORMAT_FIELDS + 1]);
     s.n_rbits = static_cast<i32>(p[FORMAT_FIELDS + 2]);
     s.storage = static_cast<i32>(p[FORMAT_FIELDS + 3]);
+    s.tininess = static_cast<i32>(p[FORMAT_FIELDS + 4]);
     return s;
 }
 
@@ -191,7 +194,16 @@ EMU_FN u32 stays_finite(u32 negative, u32 is_infinite, const Stage& stage) {
     return mode == TOWARD_ZERO || mode == TO_ODD || (mode == FLOOR && !negative) || (mode == CEIL && negative);
 }
 
-EMU_FN Result apply_float(const Number& x, const Rounded& r, const Stage& stage) {
+// Whether IEEE 754 calls a finite number other than 0 tiny; after rounding, as if exponents had no end.
+EMU_FN u32 is_tiny(const Number& x, const Stage& stage, u32 u) {
+    const Format& f = stage.format;
+    i32 place = leading(x);
+    if (place >= f.emin) return 0;
+    if (stage.tininess == BEFORE_ROUNDING || place < f.emin - 1) return 1;
+    return bit_length(round_to(x, place - (f.precision - 1), stage, u).quotient) <= f.precision;
+}
+
+EMU_FN Result apply_float(const Number& x, const Rounded& r, const Stage& stage, u32 u) {
     const Format& f = stage.format;
     Result w;
     w.kind = x.kind == FINITE || x.kind == INFINITE ? FINITE : NOT_A_NUMBER;
@@ -204,7 +216,10 @@ EMU_FN Result apply_float(const Number& x, const Rounded& r, const Stage& stage)
         w.magnitude = 0;
         w.flags |= INEXACT;
     }
-    if (w.magnitude == 0 && x.kind == FINITE && !is_zero(x)) w.flags |= UNDERFLOWED;
+    if (x.kind == FINITE && !is_zero(x)) {
+        u32 below = stage.tininess == BECAME_ZERO ? w.magnitude == 0 : (w.flags & INEXACT) && is_tiny(x, stage, u);
+        w.flags |= below ? UNDERFLOWED : 0u;
+    }
     u32 above = is_above(w.magnitude, w.exponent, f);
     if (above || x.kind == INFINITE) {
         u32 finite = stays_finite(x.negative, x.kind == INFINITE, stage);
@@ -242,7 +257,7 @@ EMU_FN Written write(const Number& x, const Stage& stage, u32 u) {
         r.beyond = 1;
     }
 #endif
-    Result w = f.is_float ? apply_float(x, r, stage) : apply_fixed(x, r, stage);
+    Result w = f.is_float ? apply_float(x, r, stage, u) : apply_fixed(x, r, stage);
     Written written;
     written.flags = w.flags;
     if (w.kind != FINITE) written.bits = encode_special(w.kind == NOT_A_NUMBER, w.negative, stage.storage);

@@ -62,9 +62,15 @@ def add(a: Number, b: Number, rounding: str) -> Number:
     return Number(total < 0, abs(total))
 
 
+def default_rule(fmt: Format) -> str:
+    if isinstance(fmt, Fixed):
+        return "saturate"
+    return "ieee" if fmt.infinities or fmt.nans != "none" else "satfinite"
+
+
 def write(x: Number, fmt: Format, rounding: str, overflow: str | None, u: int) -> tuple[Number, bool]:
     """Return what a stage writes, and whether its overflow rule was applied."""
-    rule = overflow or ("saturate" if isinstance(fmt, Fixed) else "ieee")
+    rule = overflow or default_rule(fmt)
     if x.magnitude == "nan":
         return (ZERO if isinstance(fmt, Fixed) or fmt.nans == "none" else NAN), False
     if x.magnitude == "inf":
@@ -191,16 +197,9 @@ class Dot:
         if self.mac.accumulator == "exact":
             return x
         x, over = self.write(x, self.mac.accumulator, draw)
-        self.touched |= (
-            over and (self.mac.overflow is None or self.mac.overflow.value not in ("wrap", "ieee")) and self.saturates
-        )
+        rule = self.mac.overflow.value if self.mac.overflow else default_rule(self.mac.accumulator)
+        self.touched |= over and rule not in ("wrap", "ieee")
         return x
-
-    @property
-    def saturates(self) -> bool:
-        return isinstance(self.mac.accumulator, Fixed) or (
-            self.mac.overflow is not None and self.mac.overflow.value == "satfinite"
-        )
 
     def add(self, a: Number, b: Number, draw: int) -> Number:
         return self.accumulate(

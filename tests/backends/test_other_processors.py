@@ -40,9 +40,16 @@ def test_vector_code_is_what_the_processor_numba_compiles_for_has():
 @needs_vectors
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "tests",
-    ["test_kernel_table.py", "test_kernel_table_products.py", "test_words_in_halves.py", "test_blocks_in_tiles.py"],
+    ("tests", "chosen"),
+    [
+        ("test_kernel_table.py", "not slow and not gpu"),
+        ("test_kernel_table_products.py", "not slow and not gpu"),
+        ("test_words_in_halves.py", "not slow and not gpu"),
+        ("test_blocks_in_tiles.py", "not slow and not gpu"),
+        ("test_swept_units.py", "slow"),
+    ],
 )
-def test_kernels_compiled_for_avx2_alone_give_the_same_bits(tests: str):
-    options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-m", "not slow and not gpu"]
-    assert " passed" in run(sys.executable, "-m", "pytest", *options, str(HERE / tests))
+def test_kernels_compiled_for_avx2_alone_give_the_same_bits(tests: str, chosen: str):
+    options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", "-m", chosen]
+    only_vectors = ["-k", "not generic"]  # plain loops have no such code
+    assert " passed" in run(sys.executable, "-m", "pytest", *options, *only_vectors, str(HERE / tests))

@@ -104,15 +104,17 @@ def running(name: str) -> Generator[None, None, None]:
     _forget_choices()
 
 
-def assert_same_everywhere(call: Callable[..., np.ndarray], fmt: Any, note: Any = "", **positions: Any) -> np.ndarray:
+def assert_same_everywhere(
+    call: Callable[..., np.ndarray], fmt: Any, note: Any = "", tininess: str | None = None, **positions: Any
+) -> np.ndarray:
     """Run `call(backend=, register=, flags=)` as the reference and in every variant; return the reference's result.
 
-    Values, registers (of these `positions`) and flags must be the same.
+    Values, registers (of these `positions`) and flags (with the underflow that `tininess` asks for) must be the same.
     """
-    expected, register, flags = _run(call, "reference", positions)
+    expected, register, flags = _run(call, "reference", positions, tininess)
     for name in VARIANTS:
         with running(name):
-            actual, its_register, its_flags = _run(call, "numba", positions)
+            actual, its_register, its_flags = _run(call, "numba", positions, tininess)
         try:
             assert actual.dtype == expected.dtype
             assert_bits_equal(actual, expected, fmt)
@@ -124,6 +126,8 @@ def assert_same_everywhere(call: Callable[..., np.ndarray], fmt: Any, note: Any 
     return expected
 
 
-def _run(call: Callable[..., np.ndarray], backend: str, positions: dict[str, Any]) -> tuple[np.ndarray, Any, Any]:
-    register, flags = emu.StatisticsRegister(**positions), emu.Flags()
+def _run(
+    call: Callable[..., np.ndarray], backend: str, positions: dict[str, Any], tininess: str | None
+) -> tuple[np.ndarray, Any, Any]:
+    register, flags = emu.StatisticsRegister(**positions), emu.Flags(tininess=tininess)
     return call(backend=backend, register=register, flags=flags), register, flags

@@ -31,13 +31,14 @@ def stages(draw: Any, fmt: Format) -> dict[str, Any]:
         "n_rbits": draw(st.integers(1, 32)),
         "seed": draw(st.integers(0, 2**64 - 1)),
         "stream": draw(st.integers(0, 2**32 - 1)),
+        "tininess": draw(st.sampled_from([None, "before_rounding", "after_rounding"])),
     }
 
 
 def assert_references(call: Callable[..., np.ndarray], fmt: Format, backend: str, options: dict[str, Any]) -> None:
-    results = []
+    results, tininess = [], options.pop("tininess")
     for name in (backend, "reference"):
-        register, flags = StatisticsRegister(), Flags()
+        register, flags = StatisticsRegister(), Flags(tininess=tininess)
         with np.errstate(all="ignore"):
             values = call(register=register, flags=flags, backend=name, **options)
         results.append((values, register.to_dict(), flags.counts()))

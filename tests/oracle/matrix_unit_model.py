@@ -50,7 +50,8 @@ class MatrixUnit:
     def __init__(self, mac: Any, a_format: Any, b_format: Any, bits: Callable[[int], int] = lambda draw: 0) -> None:
         self.formats, self.bits = (a_format, b_format), bits
         self.fmt, self.order, self.mode = mac.accumulator, mac.order, str(mac.rounding.value)
-        self.clamps = mac.overflow is not None and mac.overflow.value == "satfinite"
+        has_neither = not self.fmt.infinities and self.fmt.nans == "none"
+        self.clamps = has_neither if mac.overflow is None else mac.overflow.value == "satfinite"
         self.touched = False
 
     def run(self, row: list[float], column: list[float], addend: float | None) -> float:

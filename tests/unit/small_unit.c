@@ -105,7 +105,7 @@ static uint64_t rounded(uint64_t m, int drop, int negative, int complement, int6
 
 static uint64_t nan_of(const emu_format *f) { return f->nan_code < 0 ? 0 : (uint64_t)f->nan_code; }
 
-static uint64_t write_fixed(number v, const emu_stage *s, uint32_t u, int64_t flags[6]) {
+static uint64_t write_fixed(number v, const emu_stage *s, uint32_t u, int64_t flags[7]) {
     const emu_format *f = &s->format;
     uint64_t mask = (1ull << f->width_bits) - 1;
     if (v.kind == NOT_A_NUMBER) { flags[EMU_INVALID]++; return 0; }
@@ -137,7 +137,7 @@ static uint64_t write_fixed(number v, const emu_stage *s, uint32_t u, int64_t fl
     return (uint64_t)raw & mask;
 }
 
-static uint64_t write_float(number v, const emu_stage *s, uint32_t u, int64_t flags[6]) {
+static uint64_t write_float(number v, const emu_stage *s, uint32_t u, int64_t flags[7]) {
     const emu_format *f = &s->format;
     uint64_t sign = (uint64_t)v.negative << (f->width_bits - 1), last = first_special(f) - 1, code = 0;
     if (v.kind == NOT_A_NUMBER) { flags[EMU_INVALID] += f->nan_code < 0; return nan_of(f); }
@@ -172,7 +172,7 @@ static uint64_t write_float(number v, const emu_stage *s, uint32_t u, int64_t fl
     return sign | code;
 }
 
-static uint64_t write_number(number v, const emu_stage *s, uint32_t u, int64_t flags[6]) {
+static uint64_t write_number(number v, const emu_stage *s, uint32_t u, int64_t flags[7]) {
     return s->format.is_float ? write_float(v, s, u, flags) : write_fixed(v, s, u, flags);
 }
 
@@ -196,7 +196,7 @@ static int significant_bits(const emu_format *f) {
 }
 
 int64_t emu_elementwise(int64_t operation, int64_t n, const uint64_t *const operands[3], const emu_format formats[3],
-                        const emu_stage *stage, const uint32_t *rbits, uint64_t *codes, int64_t flags[6],
+                        const emu_stage *stage, const uint32_t *rbits, uint64_t *codes, int64_t flags[7],
                         emu_statistics *statistics) {
     if (operation != EMU_QUANTIZE && operation != EMU_MULTIPLY) return EMU_NOT_OFFERED;
     if (operation == EMU_MULTIPLY && significant_bits(&formats[0]) + significant_bits(&formats[1]) > 52)
@@ -224,7 +224,7 @@ int64_t emu_elementwise(int64_t operation, int64_t n, const uint64_t *const oper
 static int narrow(const emu_format *f) { return f->is_float && f->exponent_bits <= 5 && f->fraction_bits <= 10; }
 
 static number step(number v, const emu_stage *s) {
-    int64_t unused[6];
+    int64_t unused[7];
     return decode(&s->format, write_number(v, s, 0, unused));
 }
 
@@ -237,13 +237,13 @@ static number added(number a, number b, const emu_stage *s) {
 
 int64_t emu_matmul(int64_t m, int64_t k, int64_t n, const uint64_t *a, const uint64_t *b, const uint64_t *addend,
                    const emu_format formats[3], const emu_mac *mac, const emu_stage *stage, const uint32_t *rbits,
-                   uint64_t *codes, int64_t flags[6], emu_statistics *statistics) {
+                   uint64_t *codes, int64_t flags[7], emu_statistics *statistics) {
     if (mac->exact_product || mac->exact_accumulator || mac->order != EMU_SEQUENTIAL || addend || statistics)
         return EMU_NOT_OFFERED;
     if (!narrow(&formats[0]) || !narrow(&formats[1]) || !narrow(&mac->product.format) ||
         !narrow(&mac->accumulator.format))
         return EMU_NOT_OFFERED;
-    int64_t written[6] = {0};
+    int64_t written[7] = {0};
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++) {
             number sum = {FINITE, 0, 0, 0};

@@ -14,6 +14,7 @@ from emu.errors import FormatError
 from emu.formats import parse
 
 OVERFLOW, UNDERFLOW, INEXACT, INVALID, SUBNORMAL = (1 << i for i in range(5))
+BY_ZERO = 1 << FLAG_NAMES.index("division_by_zero")
 
 
 @pytest.fixture
@@ -44,10 +45,10 @@ ENTRIES = [
     ("exp", "fp16", "fix16f8", 12.0, 127.99609375, OVERFLOW | INEXACT),
     ("exp", "fp16", "fix16f8", np.nan, 0.0, INVALID),
     ("log", "fp16", "fp16", 1.0, 0.0, 0),
-    ("log", "fp16", "fp16", 0.0, -np.inf, 0),
+    ("log", "fp16", "fp16", 0.0, -np.inf, BY_ZERO),
     ("log", "fp16", "fp16", -1.0, np.nan, INVALID),
     ("log", "fp16", "fp16", np.nan, np.nan, 0),
-    ("log", "fp16", "fix16f8", 0.0, -128.0, OVERFLOW | INEXACT),
+    ("log", "fp16", "fix16f8", 0.0, -128.0, OVERFLOW | INEXACT | BY_ZERO),
     ("log", "fp16", "fix16f8", -1.0, 0.0, INVALID),
     ("tanh", "fp16", "fp16", -np.inf, -1.0, 0),
     ("tanh", "fp16", "fp16", -40.0, -1.0, INEXACT),
@@ -59,8 +60,8 @@ ENTRIES = [
     ("rsqrt", "fp16", "fp16", 4.0, 0.5, 0),
     ("rsqrt", "fp16", "fp16", 2.0**-24, 4096.0, 0),
     ("rsqrt", "fp16", "fp16", 2.0, 0.70703125, INEXACT),
-    ("rsqrt", "fp16", "fp16", -0.0, -np.inf, 0),
-    ("rsqrt", "fp16", "fp8_e4m3", 0.0, np.nan, OVERFLOW | INEXACT | INVALID),
+    ("rsqrt", "fp16", "fp16", -0.0, -np.inf, BY_ZERO),
+    ("rsqrt", "fp16", "fp8_e4m3", 0.0, np.nan, OVERFLOW | INEXACT | INVALID | BY_ZERO),
 ]
 
 
@@ -111,6 +112,7 @@ def test_a_register_observes_the_exact_values_and_flags_are_counted(make):
     assert (register.none, register.below, register.nonfinite, register.total, register.max_exponent) == (1, 1, 1, 8, 0)
     assert dict(zip(FLAG_NAMES, outcome.flags, strict=True)) == {
         "overflow": 0, "underflow": 1, "inexact": 5, "invalid": 1, "subnormal": 0, "accumulator_overflow": 0,
+        "division_by_zero": 0,
     }  # fmt: skip
     np.testing.assert_array_equal(outcome.values, [[-1, 0, 0, 1], [0.25, -0.25, 0, 0.75]])
 

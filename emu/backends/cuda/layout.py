@@ -35,8 +35,8 @@ _ALL_BITS = 1 << 20
 #: Operands that are not flushed; a register without a fixed accumulator.
 NO_FLUSH = -(1 << 30)
 NO_OPERAND = [0, 0, NO_FLUSH, 1, 0]
-#: A format's numbers, mode, rule, random bits and storage.
-STAGE_FIELDS = len(FormatCode._fields) + 4
+#: A format's numbers, mode, rule, random bits, storage and tininess.
+STAGE_FIELDS = len(FormatCode._fields) + 5
 MASK32 = 0xFFFFFFFF
 
 
@@ -46,8 +46,9 @@ def head_numbers(stage: StageCode, random: RandomCode, register: RegisterCode | 
 
 
 def stage_numbers(stage: StageCode) -> list[int]:
-    """Return a stage: its format, mode, rule, random bits, and how results lie in memory."""
-    return [*stage.format, stage.rounding, stage.overflow, stage.n_rbits, STORAGE[carrier_of(stage.format)]]
+    """Return a stage: its format, mode, rule, random bits, how results lie in memory, which underflow is counted."""
+    storage = STORAGE[carrier_of(stage.format)]
+    return [*stage.format, stage.rounding, stage.overflow, stage.n_rbits, storage, stage.tininess]
 
 
 def random_numbers(random: RandomCode) -> list[int]:

@@ -15,6 +15,7 @@ from emu.backends.cuda.device import Device
 from emu.backends.cuda.launching import SHARED_BYTES, Counts, Launcher, counted_bytes
 from emu.backends.gathered import Gathered
 from emu.backends.interface import (
+    BECAME_ZERO,
     WRAP,
     FormatCode,
     MacCode,
@@ -203,13 +204,13 @@ class CudaKernels:
         number = np.int32(list(FUNCTIONS).index(name))
         arguments = (number, flat, doubles, np.int64(flat.size))
         self._launcher.launch("functions", "float64_function", flat.size, arguments)
-        overflowed, underflowed, made_nan = beyond_doubles(xp, name, flat, doubles)
-        if not bool((overflowed | underflowed | made_nan).any()):
+        overflowed, underflowed, made_nan, poles = beyond_doubles(xp, name, flat, doubles)
+        if not bool((overflowed | underflowed | made_nan | poles).any()):
             written = self.quantize(doubles.reshape(x.shape), None, stage, random, register, None)
             written.values = self._launcher.returned(written.values, x)
             return written
         result = completed(name, on_host(x), on_host(doubles).reshape(x.shape))
-        written = write_wide(result, self, stage, random, register)
+        written = write_wide(result, ReferenceKernels(), stage, random, register)
         return self._there(written, (x,))
 
     def tabled(
@@ -312,6 +313,7 @@ def _is_narrow(x: Array, source: FormatCode | None, stage: StageCode) -> bool:
         and x.dtype == np.float32
         and carrier_of(stage.format) == np.float32
         and not (stage.format.is_float and stage.format.precision == 1)
+        and stage.tininess == BECAME_ZERO
         and not is_one_number(x)
     )
 

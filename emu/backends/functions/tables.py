@@ -23,8 +23,17 @@ from emu.backends.functions import store
 from emu.backends.functions.double import FUNCTIONS
 from emu.backends.functions.evaluation import LEADING_LIMIT, NO_LEADING, Shortened, evaluate
 from emu.backends.functions.grid import Grid
-from emu.backends.interface import STOCHASTIC, Outcome, RandomCode, RegisterCode, StageCode, encode_stage
-from emu.backends.reference.exact import FINITE, Exact
+from emu.backends.interface import (
+    BECAME_ZERO,
+    DIVISION_FLAG,
+    STOCHASTIC,
+    Outcome,
+    RandomCode,
+    RegisterCode,
+    StageCode,
+    encode_stage,
+)
+from emu.backends.reference.exact import FINITE, INFINITE, Exact
 from emu.backends.reference.stage import draw_bits, observe, write
 from emu.datapath import FLAG_NAMES, OutputStage, Rounding
 from emu.datapath.owed import NO_EXPONENT
@@ -143,13 +152,16 @@ def is_tabled(source: Format) -> bool:
     return source.width_bits <= MAX_ENUMERABLE_BITS
 
 
-def function_table(name: str, source: Format, stage: OutputStage, *, folder: Path | None = None) -> FunctionTable:
+def function_table(
+    name: str, source: Format, stage: OutputStage, *, tininess: int = BECAME_ZERO, folder: Path | None = None
+) -> FunctionTable:
     """Return the table of a function, from memory, from disk, or made now (0.1 to a few seconds).
 
     Args:
         name: one of `FUNCTIONS`.
         source: input format, at most 16 bits.
         stage: format, rounding and overflow of what is written.
+        tininess: which underflow is flagged, as kernels take it.
         folder: where tables are kept; None is the user's cache.
 
     Raises:
@@ -169,17 +181,17 @@ def function_table(name: str, source: Format, stage: OutputStage, *, folder: Pat
             "the values of a tabled function's input format must be float64 numbers, "
             f"those of {source} are not; move its point"
         )
-    return _table(name, source, stage, folder or store.default_folder())
+    return _table(name, source, stage, tininess, folder or store.default_folder())
 
 
 @lru_cache(maxsize=TABLES_IN_MEMORY)
-def _table(name: str, source: Format, stage: OutputStage, folder: Path) -> FunctionTable:
+def _table(name: str, source: Format, stage: OutputStage, tininess: int, folder: Path) -> FunctionTable:
     n_rbits = stage.n_rbits if stage.rounding == Rounding.STOCHASTIC else 0
-    key = f"{name} {source} {stage.format} {stage.rounding.value} {stage.overflow.value} {n_rbits}"
+    key = f"{name} {source} {stage.format} {stage.rounding.value} {stage.overflow.value} {n_rbits} {tininess}"
     path = store.path_of(folder, key)
     arrays = store.load(path, key)
     if arrays is None or arrays.keys() != {f.name for f in fields(FunctionTable)} - {"source"}:
-        arrays = _make(name, source, encode_stage(stage))
+        arrays = _make(name, source, encode_stage(stage)._replace(tininess=tininess))
         store.save(path, key, arrays)
     for array in arrays.values():
         array.flags.writeable = False
@@ -191,6 +203,7 @@ def _make(name: str, source: Format, stage: StageCode) -> store.Arrays:
     grid = Grid.of(stage)
     shortened = evaluate(name, x, grid)
     exact, leading = shortened.exact, shortened.leading
+    poles = (x == 0) & (exact.kind == INFINITE)
     arrays: store.Arrays = {
         "leading": leading.astype(np.int32),
         "exponent": (leading - (shortened.is_power & exact.negative)).astype(np.int32),
@@ -198,22 +211,23 @@ def _make(name: str, source: Format, stage: StageCode) -> store.Arrays:
         "kind": exact.kind,
     }
     if stage.rounding != STOCHASTIC:
-        arrays["values"], arrays["flags"] = _written(exact, stage, None)
+        arrays["values"], arrays["flags"] = _written(exact, poles, stage, None)
         return arrays | {
             "next_values": arrays["values"][:0],
             "next_flags": arrays["flags"][:0],
             "dropped": np.empty(0, np.uint32),
         }
     u = np.zeros(x.shape, np.int64)
-    arrays["values"], arrays["flags"] = _written(exact, stage, u)
-    arrays["next_values"], arrays["next_flags"] = _written(exact, stage, u + ((1 << stage.n_rbits) - 1))
+    arrays["values"], arrays["flags"] = _written(exact, poles, stage, u)
+    arrays["next_values"], arrays["next_flags"] = _written(exact, poles, stage, u + ((1 << stage.n_rbits) - 1))
     arrays["dropped"] = _dropped(shortened, grid, in_two_s_complement=not stage.format.is_float)
     return arrays
 
 
-def _written(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, NDArray[np.uint8]]:
+def _written(exact: Exact, poles: Array, stage: StageCode, u: Array | None) -> tuple[Array, NDArray[np.uint8]]:
     with np.errstate(all="ignore"):
         values, masks = write(exact, stage, u)
+    masks[DIVISION_FLAG] |= poles
     return values, np.packbits(np.stack(masks), axis=0, bitorder="little")[0]
 
 

@@ -3,6 +3,7 @@
     exp(1000)    float64 inf     finite, beyond every format       flag overflow, and `floor` writes the largest value
     exp(-1000)   float64 0       not 0, below every format         flag underflow, and `ceil` writes the smallest value
     log(-1)      float64 NaN     a NaN out of a number             flag invalid
+    log(0)       float64 -inf    a pole                            flag division by zero
 
 Source: docs/concepts/flags.md and docs/concepts/functions.md.
 """
@@ -13,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emu.backends.functions.double import FUNCTIONS, Doubles
-from emu.backends.interface import Kernels, Outcome, RandomCode, RegisterCode, StageCode
+from emu.backends.interface import DIVISION_FLAG, Kernels, Outcome, RandomCode, RegisterCode, StageCode
 from emu.backends.reference.exact import FINITE, NEW_NAN, Exact
 from emu.backends.reference.stage import finish
 
@@ -30,10 +32,12 @@ class WideResult:
     Attributes:
         doubles: float64, the shape of the argument.
         exact: the same as exact results, or None where the doubles say everything.
+        poles: where the function of 0 is infinite, or None where it nowhere is.
     """
 
     doubles: Doubles
     exact: Exact | None
+    poles: NDArray[np.bool_] | None = None
 
 
 def evaluate_wide(name: str, x: Doubles) -> WideResult:
@@ -48,8 +52,8 @@ def evaluate_wide(name: str, x: Doubles) -> WideResult:
     return completed(name, x, FUNCTIONS[name](x))
 
 
-def beyond_doubles(xp: Any, name: str, x: Any, y: Any) -> tuple[Any, Any, Any]:
-    """Return where doubles `y` of function `name` at `x` cannot say that it is too large, too small, or a new NaN.
+def beyond_doubles(xp: Any, name: str, x: Any, y: Any) -> tuple[Any, Any, Any, Any]:
+    """Return where doubles `y` of function `name` at `x` cannot say: too large, too small, a new NaN, a pole.
 
     Args:
         xp: namespace of the arrays.
@@ -57,31 +61,37 @@ def beyond_doubles(xp: Any, name: str, x: Any, y: Any) -> tuple[Any, Any, Any]:
         x: operands.
         y: results.
     """
-    ordinary = xp.isfinite(x) & (x != 0)  # infinities of 0 are poles
+    ordinary = xp.isfinite(x) & (x != 0)
     underflowed = ordinary & (y == 0)
     if name == "log":
         underflowed = underflowed & (x != 1)
-    return ordinary & xp.isinf(y), underflowed, xp.isnan(y) & ~xp.isnan(x)
+    return ordinary & xp.isinf(y), underflowed, xp.isnan(y) & ~xp.isnan(x), (x == 0) & xp.isinf(y)
 
 
 def completed(name: str, x: Doubles, y: Doubles) -> WideResult:
     """Return the result of function `name` whose doubles at `x` are `y`: exact where they cannot say it."""
-    overflowed, underflowed, made_nan = beyond_doubles(np, name, x, y)
+    overflowed, underflowed, made_nan, poles = beyond_doubles(np, name, x, y)
     if not (overflowed | underflowed | made_nan).any():
-        return WideResult(y, None)
+        return WideResult(y, None, poles)
     exact = Exact.from_float(y)
     exact.kind[overflowed] = FINITE
     exact.kind[made_nan] = NEW_NAN
     exact.negative[made_nan] = False
     exact.significand[overflowed | underflowed] = 3
     exact.exponent[overflowed], exact.exponent[underflowed] = BEYOND, BELOW
-    return WideResult(y, exact)
+    return WideResult(y, exact, poles)
 
 
 def write_wide(
     result: WideResult, kernels: Kernels, stage: StageCode, random: RandomCode, register: RegisterCode | None
 ) -> Outcome:
-    """Write the values of a function through the output stage of `kernels`, the exact ones through the definition."""
-    if result.exact is None:
-        return kernels.quantize(result.doubles, None, stage, random, register, None)
-    return finish(result.exact, stage, random, register)
+    """Write the values of a function through the output stage of `kernels`, the exact ones through the definition.
+
+    Kernels of the host: what they counted is at hand.
+    """
+    if result.exact is not None:
+        return finish(result.exact, stage, random, register, by_zero=result.poles)
+    outcome = kernels.quantize(result.doubles, None, stage, random, register, None)
+    if result.poles is not None:
+        outcome.flags[DIVISION_FLAG] += np.count_nonzero(result.poles)
+    return outcome

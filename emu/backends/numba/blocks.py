@@ -18,6 +18,8 @@ NEAREST_EVEN, NEAREST_AWAY, NEAREST_UP, NEAREST_DOWN = k.NEAREST_EVEN, k.NEAREST
 FLOOR, CEIL, TOWARD_ZERO, TO_ODD, STOCHASTIC = k.FLOOR, k.CEIL, k.TOWARD_ZERO, k.TO_ODD, k.STOCHASTIC
 SATURATE_ZERO, WRAP = k.SATURATE_ZERO, k.WRAP
 OVERFLOW_FLAG, UNDERFLOW_FLAG, INEXACT_FLAG, INVALID_FLAG, SUBNORMAL_FLAG = range(5)
+N_FLAGS = k.N_FLAGS
+BECAME_ZERO, AFTER_ROUNDING = k.BECAME_ZERO, k.AFTER_ROUNDING
 # Every fast-path format ends below 2**HUGE: larger magnitudes overflow it whatever their digits.
 HUGE = 970
 
@@ -41,6 +43,7 @@ class Stage(NamedTuple):
     above: float  # float: what stands for finite results above `high`
     below: float
     infinite: float  # float: what stands for +inf
+    tininess: int  # float: which underflow is counted
 
 
 @kernel
@@ -166,7 +169,10 @@ def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
     if beyond > 0:
         _apply_overflow(x, y, v, r, n, stage, flags)
     flags[INEXACT_FLAG] += inexacts
-    flags[UNDERFLOW_FLAG] += underflows
+    if stage.tininess == BECAME_ZERO:
+        flags[UNDERFLOW_FLAG] += underflows
+    else:
+        flags[UNDERFLOW_FLAG] += _count_tiny(x, y, v, r, u, n, stage)
     if not stage.has_nan:
         for i in range(n):
             if y[i] != y[i]:
@@ -180,6 +186,25 @@ def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
     for i in range(n):
         subnormals += y[i] != 0.0 and abs(y[i]) < normal
     flags[SUBNORMAL_FLAG] += subnormals
+
+
+@kernel
+def _count_tiny(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage) -> int:
+    """Count the results that IEEE 754 calls tiny and inexact: x was written as y, v and r are used up."""
+    normal = power_of_two(stage.emin)
+    carried = np.inf
+    if stage.tininess == AFTER_ROUNDING:
+        # in units of the last place that the binade below the smallest normal number would have
+        scale, carried = power_of_two(stage.precision - stage.emin), power_of_two(stage.precision)
+        for i in range(n):
+            magnitude = abs(x[i])
+            v[i] = x[i] * scale if 0.5 * normal <= magnitude < normal else 0.0
+        round_block(v, r, u, n, stage)
+    count = 0
+    for i in range(n):
+        magnitude = abs(x[i])
+        count += 0.0 < magnitude < normal and y[i] != x[i] and (carried == np.inf or abs(r[i]) < carried)
+    return count
 
 
 @kernel

@@ -35,6 +35,8 @@ Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 FLOAT32, WIDE32, FLOAT, FIXED = range(4)
 FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
 SATURATE_ZERO, WRAP = k.SATURATE_ZERO, k.WRAP
+#: Exponent field of the largest finite float64: that of a rounding constant must not pass it.
+TOP_FIELD = 2046
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 17
 
@@ -46,6 +48,7 @@ class Unit(NamedTuple):
     needs_odd: int
     tail: int  # 52 - fraction bits: how far the rounding constant stands above the last place
     emin_field: int
+    top_field: int  # of sums rounded at their own place, at most TOP_FIELD - tail; larger ones overflow anyway
     largest: float
     infinite: float
     has_negative_zero: int
@@ -75,9 +78,9 @@ def _float_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None
         return None
     infinite = math.inf if fmt.has_infinity else math.nan
     largest = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
-    make = Unit(
-        FLOAT, 1, 53 - fmt.precision, fmt.emin + 1023, largest, infinite, fmt.has_negative_zero, 0, 0.0, 0.0, 0.0, 1.0
-    )
+    tail, emin_field = 53 - fmt.precision, fmt.emin + 1023
+    top_field = TOP_FIELD - tail
+    make = Unit(FLOAT, 1, tail, emin_field, top_field, largest, infinite, fmt.has_negative_zero, 0, 0.0, 0.0, 0.0, 1.0)
     significant = significand_bits(formats[0]) + significand_bits(formats[1])
     if fmt == FP32:
         if mac.product is not None:
@@ -91,6 +94,7 @@ def _float_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None
             return make._replace(kind=FLOAT32 if lowest >= -149 and highest <= 127 else WIDE32)
     if mac.product is not None or significant > 53 or not decides_in_float64(stage, 0):
         return None
+    assert 0 < emin_field <= math.frexp(largest)[1] - 1 + 1023 <= top_field  # `decides_in_float64` ends at 2**960
     fused_half = fmt == FP16 and all(f == FP16 for f in formats[:2])
     return make._replace(needs_odd=int(not fused_half))
 
@@ -110,7 +114,7 @@ def _fixed_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None
     high = float(fmt.max_significand)
     low = 0.0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1.0
     scale = math.ldexp(1.0, -fmt.quantum)
-    return Unit(FIXED, 0, 0, 0, 0.0, 0.0, 0, stage.overflow, high, low, math.ldexp(1.0, fmt.width_bits), scale)
+    return Unit(FIXED, 0, 0, 0, 0, 0.0, 0.0, 0, stage.overflow, high, low, math.ldexp(1.0, fmt.width_bits), scale)
 
 
 @kernel
@@ -151,8 +155,8 @@ def _nearest_even(s: float, unit: Any) -> float:
 
     Adding and subtracting 1.5 * 2**k leaves the wanted bits (k: 52 above the last place).
     """
-    field = max((bits_of(s) >> 52) & FIELD, unit.emin_field)
-    big = float_of(((min(field, 2000) + unit.tail) << 52) | (1 << 51))
+    field = min(max((bits_of(s) >> 52) & FIELD, unit.emin_field), unit.top_field)
+    big = float_of(((field + unit.tail) << 52) | (1 << 51))
     y = math.copysign((s + big) - big, s)
     if abs(y) > unit.largest:
         y = math.copysign(unit.infinite, s)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.interface import MacCode, RandomCode
 from emu.backends.numba.bits import add_to_odd, fma_to_odd
+from emu.backends.numba.blocks import N_FLAGS
 from emu.backends.numba.compiling import BLOCK, kernel, over_ranges
 from emu.backends.numba.schedule import ADD, ADD_ADDEND, CLEAR, JOIN, MULTIPLY, PARK, PUT, PUT_ADDEND, schedule_for
 from emu.backends.numba.stage import supports
@@ -159,7 +160,7 @@ def _run(
     state, term, total = np.zeros(width, np.float64), np.empty(width, np.float64), np.empty(width, np.float64)
     left, right = np.empty(width, np.float64), np.empty(width, np.float64)
     scaled, rounded = np.empty(width, np.float64), np.empty(width, np.float64)
-    random, flags = np.zeros(width, np.int64), np.zeros(6, np.int64)
+    random, flags = np.zeros(width, np.int64), np.zeros(N_FLAGS, np.int64)
     addend, rest = np.empty(width, np.float64), np.empty(width, np.float64)
     hit, unseen = np.zeros(width, np.uint8), np.zeros(width, np.uint8)
     for at in range(start, stop, BLOCK):

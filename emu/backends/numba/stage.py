@@ -28,19 +28,26 @@ Array = NDArray[Any]
 #: Operations by number: 0 writes the operand itself.
 OPERATIONS = {"quantize": 0, "add": 1, "subtract": 2, "multiply": 3, "fma": 4, "divide": 5, "sqrt": 6}
 STOCHASTIC, FLOOR = k.STOCHASTIC, k.FLOOR
+INVALID_FLAG, DIVISION_FLAG = k.INVALID_FLAG, k.DIVISION_FLAG
 _NO_BITS = np.zeros(1, np.int64)
 #: Below it, the smallest normal float32 numbers would become 0.
 SMALLEST_SCALE = 2.0**-23
 
 
 @kernel
-def _load(operation: int, a: Any, b: Any, c: Any, at: int, n: int, scale: float, floor: bool, x: Any) -> int:
-    """Compute one block of exact (or rounded to odd) results; return how many NaNs came from operands without one."""
+def _load(
+    operation: int, a: Any, b: Any, c: Any, at: int, n: int, scale: float, floor: bool, x: Any, flags: Any
+) -> int:
+    """Compute one block of exact (or rounded to odd) results; return how many NaNs came from operands without one.
+
+    Divisions by zero are counted among the flags.
+    """
     if operation == 0:
         for i in range(n):
             x[i] = np.float64(a[at + i]) * scale
         return 0
     new_nans = 0
+    by_zero = 0
     for i in range(n):
         p = np.float64(a[at + i])
         q = np.float64(b[at + i])
@@ -61,12 +68,14 @@ def _load(operation: int, a: Any, b: Any, c: Any, at: int, n: int, scale: float,
             new_nans += s != s and not (p != p or q != q or t != t)
         elif operation == 5:
             s = divide_to_odd(p, q)
+            by_zero += q == 0.0 and p != 0.0 and abs(p) < np.inf
         else:
             s = sqrt_to_odd(p)
             new_nans += s != s and p == p
         if operation == 1 or operation == 2 or operation == 3 or operation == 5:
             new_nans += s != s and not (p != p or q != q)
         x[i] = s
+    flags[DIVISION_FLAG] += by_zero
     return new_nans
 
 
@@ -133,7 +142,7 @@ def _run(
     top = NO_EXPONENT
     for at in range(start, stop, BLOCK):
         n = min(BLOCK, stop - at)
-        new_nans = _load(operation, a, b, c, at - origin, n, scale, stage.rounding == FLOOR, x)
+        new_nans = _load(operation, a, b, c, at - origin, n, scale, stage.rounding == FLOOR, x, flags)
         if stage.rounding == STOCHASTIC:
             if recorded.size > 1 or stage.n_rbits == 0:
                 for i in range(n):
@@ -142,7 +151,7 @@ def _run(
                 fill_random(u, at, n, stage.n_rbits, seed, stream, step, draw)
         top = _core(x, y, v, r, u, n, stage, lowest, bins, fixed_quantum, flags, counts, top)
         if stage.is_float and stage.has_nan:
-            flags[3] += new_nans
+            flags[INVALID_FLAG] += new_nans
         _store(y, out_scale, out, at, n)
     return top
 
@@ -397,6 +406,7 @@ def prepare(stage: StageCode) -> Stage:
         above,
         below,
         infinite,
+        stage.tininess,
     )
 
 

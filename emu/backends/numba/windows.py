@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from emu.backends.numba.blocks import N_FLAGS
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.digits import Writing, write_digits
 from emu.backends.numba.terms import copy, fill, load_addend, load_operands, multiply_block, write_block
@@ -69,7 +70,7 @@ def sum_range(
     sums = np.empty((unit.windows, tile), np.float64)
     left, right, term = np.empty(tile, np.float64), np.empty(tile, np.float64), np.empty(tile, np.float64)
     scaled, rounded = np.empty(tile, np.float64), np.empty(tile, np.float64)
-    random, flags, unseen = np.zeros(tile, np.int64), np.zeros(6, np.int64), np.zeros(tile, np.uint8)
+    random, flags, unseen = np.zeros(tile, np.int64), np.zeros(N_FLAGS, np.int64), np.zeros(tile, np.uint8)
     for at in range(start, stop, tile):
         n = min(tile, stop - at)
         fill(sums.reshape(-1), 0.0, sums.size)

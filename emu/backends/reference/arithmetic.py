@@ -117,6 +117,15 @@ def _deciding_exponent(stage: StageCode, leading: int) -> int:
     return last_place - DECIDING_BITS
 
 
+def divides_by_zero(operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...]) -> NDArray[np.bool_]:
+    """Return where a finite number other than 0 is divided by 0.
+
+    Source: IEEE 754-2019 section 7.3.
+    """
+    a, b = (flush_operands(x, fmt) for x, fmt in zip(operands, formats, strict=True))
+    return np.isfinite(a) & (a != 0) & (b == 0)
+
+
 def _divide_scalar(a: int, b: int, exponent: int, stage: StageCode) -> tuple[int, int]:
     if a == 0 or b == 0:
         return 0, 0

@@ -30,6 +30,7 @@ def finish(
     register: RegisterCode | None,
     touched: Mask | None = None,
     observed: Exact | None = None,
+    by_zero: Mask | None = None,
 ) -> Outcome:
     """Observe exact results, write them, and count.
 
@@ -40,12 +41,15 @@ def finish(
         register: positions of the statistics register, or None.
         touched: where a saturating accumulator touched a limit, or None.
         observed: what the register sees, where that is not what is written (a sum that is divided on its way).
+        by_zero: where a finite number was divided by zero, or None.
     """
     seen = exact if observed is None else observed
     counts, max_exponent = observe(seen, register) if register is not None else (None, NO_EXPONENT)
     values, flags = write(exact, stage, draw_bits(exact.kind.shape, stage, random))
     if touched is not None:
         flags[k.ACCUMULATOR_FLAG] += touched
+    if by_zero is not None:
+        flags[k.DIVISION_FLAG] += by_zero
     return Outcome(values, np.array([f.sum() for f in flags], np.int64), counts, max_exponent)
 
 
@@ -142,7 +146,7 @@ def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
     nonzero = (exact.significand != 0).astype(bool)
     underflow = nonzero & ~overflow & (rounded == 0).astype(bool)
     none = np.zeros(nan.shape, bool)
-    return _carry_fixed(raw, fmt), [overflow, underflow, inexact | overflow, nan, none, none.copy()]
+    return _carry_fixed(raw, fmt), [overflow, underflow, inexact | overflow, nan, none, none.copy(), none.copy()]
 
 
 def _wrap(rounded: Array, fmt: FormatCode) -> Array:
@@ -168,7 +172,8 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
         flushed = (magnitude != 0) & (magnitude < np.ldexp(1.0, fmt.emin))
         magnitude = np.where(flushed, 0.0, magnitude)
         inexact = inexact | flushed
-    underflow = nonzero & (magnitude == 0)
+    became_zero = stage.tininess == k.BECAME_ZERO
+    underflow = nonzero & (magnitude == 0) if became_zero else inexact & _is_tiny(exact, stage, u)
     largest = np.ldexp(float(fmt.max_significand), fmt.max_exponent)
     infinite = exact.kind == INFINITE
     overflow = magnitude > largest
@@ -183,8 +188,26 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
         value = np.where(value == 0, 0.0, value)
     invalid = made_nan if fmt.has_nan else nan
     subnormal = (np.abs(value) < np.ldexp(1.0, fmt.emin)) & (value != 0)
-    flags = [applied, underflow & ~nan, inexact | applied, invalid, subnormal & ~nan, np.zeros(nan.shape, bool)]
+    none = np.zeros(nan.shape, bool)
+    flags = [applied, underflow & ~nan, inexact | applied, invalid, subnormal & ~nan, none, none.copy()]
     return value.astype(carrier_of(fmt)), flags
+
+
+def _is_tiny(exact: Exact, stage: StageCode, u: Array | None) -> Mask:
+    """Return which results IEEE 754 calls tiny: not 0, and below the smallest normal number.
+
+    Before rounding, or rounded to the format's precision on a grid that has no last exponent.
+
+    Source: IEEE 754-2019 section 7.5.
+    """
+    fmt, nonzero = stage.format, (exact.significand != 0).astype(bool)
+    below = nonzero & (exact.leading < fmt.emin)
+    if stage.tininess == k.BEFORE_ROUNDING:
+        return below
+    grid = np.where(below, exact.leading - (fmt.precision - 1), fmt.quantum)
+    quotient, _ = _round_to(exact, grid, stage, u, fmt.precision)
+    reaches = (exact.leading == fmt.emin - 1) & (quotient >> fmt.precision != 0).astype(bool)
+    return below & ~reaches
 
 
 def _overflow_magnitude(exact: Exact, stage: StageCode, largest: float, overflow: Mask) -> Array:

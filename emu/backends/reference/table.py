@@ -57,8 +57,11 @@ class ReferenceKernels:
         out: Array | None,
     ) -> Outcome:
         """Write `operation` of the operands through the output stage."""
-        exact = arithmetic.compute(operation, tuple(x.reshape(-1) for x in operands), formats, stage)
-        return _into(out, operands[0].shape, finish(exact, stage, _flat(random), register), stage.format.quantum)
+        flat = tuple(x.reshape(-1) for x in operands)
+        exact = arithmetic.compute(operation, flat, formats, stage)
+        by_zero = arithmetic.divides_by_zero(flat, formats) if operation == "divide" else None
+        outcome = finish(exact, stage, _flat(random), register, by_zero=by_zero)
+        return _into(out, operands[0].shape, outcome, stage.format.quantum)
 
     def product(
         self,

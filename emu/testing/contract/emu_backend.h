@@ -4,7 +4,7 @@
    extension. Both functions are optional. Each returns EMU_DONE after writing `codes`, or EMU_NOT_OFFERED.
 
    Random bits of stochastic rounding are given, one uint32_t below 2**n_rbits per result; NULL without.
-   `flags` holds six counters, -1 when the call begins; those left at -1 are not offered.
+   `flags` holds seven counters, -1 when the call begins; those left at -1 are not offered.
    `statistics` is NULL, or a register of which all counts are 0 but the last, -1; left at -1 it is not offered. */
 
 #ifndef EMU_BACKEND_H
@@ -19,7 +19,10 @@ enum {
     EMU_FLOOR, EMU_CEIL, EMU_TOWARD_ZERO, EMU_TO_ODD, EMU_STOCHASTIC
 };
 enum { EMU_SATURATE, EMU_SATURATE_SYMMETRIC, EMU_SATURATE_ZERO, EMU_WRAP, EMU_IEEE, EMU_SATFINITE };
-enum { EMU_OVERFLOW, EMU_UNDERFLOW, EMU_INEXACT, EMU_INVALID, EMU_SUBNORMAL, EMU_ACCUMULATOR_OVERFLOW };
+enum {
+    EMU_OVERFLOW, EMU_UNDERFLOW, EMU_INEXACT, EMU_INVALID, EMU_SUBNORMAL, EMU_ACCUMULATOR_OVERFLOW,
+    EMU_DIVISION_BY_ZERO
+};
 enum { EMU_NANS_IEEE, EMU_NANS_TOP, EMU_NANS_NEGATIVE_ZERO, EMU_NANS_NONE };
 enum { EMU_SEQUENTIAL, EMU_PAIRWISE, EMU_LANES, EMU_BLOCKS };
 
@@ -51,12 +54,12 @@ typedef struct {
 
 /* n results; quantize and sqrt have one operand, fma has three. quantize reads reals as binary64 codes. */
 int64_t emu_elementwise(int64_t operation, int64_t n, const uint64_t *const operands[3], const emu_format formats[3],
-                        const emu_stage *stage, const uint32_t *rbits, uint64_t *codes, int64_t flags[6],
+                        const emu_stage *stage, const uint32_t *rbits, uint64_t *codes, int64_t flags[7],
                         emu_statistics *statistics);
 
 /* C order: a is m by k, b is k by n, addend (NULL without) and codes are m by n. */
 int64_t emu_matmul(int64_t m, int64_t k, int64_t n, const uint64_t *a, const uint64_t *b, const uint64_t *addend,
                    const emu_format formats[3], const emu_mac *mac, const emu_stage *stage, const uint32_t *rbits,
-                   uint64_t *codes, int64_t flags[6], emu_statistics *statistics);
+                   uint64_t *codes, int64_t flags[7], emu_statistics *statistics);
 
 #endif

@@ -3,7 +3,7 @@
     def multiply(a, b, *, a_format, b_format, out_format, rounding): ...
 
 A function takes the options it knows; one that it does not take is left out where it says nothing new (rounding
-nearest_even, the family's default overflow rule), and otherwise the clause is not offered. So is what raises
+nearest_even, the format's default overflow rule), and otherwise the clause is not offered. So is what raises
 NotImplementedError.
 """
 
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from emu import engine
-from emu.datapath import Flags, Mac, Overflow, Rounding
+from emu.datapath import Flags, Mac, Rounding
+from emu.datapath.overflow import default_rule
 from emu.errors import FormatError
-from emu.formats import Fixed
 from emu.testing.contract.case import ELEMENTWISE, OPERATIONS, Answer, Case, NotOffered, flags_of
 
 #: Options that only repeat what a function of one format knows anyway.
@@ -94,7 +94,7 @@ class PythonUnit:
     def _says_nothing(self, name: str, value: Any, case: Case) -> bool:
         if name in _FORMATS:
             return self.single_format
-        default = Overflow.SATURATE if isinstance(case.stage.format, Fixed) else Overflow.IEEE
+        default = default_rule(case.stage.format)
         silent: dict[str, Any] = {"rounding": Rounding.NEAREST_EVEN, "overflow": default, "mac": Mac()}
         return name in silent and value == silent[name]
 

@@ -16,7 +16,8 @@ from emu.backends.interface import StageCode, encode_format, encode_mac, encode_
 from emu.backends.reference import arithmetic, products
 from emu.backends.reference.exact import Exact
 from emu.backends.reference.stage import write
-from emu.datapath import FLAG_NAMES, Mac, OutputStage
+from emu.datapath import FLAG_NAMES, Mac, OutputStage, Tininess
+from emu.engine.request import counting
 from emu.formats import Fixed, Float, Format
 from emu.testing.vectors.description import TESTFLOAT_FLAGS, Codes, Description, Vectors
 
@@ -25,8 +26,6 @@ Array = NDArray[Any]
 ACCUMULATOR_BIT = len(TESTFLOAT_FLAGS)
 #: Bits of an exact square root that are shown and decided by.
 ROOT_BITS = 256
-#: Binades by which results are lifted to see whether they are tiny after rounding: at least one, and no overflow.
-LIFT = 2
 
 
 class Answer(NamedTuple):
@@ -44,6 +43,7 @@ def answer(
     stage: OutputStage | None = None,
     formats: tuple[Format, ...] | None = None,
     mac: Mac | None = None,
+    tininess: Tininess | None = None,
 ) -> Answer:
     """Return what the definition writes.
 
@@ -54,43 +54,33 @@ def answer(
         stage: instead of the description's.
         formats: instead of the operands'.
         mac: instead of the unit.
+        tininess: IEEE 754's underflow of that choice instead of the description's.
     """
     stage, formats = stage or description.stage, formats or description.operand_formats
-    code, carriers = encode_stage(stage), [fmt.decode(x) for fmt, x in zip(formats, operands, strict=True)]
+    code = counting(encode_stage(stage), tininess or description.tininess)
+    carriers = [fmt.decode(x) for fmt, x in zip(formats, operands, strict=True)]
     with np.errstate(all="ignore"):
         exact, touched = _exact(description.operation, carriers, formats, code, mac or description.mac.mac())
         u = None if rbits is None else rbits.astype(np.int64).reshape(exact.kind.shape)
         values, masks = write(exact, code, u)
     named = dict(zip(FLAG_NAMES, masks, strict=True))
+    if description.operation == "divide":
+        operand_codes = tuple(encode_format(fmt) for fmt in formats)
+        named["division_by_zero"] |= arithmetic.divides_by_zero(tuple(carriers), operand_codes)
     flags = np.zeros(description.count, np.uint64)
     for bit, name in enumerate(TESTFLOAT_FLAGS):
-        if name in named:
-            flags |= named[name].reshape(-1).astype(np.uint64) << np.uint64(bit)
-    if description.operation == "divide":
-        by_zero = (carriers[1] == 0) & np.isfinite(carriers[0]) & (carriers[0] != 0)
-        flags |= by_zero.astype(np.uint64) << np.uint64(TESTFLOAT_FLAGS.index("infinite"))
+        emus = "division_by_zero" if name == "infinite" else name
+        flags |= named[emus].reshape(-1).astype(np.uint64) << np.uint64(bit)
     if touched is not None:
         flags |= touched.reshape(-1).astype(np.uint64) << np.uint64(ACCUMULATOR_BIT)
     return Answer(stage.format.encode(values.reshape(-1)).astype(np.uint64), flags)
 
 
 def ieee_flags(vectors: Vectors) -> Codes:
-    """Return the five flags with IEEE 754's underflow: tiny after rounding to the format's precision, and inexact."""
-    d, below = vectors.description, np.uint64(1 << TESTFLOAT_FLAGS.index("underflow"))
-    flags, fmt = vectors.flags & np.uint64((1 << len(TESTFLOAT_FLAGS)) - 1), d.stage.format
-    if not isinstance(fmt, Float):
-        return flags
-    inexact = (flags & np.uint64(1)).astype(bool)
-    small = inexact & (np.abs(fmt.decode(vectors.results)) <= fmt.smallest_normal)
-    # a binade of normal numbers stands for the one below them: there nothing is rounded as a subnormal
-    lifted: list[Fraction | None] = [None] * d.count
-    for i in np.flatnonzero(small):
-        exact = exact_value(d, vectors.operands, int(i))
-        lifted[i] = None if exact is None else exact * 2**LIFT
-    stage = OutputStage.of(fmt, d.stage.rounding, d.stage.overflow, d.n_rbits)
-    unbounded = np.abs(fmt.decode(write_fractions(stage, lifted, vectors.rbits)))
-    tiny = small & (unbounded < fmt.smallest_normal * 2.0**LIFT)
-    return _with_signalling(vectors, np.where(tiny, flags | below, flags & ~below))
+    """Return the five flags of IEEE 754; tiny is told after rounding unless the description says otherwise."""
+    d = vectors.description
+    told = answer(d, vectors.operands, vectors.rbits, tininess=d.tininess or Tininess.AFTER_ROUNDING)
+    return _with_signalling(vectors, told.flags & np.uint64((1 << len(TESTFLOAT_FLAGS)) - 1))
 
 
 def _with_signalling(vectors: Vectors, flags: Codes) -> Codes:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from emu._config import Items, Table
-from emu.datapath import Mac, OutputStage, Rounding
+from emu.datapath import Mac, OutputStage, Rounding, Tininess
 from emu.datapath.stage import DEFAULT_RANDOM_BITS
 from emu.errors import ConfigError, nearest_name
 from emu.formats import Format, parse
@@ -53,6 +53,8 @@ class Description(Table):
         depth: terms of each product.
         count: how many vectors.
         seed: of operands and random bits.
+        tininess: when the underflow of IEEE 754 calls a result tiny, before_rounding or after_rounding; None: hex files
+            have emu's own underflow, TestFloat's lines that of after_rounding.
     """
 
     operation: str
@@ -65,6 +67,7 @@ class Description(Table):
     depth: int = Field(default=1, ge=1)
     count: Annotated[int, Field(ge=1)] = 1000
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
+    tininess: Tininess | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> Description:

@@ -5,7 +5,8 @@ hex         DIR/manifest.json, DIR/a.hex, b.hex, c.hex, rbits.hex, result.hex, f
 testfloat   DIR/manifest.json, DIR/vectors.txt: operands, result and flags a line, as Berkeley TestFloat writes them
 
 Flags are bits: inexact 1, underflow 2, overflow 4, infinite 8, invalid 16, accumulator overflow 32 (hex alone). In hex,
-underflow is emu's: not 0, but 0 was written; in TestFloat's lines IEEE 754's: tiny after rounding, and inexact.
+underflow is emu's: not 0, but 0 was written; in TestFloat's lines IEEE 754's: tiny after rounding, and inexact. A
+description with `tininess` has IEEE 754's of that choice in both.
 """
 
 from __future__ import annotations

@@ -59,6 +59,7 @@ def shape_for(
         or target not in _NAMES
         or (fmt.is_float and fmt.quantum > 0)
         or (stochastic and recorded)
+        or code.tininess != k.BECAME_ZERO
     ):
         return None
     if register is not None and not _counts(register):

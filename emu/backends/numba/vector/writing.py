@@ -13,6 +13,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
+from emu.backends.interface import N_FLAGS
 from emu.backends.memory import ALIGNMENT
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.vector import leading_bits, stage
@@ -37,8 +38,8 @@ from emu.backends.numba.vector.stage import (
 PLANES, TREE_PLANES, MAX_CHUNKS = leading_bits.PLANES, leading_bits.TREE_PLANES, leading_bits.MAX_CHUNKS
 WORD_BITS = leading_bits.WORD_BITS
 LANES = stage.LANES
-#: A range's report: six flags, the largest exponent, then the register's counts as `Outcome` has them.
-TOP_PLACE, COUNTS_PLACE = 6, 7
+#: A range's report: the flags, the largest exponent, then the register's counts as `Outcome` has them.
+TOP_PLACE, COUNTS_PLACE = N_FLAGS, N_FLAGS + 1
 #: Scalars that follow the positions of both signs.
 SCALARS = 5
 #: Arguments of `write_range`, and of the code it calls for its chunks.

@@ -1,0 +1,24 @@
+"""Every accumulator under every mode and rule, operands at its edges: CUDA kernels write the reference's bits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import swept_units
+from swept_units import assert_cases_agree
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.mark.parametrize("exponent_bits", swept_units.EXPONENT_BITS)
+def test_every_float_accumulator_writes_the_references_bits(exponent_bits: int, cuda: str):
+    compiled = assert_cases_agree(swept_units.float_cases(exponent_bits), cuda)
+    assert len(compiled) > 1000
+    assert np.mean(compiled) > 0.9
+
+
+@pytest.mark.parametrize("widths", swept_units.WIDTHS_IN_PARTS, ids=lambda part: f"{part[0]}..{part[-1]}")
+def test_every_fixed_accumulator_writes_the_references_bits(widths: range, cuda: str):
+    compiled = assert_cases_agree((case for width in widths for case in swept_units.fixed_cases(width)), cuda)
+    assert len(compiled) > 1000
+    assert np.mean(compiled) > 0.9
