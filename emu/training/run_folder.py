@@ -142,6 +142,8 @@ class RunFolder:
     def read_table(self, name: str, *, up_to_step: int | None = None) -> dict[str, list[Any]]:
         """Return the columns of a Parquet table, null as None; empty columns if the file is not there.
 
+        Columns that an older version did not write are null.
+
         Args:
             name: one of `TABLES`, without ending.
             up_to_step: leaves out rows of later steps, which a killed run wrote after its last checkpoint.
@@ -160,6 +162,7 @@ class RunFolder:
                 path, "a Parquet table", str(error), "delete it; the run goes on without its history"
             ) from None
         columns = cast("dict[str, list[Any]]", table.to_pydict())
+        columns |= {column: [None] * table.num_rows for column in TABLES[name] if column not in columns}
         if up_to_step is None:
             return columns
         kept = [row for row, step in enumerate(columns["step"]) if step <= up_to_step]

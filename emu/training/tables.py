@@ -39,6 +39,7 @@ TABLES: dict[str, dict[str, str]] = {
         "invalid": "int64",
         "subnormal": "int64",
         "accumulator_overflow": "int64",
+        "division_by_zero": "int64",
     },
     # signal to noise against float32 with the same weights; null: no noise at all; NaN: no signal, or not finite
     "snr": {
