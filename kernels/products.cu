@@ -213,8 +213,11 @@ extern "C" __global__ void ordered_product(const i64* task, const void* a, const
             if (step == TAKE_TERM && (lane >= lanes || k >= shape.depth)) {
                 step = JOIN;
                 level = 0;
-                index = lane;
-                join = first_join;
+                if (lane >= shape.depth)  // no more products: the largest tree of zeros that begins here, at once
+                    while (level < levels && (lane >> level & 1) == 0) level++;
+                index = lane >> level;
+                join = first_join + (1ll << levels) - (1ll << (levels - level));
+                lane += (1ll << level) - 1;
             }
             if (step == JOIN && (index & 1) == 0) {
                 if (level < levels) {  // the right neighbour comes later

@@ -16,6 +16,7 @@ ADDEND_PLACES: tuple[AddendPlace, ...] = ("aligned", "after")
 #: Far above any unit: 1024 products, 256 bits kept below the largest exponent, exponents beyond every float64.
 MAX_BLOCK, MAX_FRACTION_BITS, MAX_EXPONENT = 1024, 256, 4096
 _BLOCKS = re.compile(r"blocks\(([^()]*)\)")
+_LANES = re.compile(r"lanes\(([0-9]{1,12})\)")
 
 
 @dataclass(frozen=True)
@@ -156,8 +157,8 @@ def parse_order(order: str | Order) -> Order:
         return Sequential()
     if text == "pairwise":
         return Pairwise()
-    if text.startswith("lanes(") and text.endswith(")") and text[6:-1].isdigit():
-        return Lanes(int(text[6:-1]))
+    if found := _LANES.fullmatch(text):
+        return Lanes(int(found[1]))
     if found := _BLOCKS.fullmatch(text):
         return _parse_blocks(found[1], order)
     raise FormatError(f"`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got {order!r}")
@@ -175,7 +176,7 @@ def _parse_blocks(arguments: str, order: str) -> Blocks:
                 f"`order` must give blocks two numbers and then {', '.join(f'{n}=' for n in names[2:])}, "
                 f"got {argument!r} in {order!r}"
             )
-        options[name] = int(value) if re.fullmatch(r"[+-]?\d+", value) else None if value == "None" else value
+        options[name] = int(value) if re.fullmatch(r"[+-]?[0-9]{1,12}", value) else None if value == "None" else value
     missing = [name for name in names[:2] if name not in options]
     if missing:
         raise FormatError(f"`order` must give blocks `{missing[0]}`, got {order!r}; write blocks(n, fraction_bits)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import product
 
 import numpy as np
@@ -169,3 +170,33 @@ def test_an_addend_of_any_width_is_rounded_once(backend: str):
             **formats,
         )
         assert y.item() == 1.0
+
+
+@pytest.mark.parametrize("lanes", [3, 4, 5, 8, 9, 33, 100])
+@pytest.mark.parametrize("depth", [0, 1, 3, 4])
+def test_lanes_without_a_product_are_zeros_that_are_joined(lanes: int, depth: int):
+    """Each join has its draw, the addend the last one."""
+    for rounding in ("floor", "nearest_even", "stochastic"):
+        mac = Mac(accumulator="fp8_e4m3", order=f"lanes({lanes})", rounding=rounding)
+        for addend_format in (None, "fp16"):
+            check(mac, "fp8_e5m2", out_of("fp8_e4m3"), addend_format, depth, lanes)
+
+
+@pytest.mark.parametrize("lanes", [2, 3, 2**20])
+def test_a_negative_zero_stays_one_under_floor_whatever_zeros_it_meets(lanes: int, backend: str):
+    a, b = np.float32([[-0.0, -0.0]]), np.ones((2, 1), np.float32)
+    formats = {"a_format": "fp16", "b_format": "fp16", "out_format": "fp16", "backend": backend}
+    for rounding in ("floor", "nearest_even"):
+        mac = Mac(accumulator="fp16", order=f"lanes({lanes})", rounding=rounding)
+        assert np.signbit(emu.matmul(a, b, mac=mac, **formats)).item() == (rounding == "floor")
+
+
+def test_lanes_far_beyond_the_products_take_no_room(backend: str):
+    a, b = np.float32([[1.0, 2.0, -3.0]]), np.float32([[1.0], [2.0], [1.0]])
+    options = {"a_format": "fp16", "b_format": "fp16", "out_format": "fp16", "backend": backend}
+    tracemalloc.start()
+    for lanes in (4, 2**31):
+        assert emu.matmul(a, b, mac=Mac(accumulator="fp16", order=f"lanes({lanes})"), **options).item() == 2.0
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 32 << 20

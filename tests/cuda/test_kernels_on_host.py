@@ -140,6 +140,8 @@ UNITS = [
     (Mac(accumulator="fix20f12", order="pairwise"), "fix16f8", "fix8f4", "fix16f8", "fix16f8"),
     (Mac(accumulator="fix20f12", overflow="wrap", rounding="floor"), "fix16f8", "fix8f4", None, "fix16f8"),
     (Mac(accumulator="bf16", order="lanes(3)", rounding="stochastic"), "bf16", "bf16", "fp32", "bf16"),
+    (Mac(accumulator="fp16", order="lanes(37)", rounding="stochastic"), "fp16", "fp16", "fp32", "fp16"),
+    (Mac("fp16", "fp16", order="lanes(99999999)", rounding="floor"), "fp16", "fp16", "fp32", "fp16"),
     (Mac(accumulator="fp8_e4m3", order="lanes(8)", rounding="to_odd"), "fp8_e4m3", "fp16 daz", "fp16", "fp8_e5m2"),
     (Mac.preset("v100", inputs="fp16", output="fp16"), "fp16", "fp16", "fp16", "fp16"),
     (Mac.preset("h100", inputs="bf16", output="fp32"), "bf16", "bf16", "fp32", "fp32"),

@@ -39,8 +39,9 @@ class Schedule(NamedTuple):
 @lru_cache(maxsize=16)
 def schedule_for(order: int, lanes: int, depth: int, *, has_addend: bool) -> Schedule:
     """Return the events of a dot product of `depth` products, in an order named by its number."""
-    leaves = {k.SEQUENTIAL: 1, k.LANES: lanes, k.PAIRWISE: max(depth, 1)}[order]
-    padded = 1 << (leaves - 1).bit_length()
+    count = {k.SEQUENTIAL: 1, k.LANES: lanes, k.PAIRWISE: max(depth, 1)}[order]
+    padded = 1 << (count - 1).bit_length()
+    leaves = min(count, max(depth, 1))  # lanes without a product are padding
     first, levels, products = _subtrees(leaves, padded, depth)
     joins = _trailing_ones(first >> levels)
     counts = 2 * products + joins + 2  # cleared, products, joins, parked

@@ -90,7 +90,8 @@ def ordered_sums(
             for step in range(a.shape[2]):
                 state = unit.add(state, unit.term(a[:, :, step, None], b[:, step, None, :], 1 + 2 * step), 2 + 2 * step)
         else:
-            state, last_draw = _join(unit, _leaves(unit, a, b, shape, mac), last_draw, shape)
+            count = a.shape[2] if mac.order == k.PAIRWISE else mac.lanes
+            state, last_draw = _join(unit, _leaves(unit, a, b, shape, mac), count, last_draw, shape)
             if start is not None:
                 state = unit.add(state, start, last_draw)
         result = unit.result(state)
@@ -100,7 +101,10 @@ def ordered_sums(
 
 
 def _leaves(unit: Any, a: Array, b: Array, shape: tuple[int, ...], mac: MacCode) -> list[Any]:
-    """Return what stands in each lane before joining: running sums, or for `pairwise` one rounded product each."""
+    """Return what stands in each lane before joining: running sums, or for `pairwise` one rounded product each.
+
+    Lanes without a product are left out.
+    """
     depth = a.shape[2]
 
     def term(step: int) -> Any:
@@ -109,7 +113,7 @@ def _leaves(unit: Any, a: Array, b: Array, shape: tuple[int, ...], mac: MacCode)
     if mac.order == k.PAIRWISE:
         return [unit.round(term(step), 2 + 2 * step) for step in range(depth)]
     lanes: list[Any] = []
-    for lane in range(mac.lanes):
+    for lane in range(min(mac.lanes, depth)):
         state = unit.zero(shape)
         for step in range(lane, depth, mac.lanes):
             state = unit.add(state, term(step), 2 + 2 * step)
@@ -117,13 +121,16 @@ def _leaves(unit: Any, a: Array, b: Array, shape: tuple[int, ...], mac: MacCode)
     return lanes
 
 
-def _join(unit: Any, lanes: list[Any], draw: int, shape: tuple[int, ...]) -> tuple[Any, int]:
-    """Join neighbours level by level, left to right, padded with +0 to a power of two; return root and next draw."""
-    lanes = lanes or [unit.zero(shape)]
-    while len(lanes) & (len(lanes) - 1):
-        lanes.append(unit.zero(shape))
-    while len(lanes) > 1:
-        pairs = list(zip(lanes[0::2], lanes[1::2], strict=True))
-        lanes = [unit.add(left, right, draw + i) for i, (left, right) in enumerate(pairs)]
-        draw += len(pairs)
+def _join(unit: Any, lanes: list[Any], count: int, draw: int, shape: tuple[int, ...]) -> tuple[Any, int]:
+    """Join neighbours level by level, left to right, padded with +0 to a power of two; return root and next draw.
+
+    Of `count` lanes those behind the last given one are +0, and so are their joins: each level needs one of them.
+    """
+    lanes, width = lanes or [unit.zero(shape)], 1 << max(count - 1, 0).bit_length()
+    while width > 1:
+        if len(lanes) % 2:
+            lanes.append(unit.zero(shape))
+        lanes = [unit.add(*pair, draw + i) for i, pair in enumerate(zip(lanes[0::2], lanes[1::2], strict=True))]
+        width //= 2
+        draw += width
     return lanes[0], draw
