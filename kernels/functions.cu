@@ -8,12 +8,20 @@
 #define MAGIC_BITS 0x4338000000000000ll
 #define SQRT_HALF_BITS 0x3FE6A09E667F3BCDll
 #define SMALLEST_NORMAL 2.2250738585072014e-308
-#define TWO_54 18014398509481984.0
 #define SPLITTER 134217729.0  // 2**27 + 1
 #define INFINITY_BITS 0x7FF0000000000000ll
 #define NAN_BITS 0x7FF8000000000000ll
 
 // Constants of emu/backends/functions/coefficients.py.
+#define LARGEST_EXP 800.0
+#define LARGEST_TANH 22.0
+#define LARGEST_ERF 6.0
+#define LARGEST_GELU 40.0
+#define TANH_IS_X 0x1p-28
+#define GELU_IS_HALF 0x1p-60
+#define LOWEST_POWER (-200)
+#define SUBNORMAL_SHIFT 54
+#define INTO_NORMAL static_cast<double>(1ll << SUBNORMAL_SHIFT)
 #define INVERSE_LN2 0x1.71547652b82fep+0
 #define LN2_HIGH 0x1.62e42fefa3800p-1
 #define LN2_LOW 0x1.ef35793c76730p-45
@@ -172,16 +180,16 @@ EMU_FN Tail upper_tail(double x, double factor, double correction) {
 // ---- the functions --------------------------------------------------------------------------------------------------
 
 EMU_FN double exponential(double x) {
-    Exponential e = exp_parts(at_most(x < -800.0 ? -800.0 : x, 800.0), 0.0);
+    Exponential e = exp_parts(at_most(x < -LARGEST_EXP ? -LARGEST_EXP : x, LARGEST_EXP), 0.0);
     Pair one = sum_of_ordered(1.0, e.value.high);
     return scale(one.high + (one.low + e.value.low), e.k);
 }
 
 EMU_FN double logarithm(double x) {
     bool tiny = x < SMALLEST_NORMAL;
-    i64 bits = bits_of(tiny ? x * TWO_54 : x), k = (bits - SQRT_HALF_BITS) >> 52;
+    i64 bits = bits_of(tiny ? x * INTO_NORMAL : x), k = (bits - SQRT_HALF_BITS) >> 52;
     double f = float_of(bits - static_cast<i64>(static_cast<u64>(k) << 52)) - 1.0;
-    double k_real = float_of(k - (tiny ? 54 : 0) + MAGIC_BITS) - MAGIC;
+    double k_real = float_of(k - (tiny ? SUBNORMAL_SHIFT : 0) + MAGIC_BITS) - MAGIC;
     Pair s = quotient_of(pair_of(f, 0.0), sum_of_ordered(2.0, f));
     double z = s.high * s.high;
     double rest = s.high * (z * polynomial(z, LOG, LOG_POWERS)) + k_real * LN2_LOW;
@@ -193,17 +201,17 @@ EMU_FN double logarithm(double x) {
 
 EMU_FN double hyperbolic_tangent(double x) {
     double magnitude = magnitude_of(x);
-    Exponential e = exp_parts(2.0 * at_most(magnitude, 22.0), 0.0);
+    Exponential e = exp_parts(2.0 * at_most(magnitude, LARGEST_TANH), 0.0);
     double power = power_of_two(e.k);
     Pair sum = sum_of_ordered(power - 1.0, power * e.value.high);
     Pair less_one = sum_of_ordered(sum.high, sum.low + power * e.value.low), more = sum_of(2.0, less_one.high);
     Pair quotient = quotient_of(less_one, pair_of(more.high, more.low + less_one.low));
-    return magnitude < 0x1p-28 ? x : with_sign_of(quotient.high + quotient.low, x);
+    return magnitude < TANH_IS_X ? x : with_sign_of(quotient.high + quotient.low, x);
 }
 
 EMU_FN double logistic(double x) {
-    Exponential e = exp_pair(-at_most(magnitude_of(x), 800.0), 0.0);
-    double power = power_of_two(e.k < -200 ? -200 : e.k);
+    Exponential e = exp_pair(-at_most(magnitude_of(x), LARGEST_EXP), 0.0);
+    double power = power_of_two(e.k < LOWEST_POWER ? LOWEST_POWER : e.k);
     Pair one = sum_of_ordered(1.0, power * e.value.high);
     bool lower = x < 0.0;
     Pair quotient = quotient_of(lower ? e.value : pair_of(1.0, 0.0), pair_of(one.high, one.low + power * e.value.low));
@@ -213,7 +221,7 @@ EMU_FN double logistic(double x) {
 EMU_FN double error_function(double x) {
     double magnitude = magnitude_of(x), inner = at_most(magnitude, 0.5);
     double near = inner + inner * polynomial(inner * inner, ERF, ERF_POWERS);
-    double outer = at_most(magnitude < 0.5 ? 0.5 : magnitude, 6.0), v = outer / (outer + ERFC_CENTRE);
+    double outer = at_most(magnitude < 0.5 ? 0.5 : magnitude, LARGEST_ERF), v = outer / (outer + ERFC_CENTRE);
     Tail tail = upper_tail(outer, 1.0, v * polynomial(2.0 * v - 1.0, ERFC, ERFC_POWERS));
     double power = power_of_two(tail.numerator.k);
     Pair quotient = quotient_of(tail.numerator.value, tail.denominator);
@@ -222,26 +230,26 @@ EMU_FN double error_function(double x) {
 }
 
 EMU_FN double gaussian_unit(double x) {
-    double magnitude = magnitude_of(x), inner = at_most(magnitude, 40.0), v = inner / (inner + PHI_CENTRE);
+    double magnitude = magnitude_of(x), inner = at_most(magnitude, LARGEST_GELU), v = inner / (inner + PHI_CENTRE);
     Tail tail = upper_tail(inner, 0.5, v * polynomial(2.0 * v - 1.0, PHI, PHI_POWERS));
     i64 k = tail.numerator.k;
     Pair product = product_of(inner, tail.numerator.value.high);
     Pair quotient =
         quotient_of(pair_of(product.high, product.low + inner * tail.numerator.value.low), tail.denominator);
-    double half_power = power_of_two((k < -200 ? -200 : k) - 1);
+    double half_power = power_of_two((k < LOWEST_POWER ? LOWEST_POWER : k) - 1);
     Pair difference = sum_of(inner, -half_power * quotient.high);
-    double above = magnitude > 40.0 ? x : difference.high + (difference.low - half_power * quotient.low);
+    double above = magnitude > LARGEST_GELU ? x : difference.high + (difference.low - half_power * quotient.low);
     double result = x > 0.0 ? above : -scale(quotient.high + quotient.low, k - 1);
-    return magnitude < 0x1p-60 ? 0.5 * x : result;
+    return magnitude < GELU_IS_HALF ? 0.5 * x : result;
 }
 
 EMU_FN double reciprocal_root(double x) {
     bool tiny = x < SMALLEST_NORMAL;
-    i64 bits = bits_of(tiny ? x * TWO_54 : x), j = ((bits >> 52) - 1023) >> 1;
+    i64 bits = bits_of(tiny ? x * INTO_NORMAL : x), j = ((bits >> 52) - 1023) >> 1;
     double m = float_of(bits - static_cast<i64>(static_cast<u64>(j) << 53)), y = 1.0 / __dsqrt_rn(m);
     Pair square = product_of(y, y), product = product_of(m, square.high);
     y = y + 0.5 * y * (((1.0 - product.high) - product.low) - m * square.low);
-    y = y * power_of_two((tiny ? 27 : 0) - j);
+    y = y * power_of_two((tiny ? SUBNORMAL_SHIFT / 2 : 0) - j);
     if (!(x > 0.0)) y = nan();
     else if (x == infinity()) y = 0.0;
     return x == 0.0 ? with_sign_of(infinity(), x) : y;

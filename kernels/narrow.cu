@@ -18,6 +18,7 @@ struct Seen {
     u32 results, largest;  // largest magnitude among finite numbers, as bits
 };
 #define MOST_PENDING 252
+static_assert(MOST_PENDING % 4 == 0 && MOST_PENDING <= 255, "four results at a time, each one event of a kind, counted in a byte");
 
 EMU_FN void settle_events(Seen& seen) {
     seen.flags[0] += seen.events & 255u;

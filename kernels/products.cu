@@ -60,6 +60,7 @@ EMU_FN Number term_at(Unit& unit, const Matrix& left, const Matrix& right, const
 
 // Signed sums modulo 2**(64 * words), counted from 2**lowest.
 #define MOST_WORDS 72
+static_assert(MOST_WORDS >= 67, "exact products of float64 take 67 words");
 
 EMU_FN void add_to(u64* sum, i32 words, const Number& x, i32 lowest) {
     if (is_zero(x.significand)) return;
@@ -172,6 +173,7 @@ EMU_KERNEL(exact_product)
 // ---- accumulators that round ---------------------------------------------------------------------------------------
 
 #define MOST_LEVELS 40
+static_assert(MOST_LEVELS >= 40, "one a level: a tree of as many leaves as memory could hold, or of 2**31 lanes");
 
 // What a unit does next.
 enum Step { TAKE_ADDEND, TAKE_TERM, JOIN, ADD_ADDEND, DONE };
@@ -263,6 +265,7 @@ EMU_KERNEL(ordered_product)
 // Of blocks: products of one, fraction bits kept, whether the accumulator is added after each period, floor of the
 // alignment, smallest exponents of both operands, length of a period, and its k in the order taken.
 #define NOWHERE (-(1 << 29))
+static_assert(NOWHERE < -(1 << 20), "below every exponent; two of them add up in 32 bits");
 #define BLOCK_WORDS WIDE_WORDS
 
 // The exponent a register shows: subnormals have that of the smallest normal number.

@@ -14,12 +14,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.bounds import bounded
 from emu.backends.interface import IEEE, NEAREST_EVEN, STOCHASTIC, FormatCode, StageCode
 
 #: Exponents between which float64 operations on a few terms neither overflow nor become subnormal.
-SAFE_EXPONENT = 480
+SAFE_EXPONENT = bounded(480, 1, (1022 - 54) // 2, "a product's error, 53 bits below 2**-960, is a normal float64")
 #: Bits of a float64 rounded to odd that stand before its sticky bit.
-ODD_BITS = 51
+ODD_BITS = bounded(51, 1, 52, "the 53rd bit of the significand is sticky")
+
+#: Last place of float32's subnormal numbers, and exponent of its largest ones.
+FLOAT32_QUANTUM = bounded(-149, -149, -1, "float32 has no smaller number")
+FLOAT32_TOP = bounded(127, 0, 127, "float32 has no larger exponent")
+#: Two to this power makes subnormal float64 numbers normal; to half of it, their roots are scaled back.
+SUBNORMAL_SHIFT = bounded(54, 52, 900, "2**-1074 becomes normal; even")
+INTO_NORMAL = 2.0**SUBNORMAL_SHIFT
+assert SUBNORMAL_SHIFT % 2 == 0
 
 
 def is_plain(stage: StageCode | None, fmt: FormatCode) -> bool:

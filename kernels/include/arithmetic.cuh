@@ -97,7 +97,8 @@ EMU_FN Number divide(const Number& a, const Number& b, i32 quantum) {
     if (b.kind == INFINITE || is_zero(a)) return number_of(negative, wide_of(0), 0, 0);
     u64 divisor = b.significand.word[0], rest = 0;
     Wide quotient = wide_of(0);
-    i32 digits = 128;
+    constexpr i32 digits = 128;
+    static_assert(64 + digits <= WIDE_BITS && digits >= 64 + 2 + 32, "a word, a guard bit, random bits; within the integer");
     for (i32 place = 63 + digits; place >= 0; place--)  // bits of the numerator, then zeros
         divide_step(quotient, rest, divisor, place >= digits ? (a.significand.word[0] >> (place - digits)) & 1ull : 0ull);
     Number x = number_of(negative, quotient, a.exponent - b.exponent - digits, rest != 0);
@@ -115,10 +116,12 @@ EMU_FN Number square_root(const Number& a) {
     if (a.kind >= NOT_A_NUMBER || is_zero(a)) return a.kind >= NOT_A_NUMBER ? special(NOT_A_NUMBER, 0) : a;
     if (a.negative) return special(NEW_NAN, 0);
     if (a.kind == INFINITE) return a;
-    i32 up = 250 - bit_length(a.significand);
+    constexpr i32 length = 250, places = 126;
+    static_assert(length + 1 <= WIDE_BITS && places >= length / 2 && 2 * places + 1 < WIDE_BITS, "the root's bits, and its square");
+    i32 up = length - bit_length(a.significand);
     up -= (a.exponent - up) & 1;
     Wide rest = shifted_left(a.significand, up), root = wide_of(0);
-    for (i32 place = 126; place >= 0; place--) {  // rest - (root + 2**place)**2 + root**2 = rest - root * 2**(place+1) - 4**place
+    for (i32 place = places; place >= 0; place--) {  // rest - (root + 2**place)**2 + root**2 = rest - root * 2**(place+1) - 4**place
         Wide step = sum_of(shifted_left(root, place + 1), shifted_left(wide_of(1), 2 * place));
         if (!is_less(rest, step)) {
             rest = difference_of(rest, step);

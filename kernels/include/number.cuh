@@ -24,6 +24,8 @@ struct Number {
 #define NO_LOW_BITS (1 << 30)
 // Low bits are kept from so many places below the last one written.
 #define LOW_BITS_BELOW 128
+static_assert(LOW_BITS_BELOW >= 64 && LOW_BITS_BELOW + 64 <= 256, "random bits below a word of 64, in 256 bits");
+static_assert(NO_LOW_BITS > (1 << 20), "above every last place");
 
 EMU_FN Number number_of(u32 negative, const Wide& significand, i32 exponent, u32 sticky) {
     Number x;

@@ -10,6 +10,7 @@ struct Register {
 #define REGISTER_FIELDS 3
 #define NO_QUANTUM (-(1 << 30))
 #define NO_TOP (-(1 << 30))
+static_assert(NO_QUANTUM < -(1 << 20) && NO_TOP < -(1 << 20), "below every exponent");
 enum Scalar { NONE = 0, BELOW = 1, ABOVE = 2, NONFINITE = 3, TOTAL = 4 };
 #define N_SCALARS 5
 

@@ -18,6 +18,7 @@ struct Operand {
     i64 step;  // 0: one number stands for all
 };
 #define NO_FLUSH (-(1 << 30))
+static_assert(NO_FLUSH < -(1 << 20), "below every exponent");
 
 EMU_FN Operand read_operand(const i64* task, i32 which) {
     const i64* p = task + OPERANDS_AT + which * OPERAND_FIELDS;

@@ -222,3 +222,34 @@ def test_selections_are_the_references(dtype: type, kernels: CudaKernels):
             )
         if stride >= window:
             assert_bits_equal(kernels.unpool(*found, windows), reference.unpool(*expected, windows))
+
+
+@pytest.mark.parametrize("n", [1, 4, 7, 1024])
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_blocks_up_to_a_kernels_width_run_on_the_device_and_wider_ones_by_the_reference(
+    kernels: CudaKernels, n: int, beyond: int
+):
+    fraction_bits = 256 - 3 - n.bit_length() + beyond
+    mac = encode_mac(Mac(accumulator="fp32", order=f"blocks({n}, {fraction_bits})"))
+    fp16 = encode_format(emu.parse("fp16"))
+    a, b = (np.full(shape, 1.9990234375, np.float32) for shape in ((1, 2, 2 * n), (1, 2 * n, 2)))
+    a[0, 1] *= -1
+    stage = encode_stage(OutputStage.of("fp32"))
+    arguments = (a, b, None, (fp16, fp16, None), mac, stage, RandomCode(0, 0, 0, 0, None), None, "reference", 1)
+    assert bool(kernels.declines((fp16, fp16, None), mac, stage, "reference", 1)) == bool(beyond)
+    assert_same(kernels.product(*arguments), ReferenceKernels().product(*arguments), "fp32", fraction_bits)
+
+
+@pytest.mark.parametrize(("addend", "declined"), [("fix8f0", False), ("fix64f4096", True)])
+def test_an_exact_sum_wider_than_a_kernels_integers_is_computed_by_the_reference(
+    kernels: CudaKernels, addend: str, declined: bool
+):
+    fp64, third = encode_format(emu.parse("fp64")), encode_format(emu.parse(addend))
+    a = np.array([[[-(2.0**1000), 2.0**-1000], [3.0, -(2.0**500)]]])
+    b = np.array([[[2.0**1000, 1.0], [2.0**-1000, 2.0**-500]]])
+    c = np.array([[[5], [-7]]], np.int64 if declined else np.float32)
+    stage, mac = encode_stage(OutputStage.of("fix32f8")), encode_mac(Mac())
+    formats = (fp64, fp64, third)
+    arguments = (a, b, c, formats, mac, stage, RandomCode(0, 0, 0, 0, None), None, "reference", 1)
+    assert bool(kernels.declines(formats, mac, stage, "reference", 1)) == declined
+    assert_same(kernels.product(*arguments), ReferenceKernels().product(*arguments), "fix32f8", addend)

@@ -2,7 +2,8 @@
 
     python tests/docs/refresh.py
 
-It runs every command whose output a page shows, and those before it, in a temporary folder, as the tests do.
+It runs every command whose output a page shows, and those before it, in a temporary folder, as the tests do; and it
+lists the bounded constants.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import tempfile
 from pathlib import Path
 
+import bounds
 from documents import PAGES, Command, commands_of, named_files, run
 
 #: What differs from run to run: wall-clock seconds at the end of a line.
@@ -41,6 +43,7 @@ def refresh(page: Path) -> None:
 
 if __name__ == "__main__":
     os.environ["COLUMNS"] = "100"
+    bounds.PAGE.write_text(bounds.page(), encoding="utf-8")
     for page in PAGES:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)

@@ -6,6 +6,7 @@ import importlib
 import re
 import tomllib
 
+import bounds
 import pytest
 import typer
 from documents import PAGES, ROOT, anchors_of, links_of, name_of, prose_of, public_names
@@ -146,3 +147,7 @@ def test_the_tutorial_names_every_file_of_a_run():
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_no_page_promises_to_be_written_later(page):
     assert not re.search(r"\b(TODO|FIXME|XXX|TBD|coming soon|lorem)\b", prose_of(page), re.IGNORECASE)
+
+
+def test_the_page_of_bounded_constants_lists_what_the_sources_define():
+    assert bounds.PAGE.read_text(encoding="utf-8") == bounds.page()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.bounds import bounded
 from emu.backends.interface import (
     LANES,
     STOCHASTIC,
@@ -32,8 +33,14 @@ SIGNIFICANT = {np.dtype(np.float32): 24, np.dtype(np.float64): 53, np.dtype(np.i
 _FEW_WORDS = (1, 2)
 #: As many bits as no word has.
 _ALL_BITS = 1 << 20
-#: Operands that are not flushed; a register without a fixed accumulator.
-NO_FLUSH = -(1 << 30)
+#: Operands that are not flushed.
+NO_FLUSH = bounded(-(1 << 30), -(1 << 31), -(1 << 20), "an int32 below every exponent")
+#: Words of 64 bits of an exact sum, as `products.cu` has them.
+MOST_SUM_WORDS = bounded(72, 67, 512, "exact products of float64 take 67; a thread's memory holds them")
+#: Bits of a sum of one block, with its sign, as `products.cu` has them.
+BLOCK_SUM_BITS = bounded(256, 1, 256, "four words")
+#: Terms of a sum, as no array holds more.
+_MOST_TERMS = 1 << 48
 NO_OPERAND = [0, 0, NO_FLUSH, 1, 0]
 #: A format's numbers, mode, rule, random bits, storage and tininess.
 STAGE_FIELDS = len(FormatCode._fields) + 5
@@ -107,6 +114,18 @@ def exact_sums(formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: M
     if formats[2] is not None:
         lowest, top = min(lowest, formats[2].quantum), max(top, _top(formats[2]))
     return lowest, -(-(top - lowest + (depth + 1).bit_length() + 1) // 64)
+
+
+def declines_sums(formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode) -> str:
+    """Return why no kernel's integers hold the sums of a unit, "" if they do."""
+    if mac.blocks is not None:
+        # terms are cut to integers below 2**(fraction_bits + 2), the accumulator is one more of them
+        bits = mac.blocks.fraction_bits + 2 + mac.blocks.n.bit_length() + 1
+        return f"a block's sum takes {bits} bits, a kernel has {BLOCK_SUM_BITS}" if bits > BLOCK_SUM_BITS else ""
+    if mac.accumulator is not None:
+        return ""
+    words = exact_sums(formats, mac, _MOST_TERMS)[1]
+    return f"an exact sum takes {64 * words} bits, a kernel has {64 * MOST_SUM_WORDS}" if words > MOST_SUM_WORDS else ""
 
 
 def kept_bits(stages: Iterable[StageCode], divisor: int = 1, *, adds: bool) -> int:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from emu.backends.bounds import bounded
 from emu.backends.cuda import layout
 from emu.backends.cuda.launching import Counts, Launcher, counted_bytes
 from emu.backends.gathered import Gathered
@@ -40,8 +41,10 @@ PACKED_F32, PACKED_F64, PACKED_I8, PACKED_I32, PACKED_I64 = range(5)
 _PACKED_DTYPES = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.int8, np.int32, np.int64))
 _PACKED_NAMES = ("float32", "float64", "int8, sums in int32")
 _FLOAT32 = encode_format(PRESETS["fp32"])
-#: Largest sum of products of 8-bit integers that 32 bits hold, in products.
-MOST_INT8_TERMS = (2**31 - 1) // 2**14
+#: Terms of a sum of products of 8-bit integers.
+MOST_INT8_TERMS = bounded(
+    (2**31 - 1) // 2**14, 1, (2**31 - 1) // 2**14, "products are at most 2**14, their sum is an int32"
+)
 #: int8 products want lines of this many bytes.
 _INT8_LINE = 16
 #: Results of a tile's side from which the larger tiles pay; those of a tile of integers.
@@ -149,6 +152,11 @@ def _packing(path: str, depth: int) -> int:
     return PACKED_F32 if path == "float32_blas" else PACKED_F64
 
 
+def is_in_tiles(formats: Formats, mac: MacCode) -> bool:
+    """Return whether a product is an exact sum of integers, by tiles or the vendor's library."""
+    return _tiles_of_integers(formats, mac) is not None
+
+
 def _tiles_of_integers(formats: Formats, mac: MacCode) -> int | None:
     """Return as what the operands of exact sums of fixed-point numbers are packed, None of others."""
     if mac.accumulator is not None or mac.product is not None or any(fmt.is_float for fmt in formats[:2]):
@@ -165,6 +173,7 @@ def _kernel_of(work: _Work, mac: MacCode, stage: StageCode, divisor: int) -> tup
     kept = layout.kept_bits([stage, *held], divisor, adds=True)
     if mac.accumulator is None:
         lowest, words = layout.exact_sums(work.formats, mac, work.sizes[2])
+        assert words <= layout.MOST_SUM_WORDS
         # a term lies anywhere within a word, and the highest word of a sum may hold one bit
         return "exact_product", (np.int32(lowest), np.int32(words)), layout.enough_words(widest + 63, kept + 64)
     if mac.order != BLOCKS:

@@ -164,13 +164,13 @@ class CudaKernels:
         )
 
     def declines(self, formats: Formats, mac: MacCode, stage: StageCode, path: str, divisor: int) -> str:
-        """Return why a product is left to the reference: but for one kind of mean every product runs on the device.
+        """Return why a product is left to the reference: a kind of mean, sums wider than a kernel's integers.
 
-        (And but for registers of so many positions that a block of threads has no room for them.)
+        (And registers of so many positions that a block of threads has no room for them.)
         """
         if _wraps(stage) and divisor & (divisor - 1) and any(f.is_float for f in formats if f is not None):
             return "a mean of floats that wraps needs every bit of their sum"
-        return ""
+        return "" if products.is_in_tiles(formats, mac) else layout.declines_sums(formats, mac)
 
     def _by_reference(self, a: Array | Gathered, b: Array | Gathered, addend: Array | None, *rest: Any) -> Outcome:
         """Return a product that the definition computes on the host, where the operands are."""

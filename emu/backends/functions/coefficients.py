@@ -12,10 +12,25 @@ error of the function; a test measures it again.
 
 from __future__ import annotations
 
+from emu.backends.bounds import bounded
+
 #: Centre K of v = x/(x+K), for erfc on 1/2..6 and 2 Phi on 0..40: where interpolation needed the fewest powers.
 ERFC_CENTRE, PHI_CENTRE = 1.75, 2.0
 #: 1 + 5x/4 times the scaled tail stays near 1 (for 2 Phi the slope at infinity would be sqrt(pi/2) = 1.2533).
 TAIL_SLOPE = 1.25
+
+#: Larger arguments count as these: the result is the same, or close to it.
+LARGEST_EXP = bounded(
+    800.0, 746.0, 1400.0, "e**x is 0 or infinite there; halves of its power of two are normal numbers"
+)
+LARGEST_TANH = bounded(22.0, 19.1, 350.0, "tanh rounds to 1 there; e**2x is a normal number")
+LARGEST_ERF = bounded(6.0, 5.93, 6.0, "erf rounds to 1 there; ERFC ends at 6")
+LARGEST_GELU = bounded(40.0, 38.6, 40.0, "x Phi(-x) rounds to 0 there; PHI ends at 40")
+#: Below the first, tanh(x) is x; below the second, gelu(x) is x/2.
+TANH_IS_X = bounded(2.0**-28, 2.0**-1022, 2.0**-26, "x**3 / 3 is less than a last place")
+GELU_IS_HALF = bounded(2.0**-60, 2.0**-1022, 2.0**-54, "x**2 / sqrt(2 pi) is less than half a last place")
+#: Smaller powers of two count as this one where they are added to 1.
+LOWEST_POWER = bounded(-200, -1000, -110, "the sum and its error are those of 1; its last places are normal numbers")
 
 INVERSE_LN2 = float.fromhex("0x1.71547652b82fep+0")
 LN2_HIGH = float.fromhex("0x1.62e42fefa3800p-1")

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from emu.backends.functions import coefficients as c
 from emu.backends.functions.pairs import Doubles, Pair, product_of, quotient_of, sum_of, sum_of_ordered
+from emu.backends.proofs import INTO_NORMAL, SUBNORMAL_SHIFT
 
 Integers = NDArray[np.int64]
 
@@ -103,7 +104,7 @@ def exp(x: Doubles) -> Doubles:
 
     Error: below 0.85 ulp (measured 0.75).
     """
-    r, t, k = _exp_parts(np.minimum(np.maximum(x, -800.0), 800.0), 0.0)
+    r, t, k = _exp_parts(np.minimum(np.maximum(x, -c.LARGEST_EXP), c.LARGEST_EXP), 0.0)
     one, error = sum_of_ordered(1.0, r)
     return _scale(one + (error + t), k)
 
@@ -115,10 +116,10 @@ def log(x: Doubles) -> Doubles:
     Error: below 0.55 ulp (measured 0.53), near 1 too.
     """
     tiny = x < SMALLEST_NORMAL
-    bits = np.where(tiny, x * 2.0**54, x).view(np.int64)
+    bits = np.where(tiny, x * INTO_NORMAL, x).view(np.int64)
     k = (bits - SQRT_HALF_BITS) >> 52
     m = (bits - (k << 52)).view(np.float64)  # sqrt(1/2) <= m < sqrt(2)
-    k_real = (k - np.where(tiny, 54, 0) + MAGIC_BITS).view(np.float64) - MAGIC
+    k_real = (k - np.where(tiny, SUBNORMAL_SHIFT, 0) + MAGIC_BITS).view(np.float64) - MAGIC
     f = m - 1.0
     s, s_rest = quotient_of((f, np.zeros_like(f)), sum_of_ordered(2.0, f))
     z = s * s
@@ -136,13 +137,13 @@ def tanh(x: Doubles) -> Doubles:
     Error: below 0.85 ulp (measured 0.77).
     """
     magnitude = np.abs(x)
-    r, t, k = _exp_parts(2.0 * np.minimum(magnitude, 22.0), 0.0)
+    r, t, k = _exp_parts(2.0 * np.minimum(magnitude, c.LARGEST_TANH), 0.0)
     power = _power_of_two(k)
     high, low = sum_of_ordered(power - 1.0, power * r)  # power - 1 is 0 or larger than power * r
     e = sum_of_ordered(high, low + power * t)
     one_more, error = sum_of(2.0, e[0])
     high, low = quotient_of(e, (one_more, error + e[1]))
-    return np.where(magnitude < 2.0**-28, x, np.copysign(high + low, x))
+    return np.where(magnitude < c.TANH_IS_X, x, np.copysign(high + low, x))
 
 
 @_by_blocks
@@ -151,8 +152,8 @@ def sigmoid(x: Doubles) -> Doubles:
 
     Error: below 0.85 ulp (measured 0.74), in the lower tail too.
     """
-    (high, low), k = _exp_pair(-np.minimum(np.abs(x), 800.0), 0.0)
-    power = _power_of_two(np.maximum(k, -200))
+    (high, low), k = _exp_pair(-np.minimum(np.abs(x), c.LARGEST_EXP), 0.0)
+    power = _power_of_two(np.maximum(k, c.LOWEST_POWER))
     one_more, error = sum_of_ordered(1.0, power * high)
     lower = x < 0.0
     numerator = (np.where(lower, high, 1.0), np.where(lower, low, 0.0))
@@ -183,7 +184,7 @@ def erf(x: Doubles) -> Doubles:
     magnitude = np.abs(x)
     inner = np.minimum(magnitude, 0.5)
     near = inner + inner * _polynomial(inner * inner, c.ERF)
-    e, denominator, k = _upper_tail(np.minimum(np.maximum(magnitude, 0.5), 6.0), 1.0, c.ERFC_CENTRE, c.ERFC)
+    e, denominator, k = _upper_tail(np.minimum(np.maximum(magnitude, 0.5), c.LARGEST_ERF), 1.0, c.ERFC_CENTRE, c.ERFC)
     power = _power_of_two(k)
     high, low = quotient_of(e, denominator)
     one, error = sum_of_ordered(1.0, -power * high)
@@ -198,15 +199,15 @@ def gelu(x: Doubles) -> Doubles:
     the same. Error: below 1.4 ulp (measured 1.26, at x < -30; 0.65 at x > 0).
     """
     magnitude = np.abs(x)
-    inner = np.minimum(magnitude, 40.0)
+    inner = np.minimum(magnitude, c.LARGEST_GELU)
     e, denominator, k = _upper_tail(inner, 0.5, c.PHI_CENTRE, c.PHI)
     product, error = product_of(inner, e[0])
     high, low = quotient_of((product, error + inner * e[1]), denominator)
-    half_power = _power_of_two(np.maximum(k, -200) - 1)
+    half_power = _power_of_two(np.maximum(k, c.LOWEST_POWER) - 1)
     difference, error = sum_of(inner, -half_power * high)
-    above = np.where(magnitude > 40.0, x, difference + (error - half_power * low))
+    above = np.where(magnitude > c.LARGEST_GELU, x, difference + (error - half_power * low))
     result = np.where(x > 0.0, above, -_scale(high + low, k - 1))
-    return np.where(magnitude < 2.0**-60, 0.5 * x, result)
+    return np.where(magnitude < c.GELU_IS_HALF, 0.5 * x, result)
 
 
 @_by_blocks
@@ -216,14 +217,14 @@ def rsqrt(x: Doubles) -> Doubles:
     Error: below 0.51 ulp: one step of Newton's iteration, its residual 1 - m * y**2 formed exactly.
     """
     tiny = x < SMALLEST_NORMAL
-    bits = np.where(tiny, x * 2.0**54, x).view(np.int64)
+    bits = np.where(tiny, x * INTO_NORMAL, x).view(np.int64)
     j = ((bits >> 52) - BIAS) >> 1
     m = (bits - (j << 53)).view(np.float64)  # 1 <= m < 4
     y = 1.0 / np.sqrt(m)
     square, square_rest = product_of(y, y)
     product, error = product_of(m, square)
     y = y + 0.5 * y * (((1.0 - product) - error) - m * square_rest)
-    y = y * _power_of_two(np.where(tiny, 27, 0) - j)
+    y = y * _power_of_two(np.where(tiny, SUBNORMAL_SHIFT // 2, 0) - j)
     y = np.where(x > 0.0, np.where(x == np.inf, 0.0, y), np.nan)
     return np.where(x == 0.0, np.copysign(np.inf, x), y)
 

@@ -39,15 +39,16 @@ def float_of(typing_context: Any, bits: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-FIELD = 0x7FF
+#: Fields of a float64: the exponent's mask and that of 1, the fraction's mask; 2**27 + 1 splits a significand in two.
+FIELD, BIAS = 0x7FF, 1023
 FRACTION = (1 << 52) - 1
-SPLITTER = 134217729.0  # 2**27 + 1
+SPLITTER = 134217729.0
 
 
 @kernel
 def power_of_two(exponent: int) -> float:
     """Return 2.0**exponent for exponents of normal float64 numbers."""
-    return float_of((exponent + 1023) << 52)
+    return float_of((exponent + BIAS) << 52)
 
 
 @kernel

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emu.backends import interface as k
-from emu.backends.numba.bits import FIELD, FRACTION, bits_of, power_of_two
+from emu.backends.bounds import bounded
+from emu.backends.numba.bits import BIAS, FIELD, FRACTION, bits_of, power_of_two
 from emu.backends.numba.compiling import kernel
+from emu.backends.proofs import INTO_NORMAL, SAFE_EXPONENT, SUBNORMAL_SHIFT
 
 NEAREST_EVEN, NEAREST_AWAY, NEAREST_UP, NEAREST_DOWN = k.NEAREST_EVEN, k.NEAREST_AWAY, k.NEAREST_UP, k.NEAREST_DOWN
 FLOOR, CEIL, TOWARD_ZERO, TO_ODD, STOCHASTIC = k.FLOOR, k.CEIL, k.TOWARD_ZERO, k.TO_ODD, k.STOCHASTIC
@@ -20,8 +22,8 @@ SATURATE_ZERO, WRAP = k.SATURATE_ZERO, k.WRAP
 OVERFLOW_FLAG, UNDERFLOW_FLAG, INEXACT_FLAG, INVALID_FLAG, SUBNORMAL_FLAG = range(5)
 N_FLAGS = k.N_FLAGS
 BECAME_ZERO, AFTER_ROUNDING = k.BECAME_ZERO, k.AFTER_ROUNDING
-# Every fast-path format ends below 2**HUGE: larger magnitudes overflow it whatever their digits.
-HUGE = 970
+#: Larger magnitudes overflow every format that compiled loops write, whatever their digits.
+HUGE = bounded(970, 2 * SAFE_EXPONENT, 1022, "above every format's largest number; 2**-HUGE is a normal float64")
 
 
 class Stage(NamedTuple):
@@ -141,7 +143,7 @@ def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
     huge = power_of_two(HUGE)
     for i in range(n):
         magnitude = abs(x[i])
-        exponent = ((bits_of(x[i]) >> 52) & FIELD) - 1023
+        exponent = ((bits_of(x[i]) >> 52) & FIELD) - BIAS
         last = max(min(exponent, HUGE) - tail, quantum)
         bounded = np.copysign(huge, x[i]) if magnitude > huge and magnitude < np.inf else x[i]
         v[i] = bounded * power_of_two(-last)
@@ -238,10 +240,10 @@ def observe_block(x: Any, n: int, lowest: int, bins: int, fixed_quantum: int, co
             if fraction == 0:
                 counts[scalars] += 1
                 continue
-            bits = bits_of(x[i] * 18014398509481984.0)  # 2**54: subnormal float64 become normal
-            field = ((bits >> 52) & FIELD) - 54
+            bits = bits_of(x[i] * INTO_NORMAL)
+            field = ((bits >> 52) & FIELD) - SUBNORMAL_SHIFT
             fraction = bits & FRACTION
-        exponent = field - 1023
+        exponent = field - BIAS
         max_exponent = max(max_exponent, exponent)
         side = 0
         if bits < 0:

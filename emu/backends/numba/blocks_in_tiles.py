@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends.bounds import bounded
 from emu.backends.interface import MacCode, carrier_of
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, over_ranges
@@ -30,9 +31,9 @@ from emu.backends.proofs import largest_exponent, significand_bits
 
 Array = NDArray[Any]
 #: Exponents beyond which, or beyond whose opposite, sums are left to the plain loops.
-END = 96
+END = bounded(96, 1, 126 - FP32.precision, "scales, and last places of what they scale, are normal float32 numbers")
 #: Sums that int32 holds.
-LARGEST_SUM = (1 << 31) - 1
+LARGEST_SUM = bounded((1 << 31) - 1, 1, (1 << 31) - 1, "cut products are added up in int32")
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 17
 

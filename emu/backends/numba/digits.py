@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from emu.backends.bounds import bounded
 from emu.backends.numba.bits import add_to_odd, power_of_two
 from emu.backends.numba.compiling import kernel
 
-#: No rule wraps: no digit lies so high.
-NO_TOP = 1 << 20
+#: No rule wraps.
+NO_TOP = bounded(1 << 20, 2048, 1 << 40, "no digit lies so high")
 
 
 class Writing(NamedTuple):

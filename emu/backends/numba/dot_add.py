@@ -22,27 +22,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends.bounds import bounded
 from emu.backends.interface import BlocksCode, FormatCode, MacCode, RandomCode, StageCode, carrier_of
-from emu.backends.numba.bits import FIELD, add_to_odd, bits_of, power_of_two
-from emu.backends.numba.blocks import round_block
+from emu.backends.numba.bits import BIAS, FIELD, add_to_odd, bits_of, power_of_two
+from emu.backends.numba.blocks import HUGE, round_block
 from emu.backends.numba.compiling import kernel, over_ranges
 from emu.backends.numba.philox import fill_random
-from emu.backends.numba.terms import ALIGN, Draws, draws_of
+from emu.backends.numba.terms import ALIGN, EXACT_BITS, Draws, draws_of
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64
 
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 STOCHASTIC = k.STOCHASTIC
-#: Exponent of what does not take part in an alignment; two of them add up exactly in float32.
-NOWHERE = -30000.0
+#: Exponent of what does not take part in an alignment.
+NOWHERE = bounded(
+    -30000.0, -(2.0**23), -4.0 * SAFE_EXPONENT, "beside any exponent still below every floor; two add up in float32"
+)
 #: Columns of one tile: its rows of `b` for a block stay in the first-level cache.
 TILE = 256
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 15
-#: Bits of an integer that float64 holds.
-EXACT_BITS = 53
-#: Above every finite exponent in use: what an infinity is scaled by stays a normal number.
-HUGE = 970
 
 
 class Unit(NamedTuple):
@@ -128,7 +127,7 @@ def _unit_for(formats: tuple[FormatCode, FormatCode], stage: StageCode, blocks: 
 def _exponent(x: float, emin: int) -> float:
     """Return the exponent of a code that holds x, NOWHERE for zeros, infinities and NaN."""
     field = (bits_of(x) >> 52) & FIELD
-    return NOWHERE if x == 0.0 or field == FIELD else float(max(field - 1023, emin))
+    return NOWHERE if x == 0.0 or field == FIELD else float(max(field - BIAS, emin))
 
 
 @kernel
@@ -148,7 +147,7 @@ def _round(v: Any, y: Any, width: int, unit: Any, room: Any, first: int, draw: i
         fill_random(room.random, first - lead, width + lead, unit.n_rbits, seed, stream, step, draw)
     for j in range(width):
         field = (bits_of(v[j]) >> 52) & FIELD
-        last = min(max(field - 1023, emin), HUGE) - tail
+        last = min(max(field - BIAS, emin), HUGE) - tail
         v[j] = v[j] * power_of_two(-last)
         y[j] = power_of_two(last)
     round_block(v, r, room.random[lead:], width, unit)

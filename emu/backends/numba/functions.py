@@ -22,8 +22,9 @@ from emu.backends.functions import FUNCTIONS, WideResult, completed
 from emu.backends.functions import coefficients as c
 from emu.backends.functions.double import MAGIC, MAGIC_BITS, SMALLEST_NORMAL, SQRT_HALF_BITS
 from emu.backends.memory import empty
-from emu.backends.numba.bits import bits_of, float_of, numeric, power_of_two, product_error
+from emu.backends.numba.bits import BIAS, bits_of, float_of, numeric, power_of_two, product_error
 from emu.backends.numba.compiling import kernel, over_ranges, thread_count
+from emu.backends.proofs import INTO_NORMAL, SUBNORMAL_SHIFT
 
 Array = NDArray[Any]
 #: Elements below which a second thread is not worth waking.
@@ -128,7 +129,7 @@ def _upper_tail(x: float, scale: float, correction: float) -> tuple[float, float
 
 @inlined
 def _exp(x: float) -> float:
-    r, t, k = _exp_parts(_at_most(-800.0 if x < -800.0 else x, 800.0), 0.0)
+    r, t, k = _exp_parts(_at_most(-c.LARGEST_EXP if x < -c.LARGEST_EXP else x, c.LARGEST_EXP), 0.0)
     one, error = _sum_of_ordered(1.0, r)
     return _scale(one + (error + t), k)
 
@@ -136,10 +137,10 @@ def _exp(x: float) -> float:
 @inlined
 def _log(x: float) -> float:
     tiny = x < SMALLEST_NORMAL
-    bits = bits_of(x * 2.0**54 if tiny else x)
+    bits = bits_of(x * INTO_NORMAL if tiny else x)
     k = (bits - SQRT_HALF_BITS) >> 52
     f = float_of(bits - (k << 52)) - 1.0
-    k_real = float_of(k - (54 if tiny else 0) + MAGIC_BITS) - MAGIC
+    k_real = float_of(k - (SUBNORMAL_SHIFT if tiny else 0) + MAGIC_BITS) - MAGIC
     two_more, error = _sum_of_ordered(2.0, f)
     s, s_rest = _quotient_of(f, 0.0, two_more, error)
     z = s * s
@@ -153,19 +154,19 @@ def _log(x: float) -> float:
 @inlined
 def _tanh(x: float) -> float:
     magnitude = abs(x)
-    r, t, k = _exp_parts(2.0 * _at_most(magnitude, 22.0), 0.0)
+    r, t, k = _exp_parts(2.0 * _at_most(magnitude, c.LARGEST_TANH), 0.0)
     power = power_of_two(k)
     high, low = _sum_of_ordered(power - 1.0, power * r)
     e, e_low = _sum_of_ordered(high, low + power * t)
     one_more, error = _sum_of(2.0, e)
     high, low = _quotient_of(e, e_low, one_more, error + e_low)
-    return x if magnitude < 2.0**-28 else math.copysign(high + low, x)
+    return x if magnitude < c.TANH_IS_X else math.copysign(high + low, x)
 
 
 @inlined
 def _sigmoid(x: float) -> float:
-    high, low, k = _exp_pair(-_at_most(abs(x), 800.0), 0.0)
-    power = power_of_two(max(k, -200))
+    high, low, k = _exp_pair(-_at_most(abs(x), c.LARGEST_EXP), 0.0)
+    power = power_of_two(max(k, c.LOWEST_POWER))
     one_more, error = _sum_of_ordered(1.0, power * high)
     lower = x < 0.0
     high, rest = _quotient_of(high if lower else 1.0, low if lower else 0.0, one_more, error + power * low)
@@ -177,7 +178,7 @@ def _erf(x: float) -> float:
     magnitude = abs(x)
     inner = _at_most(magnitude, 0.5)
     near = inner + inner * _of_erf(inner * inner)
-    outer = _at_most(0.5 if magnitude < 0.5 else magnitude, 6.0)
+    outer = _at_most(0.5 if magnitude < 0.5 else magnitude, c.LARGEST_ERF)
     v = outer / (outer + c.ERFC_CENTRE)
     e, e_low, d, d_low, k = _upper_tail(outer, 1.0, v * _of_erfc(2.0 * v - 1.0))
     power = power_of_two(k)
@@ -189,29 +190,29 @@ def _erf(x: float) -> float:
 @inlined
 def _gelu(x: float) -> float:
     magnitude = abs(x)
-    inner = _at_most(magnitude, 40.0)
+    inner = _at_most(magnitude, c.LARGEST_GELU)
     v = inner / (inner + c.PHI_CENTRE)
     e, e_low, d, d_low, k = _upper_tail(inner, 0.5, v * _of_phi(2.0 * v - 1.0))
     product, error = _product_of(inner, e)
     high, low = _quotient_of(product, error + inner * e_low, d, d_low)
-    half_power = power_of_two(max(k, -200) - 1)
+    half_power = power_of_two(max(k, c.LOWEST_POWER) - 1)
     difference, error = _sum_of(inner, -half_power * high)
-    above = x if magnitude > 40.0 else difference + (error - half_power * low)
+    above = x if magnitude > c.LARGEST_GELU else difference + (error - half_power * low)
     result = above if x > 0.0 else -_scale(high + low, k - 1)
-    return 0.5 * x if magnitude < 2.0**-60 else result
+    return 0.5 * x if magnitude < c.GELU_IS_HALF else result
 
 
 @inlined
 def _rsqrt(x: float) -> float:
     tiny = x < SMALLEST_NORMAL
-    bits = bits_of(x * 2.0**54 if tiny else x)
-    j = ((bits >> 52) - 1023) >> 1
+    bits = bits_of(x * INTO_NORMAL if tiny else x)
+    j = ((bits >> 52) - BIAS) >> 1
     m = float_of(bits - (j << 53))
     y = 1.0 / math.sqrt(m)
     square, square_rest = _product_of(y, y)
     product, error = _product_of(m, square)
     y = y + 0.5 * y * (((1.0 - product) - error) - m * square_rest)
-    y = y * power_of_two((27 if tiny else 0) - j)
+    y = y * power_of_two((SUBNORMAL_SHIFT // 2 if tiny else 0) - j)
     y = (0.0 if x == np.inf else y) if x > 0.0 else np.nan
     return math.copysign(np.inf, x) if x == 0.0 else y
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, MacCode, StageCode, encode_format
 from emu.backends.memory import empty
 from emu.backends.numba import integers
@@ -25,9 +26,13 @@ from emu.formats import Fixed
 
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
-HALF_BITS = 16
-#: Terms of a sum: so many products of halves, and twice as many in the middle, stay within 2**53.
-MOST_TERMS = 1 << 21
+HALF_BITS = bounded(16, 16, 16, "the pair instructions take 16 bits; two halves are a word of 32")
+#: Terms of a sum.
+MOST_TERMS = bounded(
+    1 << 21, 1, 1 << 22, "products of halves are at most 2**30: twice as many in the middle, below 2**53"
+)
+#: Bits of an addend in places of the products, which the sum of the lower halves begins with.
+ADDEND_BITS = bounded(51, 1, 52, "with 2**21 products of at most 2**30 it stays below 2**53")
 #: Results below which a second thread is not worth waking.
 GRAIN = 1 << 16
 _HALF = encode_format(Fixed(HALF_BITS, 0))
@@ -41,7 +46,7 @@ def applies(formats: Formats, mac: MacCode, stage: StageCode, depth: int, diviso
     if stage.overflow == k.WRAP or any(f.is_float or f.width_bits > 2 * HALF_BITS for f in (a, b)):
         return False
     quantum = a.quantum + b.quantum
-    return c is None or (not c.is_float and c.quantum >= quantum and c.width_bits + c.quantum - quantum < 52)
+    return c is None or (not c.is_float and c.quantum >= quantum and c.width_bits + c.quantum - quantum <= ADDEND_BITS)
 
 
 def sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Array | None:

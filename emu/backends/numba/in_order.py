@@ -24,10 +24,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, MacCode, StageCode, carrier_of, encode_format
-from emu.backends.numba.bits import FIELD, add_to_odd, bits_of, float_of
+from emu.backends.numba.bits import BIAS, FIELD, add_to_odd, bits_of, float_of
 from emu.backends.numba.compiling import kernel, over_ranges
-from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, significand_bits
+from emu.backends.proofs import (
+    FLOAT32_QUANTUM,
+    FLOAT32_TOP,
+    SAFE_EXPONENT,
+    decides_in_float64,
+    largest_exponent,
+    significand_bits,
+)
 from emu.formats import PRESETS
 
 Array = NDArray[Any]
@@ -35,8 +43,13 @@ Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 FLOAT32, WIDE32, FLOAT, FIXED = range(4)
 FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
 SATURATE_ZERO, WRAP = k.SATURATE_ZERO, k.WRAP
-#: Exponent field of the largest finite float64: that of a rounding constant must not pass it.
-TOP_FIELD = 2046
+#: Largest exponent field of a rounding constant.
+TOP_FIELD = bounded(2046, 1, 2046, "the next one is that of infinities and NaN")
+#: Bits of fixed accumulators, products and addends.
+FIXED_BITS = bounded(52, 1, 52, "two numbers of so many bits add up below 2**53")
+#: Accumulators whose contents are float32: bits that float64 has more, at least; above this smallest exponent.
+NARROW_TAIL = bounded(29, 53 - 24, 52, "float32 has 24 bits")
+NARROW_EMIN = bounded(-120, -126, 0, "down to the last place of this exponent, float32 has 24 bits")
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 17
 
@@ -78,7 +91,7 @@ def _float_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None
         return None
     infinite = math.inf if fmt.has_infinity else math.nan
     largest = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
-    tail, emin_field = 53 - fmt.precision, fmt.emin + 1023
+    tail, emin_field = 53 - fmt.precision, fmt.emin + BIAS
     top_field = TOP_FIELD - tail
     make = Unit(FLOAT, 1, tail, emin_field, top_field, largest, infinite, fmt.has_negative_zero, 0, 0.0, 0.0, 0.0, 1.0)
     significant = significand_bits(formats[0]) + significand_bits(formats[1])
@@ -91,10 +104,10 @@ def _float_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None
         if significant <= 24:
             lowest = formats[0].quantum + formats[1].quantum
             highest = largest_exponent(formats[0]) + largest_exponent(formats[1])
-            return make._replace(kind=FLOAT32 if lowest >= -149 and highest <= 127 else WIDE32)
+            return make._replace(kind=FLOAT32 if lowest >= FLOAT32_QUANTUM and highest <= FLOAT32_TOP else WIDE32)
     if mac.product is not None or significant > 53 or not decides_in_float64(stage, 0):
         return None
-    assert 0 < emin_field <= math.frexp(largest)[1] - 1 + 1023 <= top_field  # `decides_in_float64` ends at 2**960
+    assert 0 < emin_field <= math.frexp(largest)[1] - 1 + BIAS <= top_field  # `decides_in_float64` ends at 2**960
     fused_half = fmt == FP16 and all(f == FP16 for f in formats[:2])
     return make._replace(needs_odd=int(not fused_half))
 
@@ -106,8 +119,15 @@ def _fixed_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None
         return None
     shift = fa.quantum + fb.quantum - fmt.quantum
     product_bits = fa.width_bits + fb.width_bits + shift
-    addend_fits = fc is None or (fc.quantum >= fmt.quantum and fc.width_bits + fc.quantum - fmt.quantum <= 52)
-    if shift < 0 or product_bits > 52 or fmt.width_bits > 52 or fa.carries_raws or fb.carries_raws or not addend_fits:
+    addend_fits = fc is None or (fc.quantum >= fmt.quantum and fc.width_bits + fc.quantum - fmt.quantum <= FIXED_BITS)
+    if (
+        shift < 0
+        or product_bits > FIXED_BITS
+        or fmt.width_bits > FIXED_BITS
+        or fa.carries_raws
+        or fb.carries_raws
+        or not addend_fits
+    ):
         return None
     if any(f is not None and abs(f.quantum) >= SAFE_EXPONENT for f in (*formats, fmt)):
         return None
@@ -238,7 +258,10 @@ def accumulate(a: Array, b: Array, addend: Array | None, formats: Formats, unit:
     third = np.zeros((1, 1, 1), np.float32) if addend is None else np.ascontiguousarray(addend)
     a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
     narrow = unit.kind in (FLOAT32, WIDE32) or (
-        unit.kind == FLOAT and unit.largest < 2.0**127 and unit.tail >= 29 and unit.emin_field > 1023 - 120
+        unit.kind == FLOAT
+        and unit.largest < 2.0**127
+        and unit.tail >= NARROW_TAIL
+        and unit.emin_field - BIAS > NARROW_EMIN
     )
     out = np.empty(shape, np.float32 if narrow else np.float64)
     touched = np.zeros(shape, np.uint8) if unit.kind == FIXED else None

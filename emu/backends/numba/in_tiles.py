@@ -21,19 +21,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, MacCode, StageCode, carrier_of, encode_format
 from emu.backends.memory import empty
 from emu.backends.numba.machine import has_dot_products, has_vectors
 from emu.backends.numba.vector.ordered_products import over_row_blocks, packed_panels, row_loops
 from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, ROWS, TOUCHING, WORDS
-from emu.backends.proofs import SAFE_EXPONENT, is_plain, largest_exponent, significand_bits
+from emu.backends.proofs import (
+    FLOAT32_QUANTUM,
+    FLOAT32_TOP,
+    SAFE_EXPONENT,
+    is_plain,
+    largest_exponent,
+    significand_bits,
+)
 from emu.formats import PRESETS
 
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
-#: Integers up to 2**24 are exact in float32; words are made of halves of 16 bits.
-FLOAT32_INTEGER_BITS, HALF_BITS, WORD_BITS = 24, 16, 32
+#: Integers up to 2**24 are exact in float32.
+FLOAT32_INTEGER_BITS = bounded(24, 1, 24, "float32 holds no wider integer")
+#: Words are made of halves.
+HALF_BITS, WORD_BITS = 16, 32
+#: Binary points of words and saturating sums lie closer to 0 than this.
+CENTRAL = bounded(SAFE_EXPONENT // 4, 1, 126, "a unit of the last place and its inverse are normal float32 numbers")
+#: Bits of an addend, in places of the accumulator.
+ADDEND_BITS = bounded(52, 1, 53, "float64 holds the addend's integer")
 #: Numbers from here on are beyond float32.
 FLOAT32_END = 2.0**128
 #: Multiply-adds below this are not worth a second thread.
@@ -86,8 +100,10 @@ def _float_unit(mac: MacCode, accumulator: StageCode, formats: Formats) -> TileU
             return TileUnit("fused")
         return TileUnit("float32") if is_plain(mac.product, FP32) else None
     a, b = formats[:2]
-    exact = significand_bits(a) + significand_bits(b) <= FLOAT32_INTEGER_BITS and a.quantum + b.quantum >= -149
-    if not is_plain(accumulator, FP16) or not exact or largest_exponent(a) + largest_exponent(b) > 127:
+    exact = (
+        significand_bits(a) + significand_bits(b) <= FLOAT32_INTEGER_BITS and a.quantum + b.quantum >= FLOAT32_QUANTUM
+    )
+    if not is_plain(accumulator, FP16) or not exact or largest_exponent(a) + largest_exponent(b) > FLOAT32_TOP:
         return None
     if mac.product is None:
         return TileUnit("fused16")
@@ -99,9 +115,9 @@ def _fixed_unit(stage: StageCode, formats: Formats) -> TileUnit | None:
     shift = a.quantum + b.quantum - fmt.quantum
     if stage.overflow not in (k.SATURATE, k.SATURATE_SYMMETRIC) or shift < 0:
         return None
-    if any(f is not None and abs(f.quantum) >= SAFE_EXPONENT // 4 for f in (*formats, fmt)) or shift > WORD_BITS:
+    if any(f is not None and abs(f.quantum) >= CENTRAL for f in (*formats, fmt)) or shift > WORD_BITS:
         return None
-    if c is not None and (c.quantum < fmt.quantum or c.width_bits + c.quantum - fmt.quantum > 52):
+    if c is not None and (c.quantum < fmt.quantum or c.width_bits + c.quantum - fmt.quantum > ADDEND_BITS):
         return None
     high = fmt.max_significand
     low = 0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.bounds import bounded
 from emu.backends.gathered import Gathered
 from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
 from emu.backends.memory import empty
@@ -39,20 +40,23 @@ Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 GRAIN_MACS, GRAIN_RESULTS, GRAIN_ELEMENTS = 1 << 25, 1 << 17, 1 << 20
 #: Results that pass the output stage together, their sums in the second-level cache; bytes of their packed rows.
 GROUP_RESULTS, GROUP_BYTES = 1 << 14, 1 << 18
-#: Instructions between two additions to 64-bit sums below which two passes over bytes are cheaper.
-FEWEST_STEPS = 12
 #: How many times the work of a product its sums over pairs may be.
 MOST_IN_VAIN = 1.6
-#: Bits of the narrower of the two kinds of raws.
+#: Instructions between two additions to 64-bit sums below which two passes over bytes are cheaper.
+FEWEST_STEPS = bounded(12, 1, loops.INT32_MAX // 2, "a sum of 32 bits takes at least one step")
+#: Bits of the narrower of the two kinds of raws; those of the wider one beside its sign.
 BYTE = 8
-#: Powers of two from here on are beyond float32.
-FLOAT32_EXPONENTS = 128
+WORD_BITS = bounded(15, 1, 15, "a word of 16 bits has 15 beside its sign")
+#: Raws per unit are a power of two, and this exponent is beyond float32.
+FLOAT32_EXPONENTS = bounded(128, 1, 128, "2**128 is beyond float32")
+#: Largest 8-bit left operand, `loops.OFFSET` added.
+LARGEST_BYTE = bounded(255, 127 + loops.OFFSET, 255, "the instruction takes it unsigned")
 _NO_ADDEND = np.zeros((1, 1, 1))
 
 
 def applies(formats: Formats) -> bool:
     """Return whether both operands are fixed-point numbers of at most 16 bits and the instructions are there."""
-    return has_pair_products() and all(not f.is_float and f.width_bits - f.signed <= 15 for f in formats[:2])
+    return has_pair_products() and all(not f.is_float and f.width_bits - f.signed <= WORD_BITS for f in formats[:2])
 
 
 def write_products(
@@ -230,7 +234,7 @@ def _raws(x: Gathered, fmt: FormatCode, bits: int, *, magnitudes: bool) -> tuple
 def _schedule(bits: int, largest_left: int, largest_right: int) -> tuple[int, int]:
     """Return whether to split left elements into bytes, and how many instructions 32-bit sums can take."""
     if bits == BYTE:
-        return 0, loops.INT32_MAX // (NEIGHBOURS[8] * 255 * largest_right)
+        return 0, loops.INT32_MAX // (NEIGHBOURS[8] * LARGEST_BYTE * largest_right)
     whole = loops.INT32_MAX // (NEIGHBOURS[16] * largest_left * largest_right)
     if whole >= FEWEST_STEPS:
         return 0, whole

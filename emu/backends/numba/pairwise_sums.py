@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.bounds import bounded
 from emu.backends.gathered import Gathered
 from emu.backends.interface import FormatCode, MacCode, encode_format
 from emu.backends.memory import empty
@@ -27,8 +28,11 @@ from emu.formats import PRESETS
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 FP32 = encode_format(PRESETS["fp32"])
-#: Leaves folded at once, and sums that wait for a right neighbour: enough for 2**48 leaves.
-CHUNK, LEVELS = 512, 40
+#: Leaves folded at once, a power of two.
+CHUNK = 512
+#: Sums that wait for a right neighbour.
+LEVELS = bounded(40, 48 - (CHUNK.bit_length() - 1), 64, "one a level, for as many leaves as memory could hold: 2**48")
+assert CHUNK & (CHUNK - 1) == 0
 #: Results side by side whose leaves lie beside each other in memory.
 ABREAST = 64
 #: Terms below which a second thread is not worth waking.

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, MacCode
 from emu.backends.numba import integers
 from emu.backends.numba.compiling import kernel, over_ranges
@@ -27,10 +28,16 @@ Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 SPARED = "outputs whose own |addend| + sum |a||b| stays inside are exact sums, the others are added again in order"
 #: Share of outputs above which adding all of them in order is cheaper than adding these again one by one.
 MOST_REPAIRED = 1 / 64
-#: How much magnitudes may be short of the truth: a raw of -2**15 counts as 2**15 - 1, in both operands.
-SHORTFALL = 1.0 + 2.0**-13
-#: Bits in which every sum of the loops is exact; multiply-adds below which a second thread is not worth waking.
-EXACT_BITS, GRAIN_MACS = 52, 1 << 17
+#: How much magnitudes may be short of the truth.
+SHORTFALL = bounded(
+    1.0 + 2.0**-13, (2**15 / (2**15 - 1)) ** 2, 2.0, "a raw of -2**15 counts as 2**15 - 1, in both operands"
+)
+#: Bits in which every sum of the loops is exact.
+EXACT_BITS = bounded(52, 1, 52, "an accumulator and a product of so many bits add up below 2**53")
+#: Binary points lie closer to 0 than this.
+CENTRAL = bounded(200, 1, 300, "products, scaled twice, are normal float64 numbers")
+#: Multiply-adds below which a second thread is not worth waking.
+GRAIN_MACS = 1 << 17
 
 
 def applies(mac: MacCode, formats: Formats, depth: int) -> bool:
@@ -46,7 +53,7 @@ def applies(mac: MacCode, formats: Formats, depth: int) -> bool:
         return False
     product_bits = a.width_bits + b.width_bits + quantum - stage.format.quantum + depth.bit_length()
     addend_bits = 0 if c is None else c.width_bits + c.quantum - stage.format.quantum
-    central = all(abs(f.quantum) < 200 for f in (a, b, stage.format))
+    central = all(abs(f.quantum) < CENTRAL for f in (a, b, stage.format))
     return central and max(product_bits, addend_bits, stage.format.width_bits) < EXACT_BITS
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends.bounds import bounded
 from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
 from emu.backends.memory import empty
 from emu.backends.numba.bits import add_to_odd, divide_to_odd, fma_to_odd, multiply_to_odd, sqrt_to_odd
@@ -30,8 +31,8 @@ OPERATIONS = {"quantize": 0, "add": 1, "subtract": 2, "multiply": 3, "fma": 4, "
 STOCHASTIC, FLOOR = k.STOCHASTIC, k.FLOOR
 INVALID_FLAG, DIVISION_FLAG = k.INVALID_FLAG, k.DIVISION_FLAG
 _NO_BITS = np.zeros(1, np.int64)
-#: Below it, the smallest normal float32 numbers would become 0.
-SMALLEST_SCALE = 2.0**-23
+#: Numbers are scaled down no further in float32.
+SMALLEST_SCALE = bounded(2.0**-23, 2.0**-23, 1.0, "below it, the smallest normal numbers would become 0")
 
 
 @kernel

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
 from emu.backends import interface as k
+from emu.backends.bounds import bounded
 from emu.backends.gathered import Gathered, stacks_of
 from emu.backends.interface import (
     FormatCode,
@@ -52,6 +53,11 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 #: Multiply-adds of a BLAS product, elements and windows below which a second thread is not worth waking.
 BLAS_GRAIN_MACS, GRAIN_ELEMENTS, GRAIN_WINDOWS = 1 << 22, 1 << 20, 1 << 16
+
+#: A wrapped number, in units of the last place, lies below this power of two.
+WRAPPED_TOP = bounded(1000, 1, 1023, "it is a finite float64")
+#: Exponents of sums, and of sums in units of the last place, lie closer to 0 than this.
+CENTRAL = bounded(900, 1, 1022 - 53, "integers of 53 bits and sums of two of them are normal, finite float64 numbers")
 
 
 class NumbaKernels:
@@ -175,7 +181,7 @@ class NumbaKernels:
         power_of_two = divisor & (divisor - 1) == 0
         span = stage.format.width_bits + stage.format.quantum
         undecided = not decides_in_float64(stage, span + (stage.overflow == k.WRAP))
-        if not power_of_two and (divisor >= 1 << 24 or undecided):
+        if not power_of_two and (divisor.bit_length() > wide_sums.MAX_DIVISOR_BITS or undecided):
             return f"a quotient by {divisor} is not decided in float64"
         if path in k.EXACT_PATHS:
             return "" if _scales_exactly_from(formats, stage) else "the binary points lie too far from each other"
@@ -328,7 +334,7 @@ def _scales_exactly(x: Array, stage: StageCode) -> bool:
     """Return whether x in units of the last place is a float64, or so large that only its size matters."""
     if x.dtype == np.float32:
         return True
-    if stage.overflow == k.WRAP and leading_bound(x) - stage.format.quantum >= 1000:
+    if stage.overflow == k.WRAP and leading_bound(x) - stage.format.quantum >= WRAPPED_TOP:
         return False
     return stage.format.quantum <= 0
 
@@ -336,7 +342,7 @@ def _scales_exactly(x: Array, stage: StageCode) -> bool:
 def _scales_exactly_from(formats: tuple[FormatCode, FormatCode, FormatCode | None], stage: StageCode) -> bool:
     """Return whether integer sums of these formats, scaled to the last place, are normal float64 numbers."""
     lowest = formats[0].quantum + formats[1].quantum
-    return -900 < lowest < 900 and -900 < lowest - stage.format.quantum < 900
+    return abs(lowest) < CENTRAL and abs(lowest - stage.format.quantum) < CENTRAL
 
 
 def _decides(
@@ -349,7 +355,7 @@ def _decides(
     for x, fmt in zip(operands, formats, strict=True):
         if x.dtype == np.float32 or (fmt is not None and _is_central(fmt) and not (sums and stage.format.quantum > 0)):
             continue
-        if not sums or stage.format.quantum > 0 or leading_bound(x) > 900:
+        if not sums or stage.format.quantum > 0 or leading_bound(x) > CENTRAL:
             return False
     leading = 0
     if not stage.format.is_float:

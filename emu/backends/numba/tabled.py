@@ -18,7 +18,7 @@ from emu.backends.functions import FunctionTable, flag_counts, register_places
 from emu.backends.functions.tables import NO_LEADING
 from emu.backends.interface import STOCHASTIC, Outcome, RandomCode, RegisterCode, StageCode, encode_format
 from emu.backends.memory import empty
-from emu.backends.numba.bits import FIELD, FRACTION, bits_of
+from emu.backends.numba.bits import BIAS, FIELD, FRACTION, bits_of
 from emu.backends.numba.compiling import BLOCK, kernel, over_ranges, thread_count
 from emu.backends.numba.philox import fill_random
 from emu.backends.numba.stage import recorded_bits, signed
@@ -58,8 +58,8 @@ def _code_of(value: float, source: _Source) -> Any:
     if field == FIELD:
         code = source.infinity_code
     elif field != 0:
-        exponent = max(field - 1023, source.emin)
-        drop = 52 - source.fraction_bits + exponent - (field - 1023)
+        exponent = max(field - BIAS, source.emin)
+        drop = 52 - source.fraction_bits + exponent - (field - BIAS)
         code = ((exponent - source.emin) << source.fraction_bits) + ((fraction | (1 << 52)) >> min(drop, 63))
     if bits < 0 and (code != 0 or source.has_negative_zero):
         code |= source.sign_code

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, RandomCode, StageCode, encode_format
 from emu.backends.numba import flushing
 from emu.backends.numba.bits import multiply_to_odd
@@ -33,10 +34,12 @@ FP32 = encode_format(PRESETS["fp32"])
 STOCHASTIC = k.STOCHASTIC
 #: Outputs between starts of blocks and of threads: groups that share random bits stay whole.
 ALIGN = 16
-#: Bits of a float64 significand.
-EXACT_BITS = 53
+#: Bits of a float64 significand: integers up to 2**53 are exact.
+EXACT_BITS = bounded(53, 1, 53, "float64 holds no wider integer")
 #: Exponents between which a product of two values is a normal float64, with room for sums and scaling.
-PRODUCT_EXPONENT = 2 * SAFE_EXPONENT
+PRODUCT_EXPONENT = bounded(2 * SAFE_EXPONENT, 1, 1022 - 53, "a product without error, and 2**24 of them, stay normal")
+#: Exponent of the smallest normal float64.
+SMALLEST_EXPONENT = bounded(-1022, -1022, -1, "below it a scaled result would be subnormal")
 
 
 class Span(NamedTuple):
@@ -99,7 +102,7 @@ def draws_of(random: RandomCode) -> Draws:
 def decided(stage: StageCode, span: Span) -> bool:
     """Return whether float64, rounded to odd, decides how `stage` writes results of a span, its own values added."""
     fmt = stage.format
-    if fmt.quantum > 0 and span.lowest - fmt.quantum < -1022:
+    if fmt.quantum > 0 and span.lowest - fmt.quantum < SMALLEST_EXPONENT:
         return False  # in units of the last place, the result would be subnormal
     top = max(span.top, largest_exponent(fmt)) + 1
     if top < 2 * SAFE_EXPONENT and top - min(span.lowest, fmt.quantum) <= EXACT_BITS:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode, encode_format
 from emu.backends.numba.compiling import BLOCK, over_ranges
 from emu.backends.numba.digits import NO_TOP, Writing
@@ -40,13 +41,14 @@ from emu.formats import PRESETS
 Array = NDArray[Any]
 FP64 = encode_format(PRESETS["fp64"])
 #: Bits from the last place of the smallest term to the largest term.
-MAX_SPAN_BITS = 640
-#: Bits from a window to the next: rounding to the upper one by a sum needs them below 2**51.
-MAX_WINDOW_BITS = 51
-#: With a divisor below 2**24: a remainder and a digit fit 63 bits.
-MAX_DIVIDED_WINDOW_BITS, MAX_DIVISOR_BITS = 38, 24
-#: Bits of a quotient below the last place of a sum: a divisor's, a float64's, and some to spare.
-QUOTIENT_BITS = 80
+MAX_SPAN_BITS = bounded(640, 1, 2 * SAFE_EXPONENT, "the highest cutter, 103 bits above the largest term, is finite")
+#: Bits from a window to the next.
+MAX_WINDOW_BITS = bounded(51, 1, 51, "rounding to the upper window by a sum needs terms below 2**51 of its units")
+#: The same where sums are divided, and bits of such a divisor.
+MAX_DIVISOR_BITS = bounded(24, 1, 24, "a float32 holds every smaller divisor")
+MAX_DIVIDED_WINDOW_BITS = bounded(38, 1, 62 - MAX_DIVISOR_BITS, "a remainder and a digit fit 63 bits")
+#: Bits of a quotient below the last place of a sum.
+QUOTIENT_BITS = bounded(80, 53 + MAX_DIVISOR_BITS, 400, "a divisor's, and a float64's; the lowest is a normal number")
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 16
 #: Outputs times windows of a tile: they stay in the first-level cache.

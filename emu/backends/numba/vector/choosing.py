@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends.bounds import bounded
 from emu.backends.interface import NO_QUANTUM, RandomCode, RegisterCode, StageCode, carrier_of
 from emu.backends.numba.machine import has_directed_rounding, has_vectors
 from emu.backends.numba.vector import leading_bits, stage
@@ -25,7 +26,9 @@ from emu.backends.numba.vector.rounding import TIES, kind_of
 from emu.backends.numba.vector.stage import Shape
 
 #: Significant bits of float32; also the random bits whose scale it holds exactly.
-FLOAT32_BITS = 24
+FLOAT32_BITS = bounded(24, 1, 24, "float32 holds no wider integer")
+#: Lowest binary point of fixed formats that float32 lanes write.
+FLOAT32_QUANTUM = bounded(-126, -126, 0, "in units of it, normal and subnormal numbers are scaled exactly")
 _BIAS = {"f32": 127, "f64": 1023}
 _NAMES: dict[Any, str] = {np.dtype(dtype): name for name, dtype in stage.KIND_DTYPES.items()}
 #: Words of a register, as a rule and at most; what they count beside the tallies; the last position is `above`.
@@ -99,7 +102,7 @@ def _fits_float32(code: StageCode) -> bool:
     fmt = code.format
     if carrier_of(fmt) != np.float32 or (code.rounding == k.STOCHASTIC and code.n_rbits > FLOAT32_BITS):
         return False
-    return bool(fmt.is_float) or (-126 <= fmt.quantum <= 0 and fmt.width_bits - fmt.signed <= FLOAT32_BITS)
+    return bool(fmt.is_float) or (FLOAT32_QUANTUM <= fmt.quantum <= 0 and fmt.width_bits - fmt.signed <= FLOAT32_BITS)
 
 
 def _fields(n_rbits: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from emu.backends.bounds import bounded
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.vector.dot_tiles import (
     NEIGHBOURS,
@@ -30,8 +31,8 @@ from emu.backends.numba.vector.writing import pour
 
 PAIR = NEIGHBOURS[16]
 INT32_MAX = 2**31 - 1
-#: Added to 8-bit left operands, whose instruction wants them unsigned.
-OFFSET = 128
+#: Added to 8-bit left operands.
+OFFSET = bounded(128, 128, 128, "the instruction takes them unsigned")
 #: Places along k whose packed rows stay in the first-level cache.
 CHUNK_DEPTH = 1024
 #: Sums of a tile, and their bytes.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from emu.backends.bounds import bounded
 from emu.backends.numba.vector.lanes import I32, I64, LANES, Emitter, Vector, carry_save
 
 WORD_BITS = 32
@@ -22,8 +23,8 @@ WORD_BITS = 32
 QUAD, TREE, CARRIES = 4, 32, 8
 QUAD_PLANES, TREE_PLANES, GROUP_PLANES = 2, 5, 8
 PLANES = 16
-#: Counters of a span of chunks must not leave the planes above their tree.
-MAX_CHUNKS = (1 << (PLANES - TREE_PLANES)) - 1
+#: Chunks between two readings of the counters.
+MAX_CHUNKS = bounded((1 << (PLANES - TREE_PLANES)) - 1, 1, ((1 << PLANES) - 1) // TREE, "a counter has one bit a plane")
 
 
 def one_hot(e: Emitter, position: Vector, words: int) -> list[Vector]:

@@ -30,6 +30,7 @@ from typing import Any
 
 from numba import types
 
+from emu.backends.bounds import bounded
 from emu.backends.numba.machine import has_directed_rounding, has_long_vectors
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import F16, F32, F64, I8, I16, I32, I64, IR, LANES, Emitter, Vector, intrinsic
@@ -107,8 +108,10 @@ STEPS: dict[str, Step] = {
 }
 #: Steps that find out where a limit was touched; those that compare two sums for it; those on 32-bit words.
 TOUCHING, COMPARING, WORDS = ("saturating", "words", "marked"), ("saturating", "words"), ("words", "marked")
-#: Bits below a marked word, at least, and what they are at first.
-FEWEST_MARK_BITS, MARK = 2, 1
+#: Bits below a marked word, at least.
+FEWEST_MARK_BITS = bounded(2, 2, 31, "neither all zeros nor all ones is what they are at first")
+#: What they are at first.
+MARK = bounded(1, 1, (1 << FEWEST_MARK_BITS) - 2, "saturation makes all of them ones or zeros")
 #: Place of a float32's sign.
 SIGN_BIT = 31
 #: Rows of a tile: what fits the registers beside two vectors of the panel.
