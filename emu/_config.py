@@ -61,7 +61,7 @@ def load_toml(path: Path) -> Data:
         ConfigError: the file cannot be read, is not UTF-8, or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _parsed(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"a configuration file must be TOML, got an error in {shown(path)}: {error}") from None
     except UnicodeDecodeError as error:
@@ -73,6 +73,18 @@ def load_toml(path: Path) -> Data:
         raise ConfigError(
             f"a configuration file must be readable, got {error.strerror} for {shown(path)}; check the path"
         ) from None
+
+
+def _parsed(text: str) -> Data:
+    """Return what TOML says; whatever the parser cannot take is a TOMLDecodeError."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("arrays or tables are nested too deeply") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise tomllib.TOMLDecodeError(str(error).partition(";")[0]) from None
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any], *, joined: Sequence[str] = ()) -> Data:
@@ -115,7 +127,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
             f"a setting must be written as key.path=value, got --set {text!r}; e.g. --set training.batch=32"
         )
     try:
-        parsed = tomllib.loads(f"value = {value}")
+        parsed = _parsed(f"value = {value}")
     except tomllib.TOMLDecodeError as error:
         if value[0] in "[{\"'":
             raise ConfigError(
@@ -343,6 +355,7 @@ _RULES: dict[str, Callable[[Data], tuple[str, str]]] = {
     "greater_than_equal": lambda d: (f"at least {d['ctx']['ge']}", "choose a larger value"),
     "less_than": lambda d: (f"below {d['ctx']['lt']}", "choose a smaller value"),
     "less_than_equal": lambda d: (f"at most {d['ctx']['le']}", "choose a smaller value"),
+    "multiple_of": lambda d: (f"a multiple of {d['ctx']['multiple_of']:g}", "choose the nearest one"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,6 +31,23 @@ def replace_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def read_json(path: Path) -> object:
+    """Return the content of a JSON file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not UTF-8, not JSON, nested too deeply, or has text that no file can hold (half a surrogate).
+    """
+    text = path.read_text(encoding="utf-8")
+    try:
+        content: object = json.loads(text)
+        if "\\u" in text:
+            json.dumps(content, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("arrays or objects nested too deeply") from None
+    return content
 
 
 def _sync_folder(folder: Path) -> None:

@@ -10,7 +10,7 @@ import sys
 import warnings
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -18,6 +18,8 @@ from emu.errors import EmuError, EmuWarning
 
 #: Exit code of bad input, as `typer` uses it for bad usage.
 BAD_INPUT = 2
+#: A message is cut to about so many characters.
+MOST_CHARACTERS = 800
 
 app = typer.Typer(
     name="emu",
@@ -34,8 +36,18 @@ def main() -> None:
     try:
         app(prog_name="emu")
     except EmuError as error:
-        print("emu:", " ".join(str(error).split()), file=sys.stderr)
-        sys.exit(BAD_INPUT)
+        _refuse(str(error))
+    except MemoryError as error:
+        _refuse(f"the arrays must fit the memory, got {error or 'more than it holds'}; choose smaller sizes")
+
+
+def _refuse(message: str) -> NoReturn:
+    """Print a message as one line, its middle left out where a value in it is very long; end with exit code 2."""
+    line = " ".join(message.split())
+    if len(line) > MOST_CHARACTERS:
+        line = f"{line[: MOST_CHARACTERS // 2]} ... {line[-MOST_CHARACTERS // 4 :]}"
+    print("emu:", line, file=sys.stderr)
+    sys.exit(BAD_INPUT)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:

@@ -198,15 +198,18 @@ class StatisticsRegister:
         Raises:
             FormatError: the positions differ.
         """
-        if other.lowest is None:
-            return
-        if self.lowest is None:
-            self.lowest, self.bins, self._held = other.lowest, other.bins, np.zeros_like(other._held)
-        if (self.lowest, self.bins) != (other.lowest, other.bins):
+        if other.lowest is None or other.bins is None:
+            return  # it has no positions yet, and no counts
+        open_positions = self.lowest is None or self.bins is None
+        lowest = other.lowest if self.lowest is None else self.lowest
+        bins = other.bins if self.bins is None else self.bins
+        if (lowest, bins) != (other.lowest, other.bins):
             raise FormatError(
                 f"registers must have the same positions to be merged, got lowest={self.lowest}, bins={self.bins} "
                 f"and lowest={other.lowest}, bins={other.bins}; give both the same `lowest` and `bins`"
             )
+        if open_positions:
+            self.lowest, self.bins, self._held = lowest, bins, np.zeros_like(other._held)
         self._held += other._counts
         self._raise_to(other.max_exponent)
 

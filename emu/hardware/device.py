@@ -39,6 +39,24 @@ class Quantity(Table):
     source: str = Field(min_length=1)
 
 
+class Rate(Quantity):
+    """A number per second: cycles, bytes."""
+
+    value: float = Field(ge=1, le=1e18)
+
+
+class Count(Quantity):
+    """A whole number of things."""
+
+    value: float = Field(ge=1, le=2**31, multiple_of=1)
+
+
+class Latency(Quantity):
+    """A time in seconds."""
+
+    value: float = Field(gt=0, le=3600)
+
+
 class Unit(Table):
     """A compute unit.
 
@@ -53,11 +71,11 @@ class Unit(Table):
     """
 
     kind: Literal["mac_array", "matrix_unit", "statistics", "host"]
-    lanes: Quantity | None = None
-    clock_hz: Quantity | None = None
+    lanes: Count | None = None
+    clock_hz: Rate | None = None
     operands: Items[str] = Field(default=(), exclude_if=lambda names: not names)
-    read_ports: Quantity | None = Field(default=None, exclude_if=lambda ports: ports is None)
-    fill_cycles: Quantity | None = Field(default=None, exclude_if=lambda cycles: cycles is None)
+    read_ports: Count | None = Field(default=None, exclude_if=lambda ports: ports is None)
+    fill_cycles: Count | None = Field(default=None, exclude_if=lambda cycles: cycles is None)
 
 
 class Compute(Table):
@@ -70,9 +88,9 @@ class Compute(Table):
         units: by name.
     """
 
-    clock_hz: Quantity | None = None
-    lanes: Quantity | None = None
-    memory_bandwidth_bytes_per_s: Quantity | None = None
+    clock_hz: Rate | None = None
+    lanes: Count | None = None
+    memory_bandwidth_bytes_per_s: Rate | None = None
     units: dict[str, Unit] = Field(default_factory=dict[str, Unit])
 
 
@@ -86,8 +104,8 @@ class Link(Table):
     """
 
     to: str = Field(min_length=1)
-    bandwidth_bytes_per_s: Quantity
-    latency_s: Quantity
+    bandwidth_bytes_per_s: Rate
+    latency_s: Latency
 
 
 class Device(Table):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from emu.errors import EmuError
 from emu.report.evidence import gather
 from emu.report.header import footer, header
 from emu.report.page import page
@@ -39,9 +40,19 @@ def build_report(run_folder: Path) -> Path:
     Raises:
         ConfigError: the folder or its `run.json` cannot be read, or the report cannot be written.
     """
-    evidence = gather(Path(run_folder))
+    folder = RunFolder(run_folder)
+    try:
+        text = _page_of(folder.path)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        if not isinstance(error, EmuError):
+            folder.read_setup()  # says what is wrong with a damaged recipe or device
+        raise
+    folder.write_text(FILE_NAME, text)
+    return folder.path / FILE_NAME
+
+
+def _page_of(folder: Path) -> str:
+    evidence = gather(folder)
     sections = [section for one in SECTIONS if (section := one.section(evidence)) is not None]
     model, device = evidence.run.name()
-    text = page(f"{model} on {device}: emu report", header(evidence), sections, footer(evidence))
-    RunFolder(run_folder).write_text(FILE_NAME, text)
-    return Path(run_folder) / FILE_NAME
+    return page(f"{model} on {device}: emu report", header(evidence), sections, footer(evidence))

@@ -15,7 +15,6 @@ trace.json          -> Run.trace
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,7 +24,10 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
+from emu._config import checked
+from emu._files import read_json
 from emu.errors import ConfigError
 from emu.report.words import ROLES
 
@@ -75,6 +77,41 @@ _NEWER = {"profile.parquet", "exponents.parquet", "loss_scaling.parquet", "point
 #: Columns whose null means infinite: nothing differed, so the ratio has no end.
 _NULL_IS_INFINITE = {"snr_db"}
 _REMEDY = "it is written by `emu train`; the rest of this page does not need it"
+
+
+class _Row(BaseModel):
+    """The datapath of one tensor in `run.json`."""
+
+    model_config = ConfigDict(strict=True)
+
+    layer: str
+    role: str
+    format: str
+    rounding: str | None = None
+    overflow: str | None = None
+    mac: dict[str, str | None] | str | None = None
+
+
+class _RunInfo(BaseModel):
+    """What a report reads in `run.json`, as far as it is there; recipe and device are checked where they fail."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    status: str | None = None
+    recipe: dict[str, Any] | None = None
+    device: dict[str, Any] | str | None = None
+    data: dict[str, Any] | str | None = None
+    versions: dict[str, Any] | None = None
+    model: str | None = None
+    emu_version: str | None = None
+    steps: int | None = Field(default=None, ge=0, le=2**53)
+    seconds: float | None = None
+    simulated_seconds: float | None = None
+    parameters: int | None = Field(default=None, ge=0, le=2**62)
+    metrics: dict[str, float | int | None] | None = None
+    layers: list[str] | None = None
+    formats: list[_Row] | None = None
+    failures: list[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -233,18 +270,19 @@ def _read_info(folder: Path) -> dict[str, Any]:
             f"a run folder must hold run.json, got {str(folder)!r} without it; give a folder `emu train` wrote"
         )
     try:
-        info = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        info = read_json(path)
+    except (OSError, ValueError) as error:
         raise ConfigError(f"run.json must be JSON, got {error} in {path}; train again, or restore the file") from None
     if not isinstance(info, dict):
         raise ConfigError(f"run.json must hold a JSON object, got {type(info).__name__} in {path}; train again")
+    checked(_RunInfo, table_of(info), file=str(path))
     return table_of(info)
 
 
 def _read_trace(path: Path) -> list[dict[str, Any]]:
     """Return the events of a trace; none where it is not there or is none."""
     try:
-        events = table_of(json.loads(path.read_text(encoding="utf-8"))).get("traceEvents")
+        events = table_of(read_json(path)).get("traceEvents")
     except (OSError, ValueError):
         return []
     listed = cast("list[Any]", events) if isinstance(events, list) else []

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO, cast
 
 import numpy as np
@@ -30,7 +31,10 @@ IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E
 #: Largest pixel of the bundled digits, and of 8-bit images.
 DIGITS_SCALE, BYTE_SCALE = 16.0, 255.0
 _SIDES = ("train", "t10k")
-_DAMAGED = (OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile, KeyError, MemoryError)
+_DAMAGED = (
+    OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile, KeyError, MemoryError, SyntaxError, TokenError,
+    RecursionError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu._config import checked
-from emu._files import TEMPORARY, replace_file
+from emu._files import TEMPORARY, read_json, replace_file
 from emu.errors import ConfigError
 from emu.hardware import Device
 from emu.training.recipe import Recipe
@@ -176,7 +176,7 @@ class RunFolder:
         """
         path = self.path / name
         try:
-            content: object = json.loads(path.read_text(encoding="utf-8"))
+            content = read_json(path)
         except (OSError, ValueError) as error:
             raise _damaged(path, "a JSON file", str(error), _NEW_RUN) from None
         if not isinstance(content, dict):
@@ -200,7 +200,7 @@ class RunFolder:
     @property
     def has_checkpoint(self) -> bool:
         """Whether a checkpoint was ever written."""
-        return (self.path / CHECKPOINT).is_file()
+        return (self.path / CHECKPOINT).exists()
 
     def save_checkpoint(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
         """Replace the checkpoint, in one step.
@@ -238,7 +238,7 @@ class RunFolder:
             raise ConfigError(
                 f"a run must have a checkpoint to be resumed, got none at {path}; start a new run with --out"
             ) from None
-        except (OSError, ValueError, KeyError, TypeError, _safetensors_error()) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, _safetensors_error()) as error:
             raise (
                 error if isinstance(error, ConfigError) else _damaged(path, "a checkpoint", str(error), remedy)
             ) from None

@@ -10,7 +10,6 @@ behind it as well. `open_storage` opens it, in every process anew.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import shutil
@@ -144,7 +143,7 @@ class FolderStorage:
     def failure(self, case: Case) -> str | None:
         """Return why a run failed, None if it did not."""
         path = self._failure(case)
-        return json.loads(path.read_text(encoding="utf-8"))["reason"] if path.is_file() else None
+        return str(RunFolder(path.parent).read_json(path.name).get("reason")) if path.is_file() else None
 
     def fail(self, case: Case, reason: str) -> None:
         """Write down why a run failed."""

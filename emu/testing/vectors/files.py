@@ -15,12 +15,12 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, get_args
+from typing import Any, BinaryIO, Literal, cast, get_args
 
 import numpy as np
 
-from emu._config import checked
-from emu._files import replace_file
+from emu._config import Items, Table, checked
+from emu._files import read_json, replace_file
 from emu.errors import ConfigError, nearest_name
 from emu.testing.vectors.definition import ieee_flags
 from emu.testing.vectors.description import NAMES, Codes, Description, Vectors
@@ -30,6 +30,17 @@ MANIFEST, LINES = "manifest.json", "vectors.txt"
 #: Version of the layout, in the manifest.
 LAYOUT = "emu vectors 1"
 _FLAG_DIGITS = 2
+#: Bits of a code, at most.
+_MOST_BITS = 64
+
+
+class _Manifest(Table):
+    """What a folder of vectors says of itself."""
+
+    layout: str
+    style: Style
+    description: Description
+    files: Items[str]
 
 
 def write_vectors(vectors: Vectors, folder: Path, style: str = "hex") -> list[Path]:
@@ -100,13 +111,15 @@ def read_vectors(folder: Path) -> Vectors:
     """
     path = folder / MANIFEST
     try:
-        manifest: dict[str, Any] = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+        content = read_json(path)
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path} must be the manifest of vectors, got {error}; name the folder they are in") from None
-    if manifest.get("layout") != LAYOUT:
-        raise ConfigError(f"{path} must be of the layout {LAYOUT!r}, got {manifest.get('layout')!r}; write it again")
-    d = checked(Description, manifest["description"], file=str(folder / MANIFEST))
-    if manifest["style"] == "testfloat":
+    told = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    if told.get("layout") != LAYOUT:
+        raise ConfigError(f"{path} must be of the layout {LAYOUT!r}, got {told.get('layout')!r}; write it again")
+    manifest = checked(_Manifest, told, file=str(path))
+    d = manifest.description
+    if manifest.style == "testfloat":
         lines = read_lines(folder / LINES, len(d.formats) + 2, d.count)
         *operands, results, flags = lines
         return Vectors(d, tuple(operands), None, results, flags)
@@ -149,9 +162,12 @@ def _words(path: Path, number: int, words: Sequence[str], columns: int) -> list[
     if len(words) != columns:
         raise ConfigError(f"{path} must have {columns} codes a line, got {len(words)} in line {number}; write it again")
     try:
-        return [int(word, 16) for word in words]
+        codes = [int(word, 16) for word in words]
+        if min(codes) < 0 or max(codes) >> _MOST_BITS:
+            raise ValueError
     except ValueError:
         raise ConfigError(
             f"{path} must hold hexadecimal codes, got {' '.join(words)!r} in line {number}; an x or z in a simulator's "
             "dump is a result that was never driven"
         ) from None
+    return codes
