@@ -355,7 +355,7 @@ _RULES: dict[str, Callable[[Data], tuple[str, str]]] = {
     "greater_than_equal": lambda d: (f"at least {d['ctx']['ge']}", "choose a larger value"),
     "less_than": lambda d: (f"below {d['ctx']['lt']}", "choose a smaller value"),
     "less_than_equal": lambda d: (f"at most {d['ctx']['le']}", "choose a smaller value"),
-    "multiple_of": lambda d: (f"a multiple of {d['ctx']['multiple_of']:g}", "choose the nearest one"),
+    "multiple_of": lambda _: ("a whole number", "choose the nearest one"),  # of 1: no other is asked for
 }
 
 

@@ -15,6 +15,7 @@ trace.json          -> Run.trace
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -300,20 +301,21 @@ def _read_columns(path: Path, required: tuple[str, ...]) -> Columns:
     pyarrow: Any = import_module("pyarrow")
     parquet: Any = import_module("pyarrow.parquet")
     try:
-        read = parquet.read_table(path)
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
+        read = parquet.read_table(io.BytesIO(path.read_bytes()))
+        names = read.column_names
+        columns: Columns = {name: _values(read.column(name)) for name in names}
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigError(
             f"{path.name} could not be read ({reason}), so there is nothing to show here; {_REMEDY}."
         ) from None
-    absent = [name for name in required if name not in read.column_names]
+    absent = [name for name in required if name not in names]
     if absent:
         raise ConfigError(
             f"{path.name} lacks the columns {', '.join(absent)}, so there is nothing to show here; {_REMEDY}."
         )
     if not read.num_rows:
         raise ConfigError(f"{path.name} holds no rows yet: the run has not logged a first interval.")
-    columns: Columns = {name: _values(read.column(name)) for name in read.column_names}
     for name in _NULL_IS_INFINITE & columns.keys():
         columns[name] = np.where(read.column(name).is_null().to_numpy(), np.inf, columns[name])
     return columns

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -152,21 +153,21 @@ class RunFolder:
             ConfigError: the file is damaged.
         """
         path = self.path / f"{name}.parquet"
-        if not path.is_file():
+        if not path.exists():
             return {column: [] for column in TABLES[name]}
         arrow, parquet = _arrow(), import_module("pyarrow.parquet")
         try:
-            table = parquet.read_table(path)
-        except (OSError, arrow.ArrowException) as error:
+            table = parquet.read_table(io.BytesIO(path.read_bytes()))
+            columns = cast("dict[str, list[Any]]", table.to_pydict())
+            columns |= {column: [None] * table.num_rows for column in TABLES[name] if column not in columns}
+            if up_to_step is None:
+                return columns
+            kept = [row for row, step in enumerate(columns["step"]) if step <= up_to_step]
+            return {column: [values[row] for row in kept] for column, values in columns.items()}
+        except (OSError, ValueError, TypeError, arrow.ArrowException) as error:
             raise _damaged(
                 path, "a Parquet table", str(error), "delete it; the run goes on without its history"
             ) from None
-        columns = cast("dict[str, list[Any]]", table.to_pydict())
-        columns |= {column: [None] * table.num_rows for column in TABLES[name] if column not in columns}
-        if up_to_step is None:
-            return columns
-        kept = [row for row, step in enumerate(columns["step"]) if step <= up_to_step]
-        return {column: [values[row] for row in kept] for column, values in columns.items()}
 
     def read_json(self, name: str = RUN) -> dict[str, Any]:
         """Return the content of a JSON file.

@@ -14,27 +14,29 @@ import numpy as np
 
 #: TOML values where something else is expected: wrong types, edges, absurd sizes, what other programs choke on.
 VALUES = (
-    "0", "1", "-1", "2", "3", "7", "1000", "0.148", "-0.0", "1e308", "1e-320", "5e-324", "1e999", "nan", "inf", "-inf", "true",
-    "false", '""', '" "', '"\\u0000"', '"a\\nb"', "[]", "[[]]", "{}", "[0]", "[1, -1]", '["x"]', "1979-05-27", "07:32:00",
-    "2147483647", "2147483648", "4294967296", "9223372036854775807", "9223372036854775808", "-9223372036854775808",
-    "18446744073709551616", "1" * 400, "1" * 5000, '"' + "a" * 5000 + '"', '"lanes(99999999)"', '"lanes(0)"', '"lanes()"',
-    '"blocks(8, 25)"', '"blocks(1024, 256)"', '"pairwise"', '"sequential"', '"fix64f0"', '"ufix64f64"', '"fix8f?"', '"fix65f0"',
-    '"fix8f99999"', '"fix16f-300"', '"e1m0"', '"e11m52"', '"e12m3"', '"e8m0 finite nans=top"', '"e5m10 bias=99999"',
-    '"e2m1 finite nans=none"', '"fp64"', '"int8"', '"stochastic"', '"to_odd"', '"saturate_zero"', '"wrap"', '"satfinite"',
-    '"../x"', '"/"', '"/dev/null"', '"/dev/zero"', '"."', '"~"', '"none"', '"digits"', '"\\U0001F600"',
-    "0x7FFFFFFF", "0b1", "1_0", "[" * 200 + "]" * 200, "[" * 3000 + "]" * 3000, "{a = {a = {a = 1}}}",
+    "0", "1", "-1", "2", "3", "7", "1000", "0.148", "-0.0", "1e308", "1e-320", "5e-324", "1e999", "nan", "inf",
+    "-inf", "true", "false", '""', '" "', '"\\u0000"', '"a\\nb"', "[]", "[[]]", "{}", "[0]", "[1, -1]", '["x"]',
+    "1979-05-27", "07:32:00", "2147483647", "2147483648", "4294967296", "9223372036854775807", "9223372036854775808",
+    "-9223372036854775808", "18446744073709551616", "1" * 400, "1" * 5000, '"' + "a" * 5000 + '"',
+    '"lanes(99999999)"', '"lanes(0)"', '"lanes()"', '"blocks(8, 25)"', '"blocks(1024, 256)"', '"pairwise"',
+    '"sequential"', '"fix64f0"', '"ufix64f64"', '"fix8f?"', '"fix65f0"', '"fix8f99999"', '"fix16f-300"', '"e1m0"',
+    '"e11m52"', '"e12m3"', '"e8m0 finite nans=top"', '"e5m10 bias=99999"', '"e2m1 finite nans=none"', '"fp64"',
+    '"int8"', '"stochastic"', '"to_odd"', '"saturate_zero"', '"wrap"', '"satfinite"', '"../x"', '"/"', '"/dev/null"',
+    '"/dev/zero"', '"."', '"~"', '"none"', '"digits"', '"\\U0001F600"', "0x7FFFFFFF", "0b1", "1_0",
+    "[" * 200 + "]" * 200, "[" * 3000 + "]" * 3000, "{a = {a = {a = 1}}}",
 )  # fmt: skip
 #: Lines that TOML files do not expect.
 LINES = (
-    "[precision]", "[[precision.layers]]", "[units]", "[[units]]", "[training]", "[data]", "[[grid]]", "[network]", "[network.layers]",
-    "[dynamic_point]", "[loss_scaling]", "x = 1", '"" = 1', '"a b" = 1', "a.b.c = 1", "= 1", "name", "\x00", "\x7f", "\ufeff", "# \u2028",
-    '[[units]]\nname = "x"', "[registers]", "bins = 4", "bins = 40", "lowest = -2000", "clock_hz = 0.148", "steps = 1", "epochs = 0.5",
+    "[precision]", "[[precision.layers]]", "[units]", "[[units]]", "[training]", "[data]", "[[grid]]", "[network]",
+    "[network.layers]", "[dynamic_point]", "[loss_scaling]", "x = 1", '"" = 1', '"a b" = 1', "a.b.c = 1", "= 1",
+    "name", "\x00", "\x7f", "\ufeff", "# \u2028", '[[units]]\nname = "x"', "[registers]", "bins = 4", "bins = 40",
+    "lowest = -2000", "clock_hz = 0.148", "steps = 1", "epochs = 0.5",
 )  # fmt: skip
 #: The same for JSON; the strings are written as they are.
 NODES = (
-    "null", "true", "false", "0", "-1", "1", "0.5", "1e999", "-1e999", "NaN", "Infinity", '""', '"x"', "[]", "{}", "[[]]", "[null]",
-    '{"a": 1}', "9223372036854775808", "-9223372036854775809", "1" * 400, "1" * 5000, '"\\u0000"', '"' + "b" * 3000 + '"',
-    '"\\ud800"', "[" * 500 + "]" * 500, '"none"', '"numba"', '"2020-01-01"',
+    "null", "true", "false", "0", "-1", "1", "0.5", "1e999", "-1e999", "NaN", "Infinity", '""', '"x"', "[]", "{}",
+    "[[]]", "[null]", '{"a": 1}', "9223372036854775808", "-9223372036854775809", "1" * 400, "1" * 5000, '"\\u0000"',
+    '"' + "b" * 3000 + '"', '"\\ud800"', "[" * 500 + "]" * 500, '"none"', '"numba"', '"2020-01-01"',
 )  # fmt: skip
 #: Dtypes an array could have instead of its own.
 DTYPES = (
@@ -83,8 +85,8 @@ class Mutator:
     def _toml_steps(self) -> Sequence[Callable[[str], str]]:
         return [
             self._value, self._value, self._value, self._value, self._scaled, self._scaled, self._borrowed, self._key,
-            self._without_line, self._twice, self._moved, self._without_table, self._table_twice, self._line, self._character,
-            self._token,
+            self._without_line, self._twice, self._moved, self._without_table, self._table_twice, self._line,
+            self._character, self._token,
         ]  # fmt: skip
 
     def _assignments(self, lines: Sequence[str]) -> list[int]:
@@ -259,12 +261,9 @@ class Mutator:
         """An array of another dtype or shape, or with other values."""
         kind = self.random.randrange(6)
         if kind == 0:
+            dtype = np.dtype(self.random.choice(DTYPES))
             with np.errstate(all="ignore"):
-                return (
-                    array.astype(object).astype(self.random.choice(DTYPES), casting="unsafe")
-                    if array.size < 10**5
-                    else array
-                )
+                return array.astype(dtype) if dtype.kind in "biufc" else np.zeros(array.shape, dtype)
         if kind == 1:
             shapes = [
                 (0,),

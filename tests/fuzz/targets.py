@@ -258,9 +258,11 @@ def _arrays() -> Iterator[Target]:
     arguments = ("evaluate", "weights.npz", "--model", "tiny.toml", "--device", "fixed16", "--backend", "reference")
     yield Target("evaluate weights", _weights, "weights.npz", Mutator.npz, arguments, weight=20)
     data: dict[str, tuple[str, Callable[[Mutator, bytes], bytes]]] = {
-        "data.npz": ("data.npz", Mutator.npz), "keras.npz": ("keras.npz", Mutator.npz), "images.npy": ("images.npy", Mutator.npy),
-        "labels.npy": ("images.npy", Mutator.npy), "idx/train-images-idx3-ubyte": ("idx", Mutator.bytes),
-        "idx/train-labels-idx1-ubyte.gz": ("idx", Mutator.bytes), "idx/t10k-images-idx3-ubyte": ("idx", Mutator.bytes),
+        "data.npz": ("data.npz", Mutator.npz), "keras.npz": ("keras.npz", Mutator.npz),
+        "images.npy": ("images.npy", Mutator.npy), "labels.npy": ("images.npy", Mutator.npy),
+        "idx/train-images-idx3-ubyte": ("idx", Mutator.bytes),
+        "idx/train-labels-idx1-ubyte.gz": ("idx", Mutator.bytes),
+        "idx/t10k-images-idx3-ubyte": ("idx", Mutator.bytes),
     }  # fmt: skip
     for file, (source, mutate) in data.items():
         arguments = ("train", "tiny.toml", "--out", "out", "--set", f"data.source={source}", *SHORT)

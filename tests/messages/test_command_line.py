@@ -135,3 +135,64 @@ def test_without_a_name_the_presets_are_listed(run):
     code, out, _ = run("formats")
     assert code == 0
     assert rows(out)["fp8_e4m3"] == "8 | 448 | 0.015625 | 0.00195312 | 0.125 | no inf, 2 NaN codes, ±0"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("steps = " + "1" * 5000, "Exceeds the limit (4300 digits) for integer string conversion"),
+        ("steps = " + "[" * 3000, "arrays or tables are nested too deeply"),
+    ],
+)
+def test_toml_that_its_parser_gives_up_on_is_refused(run, tmp_path, content: str, said: str):
+    file = tmp_path / "x.toml"
+    file.write_text(content)
+    code, out, err = run("devices", str(file))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"emu: a configuration file must be TOML, got an error in {file}: {said}")
+    assert err.count("\n") == 1
+
+
+def test_a_setting_of_thousands_of_digits_is_refused(run):
+    code, _, err = run("train", "mlp", "--set", "training.steps=" + "1" * 5000)
+    assert code == 2
+    assert len(err) < 1000
+    assert err.startswith("emu: `steps` must be an integer, got '111")
+
+
+def test_the_middle_of_a_long_message_is_left_out(run, tmp_path):
+    code, _, err = run("devices", "x" * 3000)
+    assert code == 2
+    assert " ... " in err
+    assert len(err) < 1000
+
+
+def test_arrays_beyond_the_memory_are_refused(run, monkeypatch):
+    def greedy() -> None:
+        raise MemoryError("Unable to allocate 7.45 EiB")
+
+    monkeypatch.setattr("emu._listings.print_devices", greedy)
+    assert run("devices") == (
+        2, "", "emu: the arrays must fit the memory, got Unable to allocate 7.45 EiB; choose smaller sizes\n"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"formats": [{"layer": "a"}]}', "`role` must be given, got nothing in"),
+        (
+            '{"formats": [{"layer": "a", "role": "weight", "format": "fp16", "rounding": ["x"]}]}',
+            "`rounding` must be text",
+        ),
+        ('{"layers": 3}', "`layers` must be an array, got 3"),
+        ('{"status": "\\ud800"}', "run.json must be JSON, got 'utf-8' codec can't encode character"),
+        ("[" * 100000, "run.json must be JSON, got arrays or objects nested too deeply"),
+    ],
+)
+def test_a_report_of_a_damaged_run_json_is_refused(run, tmp_path, content: str, said: str):
+    (tmp_path / "run.json").write_text(content)
+    code, _, err = run("report", str(tmp_path))
+    assert code == 2
+    assert said in err
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]

@@ -159,6 +159,19 @@ class TestDevices:
             "`clock_hz` must be a table, got 1000000000.0 in d/x.toml: compute; write its keys under a [table] header"
         )
 
+    @pytest.mark.parametrize(
+        ("table", "rule"),
+        [
+            ("clock_hz = { value = 0.148, source = 's' }", "at least 1.0, got 0.148"),
+            ("clock_hz = { value = 1e19, source = 's' }", "at most 1e+18, got 1e+19"),
+            ("lanes = { value = 1.5, source = 's' }", "a whole number, got 1.5"),
+            ("lanes = { value = 0.5, source = 's' }", "a whole number, got 0.5"),
+            ("memory_bandwidth_bytes_per_s = { value = 0.9, source = 's' }", "at least 1.0, got 0.9"),
+        ],
+    )
+    def test_a_rate_or_a_count_no_machine_has(self, device_error: Any, table: str, rule: str):
+        assert device_error(f"[compute]\n{table}").startswith(f"`value` must be {rule} in d/x.toml: compute.")
+
     def test_an_exception_that_cannot_be(self, device_error: Any):
         assert device_error("[[precision.layers]]\nmatch = 'fc*'\nweight = { overflow = 'wrap' }") == (
             "weight of layers fc*: `overflow` of fp16 must be one of ieee, satfinite, got 'wrap': that rule belongs "

@@ -171,6 +171,20 @@ def test_registers_of_other_positions_do_not_merge():
         observed([1.0], "fp16").merge(observed([1.0], "bf16"))
 
 
+@pytest.mark.parametrize("given", [{}, {"lowest": -24}, {"bins": 40}, {"lowest": -24, "bins": 40}])
+def test_positions_left_open_are_those_of_what_is_merged(given):
+    whole, register = observed([1.0, 3.0], "fp16"), emu.StatisticsRegister(**given)
+    register.merge(emu.StatisticsRegister(**given))  # nothing was counted in either
+    register.merge(whole)
+    assert register == whole
+
+
+@pytest.mark.parametrize("given", [{"lowest": -20}, {"bins": 39}])
+def test_positions_half_given_must_be_those_of_what_is_merged(given):
+    with pytest.raises(emu.FormatError, match="must have the same positions"):
+        emu.StatisticsRegister(**given).merge(observed([1.0], "fp16"))
+
+
 @pytest.mark.parametrize("depth", [1, 3, 4, 65])
 @pytest.mark.parametrize(("a", "b"), [("fix8f4", "fix8f0"), ("ufix8f0", "fix8f2")])
 def test_an_exact_accumulator_is_as_wide_as_the_worst_case_needs(a, b, depth, backend):

@@ -208,6 +208,16 @@ def test_a_corrupt_checkpoint_is_refused_and_left_alone(tmp_path: Path):
     assert (path / CHECKPOINT).read_bytes() == damaged
 
 
+@pytest.mark.parametrize("name", [CHECKPOINT, "metrics.parquet", "registers.parquet"])
+def test_a_folder_where_a_file_should_be_is_refused_and_left_alone(tmp_path: Path, name: str):
+    path = interrupted(tmp_path / "run", 14)
+    (path / name).unlink(missing_ok=True)
+    (path / name).mkdir()
+    before = sorted(p.name for p in path.iterdir() if not p.name.endswith(".emu-tmp"))
+    assert f"{name} must be a" in refusal(path)
+    assert sorted(p.name for p in path.iterdir()) == before
+
+
 def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path):
     mine, other = interrupted(tmp_path / "mine", 7), interrupted(tmp_path / "other", 7, seed=2)
     shutil.copy(other / CHECKPOINT, mine / CHECKPOINT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import emu
 from emu._config import checked
 from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
+from emu.errors import ConfigError
 from emu.testing.vectors import Description, Vectors, check_dump, make_vectors, read_vectors, write_vectors
 from emu.testing.vectors.definition import answer, exact_value
 
@@ -537,3 +539,22 @@ def test_impossible_vectors_are_refused(description: dict, said: str):
     with pytest.raises(emu.EmuError) as caught:
         checked(Description, description, file="here")
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("manifest.json", '{"layout": "emu vectors 1"}', "`style` must be given"),
+        ("manifest.json", "[]", "must be of the layout 'emu vectors 1', got None"),
+        ("manifest.json", "[" * 100000, "got arrays or objects nested too deeply"),
+        ("a.hex", "-3bfe\n" * 20, "must hold hexadecimal codes, got '-3bfe' in line 1"),
+        ("a.hex", "1" * 17 + "\n", "must hold hexadecimal codes, got '11111111111111111' in line 1"),
+    ],
+)
+def test_damaged_files_of_vectors_are_refused_with_their_name(file: str, content: str, said: str, tmp_path: Path):
+    write_vectors(
+        make_vectors(Description(operation="add", formats=("fp16", "fp16"), out_format="fp16", count=20)), tmp_path
+    )
+    (tmp_path / file).write_text(content)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        read_vectors(tmp_path)
