@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from tokenize import TokenError
 from typing import BinaryIO
 
+#: What NumPy and its archives raise for files that hold no plain arrays.
+UNREADABLE_ARRAYS = (
+    OSError, EOFError, ValueError, KeyError, SyntaxError, TokenError, MemoryError, zlib.error, zipfile.BadZipFile,
+    RuntimeError,  # encrypted, an unknown compression, nested too deeply
+)  # fmt: skip
 #: What files that are not finished end in.
 TEMPORARY = ".emu-tmp"
 

@@ -10,18 +10,17 @@ from __future__ import annotations
 import gzip
 import math
 import zipfile
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from emu._files import UNREADABLE_ARRAYS
 from emu.errors import ConfigError
 
 Array = NDArray[Any]
@@ -31,10 +30,6 @@ IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E
 #: Largest pixel of the bundled digits, and of 8-bit images.
 DIGITS_SCALE, BYTE_SCALE = 16.0, 255.0
 _SIDES = ("train", "t10k")
-_DAMAGED = (
-    OSError, EOFError, ValueError, zlib.error, zipfile.BadZipFile, KeyError, MemoryError, SyntaxError, TokenError,
-    RecursionError,
-)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +130,7 @@ def read_idx(path: Path, *, dimensions: Sequence[int]) -> Array:
             return _idx_array(cast(BinaryIO, file), path, dimensions)
     except ConfigError:
         raise
-    except _DAMAGED as error:
+    except UNREADABLE_ARRAYS as error:
         raise _unreadable(path, "an IDX file", error) from None
 
 
@@ -171,7 +166,7 @@ def read_npz(path: Path) -> tuple[Raw, Raw | None]:
             raise zipfile.BadZipFile("not a zip archive, or cut off")
         with np.load(path, allow_pickle=False) as archive:
             arrays: dict[str, Array] = {name: np.asarray(archive[name]) for name in archive.files}
-    except _DAMAGED as error:
+    except UNREADABLE_ARRAYS as error:
         raise _unreadable(path, "an .npz archive of plain arrays", error) from None
     tested = "x_test" in arrays or "y_test" in arrays
     for name in ("x_train", "y_train", "x_test", "y_test")[: 4 if tested else 2]:
@@ -218,7 +213,7 @@ def _npy_array(path: Path) -> Array:
     try:
         with path.open("rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
-    except _DAMAGED as error:
+    except UNREADABLE_ARRAYS as error:
         raise _unreadable(path, "an .npy file of plain numbers", error) from None
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu import nn
+from emu._files import UNREADABLE_ARRAYS
 from emu.backends.registry import load
 from emu.errors import ConfigError
 from emu.hardware import Device, DynamicPoint
@@ -163,7 +162,7 @@ def read_weights(path: Path) -> dict[str, Array]:
                 if isinstance(content, np.ndarray):
                     raise ValueError("a single array")
                 return {name: content[name] for name in content.files}
-        except (OSError, EOFError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        except UNREADABLE_ARRAYS as error:
             raise ConfigError(
                 f"weights in {path} must be an .npz file of plain arrays, got {error}; write it with numpy.savez"
             ) from None

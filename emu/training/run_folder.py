@@ -158,8 +158,12 @@ class RunFolder:
         arrow, parquet = _arrow(), import_module("pyarrow.parquet")
         try:
             table = parquet.read_table(io.BytesIO(path.read_bytes()))
-            columns = cast("dict[str, list[Any]]", table.to_pydict())
-            columns |= {column: [None] * table.num_rows for column in TABLES[name] if column not in columns}
+            columns: dict[str, list[Any]] = {column: [None] * table.num_rows for column in TABLES[name]}
+            for column in table.column_names:
+                kind = TABLES[name].get(column)
+                if kind is None:
+                    raise ValueError(f"a column {column!r}, which no such table has")
+                columns[column] = table.column(column).cast(getattr(arrow, kind)()).to_pylist()
             if up_to_step is None:
                 return columns
             kept = [row for row, step in enumerate(columns["step"]) if step <= up_to_step]

@@ -12,7 +12,7 @@ import pytest
 
 from emu.errors import ConfigError
 from emu.training.data import load_dataset
-from emu.training.data_files import DIGITS_SCALE, read_digits
+from emu.training.data_files import DIGITS_SCALE, read_digits, read_npz
 from emu.training.recipe import Images
 
 INPUT = (1, 28, 28)
@@ -320,3 +320,17 @@ class TestSource:
         for array in (data.train_inputs, data.train_labels, data.test_inputs, data.test_labels):
             digest.update(f"{array.dtype.str}{array.shape}".encode() + array.tobytes())
         assert digest.hexdigest() == data.sha256
+
+
+def test_an_archive_of_an_unknown_compression_is_refused(tmp_path: Path):
+    path = tmp_path / "x.npz"
+    np.savez(path, x_train=np.zeros((3, 8, 8), np.uint8), y_train=np.zeros(3, np.uint8))
+    content = bytearray(path.read_bytes())
+    for mark, at in ((b"PK\x03\x04", 8), (b"PK\x01\x02", 10)):  # of a member, and of its entry in the directory
+        place = content.find(mark) + at
+        content[place : place + 2] = b"\x63\x00"
+    path.write_bytes(content)
+    with pytest.raises(
+        ConfigError, match="must be an .npz archive of plain arrays, got 'That compression method is not"
+    ):
+        read_npz(path)

@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,20 @@ class TestTables:
     def test_a_missing_column_is_a_bug_of_the_caller(self, folder: RunFolder):
         with pytest.raises(AssertionError, match="snr must have the columns"):
             folder.write_table("snr", {"step": [1]})
+
+    def test_a_column_that_no_such_table_has_is_named(self, folder: RunFolder):
+        arrow, parquet = (import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
+        parquet.write_table(arrow.table({"step": [1], "lojs": [0.5]}), folder.path / "metrics.parquet")
+        with pytest.raises(
+            ConfigError, match="must be a Parquet table, got \"a column 'lojs', which no such table has"
+        ):
+            folder.read_table("metrics")
+
+    def test_a_column_of_another_type_is_named(self, folder: RunFolder):
+        arrow, parquet = (import_module(name) for name in ("pyarrow", "pyarrow.parquet"))
+        parquet.write_table(arrow.table({"step": ["one"]}), folder.path / "metrics.parquet")
+        with pytest.raises(ConfigError, match="must be a Parquet table"):
+            folder.read_table("metrics")
 
     def test_a_damaged_table_is_named(self, folder: RunFolder):
         (folder.path / "snr.parquet").write_bytes(b"PAR1 nonsense")

@@ -10,8 +10,6 @@ import contextlib
 import hashlib
 import os
 import tempfile
-import zipfile
-import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,8 @@ from typing import Any
 import numpy as np
 import platformdirs
 from numpy.typing import NDArray
+
+from emu._files import UNREADABLE_ARRAYS
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -33,7 +33,6 @@ _SOURCES = (
     "formats/*.py",
     "datapath/*.py",
 )
-_UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 def default_folder() -> Path:
@@ -61,7 +60,7 @@ def load(path: Path, key: str) -> Arrays | None:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except _UNREADABLE:
+    except UNREADABLE_ARRAYS:
         return None
     return arrays if str(arrays.pop("key", "")) == key else None
 
