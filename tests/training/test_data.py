@@ -330,7 +330,5 @@ def test_an_archive_of_an_unknown_compression_is_refused(tmp_path: Path):
         place = content.find(mark) + at
         content[place : place + 2] = b"\x63\x00"
     path.write_bytes(content)
-    with pytest.raises(
-        ConfigError, match="must be an .npz archive of plain arrays, got 'That compression method is not"
-    ):
+    with pytest.raises(ConfigError, match=r"an \.npz archive of plain arrays, got .That compression"):
         read_npz(path)
