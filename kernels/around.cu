@@ -5,18 +5,13 @@
 // How packed elements lie in memory.
 enum Packing { PACKED_F32 = 0, PACKED_F64 = 1, PACKED_I8 = 2, PACKED_I32 = 3, PACKED_I64 = 4 };
 
-EMU_FN u64 raw_of(const Number& x, i32 quantum) {
-    i32 up = x.exponent - quantum;
-    u64 magnitude = up >= 0 ? shift_left(x.significand.word[0], up) : shift_right(x.significand.word[0], -up);
-    return x.negative ? 0ull - magnitude : magnitude;
-}
-
 // Copies fixed-point elements of one operand, gathered from anywhere, into `height` x `width` matrices, zeros beyond theirs.
 //
 // Fixed-point values as float32 or float64, or their raw integers in 8, 32 or 64 bits.
-extern "C" __global__ void pack(const i64* task, i32 operand, const void* data, const i64* rows, i64 n_rows,
+extern "C" __global__ void pack(EMU_GIVEN Task given, i32 operand, const void* data, const i64* rows, i64 n_rows,
                                 const i64* columns, i64 n_columns, i64 batch_step, i32 packing, i64 height, i64 width,
                                 void* out, i64 n) {
+    const i64* task = given.number;
     Operand element = read_operand(task, operand);
     i64 stride = static_cast<i64>(blockDim.x) * gridDim.x;
     for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
@@ -60,10 +55,11 @@ EMU_FN Number sum_at(const void* sums, i64 index, i32 storage, i32 quantum) {
 // Writes sums: of exact ones, to which the addend is added here, or what an accumulator holds, the addend among it.
 //
 // `sums` hold a row every `width`, `height` rows a matrix; integers are multiples of 2**quantum.
-extern "C" __global__ void settle(const i64* task, const void* sums, i32 storage, i32 quantum, i64 height, i64 width,
+extern "C" __global__ void settle(EMU_GIVEN Task given, const void* sums, i32 storage, i32 quantum, i64 height, i64 width,
                                   i32 exact, const void* a, const i64* a_rows, const i64* a_columns, const void* b,
                                   const i64* b_rows, const i64* b_columns, const void* addend, const u32* recorded, void* out,
                                   u64* totals) {
+    const i64* task = given.number;
     EMU_DYNAMIC_SHARED(u32, room);
     Stage stage = read_stage(task);
     Register positions = read_register(task + REGISTER_AT);

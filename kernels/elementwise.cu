@@ -4,8 +4,9 @@
 // Writes `n` results of `operation` into `out`; adds to `totals` what they counted.
 //
 // Dynamic shared memory: one u32, and one per count.
-extern "C" __global__ void elementwise(const i64* task, i32 operation, const void* a, const void* b, const void* c,
+extern "C" __global__ void elementwise(EMU_GIVEN Task given, i32 operation, const void* a, const void* b, const void* c,
                                        const u32* recorded, void* out, u64* totals, i64 n) {
+    const i64* task = given.number;
     EMU_DYNAMIC_SHARED(u32, room);
     Stage stage = read_stage(task);
     Register positions = read_register(task + REGISTER_AT);

@@ -2,7 +2,7 @@
 //
 // One of the files whose floating-point instructions are listed: additions, subtractions, multiplications, divisions and
 // square roots, each rounded to nearest, none contracted. Source: docs/concepts/functions.md.
-#include "bits.cuh"
+#include "task.cuh"
 
 #define MAGIC 6755399441055744.0  // 1.5 * 2**52: added, it rounds to an integer
 #define MAGIC_BITS 0x4338000000000000ll
@@ -255,11 +255,31 @@ EMU_FN double reciprocal_root(double x) {
     return x == 0.0 ? with_sign_of(infinity(), x) : y;
 }
 
+// Whether a double cannot say what a function's result is: finite but too large, not 0 but too small, a new NaN, a pole.
+EMU_FN bool is_beyond(i32 function, double x, double y) {
+    if (x != x) return false;
+    if (y != y) return true;
+    double size = magnitude_of(y);
+    if (x == 0.0) return size == infinity();
+    if (magnitude_of(x) == infinity()) return false;
+    return size == infinity() || (size == 0.0 && !(function == 1 && x == 1.0));
+}
+
+// A number of an array of floats.
+EMU_FN double value_of(const Number& x) {
+    u64 bits = x.kind == FINITE ? encode(x.negative, x.significand.word[0], x.exponent, STORED_F64)
+                                : encode_special(x.kind >= NOT_A_NUMBER, x.negative, STORED_F64);
+    return float_of(static_cast<i64>(bits));
+}
+
 // Function number `function`, as emu/backends/functions/double.py orders them, of n numbers; every NaN is the plain one.
-extern "C" __global__ void float64_function(i32 function, const double* x, double* y, i64 n) {
+// x: floats of any kind, of a format that may flush subnormals. `beyond`, which holds 0, becomes 1 where any result is one that a double cannot say.
+extern "C" __global__ void float64_function(i32 function, const void* x, i32 storage, i32 flush_below, i32 has_negative_zero,
+                                            double* y, u32* beyond, i64 n) {
+    Operand element = {storage, 0, flush_below, has_negative_zero, 1, 0};
     i64 stride = static_cast<i64>(blockDim.x) * gridDim.x;
     for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
-        double v = x[i], result;
+        double v = value_of(fetch(x, i, element)), result;
         switch (function) {
             case 0: result = exponential(v); break;
             case 1: result = logarithm(v); break;
@@ -270,6 +290,7 @@ extern "C" __global__ void float64_function(i32 function, const double* x, doubl
             default: result = reciprocal_root(v); break;
         }
         y[i] = result == result ? result : nan();
+        if (is_beyond(function, v, result)) atomicOr(beyond, 1u);
     }
 }
 EMU_KERNEL(float64_function)

@@ -115,11 +115,11 @@ EMU_FN void sum_tiles(const i64* task, const u32* a, const i64* a_rows, const i6
 // The accumulators' contents, one per result; operands and addend are float32. Blocks have 256 threads.
 #define IN_ORDER(name, GROUPS)                                                                                                 \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                                      \
-        name(const i64* task, const u32* a, const i64* a_rows, const i64* a_columns, const u32* b, const i64* b_rows,          \
+        name(EMU_GIVEN Task given, const u32* a, const i64* a_rows, const i64* a_columns, const u32* b, const i64* b_rows,     \
              const i64* b_columns, const u32* addend, float* sums) {                                                           \
         __shared__ __align__(16) float left[STEPS * Tiles<GROUPS>::apart];                                                     \
         __shared__ __align__(16) float right[STEPS * Tiles<GROUPS>::apart];                                                    \
-        sum_tiles<GROUPS>(task, a, a_rows, a_columns, b, b_rows, b_columns, addend, sums, left, right);                        \
+        sum_tiles<GROUPS>(given.number, a, a_rows, a_columns, b, b_rows, b_columns, addend, sums, left, right);                \
     }
 IN_ORDER(in_order_64, 1)
 EMU_KERNEL(in_order_64)

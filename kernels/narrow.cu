@@ -98,7 +98,8 @@ EMU_FN void write_all(const i64* task, const u32* x, const u32* recorded, u32* o
 // Writes `n` float32 into a format whose carrier is float32; what it writes and counts is that of `elementwise`.
 //
 // Dynamic shared memory: as `elementwise`, then 32 u32 per position and scalar.
-extern "C" __global__ void narrow_stage(const i64* task, const u32* x, const u32* recorded, u32* out, u64* totals, i64 n) {
+extern "C" __global__ void narrow_stage(EMU_GIVEN Task given, const u32* x, const u32* recorded, u32* out, u64* totals, i64 n) {
+    const i64* task = given.number;
     EMU_DYNAMIC_SHARED(u32, room);
     Stage stage = read_stage(task);
     Register positions = read_register(task + REGISTER_AT);

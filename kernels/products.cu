@@ -134,9 +134,10 @@ EMU_FN Number total_of(u64* sum, i32 words, i32 lowest, const Specials& specials
 
 // Sums of products, exact or rounded into a format of their own, and an addend, rounded once. `lowest`: exponent no term
 // goes below; `words` hold every sum.
-extern "C" __global__ void exact_product(const i64* task, const void* a, const i64* a_rows, const i64* a_columns,
+extern "C" __global__ void exact_product(EMU_GIVEN Task given, const void* a, const i64* a_rows, const i64* a_columns,
                                          const void* b, const i64* b_rows, const i64* b_columns, const void* addend,
                                          const u32* recorded, void* out, u64* totals, i32 lowest, i32 words) {
+    const i64* task = given.number;
     EMU_DYNAMIC_SHARED(u32, room);
     Stage stage = read_stage(task);
     Register positions = read_register(task + REGISTER_AT);
@@ -182,9 +183,10 @@ enum Step { TAKE_ADDEND, TAKE_TERM, JOIN, ADD_ADDEND, DONE };
 //
 // One loop around one addition: whatever comes next is chosen, added, rounded. A lane is joined with its left neighbour as
 // soon as both are there; left ones wait, one per level.
-extern "C" __global__ void ordered_product(const i64* task, const void* a, const i64* a_rows, const i64* a_columns,
+extern "C" __global__ void ordered_product(EMU_GIVEN Task given, const void* a, const i64* a_rows, const i64* a_columns,
                                            const void* b, const i64* b_rows, const i64* b_columns, const void* addend,
                                            const u32* recorded, void* out, u64* totals) {
+    const i64* task = given.number;
     EMU_DYNAMIC_SHARED(u32, room);
     Stage stage = read_stage(task);
     Register positions = read_register(task + REGISTER_AT);
@@ -263,7 +265,8 @@ EMU_KERNEL(ordered_product)
 // ---- blocks, as matrix units add -----------------------------------------------------------------------------------
 
 // Of blocks: products of one, fraction bits kept, whether the accumulator is added after each period, floor of the
-// alignment, smallest exponents of both operands, length of a period, and its k in the order taken.
+// alignment, smallest exponents of both operands, length of a period.
+static_assert(BLOCKS_AT + 7 == TASK_NUMBERS, "the longest task");
 #define NOWHERE (-(1 << 29))
 static_assert(NOWHERE < -(1 << 20), "below every exponent; two of them add up in 32 bits");
 #define BLOCK_WORDS WIDE_WORDS
@@ -291,9 +294,11 @@ EMU_FN Number rounded_block(Unit& unit, const Number& x, const Stage& stage, u32
     return stage.format.has_nan ? special(NOT_A_NUMBER, 0) : number_of(0, wide_of(0), 0, 0);
 }
 
-extern "C" __global__ void block_product(const i64* task, const void* a, const i64* a_rows, const i64* a_columns,
+// `taken`: the k of a period in the order they are added.
+extern "C" __global__ void block_product(EMU_GIVEN Task given, const void* a, const i64* a_rows, const i64* a_columns,
                                          const void* b, const i64* b_rows, const i64* b_columns, const void* addend,
-                                         const u32* recorded, void* out, u64* totals) {
+                                         const u32* recorded, void* out, u64* totals, const i64* taken) {
+    const i64* task = given.number;
     EMU_DYNAMIC_SHARED(u32, room);
     Stage stage = read_stage(task);
     Register positions = read_register(task + REGISTER_AT);
@@ -327,7 +332,7 @@ extern "C" __global__ void block_product(const i64* task, const void* a, const i
                 Specials specials = {0, 0};
                 see(specials, total);
                 for (i64 j = first; j < first + size; j++) {
-                    i64 k = start + blocks[7 + j];
+                    i64 k = start + taken[j];
                     if (k >= shape.depth) continue;
                     Number x = element_of(left, p.batch, p.row, k), y = element_of(right, p.batch, k, p.column);
                     unit.from_nan = unit.from_nan || x.kind >= NOT_A_NUMBER || y.kind >= NOT_A_NUMBER;
@@ -341,7 +346,7 @@ extern "C" __global__ void block_product(const i64* task, const void* a, const i
                 for (i32 j = 0; j < BLOCK_WORDS; j++) sum[j] = 0;
                 if (total.kind == FINITE) add_to(sum, BLOCK_WORDS, cut(total, place), place);
                 for (i64 j = first; j < first + size; j++) {
-                    i64 k = start + blocks[7 + j];
+                    i64 k = start + taken[j];
                     if (k >= shape.depth) continue;
                     Number x = element_of(left, p.batch, p.row, k), y = element_of(right, p.batch, k, p.column);
                     if (x.kind == FINITE && y.kind == FINITE) add_to(sum, BLOCK_WORDS, cut(multiply(x, y), place), place);

@@ -1,4 +1,4 @@
-// Selections: relu, maxima of windows, and the way back from them. They move values and write nothing new.
+// Selections: relu, maxima of windows, the ways back from them, largest magnitudes. They move values and write nothing new.
 #include "number.cuh"
 
 EMU_FN u64 bits_at(const void* array, i64 index, i32 storage) {
@@ -33,6 +33,55 @@ extern "C" __global__ void relu(const void* x, void* out, i32 storage, i64 n) {
     }
 }
 EMU_KERNEL(relu)
+
+// g where x > 0, else +0; x may lie in memory as another kind of number.
+extern "C" __global__ void relu_gradient(const void* g, i32 storage, const void* x, i32 x_storage, void* out, i64 n) {
+    i64 stride = static_cast<i64>(blockDim.x) * gridDim.x;
+    for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
+        u64 seen = bits_at(x, i, x_storage);
+        bool passes = !holds_nan(seen, x_storage) && rank_of(seen, x_storage) > rank_of(0, x_storage);
+        put_bits(out, i, passes ? bits_at(g, i, storage) : 0ull, storage);
+    }
+}
+EMU_KERNEL(relu_gradient)
+
+// A number's magnitude as an integer in the order of magnitudes: of a float its bits, NaN above infinity.
+EMU_FN u64 magnitude_bits(u64 bits, i32 storage) {
+    if (storage == STORED_F32) return bits & 0x7FFFFFFFull;
+    if (storage == STORED_F64) return bits & 0x7FFFFFFFFFFFFFFFull;
+    return storage == STORED_I64 && bits >> 63 ? 0ull - bits : bits;
+}
+
+EMU_FN void take_largest(const void* x, i32 storage, i64 n, u64* largest) {
+    u64 seen = 0;
+    i64 stride = static_cast<i64>(blockDim.x) * gridDim.x;
+    for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
+        u64 magnitude = magnitude_bits(bits_at(x, i, storage), storage);
+        if (magnitude > seen) seen = magnitude;
+    }
+    if (seen != 0) atomicMax(largest, seen);
+}
+
+// The largest magnitudes of two arrays, as `magnitude_bits`, into found[0] and found[1], which hold zeros.
+extern "C" __global__ void largest_magnitudes(const void* a, i32 a_storage, i64 a_size, const void* b, i32 b_storage,
+                                              i64 b_size, u64* found) {
+    __shared__ u64 largest[2];
+    if (threadIdx.x < 2) largest[threadIdx.x] = 0;
+    __syncthreads();
+    take_largest(a, a_storage, a_size, &largest[0]);
+    take_largest(b, b_storage, b_size, &largest[1]);
+    __syncthreads();
+    if (threadIdx.x < 2 && largest[threadIdx.x] != 0) atomicMax(&found[threadIdx.x], largest[threadIdx.x]);
+}
+EMU_KERNEL(largest_magnitudes)
+
+// Fixed-point values as their raw integers: multiples of 2**quantum.
+extern "C" __global__ void raws(const void* x, i32 storage, i32 quantum, i64* out, i64 n) {
+    i64 stride = static_cast<i64>(blockDim.x) * gridDim.x;
+    for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride)
+        out[i] = static_cast<i64>(raw_of(load(x, i, storage, 0), quantum));
+}
+EMU_KERNEL(raws)
 
 // Maxima of windows and where they lie; NaN wins, the first of equals stays. Window w has its elements at
 // data[batch_step * (w / rows) + row_places[w % rows] + column_places[0 .. columns - 1]]. `index_bytes`: 1, 2 or 4.

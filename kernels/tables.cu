@@ -27,9 +27,10 @@ EMU_FN u64 code_of(const Number& x, const i64* source) {
 
 // Writes what the table holds for x. `seen`: the register's count that goes up, per code; `next_*` and `dropped`: of
 // stochastic rounding. Table values lie in memory as results do.
-extern "C" __global__ void gather(const i64* task, const void* x, const void* table, const u8* raised, const i32* seen,
+extern "C" __global__ void gather(EMU_GIVEN Task given, const void* x, const void* table, const u8* raised, const i64* seen,
                                   const i32* leading_bits, const void* next_table, const u8* next_raised,
                                   const u32* dropped, const u32* recorded, void* out, u64* totals, i64 n) {
+    const i64* task = given.number;
     EMU_DYNAMIC_SHARED(u32, room);
     Stage stage = read_stage(task);
     Register positions = read_register(task + REGISTER_AT);

@@ -221,7 +221,7 @@ _OF_TWO: dict[str, Callable[[Any, Any, Any], Any]] = {
     "subtract": lambda xp, a, b: a - b,
     "multiply": lambda xp, a, b: a * b,
     "divide": lambda xp, a, b: a / b,
-    "select": lambda xp, a, mask: xp.where(mask, a, 0.0),
+    "select": lambda xp, g, x: xp.where(x > 0, g, 0.0),
 }
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     **_OF_ONE,

@@ -135,7 +135,7 @@ def _relu(c: Context, x: Value) -> Value:
 
 
 def _relu_back(c: Context, g: Value, y: Value, x: Value) -> Value:
-    return c.run("select", g, Value(x.array > 0))
+    return c.run("select", g, x)
 
 
 # ---- pooling --------------------------------------------------------------------------------------------------------
@@ -191,8 +191,22 @@ def _avg_pool(c: Context, x: Value) -> Value:
 
 
 def _avg_pool_back(c: Context, g: Value, y: Value, x: Value) -> Value:
-    share = c.run("divide_by", g, part="share", divisor=c.options["window"] ** 2)
-    return _spread(c, share, x.shape, lambda position: share.array)
+    window, stride = c.options["window"], c.options["stride"]
+    share = c.run("divide_by", g, part="share", divisor=window**2)
+    return _tiled(share, x.shape, window) if stride == window else _spread(c, share, x.shape, lambda _: share.array)
+
+
+def _tiled(share: Value, shape: tuple[int, ...], window: int) -> Value:
+    """Repeat each number over its window; windows lie side by side, and +0 is where none lies."""
+    xp, (rows, columns) = namespace(share.array), share.shape[2:]
+    seen = share.array[:, :, :, None, :, None]
+    tiles = xp.broadcast_to(seen, (*share.shape[:3], window, columns, window))
+    tiled = tiles.reshape(*share.shape[:2], rows * window, columns * window)
+    if tiled.shape == shape:
+        return share.with_array(tiled)
+    spread = xp.zeros(shape, dtype=tiled.dtype)
+    spread[:, :, : rows * window, : columns * window] = tiled
+    return share.with_array(spread)
 
 
 # ---- moves and losses -----------------------------------------------------------------------------------------------

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import sys
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 Array = Any
+#: Arrays of the host that never change, by their address.
+_LASTING: WeakValueDictionary[int, NDArray[Any]] = WeakValueDictionary()
 
 
 def is_on_device(x: object) -> bool:
@@ -25,6 +29,39 @@ def namespace(x: Array) -> Any:
         return np
     named = getattr(x, "__array_namespace__", None)
     return sys.modules[type(x).__module__.partition(".")[0]] if named is None else named()
+
+
+def lasting(x: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of the host that nobody writes to from now on: a device copies it once."""
+    _LASTING[id(x)] = x
+    return x
+
+
+def is_lasting(x: object) -> bool:
+    """Return whether `x` is an array of the host that never changes."""
+    return _LASTING.get(id(x)) is x
+
+
+def negated(x: Array) -> Array:
+    """Return 0 - x, exact, and +0 for 0.
+
+    On a device by the bits of floats: CuPy's own arithmetic takes float32 subnormals for 0.
+    """
+    if not is_on_device(x) or x.dtype.kind != "f":
+        return 0 - x
+    sign = 1 << (8 * x.itemsize - 1)
+    xp, bits = namespace(x), x.view(np.dtype(f"u{x.itemsize}"))
+    dtype = bits.dtype.type
+    return xp.where((bits & dtype(sign - 1)) != dtype(0), bits ^ dtype(sign), dtype(0)).view(x.dtype)
+
+
+def largest_magnitude(x: Array) -> float:
+    """Return the largest magnitude in an array of the host, 0 of none; NaN if there is one."""
+    if not x.size:
+        return 0.0
+    if x.dtype.kind == "f":
+        return float(max(x.max(), -x.min(), 0))
+    return float(max(int(x.max()), -int(x.min())))
 
 
 def contiguous(x: Array) -> Array:

@@ -6,14 +6,14 @@ Element (b, i, j) is `data[batch_stride * b + rows[i] + columns[j]]`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.arrays import contiguous
+from emu.backends.arrays import contiguous, is_lasting, lasting
 
 Array = NDArray[Any]
 
@@ -56,6 +56,12 @@ class Gathered:
     @classmethod
     def of(cls, x: Array) -> Gathered:
         """Return a stack of matrices, (B, M, K), as places in its memory; copied only if that is not one block."""
+        if is_lasting(x):
+            return _of_lasting(_Same(x))
+        return cls._of(x)
+
+    @classmethod
+    def _of(cls, x: Array) -> Gathered:
         batches = x.shape[0]
         x = x[:1] if batches > 1 and x.strides[0] == 0 else x
         x, flat = _in_one_block(x)
@@ -96,13 +102,20 @@ class _Same:
 @lru_cache(maxsize=32)
 def _over_batches(offsets: _Same, batches: int, stride: int) -> NDArray[np.int64]:
     """Return the places of every matrix, one behind the other. They are shared: a device keeps a copy."""
-    return (np.arange(batches)[:, None] * stride + offsets.array).reshape(-1)
+    return lasting((np.arange(batches)[:, None] * stride + offsets.array).reshape(-1))
+
+
+@lru_cache(maxsize=64)
+def _of_lasting(x: _Same) -> Gathered:
+    """Return the places in a stack that never changes; nor do they, nor its data."""
+    found = Gathered._of(x.array)  # pyright: ignore[reportPrivateUsage]
+    return replace(found, data=lasting(found.data))
 
 
 @lru_cache(maxsize=1024)
 def _steps(size: int, stride: int) -> NDArray[np.int64]:
     """Return equally spaced places. They are shared; compiled code would be compiled again for read-only ones."""
-    return np.arange(size) * stride
+    return lasting(np.arange(size) * stride)
 
 
 def _in_one_block(x: Array) -> tuple[Array, Array]:
@@ -121,7 +134,7 @@ def _offsets(axes: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
     places = np.zeros(1, np.int64)
     for size, stride in axes:
         places = (places[:, None] + np.arange(size) * stride).reshape(-1)
-    return places
+    return lasting(places)
 
 
 def stacks_of(

@@ -273,9 +273,18 @@ class Kernels(Protocol):
         ...
 
     def function(
-        self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
+        self,
+        name: str,
+        x: Array,
+        source: FormatCode | None,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
     ) -> Outcome:
-        """Write an elementary function of `x` (any shape, float64): the double of `functions/double.py`, rounded."""
+        """Write an elementary function of `x`, float32 or float64 of a source format, any shape.
+
+        It is the double of `functions/double.py`, rounded.
+        """
         ...
 
     def tabled(
@@ -292,6 +301,14 @@ class Kernels(Protocol):
 
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""
+        ...
+
+    def relu_gradient(self, g: Array, x: Array) -> Array:
+        """Return g where x > 0, else +0; arrays of the same shape, each of any carrier dtype."""
+        ...
+
+    def largest_magnitudes(self, arrays: Sequence[Array]) -> list[float]:
+        """Return the largest magnitude in each array of carriers: 0.0 of none, NaN where there is one."""
         ...
 
     def max_pool(self, windows: Array | Gathered) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:

@@ -12,7 +12,7 @@ from emu.engine.planner import Plan, explain
 from emu.engine.products import matmul
 from emu.engine.quantize import quantize
 from emu.engine.reductions import average, total
-from emu.engine.selection import max_pool, relu, unpool
+from emu.engine.selection import max_pool, relu, relu_gradient, unpool
 from emu.engine.work import WorkRecord
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "multiply",
     "quantize",
     "relu",
+    "relu_gradient",
     "rsqrt",
     "sigmoid",
     "sqrt",

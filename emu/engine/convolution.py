@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.arrays import contiguous, namespace, on_host
+from emu.backends.arrays import contiguous, lasting, namespace, on_host
 from emu.backends.gathered import Gathered
 from emu.datapath import Mac
 from emu.engine.elementwise import require_options
@@ -81,7 +81,7 @@ def _places_of_patches(
         np.arange(kernel[0])[:, None] * width + np.arange(kernel[1])
     )
     place = np.arange(out[0])[:, None] * (stride[0] * width) + np.arange(out[1]) * stride[1]
-    return element.reshape(-1), place.reshape(-1)
+    return lasting(element.reshape(-1)), lasting(place.reshape(-1))
 
 
 def convolved_size(size: int, kernel: int, stride: int, padding: int) -> int:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.reference.arithmetic import flush_operands
 from emu.datapath import Flags, Overflow, RandomSource, Rounding, StatisticsRegister
 from emu.engine.elementwise import require_options
 from emu.engine.quantize import require_out
@@ -119,7 +117,7 @@ def write_function(name: str, array: Array, fmt: Format, request: Request) -> Ar
             f"{name}: operands beyond float64 have no functions, got {fmt}; quantize to at most 53 bits first"
         )
     else:
-        outcome = kernels.function(name, flush_operands(array, code_of(fmt)).astype(np.float64, copy=False), *rest)
+        outcome = kernels.function(name, array, code_of(fmt), *rest)
     return request.account(outcome)
 
 

@@ -285,7 +285,7 @@ def _plan(
     if plan.path in (DEFINITION, *EXACT_PATHS) or not may_gain_from_maxima(*formats, mac):
         return plan
     dots = _dots(request.kernels, formats, divisor)
-    measured = plan_product(*formats, depth, mac, lambda: (_largest(left), _largest(right)), dots=dots)
+    measured = plan_product(*formats, depth, mac, lambda: _largest(request.kernels, left, right), dots=dots)
     return _as_computed(measured, request.kernels, request.stage_code, formats, depth, divisor)
 
 
@@ -366,9 +366,10 @@ def _plan_matmul(
 setattr(matmul, "plan", _plan_matmul)  # noqa: B010 - read by explain
 
 
-def _largest(x: Array | Gathered) -> float:
-    elements = x.data if isinstance(x, Gathered) else x
-    return float(max(elements.max(), -elements.min(), 0)) if elements.size else 0.0
+def _largest(kernels: Kernels, left: Array | Gathered, right: Array | Gathered) -> tuple[float, float]:
+    elements = [x.data if isinstance(x, Gathered) else x for x in (left, right)]
+    a, b = kernels.largest_magnitudes(elements)
+    return a, b
 
 
 def as_batches(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import lasting
 from emu.backends.gathered import Gathered
 from emu.datapath import Mac
 from emu.engine.elementwise import require_options
@@ -113,6 +114,12 @@ def write_total(
     return write_product(rows, ones, None, formats, mac, request, divisor, log).reshape(kept)
 
 
+@lru_cache(maxsize=64)
+def _ones(depth: int, dtype: np.dtype[Any]) -> Array:
+    """Return a column of ones. It is shared; nobody writes to it."""
+    return lasting(np.ones((1, depth, 1), dtype))
+
+
 def _as_product(
     array: Array, fmt: Format, axis: int | tuple[int, ...] | None, *, averaged: bool
 ) -> tuple[Gathered, Array, tuple[int, ...], int]:
@@ -121,5 +128,5 @@ def _as_product(
     kept = tuple(a for a in range(array.ndim) if a not in axes)
     rows = Gathered.of_axes(array, kept, axes)
     depth = rows.shape[2]
-    ones = np.ones((1, depth, 1), one_of(fmt).carrier)
-    return rows, ones, tuple(array.shape[a] for a in kept), max(depth, 1) if averaged else 1
+    ones, shape = _ones(depth, one_of(fmt).carrier), tuple(array.shape[a] for a in kept)
+    return rows, ones, shape, max(depth, 1) if averaged else 1

@@ -25,7 +25,7 @@ from emu.datapath import Flags, OutputStage, Overflow, RandomSource, Rounding, S
 from emu.datapath.owed import Lowered, lowered_exponent
 from emu.engine.sources import encode_source, source_of
 from emu.errors import FormatError
-from emu.formats import Fixed, Float, Format, parse
+from emu.formats import PRESETS, Fixed, Float, Format, parse
 
 Array = NDArray[Any]
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -213,9 +213,17 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
 def _on_device(x: Any, fmt: Format, name: str, *, check: bool) -> Array:
     """Return an operand's carrier where it is; its values are checked on the host."""
     if not check:
-        return x.astype(fmt.carrier, copy=False)
+        return x if x.dtype == fmt.carrier else _converted(x, fmt.carrier)
     checked = as_operand(on_host(x), fmt, name, check=True)[0]
     return namespace(x).asarray(checked)
+
+
+def _converted(x: Any, carrier: np.dtype[Any]) -> Array:
+    """Return a device's array in another carrier; floats by kernels, since CuPy takes float32 subnormals for 0."""
+    if x.dtype not in _FLOATS or carrier not in _FLOATS:
+        return x.astype(carrier)
+    stage = encode_stage(OutputStage(PRESETS["fp64" if carrier == np.float64 else "fp32"], overflow=Overflow.IEEE))
+    return load("cuda").quantize(x, None, stage, RandomCode(0, 0, 0, 0, None), None, None).values
 
 
 def as_array(x: Any) -> Array:

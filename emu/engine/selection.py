@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,29 @@ def relu(x: Any, *, backend: str = "auto") -> Array:
         array([0., 0., 2.])
     """
     return load(backend).relu(_native(x))
+
+
+def relu_gradient(g: Any, x: Any, *, backend: str = "auto") -> Array:
+    """Return what ReLU sends back: g where x > 0, else +0.
+
+    Args:
+        g: the arriving gradient, any carrier dtype.
+        x: what ReLU was given, in the shape of `g`, any carrier dtype.
+        backend: who computes.
+
+    Examples:
+        >>> relu_gradient(np.array([3.0, 3.0]), np.array([-1.0, 2.0]), backend="reference")
+        array([0., 3.])
+    """
+    arrived, seen = _native(g), _native(x)
+    if arrived.shape != seen.shape:
+        raise ShapeError(f"`g` and `x` must have one shape, got {arrived.shape} and {seen.shape}")
+    return load(backend).relu_gradient(arrived, seen)
+
+
+def largest_magnitudes(arrays: Sequence[Array], *, backend: str = "auto") -> list[float]:
+    """Return the largest magnitude in each array of carriers: 0.0 of none, NaN where there is one."""
+    return load(backend).largest_magnitudes(arrays)
 
 
 def max_pool(windows: Any, *, backend: str = "auto") -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:

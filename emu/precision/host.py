@@ -18,6 +18,7 @@ from emu.backends.arrays import namespace
 from emu.engine.elementwise import write_elementwise
 from emu.engine.functions import write_function
 from emu.engine.reductions import write_total
+from emu.engine.selection import max_pool
 from emu.formats import Format
 from emu.precision.unit import FP32, Unit, carrier, elementwise, number
 
@@ -65,13 +66,18 @@ class Host:
 def _softmax_cross_entropy(unit: Unit, x: Value, labels: Value) -> Value:
     """log(sum(exp(z))) - z[label] with z = x - max(x), its mean over the batch; and the probabilities, to go back."""
     host = Host(unit)
-    shifted = host.elementwise("shifted", "subtract", x, x.with_array(x.array.max(axis=1, keepdims=True)))
+    shifted = host.elementwise("shifted", "subtract", x, _largest(unit, x, x.array))
     exponentials = host.function("exponentials", "exp", shifted)
     sums = host.total("sums", exponentials, 1)
     picked = namespace(shifted).take_along_axis(shifted, labels.array[:, None], axis=1)[:, 0]
     losses = host.elementwise("losses", "subtract", host.function("logarithms", "log", sums), picked)
     probabilities = host.elementwise("probabilities", "divide", exponentials, sums[:, None])
     return _mean_loss(unit, host, losses, probabilities)
+
+
+def _largest(unit: Unit, x: Value, array: Array) -> Value:
+    """Return the largest values along the last axis, that axis kept: found as pooling finds them, by their bits."""
+    return x.with_array(max_pool(array, backend=unit.backend)[0][..., None])
 
 
 def _mean_loss(unit: Unit, host: Host, losses: Array, saved: Array) -> Value:
@@ -127,7 +133,7 @@ def _softmax(unit: Unit, x: Value, *, scale: float, causal: bool) -> Value:
         hidden = columns > rows[:, None]
         least = -np.inf if seen.dtype.kind == "f" else np.iinfo(seen.dtype).min
         seen = xp.where(hidden, xp.asarray(least, seen.dtype), seen)
-    shifted = host.elementwise("shifted", "subtract", scaled, scaled.with_array(seen.max(axis=-1, keepdims=True)))
+    shifted = host.elementwise("shifted", "subtract", scaled, _largest(unit, scaled, seen))
     if hidden is not None:  # neither computed nor counted
         shifted = xp.where(hidden, xp.zeros((), shifted.dtype), shifted)
     exponentials = host.function("exponentials", "exp", shifted)

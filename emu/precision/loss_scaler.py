@@ -19,10 +19,10 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from emu.autodiff import Value
-from emu.backends.arrays import on_host
 from emu.datapath import Overflow
 from emu.engine.functions import function
 from emu.engine.quantize import quantize
+from emu.engine.selection import largest_magnitudes
 from emu.errors import ConfigError
 from emu.formats import Fixed, Format
 from emu.nn.network import LOSS_LAYER
@@ -102,13 +102,14 @@ class LossScaler:
         events: since they were last taken.
     """
 
-    def __init__(self, policy: LossScaling, formats: Policy, counts: CounterTable) -> None:
+    def __init__(self, policy: LossScaling, formats: Policy, counts: CounterTable, backend: str = "auto") -> None:
         """Begin.
 
         Args:
             policy: the rules.
             formats: of the tensors.
             counts: where counts of runs that stand go.
+            backend: who computes.
 
         Raises:
             ConfigError: the `loss` role's format does not hold S, or a policy reads the range of gradients whose
@@ -121,7 +122,7 @@ class LossScaler:
                 f"policy {policy.policy!r} of [loss_scaling] reads how far gradients are from the end of their range, "
                 f"and must meet a format with its point in place, got {word}; choose `fixed` or `backoff`"
             )
-        self._now = formats
+        self._now, self._backend = formats, backend
         if not isinstance(policy, NoScaling):
             _require_room(formats.stage(LOSS_LAYER, "loss").format, policy.range)
         self.counters = counts if isinstance(policy, NoScaling) else CounterTable(formats.register)
@@ -210,7 +211,7 @@ class LossScaler:
                 if counts.register.max_exponent is not None:
                     exponents.append(counts.register.max_exponent)
         exponent = max(exponents) - math.frexp(scale)[1] + 1 if exponents else None
-        logarithm = _logarithm(run.gradients, scale) if policy.needs_logarithm else None
+        logarithm = _logarithm(run.gradients, scale, self._backend) if policy.needs_logarithm else None
         return Measured(exponent, logarithm, min(limits, default=0))
 
     def _limit(self, layer: str, role: str) -> int:
@@ -241,13 +242,11 @@ def _require_room(fmt: Format, bounds: tuple[float, float]) -> None:
             )
 
 
-def _logarithm(gradients: dict[str, Value], scale: float) -> float | None:
+def _logarithm(gradients: dict[str, Value], scale: float, backend: str) -> float | None:
     """Return log2 of the largest gradient without its scale, by the same operations on every backend."""
     largest = 0.0
-    for gradient in gradients.values():
-        array = gradient.array
-        ends = (float(on_host(array.max())), float(on_host(array.min()))) if array.size else (0.0,)
-        here = max(map(abs, ends))
+    found = largest_magnitudes([gradient.array for gradient in gradients.values()], backend=backend)
+    for gradient, here in zip(gradients.values(), found, strict=True):
         if gradient.format.carries_raws and isinstance(gradient.format, Fixed):
             here *= 2.0**-gradient.format.frac_bits
         largest = max(largest, here)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from emu import engine
 from emu.autodiff import Value
-from emu.backends.arrays import namespace
+from emu.backends.arrays import namespace, negated
 from emu.backends.gathered import Gathered
 from emu.backends.reference.philox import random_integers
 from emu.engine.convolution import convolved_size, patches_of, windows_of, write_convolution
@@ -121,9 +121,9 @@ def _relu(unit: Unit, x: Value) -> Value:
     return _selected(unit, x.with_array(engine.relu(x.array, backend=unit.backend)))
 
 
-def _select(unit: Unit, x: Value, mask: Value) -> Value:
-    xp = namespace(x.array)
-    return _selected(unit, x.with_array(xp.where(mask.array, x.array, xp.zeros((), x.array.dtype))))
+def _select(unit: Unit, g: Value, x: Value) -> Value:
+    """Gradients where the operand was positive, +0 elsewhere."""
+    return _selected(unit, g.with_array(engine.relu_gradient(g.array, x.array, backend=unit.backend)))
 
 
 def _max_pool(unit: Unit, x: Value, *, window: int, stride: int) -> Value:
@@ -191,7 +191,7 @@ def _tanh_slope(unit: Unit, y: Value) -> Value:
 
 
 def _negated(y: Value) -> Value:
-    return y.with_array(0.0 - y.array)  # exact, and +0 for 0
+    return y.with_array(negated(y.array))
 
 
 #: Operations that move values and write nothing: nothing is counted of them.

@@ -97,7 +97,7 @@ class Trainer:
         self.checkpoint_every = settings.checkpoint_every or self.log_every
         self.interval = CounterTable(self.policy.register)
         self.total = CounterTable(self.policy.register)
-        self.scaler = LossScaler(recipe.loss_scaling, self.policy, self.interval)
+        self.scaler = LossScaler(recipe.loss_scaling, self.policy, self.interval, self.backend)
         self.profile = Profile()
         options: dict[str, Any] = {"seed": settings.seed, "backend": self.backend, "profile": self.profile}
         dynamic = device.dynamic_point or DynamicPoint()

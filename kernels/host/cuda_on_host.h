@@ -327,6 +327,8 @@ static inline unsigned ballot(unsigned mask, bool predicate, const char* place) 
 
 }  // namespace emu_host
 
+#define EMU_GIVEN const  // a parameter in the place of the launch
+
 #define EMU_HOST_TEXT(x) #x
 #define EMU_HOST_LINE(x) EMU_HOST_TEXT(x)
 #define EMU_HOST_PLACE __FILE__ ":" EMU_HOST_LINE(__LINE__)

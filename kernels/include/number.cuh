@@ -67,14 +67,27 @@ EMU_FN Number decode_float(u64 bits, i32 fraction_bits, i32 field_bits, i32 bias
     return number_of(negative, wide_of(significand), exponent, 0);
 }
 
-// Element `index` of an array; integers are multiples of 2**quantum.
-EMU_FN Number load(const void* array, i64 index, i32 storage, i32 quantum) {
-    if (storage == STORED_F32) return decode_float(static_cast<const u32*>(array)[index], 23, 8, 127);
-    u64 bits = storage == STORED_I32 ? static_cast<u64>(static_cast<i64>(static_cast<const i32*>(array)[index]))
-                                     : static_cast<const u64*>(array)[index];
+// A number by its bits in memory, those of integers extended to 64; integers are multiples of 2**quantum.
+EMU_FN Number decoded(u64 bits, i32 storage, i32 quantum) {
+    if (storage == STORED_F32) return decode_float(bits, 23, 8, 127);
     if (storage == STORED_F64) return decode_float(bits, 52, 11, 1023);
     u32 negative = storage != STORED_U64 ? static_cast<u32>(bits >> 63) : 0u;
     return number_of(negative, wide_of(negative ? 0ull - bits : bits), quantum, 0);
+}
+
+// Element `index` of an array; integers are multiples of 2**quantum.
+EMU_FN Number load(const void* array, i64 index, i32 storage, i32 quantum) {
+    u64 bits = storage == STORED_F32   ? static_cast<const u32*>(array)[index]
+               : storage == STORED_I32 ? static_cast<u64>(static_cast<i64>(static_cast<const i32*>(array)[index]))
+                                       : static_cast<const u64*>(array)[index];
+    return decoded(bits, storage, quantum);
+}
+
+// The raw integer of a multiple of 2**quantum, modulo 2**64.
+EMU_FN u64 raw_of(const Number& x, i32 quantum) {
+    i32 up = x.exponent - quantum;
+    u64 magnitude = up >= 0 ? shift_left(x.significand.word[0], up) : shift_right(x.significand.word[0], -up);
+    return x.negative ? 0ull - magnitude : magnitude;
 }
 
 // Subnormal operands of a format with `emin` count as 0 of their sign.

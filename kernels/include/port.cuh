@@ -13,6 +13,8 @@
     T* name = reinterpret_cast<T*>(name##_bytes)
 // Makes a kernel known to the host runner.
 #define EMU_KERNEL(name)
+// A parameter that lies where the launch put it: no thread copies it.
+#define EMU_GIVEN const __grid_constant__
 #endif
 
 // NVRTC has no <cstdint>.

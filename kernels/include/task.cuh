@@ -1,6 +1,7 @@
-// What a launch is told: int64 numbers in device memory, the same for every thread.
+// What a launch is told: int64 numbers among the kernel's own parameters, the same for every thread.
 //
-//     stage | random | register | operands: storage, quantum, emin of flushed subnormals, has -0, step
+//     stage | random | register | operands: storage, quantum, emin of flushed subnormals, has -0, step,
+//     bits of the one number that stands for all where there is no array
 #pragma once
 #include "arithmetic.cuh"
 #include "register.cuh"
@@ -9,13 +10,20 @@
 #define RANDOM_AT STAGE_FIELDS
 #define REGISTER_AT (RANDOM_AT + RANDOM_FIELDS)
 #define OPERANDS_AT (REGISTER_AT + REGISTER_FIELDS)
-#define OPERAND_FIELDS 5
+#define OPERAND_FIELDS 6
+// Of any kernel, at most: those of a product, up to and with its blocks' numbers (product.cuh).
+#define TASK_NUMBERS 103
+
+struct Task {
+    i64 number[TASK_NUMBERS];
+};
 
 struct Operand {
     i32 storage, quantum;
     i32 flush_below;  // subnormals of a DAZ format count as 0; NO_FLUSH for others
     i32 has_negative_zero;
     i64 step;  // 0: one number stands for all
+    u64 given;  // that number, where there is no array
 };
 #define NO_FLUSH (-(1 << 30))
 static_assert(NO_FLUSH < -(1 << 20), "below every exponent");
@@ -28,11 +36,12 @@ EMU_FN Operand read_operand(const i64* task, i32 which) {
     o.flush_below = static_cast<i32>(p[2]);
     o.has_negative_zero = static_cast<i32>(p[3]);
     o.step = p[4];
+    o.given = static_cast<u64>(p[5]);
     return o;
 }
 
 EMU_FN Number fetch(const void* array, i64 index, const Operand& o) {
-    Number x = load(array, index * o.step, o.storage, o.quantum);
+    Number x = array == nullptr ? decoded(o.given, o.storage, o.quantum) : load(array, index * o.step, o.storage, o.quantum);
     if (o.flush_below == NO_FLUSH) return x;
     x = flushed(x, o.flush_below);
     if (!o.has_negative_zero && is_zero(x)) x.negative = 0;

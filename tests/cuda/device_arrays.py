@@ -1,13 +1,17 @@
 """Arrays that behave as a GPU's do on a machine without one: they never turn into NumPy's by themselves.
 
 As CuPy's: `numpy.asarray` of one is refused, NumPy arrays beside one in an operation as well, and only `get` copies to
-the host. Every copy is written down, so that a test can say that arrays stay where they are.
+the host. Every copy is written down, so that a test can say that arrays stay where they are, and every launch.
+
+As CuPy's as well: its own arithmetic, comparisons and conversions of float32 take subnormals for 0, and write none.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,14 +37,50 @@ OPERATORS = (
 )  # fmt: skip
 
 
-class Copies:
-    """Elements of each copy from the device to the host."""
+#: Those that look at values, or compute: of float32, with subnormals as 0. Others move values, or read their bits.
+FLUSHING = {"astype", "max", "min", "argmax", "any", "all", "sum", "ldexp"}
+#: Those that launch nothing.
+FREE = {"reshape", "ravel", "swapaxes", "transpose", "view", "empty", "empty_like", "broadcast_to", "ascontiguousarray"}
 
-    def __init__(self) -> None:
-        self.sizes: list[int] = []
+
+@dataclass
+class Work:
+    """What was done since the last `clear`.
+
+    Attributes:
+        sizes: elements of each copy from the device to the host.
+        uploads: elements of each copy from the host to the device.
+        launches: emu's own kernels, each by its name.
+        operations: what the namespace itself launched: each by its name.
+    """
+
+    sizes: list[int] = field(default_factory=list[int])
+    uploads: list[int] = field(default_factory=list[int])
+    launches: Counter[str] = field(default_factory=Counter[str])
+    operations: Counter[str] = field(default_factory=Counter[str])
+
+    def clear(self) -> None:
+        for part in (self.sizes, self.uploads, self.launches, self.operations):
+            part.clear()
 
 
-COPIES = Copies()
+WORK = Work()
+
+
+def _flushed(x: Any) -> Any:
+    if not isinstance(x, (np.ndarray, np.generic)) or x.dtype != np.float32:
+        return x
+    return np.where(np.abs(x) < np.finfo(np.float32).smallest_normal, np.copysign(np.float32(0), x), x)
+
+
+def _computed(name: str, function: Callable[..., Any], args: Sequence[Any], options: dict[str, Any]) -> Any:
+    """Return what a device's own operation writes."""
+    inputs = [_inside(x) for x in args]
+    if name not in FREE:
+        WORK.operations[name] += 1
+    if name in FLUSHING or name in OPERATORS:
+        return _outside(_flushed(function(*map(_flushed, inputs), **options)))
+    return _outside(function(*inputs, **options))
 
 
 def _inside(x: Any) -> Any:
@@ -69,7 +109,16 @@ class DeviceArray:
         if name in DATA:
             return getattr(self._memory, name)
         if name in METHODS:
-            return lambda *args, **options: _outside(getattr(self._memory, name)(*map(_inside, args), **options))
+
+            def method(*args: Any, **options: Any) -> Any:
+                same = name == "astype" and np.dtype(args[0]) == self._memory.dtype and not options.get("copy", True)
+                if same:
+                    return self
+                return _computed(
+                    name, lambda x, *rest, **named: getattr(x, name)(*rest, **named), (self, *args), options
+                )
+
+            return method
         raise AttributeError(name)
 
     def __array__(self, *_: Any, **__: Any) -> np.ndarray:
@@ -80,13 +129,14 @@ class DeviceArray:
         return self._memory.__array_interface__
 
     def get(self) -> np.ndarray:
-        COPIES.sizes.append(self._memory.size)
+        WORK.sizes.append(self._memory.size)
         return self._memory.copy()
 
     def __getitem__(self, key: Any) -> Any:
         return _outside(self._memory[_inside(key)])
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        WORK.operations["setitem"] += 1
         self._memory[_inside(key)] = _inside(value)
 
     def __len__(self) -> int:
@@ -101,7 +151,8 @@ class DeviceArray:
 
 def _operator(name: str) -> Any:
     def operation(self: DeviceArray, *others: Any) -> Any:
-        return _outside(getattr(self._memory, name)(*map(_inside, others)))
+        symbol = name.removeprefix("__").removesuffix("__")
+        return _computed(symbol, lambda x, *rest: getattr(np.asarray(x), name)(*rest), (self, *others), {})
 
     return operation
 
@@ -118,12 +169,15 @@ class Namespace:
             raise AttributeError(f"the stand-in for CuPy has no {name}")
 
         def function(*args: Any, **options: Any) -> Any:
-            return _outside(getattr(np, name)(*map(_inside, args), **options))
+            return _computed(name, getattr(np, name), args, options)
 
         return function
 
     def asarray(self, x: Any, dtype: Any = None) -> DeviceArray:
-        return DeviceArray(np.array(x._memory if isinstance(x, DeviceArray) else x, dtype, copy=None))
+        if isinstance(x, DeviceArray):
+            return x if dtype is None else x.astype(dtype, copy=False)
+        WORK.uploads.append(np.asarray(x).size)
+        return DeviceArray(np.array(x, dtype))
 
 
 NAMESPACE = Namespace()
@@ -147,7 +201,9 @@ class StrictDevice(HostDevice):
         shared_bytes: int,
         words: int = 4,
     ) -> None:
+        WORK.launches[kernel] += 1
         super().launch(source, kernel, blocks, threads, [_inside(x) for x in arguments], shared_bytes, words)
 
     def multiply(self, left: Any, right: Any, batches: int) -> Any:
+        WORK.launches["multiply"] += 1
         return _outside(super().multiply(_inside(left), _inside(right), batches))

@@ -199,7 +199,7 @@ def test_every_function_is_the_references(name: str, kernels: CudaKernels):
             results = [
                 table.tabled(function_table(name, emu.parse(source), stage), values, code, random, register)
                 if source != "fp64"
-                else table.function(name, values, code, random, register)
+                else table.function(name, values, None, code, random, register)
                 for table in (kernels, ReferenceKernels())
             ]
             assert_same(results[0], results[1], fmt, (name, source, rounding))

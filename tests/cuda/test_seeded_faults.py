@@ -223,11 +223,11 @@ def test_flushing_shows_in_what_the_compiler_wrote():
 def test_contraction_on_the_host_changes_the_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     x = np.random.default_rng(2).uniform(-20, 20, 4000)
     stage, random = encode_stage(OutputStage.of("fp64")), RandomCode(0, 0, 0, 0, None)
-    right = CudaKernels(HostDevice()).function("exp", x, stage, random, None).values
-    assert np.array_equal(right, ReferenceKernels().function("exp", x, stage, random, None).values)
+    right = CudaKernels(HostDevice()).function("exp", x, None, stage, random, None).values
+    assert np.array_equal(right, ReferenceKernels().function("exp", x, None, stage, random, None).values)
     monkeypatch.setattr(
         cuda_on_host,
         "_FLAGS",
         (*(f for f in cuda_on_host._FLAGS if "contract" not in f), "-O2", "-ffp-contract=fast", "-mfma"),
     )
-    assert not np.array_equal(right, CudaKernels(HostDevice()).function("exp", x, stage, random, None).values)
+    assert not np.array_equal(right, CudaKernels(HostDevice()).function("exp", x, None, stage, random, None).values)

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from device_arrays import COPIES, DeviceArray, StrictDevice
+from device_arrays import WORK, DeviceArray, StrictDevice
 from host_devices import GPU, as_backend, device_of
 
 import emu
@@ -48,11 +48,26 @@ def test_arrays_stay_on_the_device_between_operations():
     recipe = emu.model("mlp").with_settings({"data.test_images": 8, "training.batch": 4, "training.steps": 3})
     trainer = Trainer(recipe, emu.device("fixed16"), "cuda")
     trainer.advance()  # parameters move there
-    COPIES.sizes.clear()
+    WORK.clear()
     trainer.advance()
     assert all(isinstance(state.master.array, DeviceArray) for state in trainer.model.states)
     certain, loss, outputs = 1, 1, 4 * 10  # of two exponentials: whether every result is certain
-    assert sorted(COPIES.sizes) == [certain, certain, loss, outputs], "no counts come back"
-    COPIES.sizes.clear()
+    assert sorted(WORK.sizes) == [certain, certain, loss, outputs], "no counts come back"
+    WORK.clear()
     assert sum(counters.register.total for _, counters in trainer.interval.items()) > 0
-    assert 0 < len(COPIES.sizes) <= len(list(trainer.interval.items())), "one copy for a register of two steps"
+    assert 0 < len(WORK.sizes) <= len(list(trainer.interval.items())), "one copy for a register of two steps"
+
+
+@pytest.mark.usefixtures("strict_device")
+@pytest.mark.parametrize(("model", "kernels", "operations"), [("lenet", 143, 25), ("resnet8", 499, 133)])
+def test_a_step_launches_no_more_than_it_must(model: str, kernels: int, operations: int):
+    recipe = emu.model(model).with_settings({"data.test_images": 8, "training.batch": 2, "training.steps": 4})
+    trainer = Trainer(recipe, emu.device("fixed16"), "cuda")
+    trainer.advance()  # parameters and constants move there
+    trainer.advance()
+    WORK.clear()
+    trainer.advance()
+    assert sum(WORK.launches.values()) <= kernels
+    assert sum(WORK.operations.values()) <= operations, WORK.operations
+    images, labels, loss, seed = 2 * trainer.data.train_inputs[0].size, 2, 1, 1
+    assert WORK.uploads == [images, labels, loss, seed], "no task, no constant, no place is copied"

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.arrays import on_host
+from emu.backends.arrays import is_lasting, on_host
 from emu.backends.cuda.device import Device
 from emu.backends.interface import N_FLAGS, RandomCode, RegisterCode
 from emu.datapath.owed import NO_EXPONENT, Counted
 from emu.datapath.registers import SCALARS
 
 Array = Any
+#: Dtype, shape and bytes of a constant.
+Content = tuple[str, tuple[int, ...], bytes]
 THREADS, MOST_BLOCKS = 128, 4096
 LANES = 32
 #: Counts of a register beside its positions.
@@ -27,6 +30,8 @@ SHARED_BYTES = 48 * 1024
 NO_TOP = -(1 << 62)
 #: Arrays of places that are kept on the device.
 _MOST_CONSTANTS = 512
+#: Operations whose counts lie in one page.
+_ROWS = 64
 
 
 class Launcher:
@@ -36,16 +41,24 @@ class Launcher:
         device: where.
         xp: its arrays.
         least_words: kernels take at least so many 64-bit words, 1, 2 or 4, even where fewer are enough.
+        launches: how many there were.
     """
 
     def __init__(self, device: Device, least_words: int = 1) -> None:
         """Launch on a device."""
         self.device, self.xp, self.least_words = device, device.xp, least_words
-        self._constants: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
+        self._constants: OrderedDict[Content, Array] = OrderedDict()
+        self._contents: OrderedDict[int, tuple[NDArray[Any], Content]] = OrderedDict()
+        self._pages: dict[tuple[int, int], _Page] = {}
+        self.launches = 0
 
     def taken(self, x: Array) -> Array:
         """Return an operand on the device, in one line."""
-        return self.xp.ascontiguousarray(self.xp.asarray(x)).reshape(-1)
+        return self.xp.ascontiguousarray(self.operand(x)).reshape(-1)
+
+    def operand(self, x: Array) -> Array:
+        """Return an array on the device: as it is, copied now, or copied before if it never changes."""
+        return self.constant(x) if is_lasting(x) else self.xp.asarray(x)
 
     def returned(self, result: Array, *operands: Array) -> Array:
         """Return a result where its operands were."""
@@ -53,21 +66,36 @@ class Launcher:
         return result.get() if host else result
 
     def constant(self, x: NDArray[Any]) -> Array:
-        """Return a host array that never changes on the device: copied once, as long as it is used.
+        """Return a host array that never changes on the device: its content is copied once, as long as it is used.
 
         Every queue may read it, from the first moment to the last: both are waited for.
         """
         if self.xp is np:
             return x
-        known = self._constants.pop(id(x), None)
+        known = self._contents.get(id(x))
         if known is None or known[0] is not x:
-            known = (x, self.xp.asarray(x))
+            known = self._contents[id(x)] = (x, _content_of(x))
+            if len(self._contents) > _MOST_CONSTANTS:
+                self._contents.popitem(last=False)
+        content = known[1]
+        held = self._constants.pop(content, None)
+        if held is None:
+            held = self.xp.asarray(x)
             self.device.finish()
-        self._constants[id(x)] = known
+        self._constants[content] = held
         if len(self._constants) > _MOST_CONSTANTS:
             self.device.finish()
             self._constants.popitem(last=False)
-        return known[1]
+        return held
+
+    def room(self, size: int) -> tuple[_Page, int]:
+        """Return a row in which nothing is counted yet: its page, and its number."""
+        place = self.device.queue, size
+        page = self._pages.get(place)
+        if page is None or page.used == _ROWS:
+            page = self._pages[place] = _Page(self, size)
+        page.used += 1
+        return page, page.used - 1
 
     def recorded(self, random: RandomCode) -> Array | None:
         """Return recorded random bits on the device."""
@@ -97,8 +125,13 @@ class Launcher:
             threads: of a block.
             per_block: results that a block takes at once; 0 is one per thread.
         """
+        self.launches += 1
         blocks = max(1, min(-(-n // (per_block or threads)), MOST_BLOCKS))
         self.device.launch(source, kernel, blocks, threads, arguments, shared_bytes, max(words, self.least_words))
+
+
+def _content_of(x: NDArray[Any]) -> Content:
+    return x.dtype.str, x.shape, blake2b(np.ascontiguousarray(x).data, digest_size=32).digest()
 
 
 def counted(register: RegisterCode | None) -> int:
@@ -117,44 +150,67 @@ def counted_bytes(register: RegisterCode | None, *, columns: bool = False) -> in
 
 @lru_cache(maxsize=64)
 def _nothing(size: int) -> NDArray[np.uint64]:
-    """Return the totals before anything is counted."""
-    totals = np.zeros(size + 1, np.int64)
-    totals[size] = NO_TOP
+    """Return a page's rows before anything is counted."""
+    totals = np.zeros((_ROWS, size + 1), np.int64)
+    totals[:, size] = NO_TOP
     return totals.view(np.uint64)
 
 
-class Counts:
-    """What kernels count of results, on the device: flags, register and largest exponent.
+class _Page:
+    """Rows of totals on the device, each for one operation, made and fetched together.
 
     Attributes:
-        totals: uint64, flat: flags, the register's counts if there is one, the largest exponent.
+        used: rows that were given away.
     """
 
-    def __init__(self, device: Device, totals: Array, *, observes: bool) -> None:
-        """Take totals of this layout; `observes` says whether there is a register."""
-        self.totals, self._device, self._observes = totals, device, observes
-        # of one queue: what it adds up is free for its next arrays alone, which come behind
-        self.kind: Hashable = (device.xp, device.queue, totals.size, observes)
+    def __init__(self, launcher: Launcher, size: int) -> None:
+        """Make rows of so many counts and a largest exponent."""
+        self._launcher = launcher
+        self._totals = launcher.constant(_nothing(size)).copy()
+        self._fetched: tuple[int, NDArray[np.int64]] = (-1, np.empty((0, 0), np.int64))
+        self.used = 0
 
-    @classmethod
-    def nothing(cls, launcher: Launcher, register: RegisterCode | None) -> Counts:
-        """Return room to count in."""
-        totals = launcher.constant(_nothing(counted(register))).copy()
-        return cls(launcher.device, totals, observes=register is not None)
+    def row(self, number: int) -> Array:
+        """Return a row's totals on the device."""
+        return self._totals[number]
+
+    def rows(self) -> NDArray[np.int64]:
+        """Return all rows on the host: copied once for everybody who asks before the next launch."""
+        if self._fetched[0] != self._launcher.launches:
+            self._launcher.device.finish()
+            self._fetched = self._launcher.launches, on_host(self._totals).view(np.int64)
+        return self._fetched[1]
+
+
+class Counts:
+    """What a kernel counts of results, on the device: flags, register and largest exponent."""
+
+    def __init__(self, launcher: Launcher, register: RegisterCode | None) -> None:
+        """Take room to count in."""
+        size = counted(register)
+        self._launcher, self._size, self._register = launcher, size, register
+        self._page, self._row = launcher.room(size)
+        # of one queue: what it adds up is free for its next arrays alone, which come behind
+        self.kind: Hashable = (id(launcher), launcher.device.queue, size, register is None)
+
+    @property
+    def totals(self) -> Array:
+        """Where a kernel adds: uint64, flat: flags, the register's counts if there is one, the largest exponent."""
+        return self._page.row(self._row)
 
     def plus(self, others: Sequence[Counts]) -> Counts:
         """Return the sum with others of the same kind, on the device."""
-        every = self._device.xp.stack([x.totals.view(np.int64) for x in (self, *others)])
-        totals = every.sum(axis=0)
-        totals[-1] = every[:, -1].max()
-        return Counts(self._device, totals.view(np.uint64), observes=self._observes)
+        every = self._launcher.xp.stack([x.totals.view(np.int64) for x in (self, *others)])
+        whole = Counts(self._launcher, self._register)
+        totals = whole.totals.view(np.int64)
+        totals[:-1], totals[-1] = every[:, :-1].sum(axis=0), every[:, -1].max()
+        self._launcher.launches += 1
+        return whole
 
     def collect(self, others: Sequence[Counts]) -> Counted:
         """Return the sum with others of the same kind, once every kernel is done, whoever's stream it was given."""
-        self._device.finish()
-        whole = self.plus(others) if others else self
-        totals = on_host(whole.totals).view(np.int64)
-        top = int(totals[-1])
-        if not self._observes:
+        rows = np.stack([x._page.rows()[x._row] for x in (self, *others)])
+        totals, top = rows[:, :-1].sum(axis=0), int(rows[:, -1].max())
+        if self._register is None:
             return Counted(totals[:N_FLAGS], None, NO_EXPONENT)
-        return Counted(totals[:N_FLAGS], totals[N_FLAGS:-1], NO_EXPONENT if top == NO_TOP else top)
+        return Counted(totals[:N_FLAGS], totals[N_FLAGS:], NO_EXPONENT if top == NO_TOP else top)

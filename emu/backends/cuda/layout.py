@@ -1,4 +1,4 @@
-"""What a launch is told, as int64 numbers in the order `kernels/include/task.cuh` and `product.cuh` read them."""
+"""What a launch is told, by value: int64 numbers in the order that `task.cuh` and `product.cuh` read them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ MOST_SUM_WORDS = bounded(72, 67, 512, "exact products of float64 take 67; a thre
 BLOCK_SUM_BITS = bounded(256, 1, 256, "four words")
 #: Terms of a sum, as no array holds more.
 _MOST_TERMS = 1 << 48
-NO_OPERAND = [0, 0, NO_FLUSH, 1, 0]
+NO_OPERAND = [0, 0, NO_FLUSH, 1, 0, 0]
+#: Numbers of the longest task: a product in blocks.
+TASK_NUMBERS = 103
 #: A format's numbers, mode, rule, random bits, storage and tininess.
 STAGE_FIELDS = len(FormatCode._fields) + 5
 MASK32 = 0xFFFFFFFF
@@ -68,11 +70,23 @@ def register_numbers(register: RegisterCode | None) -> list[int]:
     return [0, 0, 0] if register is None else list(register)
 
 
-def operand_numbers(dtype: np.dtype[Any], fmt: FormatCode | None, *, step: int = 1) -> list[int]:
-    """Return how an operand's elements are read; `step` 0 where one number stands for all."""
+def operand_numbers(dtype: np.dtype[Any], fmt: FormatCode | None, *, step: int = 1, given: int = 0) -> list[int]:
+    """Return how an operand's elements are read.
+
+    Args:
+        dtype: of the elements.
+        fmt: their format.
+        step: 0 where one number stands for all.
+        given: bits of that number, where it lies in no array.
+    """
     if fmt is None:
-        return [STORAGE[dtype], 0, NO_FLUSH, 1, step]
-    return [STORAGE[dtype], fmt.quantum, fmt.emin if fmt.daz else NO_FLUSH, fmt.has_negative_zero, step]
+        return [STORAGE[dtype], 0, NO_FLUSH, 1, step, given]
+    return [STORAGE[dtype], fmt.quantum, fmt.emin if fmt.daz else NO_FLUSH, fmt.has_negative_zero, step, given]
+
+
+def bits_of(number: NDArray[Any]) -> int:
+    """Return the bits of the one element of a host's array, shape (1,)."""
+    return int(np.ascontiguousarray(number).view(f"u{number.itemsize}")[0])
 
 
 def mac_numbers(mac: MacCode) -> list[int]:
@@ -84,11 +98,11 @@ def mac_numbers(mac: MacCode) -> list[int]:
 
 
 def blocks_numbers(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> list[int]:
-    """Return blocks, and the smallest exponents of both operands."""
+    """Return blocks, the smallest exponents of both operands, and how many k a period has."""
     if mac.blocks is None:
         return []
     n, fraction_bits, indices, adds_after, min_exponent = mac.blocks
-    return [n, fraction_bits, adds_after, min_exponent, formats[0].emin, formats[1].emin, len(indices), *indices]
+    return [n, fraction_bits, adds_after, min_exponent, formats[0].emin, formats[1].emin, len(indices)]
 
 
 def broadcast_steps(shape: tuple[int, ...]) -> list[int]:
@@ -164,7 +178,11 @@ def _top(fmt: FormatCode) -> int:
     return fmt.max_exponent + (fmt.max_significand + 1).bit_length()
 
 
-def task(xp: Any, numbers: Sequence[int]) -> Array:
-    """Return the numbers on a device, those above int64 as the same 64 bits."""
-    wrapped: NDArray[np.int64] = np.array([int(n) & (2**64 - 1) for n in numbers], np.uint64).view(np.int64)
-    return xp.asarray(wrapped)
+def task(numbers: Sequence[int]) -> np.void:
+    """Return the numbers as the struct `Task` of `task.cuh`, which a launch takes by value.
+
+    Numbers above int64 are the same 64 bits; behind the last one are zeros.
+    """
+    given = np.zeros(TASK_NUMBERS, np.uint64)
+    given[: len(numbers)] = [int(n) & (2**64 - 1) for n in numbers]
+    return np.void(given.tobytes())

@@ -10,9 +10,11 @@ everything else                                 one thread per result, add by ad
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emu.backends.bounds import bounded
 from emu.backends.cuda import layout
@@ -102,8 +104,8 @@ def write_product(
     ]
     third = None if addend is None else launcher.taken(addend)
     work = _Work(left, right, third, formats, sizes, numbers)
-    values, counts = xp.empty(work.results, carrier_of(stage.format)), Counts.nothing(launcher, register)
-    task = layout.task(xp, numbers)
+    values, counts = xp.empty(work.results, carrier_of(stage.format)), Counts(launcher, register)
+    task = layout.task(numbers)
     ending = (third, launcher.recorded(random), values, counts.totals)
     if path in EXACT_PATHS and mac.accumulator is None and mac.product is None:
         sums = _vendor_sums(launcher, work, task, path)
@@ -119,7 +121,7 @@ def write_product(
         source, kernel = "around", "settle"
         arguments = (task, sums.array, *sums.numbers, *_places(launcher, left), *_places(launcher, right), *ending)
     else:
-        source, (kernel, extra, words) = "products", _kernel_of(work, mac, stage, divisor)
+        source, (kernel, extra, words) = "products", _kernel_of(launcher, work, mac, stage, divisor)
         arguments = (task, *_places(launcher, left), *_places(launcher, right), *ending, *extra)
     launcher.launch(source, kernel, values.size, arguments, shared_bytes=counted_bytes(register), words=words)
     batches, rows, _, columns = sizes
@@ -165,7 +167,9 @@ def _tiles_of_integers(formats: Formats, mac: MacCode) -> int | None:
     return PACKED_I32 if bits <= 32 else PACKED_I64 if bits <= 64 else None
 
 
-def _kernel_of(work: _Work, mac: MacCode, stage: StageCode, divisor: int) -> tuple[str, tuple[Any, ...], int]:
+def _kernel_of(
+    launcher: Launcher, work: _Work, mac: MacCode, stage: StageCode, divisor: int
+) -> tuple[str, tuple[Any, ...], int]:
     """Return the kernel that runs a unit itself, what it takes beside operands and results, and its words."""
     product_bits = sum(layout.SIGNIFICANT[x.dtype] for x in (work.left, work.right))
     held = [s for s in (mac.product, mac.accumulator) if s is not None]
@@ -180,7 +184,14 @@ def _kernel_of(work: _Work, mac: MacCode, stage: StageCode, divisor: int) -> tup
         return "ordered_product", (), layout.enough_words(widest, kept)
     assert mac.blocks is not None
     aligned = mac.blocks.fraction_bits + len(mac.blocks.indices).bit_length() + 3
-    return "block_product", (), layout.enough_words(max(widest, aligned), kept)
+    taken = launcher.constant(_order_of(mac.blocks.indices))
+    return "block_product", (taken,), layout.enough_words(max(widest, aligned), kept)
+
+
+@lru_cache(maxsize=64)
+def _order_of(indices: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the k of a period in the order they are added."""
+    return np.array(indices, np.int64)
 
 
 class _Sums(NamedTuple):
@@ -192,7 +203,7 @@ class _Sums(NamedTuple):
     exact: bool
 
 
-def _vendor_sums(launcher: Launcher, work: _Work, task: Array, path: str) -> _Sums:
+def _vendor_sums(launcher: Launcher, work: _Work, task: np.void, path: str) -> _Sums:
     """Return exact sums by the vendor's library."""
     batches, rows, depth, columns = work.sizes
     packing = _packing(path, depth)
@@ -207,7 +218,7 @@ def _vendor_sums(launcher: Launcher, work: _Work, task: Array, path: str) -> _Su
     return _settled(sums, layout.STORED_I32, work.formats[0].quantum + work.formats[1].quantum, exact=True)
 
 
-def _integer_sums(launcher: Launcher, work: _Work, task: Array, packing: int) -> _Sums:
+def _integer_sums(launcher: Launcher, work: _Work, task: np.void, packing: int) -> _Sums:
     """Return exact sums of more bits than floats have."""
     batches, rows, depth, columns = work.sizes
     left = _packed(launcher, task, 0, work.left, packing, (rows, depth))
@@ -234,13 +245,15 @@ def _settled(
     return _Sums(sums.reshape(-1), numbers, known[storage] if bits is None else bits, exact)
 
 
-def _packed(launcher: Launcher, task: Array, operand: int, x: Gathered, packing: int, shape: tuple[int, int]) -> Array:
+def _packed(
+    launcher: Launcher, task: np.void, operand: int, x: Gathered, packing: int, shape: tuple[int, int]
+) -> Array:
     """Return an operand as matrices of the shape, (B or 1, height, width), zeros beyond its own."""
     out = launcher.xp.empty((x.batches if x.batch_stride else 1, *shape), _PACKED_DTYPES[packing])
     if out.size:
         places = ((launcher.constant(offsets), np.int64(offsets.size)) for offsets in (x.rows, x.columns))
         arguments = (
-            *(task, np.int32(operand), launcher.xp.asarray(x.data), *(part for place in places for part in place)),
+            *(task, np.int32(operand), launcher.operand(x.data), *(part for place in places for part in place)),
             *(np.int64(x.batch_stride), np.int32(packing), *(np.int64(size) for size in shape)),
             *(out.reshape(-1), np.int64(out.size)),
         )
@@ -248,7 +261,7 @@ def _packed(launcher: Launcher, task: Array, operand: int, x: Gathered, packing:
     return out
 
 
-def _sums_in_order(launcher: Launcher, work: _Work, task: Array) -> _Sums:
+def _sums_in_order(launcher: Launcher, work: _Work, task: np.void) -> _Sums:
     """Return what float32 accumulators hold."""
     batches, rows, _, columns = work.sizes
     side = 128 if min(rows, columns) >= _LARGE_TILES else 64
@@ -260,7 +273,7 @@ def _sums_in_order(launcher: Launcher, work: _Work, task: Array) -> _Sums:
 
 
 def _places(launcher: Launcher, x: Gathered) -> tuple[Array, Array, Array]:
-    return launcher.xp.asarray(x.data), launcher.constant(x.rows), launcher.constant(x.columns)
+    return launcher.operand(x.data), launcher.constant(x.rows), launcher.constant(x.columns)
 
 
 def _bits(addend: Array | None) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from emu.backends.arrays import is_on_device, namespace, on_host
+from emu.backends.arrays import is_on_device, on_host
 from emu.backends.cuda import layout, products
 from emu.backends.cuda.device import Device
 from emu.backends.cuda.launching import SHARED_BYTES, Counts, Launcher, counted_bytes
@@ -29,7 +29,8 @@ from emu.backends.interface import (
     is_one_number,
 )
 from emu.backends.reference import ReferenceKernels
-from emu.formats.arrays import code_dtype_for
+from emu.backends.reference.arithmetic import flush_operands
+from emu.formats.arrays import as_float64, code_dtype_for
 
 if TYPE_CHECKING:
     from emu.backends.functions import FunctionTable
@@ -42,6 +43,10 @@ _QUAD = 4
 #: Widest raws of the integer products of 8 bits.
 _INT8_BITS = 8
 _NARROW_THREADS = 256
+#: Elements of each array that a block of threads looks through for the largest.
+_LOOKED_AT = 2048
+#: Where nothing is counted.
+_NO_PLACES = np.zeros(1, np.int64)
 
 
 class CudaKernels:
@@ -86,8 +91,8 @@ class CudaKernels:
     ) -> Outcome:
         """Write float32 as float32, fast."""
         launcher, xp = self._launcher, self._launcher.xp
-        values, counts = xp.empty(x.size, np.float32), Counts.nothing(launcher, register)
-        task = layout.task(xp, layout.head_numbers(stage, random, register))
+        values, counts = xp.empty(x.size, np.float32), Counts(launcher, register)
+        task = layout.task(layout.head_numbers(stage, random, register))
         recorded = launcher.recorded(random)
         arguments = (task, launcher.taken(x), recorded, values, counts.totals, np.int64(x.size))
         launcher.launch(
@@ -98,7 +103,7 @@ class CudaKernels:
             per_block=_NARROW_THREADS * _QUAD,
         )
         written = launcher.returned(values.reshape(x.shape), x)
-        return Outcome.owing(_into(out, written, stage.format.quantum), counts)
+        return Outcome.owing(self._into(out, written, stage.format.quantum), counts)
 
     def elementwise(
         self,
@@ -116,19 +121,23 @@ class CudaKernels:
             hosts = tuple(on_host(x) for x in operands)
             found = _definition_of(operation, hosts, formats, stage, random, register)
             there = self._there(found, operands)
-            return there.elsewhere(_into(out, there.values, stage.format.quantum))
+            return there.elsewhere(self._into(out, there.values, stage.format.quantum))
         xp, shape, n = self._launcher.xp, operands[0].shape, operands[0].size
         numbers = layout.head_numbers(stage, random, register)
         arrays: list[Array] = []
         for x, fmt in zip(operands, formats, strict=True):
             single = is_one_number(x)
-            arrays.append(self._launcher.taken(x.reshape(-1)[:1] if single else x))
-            numbers += layout.operand_numbers(x.dtype, fmt, step=int(not single))
+            number = x.reshape(-1)[:1] if single else x
+            given = single and not is_on_device(x)  # by value
+            arrays.append(None if given else self._launcher.taken(number))
+            numbers += layout.operand_numbers(
+                x.dtype, fmt, step=int(not single), given=layout.bits_of(number) if given else 0
+            )
         numbers += layout.NO_OPERAND * (3 - len(operands))
         values = xp.empty(n, carrier_of(stage.format))
-        counts = Counts.nothing(self._launcher, register)
+        counts = Counts(self._launcher, register)
         arguments = (
-            layout.task(xp, numbers),
+            layout.task(numbers),
             np.int32(OPERATIONS[operation]),
             *(arrays + [None] * (3 - len(arrays))),
             self._launcher.recorded(random),
@@ -141,7 +150,20 @@ class CudaKernels:
             "elementwise", "elementwise", n, arguments, shared_bytes=counted_bytes(register), words=words
         )
         written = self._launcher.returned(values.reshape(shape), *operands)
-        return Outcome.owing(_into(out, written, stage.format.quantum), counts)
+        return Outcome.owing(self._into(out, written, stage.format.quantum), counts)
+
+    def _into(self, out: Array | None, values: Array, quantum: int) -> Array:
+        """Return `out` with the values in it, or their raws where it holds integers and their carrier does not."""
+        if out is None:
+            return values
+        if out.dtype.kind != "i" or values.dtype.kind != "f":
+            out[...] = values
+            return out
+        flat, raws = self._launcher.taken(values), self._launcher.xp.empty(values.size, np.int64)
+        arguments = (flat, np.int32(layout.STORAGE[flat.dtype]), np.int32(quantum), raws, np.int64(flat.size))
+        self._launcher.launch("selection", "raws", flat.size, arguments)
+        out[...] = self._launcher.returned(raws.reshape(values.shape), values)
+        return out
 
     def product(
         self,
@@ -193,23 +215,31 @@ class CudaKernels:
         return products.way(formats, mac, path, depth)
 
     def function(
-        self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
+        self,
+        name: str,
+        x: Array,
+        source: FormatCode | None,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
     ) -> Outcome:
         """Write an elementary function of `x`."""
-        from emu.backends.functions import FUNCTIONS, beyond_doubles, completed, write_wide
+        from emu.backends.functions import FUNCTIONS, completed, write_wide
 
         xp = self._launcher.xp
         flat = self._launcher.taken(x)
-        doubles = xp.empty(flat.size, np.float64)
+        doubles, beyond = xp.empty(flat.size, np.float64), xp.zeros(1, np.uint32)
         number = np.int32(list(FUNCTIONS).index(name))
-        arguments = (number, flat, doubles, np.int64(flat.size))
+        storage, _, flush_below, has_negative_zero, *_ = layout.operand_numbers(flat.dtype, source)
+        element = (np.int32(storage), np.int32(flush_below), np.int32(has_negative_zero))
+        arguments = (number, flat, *element, doubles, beyond, np.int64(flat.size))
         self._launcher.launch("functions", "float64_function", flat.size, arguments)
-        overflowed, underflowed, made_nan, poles = beyond_doubles(xp, name, flat, doubles)
-        if not bool((overflowed | underflowed | made_nan | poles).any()):
+        if not int(on_host(beyond)[0]):
             written = self.quantize(doubles.reshape(x.shape), None, stage, random, register, None)
             written.values = self._launcher.returned(written.values, x)
             return written
-        result = completed(name, on_host(x), on_host(doubles).reshape(x.shape))
+        seen = as_float64(flush_operands(on_host(x), source))
+        result = completed(name, seen, on_host(doubles).reshape(x.shape))
         written = write_wide(result, ReferenceKernels(), stage, random, register)
         return self._there(written, (x,))
 
@@ -228,14 +258,14 @@ class CudaKernels:
             *layout.operand_numbers(x.dtype, source._replace(daz=0)),
             *layout.source_numbers(table.source),
         ]
-        seen = np.zeros(1, np.int64) if register is None else register_places(table, register)
-        entries = (table.values, table.flags, seen.astype(np.int32), table.leading)
+        seen = _NO_PLACES if register is None else register_places(table, register)
+        entries = (table.values, table.flags, seen, table.leading)
         entries = (*entries, table.next_values, table.next_flags, table.dropped)
-        values, counts = xp.empty(n, table.values.dtype), Counts.nothing(self._launcher, register)
+        values, counts = xp.empty(n, table.values.dtype), Counts(self._launcher, register)
         arguments = (
-            layout.task(xp, numbers),
+            layout.task(numbers),
             self._launcher.taken(x),
-            *(xp.asarray(entry) for entry in entries),
+            *(self._launcher.constant(entry) for entry in entries),
             self._launcher.recorded(random),
             values,
             counts.totals,
@@ -253,6 +283,29 @@ class CudaKernels:
         self._launcher.launch("selection", "relu", flat.size, arguments)
         return self._launcher.returned(out.reshape(x.shape), x)
 
+    def relu_gradient(self, g: Array, x: Array) -> Array:
+        """Return g where x > 0, else +0."""
+        arrived, seen = (self._launcher.taken(part) for part in (g, x))
+        out = self._launcher.xp.empty_like(arrived)
+        storages = [np.int32(layout.STORAGE[part.dtype]) for part in (arrived, seen)]
+        arguments = (arrived, storages[0], seen, storages[1], out, np.int64(out.size))
+        self._launcher.launch("selection", "relu_gradient", out.size, arguments)
+        return self._launcher.returned(out.reshape(g.shape), g, x)
+
+    def largest_magnitudes(self, arrays: Sequence[Array]) -> list[float]:
+        """Return the largest magnitude in each array: two arrays by a launch, all of them by one read."""
+        launcher = self._launcher
+        flat = [launcher.taken(x) for x in arrays]
+        flat += flat[-1:] * (len(flat) % 2)
+        found = launcher.xp.zeros(len(flat), np.uint64)
+        for i in range(0, len(flat), 2):
+            pair = [(x, np.int32(layout.STORAGE[x.dtype]), np.int64(x.size)) for x in flat[i : i + 2]]
+            n = max(x.size for x in flat[i : i + 2])
+            arguments = (*pair[0], *pair[1], found[i : i + 2])
+            launcher.launch("selection", "largest_magnitudes", n, arguments, per_block=_LOOKED_AT)
+        bits = on_host(found)
+        return [_magnitude(bits[i : i + 1], x.dtype) for i, x in enumerate(arrays)]
+
     def max_pool(self, windows: Array | Gathered) -> tuple[Array, Array]:
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
         xp, shape = self._launcher.xp, windows.shape[:-1]
@@ -262,8 +315,8 @@ class CudaKernels:
         best, index = xp.empty(n, windows.dtype), xp.empty(n, index_dtype)
         arguments = (
             *(xp.asarray(windows.data), np.int64(windows.batch_stride)),
-            *(xp.asarray(windows.rows), np.int64(windows.rows.size)),
-            *(xp.asarray(windows.columns), np.int64(windows.columns.size)),
+            *(self._launcher.constant(windows.rows), np.int64(windows.rows.size)),
+            *(self._launcher.constant(windows.columns), np.int64(windows.columns.size)),
             *(best, index, np.int32(index_dtype.itemsize)),
             *(np.int32(layout.STORAGE[windows.dtype]), np.int64(n)),
         )
@@ -278,7 +331,8 @@ class CudaKernels:
         spread = xp.zeros(windows.data.size, flat.dtype)
         arguments = (
             *(flat, where, np.int32(where.dtype.itemsize), np.int64(windows.batch_stride)),
-            *(xp.asarray(windows.rows), np.int64(windows.rows.size), xp.asarray(windows.columns)),
+            *(self._launcher.constant(windows.rows), np.int64(windows.rows.size)),
+            self._launcher.constant(windows.columns),
             *(spread, np.int32(layout.STORAGE[flat.dtype]), np.int64(flat.size)),
         )
         self._launcher.launch("selection", "unpool", flat.size, arguments)
@@ -327,10 +381,8 @@ def _words_of(operation: str, dtypes: list[np.dtype[Any]], stage: StageCode) -> 
     return layout.enough_words(widest, layout.kept_bits([stage], adds=operation in ("add", "subtract", "fma")))
 
 
-def _into(out: Array | None, values: Array, quantum: int) -> Array:
-    """Return `out` with the values in it, or their raws where it holds integers and their carrier does not."""
-    if out is None:
-        return values
-    raws = out.dtype.kind == "i" and values.dtype.kind == "f"
-    out[...] = namespace(values).ldexp(values, -quantum) if raws else values
-    return out
+def _magnitude(bits: Array, dtype: np.dtype[Any]) -> float:
+    """Return a magnitude of a carrier given by its bits, as `selection.cu` orders them."""
+    if dtype.kind != "f":
+        return float(int(bits[0]))
+    return float(bits.astype(f"u{dtype.itemsize}").view(dtype)[0])

@@ -26,6 +26,16 @@ def relu_range(x: Any, out: Any, start: int, stop: int) -> None:
 
 
 @kernel
+def relu_gradient_range(g: Any, x: Any, out: Any, start: int, stop: int) -> None:
+    """Write g where x > 0, else +0."""
+    for i in range(start, stop):
+        if x[i] > 0:
+            out[i] = g[i]
+        else:
+            out[i] = 0
+
+
+@kernel
 def max_pool_range(
     data: Any, batch_stride: int, rows: Any, columns: Any, best: Any, index: Any, start: int, stop: int
 ) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
 from emu.backends import interface as k
+from emu.backends.arrays import largest_magnitude
 from emu.backends.bounds import bounded
 from emu.backends.gathered import Gathered, stacks_of
 from emu.backends.interface import (
@@ -41,11 +42,18 @@ from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.flushing import flushed
 from emu.backends.numba.gathering import materialised
 from emu.backends.numba.machine import has_vectors
-from emu.backends.numba.selection import max_pool_in_lanes, max_pool_range, relu_range, unpool_range
+from emu.backends.numba.selection import (
+    max_pool_in_lanes,
+    max_pool_range,
+    relu_gradient_range,
+    relu_range,
+    unpool_range,
+)
 from emu.backends.numba.stage import run_stage, supports
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, leading_bound
 from emu.backends.reference import ReferenceKernels
-from emu.formats.arrays import code_dtype_for
+from emu.backends.reference.arithmetic import flush_operands
+from emu.formats.arrays import as_float64, code_dtype_for
 
 if TYPE_CHECKING:
     from emu.backends.functions import FunctionTable
@@ -202,13 +210,19 @@ class NumbaKernels:
         return speculation.SPARED if path not in k.EXACT_PATHS and _spares(formats, mac, depth) else ""
 
     def function(
-        self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
+        self,
+        name: str,
+        x: Array,
+        source: FormatCode | None,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
     ) -> Outcome:
         """Write an elementary function of `x`."""
         from emu.backends.functions import write_wide
         from emu.backends.numba.functions import evaluate_wide
 
-        return write_wide(evaluate_wide(name, x), self, stage, random, register)
+        return write_wide(evaluate_wide(name, as_float64(flush_operands(x, source))), self, stage, random, register)
 
     def tabled(
         self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
@@ -223,6 +237,19 @@ class NumbaKernels:
         flat, out = np.ascontiguousarray(x).reshape(-1), empty((x.size,), x.dtype)
         over_ranges(lambda _, start, stop: relu_range(flat, out, start, stop), x.size, BLOCK, GRAIN_ELEMENTS)
         return out.reshape(x.shape)
+
+    def relu_gradient(self, g: Array, x: Array) -> Array:
+        """Return g where x > 0, else +0."""
+        arrived, seen = (np.ascontiguousarray(part).reshape(-1) for part in (g, x))
+        out = empty((g.size,), g.dtype)
+        over_ranges(
+            lambda _, start, stop: relu_gradient_range(arrived, seen, out, start, stop), g.size, BLOCK, GRAIN_ELEMENTS
+        )
+        return out.reshape(g.shape)
+
+    def largest_magnitudes(self, arrays: Sequence[Array]) -> list[float]:
+        """Return the largest magnitude in each array."""
+        return [largest_magnitude(x) for x in arrays]
 
     def max_pool(self, windows: Array | Gathered) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""

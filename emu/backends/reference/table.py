@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import largest_magnitude
 from emu.backends.gathered import Gathered, stacks_of
 from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, Result, StageCode
 from emu.backends.reference import arithmetic, products
 from emu.backends.reference.stage import finish
-from emu.formats.arrays import code_dtype_for
+from emu.formats.arrays import as_float64, code_dtype_for
 
 if TYPE_CHECKING:
     from emu.backends.functions import FunctionTable
@@ -108,12 +109,19 @@ class ReferenceKernels:
         return ""
 
     def function(
-        self, name: str, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
+        self,
+        name: str,
+        x: Array,
+        source: FormatCode | None,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
     ) -> Outcome:
         """Write an elementary function of `x`."""
         from emu.backends.functions import evaluate_wide, write_wide
 
-        return write_wide(evaluate_wide(name, x), self, stage, random, register)
+        doubles = as_float64(arithmetic.flush_operands(x, source))
+        return write_wide(evaluate_wide(name, doubles), self, stage, random, register)
 
     def tabled(
         self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
@@ -124,6 +132,14 @@ class ReferenceKernels:
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""
         return np.where(np.isnan(x) | (x > 0), x, np.zeros((), x.dtype))
+
+    def relu_gradient(self, g: Array, x: Array) -> Array:
+        """Return g where x > 0, else +0."""
+        return np.where(x > 0, g, np.zeros((), g.dtype))
+
+    def largest_magnitudes(self, arrays: Sequence[Array]) -> list[float]:
+        """Return the largest magnitude in each array."""
+        return [largest_magnitude(x) for x in arrays]
 
     def max_pool(self, windows: Array | Gathered) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
