@@ -2,8 +2,9 @@
 
     python benchmarks/gpu.py
 
-Without a GPU it rehearses: every row runs at a small size on kernels compiled for this processor, and its bits are
-compared; then it says what it needs the device for.
+Ten rows of at most a quarter of a minute each, written after every one. Without a GPU it rehearses: every row runs at
+a small size on kernels compiled for this processor, and its bits are compared; then it says what it needs the device
+for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,10 @@ from emu.testing.cuda_on_host import HostDevice
 from emu.training.trainer import Trainer
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
-PACE = Pace(rounds=15, least=5, budget_s=60.0, sample_s=0.02, warm_up=3)
+PACE = Pace(rounds=15, least=5, budget_s=10.0, sample_s=0.02, warm_up=2)
 ELEMENTS, SIDE, BATCH = 1 << 28, 8192, 64
+#: Numbers made on the host, and repeated on the device; the side of such a matrix.
+BLOCK, BLOCK_SIDE = 1 << 20, 1024
 SMALL_ELEMENTS, SMALL_SIDE, SMALL_BATCH = 1000, 40, 4
 COLUMNS = ("work", "emu", "limit", "ratio", "bar", "reached")
 Work = Callable[[], Any]
@@ -57,8 +59,9 @@ class Row:
 def stage(fmt: str, **options: Any) -> Callable[[Device, bool], tuple[Work, Work]]:
     def sides(device: Device, small: bool) -> tuple[Work, Work]:
         found = emu.parse(fmt)
-        values = reals(SMALL_ELEMENTS if small else ELEMENTS, found)
-        x, out = device.xp.asarray(values), device.xp.empty(values.shape, np.float32)
+        values = reals(SMALL_ELEMENTS if small else BLOCK, found)
+        x = device.xp.tile(device.xp.asarray(values), 1 if small else ELEMENTS // BLOCK)
+        out = device.xp.empty(x.shape, np.float32)
         register, flags = emu.StatisticsRegister(), emu.Flags()
         if small:
             expected = emu.quantize(values, found, backend="numba", **options)
@@ -76,10 +79,15 @@ def product(fmt: str, out: str, mac: emu.Mac, limit: Any) -> Callable[[Device, b
     """Return the sides of a square product; the limit is the vendor's product of arrays of that dtype."""
 
     def sides(device: Device, small: bool) -> tuple[Work, Work]:
-        size, rng = SMALL_SIDE if small else SIDE, np.random.default_rng(1)
+        size, times, rng = (
+            SMALL_SIDE if small else BLOCK_SIDE,
+            1 if small else SIDE // BLOCK_SIDE,
+            np.random.default_rng(1),
+        )
         formats = {"a_format": fmt, "b_format": fmt, "out_format": out, "mac": mac}
         operands = [emu.quantize(rng.standard_normal((size, size)), fmt) for _ in range(2)]
-        a, b = (device.xp.asarray(x) for x in operands)
+        a, b = (device.xp.tile(device.xp.asarray(x), (times, times)) for x in operands)
+        size *= times
         register, flags = emu.StatisticsRegister(), emu.Flags()
         ours = {**formats, "register": register, "flags": flags, "check": False, "backend": "cuda"}
         if small:
@@ -194,15 +202,20 @@ def main(arguments: list[str]) -> None:
         rehearse(found)
         sys.exit(f"benchmarks/gpu.py needs a GPU from here on, to measure {len(found)} rows: {state.reason}")
     device = loader.CupyDevice()
-    name = device.xp.cuda.runtime.getDeviceProperties(device.xp.cuda.Device().id)["name"].decode()
+    text, lines = heading(device), list[tuple[str, ...]]()
     for row in found:
         row.sides(device, True)  # compared with the processor's bits
-    sheet = Sheet("GPU", COLUMNS, tuple(measured(row, device) for row in found))
-    nvrtc_version = ".".join(map(str, nvrtc.version()))
-    day = datetime.now(UTC).date().isoformat()
-    text = f"{name}, {day}; CuPy {device.xp.__version__}, NVRTC {nvrtc_version}, emu {version('emu-numerics')}\n\n"
-    PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), {"gpu": text + render(sheet)}), encoding="utf-8")
-    print(text + render(sheet))
+        lines.append(measured(row, device))
+        print(*lines[-1], sep="  ", flush=True)
+        table = text + render(Sheet("GPU", COLUMNS, tuple(lines)))
+        PAGE.write_text(fill(PAGE.read_text(encoding="utf-8"), {"gpu": table}), encoding="utf-8")
+
+
+def heading(device: loader.CupyDevice) -> str:
+    """Return the line above the table: which GPU, when, and versions."""
+    name = device.xp.cuda.runtime.getDeviceProperties(device.xp.cuda.Device().id)["name"].decode()
+    day, compiler = datetime.now(UTC).date().isoformat(), ".".join(map(str, nvrtc.version()))
+    return f"{name}, {day}; CuPy {device.xp.__version__}, NVRTC {compiler}, emu {emu.__version__}\n\n"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where the files live that engineers edit: the one module that knows.
+"""Where the files live that engineers edit, and those that are kept from run to run: the one module that knows.
 
 A checkout keeps them beside the package, a wheel inside it:
 
@@ -8,6 +8,7 @@ A checkout keeps them beside the package, a wheel inside it:
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +30,22 @@ def content_folder(content: Content | Literal["kernels"], package: Path = _PACKA
     """
     inside = package / "_data" / content
     return inside if inside.is_dir() else package.parent / content
+
+
+def cache_folder(part: str = "") -> Path:
+    """Return the folder for what is made once and kept: compiled kernels, tables.
+
+    It is the user's cache, or the folder that EMU_CACHE_DIR names.
+
+    Args:
+        part: folder in it.
+    """
+    chosen = os.environ.get("EMU_CACHE_DIR")
+    if chosen:
+        return Path(chosen) / part
+    from platformdirs import user_cache_path
+
+    return user_cache_path("emu", appauthor=False) / part
 
 
 def content_names(content: Content) -> list[str]:

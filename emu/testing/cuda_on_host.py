@@ -27,9 +27,8 @@ from random import Random
 from typing import Any, Literal
 
 import numpy as np
-from platformdirs import user_cache_path
 
-from emu._paths import content_folder
+from emu._paths import cache_folder, content_folder
 from emu.backends.cuda import nvrtc
 from emu.backends.interface import Result
 from emu.errors import BackendUnavailable, EmuError
@@ -170,7 +169,7 @@ def _library_of(text: str, name: str, include: Sequence[Path], options: Sequence
     digest = hashlib.sha256(repr((compiler, flags)).encode() + text.encode())
     for path in sorted(p for folder in folders for p in folder.rglob("*") if p.is_file()):
         digest.update(path.name.encode() + path.read_bytes())
-    folder = cache or user_cache_path("emu", appauthor=False) / "kernels-on-host"
+    folder = cache or cache_folder("kernels-on-host")
     library = folder / f"{digest.hexdigest()[:24]}.so"
     if not library.exists():
         folder.mkdir(parents=True, exist_ok=True)

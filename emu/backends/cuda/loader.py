@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from platformdirs import user_cache_path
 
+from emu._paths import cache_folder
 from emu.backends.cuda import nvrtc
 from emu.backends.interface import Result
 from emu.errors import BackendUnavailable
@@ -175,7 +175,7 @@ def compiled(source: str, architecture: str, words: int = nvrtc.WIDE_WORDS, fold
     options = nvrtc.options_for(words)
     content = repr((found, architecture, options, nvrtc.version()))
     digest = hashlib.sha256(content.encode()).hexdigest()[:24]
-    folder = folder or user_cache_path("emu", appauthor=False) / "cubins"
+    folder = folder or cache_folder("cubins")
     path = folder / f"{Path(source).name}-{words}-sm_{architecture}-{digest}.cubin"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import platformdirs
 from numpy.typing import NDArray
 
 from emu._files import UNREADABLE_ARRAYS
+from emu._paths import cache_folder
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -37,7 +37,7 @@ _SOURCES = (
 
 def default_folder() -> Path:
     """Return the folder of tables in the user's cache."""
-    return platformdirs.user_cache_path("emu") / "functions"
+    return cache_folder("functions")
 
 
 @cache

@@ -8,7 +8,6 @@ what it was compiled for. These files are the only pickles emu reads.
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 import uuid
 from collections.abc import Callable, Generator
@@ -21,7 +20,8 @@ import llvmlite.binding  # pyright: ignore[reportMissingTypeStubs]
 import numba
 import numpy as np
 from numba.core import serialize  # pyright: ignore[reportMissingTypeStubs]
-from platformdirs import user_cache_path
+
+from emu import _paths
 
 # LLVM and Numba say little about their types.
 _LLVM: Any = llvmlite.binding
@@ -37,9 +37,7 @@ def cache_folder() -> Path:
     package = Path(__file__).parents[2]  # kernels freeze constants of other files: every source counts
     for source in sorted(package.rglob("*.py")):
         digest.update(str(source.relative_to(package)).encode() + source.read_bytes())
-    root = os.environ.get("EMU_CACHE_DIR")
-    base = Path(root) if root else user_cache_path("emu", appauthor=False)
-    return base / "kernels" / digest.hexdigest()[:16]
+    return _paths.cache_folder("kernels") / digest.hexdigest()[:16]
 
 
 @contextmanager
