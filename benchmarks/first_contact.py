@@ -41,6 +41,8 @@ NAME = "first_contact.json"
 #: Bits, by the source of the kernels: each a process.
 BITS = ("narrow", "elementwise", "functions", "tables", "selection", "products")
 DEVICES = ("fixed16", "bf16-mixed", "dlu16")
+#: Devices with golden hashes beside them, for the tests on a GPU.
+MORE_DEVICES = ("fixed8", "fp16-mixed")
 STEPS, BATCH, TEST_IMAGES = 20, 32, 8
 ROWS = 10
 #: Sources of kernels, and the words of 64 bits they are compiled with.
@@ -58,7 +60,7 @@ SOURCES = (
 WORDS = (1, 2, 4)
 #: More elements than an int32 counts, and how often the block they repeat is found in them.
 BEYOND, BLOCK = 2**31 + 2**20 + 5, 2**20
-PROBED_TILES = 16
+PROBED_TILES = 8
 #: Seconds an item gets at most, beside what is left of all.
 MOST_SECONDS = {"compile": 120.0, "bits": 60.0, "training": 60.0, "probe": 45.0, "speed": 30.0, "step": 45.0}
 
@@ -296,8 +298,7 @@ def trainer_of(name: str, backend: str) -> Any:
 def probe(record: Record, item: str, rehearse: bool) -> None:
     """The GPU's own matrix instructions."""
     from emu.backends.cuda.loader import compiled
-    from emu.testing.matrix_probe import page
-    from emu.testing.matrix_probe import probe as ask
+    from emu.testing.matrix_probe import ask, cases_of, compare, instructions_of, page, unit_of
 
     if rehearse:
         record.put(item, compiled_bytes=compiled("probes/matrix_units", "90").stat().st_size)
@@ -305,7 +306,11 @@ def probe(record: Record, item: str, rehearse: bool) -> None:
     device = device_of(False)
     architecture = architecture_of(device)
     name = _properties(device.xp)["name"]
-    record.put(item, page=page(name, architecture, ask(device, architecture, PROBED_TILES)))
+    answers: list[Any] = []
+    for instruction in instructions_of(architecture):
+        unit, cases = unit_of(instruction, architecture), cases_of(instruction, PROBED_TILES)
+        answers += [compare(instruction, unit, case, ask(device, instruction, case)) for case in cases]
+        record.put(item, page=page(name, architecture, answers))
 
 
 def speed(record: Record, item: str, rehearse: bool) -> None:
@@ -469,7 +474,10 @@ def make_golden() -> None:
         found[name] = case(np.asarray, "reference").sha256()
         if case(np.asarray, "numba").sha256() != found[name]:
             sys.exit(f"backends disagree about {name!r}")
-    runs = {device: {str(steps): trained(device, "numba", steps)[0] for steps in (1, STEPS)} for device in DEVICES}
+    runs = {
+        device: {str(steps): trained(device, "numba", steps)[0] for steps in (1, STEPS)}
+        for device in DEVICES + MORE_DEVICES
+    }
     GOLDEN.write_text(json.dumps({"cases": found, "training": runs}, indent=1) + "\n", encoding="utf-8")
     print(f"{GOLDEN}: {len(found)} cases, {len(runs)} devices")
 

@@ -32,7 +32,6 @@ from emu.bench.sheets import Sheet
 from emu.bench.timing import Pace, alternate, ratios
 from emu.testing import assert_bits_equal
 from emu.testing.cuda_on_host import HostDevice
-from emu.training.trainer import Trainer
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 PACE = Pace(rounds=15, least=5, budget_s=10.0, sample_s=0.02, warm_up=2)
@@ -102,6 +101,8 @@ def product(fmt: str, out: str, mac: emu.Mac, limit: Any) -> Callable[[Device, b
 
 
 def step(device: Device, small: bool) -> tuple[Work, Work | None]:
+    from emu.training.trainer import Trainer  # it alone needs all that emu depends on
+
     recipe = emu.model("lenet_caffe").with_settings({"training.batch": SMALL_BATCH if small else BATCH})
     trainer = Trainer(recipe, emu.device("fixed16"), "cuda")
 
@@ -112,7 +113,7 @@ def step(device: Device, small: bool) -> tuple[Work, Work | None]:
     return run, torch_step(trainer)
 
 
-def torch_step(trainer: Trainer) -> Work | None:
+def torch_step(trainer: Any) -> Work | None:
     """Return PyTorch's own float32 step on the GPU, None without it."""
     torch: Any = importlib.import_module("torch") if find_spec("torch") else None
     if torch is None or not torch.cuda.is_available():

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import NDArray
 
 from emu.datapath import Mac
 from emu.formats import Format
-from emu.training.layers import Layer
+
+if TYPE_CHECKING:
+    from emu.training.layers import Layer
 
 Array = NDArray[Any]
 #: `table`: the rows with a bar; `matrix`: every mode and rule; `growth`: cost against size and width.

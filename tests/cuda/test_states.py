@@ -6,12 +6,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import emu
-from emu.backends.cuda import loader, nvrtc
+from emu.backends.cuda import layout, loader, nvrtc
 
 #: What stands in a module `cupy` that is found before any other, and what is said of it.
 STATES = {
@@ -81,6 +82,20 @@ def test_code_is_compiled_once_per_content(tmp_path: Path):
 def test_a_source_the_compiler_refuses_is_shown_with_its_message():
     with pytest.raises(emu.BackendUnavailable, match=r"(?s)NVRTC refuses wrong.cu for sm_80.*undefined"):
         nvrtc.compile_kernels("__global__ void f() { undefined_name(); }", "wrong.cu", {}, "80")
+
+
+def test_a_struct_reaches_cupy_as_an_array_of_one_element_and_no_array_as_a_null_pointer():
+    # CuPy 14 takes NumPy arrays of one element by value, of any dtype, and refuses every other one
+    device, launched = object.__new__(loader.CupyDevice), []
+    device._functions = {(0, "narrow", "kernel", 1): lambda *call, **options: launched.append((call, options))}
+    device.xp = SimpleNamespace(cuda=SimpleNamespace(Device=lambda: SimpleNamespace(id=0)))
+    numbers = layout.task([1, -2, 2**64 - 1])
+    device.launch("narrow", "kernel", 5, 128, (numbers, None, np.int32(7)), 64, 1)
+    ((grid, block, given), options), *others = launched
+    assert (grid, block, options, others) == ((5,), (128,), {"shared_mem": 64}, [])
+    assert (given[0].size, given[0].nbytes) == (1, 8 * layout.TASK_NUMBERS)
+    assert np.frombuffer(given[0].tobytes(), np.int64)[:4].tolist() == [1, -2, -1, 0]
+    assert given[1:] == (np.uint64(0), np.int32(7))
 
 
 @pytest.mark.gpu

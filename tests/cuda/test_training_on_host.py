@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from host_devices import GPU, as_backend, device_of
 
 import emu
 from emu.training.trainer import Trainer
+
+#: Hashes of weights and registers, by device and steps: benchmarks/first_contact.py.
+GOLDEN = json.loads((Path(__file__).parents[2] / "benchmarks" / "golden_bits.json").read_text())["training"]
 
 
 @pytest.fixture
@@ -27,12 +31,10 @@ def trained(model: str, device: str, backend: str, folder: Path, **settings: int
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("device", ["fixed16", "fixed8", "fp16-mixed", "bf16-mixed"])
-def test_twenty_steps_of_lenet_on_the_gpu_end_in_the_same_hashes(device: str, tmp_path: Path):
-    gpu = device_of(GPU)
-    expected = trained("lenet", device, "numba", tmp_path, steps=20, batch=32)
-    with as_backend(gpu):
-        assert trained("lenet", device, "cuda", tmp_path, steps=20, batch=32) == expected
+@pytest.mark.parametrize("device", GOLDEN)
+def test_twenty_steps_of_lenet_on_the_gpu_end_in_the_golden_hashes(device: str, tmp_path: Path):
+    with as_backend(device_of(GPU)):
+        assert list(trained("lenet", device, "cuda", tmp_path, steps=20, batch=32)) == GOLDEN[device]["20"]
 
 
 @pytest.mark.usefixtures("strict_device")

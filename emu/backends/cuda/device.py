@@ -39,7 +39,8 @@ class Device(Protocol):
             kernel: its entry point.
             blocks: of the grid.
             threads: of a block.
-            arguments: arrays of `xp`, None for a null pointer, NumPy scalars of the parameters' widths.
+            arguments: arrays of `xp`, None for a null pointer, NumPy scalars of the parameters' widths, `void` for a
+                struct by value.
             shared_bytes: dynamic shared memory of a block.
             words: 64-bit words of the wide integers that the source is compiled with.
         """

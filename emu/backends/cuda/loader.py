@@ -97,9 +97,7 @@ class CupyDevice:
         if place not in self._functions:
             code = compiled(source, str(device.compute_capability), words)
             self._functions[place] = self.xp.RawModule(path=str(code)).get_function(kernel)
-        null = self.xp.uint64(0)
-        given = tuple(null if argument is None else argument for argument in arguments)
-        self._functions[place]((blocks,), (threads,), given, shared_mem=shared_bytes)
+        self._functions[place]((blocks,), (threads,), tuple(map(_given, arguments)), shared_mem=shared_bytes)
 
     def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
         """Run the first task on a stream beside the current one, the others on this; see `Device`.
@@ -156,6 +154,13 @@ class CupyDevice:
             *(batches, computed, cublas.CUBLAS_GEMM_DEFAULT),
         )
         return out
+
+
+def _given(argument: Any) -> Any:
+    """Return an argument as CuPy takes it: a null pointer as an integer, a struct as an array of one element."""
+    if argument is None:
+        return np.uint64(0)
+    return np.asarray(argument) if isinstance(argument, np.void) else argument
 
 
 @lru_cache(maxsize=256)
