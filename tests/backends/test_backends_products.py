@@ -201,6 +201,48 @@ def test_selections_follow_their_definition(backend: str):
     assert (best.item(), index.item()) == (255.0, 255)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint64])
+@pytest.mark.parametrize("gradient", [np.float32, np.float64, np.int64])
+@pytest.mark.parametrize("name", OTHERS)
+def test_gradients_of_relu_are_the_same(dtype: type, gradient: type, name: str):
+    x = np.random.default_rng(7).integers(-3, 4, (40, 33)).astype(dtype)
+    g = np.arange(x.size).reshape(x.shape).astype(gradient) - 500
+    if np.dtype(dtype).kind == "f":
+        x[0, :7] = [
+            np.nan,
+            np.inf,
+            -np.inf,
+            -0.0,
+            np.finfo(dtype).smallest_subnormal,
+            -np.finfo(dtype).smallest_subnormal,
+            1,
+        ]
+    for arrived, seen in ((g, x), (g[:, ::2], x[:, ::2]), (g[:0], x[:0]), (g.T, x.T)):
+        actual = engine.relu_gradient(arrived, seen, backend=name)
+        assert_bits_equal(actual, engine.relu_gradient(arrived, seen, backend="reference"))
+    assert engine.relu_gradient(g, x, backend=name).dtype == gradient
+
+
+def test_gradients_of_relu_pass_where_the_operand_is_above_zero(backend: str):
+    x = np.array([1.5, -1.5, 0.0, -0.0, np.nan, np.inf, -np.inf, 5e-324])
+    assert_bits_equal(engine.relu_gradient(np.full(8, -2.5), x, backend=backend), [-2.5, 0, 0, 0, 0, -2.5, 0, -2.5])
+    with pytest.raises(emu.ShapeError, match=r"`g` and `x` must have one shape, got \(8,\) and \(7,\)"):
+        engine.relu_gradient(np.zeros(8), x[:7], backend=backend)
+
+
+def test_largest_magnitudes_are_those_of_the_values(backend: str):
+    arrays = [
+        np.array([1.0, -3.5, 0.0], np.float32),
+        np.array([-(2**63), 5], np.int64),
+        np.array([2**64 - 1, 3], np.uint64),
+        np.array([np.nan, 1.0]),
+        np.array([-np.inf, 1.0]),
+        np.zeros((0, 3)),
+    ]
+    found = engine.selection.largest_magnitudes(arrays, backend=backend)
+    assert_bits_equal(np.array(found), [3.5, 2.0**63, 2.0**64, np.nan, np.inf, 0.0])
+
+
 @pytest.mark.parametrize("name", ["exp", "log", "tanh", "sigmoid", "erf", "gelu", "rsqrt"])
 def test_functions_are_the_same(name: str):
     for source, fmt in (
@@ -225,4 +267,7 @@ def test_the_table_of_kernels_is_covered_here():
         for name in vars(Kernels)
         if not name.startswith("_") and name not in ("declines", "dots", "way", "place", "together")
     }
-    assert kernels == {"quantize", "elementwise", "product", "function", "tabled", "relu", "max_pool", "unpool"}
+    assert kernels == {
+        "quantize", "elementwise", "product", "function", "tabled", "relu", "relu_gradient", "largest_magnitudes",
+        "max_pool", "unpool",
+    }  # fmt: skip

@@ -43,7 +43,7 @@ BLOCK_SUM_BITS = bounded(256, 1, 256, "four words")
 _MOST_TERMS = 1 << 48
 NO_OPERAND = [0, 0, NO_FLUSH, 1, 0, 0]
 #: Numbers of the longest task: a product in blocks.
-TASK_NUMBERS = 103
+TASK_NUMBERS = bounded(103, 103, 480, "that long; parameters of a kernel take at most 4096 bytes")
 #: A format's numbers, mode, rule, random bits, storage and tininess.
 STAGE_FIELDS = len(FormatCode._fields) + 5
 MASK32 = 0xFFFFFFFF
