@@ -42,6 +42,9 @@ class DatapathRunner:
         self.seed, self.backend, self.step = seed, backend, 0
         self._units: dict[tuple[Policy, str, str, str, bool, int], Unit] = {}
 
+    def flush(self) -> None:
+        """Take counts that are held by tensor into `counters`: there are none."""
+
     def run(self, operation: Operation, role: str, layer: str, point: int = 0) -> Value:
         """Return the operation's result as the unit that writes `role` of `layer` produces it.
 

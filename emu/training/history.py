@@ -10,7 +10,7 @@ from typing import Any
 from emu.datapath import FLAG_NAMES
 from emu.precision import CounterTable, Profile
 from emu.training.run_folder import RunFolder
-from emu.training.tables import SYSTEM_TABLES, TABLES
+from emu.training.tables import OPTIONAL_TABLES, TABLES
 
 _SCALARS = ("none", "below", "above", "nonfinite", "total")
 
@@ -69,7 +69,7 @@ class History:
     def write(self, folder: RunFolder) -> None:
         """Write every table."""
         for name, columns in self._columns.items():
-            if columns["step"] or name not in SYSTEM_TABLES:
+            if columns["step"] or name not in OPTIONAL_TABLES:
                 folder.write_table(name, columns)
 
 

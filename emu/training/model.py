@@ -16,8 +16,8 @@ from emu.backends.arrays import on_host
 from emu.formats import Format
 from emu.nn.network import INPUT_LAYER
 from emu.optim import Optimiser, ParameterState
-from emu.precision import CounterTable, Policy
-from emu.precision.dynamic_point import Points, make_runner
+from emu.precision import CounterTable, DatapathRunner, Policy
+from emu.precision.dynamic_point import DynamicPointRunner, Points, make_runner
 
 Array = NDArray[Any]
 #: Inputs per batch in evaluation.
@@ -35,12 +35,16 @@ class Pass:
         correct: outputs whose largest value stands at their label.
         gradients: by parameter name, `scale` times as large as they are; empty after a forward pass.
         moments: running moments behind a training batch, by name; empty after a forward pass.
+        scale: S that gradients carry.
+        is_applied: whether the update shall be applied.
     """
 
     loss: float
     correct: int
     gradients: dict[str, Value]
     moments: dict[str, Value]
+    scale: float = 1.0
+    is_applied: bool = True
 
 
 class Model:
@@ -76,6 +80,10 @@ class Model:
             fmt = policy.stage(layer.name, "loss").format
             moments[f"{layer.name}.{m.part}"] = written(np.full(m.shape, m.start), fmt, backend="reference")
         return cls(network, policy, states, moments)
+
+    def runner(self, policy: Policy, **options: Any) -> DatapathRunner | DynamicPointRunner:
+        """Return a runner of operations at the model's points; options as of `make_runner`."""
+        return make_runner(policy, self.points, **options)
 
     def reduced(self, runner: Runner) -> dict[str, dict[str, Value]]:
         """Return the working copies of the parameters, by layer and part."""
@@ -115,7 +123,7 @@ class Model:
             for part, value in zip(MOMENT_PARTS, values, strict=True)
         }
         correct = count_correct(on_host(output.value.array), labels)
-        return Pass(float(loss.value.array), correct, gradients, moments)
+        return Pass(float(loss.value.array), correct, gradients, moments, scale)
 
     def _gradients(
         self, graph: Graph, loss: Tensor, leaves: dict[str, dict[str, Tensor]], scale: float
@@ -149,7 +157,7 @@ class Model:
         """
         options: dict[str, Any] = {"seed": seed, "backend": backend, "counters": counters}
         options["frozen_at"] = None if finds_points else after
-        runner = make_runner(self.policy.at(after), self.points, **options)
+        runner = self.runner(self.policy.at(after), **options)
         loss, correct = 0.0, 0
         for batch, start in enumerate(range(0, len(images), TEST_BATCH)):
             runner.step = batch

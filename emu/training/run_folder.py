@@ -33,7 +33,6 @@ Array = NDArray[Any]
 
 CHECKPOINT = "checkpoint.safetensors"
 RUN = "run.json"
-TRACE = "trace.json"
 _NEW_RUN = "start a new run with --out"
 #: Version of the checkpoint's layout, in its metadata.
 CHECKPOINT_FORMAT = "emu checkpoint 1"

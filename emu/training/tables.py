@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-#: Table -> column -> Arrow type. Every column can be null.
-TABLES: dict[str, dict[str, str]] = {
+from collections.abc import Mapping
+
+from emu.training.systems import SYSTEMS
+
+#: Tables of every run: column -> Arrow type. Every column can be null.
+_OF_EVERY_RUN: dict[str, Mapping[str, str]] = {
     # one row per logged point; accuracies and test loss are null where they were not measured, rates are fractions of
     # all elements written since the row before
     "metrics": {
@@ -57,37 +61,6 @@ TABLES: dict[str, dict[str, str]] = {
         "count": "int64",
         "scale": "float64",
     },
-    # of loss scaling, what happened to S: `start`, `overflow` (scale: S of the run), `repeat` (S it is repeated at),
-    # `skip` (S of the run given up), `growth` and `change` (the new S)
-    "loss_scaling": {
-        "step": "int64",
-        "event": "string",
-        "scale": "float64",
-    },
-    # of dynamic fixed point: where the point of a tensor was put; redone: the operation that writes it ran again for it
-    "points": {
-        "step": "int64",
-        "layer": "string",
-        "role": "string",
-        "part": "string",
-        "point": "int32",
-        "redone": "bool_",
-    },
-    # simulated time of each interval's steps, of a device with a clock: layer and role are empty for the batch; unit is
-    # the device's or the host's, `memory`'s time is within its unit's, `link` moves bytes to the host and back; kind is
-    # forward, backward, update, redo, host or transfer; operations are multiply-adds, or results where there are none
-    "simulation": {
-        "step": "int64",
-        "layer": "string",
-        "role": "string",
-        "unit": "string",
-        "kind": "string",
-        "calls": "int64",
-        "cycles": "int64",
-        "picoseconds": "int64",
-        "operations": "int64",
-        "bytes": "int64",
-    },
     # where the time of each interval's steps went; layer and role are null for the host (its calls are steps), path
     # and proof where there was no product, fallback where none was left to the reference; a first call is the first of
     # its kind in a process: it loads or compiles kernels. Seconds are measured, and differ from run to run
@@ -108,5 +81,10 @@ TABLES: dict[str, dict[str, str]] = {
     },
 }
 
+_OF_SYSTEMS: dict[str, Mapping[str, str]] = {
+    name: columns for system in SYSTEMS for name, columns in system.tables.items()
+}
+#: Table -> column -> Arrow type.
+TABLES: dict[str, Mapping[str, str]] = {**_OF_EVERY_RUN, **_OF_SYSTEMS}
 #: Tables that are not there before their first row.
-SYSTEM_TABLES = {"loss_scaling", "points", "exponents", "simulation"}
+OPTIONAL_TABLES = {"exponents", *_OF_SYSTEMS}

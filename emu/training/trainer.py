@@ -14,8 +14,9 @@ import hashlib
 import json
 import math
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from itertools import count
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,9 @@ from emu.backends.reference.philox import random_integers
 from emu.backends.registry import load
 from emu.datapath import stream_of
 from emu.errors import ConfigError
-from emu.hardware import Device, DynamicPoint, chrome_trace, machine_of
+from emu.hardware import Device
 from emu.nn import Network
 from emu.precision import CounterTable, Policy, Profile
-from emu.precision.dynamic_point import DynamicPointRunner, Points, make_runner, note_decision
-from emu.precision.loss_scaler import LossScaler
 from emu.training.build import (
     build_network,
     build_optimiser,
@@ -37,14 +36,14 @@ from emu.training.build import (
 )
 from emu.training.data import Dataset, load_dataset
 from emu.training.history import History, rates
-from emu.training.model import Model, Pass
+from emu.training.model import Model
 from emu.training.probe import probe
 from emu.training.recipe import Recipe
 from emu.training.run import Progress, Run
-from emu.training.run_folder import TRACE, RunFolder
+from emu.training.run_folder import RunFolder
 from emu.training.schedule import learning_rate
-from emu.training.simulation import Simulation
 from emu.training.summary import formats_of, versions
+from emu.training.systems import SYSTEMS, Attempt, Row, Surroundings, System
 from emu.training.update import Update
 
 Array = NDArray[Any]
@@ -84,7 +83,7 @@ class Trainer:
             )
         self.policy = Policy(self.device.precision)
         optimiser = build_optimiser(settings.optimiser)
-        self.update = Update(optimiser, getattr(recipe.loss_scaling, "compensation", ["gradient"]), settings.clip_norm)
+        self.update = Update.of(recipe, optimiser)
         network = network or build_network(recipe.network)
         network.require_own_names()
         for policy in self.policy.every():
@@ -97,26 +96,36 @@ class Trainer:
         self.checkpoint_every = settings.checkpoint_every or self.log_every
         self.interval = CounterTable(self.policy.register)
         self.total = CounterTable(self.policy.register)
-        self.scaler = LossScaler(recipe.loss_scaling, self.policy, self.interval, self.backend)
         self.profile = Profile()
+        self.systems = self._begun()
         options: dict[str, Any] = {"seed": settings.seed, "backend": self.backend, "profile": self.profile}
-        dynamic = device.dynamic_point or DynamicPoint()
-        if device.has_open_points:
-            self.model.points = Points(dynamic, self.policy)
-        self.simulation: Simulation | None = None
-        if machine := machine_of(device):
-            numbers = self.data.train_inputs[: settings.batch].size
-            size, on_host = numbers * SOURCE_BYTES[recipe.data.kind], dynamic.decided_on == "host"
-            self.simulation = Simulation(machine, numbers, size, decided_on_host=on_host)
-            self.profile.demands = self.simulation.demands
-        self.runner = make_runner(self.policy, self.model.points, counters=self.scaler.counters, **options)
-        self.updating = make_runner(self.policy, self.model.points, counters=self.interval, **options)
+        counters = next((system.counters for system in self.systems if system.counters), self.interval)
+        self.runner = self.model.runner(self.policy, counters=counters, **options)
+        self.updating = self.model.runner(self.policy, counters=self.interval, **options)
         self.history = History()
         self.step, self.seconds = 0, 0.0
         self.losses: list[float] = []
         self.correct: list[int] = []
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
         self._order: tuple[int, Array] = (-1, np.empty(0, np.int64))
+
+    def _begun(self) -> list[System]:
+        """Return every system at its beginning."""
+        numbers = self.data.train_inputs[: self.recipe.training.batch].size
+        found = Surroundings(
+            self.recipe,
+            self.device,
+            self.policy,
+            self.model,
+            self.interval,
+            self.profile,
+            self.backend,
+            batch_elements=numbers,
+            batch_bytes=numbers * SOURCE_BYTES[self.recipe.data.kind],
+            flush=self.flush,
+            phase=self.phase,
+        )
+        return [system(found) for system in SYSTEMS]
 
     # ---- one step ----
 
@@ -139,61 +148,46 @@ class Trainer:
         images, labels = self.batch(self.step)
         for runner in (self.runner, self.updating):
             runner.step, runner.policy = self.step, self.policy.at(self.step)
-        points = self.model.points
-        before = None
-        if points and self.scaler.is_active:
-            self.flush()
-            before = points.to_dict()
-        demands = [] if self.simulation is None else self.simulation.demands
-        runs = count()
-
-        def attempt(scale: float) -> Pass:
-            again, begun = next(runs) > 0, len(demands)
-            if points and before:  # a run that is repeated leaves nothing behind
-                points.load(before)
-            found = self.model.run(self.runner, images, labels, backward=True, scale=scale)
-            if before:
-                self.flush()
-            if again:  # but its time
-                demands[begun:] = [demand._replace(again=True) for demand in demands[begun:]]
-            return found
-
-        result, scale, is_applied = self.scaler.iterate(attempt, self.step)
-        if is_applied:
-            self.update.apply(self.model.states, result.gradients, self.rate(self.step), scale, self.updating)
+        attempt = self._attempt(images, labels)
+        repeated = any(system.repeats for system in self.systems)
+        for system in self.systems:
+            attempt = system.around(attempt, self.step, repeated=repeated)
+        result = attempt(1.0)
+        for system in self.systems:
+            result = system.gradients(result)
+        if result.is_applied:
+            self.update.apply(self.model.states, result.gradients, self.rate(self.step), result.scale, self.updating)
             self.model.moments |= result.moments
         self.step += 1
-        if self.model.points is not None and self.model.points.is_due(self.step):
-            self.flush()
-            for tensor in self.model.points.set_all(self.step):
-                note_decision(self.profile, tensor)
-        if self.simulation is not None:
-            self.simulation.end_step(self.step, self.phase(self.step - 1))
-        self.write_events()
+        for system in self.systems:
+            system.end_step(self.step)
+        self._write(system.events() for system in self.systems)
         self.losses.append(result.loss)
         self.correct.append(result.correct)
         self.profile.end_step()
         return result.loss, result.correct / labels.size
 
+    def _attempt(self, images: Array, labels: Array) -> Attempt:
+        """Return the pass over a batch."""
+        return lambda scale: self.model.run(self.runner, images, labels, backward=True, scale=scale)
+
     def flush(self) -> None:
         """Take counts that runners hold by tensor into those of the interval."""
         for runner in (self.runner, self.updating):
-            if isinstance(runner, DynamicPointRunner):
-                runner.flush()
+            runner.flush()
 
     def phase(self, step: int) -> str:
-        """Return what a step is part of: pre-training or main training."""
-        points = self.model.points
-        return "pre-training" if points and points.in_pretraining(step) else "training"
+        """Return what a step is part of, as a system says, else "training"."""
+        return next((phase for system in self.systems if (phase := system.phase(step))), "training")
 
-    def write_events(self) -> None:
-        """Write down what controllers did."""
-        for event in self.scaler.take_events():
-            self.history.add("loss_scaling", step=self.step, event=event.event, scale=event.scale)
-        for moved in self.model.points.take_events() if self.model.points else ():
-            layer, role, part = moved.tensor
-            row = {"layer": layer, "role": role, "part": part, "point": moved.point, "redone": moved.redone}
-            self.history.add("points", step=self.step, **row)
+    @property
+    def scale(self) -> float:
+        """What the loss of the next pass is multiplied by."""
+        return math.prod(system.scale for system in self.systems)
+
+    def _write(self, rows: Iterable[Iterable[Row]]) -> None:
+        for table, row in chain.from_iterable(rows):
+            self.history.add(table, step=self.step, **row)
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step."""
@@ -252,20 +246,17 @@ class Trainer:
         )
         self.history.add_counts(self.step, self.interval, self.policy.table.register.counter_bits)
         self.history.add_profile(self.step, self.profile)
-        if self.simulation is not None:
-            for row in self.simulation.rows():
-                self.history.add("simulation", step=self.step, **row)
-            self.simulation.reset()
+        self._write(system.interval() for system in self.systems)
         if measured:
             images_now, labels_now = self.batch(self.step - 1)
             seed, step = self.recipe.training.seed, self.step - 1
-            where: dict[str, Any] = {"seed": seed, "step": step, "backend": self.backend, "scale": self.scaler.scale}
+            where: dict[str, Any] = {"seed": seed, "step": step, "backend": self.backend, "scale": self.scale}
             found = probe(self.model, images_now, labels_now, **where)
             for layer, role, ratio in found.ratios:
                 self.history.add("snr", step=self.step, layer=layer, role=role, snr_db=ratio)
             for role, exponent, count in found.exponents:
-                scale = self.scaler.scale
-                self.history.add("exponents", step=self.step, role=role, exponent=exponent, count=count, scale=scale)
+                row = {"role": role, "exponent": exponent, "count": count, "scale": self.scale}
+                self.history.add("exponents", step=self.step, **row)
         self.total.merge(self.interval)
         self.interval.reset()
         self.profile.reset()
@@ -288,8 +279,8 @@ class Trainer:
     def write_tables(self, folder: RunFolder) -> None:
         """Write what is kept of the steps so far."""
         self.history.write(folder)
-        if self.simulation is not None:
-            folder.write_text(TRACE, json.dumps(chrome_trace(self.device.name, self.simulation.events)))
+        for system in self.systems:
+            system.write(folder)
 
     def save(self, folder: RunFolder) -> None:
         """Write tables, then the checkpoint."""
@@ -304,10 +295,8 @@ class Trainer:
             "interval": self.interval.to_dict(),
             "total": self.total.to_dict(),
             "profile": self.profile.rows(),
-            "loss_scaling": self.scaler.to_dict(),
             "update": self.update.to_dict(),
-            "dynamic_point": None if self.model.points is None else self.model.points.to_dict(),
-            "simulation": None if self.simulation is None else self.simulation.to_dict(),
+            **{system.key: system.to_dict() for system in self.systems},
         }
         folder.save_checkpoint(self.model.arrays(), state)
 
@@ -330,14 +319,12 @@ class Trainer:
         self.total.load(state["total"])
         self.profile.load(state.get("profile", ()))  # older checkpoints have none of these
         if "update" in state:
-            self.scaler.load(state["loss_scaling"])
             self.update.load(state["update"])
         else:
             self.update.applied = self.step
-        if self.model.points is not None:
-            self.model.points.load(state["dynamic_point"])
-        if self.simulation is not None and state.get("simulation"):
-            self.simulation.load(state["simulation"])
+        for system in self.systems:
+            if state.get(system.key) is not None:
+                system.load(state[system.key])
         self.history = History.read(folder, self.step)
 
     # ---- run.json ----
@@ -359,8 +346,7 @@ class Trainer:
             "metrics": self.metrics(),
             "steps": self.step,
             "seconds": round(self.seconds, 3),
-            "simulated_seconds": None if self.simulation is None else self.simulation.seconds,
-            "simulated_picoseconds_by_phase": {} if self.simulation is None else dict(self.simulation.by_phase),
+            **{name: value for system in self.systems for name, value in system.about().items()},
             "parameters": sum(state.master.array.size for state in self.model.states),
             "layers": self.model.network.names,
             "formats": formats_of(self.model, max(self.step - 1, 0)),
@@ -378,19 +364,13 @@ class Trainer:
         return merged
 
     def metrics(self) -> dict[str, Any]:
-        """Return the newest metrics, and the counts of systems that are not in use."""
+        """Return the newest metrics, and the counts of systems, those not in use included."""
         overflow, underflow = rates(self.registers())
         names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
         newest = {name: self.history.last("metrics", name) for name in names}
         if self.step == self.steps and newest["test_accuracy"] is None:  # the table was lost after the last step
             newest["test_loss"], newest["test_accuracy"] = self.evaluate()
-        counts = {
-            "overflow_rate": overflow,
-            "underflow_rate": underflow,
-            "redos": self.model.points.redos if self.model.points else 0,
-            "pretraining_runs": self.model.points.runs if self.model.points else 0,
-            "repeats": self.scaler.repeats,
-            "skips": self.scaler.skips,
-            "bytes_sent": 0,
-        }
-        return newest | counts
+        counts: dict[str, Any] = {"overflow_rate": overflow, "underflow_rate": underflow}
+        for system in self.systems:
+            counts |= system.metrics()
+        return newest | counts | {"bytes_sent": 0}

@@ -14,6 +14,7 @@ from typing import Any
 
 from emu.autodiff import Operation, Runner, Value
 from emu.optim import Optimiser, ParameterState, clip_by_norm, rescale, scalar
+from emu.training.recipe import Recipe
 
 
 class Update:
@@ -31,6 +32,12 @@ class Update:
         self.optimiser, self.clip_norm = optimiser, clip_norm
         self.in_gradient = "gradient" in compensation
         self.applied, self.slot_scale = 0, 1.0
+
+    @classmethod
+    def of(cls, recipe: Recipe, optimiser: Optimiser) -> Update:
+        """Return the update that a recipe asks for."""
+        compensation = getattr(recipe.loss_scaling, "compensation", ["gradient"])
+        return cls(optimiser, compensation, recipe.training.clip_norm)
 
     def apply(
         self, states: list[ParameterState], gradients: dict[str, Value], rate: float, scale: float, runner: Runner

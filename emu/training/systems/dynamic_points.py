@@ -1,0 +1,81 @@
+"""Dynamic fixed point in a training run: `emu.precision.dynamic_point`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from emu.hardware import DynamicPoint
+from emu.precision.dynamic_point import Points, note_decision
+from emu.training.model import Pass
+from emu.training.systems.system import Attempt, Row, Surroundings, System
+
+
+class DynamicPoints(System):
+    """Points of tensors whose formats leave them open."""
+
+    key = "dynamic_point"
+    tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        # where the point of a tensor was put; redone: the operation that writes it ran again for it
+        "points": {
+            "step": "int64",
+            "layer": "string",
+            "role": "string",
+            "part": "string",
+            "point": "int32",
+            "redone": "bool_",
+        },
+    }
+
+    def __init__(self, run: Surroundings) -> None:
+        """Give the model its points, if the device leaves any open."""
+        self._run, self._points = run, None
+        if run.device.has_open_points:
+            self._points = run.model.points = Points(run.device.dynamic_point or DynamicPoint(), run.policy)
+
+    def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
+        """Begin every pass of a step at the same points, and count it before anybody looks."""
+        points, flush = self._points, self._run.flush
+        if points is None or not repeated:
+            return attempt
+        flush()
+        before = points.to_dict()
+
+        def restored(scale: float) -> Pass:
+            points.load(before)
+            found = attempt(scale)
+            flush()
+            return found
+
+        return restored
+
+    def end_step(self, steps: int) -> None:
+        """Set every point, where that is due."""
+        if self._points is not None and self._points.is_due(steps):
+            self._run.flush()
+            for tensor in self._points.set_all(steps):
+                note_decision(self._run.profile, tensor)
+
+    def phase(self, step: int) -> str | None:
+        """Return "pre-training" of its steps."""
+        return "pre-training" if self._points and self._points.in_pretraining(step) else None
+
+    def events(self) -> Iterator[Row]:
+        """Yield points that moved."""
+        for moved in self._points.take_events() if self._points else ():
+            layer, role, part = moved.tensor
+            yield "points", {"layer": layer, "role": role, "part": part, "point": moved.point, "redone": moved.redone}
+
+    def metrics(self) -> dict[str, Any]:
+        """Return how many operations ran again, of how many in pre-training."""
+        points = self._points
+        return {"redos": points.redos if points else 0, "pretraining_runs": points.runs if points else 0}
+
+    def to_dict(self) -> Any:
+        """Return the points; None without any."""
+        return None if self._points is None else self._points.to_dict()
+
+    def load(self, data: Any) -> None:
+        """Take what `to_dict` returned."""
+        if self._points is not None:
+            self._points.load(data)

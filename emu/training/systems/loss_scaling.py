@@ -1,0 +1,62 @@
+"""Loss scaling in a training run: `emu.precision.loss_scaler`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from emu.precision.loss_scaler import LossScaler
+from emu.training.model import Pass
+from emu.training.systems.system import Attempt, Row, Surroundings, System
+
+
+class ScaledLoss(System):
+    """Passes at the scale of a policy, again at a smaller one where they overflow."""
+
+    key = "loss_scaling"
+    tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        # what happened to S: `start`, `overflow` (scale: S of the run), `repeat` (S it is repeated at), `skip` (S of
+        # the run given up), `growth` and `change` (the new S)
+        "loss_scaling": {
+            "step": "int64",
+            "event": "string",
+            "scale": "float64",
+        },
+    }
+
+    def __init__(self, run: Surroundings) -> None:
+        """Begin with the recipe's policy."""
+        self._scaler = LossScaler(run.recipe.loss_scaling, run.policy, run.counters, run.backend)
+        self.counters, self.repeats = self._scaler.counters, self._scaler.is_active
+
+    @property
+    def scale(self) -> float:
+        """S of the next pass."""
+        return self._scaler.scale
+
+    def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
+        """Run passes until one is finite, or the step is given up."""
+
+        def scaled(scale: float) -> Pass:
+            done = self._scaler.iterate(lambda s: attempt(scale * s), step)
+            return replace(done.run, scale=done.scale, is_applied=done.is_applied)
+
+        return scaled
+
+    def events(self) -> Iterator[Row]:
+        """Yield what happened to S."""
+        for event in self._scaler.take_events():
+            yield "loss_scaling", {"event": event.event, "scale": event.scale}
+
+    def metrics(self) -> dict[str, Any]:
+        """Return how many passes were repeated, and steps skipped."""
+        return {"repeats": self._scaler.repeats, "skips": self._scaler.skips}
+
+    def to_dict(self) -> Any:
+        """Return S and what its policy remembers."""
+        return self._scaler.to_dict()
+
+    def load(self, data: Any) -> None:
+        """Take what `to_dict` returned."""
+        self._scaler.load(data)

@@ -1,0 +1,136 @@
+"""The shape of every system: what it may do to a training run, and when.
+
+    made       with the run, before its first step; one that a run does not use does nothing
+    around     every pass: forward and backward at a scale of the loss; it may run the pass again
+    gradients  between gradients and update
+    end_step   behind the update
+    ...        what it tells tables and run.json, and leaves to a checkpoint
+
+The trainer knows this shape and the list of systems (`emu.training.systems`), and none of them by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from emu.hardware import Device
+    from emu.precision import CounterTable, Policy, Profile
+    from emu.training.model import Model, Pass
+    from emu.training.recipe import Recipe
+    from emu.training.run_folder import RunFolder
+
+#: One pass over the batch of a step, at a scale of the loss.
+Attempt = Callable[[float], "Pass"]
+#: A table of the run folder, and a row of it.
+Row = tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a system finds when a run begins.
+
+    Attributes:
+        recipe: network, data, training.
+        device: the machine.
+        policy: formats of everything.
+        model: network and parameters.
+        counters: of the interval between two log points.
+        profile: where the time goes.
+        backend: who computes.
+        batch_elements: numbers of a batch.
+        batch_bytes: bytes of a batch as its source holds it.
+        flush: takes counts that runners hold by tensor into those of the interval.
+        phase: what a step is part of.
+    """
+
+    recipe: Recipe
+    device: Device
+    policy: Policy
+    model: Model
+    counters: CounterTable
+    profile: Profile
+    backend: str
+    batch_elements: int
+    batch_bytes: int
+    flush: Callable[[], None]
+    phase: Callable[[int], str]
+
+
+class System:
+    """A system that is not in use: every method does nothing.
+
+    Attributes:
+        key: its name in checkpoints.
+        tables: its tables of a run folder: column -> Arrow type; there from their first row on.
+        counters: what passes count into, where it is no longer the interval's; None leaves that.
+        repeats: whether a pass may run again, so that whatever it changes must be restored.
+    """
+
+    key: ClassVar[str]
+    tables: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    counters: CounterTable | None = None
+    repeats: bool = False
+
+    def __init__(self, run: Surroundings) -> None:
+        """Begin."""
+
+    # ---- a step ----
+
+    @property
+    def scale(self) -> float:
+        """What the loss of the next pass is multiplied by."""
+        return 1.0
+
+    def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
+        """Return a pass with what belongs around it.
+
+        Args:
+            attempt: the pass, with what systems earlier in the list put around it.
+            step: training step.
+            repeated: whether any system may run it again.
+        """
+        return attempt
+
+    def gradients(self, found: Pass) -> Pass:
+        """Return a pass with the gradients that the update gets."""
+        return found
+
+    def end_step(self, steps: int) -> None:
+        """Take notice that so many steps are done."""
+
+    def phase(self, step: int) -> str | None:
+        """Return what a step is part of; None leaves that to others."""
+        return None
+
+    # ---- what is written down ----
+
+    def events(self) -> Iterator[Row]:
+        """Yield what happened since the last call, without its step."""
+        yield from ()
+
+    def interval(self) -> Iterator[Row]:
+        """Yield the rows of the interval that ends, without its step, and begin the next one."""
+        yield from ()
+
+    def write(self, folder: RunFolder) -> None:
+        """Write files beside the tables."""
+
+    def about(self) -> dict[str, Any]:
+        """Return entries of `run.json`."""
+        return {}
+
+    def metrics(self) -> dict[str, Any]:
+        """Return metrics of the whole run."""
+        return {}
+
+    # ---- checkpoints ----
+
+    def to_dict(self) -> Any:
+        """Return plain data (JSON) that `load` reads back; None where there is nothing."""
+        return None
+
+    def load(self, data: Any) -> None:
+        """Take what `to_dict` returned."""
