@@ -49,7 +49,7 @@ class _Entry:
     """A kernel while it is translated."""
 
     name: str
-    parameters: list[tuple[str, str]]
+    parameters: list[tuple[str, str]]  # type in C++, name
     symbols: dict[str, str] = field(default_factory=dict[str, str])
     registers: dict[str, str] = field(default_factory=dict[str, str])
     lines: list[str] = field(default_factory=list[str])
@@ -69,6 +69,7 @@ def translate(ptx: str) -> str:
     parts, unknown = ['#include "ptx_on_host.h"'], set[str]()
     for name, parameters, body in _entries(text):
         entry = _Entry(name, parameters)
+        entry.symbols |= {parameter: f"reinterpret_cast<uint64_t>(&{parameter})" for _, parameter in parameters}
         offset = _declare_shared(entry, body)
         _declare_shared(entry, text, offset)
         _declare_locals(entry, body)
@@ -104,8 +105,18 @@ def floating_instructions(ptx: str) -> dict[str, list[str]]:
 def _entries(text: str) -> Iterator[tuple[str, list[tuple[str, str]], str]]:
     pattern = r"\.entry\s+(\w+)\s*\((.*?)\)([^{]*)\{(.*?)\n\}"
     for name, parameters, _, body in re.findall(pattern, text, re.DOTALL):
-        found = re.findall(r"\.param\s+\.(\w+)\s+(?:\.ptr[^,]*?\s)?(\w+)", parameters)
-        yield name, [(kind, parameter) for kind, parameter in found], body
+        yield name, [_parameter(text) for text in parameters.split(",") if text.strip()], body
+
+
+def _parameter(text: str) -> tuple[str, str]:
+    """Return a parameter's type in C++ and its name; a structure by value is bytes at an alignment."""
+    structure = re.search(r"\.param\s+\.align\s+(\d+)\s+\.b8\s+(\w+)\[(\d+)\]", text)
+    if structure is not None:
+        return f"ptx::Structure<{structure[1]}, {structure[3]}>", structure[2]
+    scalar = re.search(r"\.param\s+\.(\w+)\s+(?:\.ptr.*\s)?(\w+)", text)
+    if scalar is None:
+        raise UnknownInstructionError(f"PTX parameter without a translation: {text.strip()}")
+    return _TYPES[scalar[1]], scalar[2]
 
 
 def _declare_shared(entry: _Entry, text: str, offset: int = 0) -> int:
@@ -141,7 +152,7 @@ def _statements(body: str) -> Iterator[str]:
 
 
 def _function(entry: _Entry) -> str:
-    parameters = ", ".join(f"{_TYPES[kind]} {name}" for kind, name in entry.parameters)
+    parameters = ", ".join(f"{kind} {name}" for kind, name in entry.parameters)
     used = {name: kind for name, kind in entry.registers.items() if any(f"r_{name}" in line for line in entry.lines)}
     registers = [f"{_TYPES[kind]} r_{name} = 0;" for name, kind in used.items()]
     code = "\n    ".join([*registers, *entry.lines])
@@ -234,7 +245,7 @@ def _address(entry: _Entry, text: str, space: str) -> str:
 
 
 def _space(name: list[str]) -> str:
-    return next(part for part in name if part in ("global", "shared", "local"))
+    return next(part for part in name if part in ("global", "shared", "local", "param"))
 
 
 def _move(entry: _Entry, name: list[str], arguments: list[str]) -> str:
@@ -260,11 +271,6 @@ def _packed(entry: _Entry, kind: str, target: str, source: str) -> str:
 
 def _load(entry: _Entry, name: list[str], arguments: list[str]) -> str:
     kind = _TYPES[name[-1]]
-    if "param" in name:
-        match = re.fullmatch(r"\[(\w+)\]", arguments[1])
-        if match is None:
-            raise ValueError(arguments[1])
-        return _set(entry, arguments[0], match[1])
     address = _address(entry, arguments[1], _space(name))
     targets = arguments[0].strip("{}").split(",") if arguments[0].startswith("{") else [arguments[0]]
     return " ".join(

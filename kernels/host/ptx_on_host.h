@@ -8,6 +8,12 @@ namespace ptx {
 // Shared memory is addressed from 0 by 32-bit registers; every other address is the host's.
 alignas(64) [[maybe_unused]] static unsigned char shared[emu_host::SHARED_BYTES];
 
+// A parameter that is a structure, by value.
+template <size_t Alignment, size_t Bytes>
+struct Structure {
+    alignas(Alignment) unsigned char bytes[Bytes];
+};
+
 template <class T>
 using Bits = std::conditional_t<sizeof(T) == 1, uint8_t,
              std::conditional_t<sizeof(T) == 2, uint16_t, std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>>>;

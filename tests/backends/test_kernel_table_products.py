@@ -13,7 +13,7 @@ from variants import HAS_DOTS, HAS_PAIRS, HAS_VECTORS, assert_same_everywhere, n
 import emu
 from emu import Mac, engine
 from emu.backends.interface import encode_mac
-from emu.backends.numba import in_tiles, integers
+from emu.backends.numba import in_tiles, integers, table
 from emu.backends.numba.vector.choosing import MAX_BINS
 from emu.backends.numba.vector.integer_products import CHUNK_DEPTH
 from emu.engine.products import _codes, product
@@ -122,6 +122,22 @@ def test_panels_of_short_runs_shared_among_threads_are_the_same(fmt: str, output
     x, w = extremes(fmt, (1, channels, 12, 11), 1), extremes(fmt, (outputs, channels, 3, 3), 2)
     options = {"x_format": fmt, "w_format": fmt, "out_format": "fix40f8"}
     assert_same_everywhere(lambda **where: emu.conv2d(x, w, **options, **where), "fix40f8", (outputs, channels))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_earlier_products_left_in_the_buffers_of_blas_raises_no_warning(dtype: type[np.floating[Any]]):
+    """OpenBLAS multiplies leftovers beyond the matrix, too, and drops them: a signalling NaN there is no operand."""
+    word = np.dtype(f"u{np.dtype(dtype).itemsize}")
+    signalling = np.full((200, 200), np.array(np.inf, dtype).view(word) + word.type(1), word).view(dtype)
+    assert np.isnan(signalling).all()
+    for rows in range(100, 140):
+        with np.errstate(invalid="ignore"):
+            for left in (signalling, signalling.T):
+                np.matmul(left, signalling[:, 0])
+            np.matmul(signalling, signalling)
+        for depth in (1, 5, 37):
+            sums = table._blas(np.ones((1, rows, depth)), np.ones((1, depth, 1)), None, np.dtype(dtype))
+            np.testing.assert_array_equal(sums, np.full((1, rows, 1), depth, dtype))
 
 
 @pytest.mark.parametrize("fmt", ["fix8f4", "fix16f8"])

@@ -305,11 +305,14 @@ def _blas(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -> Arr
     whole = b[0].astype(dtype, copy=False) if batch == 1 else None
 
     def work(_: int, start: int, stop: int) -> None:
-        if whole is not None:
-            np.matmul(a[0, start:stop].astype(dtype, copy=False), whole, out=sums[0, start:stop])
-            return
-        for i in range(start, stop):  # converted one by one: a wide copy of all of them would leave the cache
-            np.matmul(a[i].astype(dtype, copy=False), b[i].astype(dtype, copy=False), out=sums[i])
+        # The operands are finite. OpenBLAS also computes, and drops, with what an earlier product left in its buffers:
+        # a NaN there would raise NumPy's warning. NumPy keeps this state per thread.
+        with np.errstate(invalid="ignore"):
+            if whole is not None:
+                np.matmul(a[0, start:stop].astype(dtype, copy=False), whole, out=sums[0, start:stop])
+                return
+            for i in range(start, stop):  # converted one by one: a wide copy of all of them would leave the cache
+                np.matmul(a[i].astype(dtype, copy=False), b[i].astype(dtype, copy=False), out=sums[i])
 
     with _blas_threads().limit(limits=1, user_api="blas"):
         if whole is not None:
