@@ -1,0 +1,19 @@
+"""Gradient codecs: float32 columns become codes and levels, and come back; what is lost is fed back.
+
+    V = G + residual        code = Q(V)        residual = V - Qinv(code)
+
+codec.py     what every codec does, float32 as it is, and the list of codecs
+quantiser.py 1..8 bits: thresholds, steps, levels, and how long levels stand
+memory.py    what a codec remembers of one stripe: residual, levels, means
+message.py   codes and levels as bytes
+sums.py      float32 sums in the stated order
+
+Columns are lines of arrays here: shape (columns, rows), so that what a group holds lies together.
+"""
+
+from emu.cluster.codecs.codec import Address, Codec, Float32, codec_of
+from emu.cluster.codecs.memory import Memory
+from emu.cluster.codecs.message import Message
+from emu.cluster.codecs.quantiser import Quantiser
+
+__all__ = ["Address", "Codec", "Float32", "Memory", "Message", "Quantiser", "codec_of"]

@@ -1,0 +1,95 @@
+"""What every gradient codec does, and the codecs by their bits."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.cluster.codecs.memory import Memory
+from emu.cluster.codecs.message import WORD_BYTES, Message
+from emu.errors import ConfigError
+
+Array = NDArray[Any]
+#: Bits of gradients that are sent as they are.
+FLOAT_BITS = 32
+
+
+class Address(NamedTuple):
+    """Where random choices of a codec are drawn: Philox of seed, stream and step (docs/concepts/random-bits.md)."""
+
+    seed: int = 0
+    stream: int = 0
+    step: int = 0
+
+
+class Codec(Protocol):
+    """Turns columns into messages and back."""
+
+    def encode(self, gradients: Array, memory: Memory, at: Address) -> Message:
+        """Return gradients, with what memory holds back of earlier ones, as a message; what is lost stays in memory.
+
+        Args:
+            gradients: float32, (columns, rows).
+            memory: of this node's part in this stripe.
+            at: where random choices are drawn.
+        """
+        ...
+
+    def decode(self, message: Message, rows: int) -> Array:
+        """Return what a message says: float32, (columns, rows)."""
+        ...
+
+    def message_of(self, data: bytes, columns: int, rows: int) -> Message:
+        """Return the message of bytes of the wire.
+
+        Raises:
+            ShapeError: it has another length.
+        """
+        ...
+
+    def message_bytes(self, columns: int, rows: int) -> int:
+        """Return how many bytes a message takes."""
+        ...
+
+
+class Float32:
+    """Gradients as they are: nothing is lost, nothing is remembered."""
+
+    def encode(self, gradients: Array, memory: Memory, at: Address) -> Message:
+        """Return the numbers themselves."""
+        return Message(np.ascontiguousarray(gradients), np.empty((len(gradients), 0), np.uint32))
+
+    def decode(self, message: Message, rows: int) -> Array:
+        """Return the numbers."""
+        return message.levels
+
+    def message_of(self, data: bytes, columns: int, rows: int) -> Message:
+        """Return the message of bytes."""
+        return Message.from_bytes(data, columns, rows, 0)
+
+    def message_bytes(self, columns: int, rows: int) -> int:
+        """Return 4 bytes a number."""
+        return WORD_BYTES * columns * rows
+
+
+def codec_of(bits: int, **options: Any) -> Codec:
+    """Return the codec of so many bits.
+
+    Args:
+        bits: 1..8, or 32 for gradients as they are.
+        **options: of `Quantiser`, beside its steps.
+
+    Raises:
+        ConfigError: there is none, or an option does not fit.
+    """
+    from emu.cluster.codecs.quantiser import MOST_BITS, Quantiser
+
+    if bits == FLOAT_BITS:
+        if options:
+            raise ConfigError(f"gradients of 32 bits are sent as they are, got {', '.join(options)}; remove them")
+        return Float32()
+    if type(bits) is not int or not 1 <= bits <= MOST_BITS:
+        raise ConfigError(f"`bits` must be 1..{MOST_BITS}, or 32 for gradients as they are, got {bits!r}")
+    return Quantiser(1 << bits, **options)

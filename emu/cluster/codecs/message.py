@@ -1,0 +1,78 @@
+"""What travels: levels and codes of columns, as bytes.
+
+    a column    its levels, float32 │ its codes, b bits each, from bit 0 of the first 32-bit word on
+
+One bit takes 64 + 32 * ceil(rows / 32) bits a column: of 2048 rows, 31.03 times less than float32. All words are
+little-endian.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.errors import ShapeError
+
+Array = NDArray[Any]
+WORD_BITS, WORD_BYTES = 32, 4
+
+
+class Message(NamedTuple):
+    """Columns on their way.
+
+    Attributes:
+        levels: float32, (columns, levels of one column).
+        words: uint32, (columns, words of one column).
+    """
+
+    levels: NDArray[np.float32]
+    words: NDArray[np.uint32]
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes, column by column."""
+        return np.concatenate([self.levels.view(np.uint32), self.words], axis=1).astype("<u4").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, columns: int, levels: int, words: int) -> Message:
+        """Return the message of bytes.
+
+        Args:
+            data: what `to_bytes` returned.
+            columns: how many.
+            levels: of a column.
+            words: of codes of a column.
+
+        Raises:
+            ShapeError: there are more or fewer bytes.
+        """
+        expected = WORD_BYTES * columns * (levels + words)
+        if len(data) != expected:
+            raise ShapeError(
+                f"a message of {columns} columns must have {expected} bytes, got {len(data)}; sender and receiver must "
+                "have the same codec and the same stripes"
+            )
+        whole = np.frombuffer(data, "<u4").astype(np.uint32).reshape(columns, levels + words)
+        return cls(np.ascontiguousarray(whole[:, :levels]).view(np.float32), np.ascontiguousarray(whole[:, levels:]))
+
+
+def words_of(rows: int, bits: int) -> int:
+    """Return how many words the codes of a column take."""
+    return -(-rows * bits // WORD_BITS)
+
+
+def packed(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint32]:
+    """Return codes (columns, rows) as words: code i from bit i * bits on."""
+    columns, rows = codes.shape
+    spread = (codes[:, :, None] >> np.arange(bits, dtype=np.uint8)) & np.uint8(1)
+    room = np.zeros((columns, words_of(rows, bits) * WORD_BITS), np.uint8)
+    room[:, : rows * bits] = spread.reshape(columns, rows * bits)
+    return np.packbits(room, axis=1, bitorder="little").view("<u4").astype(np.uint32)
+
+
+def unpacked(words: NDArray[np.uint32], rows: int, bits: int) -> NDArray[np.uint8]:
+    """Return the codes of words."""
+    spread = np.unpackbits(words.astype("<u4").view(np.uint8), axis=1, bitorder="little")[:, : rows * bits]
+    weights = np.uint8(1) << np.arange(bits, dtype=np.uint8)
+    return (spread.reshape(len(words), rows, bits) * weights).sum(axis=2, dtype=np.uint8)
