@@ -49,6 +49,17 @@ def test_one_bit_gives_the_published_codes_levels_and_residuals_c1_c2_c3():
     assert memory.residual.tolist() == [[-0.25, 0.25, 0.25, -0.25]]
 
 
+@pytest.mark.parametrize("codec", [codec_of(bits) for bits in (1, 2, 8, 32)], ids=repr)
+def test_what_is_sent_and_what_is_kept_are_all_there_was_c1(codec: Codec):
+    """In float64 to 1e-12 of the sum."""
+    memory, true, sent = Memory.empty(4, 300, np.float64), np.zeros((4, 300)), np.zeros((4, 300))
+    for step in range(50):
+        gradients = random_columns(4, 300, step).astype(np.float64) / 3
+        true += gradients
+        sent += codec.decode(codec.encode(gradients, memory, Address(step=step)), 300)
+    assert np.abs(sent + memory.residual - true).max() <= 1e-12 * np.abs(true).max()
+
+
 def test_both_zeros_are_above_the_threshold_zero_and_nan_is_below_c2():
     codec = Quantiser()
     (message,), _ = encoded(codec, np.array([[-0.0, 0.0, np.nan, -1e-45]], np.float32))

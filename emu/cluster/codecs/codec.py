@@ -31,7 +31,7 @@ class Codec(Protocol):
         """Return gradients, with what memory holds back of earlier ones, as a message; what is lost stays in memory.
 
         Args:
-            gradients: float32, (columns, rows).
+            gradients: float32, or float64 for carriers of wide formats, (columns, rows).
             memory: of this node's part in this stripe.
             at: where random choices are drawn.
         """
@@ -55,11 +55,17 @@ class Codec(Protocol):
 
 
 class Float32:
-    """Gradients as they are: nothing is lost, nothing is remembered."""
+    """Gradients as they are: nothing of float32 is lost; what float64 has beyond it is fed back."""
 
     def encode(self, gradients: Array, memory: Memory, at: Address) -> Message:
         """Return the numbers themselves."""
-        return Message(np.ascontiguousarray(gradients), np.empty((len(gradients), 0), np.uint32))
+        sent = np.ascontiguousarray(gradients)
+        if gradients.dtype != np.float32:
+            with np.errstate(over="ignore", invalid="ignore"):
+                values = gradients + memory.residual
+                sent = values.astype(np.float32)
+                memory.residual = values - sent
+        return Message(sent, np.empty((len(gradients), 0), np.uint32))
 
     def decode(self, message: Message, rows: int) -> Array:
         """Return the numbers."""

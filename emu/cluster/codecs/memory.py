@@ -16,9 +16,9 @@ class Memory:
     """Of one node's part in one stripe, or of the owner's.
 
     Attributes:
-        residual: float32, (columns, rows): what has not been sent yet.
+        residual: dtype of the gradients, (columns, rows): what has not been sent yet.
         batches: mini-batches so far.
-        means: float32, (columns,): of the mini-batch before; None before the first.
+        means: dtype of the gradients, (columns,): of the mini-batch before; None before the first.
         levels: float32, (columns, levels of a column): those in use, smoothed; None before the first.
         computed: levels as they were computed, the newest last; as many as smoothing and lag look back.
     """
@@ -30,9 +30,9 @@ class Memory:
     computed: list[Array] = field(default_factory=list[Array])
 
     @classmethod
-    def empty(cls, columns: int, rows: int) -> Memory:
+    def empty(cls, columns: int, rows: int, dtype: type[np.floating[Any]] = np.float32) -> Memory:
         """Return what is remembered at the beginning: residuals of 0."""
-        return cls(np.zeros((columns, rows), np.float32))
+        return cls(np.zeros((columns, rows), dtype))
 
     def arrays(self) -> dict[str, Array]:
         """Return everything as arrays that `load` takes back."""

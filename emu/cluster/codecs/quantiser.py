@@ -167,8 +167,8 @@ class Quantiser:
 
     def _range(self, values: Array, means: Array) -> Array:
         """Return both ends of the range of steps, (columns, 2)."""
-        reach = np.float32(self.deviations) * _deviations(values, means)
-        return np.stack([means - reach, means + reach], axis=1)
+        reach = values.dtype.type(self.deviations) * _deviations(values, means)
+        return np.stack([means - reach, means + reach], axis=1).astype(np.float32)
 
     def _width(self, limits: Array) -> Array:
         return (limits[:, 1] - limits[:, 0]) / np.float32(self.steps)
@@ -203,7 +203,7 @@ class Quantiser:
         """Return which values decide levels."""
         counted = np.ones(values.shape, bool)
         if self.outliers is not None:
-            reach = np.float32(self.outliers) * _deviations(values, means)
+            reach = values.dtype.type(self.outliers) * _deviations(values, means)
             counted &= np.abs(values - means[:, None]) <= reach[:, None]
         if self.left_out:
             where = {"seed": at.seed, "stream": at.stream, "step": at.step, "draw": _LEFT_OUT}

@@ -1,0 +1,94 @@
+"""Who computes gradients and who adds them up: nodes, workers, owners, and the columns of every owner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from emu.errors import ConfigError
+
+
+class Stripe(NamedTuple):
+    """Neighbouring columns that one owner adds up."""
+
+    start: int
+    width: int
+
+    @property
+    def columns(self) -> slice:
+        """Their places."""
+        return slice(self.start, self.start + self.width)
+
+
+def stripes_of(columns: int, parts: int) -> list[Stripe]:
+    """Return columns in as many stripes as there are parts, the first ones wider by one.
+
+    With columns = q * parts + s, part r starts at q * r + min(s, r) and is q + (r < s) wide.
+
+    Examples:
+        >>> [tuple(stripe) for stripe in stripes_of(10, 3)]
+        [(0, 4), (4, 3), (7, 3)]
+    """
+    width, wider = divmod(columns, parts)
+    return [Stripe(width * part + min(wider, part), width + (part < wider)) for part in range(parts)]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The roles of nodes.
+
+    Attributes:
+        nodes: how many.
+        workers: nodes that compute gradients, ascending; sums run in this order. Empty is all.
+        owners: node of every stripe, in the order of stripes; a node may own several. Empty is each node its own.
+
+    Raises:
+        ConfigError: a worker or an owner is no node, a worker comes twice, or there is no node at all.
+
+    Examples:
+        >>> Layout(4).owners
+        (0, 1, 2, 3)
+        >>> Layout(5, workers=(0, 1, 2, 3), owners=(4,)).workers  # one node only adds up
+        (0, 1, 2, 3)
+    """
+
+    nodes: int
+    workers: tuple[int, ...] = ()
+    owners: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if type(self.nodes) is not int or self.nodes < 1:
+            raise ConfigError(f"`nodes` must be a whole number from 1 on, got {self.nodes!r}")
+        for name in ("workers", "owners"):
+            given = getattr(self, name) or tuple(range(self.nodes))
+            object.__setattr__(self, name, tuple(given))
+            for node in given:
+                if type(node) is not int or not 0 <= node < self.nodes:
+                    raise ConfigError(
+                        f"`{name}` must be nodes 0..{self.nodes - 1}, got {node!r}; name nodes of the cluster, or raise "
+                        "`nodes`"
+                    )
+        if list(self.workers) != sorted(set(self.workers)):
+            raise ConfigError(f"`workers` must be ascending, each once, got {list(self.workers)}")
+
+    def require_stripes(self, columns: Sequence[int]) -> None:
+        """Refuse more owners than the widest tensor has columns.
+
+        Args:
+            columns: of every tensor.
+
+        Raises:
+            ConfigError: an owner would have no stripe at all.
+        """
+        widest = max(columns, default=0)
+        if len(self.owners) > widest:
+            raise ConfigError(
+                f"there must be at least one column for each of the {len(self.owners)} owners, got {widest} in the "
+                "widest tensor; name fewer nodes, or fewer `owners`"
+            )
+
+    def rounds(self) -> list[list[tuple[int, int]]]:
+        """Return who sends to whom in each of the nodes - 1 rounds: in round r, node i to node (i + r) mod nodes."""
+        every = range(self.nodes)
+        return [[(i, (i + r) % self.nodes) for i in every] for r in range(1, self.nodes)]

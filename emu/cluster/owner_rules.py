@@ -1,0 +1,74 @@
+"""What an owner may do to a sum before it is quantised again: nothing, momentum, AdaGrad."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.errors import ConfigError
+
+Array = NDArray[Any]
+
+
+class OwnerRule(Protocol):
+    """Turns the sum of a stripe into what is sent back."""
+
+    def apply(self, total: Array, state: Array | None) -> tuple[Array, Array | None]:
+        """Return what is sent, and what is remembered for the next mini-batch.
+
+        Args:
+            total: (columns, rows), the sum over workers.
+            state: what the last call returned; None before the first.
+        """
+        ...
+
+
+class Plain:
+    """Sums as they are."""
+
+    def apply(self, total: Array, state: Array | None) -> tuple[Array, Array | None]:
+        """Return the sum."""
+        return total, None
+
+
+@dataclass(frozen=True)
+class MomentumRule:
+    """Smoothed over mini-batches: m = momentum * m + sum; m is sent.
+
+    Raises:
+        ConfigError: `momentum` is not below 1.
+    """
+
+    momentum: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.momentum < 1:
+            raise ConfigError(f"`momentum` of an owner must be 0 or more, below 1, got {self.momentum!r}")
+
+    def apply(self, total: Array, state: Array | None) -> tuple[Array, Array | None]:
+        """Return the smoothed sum."""
+        smoothed = total if state is None else total.dtype.type(self.momentum) * state + total
+        return smoothed, smoothed
+
+
+@dataclass(frozen=True)
+class AdaGradRule:
+    """Divided by the root of the squares so far: a = a + sum**2; sum / (sqrt(a) + eps) is sent.
+
+    Raises:
+        ConfigError: `eps` is not above 0.
+    """
+
+    eps: float = 1e-8
+
+    def __post_init__(self) -> None:
+        if not self.eps > 0:
+            raise ConfigError(f"`eps` of an owner must be above 0, got {self.eps!r}")
+
+    def apply(self, total: Array, state: Array | None) -> tuple[Array, Array | None]:
+        """Return the normalised sum."""
+        squares = total * total if state is None else state + total * total
+        return total / (np.sqrt(squares) + total.dtype.type(self.eps)), squares

@@ -1,0 +1,62 @@
+"""Stripes of columns, workers, owners, and rounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emu.cluster.layout import Layout, stripes_of
+from emu.errors import ConfigError
+
+
+def test_ten_columns_over_three_owners_are_the_published_stripes_c5():
+    assert stripes_of(10, 3) == [(0, 4), (4, 3), (7, 3)]
+
+
+@given(st.integers(0, 5000), st.integers(1, 200))
+def test_stripes_cover_every_column_once_and_are_as_wide_as_each_other_but_one_c5(columns: int, parts: int):
+    stripes = stripes_of(columns, parts)
+    places = [place for stripe in stripes for place in range(*stripe.columns.indices(columns))]
+    assert places == list(range(columns))
+    assert max(s.width for s in stripes) - min(s.width for s in stripes) <= 1
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 8])
+def test_every_pair_of_nodes_meets_once_and_each_node_sends_and_receives_once_a_round_c5(nodes: int):
+    rounds = Layout(nodes).rounds()
+    assert len(rounds) == nodes - 1
+    for pairs in rounds:
+        assert sorted(a for a, _ in pairs) == sorted(b for _, b in pairs) == list(range(nodes))
+    every = [pair for pairs in rounds for pair in pairs]
+    assert sorted(every) == [(a, b) for a in range(nodes) for b in range(nodes) if a != b]
+
+
+def test_owners_may_be_fewer_than_nodes_or_other_nodes_c5():
+    assert Layout(4, owners=(2,)).owners == (2,)
+    assert Layout(5, workers=(0, 1), owners=(4, 3)).owners == (4, 3)
+    assert Layout(3).workers == Layout(3).owners == (0, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"nodes": 0}, "`nodes` must be a whole number from 1 on, got 0"),
+        ({"nodes": 4, "owners": (4,)}, r"`owners` must be nodes 0\.\.3, got 4; name nodes of the cluster, or raise"),
+        ({"nodes": 4, "owners": (-1,)}, r"`owners` must be nodes 0\.\.3, got -1"),
+        ({"nodes": 2, "workers": (1, 0)}, r"`workers` must be ascending, each once, got \[1, 0\]"),
+        ({"nodes": 2, "workers": (1, 1)}, r"`workers` must be ascending, each once, got \[1, 1\]"),
+    ],
+    ids=str,
+)
+def test_roles_that_do_not_fit_are_refused(options: Any, text: str):
+    with pytest.raises(ConfigError, match=text):
+        Layout(**options)
+
+
+def test_more_nodes_than_stripes_are_refused():
+    Layout(8).require_stripes([1, 8])
+    with pytest.raises(ConfigError, match="at least one column for each of the 8 owners, got 7 in the widest tensor"):
+        Layout(8).require_stripes([1, 7])
