@@ -66,8 +66,8 @@ class Layout:
             for node in given:
                 if type(node) is not int or not 0 <= node < self.nodes:
                     raise ConfigError(
-                        f"`{name}` must be nodes 0..{self.nodes - 1}, got {node!r}; name nodes of the cluster, or raise "
-                        "`nodes`"
+                        f"`{name}` must be nodes 0..{self.nodes - 1}, got {node!r}; name nodes of the cluster, or "
+                        "raise `nodes`"
                     )
         if list(self.workers) != sorted(set(self.workers)):
             raise ConfigError(f"`workers` must be ascending, each once, got {list(self.workers)}")

@@ -1,0 +1,308 @@
+"""Striped exchange: workers send quantised stripes to owners, owners send quantised sums to all.
+
+    worker i, stripe j    code = Q(G + residual)        to the owner of j
+    owner of j            sum of all workers' stripes, in node order; its rule; code = Q2(sum + its residual)
+    every node            all stripes, decoded: the gradient of the step, the same bits everywhere
+
+An owner quantises its own part as well. A stripe's residual stays where it arose.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.cluster.codecs import Address, Codec, Memory
+from emu.cluster.layout import Layout, Stripe, stripes_of
+from emu.cluster.owner_rules import OwnerRule, Plain
+from emu.cluster.transport import Transport
+from emu.datapath import stream_of
+from emu.errors import EmuError
+
+Array = NDArray[Any]
+_DIGEST_BYTES = 8
+
+
+class ReplicaError(EmuError):
+    """Nodes hold different gradients; the message names the first differing node, tensor and index."""
+
+
+class Piece(NamedTuple):
+    """A stripe of one tensor.
+
+    Attributes:
+        tensor: its name.
+        number: of the stripe.
+        owner: node that adds it up.
+        stripe: its columns.
+        rows: of a column.
+    """
+
+    tensor: str
+    number: int
+    owner: int
+    stripe: Stripe
+    rows: int
+
+    def name(self, node: int) -> str:
+        """Return the name of what a node remembers of it."""
+        return f"{self.tensor}/stripe{self.number}@{node}"
+
+
+@dataclass
+class Owned:
+    """What an owner remembers of a stripe: what its codec does, and the state of its rule."""
+
+    memory: Memory
+    state: Array | None = None
+
+
+class Exchange:
+    """Turns gradients of workers into one gradient that every node has.
+
+    Attributes:
+        layout: nodes, workers, owners.
+        sent: bytes that local nodes have sent to others so far.
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, int]],
+        layout: Layout,
+        codec: Codec,
+        transport: Transport,
+        *,
+        owner_codec: Codec | None = None,
+        rule: OwnerRule | None = None,
+        seed: int = 0,
+        dtype: type[np.floating[Any]] = np.float32,
+    ) -> None:
+        """Begin with residuals of 0.
+
+        Args:
+            shapes: columns and rows of every tensor, in the order in which they travel.
+            layout: nodes, workers, owners.
+            codec: of workers.
+            transport: moves bytes.
+            owner_codec: of owners; None is that of workers.
+            rule: what owners do to sums; None leaves them.
+            seed: of random choices of codecs.
+            dtype: of gradients.
+
+        Raises:
+            ConfigError: an owner would have no stripe.
+        """
+        layout.require_stripes([columns for columns, _ in shapes.values()])
+        self.layout, self._transport, self._seed, self._dtype = layout, transport, seed, dtype
+        self._codec, self._owner_codec, self._rule = codec, owner_codec or codec, rule or Plain()
+        self._shapes = dict(shapes)
+        self._pieces = [
+            Piece(name, number, owner, stripe, rows)
+            for name, (columns, rows) in shapes.items()
+            for number, (owner, stripe) in enumerate(
+                zip(layout.owners, stripes_of(columns, len(layout.owners)), strict=True)
+            )
+            if stripe.width
+        ]
+        self._memories = {
+            piece.name(node): self._empty(piece)
+            for node in transport.local
+            if node in layout.workers
+            for piece in self._pieces
+        }
+        self._owned = {
+            piece.name(piece.owner): Owned(self._empty(piece))
+            for piece in self._pieces
+            if piece.owner in transport.local
+        }
+        self.sent = 0
+
+    def _empty(self, piece: Piece) -> Memory:
+        return Memory.empty(piece.stripe.width, piece.rows, self._dtype)
+
+    def step_bytes(self) -> int:
+        """Return how many bytes all nodes together send to others in one exchange."""
+        nodes, total = self.layout.nodes, 0
+        for piece in self._pieces:
+            senders = len(self.layout.workers) - (piece.owner in self.layout.workers)
+            total += senders * self._codec.message_bytes(piece.stripe.width, piece.rows)
+            total += (nodes - 1) * self._owner_codec.message_bytes(piece.stripe.width, piece.rows)
+        return total
+
+    # ---- one exchange ----
+
+    def exchange(self, gradients: Mapping[int, Mapping[str, Array]], step: int) -> dict[str, Array]:
+        """Return the gradient that all nodes have behind the exchange: float32 or the dtype, (columns, rows), by name.
+
+        Args:
+            gradients: (columns, rows) by name, of every local worker.
+            step: training step, where random choices are drawn.
+
+        Raises:
+            ReplicaError: nodes have received different bytes.
+        """
+        contributions = self._contributions(gradients, step)
+        sums = {piece.name(piece.owner): self._sum(piece, contributions) for piece in self._owned_pieces()}
+        arrived = self._aggregates(sums, step)
+        self._require_replicas(arrived)
+        return self._assembled(arrived[self._transport.local[0]])
+
+    def _owned_pieces(self) -> Iterator[Piece]:
+        return (piece for piece in self._pieces if piece.owner in self._transport.local)
+
+    def _contributions(self, gradients: Mapping[int, Mapping[str, Array]], step: int) -> dict[str, bytes]:
+        """Phase 1: encode, send, and return messages for local owners, by piece and worker."""
+        made: dict[str, bytes] = {}
+        parcels: dict[tuple[int, int], list[bytes]] = {}
+        for node in self._transport.local:
+            for piece in self._pieces if node in self.layout.workers else ():
+                name = piece.name(node)
+                part = gradients[node][piece.tensor][piece.stripe.columns]
+                at = Address(self._seed, stream_of(piece.tensor, f"contribution{piece.number}", node), step)
+                data = self._codec.encode(part, self._memories[name], at).to_bytes()
+                if piece.owner == node:
+                    made[name] = data
+                else:
+                    parcels.setdefault((node, piece.owner), []).append(data)
+        for (sender, receiver), data in self._swap(parcels).items():
+            pieces = [piece for piece in self._pieces if piece.owner == receiver and sender in self.layout.workers]
+            sizes = [self._codec.message_bytes(piece.stripe.width, piece.rows) for piece in pieces]
+            for piece, message in zip(pieces, _cut(data, sizes), strict=True):
+                made[piece.name(sender)] = message
+        return made
+
+    def _sum(self, piece: Piece, contributions: Mapping[str, bytes]) -> Array:
+        """Return the sum over workers, in node order: an owner's own in its place."""
+        total: Array | None = None
+        for worker in self.layout.workers:
+            message = self._codec.message_of(contributions[piece.name(worker)], piece.stripe.width, piece.rows)
+            part = self._codec.decode(message, piece.rows)
+            total = part.astype(self._dtype) if total is None else total + part
+        assert total is not None, "there is at least one worker"
+        return total
+
+    def _aggregates(self, sums: Mapping[str, Array], step: int) -> dict[int, list[bytes]]:
+        """Phase 2: encode sums, send them to all, and return the messages of all pieces that each local node has."""
+        made: dict[str, bytes] = {}
+        parcels: dict[tuple[int, int], list[bytes]] = {}
+        for piece in self._owned_pieces():
+            name = piece.name(piece.owner)
+            owned = self._owned[name]
+            ruled, owned.state = self._rule.apply(sums[name], owned.state)
+            at = Address(self._seed, stream_of(piece.tensor, f"sum{piece.number}", piece.owner), step)
+            made[name] = self._owner_codec.encode(ruled, owned.memory, at).to_bytes()
+            for node in range(self.layout.nodes):
+                if node != piece.owner:
+                    parcels.setdefault((piece.owner, node), []).append(made[name])
+        arrived = {
+            node: {p.name(p.owner): made[p.name(p.owner)] for p in self._pieces if p.owner == node}
+            for node in self._transport.local
+        }
+        for (sender, receiver), data in self._swap(parcels).items():
+            pieces = [piece for piece in self._pieces if piece.owner == sender]
+            sizes = [self._owner_codec.message_bytes(piece.stripe.width, piece.rows) for piece in pieces]
+            for piece, message in zip(pieces, _cut(data, sizes), strict=True):
+                arrived[receiver][piece.name(sender)] = message
+        return {node: [messages[p.name(p.owner)] for p in self._pieces] for node, messages in arrived.items()}
+
+    def _swap(self, parcels: Mapping[tuple[int, int], list[bytes]]) -> dict[tuple[int, int], bytes]:
+        every = range(self.layout.nodes)
+        whole = {
+            (sender, receiver): b"".join(parcels.get((sender, receiver), ()))
+            for sender in self._transport.local
+            for receiver in every
+            if sender != receiver
+        }
+        self.sent += sum(len(data) for data in whole.values())
+        return self._transport.swap(whole)
+
+    def _assembled(self, messages: list[bytes]) -> dict[str, Array]:
+        found = {name: np.zeros(shape, self._dtype) for name, shape in self._shapes.items()}
+        for piece, data in zip(self._pieces, messages, strict=True):
+            message = self._owner_codec.message_of(data, piece.stripe.width, piece.rows)
+            found[piece.tensor][piece.stripe.columns] = self._owner_codec.decode(message, piece.rows)
+        return found
+
+    # ---- replicas ----
+
+    def _require_replicas(self, arrived: Mapping[int, list[bytes]]) -> None:
+        """Compare what nodes have received: a hash of 8 bytes each; everything only where hashes differ."""
+        digests = self._transport.gather({node: _digest(messages) for node, messages in arrived.items()})
+        node = next((node for node, digest in enumerate(digests) if digest != digests[0]), None)
+        if node is None:
+            return
+        held = self._transport.gather({node: b"".join(messages) for node, messages in arrived.items()})
+        sizes = [self._owner_codec.message_bytes(piece.stripe.width, piece.rows) for piece in self._pieces]
+        first, other = (self._assembled(list(_cut(held[n], sizes))) for n in (0, node))
+        for name in self._shapes:
+            word = f"u{np.dtype(self._dtype).itemsize}"
+            differs = np.argwhere(first[name].view(word) != other[name].view(word))
+            if len(differs):
+                column, row = differs[0].tolist()
+                raise ReplicaError(
+                    "all nodes must have the same gradients behind an exchange, got "
+                    f"{other[name][column, row]!s} on node {node} and {first[name][column, row]!s} on node 0 in "
+                    f"{name!r}, column {column}, row {row}; the transport or the memory of a node is damaged: resume "
+                    "from the last checkpoint"
+                )
+        raise ReplicaError(f"all nodes must have the same bytes behind an exchange, got others on node {node}")
+
+    # ---- checkpoints ----
+
+    def residuals(self) -> dict[str, Array]:
+        """Return what local nodes have not sent yet, (columns, rows) by tensor: workers and owners together."""
+        left = {name: np.zeros(shape, self._dtype) for name, shape in self._shapes.items()}
+        for piece in self._pieces:
+            for node in self._transport.local:
+                if node in self.layout.workers:
+                    left[piece.tensor][piece.stripe.columns] += self._memories[piece.name(node)].residual
+            if piece.owner in self._transport.local:
+                left[piece.tensor][piece.stripe.columns] += self._owned[piece.name(piece.owner)].memory.residual
+        return left
+
+    def arrays(self) -> dict[str, Array]:
+        """Return everything that local nodes remember, by name, as `load` takes it back."""
+        found: dict[str, Array] = {}
+        for name, memory in self._memories.items():
+            found |= {f"worker/{name}/{part}": array for part, array in memory.arrays().items()}
+        for name, owned in self._owned.items():
+            found |= {f"owner/{name}/{part}": array for part, array in owned.memory.arrays().items()}
+            if owned.state is not None:
+                found[f"rule/{name}"] = owned.state
+        return found
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take what `arrays` returned, of the same nodes."""
+        for name, memory in self._memories.items():
+            memory.load(_below(arrays, f"worker/{name}/"))
+        for name, owned in self._owned.items():
+            owned.memory.load(_below(arrays, f"owner/{name}/"))
+            owned.state = arrays.get(f"rule/{name}")
+
+
+def _below(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _cut(data: bytes, sizes: list[int]) -> Iterator[bytes]:
+    if len(data) != sum(sizes):
+        raise ReplicaError(
+            f"a parcel must have {sum(sizes)} bytes, got {len(data)}; all nodes must have the same recipe, device and "
+            "version"
+        )
+    start = 0
+    for size in sizes:
+        yield data[start : start + size]
+        start += size
+
+
+def _digest(messages: list[bytes]) -> bytes:
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for message in messages:
+        digest.update(message)
+    return digest.digest()
