@@ -10,15 +10,17 @@ Parcels = Mapping[tuple[int, int], bytes]
 
 
 class Transport(Protocol):
-    """Moves bytes between nodes.
+    """Moves bytes between nodes."""
 
-    Attributes:
-        nodes: how many there are.
-        local: those that this process computes for, ascending.
-    """
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+        ...
 
-    nodes: int
-    local: Sequence[int]
+    @property
+    def local(self) -> Sequence[int]:
+        """Those that this process computes for, ascending."""
+        ...
 
     def swap(self, parcels: Parcels) -> dict[tuple[int, int], bytes]:
         """Send what local nodes send, and return what they receive.

@@ -202,6 +202,16 @@ class DynamicPointRunner:
             runner.step = step
 
     @property
+    def node(self) -> int:
+        """Node of a cluster, part of every random number's address, too."""
+        return self._plain.node
+
+    @node.setter
+    def node(self, node: int) -> None:
+        for runner in (self._plain, self._once, self._twice, self._counted, self._in_float):
+            runner.node = node
+
+    @property
     def policy(self) -> Policy:
         """Formats of everything; may be exchanged between steps."""
         return self._policy

@@ -26,6 +26,7 @@ class DatapathRunner:
         counters: registers and flags; None observes nothing (evaluation).
         profile: where the time goes; None measures nothing.
         step: training step, part of every random number's address.
+        node: of a cluster, part of it, too.
     """
 
     def __init__(
@@ -39,8 +40,8 @@ class DatapathRunner:
         again: bool = False,
     ) -> None:
         self.policy, self.counters, self.profile, self._again = policy, counters, profile, again
-        self.seed, self.backend, self.step = seed, backend, 0
-        self._units: dict[tuple[Policy, str, str, str, bool, int], Unit] = {}
+        self.seed, self.backend, self.step, self.node = seed, backend, 0, 0
+        self._units: dict[tuple[Policy, str, str, str, bool, int, int], Unit] = {}
 
     def flush(self) -> None:
         """Take counts that are held by tensor into `counters`: there are none."""
@@ -51,7 +52,7 @@ class DatapathRunner:
         `point` is how many fraction bits the result has where its format leaves them open.
         """
         observed = operation.name not in MOVES
-        place = (self.policy, layer, role, operation.part, observed, point)
+        place = (self.policy, layer, role, operation.part, observed, point, self.node)
         unit = self._units.get(place)
         if unit is None:
             unit = self._units[place] = self._unit(layer, role, operation.part, observed=observed, point=point)
@@ -75,9 +76,10 @@ class DatapathRunner:
     def _unit(self, layer: str, role: str, part: str, *, observed: bool, point: int) -> Unit:
         name = f"{layer}.{part}" if part else layer
         counters = self.counters if observed else None
+        node = self.node
 
         def stream(step: str) -> int:
-            return stream_of(f"{name}.{step}" if step else name, role)
+            return stream_of(f"{name}.{step}" if step else name, role, node)
 
         log = None if self.profile is None else self.profile.log
         counted_as = self._counted_as(layer, part)

@@ -6,6 +6,7 @@
     [precision]    laid over the device's
     [loss_scaling] policy, and its options
     [dynamic_point] laid over the device's
+    [cluster]      nodes, and how their gradients travel
 
 Values from the command line (`--set`) are laid over the file before it is checked, so that both obey the same rules.
 """
@@ -22,6 +23,7 @@ from pydantic import Field, model_validator
 from emu import nn
 from emu._config import FILE_NAME, Items, Table, apply_settings, checked, load_toml, parse_setting
 from emu._paths import content_names, find_content, shown
+from emu.cluster.settings import ClusterTable
 from emu.errors import ConfigError, nearest_name
 from emu.hardware import Device, DynamicPoint, PrecisionTable
 from emu.nn import Flatten, every
@@ -221,6 +223,7 @@ class Recipe(Table):
         precision: laid over the device's.
         loss_scaling: what the loss is multiplied by before it goes back.
         dynamic_point: laid over the device's, where that has open points.
+        cluster: nodes that train together; None is one that trains alone.
     """
 
     name: str = Field(pattern=FILE_NAME)
@@ -232,6 +235,7 @@ class Recipe(Table):
     precision: PrecisionTable = PrecisionTable()
     loss_scaling: LossScaling = Field(default=NoScaling(), exclude_if=_is_idle)
     dynamic_point: DynamicPoint | None = Field(default=None, exclude_if=_is_idle)
+    cluster: ClusterTable | None = Field(default=None, exclude_if=_is_idle)
 
     @model_validator(mode="after")
     def _compensated(self) -> Recipe:

@@ -36,14 +36,14 @@ from emu.training.build import (
 )
 from emu.training.data import Dataset, load_dataset
 from emu.training.history import History, rates
-from emu.training.model import Model
+from emu.training.model import Model, Pass
 from emu.training.probe import probe
 from emu.training.recipe import Recipe
 from emu.training.run import Progress, Run
 from emu.training.run_folder import RunFolder
 from emu.training.schedule import learning_rate
 from emu.training.summary import formats_of, versions
-from emu.training.systems import SYSTEMS, Attempt, Row, Surroundings, System
+from emu.training.systems import SYSTEMS, Attempt, PartAttempt, Row, Surroundings, System
 from emu.training.update import Update
 
 Array = NDArray[Any]
@@ -148,7 +148,9 @@ class Trainer:
         images, labels = self.batch(self.step)
         for runner in (self.runner, self.updating):
             runner.step, runner.policy = self.step, self.policy.at(self.step)
-        attempt = self._attempt(images, labels)
+        on = self._attempt(images, labels)
+        divided = (system.divided(on, len(images), self.step) for system in self.systems)
+        attempt = next((found for found in divided if found), self._whole(on))
         repeated = any(system.repeats for system in self.systems)
         for system in self.systems:
             attempt = system.around(attempt, self.step, repeated=repeated)
@@ -167,9 +169,18 @@ class Trainer:
         self.profile.end_step()
         return result.loss, result.correct / labels.size
 
-    def _attempt(self, images: Array, labels: Array) -> Attempt:
-        """Return the pass over a batch."""
-        return lambda scale: self.model.run(self.runner, images, labels, backward=True, scale=scale)
+    def _whole(self, on: PartAttempt) -> Attempt:
+        """Return the pass over a whole batch."""
+        return lambda scale: on(scale, slice(None), 0)
+
+    def _attempt(self, images: Array, labels: Array) -> PartAttempt:
+        """Return the pass over a part of a batch."""
+
+        def on(scale: float, part: slice, node: int) -> Pass:
+            self.runner.node = node
+            return self.model.run(self.runner, images[part], labels[part], backward=True, scale=scale)
+
+        return on
 
     def flush(self) -> None:
         """Take counts that runners hold by tensor into those of the interval."""
@@ -298,7 +309,10 @@ class Trainer:
             "update": self.update.to_dict(),
             **{system.key: system.to_dict() for system in self.systems},
         }
-        folder.save_checkpoint(self.model.arrays(), state)
+        arrays = self.model.arrays()
+        for system in self.systems:
+            arrays |= {f"{system.key}/{name}": array for name, array in system.arrays().items()}
+        folder.save_checkpoint(arrays, state)
 
     def restore(self, folder: RunFolder) -> None:
         """Take everything from a checkpoint.
@@ -325,6 +339,8 @@ class Trainer:
         for system in self.systems:
             if state.get(system.key) is not None:
                 system.load(state[system.key])
+            own = f"{system.key}/"
+            system.load_arrays({n.removeprefix(own): array for n, array in arrays.items() if n.startswith(own)})
         self.history = History.read(folder, self.step)
 
     # ---- run.json ----
@@ -373,4 +389,4 @@ class Trainer:
         counts: dict[str, Any] = {"overflow_rate": overflow, "underflow_rate": underflow}
         for system in self.systems:
             counts |= system.metrics()
-        return newest | counts | {"bytes_sent": 0}
+        return newest | counts

@@ -53,7 +53,7 @@ class Update:
         """
         if self.in_gradient:
             if scale != 1:
-                gradients = {state.name: _unscaled(state, gradients[state.name], scale, runner) for state in states}
+                gradients = {state.name: unscaled(state, gradients[state.name], scale, runner) for state in states}
             scale = 1.0
         elif scale != self.slot_scale:
             for state in states:
@@ -74,7 +74,8 @@ class Update:
         self.applied, self.slot_scale = data["applied"], data["slot_scale"]
 
 
-def _unscaled(state: ParameterState, gradient: Value, scale: float, runner: Runner) -> Value:
+def unscaled(state: ParameterState, gradient: Value, scale: float, runner: Runner) -> Value:
+    """Return a gradient with its scale taken out, as role `unscaled` holds it."""
     exact = math.frexp(scale)[0] == 0.5
     operands = (gradient, scalar(1 / scale) if exact else scalar(scale))
     operation = Operation("multiply" if exact else "divide", operands, part=state.part)

@@ -42,9 +42,9 @@ class SimulatedTime(System):
     }
 
     def __init__(self, run: Surroundings) -> None:
-        """Begin at time 0, if the device has a clock."""
+        """Begin at time 0, if the device has a clock and trains alone."""
         self._run, self._time = run, None
-        if machine := machine_of(run.device):
+        if (machine := machine_of(run.device)) and run.recipe.cluster is None:  # of one node
             on_host = (run.device.dynamic_point or DynamicPoint()).decided_on == "host"
             self._time = Simulation(machine, run.batch_elements, run.batch_bytes, decided_on_host=on_host)
             run.profile.demands = self._time.demands

@@ -1,6 +1,7 @@
 """The shape of every system: what it may do to a training run, and when.
 
     made       with the run, before its first step; one that a run does not use does nothing
+    divided    the batch of a step among nodes
     around     every pass: forward and backward at a scale of the loss; it may run the pass again
     gradients  between gradients and update
     end_step   behind the update
@@ -15,6 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     from emu.hardware import Device
     from emu.precision import CounterTable, Policy, Profile
@@ -22,8 +26,11 @@ if TYPE_CHECKING:
     from emu.training.recipe import Recipe
     from emu.training.run_folder import RunFolder
 
+Array = NDArray[np.generic]
 #: One pass over the batch of a step, at a scale of the loss.
 Attempt = Callable[[float], "Pass"]
+#: One pass over a part of the batch: at a scale of the loss, over these examples, on this node.
+PartAttempt = Callable[[float, slice, int], "Pass"]
 #: A table of the run folder, and a row of it.
 Row = tuple[str, dict[str, Any]]
 
@@ -84,6 +91,16 @@ class System:
         """What the loss of the next pass is multiplied by."""
         return 1.0
 
+    def divided(self, on: PartAttempt, examples: int, step: int) -> Attempt | None:
+        """Return a pass over the batch that is made of passes over its parts; None leaves that to others.
+
+        Args:
+            on: a pass over a part.
+            examples: of the batch.
+            step: training step.
+        """
+        return None
+
     def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
         """Return a pass with what belongs around it.
 
@@ -134,3 +151,10 @@ class System:
 
     def load(self, data: Any) -> None:
         """Take what `to_dict` returned."""
+
+    def arrays(self) -> dict[str, Array]:
+        """Return arrays that `load_arrays` takes back, by name."""
+        return {}
+
+    def load_arrays(self, arrays: dict[str, Array]) -> None:
+        """Take what `arrays` returned."""

@@ -1,0 +1,121 @@
+"""`[cluster]`: how many nodes train together, and how their gradients travel.
+
+[cluster]                nodes, owners, bits, owner_bits, rule, double_buffering, warm_start
+[cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
+[cluster.owner_codec]    of the owners' one; without it, and without `owner_bits`, it is the workers'
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from emu._config import Items, Table
+from emu.cluster.codecs import Codec, Quantiser, codec_of
+from emu.cluster.layout import Layout
+from emu.cluster.owner_rules import AdaGradRule, MomentumRule, OwnerRule, Plain
+from emu.errors import ConfigError
+
+
+class CodecOptions(Table):
+    """Options of a codec; what is not given is as of `emu.cluster.codecs.Quantiser`.
+
+    Attributes:
+        steps: any number of equal steps, 3..256, instead of `bits`.
+        threshold: of one bit: "zero", "mean", "previous_mean".
+        levels: "means", "ends" (one bit), "middles" (more).
+        deviations: reach of equal steps to both sides of the mean.
+        lag: mini-batches that levels are old.
+        smoothing: of levels: "none", "exponential", "window".
+        decay: of "exponential".
+        window: mini-batches of "window".
+        interval: mini-batches that levels stand.
+        at_random: whether they are renewed with a chance of one in `interval`.
+        outliers: deviations from the mean beyond which values decide no level.
+        left_out: share of values, drawn at random, that decide no level.
+    """
+
+    steps: int | None = None
+    threshold: Literal["zero", "mean", "previous_mean"] | None = None
+    levels: Literal["means", "ends", "middles"] | None = None
+    deviations: float | None = None
+    lag: int | None = None
+    smoothing: Literal["none", "exponential", "window"] | None = None
+    decay: float | None = None
+    window: int | None = None
+    interval: int | None = None
+    at_random: bool | None = None
+    outliers: float | None = None
+    left_out: float | None = None
+
+    def codec(self, bits: int) -> Codec:
+        """Return the codec of so many bits with these options.
+
+        Raises:
+            ConfigError: an option does not fit.
+        """
+        options: dict[str, Any] = self.model_dump(exclude_none=True)
+        steps = options.pop("steps", None)
+        return codec_of(bits, **options) if steps is None else Quantiser(steps, **options)
+
+
+class ClusterTable(Table):
+    """`[cluster]` of a recipe.
+
+    Attributes:
+        nodes: K; each computes the gradients of its part of every batch.
+        owners: node of every stripe; empty is each node its own.
+        bits: of a gradient on its way to its owner: 1..8, or 32 as it is.
+        owner_bits: of a sum on its way back; None is `bits`.
+        codec: options of the workers' codec.
+        owner_codec: options of the owners'; None is the workers'.
+        rule: what owners do to sums: "none", "momentum" with `momentum`, "adagrad" with `eps`.
+        momentum: share of the smoothed sum that stays.
+        eps: added to the root of squares.
+        double_buffering: whether a gradient is applied one step late, so that its exchange has the next step's
+            computation for its time.
+        warm_start: steps at the beginning that one node takes alone, with the whole batch and nothing quantised.
+    """
+
+    nodes: int = Field(ge=1)
+    owners: Items[int] = ()
+    bits: int = 1
+    owner_bits: int | None = None
+    codec: CodecOptions = CodecOptions()
+    owner_codec: CodecOptions | None = None
+    rule: Literal["none", "momentum", "adagrad"] = "none"
+    momentum: float = 0.9
+    eps: float = 1e-8
+    double_buffering: bool = False
+    warm_start: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _fits(self) -> ClusterTable:
+        self.layout()
+        self.codecs()
+        self.owner_rule()
+        return self
+
+    def layout(self) -> Layout:
+        """Return the roles of nodes."""
+        return Layout(self.nodes, owners=self.owners)
+
+    def codecs(self) -> tuple[Codec, Codec]:
+        """Return the codecs of workers and of owners."""
+        if self.owner_bits is not None and self.owner_codec is None and self.codec != CodecOptions():
+            raise ConfigError(
+                "`owner_codec` must be given where `owner_bits` and options of `codec` are: they may not fit other "
+                "bits; write a [cluster.owner_codec]"
+            )
+        worker = self.codec.codec(self.bits)
+        if self.owner_bits is None and self.owner_codec is None:
+            return worker, worker
+        options = self.owner_codec if self.owner_codec is not None else CodecOptions()
+        return worker, options.codec(self.bits if self.owner_bits is None else self.owner_bits)
+
+    def owner_rule(self) -> OwnerRule:
+        """Return what owners do to sums."""
+        if self.rule == "momentum":
+            return MomentumRule(self.momentum)
+        return AdaGradRule(self.eps) if self.rule == "adagrad" else Plain()

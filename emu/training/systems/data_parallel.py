@@ -1,0 +1,216 @@
+"""Many nodes in a training run: `emu.cluster`.
+
+    batch ──► K parts ──► K passes ──► unscaled ──► exchange ──► one gradient, the same bits on every node ──► update
+
+The loss of a node's part goes back at S / K, so that contributions add up to the gradient of the whole batch. Nodes
+share one model: what they would hold each is equal bit for bit (the exchange compares it).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu import engine
+from emu.autodiff import Operation, Value
+from emu.backends.arrays import on_host
+from emu.cluster import Exchange, Simulated
+from emu.errors import ConfigError
+from emu.hardware import DynamicPoint
+from emu.nn.network import LOSS_LAYER
+from emu.optim import ParameterState
+from emu.precision.loss_scaling import NoScaling
+from emu.training.model import Pass, written
+from emu.training.systems.system import Attempt, PartAttempt, Surroundings, System
+from emu.training.update import unscaled
+
+Array = NDArray[Any]
+#: Between a gradient's name and its node, while contributions are apart.
+_AT = "@"
+_IN_FLIGHT = "in_flight/"
+
+
+class DataParallel(System):
+    """Nodes that compute parts of every batch, and exchange quantised gradients in stripes."""
+
+    key = "cluster"
+
+    def __init__(self, run: Surroundings) -> None:
+        """Begin with residuals of 0, if the recipe has a cluster.
+
+        Raises:
+            ConfigError: the batch cannot be divided, an owner has no stripe, or gradients do not travel as floats.
+        """
+        self._run, self._table = run, run.recipe.cluster
+        self._exchange: Exchange | None = None
+        self._step = 0
+        self._flying: dict[str, Array] = {}
+        if self._table is None:
+            return
+        layout, batch = self._table.layout(), run.recipe.training.batch
+        if batch % len(layout.workers):
+            raise ConfigError(
+                f"`training.batch` must be a multiple of the {len(layout.workers)} nodes of [cluster], got {batch}; "
+                "choose another batch, or another number of nodes"
+            )
+        places = getattr(run.recipe.loss_scaling, "compensation", ("gradient",))
+        if "gradient" not in places:
+            raise ConfigError(
+                "`compensation` of [loss_scaling] must have 'gradient' on a cluster: residuals would carry S; got "
+                f"{list(places)}"
+            )
+        points = run.device.dynamic_point or DynamicPoint()
+        if run.device.has_open_points and points.schedule != "float_pretraining" and len(layout.workers) > 1:
+            raise ConfigError(
+                "operations that run again in pre-training are not decided by all nodes together yet, got "
+                f"`dynamic_point.schedule` {points.schedule!r}; set it to 'float_pretraining', or train on one node"
+            )
+        self._role = "gradient" if isinstance(run.recipe.loss_scaling, NoScaling) else "unscaled"
+        formats = {s.name: run.policy.stage(s.layer, self._role).format for s in run.model.states}
+        for name, fmt in formats.items():
+            if fmt.carries_raws:
+                raise ConfigError(
+                    f"gradients that travel must fit float64, got {fmt} of {name!r}; choose a narrower format for role "
+                    f"`{self._role}`"
+                )
+        wide = any(fmt.carrier == np.float64 for fmt in formats.values())
+        codec, owner_codec = self._table.codecs()
+        self._exchange = Exchange(
+            {state.name: _columns(state).shape for state in run.model.states},
+            layout,
+            codec,
+            Simulated(layout.nodes),
+            owner_codec=owner_codec,
+            rule=self._table.owner_rule(),
+            seed=run.recipe.training.seed,
+            dtype=np.float64 if wide else np.float32,
+        )
+        self._updating = run.model.runner(
+            run.policy, seed=run.recipe.training.seed, backend=run.backend, counters=run.counters, profile=run.profile
+        )
+
+    # ---- a step ----
+
+    def divided(self, on: PartAttempt, examples: int, step: int) -> Attempt | None:
+        """Return a pass made of one of every node over its part of the batch."""
+        self._step = step
+        if self._exchange is None or self._is_warm:
+            return None
+        workers = self._exchange.layout.workers
+        part = examples // len(workers)
+
+        def together(scale: float) -> Pass:
+            share = self._share(scale)
+            passes = [on(share, slice(i * part, (i + 1) * part), node) for i, node in enumerate(workers)]
+            gradients = {
+                f"{name}{_AT}{node}": value
+                for node, found in zip(workers, passes, strict=True)
+                for name, value in found.gradients.items()
+            }
+            loss = sum(found.loss for found in passes) / len(passes)
+            correct = sum(found.correct for found in passes)
+            return Pass(loss, correct, gradients, self._moments(passes), scale)
+
+        return together
+
+    def gradients(self, found: Pass) -> Pass:
+        """Exchange the contributions of nodes; a step given up sends nothing and leaves residuals as they are."""
+        if self._exchange is None or self._is_warm:
+            return found
+        arrived: dict[str, Array] = {}
+        if found.is_applied:
+            runner, policy = self._updating, self._run.policy.at(self._step)
+            runner.step, runner.policy = self._step, policy
+            arrived = self._exchange.exchange(self._contributions(found), self._step)
+            runner.flush()
+        if self._table is not None and self._table.double_buffering:
+            arrived, self._flying = self._flying, arrived
+        if not arrived:
+            return replace(found, gradients={}, is_applied=False)
+        gradients = {state.name: self._written(state, arrived[state.name]) for state in self._run.model.states}
+        self._updating.flush()
+        return replace(found, gradients=gradients, scale=1.0, is_applied=True)
+
+    @property
+    def _is_warm(self) -> bool:
+        return self._table is not None and self._step < self._table.warm_start
+
+    def _share(self, scale: float) -> float:
+        """Return S / K as the loss's format holds it."""
+        assert self._exchange is not None
+        fmt = self._run.policy.at(self._step).stage(LOSS_LAYER, "loss").format
+        exact = scale / len(self._exchange.layout.workers)
+        share = float(engine.quantize(np.array(exact), fmt, backend="reference"))
+        if share == 0:
+            raise ConfigError(
+                f"the format of role `loss` must hold S / nodes = {exact:g}, got {fmt}; choose a wider one"
+            )
+        return share
+
+    def _moments(self, passes: list[Pass]) -> dict[str, Value]:
+        """Return the mean of running moments over nodes, added in their order, in the moments' format."""
+        found: dict[str, Value] = {}
+        for name, first in passes[0].moments.items():
+            total = on_host(first.array).astype(np.float64)
+            for other in passes[1:]:
+                total = total + on_host(other.moments[name].array)
+            found[name] = written(total / len(passes), first.format, backend="reference")
+        return found
+
+    def _contributions(self, found: Pass) -> dict[int, dict[str, Array]]:
+        """Return the gradients of every node with S taken out, as columns."""
+        assert self._exchange is not None
+        apart: dict[int, dict[str, Array]] = {node: {} for node in self._exchange.layout.workers}
+        for state in self._run.model.states:
+            for node, held in apart.items():
+                value = found.gradients[f"{state.name}{_AT}{node}"]
+                if found.scale != 1:
+                    value = unscaled(state, value, found.scale, self._updating)
+                held[state.name] = on_host(value.array).reshape(_columns(state).shape)
+        return apart
+
+    def _written(self, state: ParameterState, columns: Array) -> Value:
+        """Return a gradient that has arrived in the format that the update expects."""
+        runner = self._updating
+        array = runner.place(columns.reshape(state.master.array.shape))
+
+        return runner.run(Operation("quantize", (Value(array),), part=state.part), self._role, state.layer)
+
+    # ---- what is written down ----
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the bytes that all nodes have sent to others."""
+        return {"bytes_sent": self._exchange.sent if self._exchange else 0}
+
+    # ---- checkpoints ----
+
+    def to_dict(self) -> Any:
+        """Return the bytes sent; None without a cluster."""
+        return None if self._exchange is None else {"sent": self._exchange.sent}
+
+    def load(self, data: Any) -> None:
+        """Take what `to_dict` returned."""
+        if self._exchange is not None:
+            self._exchange.sent = data["sent"]
+
+    def arrays(self) -> dict[str, Array]:
+        """Return residuals and all else that nodes and owners remember, and gradients on their way."""
+        if self._exchange is None:
+            return {}
+        return self._exchange.arrays() | {f"{_IN_FLIGHT}{name}": array for name, array in self._flying.items()}
+
+    def load_arrays(self, arrays: dict[str, Array]) -> None:
+        """Take what `arrays` returned."""
+        if self._exchange is not None:
+            flying = {name: array for name, array in arrays.items() if name.startswith(_IN_FLIGHT)}
+            self._flying = {name.removeprefix(_IN_FLIGHT): array for name, array in flying.items()}
+            self._exchange.load(arrays)
+
+
+def _columns(state: ParameterState) -> Array:
+    """Return a parameter as lines of what leads to one output; a vector is one line."""
+    array = on_host(state.master.array)
+    return array.reshape(len(array), -1) if array.ndim > 1 else array.reshape(1, -1)

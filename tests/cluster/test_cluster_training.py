@@ -1,0 +1,211 @@
+"""Training on several nodes: the same bits whoever computes, and from wherever a run goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import emu
+from emu.errors import ConfigError
+from emu.training.run_folder import RunFolder
+from emu.training.systems.data_parallel import DataParallel
+from emu.training.trainer import Trainer
+
+SMALL = {"training.steps": 6, "training.batch": 8, "data.test_images": 8, "training.log_every": 3}
+
+
+def trainer(model: str = "mlp", device: str = "float32", backend: str = "auto", **settings: Any) -> Trainer:
+    named = {key.replace("__", "."): value for key, value in settings.items()}
+    recipe = emu.model(model).with_settings(SMALL | named)
+    return Trainer(recipe, recipe.machine(emu.device(device)), backend)
+
+
+def trained(steps: int = 6, **settings: Any) -> Trainer:
+    found = trainer(**settings)
+    for _ in range(steps):
+        found.advance()
+    return found
+
+
+def cluster_of(found: Trainer) -> DataParallel:
+    return next(system for system in found.systems if isinstance(system, DataParallel))
+
+
+def weights(found: Trainer) -> dict[str, np.ndarray]:
+    return {state.name: np.asarray(state.master.array).copy() for state in found.model.states}
+
+
+@pytest.mark.parametrize("device", ["float32", "fixed16"])
+def test_one_node_at_32_bits_is_training_without_a_cluster(device: str):
+    alone = trained(device=device)
+    clustered = trained(device=device, cluster__nodes=1, cluster__bits=32)
+    assert clustered.model.sha256() == alone.model.sha256()
+
+
+@pytest.mark.parametrize("nodes", [2, 4, 8])
+def test_32_bits_add_up_the_gradients_of_parts_in_node_order_c1_c5(nodes: int):
+    """The update gets sum over nodes of gradients of the part's mean loss divided by K, added in float32."""
+    clustered, alone = trainer(cluster__nodes=nodes, cluster__bits=32), trainer()
+    images, labels = alone.batch(0)
+    part = len(images) // nodes
+    total: dict[str, np.ndarray] = {}
+    for node in range(nodes):
+        chosen = slice(node * part, (node + 1) * part)
+        found = alone.model.run(alone.runner, images[chosen], labels[chosen], backward=True, scale=1 / nodes)
+        for name, gradient in found.gradients.items():
+            total[name] = np.asarray(gradient.array) if node == 0 else total[name] + np.asarray(gradient.array)
+    before = weights(clustered)
+    rate = clustered.rate(0)
+    optimiser = clustered.recipe.training.optimiser
+    assert optimiser.name == "momentum"
+    clustered.advance()
+    after = weights(clustered)
+    for name, gradient in total.items():  # the first step of momentum: v = g
+        np.testing.assert_array_equal(after[name], before[name] - np.float32(rate) * gradient, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("model", "device", "settings"),
+    [
+        ("mlp", "float32", {"cluster__bits": 1}),
+        ("mlp", "fixed16", {"cluster__bits": 2, "cluster__owner_bits": 4}),
+        ("mlp", "fp16-mixed", {"loss_scaling__policy": "backoff", "cluster__double_buffering": True}),
+        ("mlp", "dlu16", {"dynamic_point__schedule": "float_pretraining"}),
+    ],
+    ids=["float32", "fixed16", "fp16-mixed", "dlu16"],
+)
+def test_four_nodes_end_in_the_same_bits_on_reference_and_numba(model: str, device: str, settings: Any):
+    found = [
+        trained(3, model=model, device=device, backend=backend, cluster__nodes=4, **settings).model.sha256()
+        for backend in ("reference", "numba")
+    ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"cluster__rule": "momentum"},
+        {"cluster__rule": "adagrad"},
+        {"cluster__double_buffering": True},
+        {"cluster__warm_start": 2},
+        {"cluster__codec.smoothing": "window", "cluster__codec.left_out": 0.1},
+        {"cluster__owners": [1]},
+        {"cluster__codec.steps": 5},
+    ],
+    ids=str,
+)
+def test_a_killed_run_goes_on_to_the_same_bits_c1(settings: Any, tmp_path: Path):
+    options = {"cluster__nodes": 2, **settings}
+    whole = trained(**options)
+    half = trained(3, **options)
+    folder = RunFolder.create(tmp_path / "run")
+    half.save(folder)
+    again = trainer(**options)
+    again.restore(folder)
+    for _ in range(3):
+        again.advance()
+    assert again.model.sha256() == whole.model.sha256()
+    assert again.metrics()["bytes_sent"] == whole.metrics()["bytes_sent"] > 0
+
+
+def test_double_buffering_applies_every_gradient_one_step_late_c7():
+    late, found = trainer(cluster__nodes=2, cluster__double_buffering=True), trainer(cluster__nodes=2)
+    before = weights(late)
+    late.advance()
+    found.advance()
+    for name, array in weights(late).items():
+        np.testing.assert_array_equal(array, before[name])
+    late.advance()  # the first gradient, which both have found at the same weights
+    for name, array in weights(late).items():
+        np.testing.assert_array_equal(array, weights(found)[name])
+
+
+def test_the_first_steps_of_a_warm_start_are_those_of_one_node_c12():
+    alone, warm = trained(3), trained(3, cluster__nodes=4, cluster__warm_start=3)
+    assert warm.model.sha256() == alone.model.sha256()
+    assert warm.metrics()["bytes_sent"] == 0
+    alone.advance()
+    warm.advance()
+    assert warm.model.sha256() != alone.model.sha256()
+    assert warm.metrics()["bytes_sent"] > 0
+
+
+def test_bytes_sent_are_those_of_the_wire_format_c4():
+    found = trained(3, cluster__nodes=4)
+    once = 0
+    for array in weights(found).values():
+        columns, rows = array.reshape(len(array), -1).shape if array.ndim > 1 else (1, array.size)
+        once += columns * (8 + 4 * -(-rows // 32))
+    assert found.metrics()["bytes_sent"] == 3 * 2 * 3 * once
+
+
+def test_a_step_that_is_given_up_sends_nothing_and_leaves_residuals_as_they_are(monkeypatch: pytest.MonkeyPatch):
+    found = trained(1, device="fp16-mixed", loss_scaling__policy="backoff", cluster__nodes=2)
+    system = cluster_of(found)
+    before = {name: array.copy() for name, array in system.arrays().items()}
+    sent, master = system.metrics(), weights(found)
+    images, labels = found.batch(found.step)
+    monkeypatch.setattr(found, "batch", lambda step: (np.full_like(images, np.nan), labels))
+    found.advance()
+    assert found.metrics()["skips"] == 1
+    assert system.metrics() == sent
+    assert all(array.tobytes() == before[name].tobytes() for name, array in system.arrays().items())
+    assert all(array.tobytes() == master[name].tobytes() for name, array in weights(found).items())
+
+
+def test_one_bit_without_the_feedback_of_errors_learns_less(monkeypatch: pytest.MonkeyPatch):
+    settings: Any = {"training__steps": 30, "training__batch": 32, "cluster__nodes": 2}
+    fed_back = trained(30, **settings)
+    forgetful = trainer(**settings)
+    for _ in range(30):
+        forgetful.advance()
+        system = cluster_of(forgetful)
+        system.load_arrays({n: np.zeros_like(a) if n.endswith("residual") else a for n, a in system.arrays().items()})
+    assert np.mean(fed_back.losses[-5:]) < np.mean(forgetful.losses[-5:])
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"cluster__nodes": 3}, "`training.batch` must be a multiple of the 3 nodes of .cluster., got 8"),
+        ({"cluster__nodes": 0}, "cluster.nodes"),
+        ({"cluster__nodes": 2, "cluster__bits": 0}, r"`bits` must be 1\.\.8, or 32 for gradients as they are, got 0"),
+        ({"cluster__nodes": 2, "cluster__bits": 9}, r"`bits` must be 1\.\.8, or 32 for gradients as they are, got 9"),
+        ({"cluster__nodes": 2, "cluster__bits": 33}, r"`bits` must be 1\.\.8, or 32 for gradients as they are, got 33"),
+        ({"cluster__nodes": 2, "cluster__owners": [2]}, r"`owners` must be nodes 0\.\.1, got 2"),
+        ({"cluster__nodes": 2, "cluster__node": 1}, "`node` is not a key of this table"),
+        ({"training__batch": 256, "cluster__nodes": 256}, "for each of the 256 owners, got 128 in the widest tensor"),
+        (
+            {"cluster__nodes": 2, "device": "dlu16"},
+            "not decided by all nodes together yet, got `dynamic_point",
+        ),
+        (
+            {"cluster__nodes": 2, "cluster__owner_bits": 4, "cluster__codec.threshold": "mean"},
+            "`owner_codec` must be given where `owner_bits` and options of `codec` are",
+        ),
+        (
+            {
+                "device": "fp16-mixed",
+                "cluster__nodes": 2,
+                "loss_scaling__policy": "fixed",
+                "loss_scaling__compensation": ["learning_rate"],
+            },
+            "`compensation` of .loss_scaling. must have 'gradient' on a cluster",
+        ),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_refused_before_the_first_step(settings: Any, text: str):
+    with pytest.raises(ConfigError, match=text):
+        trainer(**settings)
+
+
+def test_a_checkpoint_of_another_number_of_nodes_is_refused(tmp_path: Path):
+    folder = RunFolder.create(tmp_path / "run")
+    trained(1, cluster__nodes=2).save(folder)
+    with pytest.raises(ConfigError, match="must belong to the run's recipe, device and data"):
+        trainer(cluster__nodes=4).restore(folder)
