@@ -113,7 +113,8 @@ def test_a_killed_run_goes_on_to_the_same_bits_c1(settings: Any, tmp_path: Path)
 
 
 def test_double_buffering_applies_every_gradient_one_step_late_c7():
-    late, found = trainer(cluster__nodes=2, cluster__double_buffering=True), trainer(cluster__nodes=2)
+    settings: Any = {"training__schedule.name": "constant", "cluster__nodes": 2}
+    late, found = trainer(cluster__double_buffering=True, **settings), trainer(**settings)
     before = weights(late)
     late.advance()
     found.advance()
@@ -177,7 +178,10 @@ def test_one_bit_without_the_feedback_of_errors_learns_less(monkeypatch: pytest.
         ({"cluster__nodes": 2, "cluster__bits": 9}, r"`bits` must be 1\.\.8, or 32 for gradients as they are, got 9"),
         ({"cluster__nodes": 2, "cluster__bits": 33}, r"`bits` must be 1\.\.8, or 32 for gradients as they are, got 33"),
         ({"cluster__nodes": 2, "cluster__owners": [2]}, r"`owners` must be nodes 0\.\.1, got 2"),
-        ({"cluster__nodes": 2, "cluster__node": 1}, "`node` is not a key of this table"),
+        (
+            {"cluster__nodes": 2, "cluster__node": 1},
+            r"`node` is not a key of .cluster. in --set cluster.node=1; did you mean 'nodes'",
+        ),
         ({"training__batch": 256, "cluster__nodes": 256}, "for each of the 256 owners, got 128 in the widest tensor"),
         (
             {"cluster__nodes": 2, "device": "dlu16"},
@@ -191,7 +195,7 @@ def test_one_bit_without_the_feedback_of_errors_learns_less(monkeypatch: pytest.
             {
                 "device": "fp16-mixed",
                 "cluster__nodes": 2,
-                "loss_scaling__policy": "fixed",
+                "loss_scaling__policy": "backoff",
                 "loss_scaling__compensation": ["learning_rate"],
             },
             "`compensation` of .loss_scaling. must have 'gradient' on a cluster",
