@@ -102,7 +102,9 @@ def reference_members() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    "package", [emu, emu.nn, emu.optim, emu.testing, emu.testing.vectors], ids=lambda m: m.__name__
+    "package",
+    [emu, emu.nn, emu.optim, emu.cluster, emu.cluster.codecs, emu.testing, emu.testing.vectors],
+    ids=lambda m: m.__name__,
 )
 def test_every_public_name_is_on_the_reference_page(package):
     shown = {name for module, name in reference_members() if module.startswith(package.__name__)}

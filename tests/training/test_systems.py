@@ -150,4 +150,4 @@ def test_the_trainer_names_no_system():
     text = Path(trainer.__file__).read_text()
     for name in ("model.points", "scaler", "loss_scaling", "simulat", "dynamic", "cluster", "sparse", "redo"):
         assert name not in text.lower(), name
-    assert [system.key for system in SYSTEMS] == ["dynamic_point", "simulation", "loss_scaling"]
+    assert [system.key for system in SYSTEMS] == ["dynamic_point", "simulation", "cluster", "loss_scaling"]
