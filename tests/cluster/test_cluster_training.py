@@ -158,6 +158,20 @@ def test_a_step_that_is_given_up_sends_nothing_and_leaves_residuals_as_they_are(
     assert all(array.tobytes() == master[name].tobytes() for name, array in weights(found).items())
 
 
+def test_a_gradient_in_flight_is_applied_behind_a_step_that_is_given_up_c7(monkeypatch: pytest.MonkeyPatch):
+    found = trained(
+        1, device="fp16-mixed", loss_scaling__policy="backoff", cluster__nodes=2, cluster__double_buffering=True
+    )
+    before = weights(found)
+    images, labels = found.batch(found.step)
+    monkeypatch.setattr(found, "batch", lambda step: (np.full_like(images, np.nan), labels))
+    found.advance()
+    assert found.metrics()["skips"] == 1
+    assert any(array.tobytes() != before[name].tobytes() for name, array in weights(found).items())
+    assert all(np.isfinite(array).all() for array in weights(found).values())
+    assert not any(name.startswith("in_flight") for name in cluster_of(found).arrays())
+
+
 def test_one_bit_without_the_feedback_of_errors_learns_less(monkeypatch: pytest.MonkeyPatch):
     settings: Any = {"training__steps": 30, "training__batch": 32, "cluster__nodes": 2}
     fed_back = trained(30, **settings)

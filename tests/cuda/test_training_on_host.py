@@ -61,7 +61,9 @@ def test_arrays_stay_on_the_device_between_operations():
 
 
 @pytest.mark.usefixtures("strict_device")
-@pytest.mark.parametrize(("model", "kernels", "operations"), [("lenet", 143, 25), ("resnet8", 499, 133)])
+@pytest.mark.parametrize(
+    ("model", "kernels", "operations"), [("lenet", 143, 25), pytest.param("resnet8", 499, 133, marks=pytest.mark.slow)]
+)
 def test_a_step_launches_no_more_than_it_must(model: str, kernels: int, operations: int):
     recipe = emu.model(model).with_settings({"data.test_images": 8, "training.batch": 2, "training.steps": 4})
     trainer = Trainer(recipe, emu.device("fixed16"), "cuda")

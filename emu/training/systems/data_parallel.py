@@ -132,7 +132,8 @@ class DataParallel(System):
             return replace(found, gradients={}, is_applied=False)
         gradients = {state.name: self._written(state, arrived[state.name]) for state in self._run.model.states}
         self._updating.flush()
-        return replace(found, gradients=gradients, scale=1.0, is_applied=True)
+        moments = found.moments if found.is_applied else {}  # a gradient in flight outlives a pass given up
+        return replace(found, gradients=gradients, moments=moments, scale=1.0, is_applied=True)
 
     @property
     def _is_warm(self) -> bool:
@@ -176,7 +177,6 @@ class DataParallel(System):
         """Return a gradient that has arrived in the format that the update expects."""
         runner = self._updating
         array = runner.place(columns.reshape(state.master.array.shape))
-
         return runner.run(Operation("quantize", (Value(array),), part=state.part), self._role, state.layer)
 
     # ---- what is written down ----
