@@ -9,9 +9,10 @@ what they would hold each is equal bit for bit (the exchange compares it).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ from emu.optim import ParameterState
 from emu.precision.loss_scaling import NoScaling
 from emu.training.model import Pass, StepRunner, written
 from emu.training.systems.joint_points import JointPoints
-from emu.training.systems.system import Attempt, PartAttempt, Surroundings, System
+from emu.training.systems.system import Attempt, PartAttempt, Row, Surroundings, System
 from emu.training.update import unscaled
 
 Array = NDArray[Any]
@@ -39,6 +40,22 @@ class DataParallel(System):
     """Nodes that compute parts of every batch, and exchange quantised gradients in stripes."""
 
     key = "cluster"
+    tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        # bytes that all nodes together have sent to others so far
+        "cluster": {"step": "int64", "bytes_sent": "int64"},
+        # norm of what the first node holds back of a tensor: as worker, and as owner of its stripes
+        "residuals": {"step": "int64", "tensor": "string", "holder": "string", "norm": "float64"},
+        # what codes of the step's exchange stood for on the first node: level and lower end of the bin of values, in
+        # root mean squares of the tensor's stripe
+        "codes": {
+            "step": "int64",
+            "tensor": "string",
+            "code": "int32",
+            "level": "float64",
+            "bin": "float64",
+            "values": "int64",
+        },
+    }
 
     def __init__(self, run: Surroundings) -> None:
         """Begin with residuals of 0, if the recipe has a cluster.
@@ -194,6 +211,16 @@ class DataParallel(System):
         return runner.run(Operation("quantize", (Value(array),), part=state.part), self._role, state.layer)
 
     # ---- what is written down ----
+
+    def interval(self) -> Iterator[Row]:
+        """Yield bytes so far, what is held back, and what codes stood for."""
+        if self._exchange is None:
+            return
+        yield "cluster", {"bytes_sent": self._exchange.sent}
+        for tensor, holder, norm in self._exchange.residual_norms():
+            yield "residuals", {"tensor": tensor, "holder": holder, "norm": norm}
+        for tensor, count in self._exchange.code_counts():
+            yield "codes", {"tensor": tensor, **count._asdict()}
 
     def metrics(self) -> dict[str, Any]:
         """Return the bytes that all nodes have sent to others."""
