@@ -82,6 +82,7 @@ class Exchange:
         rule: OwnerRule | None = None,
         seed: int = 0,
         dtype: type[np.floating[Any]] = np.float32,
+        feedback: bool = True,
     ) -> None:
         """Begin with residuals of 0.
 
@@ -94,6 +95,7 @@ class Exchange:
             rule: what owners do to sums; None leaves them.
             seed: of random choices of codecs.
             dtype: of gradients.
+            feedback: whether what a message does not say is added to the next gradient, or lost.
 
         Raises:
             ConfigError: an owner would have no stripe.
@@ -101,7 +103,7 @@ class Exchange:
         layout.require_stripes([columns for columns, _ in shapes.values()])
         self.layout, self._transport, self._seed, self._dtype = layout, transport, seed, dtype
         self._codec, self._owner_codec, self._rule = codec, owner_codec or codec, rule or Plain()
-        self._shapes = dict(shapes)
+        self._shapes, self._feedback = dict(shapes), feedback
         self._pieces = [
             Piece(name, number, owner, stripe, rows)
             for name, (columns, rows) in shapes.items()
@@ -166,7 +168,7 @@ class Exchange:
                 name = piece.name(node)
                 part = gradients[node][piece.tensor][piece.stripe.columns]
                 at = Address(self._seed, stream_of(piece.tensor, f"contribution{piece.number}", node), step)
-                data = self._codec.encode(part, self._memories[name], at).to_bytes()
+                data = self._encoded(self._codec, part, self._memories[name], at)
                 if node == self._transport.local[0]:
                     self._newest[name] = data
                 if piece.owner == node:
@@ -179,6 +181,12 @@ class Exchange:
             for piece, message in zip(pieces, _cut(data, sizes), strict=True):
                 made[piece.name(sender)] = message
         return made
+
+    def _encoded(self, codec: Codec, values: Array, memory: Memory, at: Address) -> bytes:
+        data = codec.encode(values, memory, at).to_bytes()
+        if not self._feedback:
+            memory.residual = np.zeros_like(memory.residual)
+        return data
 
     def _sum(self, piece: Piece, contributions: Mapping[str, bytes]) -> Array:
         """Return the sum over workers, in node order: an owner's own in its place."""
@@ -199,7 +207,7 @@ class Exchange:
             owned = self._owned[name]
             ruled, owned.state = self._rule.apply(sums[name], owned.state)
             at = Address(self._seed, stream_of(piece.tensor, f"sum{piece.number}", piece.owner), step)
-            made[name] = self._owner_codec.encode(ruled, owned.memory, at).to_bytes()
+            made[name] = self._encoded(self._owner_codec, ruled, owned.memory, at)
             for node in range(self.layout.nodes):
                 if node != piece.owner:
                     parcels.setdefault((piece.owner, node), []).append(made[name])

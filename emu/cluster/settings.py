@@ -77,6 +77,7 @@ class ClusterTable(Table):
         rule: what owners do to sums: "none", "momentum" with `momentum`, "adagrad" with `eps`.
         momentum: share of the smoothed sum that stays.
         eps: added to the root of squares.
+        error_feedback: whether what a message does not say is added to the next gradient; without it, it is lost.
         double_buffering: whether a gradient is applied one step late, so that its exchange has the next step's
             computation for its time.
         warm_start: steps at the beginning that one node takes alone, with the whole batch and nothing quantised.
@@ -94,6 +95,7 @@ class ClusterTable(Table):
     rule: Literal["none", "momentum", "adagrad"] = "none"
     momentum: float = 0.9
     eps: float = 1e-8
+    error_feedback: bool = True
     double_buffering: bool = False
     warm_start: int = Field(default=0, ge=0)
 

@@ -107,6 +107,7 @@ class DataParallel(System):
             rule=self._table.owner_rule(),
             seed=run.recipe.training.seed,
             dtype=self._dtype,
+            feedback=self._table.error_feedback,
         )
         self._updating = run.runner_of_updates()
         self._runners: list[StepRunner] = []
