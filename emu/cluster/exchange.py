@@ -69,6 +69,7 @@ class Exchange:
     Attributes:
         layout: nodes, workers, owners.
         sent: bytes that local nodes have sent to others so far.
+        scale: S that residuals carry, and gradients of the last exchange did.
     """
 
     def __init__(
@@ -123,7 +124,7 @@ class Exchange:
             for piece in self._pieces
             if piece.owner in transport.local
         }
-        self.sent = 0
+        self.sent, self.scale = 0, 1.0
         self._newest: dict[str, bytes] = {}
 
     def _empty(self, piece: Piece) -> Memory:
@@ -140,21 +141,40 @@ class Exchange:
 
     # ---- one exchange ----
 
-    def exchange(self, gradients: Mapping[int, Mapping[str, Array]], step: int) -> dict[str, Array]:
+    def exchange(self, gradients: Mapping[int, Mapping[str, Array]], step: int, scale: float = 1.0) -> dict[str, Array]:
         """Return the gradient that all nodes have behind the exchange: float32 or the dtype, (columns, rows), by name.
 
         Args:
             gradients: (columns, rows) by name, of every local worker.
             step: training step, where random choices are drawn.
+            scale: S that they carry; what is held back of earlier ones is brought to it.
 
         Raises:
             ReplicaError: nodes have received different bytes.
         """
+        self._rescale(scale)
         contributions = self._contributions(gradients, step)
         sums = {piece.name(piece.owner): self._sum(piece, contributions) for piece in self._owned_pieces()}
         arrived = self._aggregates(sums, step)
         self._require_replicas(arrived)
         return self._assembled(arrived[self._transport.local[0]])
+
+    @property
+    def result_scale(self) -> float:
+        """S that what came out of the last exchange carries."""
+        return self.scale if self._rule.carries_scale else 1.0
+
+    def _rescale(self, scale: float) -> None:
+        if scale == self.scale:
+            return
+        ratio, self.scale = scale / self.scale, scale
+        for memory in self._memories.values():
+            memory.rescale(ratio)
+        for owned in self._owned.values():
+            if self._rule.carries_scale:
+                owned.memory.rescale(ratio)
+            if owned.state is not None:
+                owned.state = owned.state * owned.state.dtype.type(ratio**self._rule.state_power)
 
     def _owned_pieces(self) -> Iterator[Piece]:
         return (piece for piece in self._pieces if piece.owner in self._transport.local)
@@ -205,7 +225,7 @@ class Exchange:
         for piece in self._owned_pieces():
             name = piece.name(piece.owner)
             owned = self._owned[name]
-            ruled, owned.state = self._rule.apply(sums[name], owned.state)
+            ruled, owned.state = self._rule.apply(sums[name], owned.state, self.scale)
             at = Address(self._seed, stream_of(piece.tensor, f"sum{piece.number}", piece.owner), step)
             made[name] = self._encoded(self._owner_codec, ruled, owned.memory, at)
             for node in range(self.layout.nodes):
@@ -303,7 +323,7 @@ class Exchange:
 
     def arrays(self) -> dict[str, Array]:
         """Return everything that local nodes remember, by name, as `load` takes it back."""
-        found: dict[str, Array] = {}
+        found: dict[str, Array] = {"scale": np.array(self.scale)}
         for name, memory in self._memories.items():
             found |= {f"worker/{name}/{part}": array for part, array in memory.arrays().items()}
         for name, owned in self._owned.items():
@@ -314,6 +334,7 @@ class Exchange:
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Take what `arrays` returned, of the same nodes."""
+        self.scale = float(arrays.get("scale", 1.0))
         for name, memory in self._memories.items():
             memory.load(_below(arrays, f"worker/{name}/"))
         for name, owned in self._owned.items():
