@@ -16,6 +16,8 @@ from emu.backends.arrays import largest_magnitude
 from emu.backends.bounds import bounded
 from emu.backends.gathered import Gathered, stacks_of
 from emu.backends.interface import (
+    Coded,
+    ColumnsCode,
     FormatCode,
     MacCode,
     Outcome,
@@ -28,6 +30,7 @@ from emu.backends.interface import (
 from emu.backends.memory import empty
 from emu.backends.numba import (
     blocks_in_tiles,
+    codecs,
     dot_add,
     halves,
     in_order,
@@ -276,6 +279,26 @@ class NumbaKernels:
             GRAIN_WINDOWS,
         )
         return spread
+
+    def encode_columns(
+        self,
+        gradients: Array,
+        residual: Array,
+        code: ColumnsCode,
+        limits: Array | None,
+        counted: NDArray[np.bool_] | None,
+        levels: NDArray[np.float32] | None,
+        *,
+        settles: bool,
+    ) -> Coded:
+        """Return columns as codes; what they do not say is written into the residual."""
+        return codecs.encode_columns(gradients, residual, code, limits, counted, levels, settles=settles)
+
+    def decode_columns(
+        self, words: NDArray[np.uint32], levels: NDArray[np.float32], bits: int, rows: int, total: Array | None
+    ) -> Array:
+        """Return what codes stand for, or `total` with it."""
+        return codecs.decode_columns(words, levels, bits, rows, total)
 
 
 def _spares(formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, depth: int) -> bool:

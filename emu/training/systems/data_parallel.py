@@ -77,7 +77,7 @@ class DataParallel(System):
                     f"`{self._role}`"
                 )
         wide = any(fmt.carrier == np.float64 for fmt in formats.values())
-        codec, owner_codec = self._table.codecs()
+        codec, owner_codec = self._table.codecs(run.backend)
         self._exchange = Exchange(
             {state.name: _columns(state).shape for state in run.model.states},
             layout,
