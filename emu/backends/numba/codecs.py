@@ -1,7 +1,7 @@
 """Gradient codecs as loops over columns: a column passes the memory once, and the caches as often as it must.
 
 These loops compute everything that the definition allows. Whole blocks of two steps with means have vector code as well
-(`coded_sides.py`).
+(`codecs_of_sides.py`).
 """
 
 from __future__ import annotations
@@ -11,14 +11,25 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.interface import AT_GIVEN, AT_MEAN, CODE_WORD_BITS, ENDS, MIDDLES, Coded, ColumnsCode, code_words
+from emu.backends.interface import AT_GIVEN, AT_MEAN, CODE_WORD_BITS, ENDS, MEANS, MIDDLES, Coded, ColumnsCode, code_words
 from emu.backends.memory import empty
+from emu.backends.numba.codecs_of_sides import (
+    decode_and_add_sides_range,
+    decode_sides_range,
+    encode_sides_range,
+    one_nan,
+    quotient,
+)
 from emu.backends.numba.compiling import GRAIN, kernel, over_ranges
+from emu.backends.numba.machine import has_vectors
+from emu.backends.numba.vector.lanes import LANES as VECTOR_LANES
 from emu.backends.reference.column_sums import LANES
 
 Array = NDArray[Any]
 #: Codes that are laid into words together.
 TOGETHER = 4
+#: Results of so many bytes are written past the caches, which would only lose others: `empty` aligns them.
+STREAMED_BYTES = 1 << 22
 
 
 class Plan(NamedTuple):
@@ -82,30 +93,6 @@ class Room(NamedTuple):
     lanes: Array
     counts: Array
     table: Array
-
-
-@kernel
-def joined(lanes: Any) -> Any:
-    """Return the sum of 64 lanes, neighbours first; the lanes are overwritten."""
-    width = LANES
-    while width > 1:
-        width //= 2
-        for j in range(width):
-            lanes[j] = lanes[2 * j] + lanes[2 * j + 1]
-    return lanes[0]
-
-
-@kernel
-def quotient(lanes: Any, count: int) -> Any:
-    """Return the mean of what was added up in lanes: the sum over its count, 0 of nothing."""
-    number = lanes.dtype.type
-    return joined(lanes) / number(count) if count > 0 else number(0)
-
-
-@kernel
-def one_nan(x: Any, quiet: Any) -> Any:
-    """Return a number, and for every NaN the one given."""
-    return x if x == x else quiet
 
 
 @kernel
@@ -303,33 +290,42 @@ def encode_range(columns: Any, plan: Any, start: int, stop: int) -> None:
 
 
 @kernel
+def unpack(words: Any, bits: int, codes: Any) -> None:
+    """Write the codes that words hold, up to a whole group of `TOGETHER`."""
+    held, left, at, width = np.uint64(0), np.int64(0), 0, np.uint64(bits)
+    mask = (np.uint64(1) << width) - np.uint64(1)
+    for first in range(0, codes.size, TOGETHER):
+        if left < TOGETHER * bits and at < words.size:
+            held |= np.uint64(words[at]) << np.uint64(left)
+            left += CODE_WORD_BITS
+            at += 1
+        for j in range(TOGETHER):
+            codes[first + j] = (held >> np.uint64(np.uint64(j) * width)) & mask
+        held >>= np.uint64(TOGETHER) * width
+        left -= TOGETHER * bits
+
+
+@kernel
 def decode_range(words: Any, levels: Any, bits: int, out: Any, start: int, stop: int) -> None:
     """Write what codes of columns stand for."""
+    codes = np.empty(-(-out.shape[1] // TOGETHER) * TOGETHER, np.uint8)
     for column in range(start, stop):
-        line, table, target = words[column], levels[column], out[column]
+        table, target = levels[column], out[column]
+        unpack(words[column], bits, codes)
         for i in range(target.size):
-            target[i] = table[code_at(line, i, bits)]
+            target[i] = table[codes[i]]
 
 
 @kernel
 def decode_and_add_range(words: Any, levels: Any, bits: int, total: Any, start: int, stop: int) -> None:
     """Add what codes of columns stand for."""
     quiet = total.dtype.type(np.nan)
+    codes = np.empty(-(-total.shape[1] // TOGETHER) * TOGETHER, np.uint8)
     for column in range(start, stop):
-        line, table, target = words[column], levels[column], total[column]
+        table, target = levels[column], total[column]
+        unpack(words[column], bits, codes)
         for i in range(target.size):
-            target[i] = one_nan(target[i] + table[code_at(line, i, bits)], quiet)
-
-
-@kernel
-def code_at(words: Any, i: int, bits: int) -> int:
-    """Return the code of row `i`."""
-    bit = i * bits
-    place, shift = bit // CODE_WORD_BITS, bit % CODE_WORD_BITS
-    held = np.int64(words[place]) >> shift
-    if shift + bits > CODE_WORD_BITS:
-        held |= np.int64(words[place + 1]) << (CODE_WORD_BITS - shift)
-    return held & ((1 << bits) - 1)
+            target[i] = one_nan(target[i] + table[codes[i]], quiet)
 
 
 def encode_columns(
@@ -356,7 +352,9 @@ def encode_columns(
         empty((columns, code_words(rows, code.bits)), np.uint32),
     )
     plan = Plan.of(code, fresh=fresh, drawn=counted is not None, settles=settles)
-    over_ranges(lambda _, start, stop: encode_range(given, plan, start, stop), columns, 1, grain_of(rows))
+    sides = code.steps == 2 and code.levels == MEANS and not plan.some and rows >= LANES and has_vectors()
+    work = encode_sides_range if sides else encode_range
+    over_ranges(lambda _, start, stop: work(given, plan, start, stop), columns, 1, grain_of(rows))
     return Coded(given.means, used, given.words)
 
 
@@ -366,8 +364,20 @@ def decode_columns(
     """Return what codes stand for, or add it to `total`."""
     lines, tables = np.ascontiguousarray(words), np.ascontiguousarray(levels)
     out = empty((len(words), rows), np.float32) if total is None else total
-    work = decode_range if total is None else decode_and_add_range
-    over_ranges(lambda _, start, stop: work(lines, tables, bits, out, start, stop), len(words), 1, grain_of(rows))
+    sides = bits == 1 and has_vectors()
+    streams = out.nbytes >= STREAMED_BYTES and rows % VECTOR_LANES == 0
+
+    def work(_: int, start: int, stop: int) -> None:
+        if total is None and sides:
+            decode_sides_range(lines, tables, out, streams, start, stop)
+        elif total is None:
+            decode_range(lines, tables, bits, out, start, stop)
+        elif sides:
+            decode_and_add_sides_range(lines, tables, total, start, stop)
+        else:
+            decode_and_add_range(lines, tables, bits, total, start, stop)
+
+    over_ranges(work, len(words), 1, grain_of(rows))
     return out
 
 
