@@ -6,36 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from emu.backends.interface import AT_GIVEN, AT_MEAN, CODE_WORD_BITS
+from emu.backends.codecs import AT_GIVEN, AT_MEAN, CODE_WORD_BITS
 from emu.backends.memory import ALIGNMENT
+from emu.backends.numba.column_sums import one_nan, quotient
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.vector.code_sides import SUMS, add_sides, decode_and_add_sides, decode_sides, settle_sides
 from emu.backends.numba.vector.lanes import LANES, address
 from emu.backends.reference.column_sums import LANES as SUM_LANES
-
-
-@kernel
-def joined(lanes: Any) -> Any:
-    """Return the sum of 64 lanes, neighbours first; the lanes are overwritten."""
-    width = SUM_LANES
-    while width > 1:
-        width //= 2
-        for j in range(width):
-            lanes[j] = lanes[2 * j] + lanes[2 * j + 1]
-    return lanes[0]
-
-
-@kernel
-def quotient(lanes: Any, count: int) -> Any:
-    """Return the mean of what was added up in lanes: the sum over its count, 0 of nothing."""
-    number = lanes.dtype.type
-    return joined(lanes) / number(count) if count > 0 else number(0)
-
-
-@kernel
-def one_nan(x: Any, quiet: Any) -> Any:
-    """Return a number, and for every NaN the one given."""
-    return x if x == x else quiet
 
 
 @kernel
@@ -102,9 +79,7 @@ def encode_sides_range(columns: Any, plan: Any, start: int, stop: int) -> None:
             low, high = number(used[0]), number(used[1])
             residual, chunks = columns.residual[column], rows // LANES
             ahead = line_at(columns.gradients, min(column + 1, last))
-            settle_sides(
-                values.dtype, address(values), address(words), low, high, address(residual), chunks, ahead
-            )
+            settle_sides(values.dtype, address(values), address(words), low, high, address(residual), chunks, ahead)
             for i in range(chunks * LANES, rows):
                 residual[i] = one_nan(values[i] - (high if bit_at(words, i) else low), quiet)
 

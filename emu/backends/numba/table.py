@@ -16,8 +16,6 @@ from emu.backends.arrays import largest_magnitude
 from emu.backends.bounds import bounded
 from emu.backends.gathered import Gathered, stacks_of
 from emu.backends.interface import (
-    Coded,
-    ColumnsCode,
     FormatCode,
     MacCode,
     Outcome,
@@ -30,7 +28,6 @@ from emu.backends.interface import (
 from emu.backends.memory import empty
 from emu.backends.numba import (
     blocks_in_tiles,
-    codecs,
     dot_add,
     halves,
     in_order,
@@ -41,6 +38,7 @@ from emu.backends.numba import (
     speculation,
     wide_sums,
 )
+from emu.backends.numba.codecs import NumbaCodecs
 from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.flushing import flushed
 from emu.backends.numba.gathering import materialised
@@ -71,7 +69,7 @@ WRAPPED_TOP = bounded(1000, 1, 1023, "it is a finite float64")
 CENTRAL = bounded(900, 1, 1022 - 53, "integers of 53 bits and sums of two of them are normal, finite float64 numbers")
 
 
-class NumbaKernels:
+class NumbaKernels(NumbaCodecs):
     """Compiled CPU kernels, bit for bit the reference's results."""
 
     name = "numba"
@@ -279,26 +277,6 @@ class NumbaKernels:
             GRAIN_WINDOWS,
         )
         return spread
-
-    def encode_columns(
-        self,
-        gradients: Array,
-        residual: Array,
-        code: ColumnsCode,
-        limits: Array | None,
-        counted: NDArray[np.bool_] | None,
-        levels: NDArray[np.float32] | None,
-        *,
-        settles: bool,
-    ) -> Coded:
-        """Return columns as codes; what they do not say is written into the residual."""
-        return codecs.encode_columns(gradients, residual, code, limits, counted, levels, settles=settles)
-
-    def decode_columns(
-        self, words: NDArray[np.uint32], levels: NDArray[np.float32], bits: int, rows: int, total: Array | None
-    ) -> Array:
-        """Return what codes stand for, or `total` with it."""
-        return codecs.decode_columns(words, levels, bits, rows, total)
 
 
 def _spares(formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, depth: int) -> bool:

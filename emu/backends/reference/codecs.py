@@ -2,9 +2,9 @@
 
     V = G + residual        code = Q(V)        residual = V - level of the code
 
-A column is a line of an array. Sums are those of 64 lanes, a mean is one division, no operation is contracted, and every
-NaN that is written is the quiet one without a sign: what remains are additions, products, quotients and roots of IEEE
-754, rounded once each, which are the same on every computer.
+A column is a line of an array. Sums are those of 64 lanes, a mean is one division, nothing is contracted, and every NaN
+that is written is the quiet one without a sign. What remains are additions, products, quotients and roots of IEEE 754,
+rounded once each: they are the same on every computer.
 
 Source: CN106062786A; Seide et al., Interspeech 2014. Where these are silent, the choice is ours.
 """
@@ -16,48 +16,51 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.interface import AT_GIVEN, AT_MEAN, CODE_WORD_BITS, ENDS, MIDDLES, Coded, ColumnsCode, code_words
+from emu.backends.codecs import AT_GIVEN, AT_MEAN, CODE_WORD_BITS, ENDS, MIDDLES, Coded, ColumnsCode, code_words
 from emu.backends.reference.column_sums import column_means, one_nan
 
 Array = NDArray[Any]
 
 
-def encode_columns(
-    gradients: Array,
-    residual: Array,
-    code: ColumnsCode,
-    limits: Array | None,
-    counted: NDArray[np.bool_] | None,
-    levels: NDArray[np.float32] | None,
-    *,
-    settles: bool,
-) -> Coded:
-    """Return codes, levels and means of columns; residuals are written where they lie. See `Kernels.encode_columns`."""
-    with np.errstate(invalid="ignore", over="ignore"):  # infinities less themselves are NaN, and stay
-        values = gradients + residual
-        means = column_means(values)
-        if code.levels == MIDDLES:
-            used = _range(values, means, code) if levels is None else levels
-            codes = _steps_of(values, used, code.steps)
-        else:
-            codes = _codes(values, means, limits, code)
-            used = _levels_of(values, codes, means, counted, code) if levels is None else levels
-        if settles:
-            table = middles_of(used, code.steps) if code.levels == MIDDLES else used
-            residual[...] = one_nan(values - np.take_along_axis(table, codes.astype(np.int64), axis=1))
-        return Coded(one_nan(means), used, packed(codes, code.bits))
+class ReferenceCodecs:
+    """The definition of `CodecKernels`."""
 
+    def encode_columns(
+        self,
+        gradients: Array,
+        residual: Array,
+        code: ColumnsCode,
+        limits: Array | None,
+        counted: NDArray[np.bool_] | None,
+        levels: NDArray[np.float32] | None,
+        *,
+        settles: bool,
+    ) -> Coded:
+        """Return columns as codes; what they do not say is written into the residual."""
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities less themselves are NaN, and stay
+            values = gradients + residual
+            means = column_means(values)
+            if code.levels == MIDDLES:
+                used = _range(values, means, code) if levels is None else levels
+                codes = _steps_of(values, used, code.steps)
+            else:
+                codes = _codes(values, means, limits, code)
+                used = _levels_of(values, codes, means, counted, code) if levels is None else levels
+            if settles:
+                table = middles_of(used, code.steps) if code.levels == MIDDLES else used
+                residual[...] = one_nan(values - np.take_along_axis(table, codes.astype(np.int64), axis=1))
+            return Coded(one_nan(means), used, packed(codes, code.bits))
 
-def decode_columns(
-    words: NDArray[np.uint32], levels: NDArray[np.float32], bits: int, rows: int, total: Array | None
-) -> Array:
-    """Return what codes stand for, or add it to `total`. See `Kernels.decode_columns`."""
-    decoded = np.take_along_axis(levels, unpacked(words, rows, bits).astype(np.int64), axis=1)
-    if total is None:
-        return decoded
-    with np.errstate(invalid="ignore", over="ignore"):
-        total[...] = one_nan(total + decoded)
-    return total
+    def decode_columns(
+        self, words: NDArray[np.uint32], levels: NDArray[np.float32], bits: int, rows: int, total: Array | None
+    ) -> Array:
+        """Return what codes stand for, or `total` with it."""
+        decoded = np.take_along_axis(levels, unpacked(words, rows, bits).astype(np.int64), axis=1)
+        if total is None:
+            return decoded
+        with np.errstate(invalid="ignore", over="ignore"):
+            total[...] = one_nan(total + decoded)
+        return total
 
 
 def middles_of(limits: NDArray[np.float32], steps: int) -> NDArray[np.float32]:

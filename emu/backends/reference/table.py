@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from emu.backends.arrays import largest_magnitude
 from emu.backends.gathered import Gathered, stacks_of
 from emu.backends.interface import (
-    Coded,
-    ColumnsCode,
     FormatCode,
     MacCode,
     Outcome,
@@ -21,7 +19,8 @@ from emu.backends.interface import (
     Result,
     StageCode,
 )
-from emu.backends.reference import arithmetic, codecs, products
+from emu.backends.reference import arithmetic, products
+from emu.backends.reference.codecs import ReferenceCodecs
 from emu.backends.reference.stage import finish
 from emu.formats.arrays import as_float64, code_dtype_for
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 
-class ReferenceKernels:
+class ReferenceKernels(ReferenceCodecs):
     """Exact NumPy kernels: the executable definition every other backend is compared with."""
 
     name = "reference"
@@ -169,26 +168,6 @@ class ReferenceKernels:
         first = (np.arange(windows.batches) * windows.batch_stride)[:, None] + windows.rows
         spread[first.reshape(-1) + windows.columns[index.reshape(-1)]] = values.reshape(-1)
         return spread
-
-    def encode_columns(
-        self,
-        gradients: Array,
-        residual: Array,
-        code: ColumnsCode,
-        limits: Array | None,
-        counted: NDArray[np.bool_] | None,
-        levels: NDArray[np.float32] | None,
-        *,
-        settles: bool,
-    ) -> Coded:
-        """Return columns as codes; what they do not say is written into the residual."""
-        return codecs.encode_columns(gradients, residual, code, limits, counted, levels, settles=settles)
-
-    def decode_columns(
-        self, words: NDArray[np.uint32], levels: NDArray[np.float32], bits: int, rows: int, total: Array | None
-    ) -> Array:
-        """Return what codes stand for, or `total` with it."""
-        return codecs.decode_columns(words, levels, bits, rows, total)
 
 
 def _flat(random: RandomCode) -> RandomCode:

@@ -43,7 +43,7 @@ class Codec(Protocol):
         ...
 
     def decode_and_add(self, message: Message, total: Array) -> None:
-        """Add what a message says to a sum, float32 or float64, contiguous, (columns, rows), where it lies."""
+        """Add what a message says to a sum, float32 or float64, (columns, rows), where it lies."""
         ...
 
     def message_of(self, data: bytes, columns: int, rows: int) -> Message:

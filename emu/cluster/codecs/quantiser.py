@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.interface import AT_GIVEN, AT_MEAN, AT_ZERO, ENDS, MEANS, MIDDLES, ColumnsCode, code_words
+from emu.backends.codecs import AT_GIVEN, AT_MEAN, AT_ZERO, ENDS, MEANS, MIDDLES, ColumnsCode, code_words
 from emu.backends.reference.codecs import middles_of
 from emu.backends.reference.column_sums import one_nan
 from emu.backends.reference.philox import random_integers
@@ -129,8 +129,11 @@ class Quantiser:
         return load(self.backend).decode_columns(message.words, self._table(message), self.bits, rows, None)
 
     def decode_and_add(self, message: Message, total: Array) -> None:
-        """Add what a message says to a sum, float32 or float64, contiguous, (columns, rows), where it lies."""
-        load(self.backend).decode_columns(message.words, self._table(message), self.bits, total.shape[1], total)
+        """Add what a message says to a sum, float32 or float64, (columns, rows), where it lies."""
+        kernels, sums = load(self.backend), np.ascontiguousarray(total)
+        kernels.decode_columns(message.words, self._table(message), self.bits, total.shape[1], sums)
+        if sums is not total:
+            total[...] = sums
 
     def _table(self, message: Message) -> NDArray[np.float32]:
         """Return what each code stands for, (columns, 2**bits)."""

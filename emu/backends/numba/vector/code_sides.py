@@ -5,6 +5,7 @@ A code is a bit of a mask, as comparisons give it and as words hold it; four vec
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from numba import types
@@ -15,6 +16,8 @@ from emu.backends.reference.column_sums import LANES as SUM_LANES
 _FLOATS = {32: F32, 64: F64}
 #: Vectors that make the lanes of a sum, and the rows they take at once.
 VECTORS = SUM_LANES // LANES
+#: Vectors by which memory is asked before its use: more than it takes to come, less than the first-level cache holds.
+AHEAD = 64
 #: Sums that `add_sides` leaves behind each other: of all values, of those below, of those above.
 SUMS = 3
 
@@ -48,16 +51,20 @@ def add_sides(
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         e, element = Emitter(builder), _FLOATS[kind.dtype.bitwidth]
-        gradients, residual, values, words, lanes = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 3, 4, 7))
+        gradients, residual, values, words, lanes = (
+            builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 3, 4, 7)
+        )
         limit, zero = e.splat(element, args[5]), e.splat(element, 0.0)
         sums = [[e.variable(zero) for _ in range(VECTORS)] for _ in range(SUMS)]
         above = Count(e)
+        chunks, ask_for = builder.mul(args[6], e.integer(VECTORS)), _asking(e, element)
         with e.loop(args[6]) as block:
             for part in range(VECTORS):
                 chunk = builder.add(builder.mul(block, e.integer(VECTORS)), e.integer(part))
                 first = builder.mul(chunk, e.integer(LANES))
                 v = e.load(element, gradients, first) + e.load(element, residual, first)
                 e.store(v, values, first)
+                ask_for(builder.add(chunk, chunks), gradients, residual)
                 is_above = v >= limit
                 _store_mask(e, is_above, words, chunk)
                 above.add_where(is_above)
@@ -102,13 +109,13 @@ def settle_sides(
         e, element = Emitter(builder), _FLOATS[kind.dtype.bitwidth]
         values, words, residual, ahead = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (1, 2, 5, 7))
         levels = [e.splat(element, args[i]) for i in (4, 3)]
-        size = builder.mul(args[6], e.integer(LANES))
+        behind = e.at(residual, builder.mul(args[6], e.integer(LANES)), element)
+        ask_for = _asking(e, element)
         with e.loop(args[6]) as chunk:
             first = builder.mul(chunk, e.integer(LANES))
             left = e.load(element, values, first) - _load_mask(e, words, chunk).choose(*levels)
             e.store(_one_nan(e, left), residual, first)
-            e.prefetch(element, ahead, first)
-            e.prefetch(element, residual, builder.add(first, size))
+            ask_for(chunk, ahead, behind)
         return context.get_dummy_value()
 
     return signature, generate
@@ -171,6 +178,21 @@ def decode_and_add_sides(
         return context.get_dummy_value()
 
     return signature, generate
+
+
+def _asking(e: Emitter, element: Any) -> Callable[..., None]:
+    """Return what asks for a line of each of two columns, every other time, while a column is gone through twice.
+
+    Counted from the second time through the column before, `AHEAD` lines in front, so that lines come evenly.
+    """
+
+    def ask_for(chunk: Any, *columns: Any) -> None:
+        builder = e.builder
+        line = builder.udiv(builder.add(chunk, e.integer(AHEAD)), e.integer(2))
+        for column in columns:
+            e.prefetch(element, column, builder.mul(line, e.integer(LANES)))
+
+    return ask_for
 
 
 def _one_nan(e: Emitter, x: Vector) -> Vector:
