@@ -213,8 +213,10 @@ class Exchange:
         total: Array | None = None
         for worker in self.layout.workers:
             message = self._codec.message_of(contributions[piece.name(worker)], piece.stripe.width, piece.rows)
-            part = self._codec.decode(message, piece.rows)
-            total = part.astype(self._dtype) if total is None else total + part
+            if total is None:
+                total = self._codec.decode(message, piece.rows).astype(self._dtype)
+            else:
+                self._codec.decode_and_add(message, total)
         assert total is not None, "there is at least one worker"
         return total
 

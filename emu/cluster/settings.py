@@ -49,15 +49,17 @@ class CodecOptions(Table):
     outliers: float | None = None
     left_out: float | None = None
 
-    def codec(self, bits: int) -> Codec:
-        """Return the codec of so many bits with these options.
+    def codec(self, bits: int, backend: str = "auto") -> Codec:
+        """Return the codec of so many bits with these options, computed by a backend.
 
         Raises:
             ConfigError: an option does not fit.
         """
         options: dict[str, Any] = self.model_dump(exclude_none=True)
         steps = options.pop("steps", None)
-        return codec_of(bits, **options) if steps is None else Quantiser(steps, **options)
+        if steps is None:
+            return codec_of(bits, backend=backend, **options)
+        return Quantiser(steps, backend=backend, **options)
 
 
 class ClusterTable(Table):
@@ -110,18 +112,18 @@ class ClusterTable(Table):
         """Return the roles of nodes."""
         return Layout(self.nodes, owners=self.owners)
 
-    def codecs(self) -> tuple[Codec, Codec]:
-        """Return the codecs of workers and of owners."""
+    def codecs(self, backend: str = "auto") -> tuple[Codec, Codec]:
+        """Return the codecs of workers and of owners, computed by a backend."""
         if self.owner_bits is not None and self.owner_codec is None and self.codec != CodecOptions():
             raise ConfigError(
                 "`owner_codec` must be given where `owner_bits` and options of `codec` are: they may not fit other "
                 "bits; write a [cluster.owner_codec]"
             )
-        worker = self.codec.codec(self.bits)
+        worker = self.codec.codec(self.bits, backend)
         if self.owner_bits is None and self.owner_codec is None:
             return worker, worker
         options = self.owner_codec if self.owner_codec is not None else CodecOptions()
-        return worker, options.codec(self.bits if self.owner_bits is None else self.owner_bits)
+        return worker, options.codec(self.bits if self.owner_bits is None else self.owner_bits, backend)
 
     def owner_rule(self) -> OwnerRule:
         """Return what owners do to sums."""

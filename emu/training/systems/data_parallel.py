@@ -94,7 +94,7 @@ class DataParallel(System):
                 )
         wide = any(fmt.carrier == np.float64 for fmt in formats.values())
         self._dtype = np.float64 if wide else np.float32
-        codec, owner_codec = self._table.codecs()
+        codec, owner_codec = self._table.codecs(run.backend)
         self._exchange = Exchange(
             {state.name: _columns(state).shape for state in run.model.states},
             layout,
