@@ -1,6 +1,6 @@
 """`[cluster]`: how many nodes train together, and how their gradients travel.
 
-[cluster]                nodes, owners, bits, owner_bits, rule, double_buffering, warm_start
+[cluster]                nodes, units, model_parallel, points; owners, bits, owner_bits, rule; double_buffering, ...
 [cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
 [cluster.owner_codec]    of the owners' one; without it, and without `owner_bits`, it is the workers'
 """
@@ -67,6 +67,10 @@ class ClusterTable(Table):
 
     Attributes:
         nodes: K; each computes the gradients of its part of every batch.
+        units: processing units of a node; each computes a part of the node's part.
+        model_parallel: devices that share the units of every layer, a stripe each; with `nodes` 4 and 2 of them, 4x2.
+        points: of dynamic fixed point: "joint", from the counts of all nodes, or "own", where each node has its own
+            points of activations and errors.
         owners: node of every stripe; empty is each node its own.
         bits: of a gradient on its way to its owner: 1..8, or 32 as it is.
         owner_bits: of a sum on its way back; None is `bits`.
@@ -75,12 +79,16 @@ class ClusterTable(Table):
         rule: what owners do to sums: "none", "momentum" with `momentum`, "adagrad" with `eps`.
         momentum: share of the smoothed sum that stays.
         eps: added to the root of squares.
+        error_feedback: whether what a message does not say is added to the next gradient; without it, it is lost.
         double_buffering: whether a gradient is applied one step late, so that its exchange has the next step's
             computation for its time.
         warm_start: steps at the beginning that one node takes alone, with the whole batch and nothing quantised.
     """
 
     nodes: int = Field(ge=1)
+    units: int = Field(default=1, ge=1)
+    model_parallel: int = Field(default=1, ge=1)
+    points: Literal["joint", "own"] = "joint"
     owners: Items[int] = ()
     bits: int = 1
     owner_bits: int | None = None
@@ -89,6 +97,7 @@ class ClusterTable(Table):
     rule: Literal["none", "momentum", "adagrad"] = "none"
     momentum: float = 0.9
     eps: float = 1e-8
+    error_feedback: bool = True
     double_buffering: bool = False
     warm_start: int = Field(default=0, ge=0)
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.codecs import AT_GIVEN, AT_MEAN, AT_ZERO, ENDS, MEANS, MIDDLES, ColumnsCode, code_words
-from emu.backends.reference.codecs import middles_of
+from emu.backends.reference.codecs import middles_of, unpacked
 from emu.backends.reference.column_sums import one_nan
 from emu.backends.reference.philox import random_integers
 from emu.backends.registry import load
@@ -138,6 +138,10 @@ class Quantiser:
     def _table(self, message: Message) -> NDArray[np.float32]:
         """Return what each code stands for, (columns, 2**bits)."""
         return middles_of(message.levels, self.steps) if self.levels == "middles" else message.levels
+
+    def codes(self, message: Message, rows: int) -> NDArray[np.uint8]:
+        """Return the codes themselves, (columns, rows)."""
+        return unpacked(message.words, rows, self.bits)
 
     # ---- encoding ----
 
