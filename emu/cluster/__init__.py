@@ -5,17 +5,23 @@ layout.py       nodes, workers, owners; which columns each owner adds up
 transport.py    what moves bytes between nodes
 owner_rules.py  what owners do to sums
 exchange.py     the two phases: workers to owners, owners to all
+controller.py   whole layers to controllers, parameters back
+parcels.py      messages of several tensors as one parcel
+clipping/       gradients clipped layer by layer before they leave a worker
 
 Source: CN106062786A; Seide et al., Interspeech 2014.
 """
 
-from emu.cluster.exchange import Exchange, ReplicaError
+from emu.cluster.controller import Controllers
+from emu.cluster.exchange import Exchange
 from emu.cluster.layout import Layout, Stripe, stripes_of
 from emu.cluster.owner_rules import AdaGradRule, MomentumRule, OwnerRule, Plain
+from emu.cluster.parcels import ReplicaError
 from emu.cluster.transport import Simulated, Transport
 
 __all__ = [
     "AdaGradRule",
+    "Controllers",
     "Exchange",
     "Layout",
     "MomentumRule",

@@ -176,12 +176,12 @@ class ParameterNorm(Table):
         longest = number(self.ratio) * own * number(carried)
         norms = Norms.of(_directions(gradient))
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            above = (norms.norms > np.ldexp(longest, -norms.exponents)) | np.isinf(gradient).any(axis=1)
-            above &= ~np.isnan(norms.norms)
+            too_long = np.logical_or(norms.norms > np.ldexp(longest, -norms.exponents), np.isinf(gradient).any(axis=1))
+            above = np.logical_and(too_long, ~np.isnan(norms.norms))
             if not above.any():
                 return gradient, 0
-            shorter = norms.scaled * (longest / norms.norms)[:, None]
-        return np.where(above[:, None], shorter, gradient), int(above.sum()) * gradient.shape[1]
+            shorter: Array = norms.scaled * np.expand_dims(longest / norms.norms, 1)
+        return np.where(np.expand_dims(above, 1), shorter, gradient), int(above.sum()) * gradient.shape[1]
 
 
 def _directions(gradient: Array) -> Array:

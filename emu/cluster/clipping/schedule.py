@@ -90,12 +90,11 @@ def schedule(
 
 
 def _next(worker: _Worker, layers: int) -> None:
-    for layer in range(layers):
+    ready = worker.do(GRAD, 0)
+    for layer in range(1, layers):
         ready = worker.do(GRAD, layer)
-        if layer:
-            worker.do(SEND, layer - 1, after=worker.do(CLIP, layer - 1, after=ready))
-    last = layers - 1
-    worker.do(SEND, last, after=worker.do(CLIP, last, after=ready))
+        worker.do(SEND, layer - 1, after=worker.do(CLIP, layer - 1, after=ready))
+    worker.do(SEND, layers - 1, after=worker.do(CLIP, layers - 1, after=ready))
 
 
 def _own(worker: _Worker, layers: int) -> None:
@@ -104,8 +103,7 @@ def _own(worker: _Worker, layers: int) -> None:
 
 
 def _after_all(worker: _Worker, layers: int) -> None:
-    for layer in range(layers):
-        there = worker.do(SEND, layer, after=worker.do(GRAD, layer))
+    there = max(worker.do(SEND, layer, after=worker.do(GRAD, layer)) for layer in range(layers))
     for layer in range(layers):
         worker.do(CLIP, layer, after=there)
 
