@@ -8,6 +8,8 @@ exchange.py     the two phases: workers to owners, owners to all
 controller.py   whole layers to controllers, parameters back
 parcels.py      messages of several tensors as one parcel
 clipping/       gradients clipped layer by layer before they leave a worker
+lockstep.py     nodes of one process that decide together on their way
+striped.py      layers whose units lie on several devices
 
 Source: CN106062786A; Seide et al., Interspeech 2014.
 """
