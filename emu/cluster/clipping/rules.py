@@ -190,7 +190,7 @@ def _directions(gradient: Array) -> Array:
     if not infinite.any():
         return gradient
     pointing = np.where(infinite, np.sign(gradient), np.where(np.isnan(gradient), gradient, gradient.dtype.type(0)))
-    return np.where(infinite.any(axis=1)[:, None], pointing, gradient)
+    return np.where(infinite.any(axis=1, keepdims=True), pointing, gradient)
 
 
 Rule: TypeAlias = Annotated[
