@@ -332,9 +332,8 @@ def test_the_table_has_a_row_for_every_tensor_the_last_layer_first_d1(tmp_path: 
     )  # fmt: skip
     table = RunFolder.open(run.path).read_table("clipping")
     assert table["step"] == [3] * 6 + [6] * 6
-    assert list(zip(table["layer"], table["part"], strict=True))[:6] == [
-        ("output", "weight"), ("output", "bias"), ("fc2", "weight"), ("fc2", "bias"), ("fc1", "weight"), ("fc1", "bias"),
-    ]  # fmt: skip
+    tensors = list(zip(table["layer"], table["part"], strict=True))
+    assert tensors[:6] == [(layer, part) for layer in ("output", "fc2", "fc1") for part in ("weight", "bias")]
     sizes = [64 * 10, 10, 128 * 64, 64, 784 * 128, 128]
     assert list(table["elements"][:6]) == [4 * 3 * size for size in sizes]
     assert sum(table["clipped"]) == run.info["metrics"]["clipped"] > 0
