@@ -22,6 +22,7 @@ from emu.autodiff import Value
 from emu.backends.arrays import on_host
 from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.layout import Layout
+from emu.cluster.observing import CodeCount, code_counts, norm
 from emu.cluster.parcels import ReplicaError, cut, digest_of, swapped
 from emu.cluster.transport import Transport
 from emu.datapath import stream_of
@@ -90,6 +91,7 @@ class Controllers:
         controller_of: node by layer.
         sent: bytes that local nodes have sent to others so far.
         divides: whether the mean is taken here, so that a worker's loss goes back at S.
+        scale: S that residuals carry, and gradients of the last exchange did.
     """
 
     divides = True
@@ -106,6 +108,7 @@ class Controllers:
         placement: Placement = "fixed",
         seed: int = 0,
         dtype: type[np.floating[Any]] = np.float32,
+        feedback: bool = True,
     ) -> None:
         """Begin with residuals of 0.
 
@@ -119,13 +122,14 @@ class Controllers:
             placement: see `placed`.
             seed: of random choices of codecs.
             dtype: of gradients.
+            feedback: whether what a message does not say is added to the next gradient, or lost.
 
         Raises:
             ConfigError: a controller is no node, or comes twice.
         """
         require_controllers(controllers, layout.nodes)
         self.layout, self._transport, self._codec = layout, transport, codec
-        self._seed, self._dtype, self._formats = seed, dtype, dict(formats)
+        self._seed, self._dtype, self._formats, self._feedback = seed, dtype, dict(formats), feedback
         layers: dict[str, list[str]] = {}
         for name in shapes:
             layers.setdefault(layer_of(name), []).append(name)
@@ -138,7 +142,8 @@ class Controllers:
             if node in layout.workers
             for name, shape in self._shapes.items()
         }
-        self.sent = 0
+        self.sent, self.scale = 0, 1.0
+        self._newest: dict[str, bytes] = {}
 
     def _message_bytes(self, name: str) -> int:
         return self._codec.message_bytes(*self._shapes[name])
@@ -165,15 +170,25 @@ class Controllers:
 
     # ---- gradients ----
 
-    def exchange(self, gradients: Mapping[int, Mapping[str, Array]], step: int) -> dict[str, Array]:
+    def exchange(self, gradients: Mapping[int, Mapping[str, Array]], step: int, scale: float = 1.0) -> dict[str, Array]:
         """Return the mean gradient of every tensor whose controller is local: of the dtype, (columns, rows), by name.
 
         Args:
             gradients: (columns, rows) by name, of every local worker.
             step: training step, where random choices are drawn.
+            scale: S that they carry; what is held back of earlier ones is brought to it.
         """
+        if scale != self.scale:
+            for memory in self._memories.values():
+                memory.rescale(scale / self.scale)
+            self.scale = scale
         there = self._contributions(gradients, step)
         return {name: self._mean(name, there) for name in self._local()}
+
+    @property
+    def result_scale(self) -> float:
+        """S that what came out of the last exchange carries."""
+        return self.scale
 
     def _contributions(self, gradients: Mapping[int, Mapping[str, Array]], step: int) -> dict[tuple[str, int], bytes]:
         """Encode, send, and return messages for local controllers, by tensor and worker."""
@@ -183,6 +198,10 @@ class Controllers:
             controller = self.controller_of[layer_of(name)]
             at = Address(self._seed, stream_of(name, "contribution", node), step)
             data = self._codec.encode(gradients[node][name], memory, at).to_bytes()
+            if not self._feedback:
+                memory.residual = np.zeros_like(memory.residual)
+            if node == self._transport.local[0]:
+                self._newest[name] = data
             if controller == node:
                 there[name, node] = data
             else:
@@ -197,13 +216,14 @@ class Controllers:
         """Return the sum over workers in node order, divided once by their number."""
         columns, rows = self._shapes[name]
         total: Array | None = None
-        with np.errstate(over="ignore", invalid="ignore"):
-            for worker in self.layout.workers:
-                message = self._codec.message_of(there[name, worker], columns, rows)
-                part = self._codec.decode(message, rows)
-                total = part.astype(self._dtype) if total is None else total + part
-            assert total is not None, "there is at least one worker"
-            return total / self._dtype(len(self.layout.workers))
+        for worker in self.layout.workers:
+            message = self._codec.message_of(there[name, worker], columns, rows)
+            if total is None:
+                total = self._codec.decode(message, rows).astype(self._dtype)
+            else:
+                self._codec.decode_and_add(message, total)
+        assert total is not None, "there is at least one worker"
+        return total / self._dtype(len(self.layout.workers))
 
     def _swap(self, parcels: Mapping[tuple[int, int], list[bytes]]) -> dict[tuple[int, int], bytes]:
         arrived, sent = swapped(self._transport, parcels)
@@ -272,6 +292,21 @@ class Controllers:
                     "checkpoint"
                 )
 
+    # ---- what people look at ----
+
+    def code_counts(self) -> Iterator[tuple[str, CodeCount]]:
+        """Yield what the newest codes of the first local node stood for, by tensor."""
+        for name, data in self._newest.items():
+            message = self._codec.message_of(data, *self._shapes[name])
+            for count in code_counts(self._codec, message, self._memories[name, self._transport.local[0]]):
+                yield name, count
+
+    def residual_norms(self) -> Iterator[tuple[str, str, float]]:
+        """Yield the norm of what the first local node holds back as worker, by tensor."""
+        for (name, node), memory in self._memories.items():
+            if node == self._transport.local[0]:
+                yield name, "worker", norm(memory.residual)
+
     # ---- checkpoints ----
 
     def residuals(self) -> dict[str, Array]:
@@ -283,14 +318,14 @@ class Controllers:
 
     def arrays(self) -> dict[str, Array]:
         """Return everything that local nodes remember, by name, as `load` takes it back."""
-        return {
-            f"worker/{name}@{node}/{part}": array
-            for (name, node), memory in self._memories.items()
-            for part, array in memory.arrays().items()
-        }
+        found: dict[str, Array] = {"scale": np.array(self.scale)}
+        for (name, node), memory in self._memories.items():
+            found |= {f"worker/{name}@{node}/{part}": array for part, array in memory.arrays().items()}
+        return found
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Take what `arrays` returned, of the same nodes."""
+        self.scale = float(arrays["scale"])
         for (name, node), memory in self._memories.items():
             own = f"worker/{name}@{node}/"
             memory.load({key.removeprefix(own): array for key, array in arrays.items() if key.startswith(own)})

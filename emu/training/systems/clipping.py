@@ -77,7 +77,7 @@ class Clipping(System):
         self._run, self._table = run, run.recipe.clipping
         self._memories: dict[tuple[int, str], list[Memory]] = {}
         self._counts: dict[tuple[str, str], Counts] = {}
-        self._clipped, self._nonfinite, self._buffers_carry = 0, 0, 1.0
+        self._clipped, self._nonfinite = 0, 0
         if self._table is None:
             return
         scaling = run.recipe.loss_scaling
@@ -118,7 +118,6 @@ class Clipping(System):
                 clipped = self._clip(self._table, layer, unit or 0, held, carried)
                 for state in states:
                     gradients[of_unit(state.name, unit)] = self._handed_on(state, held[state.part], clipped)
-        self._buffers_carry = 1.0 if self._in_gradient else found.scale
         return replace(found, gradients=gradients, scale=1.0 if self._in_gradient else found.scale)
 
     def _clip(self, table: ClippingTable, layer: str, unit: int, held: Mapping[str, Value], carried: float) -> Clipped:
@@ -127,7 +126,7 @@ class Clipping(System):
         columns = {state.part: columns_of(state, held[state.part].array) for state in states}
         masters = {s.part: columns_of(s) for s in states} if table.reads_masters else {}
         buffers = {s.part: columns_of(s, s.slots[_MOMENTUM].array) for s in states} if table.reads_momentum else {}
-        seen = LayerGradients(columns, carried, masters, buffers, self._buffers_carry)
+        seen = LayerGradients(columns, carried, masters, buffers, self._run.update.slot_scale)
         memories = self._memories.get((unit, layer)) or [{} for _ in table.rules]
         clipped, self._memories[unit, layer] = apply_rules(table.rules, seen, memories)
         self._count(layer, unit, seen, clipped)
@@ -171,18 +170,12 @@ class Clipping(System):
         if self._table is None:
             return None
         counts = [[layer, part, vars(counts)] for (layer, part), counts in self._counts.items()]
-        return {
-            "clipped": self._clipped,
-            "nonfinite": self._nonfinite,
-            "buffers_carry": self._buffers_carry,
-            "counts": counts,
-        }
+        return {"clipped": self._clipped, "nonfinite": self._nonfinite, "counts": counts}
 
     def load(self, data: Any) -> None:
         """Take what `to_dict` returned."""
         if self._table is not None:
             self._clipped, self._nonfinite = data["clipped"], data["nonfinite"]
-            self._buffers_carry = data["buffers_carry"]
             self._counts = {(layer, part): Counts(**counts) for layer, part, counts in data["counts"]}
 
     def arrays(self) -> dict[str, Array]:
