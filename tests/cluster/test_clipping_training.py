@@ -283,6 +283,19 @@ def test_scaling_the_loss_leaves_what_is_clipped_as_it_is_a7_d2(rule: str, place
     assert other.metrics()["clipped"] == plain.metrics()["clipped"] > 0
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "one step late"])
+@pytest.mark.parametrize("exchange", ["stripes", "controllers"])
+def test_gradients_that_travel_with_their_scale_are_clipped_alike_a7_d2_d3(exchange: str, late: bool):
+    """The momentum's S is that of the gradient applied last, which is one step older where exchanges are."""
+    options: Any = {"cluster__nodes": 2, "cluster__bits": 2, "cluster__exchange": exchange}
+    options |= {"cluster__double_buffering": late, "clipping__rules": RULES["momentum"] + RULES["variance"]}
+    scaled: Any = {"loss_scaling__policy": "backoff", "loss_scaling__interval": 2}
+    scaled["loss_scaling__compensation"] = ["learning_rate", "clip_threshold"]
+    plain, other = trained(**options), trained(**options, **scaled)
+    assert other.model.sha256() == plain.model.sha256()
+    assert other.metrics()["clipped"] == plain.metrics()["clipped"] > 0
+
+
 @pytest.mark.parametrize("settings", [{}, {"cluster__nodes": 2, **CONTROLLERS}], ids=["alone", "controllers"])
 def test_a_step_that_is_skipped_leaves_mean_and_variance_as_they_are_d2(settings: Any, monkeypatch: pytest.MonkeyPatch):
     options: Any = {"device": "fp16-mixed", "loss_scaling__policy": "backoff", **settings}
