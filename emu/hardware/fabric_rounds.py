@@ -137,10 +137,6 @@ def _arbitrate(
         now, count = soonest[0][0], 0
         while len(soonest) and soonest[0][0] == now:
             m = heappop(soonest)[1]
-            at = max(now, max(free[first[m]], free[second[m]]))
-            if at > now:
-                heappush(soonest, (at, m))
-                continue
             if arbitration == FIRST_COME:
                 keys[count] = lies[m, 0]
             elif arbitration == LOWEST:
@@ -149,10 +145,9 @@ def _arbitrate(
                 keys[count] = (m - served[second[m]] - 1) % senders
             able[count] = m
             count += 1
-        for k in np.argsort(
-            keys[:count], kind="mergesort"
-        ):  # stable: then the lowest sender, as they came off the heap
-            m = able[k]
+        # stable: of equal keys the lowest sender, as they came off the heap
+        for k in np.argsort(keys[:count], kind="mergesort"):
+            m = int(able[k])
             at = max(free[first[m]], free[second[m]])
             if at <= now:
                 begin[m] = now
