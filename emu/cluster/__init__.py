@@ -2,6 +2,7 @@
 
 codecs/         gradients as codes and levels, with error feedback; the bytes that travel
 layout.py       nodes, workers, owners; which columns each owner adds up
+lines.py        which numbers of a parameter share levels: its columns
 transport.py    what moves bytes between nodes
 owner_rules.py  what owners do to sums
 exchange.py     the two phases: workers to owners, owners to all

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from emu._config import Items, Table
 from emu.cluster.codecs import Codec, Quantiser, codec_of
 from emu.cluster.layout import Layout
+from emu.cluster.lines import Lines
 from emu.cluster.owner_rules import AdaGradRule, MomentumRule, OwnerRule, Plain
 from emu.errors import ConfigError
 
@@ -72,6 +73,8 @@ class ClusterTable(Table):
         points: of dynamic fixed point: "joint", from the counts of all nodes, or "own", where each node has its own
             points of activations and errors.
         owners: node of every stripe; empty is each node its own.
+        lines: numbers that share levels: "outputs", all weights that lead to one output; "inputs", all that leave one
+            input.
         bits: of a gradient on its way to its owner: 1..8, or 32 as it is.
         owner_bits: of a sum on its way back; None is `bits`.
         codec: options of the workers' codec.
@@ -90,6 +93,7 @@ class ClusterTable(Table):
     model_parallel: int = Field(default=1, ge=1)
     points: Literal["joint", "own"] = "joint"
     owners: Items[int] = ()
+    lines: Lines = "outputs"
     bits: int = 1
     owner_bits: int | None = None
     codec: CodecOptions = CodecOptions()

@@ -21,6 +21,7 @@ from emu import engine
 from emu.autodiff import Operation, Value
 from emu.backends.arrays import on_host
 from emu.cluster import Exchange, Simulated
+from emu.cluster.lines import Lines, lines_of, shaped
 from emu.errors import ConfigError
 from emu.nn.network import LOSS_LAYER
 from emu.optim import ParameterState
@@ -72,6 +73,7 @@ class DataParallel(System):
             return
         layout, batch, units = self._table.layout(), run.recipe.training.batch, self._table.units
         self._parts = len(layout.workers) * units
+        self._lines: Lines = self._table.lines
         if batch % self._parts:
             nodes = f"{len(layout.workers)} nodes" + (f" of {units} units each" if units > 1 else "")
             raise ConfigError(
@@ -96,7 +98,7 @@ class DataParallel(System):
         self._dtype = np.float64 if wide else np.float32
         codec, owner_codec = self._table.codecs(run.backend)
         self._exchange = Exchange(
-            {state.name: _columns(state).shape for state in run.model.states},
+            {s.name: lines_of(on_host(s.master.array), self._table.lines).shape for s in run.model.states},
             layout,
             codec,
             Simulated(layout.nodes),
@@ -205,12 +207,12 @@ class DataParallel(System):
         value = found.gradients[f"{state.name}{_AT}{unit}"]
         if found.scale != 1 and not self._carries_scale:
             value = unscaled(state, value, found.scale, self._updating)
-        return on_host(value.array).reshape(_columns(state).shape).astype(self._dtype, copy=False)
+        return lines_of(on_host(value.array), self._lines).astype(self._dtype, copy=False)
 
     def _written(self, state: ParameterState, columns: Array) -> Value:
         """Return a gradient that has arrived in the format that the update expects."""
         runner = self._updating
-        array = runner.place(columns.reshape(state.master.array.shape))
+        array = runner.place(shaped(columns, state.master.array.shape, self._lines))
         return runner.run(Operation("quantize", (Value(array),), part=state.part), self._role, state.layer)
 
     # ---- what is written down ----
@@ -252,9 +254,3 @@ class DataParallel(System):
             flying = {name: array for name, array in arrays.items() if name.startswith(_IN_FLIGHT)}
             self._flying = {name.removeprefix(_IN_FLIGHT): array for name, array in flying.items()}
             self._exchange.load(arrays)
-
-
-def _columns(state: ParameterState) -> Array:
-    """Return a parameter as lines of what leads to one output; a vector is one line."""
-    array = on_host(state.master.array)
-    return array.reshape(len(array), -1) if array.ndim > 1 else array.reshape(1, -1)
