@@ -104,6 +104,14 @@ class Model:
             backward: whether it is a pass of training, and gradients are wanted.
             scale: S that the loss is multiplied by before it goes back, a value of its format.
         """
+        loss, output, gradients, moments = self.traced(runner, images, labels, backward=backward, scale=scale)
+        correct = count_correct(on_host(output.array), labels)
+        return Pass(float(loss.array), correct, gradients, moments, scale)
+
+    def traced(
+        self, runner: Runner, images: Array, labels: Array, *, backward: bool, scale: float = 1.0
+    ) -> tuple[Value, Value, dict[str, Value], dict[str, Value]]:
+        """Return loss, output, gradients and moments of a pass, as the runner gives them; arguments as of `run`."""
         graph = Graph(runner, training=backward)
         make = graph.parameter if backward else graph.constant
         leaves = {layer: {part: make(v) for part, v in parts.items()} for layer, parts in self.reduced(runner).items()}
@@ -122,8 +130,7 @@ class Model:
             for layer, values in graph.moments.items()
             for part, value in zip(MOMENT_PARTS, values, strict=True)
         }
-        correct = count_correct(on_host(output.value.array), labels)
-        return Pass(float(loss.value.array), correct, gradients, moments, scale)
+        return loss.value, output.value, gradients, moments
 
     def _gradients(
         self, graph: Graph, loss: Tensor, leaves: dict[str, dict[str, Tensor]], scale: float
