@@ -232,7 +232,7 @@ class Simulation:
             "by_phase": dict(self.by_phase),
             "traced": dict(self._traced),
             "spent": self.rows(),
-            "events": [[*event[:-1], dict(event.details)] for event in self.events],
+            "events": [_plain(event) for event in self.events],
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
@@ -252,6 +252,11 @@ def _spent_of(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[SpentAt, Spen
 
 def _put(spent: dict[SpentAt, Spent], at: SpentAt, more: Spent, times: int = 1) -> None:
     spent[at] = spent.get(at, Spent()).plus(more, times)
+
+
+def _plain(event: Event) -> list[Any]:
+    """Return an event as plain data (JSON): the node only where it is not the first, as in older checkpoints."""
+    return [*event[:5], dict(event.details), *([event.node] if event.node else [])]
 
 
 def _of_batch(event: Event) -> tuple[SpentAt, Spent]:

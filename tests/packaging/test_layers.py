@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"formats", "datapath", "backends"},
     "sparse": {"formats", "datapath", "backends", "engine"},
     "autodiff": {"formats", "datapath", "backends", "engine", "sparse"},
-    "hardware": {"formats", "datapath"},
+    "hardware": {"formats", "datapath", "backends"},
     "testing": {"formats", "datapath", "backends", "engine"},
 }
 ALLOWED["nn"] = ALLOWED["optim"] = ALLOWED["autodiff"] | {"autodiff"}
