@@ -13,7 +13,7 @@ together, in the order in which phases are ready on the first device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from emu.cluster.timing.line import Line, Process, Processes, Signal, Times
 from emu.cluster.timing.messages import Messages
 from emu.cluster.timing.program import BACKWARD, DEVICE, FORWARD, QUANTISE, UPDATE, Program, Task
 from emu.cluster.timing.teams import Numbers, Teams
-from emu.hardware import Event, Fabric, Sent, Traffic, fabric_events
+from emu.hardware import Event, Fabric, Sent, Traffic, events_of
 
 #: Steps that are played with double buffering: the first has nothing to wait for, the last two are alike.
 _BUFFERED_STEPS = 4
@@ -39,12 +39,16 @@ class Group(NamedTuple):
         name: what a trace calls it.
         layers: whose gradients they are.
         numbers: how many gradients.
-        messages: sizes.
+        up_bytes: of a worker's messages to all owners, itself among them.
+        down_bytes: of all owners' messages.
+        messages: sizes by owner.
     """
 
     name: str
     layers: frozenset[str]
     numbers: int
+    up_bytes: int
+    down_bytes: int
     messages: Messages
 
 
@@ -69,6 +73,22 @@ class Plan:
     kernels: Kernels
     double_buffering: bool = False
     chunks: int = 1
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether every node does the same at the same time, so that two can stand for all."""
+        if self.fabric is None or self.teams.parts > 1 or self.teams.count < 3:
+            return False
+        passed = [self.fabric.port, self.fabric.host] if self.fabric.over_hosts else [self.fabric.port]
+        free = not any(path is None or path.half_duplex or path.one_engine for path in passed)
+        return free and all(len(set(sizes.tolist())) == 1 for group in self.groups for sizes in group.messages)
+
+    def of_two(self) -> Plan:
+        """Return the plan of two nodes that stand for all."""
+        assert self.fabric is not None
+        groups = [group._replace(messages=Messages(*(sizes[:2] for sizes in group.messages))) for group in self.groups]
+        teams = self.teams.standing_for_all()
+        return replace(self, fabric=replace(self.fabric, nodes=2), teams=teams, groups=tuple(groups))
 
     def without_computing(self) -> Plan:
         """Return the plan of devices that compute in no time, one step by itself: what is left is communication."""
@@ -109,11 +129,16 @@ class StepTime:
 def play(plan: Plan, *, keeps_events: bool = False) -> StepTime:
     """Return how long a step takes.
 
+    Where every node does the same, two stand for all: the cost grows with the rounds, not with their messages.
+
     Args:
         plan: of the step.
         keeps_events: whether to keep what the first nodes do, for a trace.
     """
-    return _Run(plan, keeps_events=keeps_events).result()
+    if keeps_events or not plan.is_alike:
+        return _Run(plan, keeps_events=keeps_events).result()
+    found = _Run(plan.of_two(), keeps_events=False).result()
+    return replace(found, sent_bytes=found.sent_bytes * plan.teams.count // 2)
 
 
 class _Run:
@@ -136,7 +161,7 @@ class _Run:
         self.processes.run()
         ends, spent = [int(end.max()) for end in self.ends], self.line.spent_ps
         step_ps = ends[-1] - (ends[-2] if len(ends) > 1 else 0)
-        task_ps = {kind: 0 for kind in (FORWARD, BACKWARD, UPDATE)}
+        task_ps = dict.fromkeys((FORWARD, BACKWARD, UPDATE), 0)
         for task in (*self.plan.program.passes, *self.plan.program.updates):
             task_ps[task.kind] += task.duration_ps
         quantise = spent.get(QUANTISE)
@@ -154,7 +179,7 @@ class _Run:
             wait_ps,
             send_ps,
             self.sent_bytes // self.steps,
-            tuple([*self._booked_events(), *self._events]),
+            (*self._booked_events(), *self._events),
         )
 
     # ---- a device's program ----
@@ -165,27 +190,28 @@ class _Run:
         for step in range(self.steps):
             there = yield from self._prepared(now)
             gradients = [(group, Signal()) for group in plan.groups]
+            before = arrivals[-1] if arrivals else []
             arrivals.append([signal for _, signal in gradients])
-            now = yield from self._pass(now, gradients)
+            now = yield from self._pass(now, gradients, before)
             due = step - 1 if plan.double_buffering and plan.groups else step
             if due >= 0:
                 for signal in arrivals[due]:
-                    yield signal
-                    assert signal.at_ps is not None
-                    now = np.maximum(now, signal.at_ps)
+                    now = np.maximum(now, (yield from _at(signal)))
                 for task in plan.program.updates:
                     now = yield from self._compute(task, now)
             now = np.maximum(now, there)
             self.ends.append(now)
 
-    def _prepared(self, now: Times) -> Iterator[Times]:
+    def _prepared(self, now: Times) -> Generator[Times, None, Times]:
         """Prepare the next batch; return when it is there."""
         for resource, duration in self.plan.program.prepare:
             yield now
             now = self.line.book(resource, "the next batch", duration, now, "prepare")
         return now
 
-    def _pass(self, now: Times, gradients: Sequence[tuple[Group, Signal]]) -> Iterator[Times | Signal]:
+    def _pass(
+        self, now: Times, gradients: Sequence[tuple[Group, Signal]], before: Sequence[Signal]
+    ) -> Generator[Times | Signal, None, Times]:
         """Run forward and backward, and begin exchanges as their gradients become complete; return when it is done."""
         missing = {group.name: set(group.layers) for group, _ in gradients}
         partial: tuple[str, Signal] | None = None
@@ -194,9 +220,7 @@ class _Run:
                 yield now
                 now = np.maximum(now, self._between_neighbours(task.gathered_bytes, now, f"{task.name}: gather"))
             if partial is not None and partial[0] != task.layer:
-                yield partial[1]
-                assert partial[1].at_ps is not None
-                now, partial = np.maximum(now, partial[1].at_ps), None
+                now, partial = np.maximum(now, (yield from _at(partial[1]))), None
             now = yield from self._compute(task, now)
             if task.partial_bytes:
                 partial = (task.layer, Signal())
@@ -205,10 +229,10 @@ class _Run:
                 if task.completes and task.layer in missing[group.name]:
                     missing[group.name].remove(task.layer)
                     if not missing[group.name]:
-                        self.processes.start(self._exchange(group, now, signal))
+                        self.processes.start(self._exchange(group, now, signal, before))
         return now
 
-    def _compute(self, task: Task, now: Times) -> Iterator[Times]:
+    def _compute(self, task: Task, now: Times) -> Generator[Times, None, Times]:
         for resource, duration in task.parts:
             yield now
             now = self.line.book(resource, task.name, duration, now, task.kind)
@@ -220,7 +244,7 @@ class _Run:
         """Send as many bytes to every other device of the same model; return when those of all have come."""
         arrived = ready
         for to in self.teams.neighbours():
-            arrived = np.maximum(arrived, self._sent(to, size_bytes, ready, name))
+            arrived = np.maximum(arrived, self._sent((to, size_bytes), ready, name))
         return arrived
 
     def _partial_errors(self, task: Task, ready: Times, signal: Signal) -> Process:
@@ -231,31 +255,34 @@ class _Run:
 
     # ---- an exchange ----
 
-    def _exchange(self, group: Group, ready: Times, signal: Signal) -> Process:
+    def _exchange(self, group: Group, ready: Times, signal: Signal, before: Sequence[Signal]) -> Process:
+        """Exchange a group's gradients, behind all exchanges of the step before."""
         kernels, messages, teams = self.plan.kernels, group.messages, self.teams
+        for earlier in before:
+            ready = np.maximum(ready, (yield from _at(earlier)))
         yield ready
         if teams.members > 1:
             size = NUMBER_BYTES * group.numbers
             arrived = ready
             for to in teams.to_leader():
-                arrived = np.maximum(arrived, self._sent(to, size, ready, f"{group.name}: within the node"))
+                arrived = np.maximum(arrived, self._sent((to, size), ready, f"{group.name}: within the node"))
             yield arrived
             ready = self._kernel(f"{group.name}: add", kernels.add_ps(teams.members, group.numbers), arrived)
         if teams.count > 1:
             yield ready
-            encode = kernels.encode_ps(group.numbers, int(messages.up_bytes.sum()))
+            encode = kernels.encode_ps(group.numbers, group.up_bytes)
             coded = self._kernel(f"{group.name}: encode", encode, ready)
             yield coded
             arrived = self._to_owners(group, coded)
             yield arrived
-            sums = kernels.sum_ps(teams.count, *messages)
+            sums = kernels.sum_ps(teams.rounds + 1, *messages)
             summed = self._kernel(f"{group.name}: sum", sums[teams.team], arrived)
             yield summed
             ready = self._to_all(group, summed)
-        size = int(messages.down_bytes.sum())
+        size = group.down_bytes
         for to in teams.from_leader():
             yield ready
-            ready = np.maximum(ready, self._sent(to, size, ready, f"{group.name}: within the node"))
+            ready = np.maximum(ready, self._sent((to, size), ready, f"{group.name}: within the node"))
         yield ready
         decode = kernels.decode_ps(group.numbers, size) if teams.count > 1 else 0
         self.processes.set(signal, self.line.book(DEVICE, f"{group.name}: decode", decode, ready, QUANTISE))
@@ -267,23 +294,22 @@ class _Run:
     def _to_owners(self, group: Group, ready: Times) -> Times:
         """Phase 1: in round r, node i sends to owner i + r; return when an owner has everything."""
         to, sizes = self.teams.receivers, group.messages.up_bytes
-        size = sizes[self.teams.team[to]]
-        return self._sent(np.where(size > 0, to, -1), size, ready, f"{group.name}: to owners")
+        return self._sent(_only(to, sizes, sizes[self.teams.team][to]), ready, f"{group.name}: to owners")
 
     def _to_all(self, group: Group, ready: Times) -> Times:
         """Phase 2: in round r, owner i sends to node i + r; return when a node has everything."""
-        to, size = self.teams.receivers, group.messages.down_bytes[self.teams.team]
-        return self._sent(np.where(size > 0, to, -1), size, ready, f"{group.name}: to all")
+        to, sizes = self.teams.receivers, group.messages.down_bytes
+        return self._sent(_only(to, sizes, sizes[self.teams.team]), ready, f"{group.name}: to all")
 
-    def _sent(self, to: Numbers, size_bytes: int | Numbers, ready: Times, name: str) -> Times:
-        """Send a round, or rounds; return when each device has all that was sent to it."""
-        assert self.traffic is not None and self.plan.fabric is not None
-        rounds = np.atleast_2d(to)
-        sizes = np.broadcast_to(size_bytes, rounds.shape)
-        sent = self.traffic.rounds(ready, rounds, np.where(rounds < 0, 1, sizes), self.plan.chunks)
-        self.sent_bytes += int(sizes[rounds >= 0].sum())
+    def _sent(self, messages: tuple[Numbers, int | Numbers], ready: Times, name: str) -> Times:
+        """Send a round, or rounds: receivers and sizes; return when each device has all that was sent to it."""
+        assert self.traffic is not None
+        to = np.atleast_2d(messages[0])
+        sent = self.traffic.rounds(ready, to, messages[1], self.plan.chunks)
+        goes = ... if (to >= 0).all() else to >= 0
+        self.sent_bytes += int(sent.size_bytes[goes].sum())
         arrived = ready.copy()
-        np.maximum.at(arrived, rounds[rounds >= 0], sent.arrived_ps[rounds >= 0])
+        np.maximum.at(arrived, to[goes], sent.arrived_ps[goes])
         if self._keeps:
             self._events += self._message_events(sent, name)
         return arrived
@@ -296,7 +322,7 @@ class _Run:
 
     def _message_events(self, sent: Sent, name: str) -> Iterable[Event]:
         assert self.plan.fabric is not None
-        return fabric_events.events_of(self.plan.fabric, sent, name, self._traced)
+        return events_of(self.plan.fabric, sent, name, self._traced)
 
     def _booked_events(self) -> Iterable[Event]:
         devices = self.teams.devices
@@ -306,3 +332,17 @@ class _Run:
                     resource = one.resource if devices == 1 else f"{one.resource}, device {number % devices}"
                     begin, duration = int(one.begin_ps[number]), int(one.duration_ps[number])
                     yield Event(resource, one.name, begin, duration, one.kind, {}, number // devices)
+
+
+def _at(signal: Signal) -> Generator[Signal, None, Times]:
+    """Wait for a signal; return its time."""
+    yield signal
+    assert signal.at_ps is not None, "a process goes on when its signal is set"
+    return signal.at_ps
+
+
+def _only(to: Numbers, by_owner: Numbers, size: Numbers) -> tuple[Numbers, Numbers]:
+    """Return receivers, -1 where the message of an owner is empty, and sizes."""
+    if by_owner.all():
+        return to, size
+    return np.where(np.broadcast_to(size, to.shape) > 0, to, -1), size

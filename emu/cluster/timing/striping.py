@@ -48,7 +48,7 @@ def striped_program(
         batch_bytes: that it sends.
     """
     last = {one.layer: i for i, one in enumerate(computed) if one.role in ("gradient", "unscaled")}
-    with_weights, entered = {layer for layer in last}, False
+    with_weights, entered = set(last), False
     tasks: list[Task] = []
     for i, one in enumerate(computed):
         mine, gathered, partial = _part(one, devices, with_weights)
@@ -70,9 +70,9 @@ def _part(one: Demand, devices: int, with_weights: Collection[str]) -> tuple[Dem
     if not is_product or one.operation.startswith("embedding"):
         return _divided(one, devices), 0, 0
     if one.role == "activation":
-        return _divided(one, devices, whole=(0,)), _share(one.operands[0], devices), 0
+        return _divided(one, devices, whole=(0,)), _share(*next(iter(one.operands)), devices), 0
     if one.role == "error":
-        partial = _share((one.result_format, one.results), devices)
+        partial = _share(one.result_format, one.results, devices)
         return _divided(one, devices)._replace(results=one.results), 0, partial
     return _divided(one, devices, whole=(1 if one.operation == "matmul" else 0,)), 0, 0
 
@@ -87,9 +87,8 @@ def _divided(one: Demand, devices: int, whole: Collection[int] = ()) -> Demand:
     )
 
 
-def _share(part: tuple[Format | None, int], devices: int) -> int:
-    """Return the bytes of 1 / M of an operand."""
-    fmt, size = part
+def _share(fmt: Format | None, size: int, devices: int) -> int:
+    """Return the bytes of 1 / M of so many numbers."""
     return -(-size // devices) * (0 if fmt is None else fmt.width_bits) // 8
 
 

@@ -1,9 +1,9 @@
 """Which devices of a cluster belong together: to one model, to one node, to one exchange.
 
-    device d of node d // devices                     the fabric's numbering
-    part d % M of replica d // M                      model striping: M neighbours share a model
-    replicas of one node are a team                   their gradients are added within the node
-    first replicas of all teams, of one part          exchange gradients with each other, in rounds
+device d of node d // devices                     the fabric's numbering
+part d % M of replica d // M                      model striping: M neighbours share a model
+replicas of one node are a team                   their gradients are added within the node
+first replicas of all teams, of one part          exchange gradients with each other, in rounds
 """
 
 from __future__ import annotations
@@ -31,10 +31,17 @@ class Teams:
         part: of each device, its place among those that share its model.
         team: of each device.
         leads: whether a device is of its team's first replica.
+        rounds: of a phase of an exchange.
     """
 
-    def __init__(self, nodes: int, devices: int = 1, parts: int = 1) -> None:
+    def __init__(self, nodes: int, devices: int = 1, parts: int = 1, *, rounds: int | None = None) -> None:
         """Divide devices.
+
+        Args:
+            nodes: how many.
+            devices: of each node.
+            parts: that share a model.
+            rounds: of a phase, where two teams stand for more; None is one less than there are teams.
 
         Raises:
             ConfigError: models cannot be divided evenly over nodes or within them.
@@ -47,6 +54,7 @@ class Teams:
         self.nodes, self.devices, self.parts = nodes, devices, parts
         self.members = max(devices // parts, 1)
         self.count = nodes * devices // (parts * self.members)
+        self.rounds = self.count - 1 if rounds is None else rounds
         every = np.arange(nodes * devices)
         self.part, replica = every % parts, every // parts
         self.team = replica // self.members
@@ -55,22 +63,17 @@ class Teams:
     @property
     def replicas(self) -> int:
         """Models that are trained side by side, each on its part of the batch."""
-        return self.count * self.members
+        return (self.rounds + 1) * self.members
+
+    def standing_for_all(self) -> Teams:
+        """Return two teams that go through as many rounds with each other as all do: where all are alike."""
+        return Teams(2, self.devices, self.parts, rounds=self.rounds)
 
     @cached_property
     def receivers(self) -> Numbers:
-        """Device that each one sends to in each round of an exchange, (teams - 1, devices); -1 of none."""
-        return self._rotated(1)
-
-    @cached_property
-    def senders(self) -> Numbers:
-        """Device that each one gets from in each round of an exchange; itself where there is none."""
-        found = self._rotated(-1)
-        return np.where(found < 0, np.arange(len(self.part)), found)
-
-    def _rotated(self, direction: int) -> Numbers:
-        rounds = direction * np.arange(1, self.count)[:, None]
-        leader = (self.team + rounds) % self.count * self.members * self.parts + self.part
+        """Device that each one sends to in each round of an exchange, (rounds, devices); -1 of none."""
+        distance = np.arange(self.rounds)[:, None] % max(self.count - 1, 1) + 1
+        leader = (self.team + distance) % self.count * self.members * self.parts + self.part
         return np.where(self.leads, leader, -1)
 
     def to_leader(self) -> Iterator[Numbers]:

@@ -1,0 +1,120 @@
+"""The plan of a step, from `[cluster]`, a machine, and the demands of one node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from emu.cluster.layout import Layout
+from emu.cluster.settings import ClusterTable
+from emu.cluster.timing.kernels import Kernels
+from emu.cluster.timing.messages import messages_of
+from emu.cluster.timing.program import Program, program_of
+from emu.cluster.timing.step import Group, Plan
+from emu.cluster.timing.striping import striped_program, striped_shapes
+from emu.cluster.timing.teams import Teams
+from emu.errors import ConfigError
+from emu.hardware import Demand, Fabric, Machine
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one model is asked in a step, over its part of the batch.
+
+    Attributes:
+        computed: demands of the pass.
+        updated: demands behind the exchange.
+        shapes: columns and rows of every gradient, by name `layer.part`.
+        batch_elements: numbers of its part of the batch, which its host prepares; 0 of nothing.
+        batch_bytes: that the host sends.
+        decided_on_host: whether registers go to the host and points come back.
+    """
+
+    computed: Sequence[Demand]
+    updated: Sequence[Demand]
+    shapes: Mapping[str, tuple[int, int]]
+    batch_elements: int = 0
+    batch_bytes: int = 0
+    decided_on_host: bool = False
+
+
+def alone(machine: Machine, share: Share) -> Plan:
+    """Return the plan of one device that trains by itself."""
+    kernels = Kernels(*ClusterTable(nodes=1).codecs(), bytes_per_s=None)
+    return Plan(_program(machine, share), None, Teams(1), (), kernels)
+
+
+def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share) -> Plan:
+    """Return the plan of a cluster's step.
+
+    Args:
+        table: `[cluster]`.
+        machine: every device.
+        fabric: that connects them.
+        share: of one model.
+
+    Raises:
+        ConfigError: an owner has no stripe, owners are given with model striping, or devices cannot be divided.
+    """
+    teams = teams_of(table, fabric)
+    codec, owner_codec = table.codecs()
+    bandwidth = machine.device.compute.memory_bandwidth_bytes_per_s
+    kernels = Kernels(codec, owner_codec, None if bandwidth is None else bandwidth.value, table.rule != "none")
+    program, shapes = _program(machine, share), dict(share.shapes)
+    if teams.parts > 1:
+        shapes = dict(zip(shapes, striped_shapes(shapes.values(), teams.parts), strict=True))
+        program = striped_program(
+            machine,
+            kernels,
+            teams.parts,
+            share.computed,
+            share.updated,
+            batch_elements=share.batch_elements,
+            batch_bytes=share.batch_bytes,
+        )
+    by_layer: dict[str, list[tuple[int, int]]] = {layer: [] for layer in program.layers}
+    for name, shape in shapes.items():
+        by_layer[name.rpartition(".")[0]].append(shape)
+    if not table.streaming:
+        by_layer = {"gradients": list(shapes.values())}
+    Layout(teams.count, owners=table.owners).require_stripes([columns for columns, _ in shapes.values()])
+    groups: list[Group] = []
+    for name, members in by_layer.items():
+        layers = frozenset((name,) if table.streaming else program.layers)
+        messages = messages_of(members, teams.count, table.owners, codec, owner_codec)
+        up, down = (int(sizes.sum()) for sizes in (messages.up_bytes, messages.down_bytes))
+        groups.append(Group(name, layers, sum(columns * rows for columns, rows in members), up, down, messages))
+    return Plan(
+        program,
+        fabric,
+        teams,
+        tuple(groups) if teams.replicas > 1 else (),
+        kernels,
+        double_buffering=table.double_buffering,
+        chunks=table.chunks if fabric.over_hosts else 1,
+    )
+
+
+def teams_of(table: ClusterTable, fabric: Fabric) -> Teams:
+    """Return who belongs together.
+
+    Raises:
+        ConfigError: devices cannot be divided, or owners are given with model striping.
+    """
+    if table.owners and table.model_parallel > 1:
+        raise ConfigError(
+            f"`owners` must be left out where `model_parallel` is above 1, got {list(table.owners)}: each part of a "
+            "model has its own; remove one of the two"
+        )
+    return Teams(fabric.nodes, fabric.devices, table.model_parallel)
+
+
+def _program(machine: Machine, share: Share) -> Program:
+    return program_of(
+        machine,
+        share.computed,
+        share.updated,
+        batch_elements=share.batch_elements,
+        batch_bytes=share.batch_bytes,
+        decided_on_host=share.decided_on_host,
+    )
