@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.layout import Layout, Stripe, stripes_of
+from emu.cluster.observing import CodeCount, code_counts, norm
 from emu.cluster.owner_rules import OwnerRule, Plain
 from emu.cluster.transport import Transport
 from emu.datapath import stream_of
@@ -121,6 +122,7 @@ class Exchange:
             if piece.owner in transport.local
         }
         self.sent = 0
+        self._newest: dict[str, bytes] = {}
 
     def _empty(self, piece: Piece) -> Memory:
         return Memory.empty(piece.stripe.width, piece.rows, self._dtype)
@@ -165,6 +167,8 @@ class Exchange:
                 part = gradients[node][piece.tensor][piece.stripe.columns]
                 at = Address(self._seed, stream_of(piece.tensor, f"contribution{piece.number}", node), step)
                 data = self._codec.encode(part, self._memories[name], at).to_bytes()
+                if node == self._transport.local[0]:
+                    self._newest[name] = data
                 if piece.owner == node:
                     made[name] = data
                 else:
@@ -251,6 +255,30 @@ class Exchange:
                     "from the last checkpoint"
                 )
         raise ReplicaError(f"all nodes must have the same bytes behind an exchange, got others on node {node}")
+
+    # ---- what people look at ----
+
+    def code_counts(self) -> Iterator[tuple[str, CodeCount]]:
+        """Yield what the newest codes of the first local node stood for, by tensor and stripe."""
+        node = self._transport.local[0]
+        for piece in self._pieces:
+            if data := self._newest.get(name := piece.name(node)):
+                message = self._codec.message_of(data, piece.stripe.width, piece.rows)
+                for count in code_counts(self._codec, message, self._memories[name]):
+                    yield piece.tensor, count
+
+    def residual_norms(self) -> Iterator[tuple[str, str, float]]:
+        """Yield the norm of what the first local node holds back as worker and as owner, by tensor."""
+        node = self._transport.local[0]
+        for tensor in self._shapes:
+            mine = [piece for piece in self._pieces if piece.tensor == tensor]
+            held = {
+                "worker": [self._memories[p.name(node)] for p in mine if p.name(node) in self._memories],
+                "owner": [self._owned[p.name(node)].memory for p in mine if p.owner == node],
+            }
+            for holder, memories in held.items():
+                if memories:
+                    yield tensor, holder, norm(np.concatenate([memory.residual.ravel() for memory in memories]))
 
     # ---- checkpoints ----
 

@@ -1,7 +1,7 @@
 """`[cluster]`: how many nodes train together, and how their gradients travel.
 
-[cluster]                nodes, owners, bits, owner_bits, rule, double_buffering, warm_start
-                         streaming, chunks, model_parallel: when and how messages go, which changes no bit
+[cluster]                nodes, units, model_parallel, points; owners, bits, owner_bits, rule; double_buffering, ...
+                         streaming, chunks: when messages go, which changes no bit
 [cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
 [cluster.owner_codec]    of the owners' one; without it, and without `owner_bits`, it is the workers'
 """
@@ -66,6 +66,10 @@ class ClusterTable(Table):
 
     Attributes:
         nodes: K; each computes the gradients of its part of every batch.
+        units: processing units of a node; each computes a part of the node's part.
+        model_parallel: devices that share the units of every layer, a stripe each; with `nodes` 4 and 2 of them, 4x2.
+        points: of dynamic fixed point: "joint", from the counts of all nodes, or "own", where each node has its own
+            points of activations and errors.
         owners: node of every stripe; empty is each node its own.
         bits: of a gradient on its way to its owner: 1..8, or 32 as it is.
         owner_bits: of a sum on its way back; None is `bits`.
@@ -80,10 +84,12 @@ class ClusterTable(Table):
         streaming: whether a layer's gradients are exchanged as soon as they are complete, while the layers before it
             still compute.
         chunks: into which every message is cut, so that one is copied to a host while another is sent.
-        model_parallel: neighbouring devices that the units of each layer are divided over, of simulated time alone.
     """
 
     nodes: int = Field(ge=1)
+    units: int = Field(default=1, ge=1)
+    model_parallel: int = Field(default=1, ge=1)
+    points: Literal["joint", "own"] = "joint"
     owners: Items[int] = ()
     bits: int = 1
     owner_bits: int | None = None
@@ -96,7 +102,6 @@ class ClusterTable(Table):
     warm_start: int = Field(default=0, ge=0)
     streaming: bool = Field(default=False, exclude_if=lambda streams: not streams)
     chunks: int = Field(default=1, ge=1, le=4096, exclude_if=lambda chunks: chunks == 1)
-    model_parallel: int = Field(default=1, ge=1, exclude_if=lambda devices: devices == 1)
 
     @model_validator(mode="after")
     def _fits(self) -> ClusterTable:

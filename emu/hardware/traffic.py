@@ -188,13 +188,14 @@ class Traffic:
         most = LONGEST_S * min(path.bytes_per_s for path in (self.fabric.port, self.fabric.host) if path)
         wrong, r, i = first_wrong(ready, receivers, size, most)
         if wrong:
-            found, rule = (
+            rules: tuple[tuple[Integers, str], ...] = (
                 (receivers, f"receivers must be -1 for nothing, or 0..{processors - 1}"),
                 (receivers, "receivers must be other devices than the sender"),
                 (size, "`size_bytes` must be at least 1, or the receiver -1 for nothing"),
                 (size, f"`size_bytes` must be at most {most}, what a link moves in a day"),
                 (ready, "`ready_ps` must be at least 0"),
-            )[wrong - 1]
+            )
+            found, rule = rules[int(wrong) - 1]
             raise ConfigError(f"{rule}, got {found[r, i]} of sender {i} in round {r}; correct it")
         return ready, receivers, size
 

@@ -121,7 +121,11 @@ class Quantiser:
     def decode(self, message: Message, rows: int) -> Array:
         """Return what a message says: float32, (columns, rows)."""
         levels = self._middles(message.levels) if self.levels == "middles" else message.levels
-        return np.take_along_axis(levels, unpacked(message.words, rows, self.bits).astype(np.int64), axis=1)
+        return np.take_along_axis(levels, self.codes(message, rows).astype(np.int64), axis=1)
+
+    def codes(self, message: Message, rows: int) -> NDArray[np.uint8]:
+        """Return the codes themselves, (columns, rows)."""
+        return unpacked(message.words, rows, self.bits)
 
     # ---- encoding ----
 

@@ -12,7 +12,7 @@ plan.py      from `[cluster]` to what is played
 
 from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.line import Line, Processes, Signal
-from emu.cluster.timing.plan import Share, alone, plan_of, teams_of
+from emu.cluster.timing.plan import Share, alone, fabric_of, plan_of, teams_of
 from emu.cluster.timing.program import Program, Task
 from emu.cluster.timing.step import Group, Plan, StepTime, play
 from emu.cluster.timing.teams import Teams
@@ -30,6 +30,7 @@ __all__ = [
     "Task",
     "Teams",
     "alone",
+    "fabric_of",
     "plan_of",
     "play",
     "teams_of",

@@ -14,7 +14,7 @@ from emu.cluster.timing.step import Group, Plan
 from emu.cluster.timing.striping import striped_program, striped_shapes
 from emu.cluster.timing.teams import Teams
 from emu.errors import ConfigError
-from emu.hardware import Demand, Fabric, Machine
+from emu.hardware import Demand, Device, Fabric, Machine
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
     Raises:
         ConfigError: an owner has no stripe, owners are given with model striping, or devices cannot be divided.
     """
-    teams = teams_of(table, fabric)
+    teams = teams_of(table)
     codec, owner_codec = table.codecs()
     bandwidth = machine.device.compute.memory_bandwidth_bytes_per_s
     kernels = Kernels(codec, owner_codec, None if bandwidth is None else bandwidth.value, table.rule != "none")
@@ -95,18 +95,36 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
     )
 
 
-def teams_of(table: ClusterTable, fabric: Fabric) -> Teams:
+def teams_of(table: ClusterTable) -> Teams:
     """Return who belongs together.
 
     Raises:
-        ConfigError: devices cannot be divided, or owners are given with model striping.
+        ConfigError: owners are given with model striping.
     """
     if table.owners and table.model_parallel > 1:
         raise ConfigError(
             f"`owners` must be left out where `model_parallel` is above 1, got {list(table.owners)}: each part of a "
             "model has its own; remove one of the two"
         )
-    return Teams(fabric.nodes, fabric.devices, table.model_parallel)
+    return Teams(table.nodes, table.units, table.model_parallel)
+
+
+def fabric_of(table: ClusterTable, device: Device) -> Fabric:
+    """Return what connects a cluster's devices: those of a node at one host, as far as a host has so many.
+
+    Raises:
+        ConfigError: the device has no crossbar or too few ports, or nodes would lie across hosts.
+    """
+    topology = device.topology
+    at_host = int(topology.devices.value) if topology and topology.devices else 1
+    of_node = table.units * table.model_parallel
+    taken = min(of_node, at_host)
+    if of_node % taken:
+        raise ConfigError(
+            f"the {of_node} devices of a node must fill hosts of {at_host}, as {device.name} has them; change `units` "
+            "or `model_parallel` of [cluster]"
+        )
+    return Fabric.of(device, nodes=table.nodes * of_node // taken, devices=taken)
 
 
 def _program(machine: Machine, share: Share) -> Program:

@@ -88,7 +88,12 @@ class Plan:
         assert self.fabric is not None
         groups = [group._replace(messages=Messages(*(sizes[:2] for sizes in group.messages))) for group in self.groups]
         teams = self.teams.standing_for_all()
-        return replace(self, fabric=replace(self.fabric, nodes=2), teams=teams, groups=tuple(groups))
+        return replace(
+            self,
+            fabric=replace(self.fabric, nodes=2 * self.fabric.nodes // self.teams.count),
+            teams=teams,
+            groups=tuple(groups),
+        )
 
     def without_computing(self) -> Plan:
         """Return the plan of devices that compute in no time, one step by itself: what is left is communication."""
@@ -161,7 +166,7 @@ class _Run:
         self.processes.run()
         ends, spent = [int(end.max()) for end in self.ends], self.line.spent_ps
         step_ps = ends[-1] - (ends[-2] if len(ends) > 1 else 0)
-        task_ps = dict.fromkeys((FORWARD, BACKWARD, UPDATE), 0)
+        task_ps: dict[str, int] = dict.fromkeys((FORWARD, BACKWARD, UPDATE), 0)
         for task in (*self.plan.program.passes, *self.plan.program.updates):
             task_ps[task.kind] += task.duration_ps
         quantise = spent.get(QUANTISE)
@@ -318,14 +323,14 @@ class _Run:
 
     @property
     def _traced(self) -> range:
-        return range(min(self.teams.nodes, TRACED_NODES))
+        return range(min(1 if self.plan.fabric is None else self.plan.fabric.nodes, TRACED_NODES))
 
     def _message_events(self, sent: Sent, name: str) -> Iterable[Event]:
         assert self.plan.fabric is not None
         return events_of(self.plan.fabric, sent, name, self._traced)
 
     def _booked_events(self) -> Iterable[Event]:
-        devices = self.teams.devices
+        devices = 1 if self.plan.fabric is None else self.plan.fabric.devices
         for one in self.line.booked:
             for number in range(len(self._traced) * devices):
                 if one.duration_ps[number]:
