@@ -117,7 +117,7 @@ def simulate(
         >>> import emu
         >>> found = emu.simulate(emu.model("mlp"), emu.device("k20x-8x"), nodes=[1, 8], batches=[4096])
         >>> [step.time.step_ps // 1000 for step in found.steps]  # nanoseconds
-        [0, 0]
+        [797930, 149607]
     """
     _require_positive("nodes", nodes)
     _require_positive("batches", batches)
