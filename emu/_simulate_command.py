@@ -99,25 +99,22 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
 
 def _print(found: SimulatedCluster) -> None:
     table = grid(*_COLUMNS)
+    table.padding = (0, 1, 0, 0)
     for column in table.columns:
         column.justify, column.no_wrap = "right", True
+    longest = max(step.time.step_ps for step in found.steps)
+    unit, size = next((one for one in _UNITS if longest >= one[1]), ("ps", 1))
     for step in found.steps:
-        table.add_row(*(Text(cell) for cell in _cells(step)))
-    heading = Text(f"{found.model} on {found.device}, {found.parameters} gradients of a step\n")
-    console().print(heading, table)
+        table.add_row(*(Text(cell) for cell in _cells(step, size)))
+    heading = f"{found.model} on {found.device}: {found.parameters} parameters; times in {unit}\n"
+    console().print(Text(heading), table)
 
 
-def _cells(step: SimulatedStep) -> list[str]:
+def _cells(step: SimulatedStep, unit_ps: int) -> list[str]:
     time = step.time
     parts = (time.step_ps, time.compute_ps, time.quantise_ps, time.update_ps, time.wait_ps, time.send_ps)
     nodes = str(step.nodes) if step.devices == 1 else f"{step.nodes} x {step.devices}"
     bound = "" if step.bound is None else f"{step.bound:.{0 if step.bound >= 100 else 2}f}"
-    shown = [duration(ps) for ps in parts]
+    times = [f"{picoseconds / unit_ps:.2f}" for picoseconds in parts]
     rates = [f"{step.samples_per_s:.0f}", f"{step.speed_up:.2f}", bound, f"{time.link_use:.1%}"]
-    return [str(step.batch), str(step.bits), nodes, *shown, *rates]
-
-
-def duration(picoseconds: int) -> str:
-    """Return a time in a unit that suits it, three digits long."""
-    unit, size = next((one for one in _UNITS if picoseconds >= one[1]), ("ps", 1))
-    return "0" if not picoseconds else f"{picoseconds / size:.3g} {unit}"
+    return [str(step.batch), str(step.bits), nodes, *times, *rates]

@@ -72,11 +72,9 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
             batch_elements=share.batch_elements,
             batch_bytes=share.batch_bytes,
         )
-    by_layer: dict[str, list[tuple[int, int]]] = {layer: [] for layer in program.layers}
+    by_layer: dict[str, list[tuple[int, int]]] = {layer: [] for layer in program.layers if table.streaming}
     for name, shape in shapes.items():
-        by_layer[name.rpartition(".")[0]].append(shape)
-    if not table.streaming:
-        by_layer = {"gradients": list(shapes.values())}
+        by_layer.setdefault(name.rpartition(".")[0] if table.streaming else "gradients", []).append(shape)
     Layout(teams.count, owners=table.owners).require_stripes([columns for columns, _ in shapes.values()])
     groups: list[Group] = []
     for name, members in by_layer.items():

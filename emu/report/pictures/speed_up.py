@@ -47,7 +47,7 @@ def _chart(found: SimulatedCluster) -> Any:
             x=alt.X("nodes:Q", title="nodes", axis=alt.Axis(grid=False, tickMinStep=1)),
             y=alt.Y("value:Q", title="speed-up against one device"),
             color=alt.Color("series:N", title="batch, bits", scale=alt.Scale(domain=names, range=colours)),
-            strokeDash=alt.StrokeDash("kind:N", title=None, scale=kinds),
+            strokeDash=alt.StrokeDash("kind:N", title=None, scale=kinds, legend=alt.Legend(symbolType="stroke")),
         )
     )
 
@@ -59,8 +59,8 @@ def _rows(found: SimulatedCluster) -> Sequence[dict[str, Any]]:
         series, devices = f"{step.batch}, {step.bits}", step.nodes * step.devices
         values = {"speed-up": step.speed_up, "most that messages allow": step.bound, "one for each device": devices}
         rows += [
-            {"nodes": step.nodes, "series": series, "kind": kind, "value": min(float(value), most)}
+            {"nodes": step.nodes, "series": series, "kind": kind, "value": float(value)}
             for kind, value in values.items()
-            if value is not None
+            if value is not None and value <= most
         ]
     return rows
