@@ -10,7 +10,6 @@ points that are decided (`emu.precision.shapes`).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,7 +24,7 @@ from emu.precision.loss_scaling import NoScaling
 from emu.precision.shapes import ShapeRunner
 from emu.training.build import build_network, build_optimiser, require_functions
 from emu.training.data_tables import Text
-from emu.training.model import Model
+from emu.training.model import Model, columns_and_rows
 from emu.training.recipe import Recipe
 from emu.training.update import Update, unscaled
 
@@ -109,12 +108,6 @@ def work_of(recipe: Recipe, device: Device, examples: int, *, travels: bool = Fa
     Update.of(recipe, optimiser).apply(model.states, gradients, 1.0, scale, runner)
     shapes = {state.name: columns_and_rows(state.master.shape) for state in model.states}
     return Work(examples, computed, arrived, _taken(runner), shapes, inputs.size)
-
-
-def columns_and_rows(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return a parameter's shape as lines of what leads to one output; a vector is one line."""
-    first, *others = shape
-    return (first, math.prod(others)) if others else (1, first)
 
 
 def _batch(recipe: Recipe, examples: int) -> tuple[Any, Any]:
