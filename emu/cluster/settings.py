@@ -1,6 +1,6 @@
 """`[cluster]`: how many nodes train together, and how their gradients travel.
 
-[cluster]                nodes, units, model_parallel, points; owners, bits, owner_bits, rule; double_buffering, ...
+[cluster]                nodes, workers, units, model_parallel, points; exchange, owners, controllers, bits, ...
                          streaming, chunks: when messages go, which changes no bit
 [cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
 [cluster.owner_codec]    of the owners' one; without it, and without `owner_bits`, it is the workers'
@@ -14,7 +14,9 @@ from pydantic import Field, model_validator
 
 from emu._config import Items, Table
 from emu.cluster.codecs import Codec, Quantiser, codec_of
+from emu.cluster.controller import Placement, require_controllers
 from emu.cluster.layout import Layout
+from emu.cluster.lines import Lines
 from emu.cluster.owner_rules import AdaGradRule, MomentumRule, OwnerRule, Plain
 from emu.errors import ConfigError
 
@@ -68,11 +70,17 @@ class ClusterTable(Table):
 
     Attributes:
         nodes: K; each computes the gradients of its part of every batch.
+        workers: nodes that do, where others only add up; empty is all.
         units: processing units of a node; each computes a part of the node's part.
         model_parallel: devices that share the units of every layer, a stripe each; with `nodes` 4 and 2 of them, 4x2.
         points: of dynamic fixed point: "joint", from the counts of all nodes, or "own", where each node has its own
             points of activations and errors.
+        exchange: "stripes" of gradients to owners, or whole layers to "controllers", which return parameters.
+        controllers: nodes that layers go to.
+        placement: "fixed" takes controllers in turn; "least_loaded" the one with the fewest bytes so far.
         owners: node of every stripe; empty is each node its own.
+        lines: numbers that share levels: "outputs", all weights that lead to one output; "inputs", all that leave one
+            input.
         bits: of a gradient on its way to its owner: 1..8, or 32 as it is.
         owner_bits: of a sum on its way back; None is `bits`.
         codec: options of the workers' codec.
@@ -90,10 +98,15 @@ class ClusterTable(Table):
     """
 
     nodes: int = Field(ge=1)
+    workers: Items[int] = ()
     units: int = Field(default=1, ge=1)
     model_parallel: int = Field(default=1, ge=1)
     points: Literal["joint", "own"] = "joint"
+    exchange: Literal["stripes", "controllers"] = "stripes"
+    controllers: Items[int] = (0,)
+    placement: Placement = "fixed"
     owners: Items[int] = ()
+    lines: Lines = "outputs"
     bits: int = 1
     owner_bits: int | None = None
     codec: CodecOptions = CodecOptions()
@@ -112,11 +125,24 @@ class ClusterTable(Table):
         self.layout()
         self.codecs()
         self.owner_rule()
+        require_controllers(self.controllers, self.nodes)
+        self._require_keys_of_exchange()
         return self
+
+    def _require_keys_of_exchange(self) -> None:
+        """Refuse what the other exchange would heed."""
+        stripes = ("owners", "owner_bits", "owner_codec", "rule", "momentum", "eps")
+        others = stripes if self.exchange == "controllers" else ("controllers", "placement")
+        for key in others:
+            if getattr(self, key) != ClusterTable.model_fields[key].default:
+                raise ConfigError(
+                    f"`{key}` of [cluster] must be left out where `exchange` is {self.exchange!r}, got "
+                    f"{getattr(self, key)!r}; remove it, or choose the other exchange"
+                )
 
     def layout(self) -> Layout:
         """Return the roles of nodes."""
-        return Layout(self.nodes, owners=self.owners)
+        return Layout(self.nodes, self.workers, self.owners)
 
     def codecs(self, backend: str = "auto") -> tuple[Codec, Codec]:
         """Return the codecs of workers and of owners, computed by a backend."""

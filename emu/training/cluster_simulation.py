@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from emu.cluster.settings import ClusterTable
-from emu.cluster.timing import Share, alone, fabric_of, plan_of, play
+from emu.cluster.timing import Share, alone, fabric_of, plan_of, play, teams_of
 from emu.hardware import Demand, Machine
 from emu.training.simulation import Simulation, Spent, StepTime, put
 
@@ -46,10 +46,11 @@ class ClusterSimulation(Simulation):
             shapes: columns and rows of every gradient, by name.
 
         Raises:
-            ConfigError: the machine has no crossbar, or too few ports.
+            ConfigError: the machine has no crossbar or too few ports, or gradients do not go in stripes.
         """
         super().__init__(machine, batch_elements, batch_bytes, decided_on_host=decided_on_host)
         self._table, self._shapes = table, dict(shapes)
+        teams_of(table)
         self._fabric = fabric_of(table, machine.device)
 
     @property

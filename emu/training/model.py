@@ -40,6 +40,7 @@ class Pass:
         gradients: by parameter name, `scale` times as large as they are; empty after a forward pass.
         moments: running moments behind a training batch, by name; empty after a forward pass.
         scale: S that gradients carry.
+        share: what gradients of one unit of several are multiplied by, beside S, so that they add up to the batch's.
         is_applied: whether the update shall be applied.
     """
 
@@ -49,6 +50,7 @@ class Pass:
     moments: dict[str, Value]
     scale: float = 1.0
     is_applied: bool = True
+    share: float = 1.0
 
 
 class Model:

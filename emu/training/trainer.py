@@ -114,6 +114,7 @@ class Trainer:
             self.device,
             self.policy,
             self.model,
+            self.update,
             self.interval,
             self.profile,
             self.backend,

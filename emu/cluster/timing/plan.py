@@ -97,8 +97,13 @@ def teams_of(table: ClusterTable) -> Teams:
     """Return who belongs together.
 
     Raises:
-        ConfigError: owners are given with model striping.
+        ConfigError: owners are given with model striping, or gradients do not go from all nodes in stripes.
     """
+    if table.exchange != "stripes" or table.workers:
+        what = f"`exchange` {table.exchange!r}" if table.exchange != "stripes" else f"`workers` {list(table.workers)}"
+        raise ConfigError(
+            f"an exchange that is simulated in time must be of stripes, from all nodes, got {what}; leave it out"
+        )
     if table.owners and table.model_parallel > 1:
         raise ConfigError(
             f"`owners` must be left out where `model_parallel` is above 1, got {list(table.owners)}: each part of a "
