@@ -192,6 +192,12 @@ def test_owners_and_model_striping_do_not_go_together():
         plan(layers(1), nodes=4, owners=[0], model_parallel=2)
 
 
+@pytest.mark.parametrize("cluster", [{"exchange": "controllers"}, {"workers": [0, 1]}])
+def test_what_does_not_go_from_all_nodes_in_stripes_has_no_time(cluster: dict[str, Any]):
+    with pytest.raises(ConfigError, match="an exchange that is simulated in time must be of stripes, from all nodes"):
+        plan(layers(1), nodes=4, **cluster)
+
+
 def test_more_owners_than_columns_are_refused():
     with pytest.raises(ConfigError, match="at least one column for each of the 8 owners, got 4"):
         plan(layers(1, 4), nodes=8)
