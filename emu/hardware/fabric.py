@@ -17,7 +17,7 @@ A round is at most one message of every device. A resource works through the rou
 given, and takes a message of a round when those of the rounds before are through; within a round, copies to the host
 come before copies from it. Within a round and a station the earliest message begins; of several that could begin at
 the same time, first the one that arbitration names, then the next whose resources are still free. Copies are taken as
-they come, the lowest device first.
+they come, then those of the lowest sender.
 
 Times are integers, picoseconds; up to 2**63 of them, 106 days.
 

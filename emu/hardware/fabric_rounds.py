@@ -7,12 +7,13 @@ compete, the first in the order of arbitration does:
     repeat: t = the earliest time at which a message that waits has its first chunk and both resources free
             those that can begin at t, in order: begin, if both resources are still free
 
-Where no resource has two messages in a round there is nothing to decide, and a round costs as much as it has messages.
+Where no resource has two messages in a round there is nothing to decide. Otherwise a heap holds who waits.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
@@ -124,31 +125,35 @@ def _arbitrate(
     end: Integers,
     known: Integers,
 ) -> None:
-    """Let messages that compete begin, one instant after the other."""
+    """Let messages that compete begin, one instant after the other.
+
+    `soonest` holds who waits, by a time before which it cannot begin; it may be later by now.
+    """
     free, served, senders = state[FREE], state[SERVED], len(first)
-    waiting = np.flatnonzero(first >= 0)
-    able, keys = np.empty_like(waiting), np.empty_like(waiting)
-    while len(waiting):
-        now = np.int64(2**63 - 1)
-        for m in waiting:
-            now = min(now, max(lies[m, 0], max(free[first[m]], free[second[m]])))
-        count = 0
-        for m in waiting:
-            if max(lies[m, 0], max(free[first[m]], free[second[m]])) == now:
-                able[count] = m
-                if arbitration == FIRST_COME:
-                    keys[count] = lies[m, 0]
-                elif arbitration == LOWEST:
-                    keys[count] = m
-                else:
-                    keys[count] = (m - served[second[m]] - 1) % senders
-                count += 1
-        for k in np.argsort(keys[:count], kind="mergesort"):  # stable: then the lowest sender
-            m = able[k]
-            if free[first[m]] <= now and free[second[m]] <= now:
+    able, keys = np.empty(senders, np.int64), np.empty(senders, np.int64)
+    soonest = [(lies[m, 0], m) for m in range(senders) if first[m] >= 0]
+    heapify(soonest)
+    while len(soonest):
+        now, count = soonest[0][0], 0
+        while len(soonest) and soonest[0][0] == now:
+            m = heappop(soonest)[1]
+            if arbitration == FIRST_COME:
+                keys[count] = lies[m, 0]
+            elif arbitration == LOWEST:
+                keys[count] = m
+            else:
+                keys[count] = (m - served[second[m]] - 1) % senders
+            able[count] = m
+            count += 1
+        # stable: of equal keys the lowest sender, as they came off the heap
+        for k in np.argsort(keys[:count], kind="mergesort"):
+            m = int(able[k])
+            at = max(free[first[m]], free[second[m]])
+            if at <= now:
                 begin[m] = now
                 _begin(m, now, first, second, size, speed, lies, state, end, known)
-        waiting = waiting[begin[waiting] < 0]
+            else:
+                heappush(soonest, (at, m))
 
 
 @kernel
