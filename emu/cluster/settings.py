@@ -1,6 +1,7 @@
 """`[cluster]`: how many nodes train together, and how their gradients travel.
 
 [cluster]                nodes, workers, units, model_parallel, points; exchange, owners, controllers, bits, ...
+                         streaming, chunks: when messages go, which changes no bit
 [cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
 [cluster.owner_codec]    of the owners' one; without it, and without `owner_bits`, it is the workers'
 """
@@ -91,6 +92,9 @@ class ClusterTable(Table):
         double_buffering: whether a gradient is applied one step late, so that its exchange has the next step's
             computation for its time.
         warm_start: steps at the beginning that one node takes alone, with the whole batch and nothing quantised.
+        streaming: whether a layer's gradients are exchanged as soon as they are complete, while the layers before it
+            still compute.
+        chunks: into which every message is cut, so that one is copied to a host while another is sent.
     """
 
     nodes: int = Field(ge=1)
@@ -113,6 +117,8 @@ class ClusterTable(Table):
     error_feedback: bool = True
     double_buffering: bool = False
     warm_start: int = Field(default=0, ge=0)
+    streaming: bool = Field(default=False, exclude_if=lambda streams: not streams)
+    chunks: int = Field(default=1, ge=1, le=4096, exclude_if=lambda chunks: chunks == 1)
 
     @model_validator(mode="after")
     def _fits(self) -> ClusterTable:

@@ -41,6 +41,7 @@ TOP = {
     "_format_listing",
     "_run_commands",
     "_bench_command",
+    "_simulate_command",
     "_study_command",
     "_study_worker",
     "_vectors_command",
