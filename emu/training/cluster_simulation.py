@@ -10,16 +10,17 @@ then all wait for it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from emu.cluster.clipping import ClippingTable
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Share, alone, fabric_of, plan_of, play, teams_of
 from emu.hardware import Demand, Machine
 from emu.training.simulation import Simulation, Spent, StepTime, put
 
 #: Kinds and units beside those of one device.
-QUANTISE, SEND, PORT = "quantise", "send", "port"
+QUANTISE, CLIP, SEND, PORT = "quantise", "clip", "send", "port"
 
 
 class ClusterSimulation(Simulation):
@@ -34,6 +35,9 @@ class ClusterSimulation(Simulation):
         decided_on_host: bool,
         table: ClusterTable,
         shapes: Mapping[str, tuple[int, int]],
+        parameter_bytes: Mapping[str, int],
+        clipping: ClippingTable | None = None,
+        divided: Collection[str] = (),
     ) -> None:
         """Begin at time 0.
 
@@ -44,22 +48,27 @@ class ClusterSimulation(Simulation):
             decided_on_host: whether registers go to the host and points come back.
             table: `[cluster]`.
             shapes: columns and rows of every gradient, by name.
+            parameter_bytes: of one code of every parameter, by name.
+            clipping: `[clipping]`; None clips nothing.
+            divided: layers whose errors are computed in parts, one of each device of `model_parallel`.
 
         Raises:
-            ConfigError: the machine has no crossbar or too few ports, or gradients do not go in stripes.
+            ConfigError: the machine has no crossbar or too few ports, or owners are given with model striping.
         """
         super().__init__(machine, batch_elements, batch_bytes, decided_on_host=decided_on_host)
         self._table, self._shapes = table, dict(shapes)
-        teams_of(table)
-        self._fabric = fabric_of(table, machine.device)
+        self._of_parts = divided
+        self._parameter_bytes, self._clipping = dict(parameter_bytes), clipping
+        self._teams = teams_of(table)
+        self._fabric = fabric_of(table, machine.device) if len(self._teams.part) > 1 else None
 
     @property
     def models(self) -> int:
         """Passes of a step."""
-        return self._table.nodes * self._table.units
+        return self._teams.replicas
 
     def _play(self, work: tuple[Demand, ...]) -> StepTime:
-        passes, behind = _divided(work)
+        passes, behind = _divided(joined(work, self._of_parts))
         several = _is_of(passes, self.models)
         computed = _of_one(passes, self.models if several else 1)
         per_gradient = Counter(_what(one) for one in behind if _is_taken_out(one))
@@ -70,17 +79,57 @@ class ClusterSimulation(Simulation):
             [*computed, *taken_out],
             updated,
             self._shapes,
+            self._parameter_bytes,
+            self._clipping,
             self._batch_elements,
             self._batch_bytes,
             self._decided_on_host,
         )
         exchanges = several and (bool(updated) or self._table.double_buffering)
-        plan = plan_of(self._table, self.machine, self._fabric, share) if exchanges else alone(self.machine, share)
+        plan = alone(self.machine, share)
+        if exchanges and self._fabric is not None:
+            plan = plan_of(self._table, self.machine, self._fabric, share)
         step, spent = play(plan, keeps_events=True), dict(found.spent)
         if exchanges:
             put(spent, ("", "", PORT, SEND), Spent(1, 0, step.send_ps, 0, step.sent_bytes // self._table.nodes))
             put(spent, ("", "", "", QUANTISE), Spent(1, 0, step.quantise_ps, 0, 0))
+        if step.clip_ps:
+            put(spent, ("", "", "", CLIP), Spent(1, 0, step.clip_ps, 0, 0))
         return StepTime(step.step_ps, spent, list(step.events))
+
+
+def joined(work: Iterable[Demand], layers: Collection[str]) -> list[Demand]:
+    """Return work whose errors are products as one device has them, not parts and their sums.
+
+    What a device does of them, and that parts travel and are added, is said by `emu.cluster.timing.striping`.
+
+    Args:
+        work: of training; a pass goes forward before it goes back.
+        layers: whose error products are computed in parts.
+    """
+    found: list[Demand] = []
+    places: dict[tuple[str, bool], int] = {}
+    for one in work:
+        at = (one.layer, one.again)
+        if one.layer not in layers or one.role != "error":
+            if one.role == "activation":
+                places.pop(at, None)
+            found.append(one)
+        elif not one.multiply_adds:
+            if at not in places:
+                found.append(one)
+        elif at not in places:
+            places[at] = len(found)
+            found.append(one)
+        else:
+            found[places[at]] = _sum_of_parts(found[places[at]], one)
+    return found
+
+
+def _sum_of_parts(some: Demand, more: Demand) -> Demand:
+    """Return a product of two parts of its terms."""
+    operands = tuple((fmt, size + other) for (fmt, size), (_, other) in zip(some.operands, more.operands, strict=True))
+    return some._replace(multiply_adds=some.multiply_adds + more.multiply_adds, operands=operands)
 
 
 def _divided(work: Sequence[Demand]) -> tuple[list[Demand], list[Demand]]:

@@ -125,7 +125,10 @@ def simulate(
     given = recipe.cluster
     if not nodes:
         chosen = settings.get("cluster.nodes", given.nodes if given else None)
-        nodes = (1, chosen) if isinstance(chosen, int) and chosen > 1 else _powers_of_two(device)
+        named = given is not None and bool(given.workers or given.owners or max(given.controllers))
+        named = named or any(f"cluster.{key}" in settings for key in ("workers", "owners", "controllers"))
+        whole = (chosen,) if named else (1, chosen)  # one node has not the nodes that are named
+        nodes = whole if isinstance(chosen, int) and chosen > 1 else _powers_of_two(device)
     batches = tuple(batches) or (recipe.training.batch,)
     bits = tuple(bits) or (settings.get("cluster.bits", given.bits if given else 1),)
     machine = Machine(recipe.machine(device))
@@ -193,6 +196,8 @@ class _Simulation:
             work.computed,
             work.arrived + work.update,
             work.shapes,
+            work.parameter_bytes,
+            recipe.clipping,
             batch_elements=work.input_elements,
             batch_bytes=work.input_elements * SOURCE_BYTES[recipe.data.kind],
         )

@@ -1,8 +1,8 @@
 """What one step of training asks of a machine, found from shapes: nothing is trained.
 
-    pass      working copies, forward, loss, backward: over the examples of one node
+    pass      working copies, forward, loss, backward: over the examples of one node; S taken out of what is clipped
     arrived   what a node does with gradients that an exchange brings: each is written in its role's format
-    update    clipping, the optimiser
+    update    clipping by the norm of all gradients, the optimiser
 
 The shape of a step depends on recipe, device and batch. What depends on values is left out: operations that run again,
 points that are decided (`emu.precision.shapes`).
@@ -10,6 +10,7 @@ points that are decided (`emu.precision.shapes`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from emu.autodiff import Operation, Value
+from emu.formats.arrays import code_dtype_for
 from emu.hardware import Demand, Device
 from emu.optim import ParameterState
 from emu.precision import Policy
@@ -42,6 +44,7 @@ class Work:
         arrived: of writing gradients that an exchange brings.
         update: of the update.
         shapes: columns and rows of every gradient, by name, in the order of parameters.
+        parameter_bytes: of one code of a parameter, by name.
         input_elements: numbers of the batch.
     """
 
@@ -50,6 +53,7 @@ class Work:
     arrived: tuple[Demand, ...]
     update: tuple[Demand, ...]
     shapes: dict[str, tuple[int, int]]
+    parameter_bytes: dict[str, int]
     input_elements: int
 
     @property
@@ -95,7 +99,7 @@ def work_of(recipe: Recipe, device: Device, examples: int, *, travels: bool = Fa
     scale = 1.0 if isinstance(recipe.loss_scaling, NoScaling) else _SOME_SCALE
     _, _, gradients, _ = model.traced(runner, inputs, labels, backward=True, scale=scale)
     role = "gradient" if scale == 1 else "unscaled"
-    if travels and scale != 1:
+    if (travels or recipe.clipping) and scale != 1:
         gradients = {state.name: unscaled(state, gradients[state.name], scale, runner) for state in model.states}
         scale = 1.0
     computed = _taken(runner)
@@ -107,7 +111,12 @@ def work_of(recipe: Recipe, device: Device, examples: int, *, travels: bool = Fa
     arrived = _taken(runner)
     Update.of(recipe, optimiser).apply(model.states, gradients, 1.0, scale, runner)
     shapes = {state.name: columns_and_rows(state.master.shape) for state in model.states}
-    return Work(examples, computed, arrived, _taken(runner), shapes, inputs.size)
+    return Work(examples, computed, arrived, _taken(runner), shapes, parameter_bytes(model.states), inputs.size)
+
+
+def parameter_bytes(states: Iterable[ParameterState]) -> dict[str, int]:
+    """Return the bytes of one code of every parameter, by name: what a controller returns."""
+    return {state.name: code_dtype_for(state.master.format.width_bits).itemsize for state in states}
 
 
 def _batch(recipe: Recipe, examples: int) -> tuple[Any, Any]:

@@ -14,6 +14,8 @@ from emu.training import Run
 from tests.training.small_runs import train
 
 STEPS = 4
+#: Some elements are clipped, and not all.
+CLIPS = [{"rule": "constant", "high": 1e-3, "low": -1e-3}]
 
 
 def trained(out: Path, device: str = "k20x-8x", **settings: Any) -> Run:
@@ -25,12 +27,40 @@ def trained(out: Path, device: str = "k20x-8x", **settings: Any) -> Run:
     {"cluster.nodes": 2, "cluster.bits": 32, "cluster.streaming": True},
     {"cluster.nodes": 2, "cluster.units": 2},
     {"cluster.nodes": 4, "loss_scaling": {"policy": "fixed", "scale": 8.0}},
+    {"cluster.nodes": 4, "cluster.exchange": "controllers"},
+    {"cluster.nodes": 3, "cluster.workers": [0, 1], "cluster.exchange": "controllers", "cluster.controllers": [2]},
+    {"cluster.nodes": 3, "cluster.workers": [0, 2], "cluster.bits": 2},
+    {"cluster.nodes": 2, "cluster.exchange": "controllers", "clipping.rules": CLIPS, "clipping.on": "worker"},
+    {"cluster.nodes": 2, "clipping.rules": CLIPS, "loss_scaling": {"policy": "fixed", "scale": 8.0}},
+    {"cluster.nodes": 2, "cluster.model_parallel": 2},
+    {"cluster.nodes": 1, "cluster.model_parallel": 3},
+    {"cluster.nodes": 2, "cluster.model_parallel": 2, "cluster.exchange": "controllers", "clipping.rules": CLIPS},
 ])  # fmt: skip
 def test_a_run_takes_as_long_as_its_steps_are_simulated(tmp_path: Path, settings: dict[str, Any]):
     run = trained(tmp_path / "run", **settings)
     nodes = settings["cluster.nodes"]
     found = emu.simulate(emu.model("mlp"), emu.device("k20x-8x"), nodes=[nodes], batches=[16], overrides=settings)
     assert run.info["simulated_picoseconds_by_phase"] == {"training": STEPS * found.steps[0].time.step_ps}
+
+
+def test_errors_in_parts_are_the_convolutions_of_one_device_c9(tmp_path: Path):
+    settings = {"cluster.nodes": 1, "cluster.model_parallel": 2}
+    run = trained(tmp_path / "run", model="lenet", **settings)
+    found = emu.simulate(emu.model("lenet"), emu.device("k20x-8x"), nodes=[1], batches=[16], overrides=settings)
+    assert run.info["simulated_picoseconds_by_phase"] == {"training": STEPS * found.steps[0].time.step_ps}
+
+
+def test_a_device_alone_takes_time_for_clipping_as_well(tmp_path: Path):
+    settings = {"clipping.rules": CLIPS, "clipping.on": "worker"}
+    run = trained(tmp_path / "run", **settings)
+    found, free = (
+        emu.simulate(emu.model("mlp"), emu.device("k20x-8x"), nodes=[1], batches=[16], overrides=overrides)
+        for overrides in (settings, {})
+    )
+    step = found.steps[0].time
+    assert run.info["simulated_picoseconds_by_phase"] == {"training": STEPS * step.step_ps}
+    assert step.step_ps == free.steps[0].time.step_ps + step.clip_ps
+    assert step.clip_ps > 0
 
 
 def test_a_warm_start_is_one_node_alone(tmp_path: Path):

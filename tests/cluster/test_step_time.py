@@ -37,7 +37,8 @@ def layers(count: int, size: int = 64, examples: int = 16) -> Share:
     forward = [product(i, "activation", batch) for i in range(count)]
     back = [product(i, role, n) for i in reversed(range(count)) for role, n in (("error", batch), ("gradient", square))]
     update = [Demand(f"fc{i}", "master", "add", square, 0, 0, ((FP32, square),) * 2, FP32) for i in range(count)]
-    return Share(forward + back, update, {f"fc{i}.weight": (size, size) for i in range(count)})
+    names = [f"fc{i}.weight" for i in range(count)]
+    return Share(forward + back, update, dict.fromkeys(names, (size, size)), dict.fromkeys(names, 4))
 
 
 def plan(share: Share, **cluster: Any) -> Plan:
@@ -79,6 +80,8 @@ def test_an_exchange_is_its_rounds_one_after_the_other_c6(nodes: int):
     {"nodes": 5, "owners": [4]},
     {"nodes": 4, "owners": [1, 3, 3], "bits": 32},
     {"nodes": 8, "streaming": True},
+    {"nodes": 5, "workers": [0, 2, 3], "bits": 2},
+    {"nodes": 5, "workers": [0, 1, 2, 3], "owners": [4], "streaming": True},
 ])  # fmt: skip
 def test_the_bytes_sent_are_those_of_the_exchange_c5(cluster: dict[str, Any]):
     share = replace(layers(3, 30), shapes={"fc0.weight": (30, 41), "fc1.weight": (9, 30), "fc2.weight": (1, 30)})
@@ -190,12 +193,6 @@ def test_events_of_a_step_name_their_nodes_and_add_up():
 def test_owners_and_model_striping_do_not_go_together():
     with pytest.raises(ConfigError, match="`owners` must be left out where `model_parallel` is above 1"):
         plan(layers(1), nodes=4, owners=[0], model_parallel=2)
-
-
-@pytest.mark.parametrize("cluster", [{"exchange": "controllers"}, {"workers": [0, 1]}])
-def test_what_does_not_go_from_all_nodes_in_stripes_has_no_time(cluster: dict[str, Any]):
-    with pytest.raises(ConfigError, match="an exchange that is simulated in time must be of stripes, from all nodes"):
-        plan(layers(1), nodes=4, **cluster)
 
 
 def test_more_owners_than_columns_are_refused():

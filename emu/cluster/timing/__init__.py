@@ -6,6 +6,7 @@ striping.py  a layer's units divided over devices
 teams.py     which devices share a model, a node, an exchange
 messages.py  sizes of what is sent
 kernels.py   what quantising costs
+step_plan.py what is played, and what is known behind that
 step.py      all of it, played
 plan.py      from `[cluster]` to what is played
 """
@@ -14,10 +15,12 @@ from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.line import Line, Processes, Signal
 from emu.cluster.timing.plan import Share, alone, fabric_of, plan_of, teams_of
 from emu.cluster.timing.program import Program, Task
-from emu.cluster.timing.step import Group, Plan, StepTime, play
+from emu.cluster.timing.step import play
+from emu.cluster.timing.step_plan import Clips, Group, Plan, StepTime
 from emu.cluster.timing.teams import Teams
 
 __all__ = [
+    "Clips",
     "Group",
     "Kernels",
     "Line",

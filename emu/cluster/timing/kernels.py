@@ -6,6 +6,14 @@ For n gradients whose messages have m bytes, of `workers` nodes, float32:
     sum        reads a message of every worker, writes n sums                              workers * m + 4 n
     rule       of owners that smooth or normalise: reads and writes n numbers of state     8 n
     decode     reads the message, writes n gradients                                       m + 4 n
+    mean       of a controller: reads a message of every worker, writes n means             workers * m + 4 n
+
+Clipping n gradients of a layer, for each rule; thresholds of a layer are known only when all of it has been read:
+
+    constant        reads and writes gradients                                             8 n
+    variance        reads them for the mean, for the variance, reads and writes them       16 n
+    momentum        reads momentum, reads and writes gradients                             12 n
+    parameter_norm  reads parameters, reads and writes gradients                           12 n
 
 Encode looks at a column twice, for its levels and for its codes; the second time it is on the chip: our choice, as that
 residuals and sums are float32. Gradients of 32 bits are sent as they are and arrive in place: encode and decode cost
@@ -14,17 +22,21 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from emu.cluster.clipping.rules import Rule
 from emu.cluster.codecs import Codec, Float32
 from emu.hardware.machine import SECOND_PS
 
 Bytes = npt.NDArray[np.int64]
 #: Bytes of a gradient, a residual, a sum.
 NUMBER_BYTES = 4
+#: Numbers through the memory for each gradient that a rule looks at.
+_CLIP_MOVES = {"constant": 2, "variance": 4, "momentum": 3, "parameter_norm": 3}
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,10 @@ class Kernels:
     def add_ps(self, terms: int, numbers: int) -> int:
         """Return how long a device takes to add float32 numbers that lie in its memory."""
         return self.moved_ps((terms + 1) * NUMBER_BYTES * numbers)
+
+    def clip_ps(self, rules: Iterable[Rule], numbers: int) -> int:
+        """Return how long clipping takes for so many gradients, one rule after the other."""
+        return sum(self.moved_ps(NUMBER_BYTES * _CLIP_MOVES[rule.rule] * numbers) for rule in rules)
 
     def moved_ps(self, size_bytes: int) -> int:
         """Return how long the memory takes for so many bytes."""

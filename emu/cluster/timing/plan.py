@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from emu.cluster.clipping import ClippingTable
+from emu.cluster.codecs import codec_of
+from emu.cluster.controller import layer_of, placed
 from emu.cluster.layout import Layout
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing.kernels import Kernels
-from emu.cluster.timing.messages import messages_of
+from emu.cluster.timing.messages import Messages, messages_of
 from emu.cluster.timing.program import Program, program_of
-from emu.cluster.timing.step import Group, Plan
+from emu.cluster.timing.step_plan import Clips, Group, Plan
 from emu.cluster.timing.striping import striped_program, striped_shapes
 from emu.cluster.timing.teams import Teams
 from emu.errors import ConfigError
@@ -25,6 +31,8 @@ class Share:
         computed: demands of the pass.
         updated: demands behind the exchange.
         shapes: columns and rows of every gradient, by name `layer.part`.
+        parameter_bytes: of one code of the parameters that a controller returns, by the same names.
+        clipping: rules that its gradients are clipped by, when, and where; None clips nothing.
         batch_elements: numbers of its part of the batch, which its host prepares; 0 of nothing.
         batch_bytes: that the host sends.
         decided_on_host: whether registers go to the host and points come back.
@@ -33,6 +41,8 @@ class Share:
     computed: Sequence[Demand]
     updated: Sequence[Demand]
     shapes: Mapping[str, tuple[int, int]]
+    parameter_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
+    clipping: ClippingTable | None = None
     batch_elements: int = 0
     batch_bytes: int = 0
     decided_on_host: bool = False
@@ -40,8 +50,10 @@ class Share:
 
 def alone(machine: Machine, share: Share) -> Plan:
     """Return the plan of one device that trains by itself."""
-    kernels = Kernels(*ClusterTable(nodes=1).codecs(), bytes_per_s=None)
-    return Plan(_program(machine, share), None, Teams(1), (), kernels)
+    kernels = _kernels(ClusterTable(nodes=1), machine)
+    return Plan(
+        _program(machine, share), None, Teams(1), (), kernels, clips=_clips(share.clipping, kernels, share.shapes)
+    )
 
 
 def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share) -> Plan:
@@ -57,9 +69,7 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
         ConfigError: an owner has no stripe, owners are given with model striping, or devices cannot be divided.
     """
     teams = teams_of(table)
-    codec, owner_codec = table.codecs()
-    bandwidth = machine.device.compute.memory_bandwidth_bytes_per_s
-    kernels = Kernels(codec, owner_codec, None if bandwidth is None else bandwidth.value, table.rule != "none")
+    kernels = _kernels(table, machine)
     program, shapes = _program(machine, share), dict(share.shapes)
     if teams.parts > 1:
         shapes = dict(zip(shapes, striped_shapes(shapes.values(), teams.parts), strict=True))
@@ -72,44 +82,102 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
             batch_elements=share.batch_elements,
             batch_bytes=share.batch_bytes,
         )
-    by_layer: dict[str, list[tuple[int, int]]] = {layer: [] for layer in program.layers if table.streaming}
-    for name, shape in shapes.items():
-        by_layer.setdefault(name.rpartition(".")[0] if table.streaming else "gradients", []).append(shape)
-    Layout(teams.count, owners=table.owners).require_stripes([columns for columns, _ in shapes.values()])
-    groups: list[Group] = []
-    for name, members in by_layer.items():
-        layers = frozenset((name,) if table.streaming else program.layers)
-        messages = messages_of(members, teams.count, table.owners, codec, owner_codec)
-        up, down = (int(sizes.sum()) for sizes in (messages.up_bytes, messages.down_bytes))
-        groups.append(Group(name, layers, sum(columns * rows for columns, rows in members), up, down, messages))
+    clips = _clips(share.clipping, kernels, shapes)
+    groups: tuple[Group, ...] = ()
+    if teams.replicas > 1:
+        by_controllers = table.exchange == "controllers"
+        groups = _to_controllers(table, kernels, program, share, shapes) if by_controllers else ()
+        groups = groups or _in_stripes(table, kernels, program, shapes)
+        program = replace(program, updates=()) if by_controllers else program
     return Plan(
         program,
         fabric,
         teams,
-        tuple(groups) if teams.replicas > 1 else (),
+        groups,
         kernels,
         double_buffering=table.double_buffering,
         chunks=table.chunks if fabric.over_hosts else 1,
+        clips=clips,
     )
+
+
+def _in_stripes(
+    table: ClusterTable, kernels: Kernels, program: Program, shapes: Mapping[str, tuple[int, int]]
+) -> tuple[Group, ...]:
+    """Return groups of tensors, each in stripes to owners: those of a layer, or all of them together."""
+    by_layer: dict[str, list[tuple[int, int]]] = {layer: [] for layer in program.layers if table.streaming}
+    for name, shape in shapes.items():
+        by_layer.setdefault(layer_of(name) if table.streaming else "gradients", []).append(shape)
+    Layout(table.nodes, owners=table.owners).require_stripes([columns for columns, _ in shapes.values()])
+    groups: list[Group] = []
+    for name, members in by_layer.items():
+        layers = frozenset((name,) if table.streaming else program.layers)
+        messages = messages_of(members, table.nodes, table.owners, kernels.codec, kernels.owner_codec)
+        groups.append(_group(name, layers, sum(columns * rows for columns, rows in members), messages))
+    return tuple(groups)
+
+
+def _to_controllers(
+    table: ClusterTable, kernels: Kernels, program: Program, share: Share, shapes: Mapping[str, tuple[int, int]]
+) -> tuple[Group, ...]:
+    """Return the layers, each a group whose one owner is its controller: it updates, and sends parameters."""
+    sizes: dict[str, int] = {}
+    for name in reversed(list(share.shapes)):  # of whole layers, as training places them
+        sizes[layer_of(name)] = sizes.get(layer_of(name), 0) + kernels.codec.message_bytes(*share.shapes[name])
+    controller_of = placed(sizes, table.controllers, table.placement)
+    groups: list[Group] = []
+    for layer in program.layers:
+        found = np.zeros((3, table.nodes), np.int64)
+        for name in (name for name in shapes if layer_of(name) == layer):
+            columns, rows = shapes[name]
+            numbers = columns * rows
+            message = kernels.codec.message_bytes(columns, rows)
+            found[:, controller_of[layer]] += (numbers, message, numbers * share.parameter_bytes[name])
+        one = _group(layer, frozenset((layer,)), int(found[0].sum()), Messages(*found))
+        # what belongs to no layer, as the norm of all gradients, is done with the last one
+        last = layer == program.layers[-1]
+        mine = (t for t in program.updates if t.layer == layer or (last and t.layer not in program.layers))
+        groups.append(one._replace(updates=tuple(mine)))
+    return tuple(groups)
+
+
+def _group(name: str, layers: frozenset[str], numbers: int, messages: Messages) -> Group:
+    up, down = (int(sizes.sum()) for sizes in (messages.up_bytes, messages.down_bytes))
+    return Group(name, layers, numbers, up, down, messages)
+
+
+def _kernels(table: ClusterTable, machine: Machine) -> Kernels:
+    """Return the times of a device's memory; what a controller returns is not quantised."""
+    codec, owner_codec = table.codecs()
+    if table.exchange == "controllers":
+        owner_codec = codec_of(32)
+    bandwidth = machine.device.compute.memory_bandwidth_bytes_per_s
+    return Kernels(codec, owner_codec, None if bandwidth is None else bandwidth.value, table.rule != "none")
+
+
+def _clips(clipping: ClippingTable | None, kernels: Kernels, shapes: Mapping[str, tuple[int, int]]) -> Clips | None:
+    """Return what clipping costs a worker, by layer."""
+    if clipping is None:
+        return None
+    numbers: Counter[str] = Counter()
+    for name, (columns, rows) in shapes.items():
+        numbers[layer_of(name)] += columns * rows
+    layer_ps = {layer: kernels.clip_ps(clipping.rules, count) for layer, count in numbers.items()}
+    return Clips(clipping.trigger, clipping.on, layer_ps)
 
 
 def teams_of(table: ClusterTable) -> Teams:
     """Return who belongs together.
 
     Raises:
-        ConfigError: owners are given with model striping, or gradients do not go from all nodes in stripes.
+        ConfigError: owners are given with model striping.
     """
-    if table.exchange != "stripes" or table.workers:
-        what = f"`exchange` {table.exchange!r}" if table.exchange != "stripes" else f"`workers` {list(table.workers)}"
-        raise ConfigError(
-            f"an exchange that is simulated in time must be of stripes, from all nodes, got {what}; leave it out"
-        )
     if table.owners and table.model_parallel > 1:
         raise ConfigError(
             f"`owners` must be left out where `model_parallel` is above 1, got {list(table.owners)}: each part of a "
             "model has its own; remove one of the two"
         )
-    return Teams(table.nodes, table.units, table.model_parallel)
+    return Teams(table.nodes, table.units, table.model_parallel, workers=table.workers)
 
 
 def fabric_of(table: ClusterTable, device: Device) -> Fabric:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from emu.hardware import DECISION, Demand, Machine
 
-#: Resources of a device, besides the unit that computes.
-DEVICE, HOST_UNIT, HOST_LINK = "compute", "host", "host link"
+#: Resources of a device: the unit that computes, its host, the link there, another processor that clips.
+DEVICE, HOST_UNIT, HOST_LINK, CLIPPER = "compute", "host", "host link", "clipper"
 #: What time is spent on.
-FORWARD, BACKWARD, UPDATE, QUANTISE, TRANSFER = "forward", "backward", "update", "quantise", "transfer"
+FORWARD, BACKWARD, UPDATE, QUANTISE, CLIP = "forward", "backward", "update", "quantise", "clip"
 _BACKWARD_ROLES = ("error", "gradient", "unscaled")
 #: Bytes of a point on its way from the host.
 _POINT_BYTES = 1

@@ -4,8 +4,15 @@
     streaming          pass, and each layer's exchange as soon as its gradients are complete ─► update
     double buffering   pass of t beside the exchange of t - 1 ─► update with what has arrived
 
+    clipping           each layer behind its gradient, or the next one's, on this device or on another processor
+
     exchange of a group of tensors:  added within the node ─► encode ─► K - 1 rounds to owners ─► sum, encode
                                      ─► K - 1 rounds to all ─► decode
+    of a layer, by a controller:     added within the node ─► encode ─► to the controller ─► mean ─► update
+                                     ─► parameters to all
+
+A controller is the one owner of a layer: it updates where other owners encode. A node that computes nothing keeps the
+time of the first one that does.
 
 Kernels of an exchange run on the unit that computes, between two operations. A phase's rounds are given to the fabric
 together, in the order in which phases are ready on the first device.
@@ -14,121 +21,23 @@ together, in the order in which phases are ready on the first device.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
-from emu.cluster.timing.kernels import NUMBER_BYTES, Kernels
+from emu.cluster.timing.kernels import NUMBER_BYTES
 from emu.cluster.timing.line import Line, Process, Processes, Signal, Times
-from emu.cluster.timing.messages import Messages
-from emu.cluster.timing.program import BACKWARD, DEVICE, FORWARD, QUANTISE, UPDATE, Program, Task
-from emu.cluster.timing.teams import Numbers, Teams
-from emu.hardware import Event, Fabric, Sent, Traffic, events_of
+from emu.cluster.timing.program import BACKWARD, CLIP, CLIPPER, DEVICE, FORWARD, QUANTISE, UPDATE, Task
+from emu.cluster.timing.step_plan import Group, Plan, StepTime
+from emu.cluster.timing.teams import Numbers
+from emu.hardware import Event, Sent, Traffic, events_of
 
+Flags = npt.NDArray[np.bool_]
 #: Steps that are played with double buffering: the first has nothing to wait for, the last two are alike.
 _BUFFERED_STEPS = 4
 #: Nodes that a trace shows.
 TRACED_NODES = 16
-
-
-class Group(NamedTuple):
-    """Tensors that are exchanged together.
-
-    Attributes:
-        name: what a trace calls it.
-        layers: whose gradients they are.
-        numbers: how many gradients.
-        up_bytes: of a worker's messages to all owners, itself among them.
-        down_bytes: of all owners' messages.
-        messages: sizes by owner.
-    """
-
-    name: str
-    layers: frozenset[str]
-    numbers: int
-    up_bytes: int
-    down_bytes: int
-    messages: Messages
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything that decides how long a step takes.
-
-    Attributes:
-        program: of every device.
-        fabric: that messages pass.
-        teams: devices by their roles.
-        groups: what is exchanged, and together with what; nothing on one node.
-        kernels: times of quantising.
-        double_buffering: whether a gradient is applied one step late.
-        chunks: into which every message is cut where it is copied to hosts.
-    """
-
-    program: Program
-    fabric: Fabric | None
-    teams: Teams
-    groups: tuple[Group, ...]
-    kernels: Kernels
-    double_buffering: bool = False
-    chunks: int = 1
-
-    @property
-    def is_alike(self) -> bool:
-        """Whether every node does the same at the same time, so that two can stand for all."""
-        if self.fabric is None or self.teams.parts > 1 or self.teams.count < 3:
-            return False
-        passed = [self.fabric.port, self.fabric.host] if self.fabric.over_hosts else [self.fabric.port]
-        free = not any(path is None or path.half_duplex or path.one_engine for path in passed)
-        return free and all(len(set(sizes.tolist())) == 1 for group in self.groups for sizes in group.messages)
-
-    def of_two(self) -> Plan:
-        """Return the plan of two nodes that stand for all."""
-        assert self.fabric is not None
-        groups = [group._replace(messages=Messages(*(sizes[:2] for sizes in group.messages))) for group in self.groups]
-        teams = self.teams.standing_for_all()
-        return replace(
-            self,
-            fabric=replace(self.fabric, nodes=2 * self.fabric.nodes // self.teams.count),
-            teams=teams,
-            groups=tuple(groups),
-        )
-
-    def without_computing(self) -> Plan:
-        """Return the plan of devices that compute in no time, one step by itself: what is left is communication."""
-        kernels = replace(self.kernels, bytes_per_s=None)
-        return replace(self, program=self.program.without_time(), kernels=kernels, double_buffering=False)
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """How long a step takes, and its parts: of the device that waits least.
-
-    Attributes:
-        step_ps: from one step's end to the next one's.
-        compute_ps: forward and backward.
-        quantise_ps: encoding, adding up, decoding.
-        update_ps: the update.
-        wait_ps: the rest, in which the device computes nothing.
-        send_ps: for how long the busiest port sends.
-        sent_bytes: of all devices in a step.
-        events: of the first nodes, if they were kept.
-    """
-
-    step_ps: int
-    compute_ps: int
-    quantise_ps: int
-    update_ps: int
-    wait_ps: int
-    send_ps: int
-    sent_bytes: int
-    events: tuple[Event, ...] = ()
-
-    @property
-    def link_use(self) -> float:
-        """Share of the step for which the busiest port sends."""
-        return self.send_ps / self.step_ps if self.step_ps else 0.0
 
 
 def play(plan: Plan, *, keeps_events: bool = False) -> StepTime:
@@ -158,34 +67,41 @@ class _Run:
         self.ends: list[Times] = []
         self.sent_bytes = 0
         self._events: list[Event] = []
-        self._leads = plan.teams.leads
+        self._leads, self._all_compute = plan.teams.leads, bool(plan.teams.computes.all())
 
     def result(self) -> StepTime:
         """Play all steps; return the last one."""
         self.processes.start(self._program())
         self.processes.run()
-        ends, spent = [int(end.max()) for end in self.ends], self.line.spent_ps
+        ends = [int(end.max()) for end in self.ends]
         step_ps = ends[-1] - (ends[-2] if len(ends) > 1 else 0)
-        task_ps: dict[str, int] = dict.fromkeys((FORWARD, BACKWARD, UPDATE), 0)
-        for task in (*self.plan.program.passes, *self.plan.program.updates):
-            task_ps[task.kind] += task.duration_ps
-        quantise = spent.get(QUANTISE)
-        quantise_ps = 0 if quantise is None else int(quantise.max()) // self.steps
-        compute_ps = task_ps[FORWARD] + task_ps[BACKWARD]
-        wait_ps = step_ps - compute_ps - quantise_ps - task_ps[UPDATE]
+        compute, quantise, clip = self._spent(FORWARD) + self._spent(BACKWARD), self._spent(QUANTISE), self._spent(CLIP)
+        update = self._spent(UPDATE)
+        busy_ps = compute + quantise + update + (clip if self._clips_on_device else 0)
+        most = int(busy_ps.argmax())
         busy = {} if self.traffic is None else self.traffic.busy_ps
         ports = [times for name, times in busy.items() if name.startswith("port") and not name.endswith(" in")]
         send_ps = max((int(times.max()) for times in ports), default=0) // self.steps
         return StepTime(
             step_ps,
-            compute_ps,
-            quantise_ps,
-            task_ps[UPDATE],
-            wait_ps,
+            int(compute[most]),
+            int(quantise[most]),
+            int(update[most]),
+            max(step_ps - int(busy_ps[most]), 0),
             send_ps,
             self.sent_bytes // self.steps,
+            int(clip.max()),
             (*self._booked_events(), *self._events),
         )
+
+    def _spent(self, kind: str) -> Times:
+        """Return what every device spent on something in a step."""
+        late = self.steps > 1 and kind == UPDATE and bool(self.plan.program.updates)
+        return self.line.spent_ps.get(kind, self.line.start()) // (self.steps - 1 if late else self.steps)
+
+    @property
+    def _clips_on_device(self) -> bool:
+        return self.plan.clips is not None and self.plan.clips.on == "worker"
 
     # ---- a device's program ----
 
@@ -194,10 +110,10 @@ class _Run:
         arrivals: list[list[Signal]] = []
         for step in range(self.steps):
             there = yield from self._prepared(now)
-            gradients = [(group, Signal()) for group in plan.groups]
+            signals = _Signals(plan)
             before = arrivals[-1] if arrivals else []
-            arrivals.append([signal for _, signal in gradients])
-            now = yield from self._pass(now, gradients, before)
+            arrivals.append(list(signals.done.values()) or list(signals.clipped.values()))
+            now = yield from self._pass(now, signals, before)
             due = step - 1 if plan.double_buffering and plan.groups else step
             if due >= 0:
                 for signal in arrivals[due]:
@@ -211,37 +127,98 @@ class _Run:
         """Prepare the next batch; return when it is there."""
         for resource, duration in self.plan.program.prepare:
             yield now
-            now = self.line.book(resource, "the next batch", duration, now, "prepare")
+            now = self.line.book(resource, "the next batch", self._of_workers(duration), now, "prepare")
         return now
 
-    def _pass(
-        self, now: Times, gradients: Sequence[tuple[Group, Signal]], before: Sequence[Signal]
-    ) -> Generator[Times | Signal, None, Times]:
+    def _pass(self, now: Times, signals: _Signals, before: Sequence[Signal]) -> Generator[Times | Signal, None, Times]:
         """Run forward and backward, and begin exchanges as their gradients become complete; return when it is done."""
-        missing = {group.name: set(group.layers) for group, _ in gradients}
+        missing = {group.name: set(group.layers) for group in self.plan.groups}
         partial: tuple[str, Signal] | None = None
+        self._begin_clipping(signals)
         for task in self.plan.program.passes:
             if task.gathered_bytes:
                 yield now
                 now = np.maximum(now, self._between_neighbours(task.gathered_bytes, now, f"{task.name}: gather"))
             if partial is not None and partial[0] != task.layer:
                 now, partial = np.maximum(now, (yield from _at(partial[1]))), None
-            now = yield from self._compute(task, now)
+            now = self._kept(now, (yield from self._compute(task, now, works=self.teams.computes)))
             if task.partial_bytes:
                 partial = (task.layer, Signal())
                 self.processes.start(self._partial_errors(task, now, partial[1]))
-            for group, signal in gradients:
-                if task.completes and task.layer in missing[group.name]:
-                    missing[group.name].remove(task.layer)
-                    if not missing[group.name]:
-                        self.processes.start(self._exchange(group, now, signal, before))
+            if task.completes:
+                begun = self._complete(task.layer, now, missing, signals, before)
+                if self.plan.clips is not None and self.plan.clips.trigger == "serial":
+                    for signal in (signals.clipped[task.layer], *(signals.sent[name] for name in begun)):
+                        now = self._kept(now, np.maximum(now, (yield from _at(signal))))
         return now
 
-    def _compute(self, task: Task, now: Times) -> Generator[Times, None, Times]:
+    def _complete(
+        self,
+        layer: str,
+        now: Times,
+        missing: dict[str, set[str]],
+        signals: _Signals,
+        before: Sequence[Signal],
+    ) -> list[str]:
+        """Say that a layer's gradients are complete; return the groups whose exchange begins."""
+        begun: list[str] = []
+        self.processes.set(signals.ready[layer], now)
+        for group in self.plan.groups:
+            if layer in missing[group.name]:
+                missing[group.name].remove(layer)
+                if not missing[group.name]:
+                    begun.append(group.name)
+                    self.processes.start(self._exchange(group, now, signals, before))
+        return begun
+
+    def _compute(self, task: Task, now: Times, works: Flags | None = None) -> Generator[Times, None, Times]:
         for resource, duration in task.parts:
             yield now
-            now = self.line.book(resource, task.name, duration, now, task.kind)
+            taken = duration if works is None else np.where(works, duration, 0)
+            now = self.line.book(resource, task.name, taken, now, task.kind)
         return now
+
+    def _of_workers(self, duration: int) -> int | Times:
+        return duration if self._all_compute else np.where(self.teams.computes, duration, 0)
+
+    def _kept(self, before: Times, now: Times) -> Times:
+        """Return the time, of nodes that compute nothing that of the first one that does."""
+        if self._all_compute:
+            return now
+        return np.where(self.teams.computes, now, np.maximum(before, now[self.teams.computes].min()))
+
+    # ---- clipping ----
+
+    def _begin_clipping(self, signals: _Signals) -> None:
+        if self.plan.clips is not None and not self.plan.clips_at_receivers:
+            for place in range(len(self.plan.program.layers)):
+                self.processes.start(self._clip(place, signals))
+
+    def _clip(self, place: int, signals: _Signals) -> Process:
+        """Clip a layer when it, the next one, or the last one is ready."""
+        clips, layers = self.plan.clips, self.plan.program.layers
+        assert clips is not None
+        last = len(layers) - 1
+        awaited = {"next": min(place + 1, last), "after_all": last}.get(clips.trigger, place)
+        ready = yield from _at(signals.ready[layers[awaited]])
+        duration = self._of_workers(clips.of([layers[place]]))
+        self.processes.set(signals.clipped[layers[place]], self._clipped(layers[place], duration, ready))
+
+    def _clipped(self, name: str, duration: int | Times, ready: Times) -> Times:
+        resource = DEVICE if self._clips_on_device else CLIPPER
+        return self.line.book(resource, f"{name}: clip", duration, ready, CLIP)
+
+    def _received(self, group: Group, arrived: Times, signals: _Signals) -> Generator[Times | Signal, None, Times]:
+        """Clip what all workers have sent, when all groups are there."""
+        clips, teams = self.plan.clips, self.teams
+        assert clips is not None
+        self.processes.set(signals.there[group.name], arrived)
+        for signal in signals.there.values():
+            arrived = np.maximum(arrived, (yield from _at(signal)))
+        yield arrived
+        share = teams.contributions * clips.of(group.layers) * group.messages.numbers
+        duration = np.where(self._leads, (-(-share // max(group.numbers, 1)))[teams.team], 0)
+        return self._clipped(group.name, duration, arrived)
 
     # ---- model striping ----
 
@@ -256,50 +233,67 @@ class _Run:
         yield ready
         arrived = self._between_neighbours(task.partial_bytes, ready, f"{task.name}: parts")
         yield arrived
-        self.processes.set(signal, self.line.book(DEVICE, f"{task.name}: add", task.add_ps, arrived, QUANTISE))
+        self.processes.set(
+            signal, self.line.book(DEVICE, f"{task.name}: add", self._of_workers(task.add_ps), arrived, QUANTISE)
+        )
 
     # ---- an exchange ----
 
-    def _exchange(self, group: Group, ready: Times, signal: Signal, before: Sequence[Signal]) -> Process:
-        """Exchange a group's gradients, behind all exchanges of the step before."""
+    def _exchange(self, group: Group, ready: Times, signals: _Signals, before: Sequence[Signal]) -> Process:
+        """Exchange a group's gradients when they are clipped, behind all exchanges of the step before."""
         kernels, messages, teams = self.plan.kernels, group.messages, self.teams
+        if self.plan.clips is not None and not self.plan.clips_at_receivers:
+            before = (*(signals.clipped[layer] for layer in group.layers), *before)
         for earlier in before:
             ready = np.maximum(ready, (yield from _at(earlier)))
         yield ready
+        sent = ready
         if teams.members > 1:
             size = NUMBER_BYTES * group.numbers
             arrived = ready
             for to in teams.to_leader():
                 arrived = np.maximum(arrived, self._sent((to, size), ready, f"{group.name}: within the node"))
             yield arrived
-            ready = self._kernel(f"{group.name}: add", kernels.add_ps(teams.members, group.numbers), arrived)
+            added = self._of_workers(kernels.add_ps(teams.members, group.numbers))
+            sent = ready = self._kernel(f"{group.name}: add", added, arrived)
         if teams.count > 1:
             yield ready
-            encode = kernels.encode_ps(group.numbers, group.up_bytes)
+            encode = self._of_workers(kernels.encode_ps(group.numbers, group.up_bytes))
             coded = self._kernel(f"{group.name}: encode", encode, ready)
             yield coded
-            arrived = self._to_owners(group, coded)
+            arrived, sent = self._to_owners(group, coded)
+            self.processes.set(signals.sent[group.name], sent)
+            if self.plan.clips_at_receivers:
+                arrived = yield from self._received(group, arrived, signals)
             yield arrived
-            sums = kernels.sum_ps(teams.rounds + 1, *messages)
+            sums = kernels.sum_ps(teams.contributions, *messages)
             summed = self._kernel(f"{group.name}: sum", sums[teams.team], arrived)
+            for task in group.updates:
+                summed = yield from self._compute(task, summed, works=self._leads & (messages.numbers > 0)[teams.team])
             yield summed
             ready = self._to_all(group, summed)
+        else:
+            self.processes.set(signals.sent[group.name], sent)
         size = group.down_bytes
         for to in teams.from_leader():
             yield ready
             ready = np.maximum(ready, self._sent((to, size), ready, f"{group.name}: within the node"))
         yield ready
         decode = kernels.decode_ps(group.numbers, size) if teams.count > 1 else 0
-        self.processes.set(signal, self.line.book(DEVICE, f"{group.name}: decode", decode, ready, QUANTISE))
+        self.processes.set(
+            signals.done[group.name], self.line.book(DEVICE, f"{group.name}: decode", decode, ready, QUANTISE)
+        )
 
     def _kernel(self, name: str, duration: int | Times, ready: Times) -> Times:
         """Book a kernel on those devices that exchange gradients."""
         return self.line.book(DEVICE, name, np.where(self._leads, duration, 0), ready, QUANTISE)
 
-    def _to_owners(self, group: Group, ready: Times) -> Times:
-        """Phase 1: in round r, node i sends to owner i + r; return when an owner has everything."""
+    def _to_owners(self, group: Group, ready: Times) -> tuple[Times, Times]:
+        """Phase 1: in round r, node i sends to owner i + r; return when an owner has everything, a node sent it."""
         to, sizes = self.teams.receivers, group.messages.up_bytes
-        return self._sent(_only(to, sizes, sizes[self.teams.team][to]), ready, f"{group.name}: to owners")
+        if not self._all_compute:
+            to = np.where(self.teams.computes, to, -1)
+        return self._passed(_only(to, sizes, sizes[self.teams.team][to]), ready, f"{group.name}: to owners")
 
     def _to_all(self, group: Group, ready: Times) -> Times:
         """Phase 2: in round r, owner i sends to node i + r; return when a node has everything."""
@@ -308,6 +302,10 @@ class _Run:
 
     def _sent(self, messages: tuple[Numbers, int | Numbers], ready: Times, name: str) -> Times:
         """Send a round, or rounds: receivers and sizes; return when each device has all that was sent to it."""
+        return self._passed(messages, ready, name)[0]
+
+    def _passed(self, messages: tuple[Numbers, int | Numbers], ready: Times, name: str) -> tuple[Times, Times]:
+        """Send a round, or rounds; return when each device has all that was sent to it, and is rid of its own."""
         assert self.traffic is not None
         to = np.atleast_2d(messages[0])
         sent = self.traffic.rounds(ready, to, messages[1], self.plan.chunks)
@@ -317,7 +315,7 @@ class _Run:
         np.maximum.at(arrived, to[goes], sent.arrived_ps[goes])
         if self._keeps:
             self._events += self._message_events(sent, name)
-        return arrived
+        return arrived, np.where(to >= 0, sent.arrived_ps, ready).max(axis=0, initial=0)
 
     # ---- events ----
 
@@ -337,6 +335,25 @@ class _Run:
                     resource = one.resource if devices == 1 else f"{one.resource}, device {number % devices}"
                     begin, duration = int(one.begin_ps[number]), int(one.duration_ps[number])
                     yield Event(resource, one.name, begin, duration, one.kind, {}, number // devices)
+
+
+class _Signals:
+    """What processes of one step tell each other.
+
+    Attributes:
+        ready: by layer: its gradients are complete.
+        clipped: by layer, where devices clip what they have found.
+        sent: by group: a device is rid of its messages.
+        there: by group: owners have everything.
+        done: by group: all nodes have what owners made of it.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        layers, names = plan.program.layers, [group.name for group in plan.groups]
+        clips = plan.clips is not None and not plan.clips_at_receivers
+        self.ready = {layer: Signal() for layer in layers}
+        self.clipped = {layer: Signal() for layer in layers if clips}
+        self.sent, self.there, self.done = ({name: Signal() for name in names} for _ in range(3))
 
 
 def _at(signal: Signal) -> Generator[Signal, None, Times]:

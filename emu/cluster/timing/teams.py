@@ -7,7 +7,7 @@ first replicas of all nodes, of one part          exchange gradients with each o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 
 import numpy as np
@@ -26,10 +26,14 @@ class Teams:
         part: of each device, its place among those that share its model.
         team: of each device, its node.
         leads: whether a device is of its node's first replica.
+        computes: whether a device computes gradients.
+        contributions: nodes that do.
         rounds: of a phase of an exchange.
     """
 
-    def __init__(self, nodes: int, units: int = 1, parts: int = 1, *, rounds: int | None = None) -> None:
+    def __init__(
+        self, nodes: int, units: int = 1, parts: int = 1, *, rounds: int | None = None, workers: Collection[int] = ()
+    ) -> None:
         """Divide devices.
 
         Args:
@@ -37,6 +41,7 @@ class Teams:
             units: replicas of each.
             parts: devices that share a model.
             rounds: of a phase, where two nodes stand for more; None is one less than there are.
+            workers: nodes that compute gradients; empty is all.
         """
         self.count, self.members, self.parts = nodes, units, parts
         self.rounds = nodes - 1 if rounds is None else rounds
@@ -44,11 +49,13 @@ class Teams:
         self.part, replica = every % parts, every // parts
         self.team = replica // units
         self.leads = replica % units == 0
+        self.computes = np.isin(self.team, list(workers)) if workers else np.ones(len(every), np.bool_)
+        self.contributions = len(workers) or self.rounds + 1
 
     @property
     def replicas(self) -> int:
         """Models that are trained side by side, each on its part of the batch."""
-        return (self.rounds + 1) * self.members
+        return self.contributions * self.members
 
     def standing_for_all(self) -> Teams:
         """Return two nodes that go through as many rounds with each other as all do: where all are alike."""
@@ -64,7 +71,7 @@ class Teams:
     def to_leader(self) -> Iterator[Numbers]:
         """Yield who sends to whom, once for each further replica of a node: it to the first one."""
         for member in range(1, self.members):
-            sends = np.arange(len(self.part)) // self.parts % self.members == member
+            sends = self.computes & (np.arange(len(self.part)) // self.parts % self.members == member)
             yield np.where(sends, np.arange(len(self.part)) - member * self.parts, -1)
 
     def from_leader(self) -> Iterator[Numbers]:
@@ -76,4 +83,5 @@ class Teams:
         """Yield who sends to whom, once for each other device of the same model."""
         every = np.arange(len(self.part))
         for distance in range(1, self.parts):
-            yield every - self.part + (self.part + distance) % self.parts
+            to = every - self.part + (self.part + distance) % self.parts
+            yield np.where(self.computes, to, -1)

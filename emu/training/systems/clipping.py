@@ -109,7 +109,8 @@ class Clipping(System):
             return found
         taken_out = self._in_gradient and found.scale != 1
         carried = found.share * (1.0 if self._in_gradient else found.scale)
-        gradients = dict(found.gradients)
+        gradients, demands = dict(found.gradients), self._run.profile.demands
+        begun = 0 if demands is None else len(demands)
         for layer, states in self._layers.items():
             for unit in units_of(states[0].name, found.gradients):
                 held = {state.part: gradients[of_unit(state.name, unit)] for state in states}
@@ -118,6 +119,8 @@ class Clipping(System):
                 clipped = self._clip(self._table, layer, unit or 0, held, carried)
                 for state in states:
                     gradients[of_unit(state.name, unit)] = self._handed_on(state, held[state.part], clipped)
+        if demands is not None:  # simulated time has the writes in what clipping costs, whatever was clipped
+            demands[begun:] = [one for one in demands[begun:] if one.operation != "quantize"]
         return replace(found, gradients=gradients, scale=1.0 if self._in_gradient else found.scale)
 
     def _clip(self, table: ClippingTable, layer: str, unit: int, held: Mapping[str, Value], carried: float) -> Clipped:

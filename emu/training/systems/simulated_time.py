@@ -7,12 +7,15 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from emu.cluster.settings import ClusterTable
+from emu.cluster.striped import striped_layers
 from emu.errors import ConfigError
 from emu.hardware import DynamicPoint, chrome_trace, machine_of
 from emu.training.cluster_simulation import ClusterSimulation
 from emu.training.model import Pass, columns_and_rows
 from emu.training.simulation import Simulation
 from emu.training.systems.system import Attempt, Row, Surroundings, System
+from emu.training.work import parameter_bytes
 
 if TYPE_CHECKING:
     from emu.training.run_folder import RunFolder
@@ -28,7 +31,7 @@ class SimulatedTime(System):
     tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
         # of each interval's steps: layer and role are empty for the batch; unit is the device's or the host's,
         # `memory`'s time is within its unit's, `link` moves bytes to the host and back; kind is forward, backward,
-        # update, redo, host or transfer, and of a cluster quantise or send, of a node's port; operations are
+        # update, redo, host or transfer, of a cluster quantise or send, of a node's port, and clip; operations are
         # multiply-adds, or results where there are none
         "simulation": {
             "step": "int64",
@@ -53,20 +56,21 @@ class SimulatedTime(System):
 
     def _begun(self, run: Surroundings) -> Simulation | None:
         """Return the time of the device, or of a cluster of them; None without a clock, or without a crossbar."""
-        machine, table = machine_of(run.device), run.recipe.cluster
+        machine, table, clipping = machine_of(run.device), run.recipe.cluster, run.recipe.clipping
         on_host = (run.device.dynamic_point or DynamicPoint()).decided_on == "host"
         if machine is None:
             return None
-        if table is None:
+        if table is None and clipping is None:
             return Simulation(machine, run.batch_elements, run.batch_bytes, decided_on_host=on_host)
-        if table.model_parallel > 1:
-            self._missing = "`emu simulate` has the time of model striping, training has not"
-            return None
+        table = table or ClusterTable(nodes=1)
         shapes = {state.name: columns_and_rows(state.master.shape) for state in run.model.states}
-        models = table.nodes * table.units
+        models = (len(table.workers) or table.nodes) * table.units
+        about: dict[str, Any] = {"table": table, "shapes": shapes, "clipping": clipping}
+        about["divided"] = striped_layers(run.model.network.layers) if table.model_parallel > 1 else ()
+        about["parameter_bytes"] = parameter_bytes(run.model.states)
         sizes = (run.batch_elements // models, run.batch_bytes // models)
         try:
-            return ClusterSimulation(machine, *sizes, decided_on_host=on_host, table=table, shapes=shapes)
+            return ClusterSimulation(machine, *sizes, decided_on_host=on_host, **about)
         except ConfigError as error:  # the device's bits can be trained with all the same
             self._missing = str(error)
             return None
