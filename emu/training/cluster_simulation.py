@@ -15,7 +15,7 @@ from typing import Any
 
 from emu.cluster.clipping import ClippingTable
 from emu.cluster.settings import ClusterTable
-from emu.cluster.timing import Share, alone, fabric_of, plan_of, play, teams_of
+from emu.cluster.timing import Plan, Share, alone, fabric_of, plan_of, play, teams_of
 from emu.hardware import Demand, Machine
 from emu.training.simulation import Simulation, Spent, StepTime, put
 
@@ -60,7 +60,8 @@ class ClusterSimulation(Simulation):
         self._of_parts = divided
         self._parameter_bytes, self._clipping = dict(parameter_bytes), clipping
         self._teams = teams_of(table)
-        self._fabric = fabric_of(table, machine.device) if len(self._teams.part) > 1 else None
+        if len(self._teams.part) > 1:
+            fabric_of(table, machine.device)
 
     @property
     def models(self) -> int:
@@ -73,7 +74,8 @@ class ClusterSimulation(Simulation):
         computed = _of_one(passes, self.models if several else 1)
         per_gradient = Counter(_what(one) for one in behind if _is_taken_out(one))
         taken_out = _of_one([one for one in behind if _is_taken_out(one)], self.models if per_gradient else 1)
-        updated = [one for one in behind if not _is_taken_out(one)]
+        arrives = self.models > 1  # what one model alone exchanges with itself is not charged
+        updated = [one for one in behind if not _is_taken_out(one) and (arrives or not _is_written(one))]
         found = super()._play((*computed, *taken_out, *updated))
         share = Share(
             [*computed, *taken_out],
@@ -86,9 +88,7 @@ class ClusterSimulation(Simulation):
             self._decided_on_host,
         )
         exchanges = several and (bool(updated) or self._table.double_buffering)
-        plan = alone(self.machine, share)
-        if exchanges and self._fabric is not None:
-            plan = plan_of(self._table, self.machine, self._fabric, share)
+        plan = self._plan(share, together=exchanges)
         step, spent = play(plan, keeps_events=True), dict(found.spent)
         if exchanges:
             put(spent, ("", "", PORT, SEND), Spent(1, 0, step.send_ps, 0, step.sent_bytes // self._table.nodes))
@@ -96,6 +96,13 @@ class ClusterSimulation(Simulation):
         if step.clip_ps:
             put(spent, ("", "", "", CLIP), Spent(1, 0, step.clip_ps, 0, 0))
         return StepTime(step.step_ps, spent, list(step.events))
+
+    def _plan(self, share: Share, *, together: bool) -> Plan:
+        """Return the plan of a step of all nodes together, or of one of them alone."""
+        table = self._table if together else ClusterTable(nodes=1, model_parallel=self._table.model_parallel)
+        if table.nodes * table.units * table.model_parallel == 1:
+            return alone(self.machine, share)
+        return plan_of(table, self.machine, fabric_of(table, self.machine.device), share)
 
 
 def joined(work: Iterable[Demand], layers: Collection[str]) -> list[Demand]:
@@ -142,7 +149,7 @@ def _divided(work: Sequence[Demand]) -> tuple[list[Demand], list[Demand]]:
 
 def _is_written(one: Demand) -> bool:
     """Return whether a demand writes a gradient that an exchange has brought."""
-    return one.operation == "quantize"
+    return one.operation == "quantize" and one.role in ("gradient", "unscaled")
 
 
 def _is_taken_out(one: Demand) -> bool:
@@ -155,9 +162,9 @@ def _what(one: Demand) -> Any:
 
 
 def _is_of(passes: Sequence[Demand], models: int) -> bool:
-    """Return whether so many models have run a pass, not one alone, as in a warm start."""
+    """Return whether so many models have run a pass, not one of several alone, as in a warm start."""
     counts = Counter(one.layer for one in passes if one.role == "loss" and one.passes and not one.again)
-    return models > 1 and max(counts.values(), default=0) >= models
+    return models == 1 or max(counts.values(), default=0) >= models
 
 
 def _of_one(demands: Sequence[Demand], models: int) -> list[Demand]:

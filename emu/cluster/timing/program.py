@@ -100,6 +100,7 @@ def program_of(
         batch_bytes: that it sends.
         decided_on_host: whether registers go to the host and points come back.
     """
+    computed = layer_by_layer(computed)
     last = {one.layer: i for i, one in enumerate(computed) if one.role in ("gradient", "unscaled")}
     passes = merged(
         Task(one.layer, kind_of(one), parts_of(machine, one, decided_on_host), last.get(one.layer) == i)
@@ -107,6 +108,14 @@ def program_of(
     )
     updates = merged(Task(one.layer, UPDATE, parts_of(machine, one, decided_on_host)) for one in updated)
     return Program(passes, updates, prepare_of(machine, batch_elements, batch_bytes))
+
+
+def layer_by_layer(computed: Sequence[Demand]) -> list[Demand]:
+    """Return demands of a pass in which a layer's loss scale is taken out as soon as its gradients are complete."""
+    last = {one.layer: i for i, one in enumerate(computed) if one.role == "gradient"}
+    places = {one: last[one.layer] for one in computed if one.role == "unscaled" and one.layer in last}
+    order = sorted(range(len(computed)), key=lambda i: (places.get(computed[i], i), i))
+    return [computed[i] for i in order]
 
 
 def kind_of(demand: Demand) -> str:

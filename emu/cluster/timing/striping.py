@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from emu.cluster.timing.kernels import Kernels
-from emu.cluster.timing.program import UPDATE, Program, Task, kind_of, merged, parts_of, prepare_of
+from emu.cluster.timing.program import UPDATE, Program, Task, kind_of, layer_by_layer, merged, parts_of, prepare_of
 from emu.formats import Format
 from emu.hardware import Demand, Machine
 
@@ -47,6 +47,7 @@ def striped_program(
         batch_elements: numbers of the batch that a host prepares.
         batch_bytes: that it sends.
     """
+    computed = layer_by_layer(computed)
     last = {one.layer: i for i, one in enumerate(computed) if one.role in ("gradient", "unscaled")}
     with_weights, entered = set(last), False
     tasks: list[Task] = []
