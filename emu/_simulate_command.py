@@ -98,14 +98,18 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
 
 
 def _print(found: SimulatedCluster) -> None:
-    table = grid(*_COLUMNS)
+    clips = any(step.time.clip_ps for step in found.steps)
+    place = _COLUMNS.index("update")
+    table = grid(*_COLUMNS[:place], *(["clip"] if clips else []), *_COLUMNS[place:])
     table.padding = (0, 1, 0, 0)
     for column in table.columns:
         column.justify, column.no_wrap = "right", True
     longest = max(step.time.step_ps for step in found.steps)
     unit, size = next((one for one in _UNITS if longest >= one[1]), ("ps", 1))
     for step in found.steps:
-        table.add_row(*(Text(cell) for cell in _cells(step, size)))
+        cells = _cells(step, size)
+        cells[place:place] = [f"{step.time.clip_ps / size:.2f}"] if clips else []
+        table.add_row(*(Text(cell) for cell in cells))
     heading = f"{found.model} on {found.device}: {found.parameters} parameters; times in {unit}\n"
     console().print(Text(heading), table)
 

@@ -72,7 +72,8 @@ class ClusterTable(Table):
         nodes: K; each computes the gradients of its part of every batch.
         workers: nodes that do, where others only add up; empty is all.
         units: processing units of a node; each computes a part of the node's part.
-        model_parallel: devices that share the units of every layer, a stripe each; with `nodes` 4 and 2 of them, 4x2.
+        model_parallel: devices that share a model; with `nodes` 4 and 2 of them, 4x2.
+        model_split: what these devices have: "stripes" of every layer, or whole "layers", the largest alone.
         points: of dynamic fixed point: "joint", from the counts of all nodes, or "own", where each node has its own
             points of activations and errors.
         exchange: "stripes" of gradients to owners, or whole layers to "controllers", which return parameters.
@@ -101,6 +102,7 @@ class ClusterTable(Table):
     workers: Items[int] = ()
     units: int = Field(default=1, ge=1)
     model_parallel: int = Field(default=1, ge=1)
+    model_split: Literal["stripes", "layers"] = Field(default="stripes", exclude_if=lambda split: split == "stripes")
     points: Literal["joint", "own"] = "joint"
     exchange: Literal["stripes", "controllers"] = "stripes"
     controllers: Items[int] = (0,)

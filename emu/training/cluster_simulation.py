@@ -99,7 +99,9 @@ class ClusterSimulation(Simulation):
 
     def _plan(self, share: Share, *, together: bool) -> Plan:
         """Return the plan of a step of all nodes together, or of one of them alone."""
-        table = self._table if together else ClusterTable(nodes=1, model_parallel=self._table.model_parallel)
+        table, given = self._table, self._table
+        if not together:
+            table = ClusterTable(nodes=1, model_parallel=given.model_parallel, model_split=given.model_split)
         if table.nodes * table.units * table.model_parallel == 1:
             return alone(self.machine, share)
         return plan_of(table, self.machine, fabric_of(table, self.machine.device), share)

@@ -34,6 +34,7 @@ def trained(out: Path, device: str = "k20x-8x", **settings: Any) -> Run:
     {"cluster.nodes": 2, "clipping.rules": CLIPS, "loss_scaling": {"policy": "fixed", "scale": 8.0}},
     {"cluster.nodes": 2, "cluster.model_parallel": 2},
     {"cluster.nodes": 1, "cluster.model_parallel": 3},
+    {"cluster.nodes": 2, "cluster.model_parallel": 2, "cluster.model_split": "layers"},
     {"cluster.nodes": 2, "cluster.model_parallel": 2, "cluster.exchange": "controllers", "clipping.rules": CLIPS},
 ])  # fmt: skip
 def test_a_run_takes_as_long_as_its_steps_are_simulated(tmp_path: Path, settings: dict[str, Any]):

@@ -103,6 +103,15 @@ def test_striped_training_is_exact_where_partial_sums_are_c9(model: str):
     assert striped.model.sha256() != one.model.sha256()
 
 
+@pytest.mark.parametrize("model", ["mlp", "lenet"])
+def test_devices_that_share_whole_layers_give_the_bits_of_one_c9(model: str):
+    options: Any = {"model": model, "cluster__nodes": 2}
+    whole = trained(2, **options, cluster__model_parallel=3, cluster__model_split="layers")
+    one = trained(2, **options)
+    assert whole.model.sha256() == one.model.sha256()
+    assert whole.registers().sha256() == one.registers().sha256()
+
+
 def test_more_devices_than_units_leave_some_without_any_c9():
     fp16 = emu.parse("fp16")
     rng = np.random.default_rng(4)

@@ -3,6 +3,7 @@
 line.py      resources of all devices at once; processes side by side
 program.py   a device's step as tasks, from its demands
 striping.py  a layer's units divided over devices
+grouping.py  whole layers divided over devices
 teams.py     which devices share a model, a node, an exchange
 messages.py  sizes of what is sent
 kernels.py   what quantising costs

@@ -13,6 +13,7 @@ from emu.cluster.codecs import codec_of
 from emu.cluster.controller import layer_of, placed
 from emu.cluster.layout import Layout
 from emu.cluster.settings import ClusterTable
+from emu.cluster.timing.grouping import devices_of, grouped_program
 from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.messages import Messages, messages_of
 from emu.cluster.timing.program import Program, program_of
@@ -52,7 +53,7 @@ def alone(machine: Machine, share: Share) -> Plan:
     """Return the plan of one device that trains by itself."""
     kernels = _kernels(ClusterTable(nodes=1), machine)
     return Plan(
-        _program(machine, share), None, Teams(1), (), kernels, clips=_clips(share.clipping, kernels, share.shapes)
+        _program(machine, share), None, Teams(1), (), kernels, clips=_clips(share.clipping, kernels, share.shapes, {})
     )
 
 
@@ -71,7 +72,18 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
     teams = teams_of(table)
     kernels = _kernels(table, machine)
     program, shapes = _program(machine, share), dict(share.shapes)
-    if teams.parts > 1:
+    device_of: dict[str, int] = {}
+    if teams.parts > 1 and table.model_split == "layers":
+        device_of = devices_of(share.computed, teams.parts)
+        program = grouped_program(
+            machine,
+            device_of,
+            share.computed,
+            share.updated,
+            batch_elements=share.batch_elements,
+            batch_bytes=share.batch_bytes,
+        )
+    elif teams.parts > 1:
         shapes = dict(zip(shapes, striped_shapes(shapes.values(), teams.parts), strict=True))
         program = striped_program(
             machine,
@@ -82,12 +94,14 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
             batch_elements=share.batch_elements,
             batch_bytes=share.batch_bytes,
         )
-    clips = _clips(share.clipping, kernels, shapes)
+    clips = _clips(share.clipping, kernels, shapes, device_of)
     groups: tuple[Group, ...] = ()
     if teams.replicas > 1:
         by_controllers = table.exchange == "controllers"
         groups = _to_controllers(table, kernels, program, share, shapes) if by_controllers else ()
-        groups = groups or _in_stripes(table, kernels, program, shapes)
+        groups = groups or _in_stripes(table, kernels, program, shapes, device_of)
+        if by_controllers:
+            groups = tuple(group._replace(device=device_of.get(group.name)) for group in groups)
         program = replace(program, updates=()) if by_controllers else program
     return Plan(
         program,
@@ -102,18 +116,24 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
 
 
 def _in_stripes(
-    table: ClusterTable, kernels: Kernels, program: Program, shapes: Mapping[str, tuple[int, int]]
+    table: ClusterTable,
+    kernels: Kernels,
+    program: Program,
+    shapes: Mapping[str, tuple[int, int]],
+    device_of: Mapping[str, int],
 ) -> tuple[Group, ...]:
-    """Return groups of tensors, each in stripes to owners: those of a layer, or all of them together."""
-    by_layer: dict[str, list[tuple[int, int]]] = {layer: [] for layer in program.layers if table.streaming}
-    for name, shape in shapes.items():
-        by_layer.setdefault(layer_of(name) if table.streaming else "gradients", []).append(shape)
+    """Return groups of tensors in stripes to owners: those of a layer, or all of them, or all of a device."""
     Layout(table.nodes, owners=table.owners).require_stripes([columns for columns, _ in shapes.values()])
+    together: dict[str, list[str]] = {layer: [layer] for layer in program.layers if table.streaming}
+    for layer in program.layers if not table.streaming else ():
+        name = f"gradients of device {device_of[layer]}" if device_of else "gradients"
+        together.setdefault(name, []).append(layer)
     groups: list[Group] = []
-    for name, members in by_layer.items():
-        layers = frozenset((name,) if table.streaming else program.layers)
+    for name, layers in together.items():
+        members = [shape for tensor, shape in shapes.items() if layer_of(tensor) in layers]
         messages = messages_of(members, table.nodes, table.owners, kernels.codec, kernels.owner_codec)
-        groups.append(_group(name, layers, sum(columns * rows for columns, rows in members), messages))
+        one = _group(name, frozenset(layers), sum(columns * rows for columns, rows in members), messages)
+        groups.append(one._replace(device=device_of.get(layers[0])))
     return tuple(groups)
 
 
@@ -155,7 +175,12 @@ def _kernels(table: ClusterTable, machine: Machine) -> Kernels:
     return Kernels(codec, owner_codec, None if bandwidth is None else bandwidth.value, table.rule != "none")
 
 
-def _clips(clipping: ClippingTable | None, kernels: Kernels, shapes: Mapping[str, tuple[int, int]]) -> Clips | None:
+def _clips(
+    clipping: ClippingTable | None,
+    kernels: Kernels,
+    shapes: Mapping[str, tuple[int, int]],
+    device_of: Mapping[str, int],
+) -> Clips | None:
     """Return what clipping costs a worker, by layer."""
     if clipping is None:
         return None
@@ -163,7 +188,7 @@ def _clips(clipping: ClippingTable | None, kernels: Kernels, shapes: Mapping[str
     for name, (columns, rows) in shapes.items():
         numbers[layer_of(name)] += columns * rows
     layer_ps = {layer: kernels.clip_ps(clipping.rules, count) for layer, count in numbers.items()}
-    return Clips(clipping.trigger, clipping.on, layer_ps)
+    return Clips(clipping.trigger, clipping.on, layer_ps, device_of)
 
 
 def teams_of(table: ClusterTable) -> Teams:
@@ -172,7 +197,7 @@ def teams_of(table: ClusterTable) -> Teams:
     Raises:
         ConfigError: owners are given with model striping.
     """
-    if table.owners and table.model_parallel > 1:
+    if table.owners and table.model_parallel > 1 and table.model_split == "stripes":
         raise ConfigError(
             f"`owners` must be left out where `model_parallel` is above 1, got {list(table.owners)}: each part of a "
             "model has its own; remove one of the two"

@@ -30,9 +30,11 @@ class Task:
         kind: forward, backward or update.
         parts: resources and picoseconds, one after the other.
         completes: whether the layer's gradients are complete behind it.
-        gathered_bytes: that each of the layer's other devices sends before it can begin.
+        gathered_bytes: that each of the layer's other devices sends before it can begin, or the one at `source`.
         partial_bytes: of partial errors that go to each of the layer's other devices behind it.
         add_ps: what adding these up takes.
+        device: of a node, that alone runs it; None is all of them.
+        source: device that alone sends; None is all others.
     """
 
     layer: str
@@ -42,6 +44,12 @@ class Task:
     gathered_bytes: int = 0
     partial_bytes: int = 0
     add_ps: int = 0
+    device: int | None = None
+    source: int | None = None
+
+    def on(self, device: int, source: int | None) -> Task:
+        """Return the same on one device, which gets from another one what it reads."""
+        return replace(self, device=device, source=source)
 
     @property
     def name(self) -> str:

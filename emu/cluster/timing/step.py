@@ -138,10 +138,11 @@ class _Run:
         for task in self.plan.program.passes:
             if task.gathered_bytes:
                 yield now
-                now = np.maximum(now, self._between_neighbours(task.gathered_bytes, now, f"{task.name}: gather"))
+                now = self._shared(task, self._gathered(task, now))
             if partial is not None and partial[0] != task.layer:
                 now, partial = np.maximum(now, (yield from _at(partial[1]))), None
-            now = self._kept(now, (yield from self._compute(task, now, works=self.teams.computes)))
+            then = yield from self._compute(task, now, works=self.teams.computes)
+            now = self._kept(now, self._shared(task, then))
             if task.partial_bytes:
                 partial = (task.layer, Signal())
                 self.processes.start(self._partial_errors(task, now, partial[1]))
@@ -175,6 +176,7 @@ class _Run:
         for resource, duration in task.parts:
             yield now
             taken = duration if works is None else np.where(works, duration, 0)
+            taken = self._at_device(task.device, taken)
             now = self.line.book(resource, task.name, taken, now, task.kind)
         return now
 
@@ -186,6 +188,15 @@ class _Run:
         if self._all_compute:
             return now
         return np.where(self.teams.computes, now, np.maximum(before, now[self.teams.computes].min()))
+
+    def _at_device(self, device: int | None, duration: int | Times) -> int | Times:
+        return duration if device is None else np.where(self.teams.part == device, duration, 0)
+
+    def _shared(self, task: Task, now: Times) -> Times:
+        """Return the time, of all devices of a model that of the one that alone runs a task."""
+        if task.device is None:
+            return now
+        return np.repeat(now.reshape(-1, self.teams.parts)[:, task.device], self.teams.parts)
 
     # ---- clipping ----
 
@@ -201,7 +212,8 @@ class _Run:
         last = len(layers) - 1
         awaited = {"next": min(place + 1, last), "after_all": last}.get(clips.trigger, place)
         ready = yield from _at(signals.ready[layers[awaited]])
-        duration = self._of_workers(clips.of([layers[place]]))
+        device = clips.device_of.get(layers[place])
+        duration = self._at_device(device, self._of_workers(clips.of([layers[place]])))
         self.processes.set(signals.clipped[layers[place]], self._clipped(layers[place], duration, ready))
 
     def _clipped(self, name: str, duration: int | Times, ready: Times) -> Times:
@@ -218,9 +230,17 @@ class _Run:
         yield arrived
         share = teams.contributions * clips.of(group.layers) * group.messages.numbers
         duration = np.where(self._leads, (-(-share // max(group.numbers, 1)))[teams.team], 0)
-        return self._clipped(group.name, duration, arrived)
+        return self._clipped(group.name, self._at_device(group.device, duration), arrived)
 
-    # ---- model striping ----
+    # ---- devices that share a model ----
+
+    def _gathered(self, task: Task, ready: Times) -> Times:
+        """Send what a task reads from other devices to those that run it; return when it is there."""
+        if task.source is None or task.device is None:
+            return np.maximum(ready, self._between_neighbours(task.gathered_bytes, ready, f"{task.name}: gather"))
+        sends = self.teams.computes & (self.teams.part == task.source)
+        to = np.where(sends, np.arange(len(sends)) - task.source + task.device, -1)
+        return self._sent((to, task.gathered_bytes), ready, f"{task.name}: gather")
 
     def _between_neighbours(self, size_bytes: int, ready: Times, name: str) -> Times:
         """Send as many bytes to every other device of the same model; return when those of all have come."""
@@ -252,14 +272,16 @@ class _Run:
             size = NUMBER_BYTES * group.numbers
             arrived = ready
             for to in teams.to_leader():
-                arrived = np.maximum(arrived, self._sent((to, size), ready, f"{group.name}: within the node"))
+                arrived = np.maximum(
+                    arrived, self._sent((self._of(group, to), size), ready, f"{group.name}: within the node")
+                )
             yield arrived
             added = self._of_workers(kernels.add_ps(teams.members, group.numbers))
-            sent = ready = self._kernel(f"{group.name}: add", added, arrived)
+            sent = ready = self._kernel(group, "add", added, arrived)
         if teams.count > 1:
             yield ready
             encode = self._of_workers(kernels.encode_ps(group.numbers, group.up_bytes))
-            coded = self._kernel(f"{group.name}: encode", encode, ready)
+            coded = self._kernel(group, "encode", encode, ready)
             yield coded
             arrived, sent = self._to_owners(group, coded)
             self.processes.set(signals.sent[group.name], sent)
@@ -267,7 +289,7 @@ class _Run:
                 arrived = yield from self._received(group, arrived, signals)
             yield arrived
             sums = kernels.sum_ps(teams.contributions, *messages)
-            summed = self._kernel(f"{group.name}: sum", sums[teams.team], arrived)
+            summed = self._kernel(group, "sum", sums[teams.team], arrived)
             for task in group.updates:
                 summed = yield from self._compute(task, summed, works=self._leads & (messages.numbers > 0)[teams.team])
             yield summed
@@ -277,27 +299,32 @@ class _Run:
         size = group.down_bytes
         for to in teams.from_leader():
             yield ready
-            ready = np.maximum(ready, self._sent((to, size), ready, f"{group.name}: within the node"))
+            ready = np.maximum(ready, self._sent((self._of(group, to), size), ready, f"{group.name}: within the node"))
         yield ready
-        decode = kernels.decode_ps(group.numbers, size) if teams.count > 1 else 0
+        decode = self._at_device(group.device, kernels.decode_ps(group.numbers, size) if teams.count > 1 else 0)
         self.processes.set(
             signals.done[group.name], self.line.book(DEVICE, f"{group.name}: decode", decode, ready, QUANTISE)
         )
 
-    def _kernel(self, name: str, duration: int | Times, ready: Times) -> Times:
-        """Book a kernel on those devices that exchange gradients."""
-        return self.line.book(DEVICE, name, np.where(self._leads, duration, 0), ready, QUANTISE)
+    def _kernel(self, group: Group, name: str, duration: int | Times, ready: Times) -> Times:
+        """Book a kernel on those devices that exchange a group's gradients."""
+        taken = self._at_device(group.device, np.where(self._leads, duration, 0))
+        return self.line.book(DEVICE, f"{group.name}: {name}", taken, ready, QUANTISE)
+
+    def _of(self, group: Group, to: Numbers) -> Numbers:
+        """Return receivers, -1 of devices that have nothing of a group."""
+        return to if group.device is None else np.where(self.teams.part == group.device, to, -1)
 
     def _to_owners(self, group: Group, ready: Times) -> tuple[Times, Times]:
         """Phase 1: in round r, node i sends to owner i + r; return when an owner has everything, a node sent it."""
-        to, sizes = self.teams.receivers, group.messages.up_bytes
+        to, sizes = self._of(group, self.teams.receivers), group.messages.up_bytes
         if not self._all_compute:
             to = np.where(self.teams.computes, to, -1)
         return self._passed(_only(to, sizes, sizes[self.teams.team][to]), ready, f"{group.name}: to owners")
 
     def _to_all(self, group: Group, ready: Times) -> Times:
         """Phase 2: in round r, owner i sends to node i + r; return when a node has everything."""
-        to, sizes = self.teams.receivers, group.messages.down_bytes
+        to, sizes = self._of(group, self.teams.receivers), group.messages.down_bytes
         return self._sent(_only(to, sizes, sizes[self.teams.team]), ready, f"{group.name}: to all")
 
     def _sent(self, messages: tuple[Numbers, int | Numbers], ready: Times, name: str) -> Times:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from emu.cluster.clipping.schedule import Place, Trigger
@@ -24,6 +24,7 @@ class Group(NamedTuple):
         up_bytes: of a worker's messages to all owners, itself among them.
         down_bytes: of all owners' messages.
         messages: sizes by owner.
+        device: of every node, that has the layers; None where all have a part of them.
         updates: what the owner does before it answers; a controller returns parameters.
     """
 
@@ -33,6 +34,7 @@ class Group(NamedTuple):
     up_bytes: int
     down_bytes: int
     messages: Messages
+    device: int | None = None
     updates: tuple[Task, ...] = ()
 
 
@@ -44,11 +46,13 @@ class Clips:
         trigger: what a clip waits for, see `emu.cluster.clipping.schedule`.
         on: the processor that clips.
         layer_ps: how long it takes for a worker's gradients, by layer.
+        device_of: layers that one device of a node has alone.
     """
 
     trigger: Trigger
     on: Place
     layer_ps: Mapping[str, int]
+    device_of: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def of(self, layers: Iterable[str]) -> int:
         """Return how long some layers take."""

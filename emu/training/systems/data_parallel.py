@@ -83,7 +83,7 @@ class DataParallel(System):
                 "choose another batch, or another number of nodes"
             )
         self._carries_scale = "gradient" not in getattr(run.recipe.loss_scaling, "compensation", ("gradient",))
-        run.model.stripes = self._table.model_parallel
+        run.model.stripes = self._table.model_parallel if self._table.model_split == "stripes" else 1
         self._joint = JointPoints(own=self._table.points == "own")
         if run.model.points is not None:
             run.model.points.agreement = self._joint

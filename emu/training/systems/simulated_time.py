@@ -66,7 +66,8 @@ class SimulatedTime(System):
         shapes = {state.name: columns_and_rows(state.master.shape) for state in run.model.states}
         models = (len(table.workers) or table.nodes) * table.units
         about: dict[str, Any] = {"table": table, "shapes": shapes, "clipping": clipping}
-        about["divided"] = striped_layers(run.model.network.layers) if table.model_parallel > 1 else ()
+        in_parts = table.model_parallel > 1 and table.model_split == "stripes"
+        about["divided"] = striped_layers(run.model.network.layers) if in_parts else ()
         about["parameter_bytes"] = parameter_bytes(run.model.states)
         sizes = (run.batch_elements // models, run.batch_bytes // models)
         try:

@@ -1,0 +1,103 @@
+"""Whole layers divided over M devices of a node: the largest alone, the small ones together.
+
+    load of a layer     multiply-adds of its products in a pass
+    largest layer       on device 0, which takes no other one while there are other devices
+    others              largest first, each to the device with the least load; of equals, to the lowest number
+    without products    where the layer before is
+
+Devices of a node work one after the other in a pass, each on its layers: what a layer gives travels when the next one
+is on another device, and so does its error on the way back. Gradients are exchanged, and parameters updated, by each
+device for its own layers. There are no partial sums, so that no bit changes.
+
+Source: CN106062786A, grouping of small layers with the largest alone; the rule of loads is our choice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from emu.cluster.timing.program import UPDATE, Program, Task, kind_of, layer_by_layer, merged, parts_of, prepare_of
+from emu.hardware import Demand, Machine
+
+#: Roles of what travels from layer to layer, and of all that reads it.
+_TRAVELS, _READS = ("activation", "error"), ("activation", "slope", "loss", "error", "gradient")
+
+
+def grouped(loads: Mapping[str, int], devices: int) -> dict[str, int]:
+    """Return the device of every layer.
+
+    Args:
+        loads: of layers, in the order of the network.
+        devices: how many.
+
+    Examples:
+        >>> grouped({"a": 90, "b": 30, "c": 20, "d": 10}, 3)
+        {'a': 0, 'b': 1, 'c': 2, 'd': 2}
+    """
+    largest_first = sorted(loads, key=lambda layer: -loads[layer])
+    others = dict.fromkeys(range(min(1, devices - 1), devices), 0)
+    found = dict.fromkeys(largest_first[:1], 0)
+    for layer in largest_first[1:]:
+        found[layer] = min(others, key=lambda device: others[device])
+        others[found[layer]] += loads[layer]
+    return {layer: found[layer] for layer in loads}
+
+
+def devices_of(computed: Sequence[Demand], devices: int) -> dict[str, int]:
+    """Return the device of every layer of a pass.
+
+    Args:
+        computed: demands of the pass.
+        devices: of a node.
+    """
+    loads: Counter[str] = Counter()
+    with_weights = {one.layer for one in computed if one.role == "gradient"}
+    for one in computed:
+        if one.multiply_adds and one.layer in with_weights:
+            loads[one.layer] += one.multiply_adds
+    placed = grouped(loads, devices)
+    found: dict[str, int] = {}
+    at = next(iter(placed.values()), 0)
+    for one in computed:
+        if one.role in _READS and one.layer not in found:
+            at = found[one.layer] = placed.get(one.layer, at)
+    return found
+
+
+def grouped_program(
+    machine: Machine,
+    device_of: Mapping[str, int],
+    computed: Sequence[Demand],
+    updated: Sequence[Demand],
+    *,
+    batch_elements: int = 0,
+    batch_bytes: int = 0,
+) -> Program:
+    """Return the program of devices that share whole layers: every task says on which one it runs.
+
+    Args:
+        machine: whose times count.
+        device_of: layers.
+        computed: demands of the pass of one device that has all layers.
+        updated: demands behind it.
+        batch_elements: numbers of the batch that a host prepares.
+        batch_bytes: that it sends.
+    """
+    computed = layer_by_layer(computed)
+    last = {one.layer: i for i, one in enumerate(computed) if one.role in ("gradient", "unscaled")}
+    tasks: list[Task] = []
+    place: int | None = None
+    size_bytes = 0
+    for i, one in enumerate(computed):
+        device, gathered, source = device_of.get(one.layer, 0), 0, None
+        if one.role in _READS:
+            if place is not None and place != device:
+                gathered, source = size_bytes, place
+            place = device
+        if one.role in _TRAVELS and one.result_format is not None:
+            size_bytes = -(-one.results * one.result_format.width_bits // 8)
+        task = Task(one.layer, kind_of(one), parts_of(machine, one), last.get(one.layer) == i, gathered)
+        tasks.append(task.on(device, source))
+    updates = [Task(one.layer, UPDATE, parts_of(machine, one)).on(device_of.get(one.layer, 0), None) for one in updated]
+    return Program(merged(tasks), merged(updates), prepare_of(machine, batch_elements, batch_bytes))
