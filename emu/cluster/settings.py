@@ -3,6 +3,7 @@
 [cluster]                nodes, owners, bits, owner_bits, rule, double_buffering, warm_start
 [cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
 [cluster.owner_codec]    of the owners' one; without it, and without `owner_bits`, it is the workers'
+[cluster.search]         sizes of mini-batches, and how many nodes share them, by measurement
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from emu._config import Items, Table
+from emu.cluster.batch_search import SearchTable
 from emu.cluster.codecs import Codec, Quantiser, codec_of
 from emu.cluster.layout import Layout
 from emu.cluster.owner_rules import AdaGradRule, MomentumRule, OwnerRule, Plain
@@ -76,6 +78,7 @@ class ClusterTable(Table):
         double_buffering: whether a gradient is applied one step late, so that its exchange has the next step's
             computation for its time.
         warm_start: steps at the beginning that one node takes alone, with the whole batch and nothing quantised.
+        search: sizes of mini-batches by measurement; None leaves them as `training.batch` says.
     """
 
     nodes: int = Field(ge=1)
@@ -89,6 +92,7 @@ class ClusterTable(Table):
     eps: float = 1e-8
     double_buffering: bool = False
     warm_start: int = Field(default=0, ge=0)
+    search: SearchTable | None = Field(default=None, exclude_if=lambda table: table is None)
 
     @model_validator(mode="after")
     def _fits(self) -> ClusterTable:
@@ -96,6 +100,11 @@ class ClusterTable(Table):
         self.codecs()
         self.owner_rule()
         return self
+
+    @property
+    def parts(self) -> int:
+        """How many parts a mini-batch is divided into: one for each worker."""
+        return len(self.layout().workers)
 
     def layout(self) -> Layout:
         """Return the roles of nodes."""

@@ -99,7 +99,7 @@ class DataParallel(System):
         self._step = step
         if self._exchange is None or self._is_warm:
             return None
-        workers = self._exchange.layout.workers
+        workers = self._workers
         part = examples // len(workers)
 
         def together(scale: float) -> Pass:
@@ -124,7 +124,7 @@ class DataParallel(System):
         if found.is_applied:
             runner, policy = self._updating, self._run.policy.at(self._step)
             runner.step, runner.policy = self._step, policy
-            arrived = self._exchange.exchange(self._contributions(found), self._step)
+            arrived = self._exchange.exchange(self._contributions(found), self._step, self._workers)
             runner.flush()
         if self._table is not None and self._table.double_buffering:
             arrived, self._flying = self._flying, arrived
@@ -136,14 +136,19 @@ class DataParallel(System):
         return replace(found, gradients=gradients, moments=moments, scale=1.0, is_applied=True)
 
     @property
+    def _workers(self) -> tuple[int, ...]:
+        """Nodes that take part in the step: the first ones."""
+        assert self._exchange is not None
+        return self._exchange.layout.workers[: self._run.batches.parts]
+
+    @property
     def _is_warm(self) -> bool:
         return self._table is not None and self._step < self._table.warm_start
 
     def _share(self, scale: float) -> float:
         """Return S / K as the loss's format holds it."""
-        assert self._exchange is not None
         fmt = self._run.policy.at(self._step).stage(LOSS_LAYER, "loss").format
-        exact = scale / len(self._exchange.layout.workers)
+        exact = scale / len(self._workers)
         share = float(engine.quantize(np.array(exact), fmt, backend="reference"))
         if share == 0:
             raise ConfigError(
@@ -163,8 +168,7 @@ class DataParallel(System):
 
     def _contributions(self, found: Pass) -> dict[int, dict[str, Array]]:
         """Return the gradients of every node with S taken out, as columns."""
-        assert self._exchange is not None
-        apart: dict[int, dict[str, Array]] = {node: {} for node in self._exchange.layout.workers}
+        apart: dict[int, dict[str, Array]] = {node: {} for node in self._workers}
         for state in self._run.model.states:
             for node, held in apart.items():
                 value = found.gradients[f"{state.name}{_AT}{node}"]
