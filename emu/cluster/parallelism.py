@@ -4,8 +4,8 @@
     transfer of a node           T * (K - 1) / K        T: what transfer comes near to with many nodes
     balanced                     K = 1 + C / T          beyond it, nodes wait for the transfer
 
-C and T are averages of what steps have taken: C is what the part of one node took, times K; T is what the exchange took,
-over (K - 1) / K.
+C and T are averages of what steps have taken: C is what the part of one node took, times K; T is what the exchange
+took, over (K - 1) / K.
 
 Source: CN106062786A; Seide et al., Interspeech 2014. The average, and latencies being part of T, are our choices.
 """

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -122,5 +123,5 @@ class StopTests(Table):
             return False
         newest = past[column][-1]
         if name.endswith("error"):
-            return newest >= 1 - limit
+            return 1 - Decimal(repr(newest)) <= Decimal(repr(limit))  # in floats, 1 - 0.7 is more than 0.3
         return newest >= limit if name.endswith("accuracy") else newest <= limit
