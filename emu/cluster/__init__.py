@@ -7,6 +7,8 @@ owner_rules.py  what owners do to sums
 exchange.py     the two phases: workers to owners, owners to all
 batch_search.py sizes of mini-batches by measured loss
 parallelism.py  how many nodes share a mini-batch, by measured times
+lockstep.py     nodes of one process that decide together on their way
+striped.py      layers whose units lie on several devices
 
 Source: CN106062786A; Seide et al., Interspeech 2014.
 """

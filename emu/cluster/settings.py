@@ -1,6 +1,6 @@
 """`[cluster]`: how many nodes train together, and how their gradients travel.
 
-[cluster]                nodes, owners, bits, owner_bits, rule, double_buffering, warm_start
+[cluster]                nodes, units, model_parallel, points; owners, bits, owner_bits, rule; double_buffering, ...
 [cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
 [cluster.owner_codec]    of the owners' one; without it, and without `owner_bits`, it is the workers'
 [cluster.search]         sizes of mini-batches, and how many nodes share them, by measurement
@@ -51,15 +51,17 @@ class CodecOptions(Table):
     outliers: float | None = None
     left_out: float | None = None
 
-    def codec(self, bits: int) -> Codec:
-        """Return the codec of so many bits with these options.
+    def codec(self, bits: int, backend: str = "auto") -> Codec:
+        """Return the codec of so many bits with these options, computed by a backend.
 
         Raises:
             ConfigError: an option does not fit.
         """
         options: dict[str, Any] = self.model_dump(exclude_none=True)
         steps = options.pop("steps", None)
-        return codec_of(bits, **options) if steps is None else Quantiser(steps, **options)
+        if steps is None:
+            return codec_of(bits, backend=backend, **options)
+        return Quantiser(steps, backend=backend, **options)
 
 
 class ClusterTable(Table):
@@ -67,6 +69,10 @@ class ClusterTable(Table):
 
     Attributes:
         nodes: K; each computes the gradients of its part of every batch.
+        units: processing units of a node; each computes a part of the node's part.
+        model_parallel: devices that share the units of every layer, a stripe each; with `nodes` 4 and 2 of them, 4x2.
+        points: of dynamic fixed point: "joint", from the counts of all nodes, or "own", where each node has its own
+            points of activations and errors.
         owners: node of every stripe; empty is each node its own.
         bits: of a gradient on its way to its owner: 1..8, or 32 as it is.
         owner_bits: of a sum on its way back; None is `bits`.
@@ -75,6 +81,7 @@ class ClusterTable(Table):
         rule: what owners do to sums: "none", "momentum" with `momentum`, "adagrad" with `eps`.
         momentum: share of the smoothed sum that stays.
         eps: added to the root of squares.
+        error_feedback: whether what a message does not say is added to the next gradient; without it, it is lost.
         double_buffering: whether a gradient is applied one step late, so that its exchange has the next step's
             computation for its time.
         warm_start: steps at the beginning that one node takes alone, with the whole batch and nothing quantised.
@@ -82,6 +89,9 @@ class ClusterTable(Table):
     """
 
     nodes: int = Field(ge=1)
+    units: int = Field(default=1, ge=1)
+    model_parallel: int = Field(default=1, ge=1)
+    points: Literal["joint", "own"] = "joint"
     owners: Items[int] = ()
     bits: int = 1
     owner_bits: int | None = None
@@ -90,6 +100,7 @@ class ClusterTable(Table):
     rule: Literal["none", "momentum", "adagrad"] = "none"
     momentum: float = 0.9
     eps: float = 1e-8
+    error_feedback: bool = True
     double_buffering: bool = False
     warm_start: int = Field(default=0, ge=0)
     search: SearchTable | None = Field(default=None, exclude_if=lambda table: table is None)
@@ -103,25 +114,25 @@ class ClusterTable(Table):
 
     @property
     def parts(self) -> int:
-        """How many parts a mini-batch is divided into: one for each worker."""
-        return len(self.layout().workers)
+        """How many parts a mini-batch is divided into: one for each unit of each worker."""
+        return len(self.layout().workers) * self.units
 
     def layout(self) -> Layout:
         """Return the roles of nodes."""
         return Layout(self.nodes, owners=self.owners)
 
-    def codecs(self) -> tuple[Codec, Codec]:
-        """Return the codecs of workers and of owners."""
+    def codecs(self, backend: str = "auto") -> tuple[Codec, Codec]:
+        """Return the codecs of workers and of owners, computed by a backend."""
         if self.owner_bits is not None and self.owner_codec is None and self.codec != CodecOptions():
             raise ConfigError(
                 "`owner_codec` must be given where `owner_bits` and options of `codec` are: they may not fit other "
                 "bits; write a [cluster.owner_codec]"
             )
-        worker = self.codec.codec(self.bits)
+        worker = self.codec.codec(self.bits, backend)
         if self.owner_bits is None and self.owner_codec is None:
             return worker, worker
         options = self.owner_codec if self.owner_codec is not None else CodecOptions()
-        return worker, options.codec(self.bits if self.owner_bits is None else self.owner_bits)
+        return worker, options.codec(self.bits if self.owner_bits is None else self.owner_bits, backend)
 
     def owner_rule(self) -> OwnerRule:
         """Return what owners do to sums."""

@@ -50,7 +50,7 @@ class Batches:
         data: examples.
         planned: examples of a mini-batch as the recipe has it.
         per_epoch: mini-batches of an epoch of that size.
-        parts: nodes that take part; None is all of them.
+        workers: nodes that take part; None is all of them.
     """
 
     def __init__(self, data: Dataset, size: int, seed: int) -> None:
@@ -63,7 +63,7 @@ class Batches:
         """
         self.data, self.planned, self._seed = data, size, seed
         self.per_epoch = self.examples // size
-        self.parts: int | None = None
+        self.workers: int | None = None
         self._spans = [Span(0, 0, 0, size)]
         self._order: tuple[int, Array] = (-1, np.empty(0, np.int64))
 
@@ -145,9 +145,9 @@ class Batches:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data (JSON) that `load` reads back."""
-        return {"spans": self._spans, "parts": self.parts}
+        return {"spans": self._spans, "workers": self.workers}
 
     def load(self, data: dict[str, Any]) -> None:
         """Take what `to_dict` returned."""
         spans: Sequence[Sequence[int]] = data["spans"]
-        self._spans, self.parts = [Span(*span) for span in spans], data["parts"]
+        self._spans, self.workers = [Span(*span) for span in spans], data["workers"]

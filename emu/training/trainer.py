@@ -34,12 +34,12 @@ from emu.training.build import (
 )
 from emu.training.history import History, rates
 from emu.training.log_point import log_point
-from emu.training.model import Model, Pass
+from emu.training.model import Model, Pass, StepRunner
 from emu.training.recipe import Recipe
 from emu.training.run import Progress, Run
 from emu.training.run_folder import RunFolder
 from emu.training.schedule import learning_rate
-from emu.training.summary import formats_of, versions
+from emu.training.summary import described
 from emu.training.systems import SYSTEMS, Attempt, Examples, PartAttempt, Row, Surroundings, System
 from emu.training.update import Update
 
@@ -82,13 +82,11 @@ class Trainer:
         self.interval = CounterTable(self.policy.register)
         self.total = CounterTable(self.policy.register)
         self.profile = Profile()
-        self.systems = self._begun()
-        options: dict[str, Any] = {"seed": settings.seed, "backend": self.backend, "profile": self.profile}
-        counters = next((system.counters for system in self.systems if system.counters), self.interval)
-        self.runner = self.model.runner(self.policy, counters=counters, **options)
-        self.updating = self.model.runner(self.policy, counters=self.interval, **options)
-        self.history = History()
         self.step, self.seconds, self.is_over = 0, 0.0, False
+        self.runners: list[StepRunner] = []
+        self.systems = self._begun()
+        self.runner, self.updating = self.runner_of_passes(), self.runner_of_updates()
+        self.history = History()
         self.losses: list[float] = []
         self.correct: list[int] = []
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -114,12 +112,31 @@ class Trainer:
             batch_bytes=numbers * SOURCE_BYTES[self.recipe.data.kind],
             flush=self.flush,
             phase=self.phase,
+            runner_of_passes=self.runner_of_passes,
+            runner_of_updates=self.runner_of_updates,
             batches=self.batches,
             steps_left=lambda: self.steps - self.step,
             trial=self.trial,
             step_times=lambda: next((found for system in self.systems if (found := system.step_times())), None),
         )
         return [system(found) for system in SYSTEMS]
+
+    def runner_of_passes(self) -> StepRunner:
+        """Return one more runner of passes, at the step in progress."""
+        return self._runner(next((system.counters for system in self.systems if system.counters), self.interval))
+
+    def runner_of_updates(self) -> StepRunner:
+        """Return one more runner of what stands whether a pass does or not."""
+        return self._runner(self.interval)
+
+    def _runner(self, counters: CounterTable) -> StepRunner:
+        options: dict[str, Any] = {"seed": self.recipe.training.seed, "backend": self.backend, "profile": self.profile}
+        self.runners.append(self.model.runner(self.policy, counters=counters, **options))
+        return self._at_step(self.runners[-1])
+
+    def _at_step(self, runner: StepRunner) -> StepRunner:
+        runner.step, runner.policy = self.step, self.policy.at(self.step)
+        return runner
 
     # ---- one step ----
 
@@ -147,8 +164,8 @@ class Trainer:
 
     def _advance(self, images: Array, labels: Array) -> tuple[float, float]:
         self.profile.begin_step()
-        for runner in (self.runner, self.updating):
-            runner.step, runner.policy = self.step, self.policy.at(self.step)
+        for runner in self.runners:
+            self._at_step(runner)
         on = self._attempt(images, labels)
         divided = (system.divided(on, len(images), self.step) for system in self.systems)
         attempt = next((found for found in divided if found), self._whole(on))
@@ -173,20 +190,19 @@ class Trainer:
 
     def _whole(self, on: PartAttempt) -> Attempt:
         """Return the pass over a whole batch."""
-        return lambda scale: on(scale, slice(None), 0)
+        return lambda scale: on(scale, slice(None), self.runner)
 
     def _attempt(self, images: Array, labels: Array) -> PartAttempt:
         """Return the pass over a part of a batch."""
 
-        def on(scale: float, part: slice, node: int) -> Pass:
-            self.runner.node = node
-            return self.model.run(self.runner, images[part], labels[part], backward=True, scale=scale)
+        def on(scale: float, part: slice, runner: StepRunner) -> Pass:
+            return self.model.run(runner, images[part], labels[part], backward=True, scale=scale)
 
         return on
 
     def flush(self) -> None:
         """Take counts that runners hold by tensor into those of the interval."""
-        for runner in (self.runner, self.updating):
+        for runner in self.runners:
             runner.flush()
 
     def phase(self, step: int) -> str:
@@ -221,7 +237,7 @@ class Trainer:
 
     def run(self, folder: RunFolder, progress: Progress | None) -> Run:
         """Run the steps that are left, and write everything."""
-        folder.write_json("run.json", self.describe("running"))
+        folder.write_json("run.json", described(self, "running"))
         if progress:
             progress.start(self.step, self.steps)
         before, saved_at = time.perf_counter(), time.perf_counter()
@@ -243,7 +259,7 @@ class Trainer:
         if progress:
             progress.finish()
         self.write_tables(folder)
-        info = self.describe("finished")
+        info = described(self, "finished")
         folder.write_json("run.json", info)
         return Run(folder.path, info)
 
@@ -254,9 +270,9 @@ class Trainer:
 
     def decide(self, row: dict[str, Any]) -> bool:
         """Return whether a system ends the run at a log point."""
-        found = {"seconds": self.seconds} | self._about() | row
+        about = {name: value for system in self.systems for name, value in system.about().items()}
         for system in self.systems:
-            system.logged(found)
+            system.logged({"seconds": self.seconds} | about | row)
         return any(system.is_over for system in self.systems)
 
     def evaluate(self) -> tuple[float, float]:
@@ -338,37 +354,7 @@ class Trainer:
             system.load_arrays({n.removeprefix(own): array for n, array in arrays.items() if n.startswith(own)})
         self.is_over = any(system.is_over for system in self.systems)
 
-    # ---- run.json ----
-
-    def describe(self, status: str) -> dict[str, Any]:
-        """Return the content of `run.json`."""
-        return {
-            "status": status,
-            "recipe": self.recipe.model_dump(mode="json"),
-            "device": self.device.model_dump(mode="json"),
-            "network": None if self.given is None else repr(self.given),
-            "data": {"source": self.data.source, "sha256": self.data.sha256},
-            "seed": self.recipe.training.seed,
-            "backend": self.backend,
-            "versions": versions(),
-            "emu_version": versions()["emu"],
-            "weights_sha256": self.model.sha256(),
-            "registers_sha256": self.registers().sha256(),
-            "metrics": self.metrics(),
-            "steps": self.step,
-            "seconds": round(self.seconds, 3),
-            **self._about(),
-            "parameters": sum(state.master.array.size for state in self.model.states),
-            "layers": self.model.network.names,
-            "formats": formats_of(self.model, max(self.step - 1, 0)),
-            "history": {"log_every": self.log_every},
-            "started": self.started,
-            "ended": datetime.now(UTC).isoformat(timespec="seconds") if status == "finished" else None,
-            "failures": [],
-        }
-
-    def _about(self) -> dict[str, Any]:
-        return {name: value for system in self.systems for name, value in system.about().items()}
+    # ---- what came out ----
 
     def registers(self) -> CounterTable:
         """Return the counters of the whole run so far."""

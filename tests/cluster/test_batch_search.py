@@ -19,6 +19,7 @@ from emu.cluster.batch_search import SearchTable
 from emu.errors import ConfigError
 from emu.training.log_point import log_point
 from emu.training.run_folder import RunFolder
+from emu.training.summary import described
 from emu.training.systems import batch_search
 from emu.training.tables import TABLES
 from emu.training.trainer import Trainer
@@ -364,8 +365,8 @@ def test_sizes_and_bits_are_those_of_reference_and_numba_c8(kind: str):
 
 
 def test_run_json_says_what_size_was_reached_c8():
-    assert trained(5, **GROWS).describe("running")["batch_size"] == 16
-    assert "batch_size" not in trainer(cluster__nodes=2).describe("running")
+    assert described(trained(5, **GROWS), "running")["batch_size"] == 16
+    assert "batch_size" not in described(trainer(cluster__nodes=2), "running")
 
 
 @pytest.mark.parametrize(
@@ -374,6 +375,10 @@ def test_run_json_says_what_size_was_reached_c8():
         (
             {"cluster__nodes": 3, "training__batch": 12},
             "`multiple` of [cluster.search] must be a multiple of the 3 parts of a mini-batch, got 4; set it to 6",
+        ),
+        (
+            {"cluster__units": 4},
+            "`multiple` of [cluster.search] must be a multiple of the 8 parts of a mini-batch, got 4; set it to 8",
         ),
         (
             {"training__batch": 10},

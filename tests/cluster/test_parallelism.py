@@ -17,6 +17,7 @@ from emu.cluster import Exchange, Layout, ParallelismFactor, Simulated, StepTime
 from emu.cluster.codecs import codec_of
 from emu.errors import ConfigError
 from emu.training.run_folder import RunFolder
+from emu.training.summary import described
 from emu.training.systems import SYSTEMS, System
 from emu.training.systems.data_parallel import DataParallel
 from emu.training.trainer import Trainer
@@ -108,11 +109,10 @@ def test_no_gradient_is_lost_while_nodes_are_idle_c8(bits: int):
     for step, taking_part in enumerate([(0, 1, 2, 3), (0, 1), (0, 1), (0,), (0, 1, 2), (0, 1, 2, 3)]):
         before = exchange.arrays()
         gradients = {node: {"w": rng.standard_normal(shape)} for node in taking_part}
-        applied += exchange.exchange(gradients, step, taking_part)["w"]
+        applied += exchange.exchange(gradients, step, workers=taking_part)["w"]
         true += sum(parts["w"] for parts in gradients.values())
         for name, array in exchange.arrays().items():
-            node = int(name.rpartition("@")[2].partition("/")[0])
-            if name.startswith("worker/") and node not in taking_part:
+            if name.startswith("worker/") and int(name.rpartition("@")[2].partition("/")[0]) not in taking_part:
                 assert array.tobytes() == before[name].tobytes(), "what an idle node remembers stays"
     left = exchange.residuals()["w"]
     assert np.abs(applied + left - true).max() <= 1e-12 * np.abs(true).max()
@@ -122,7 +122,7 @@ def test_no_gradient_is_lost_while_nodes_are_idle_c8(bits: int):
 def test_an_exchange_among_some_adds_up_those_in_node_order_c8():
     exchange = Exchange({"w": (4, 3)}, Layout(4), codec_of(32), Simulated(4))
     parts = {node: np.full((4, 3), value, np.float32) for node, value in ((0, 1e8), (1, 3.0), (2, -1e8))}
-    found = exchange.exchange({node: {"w": part} for node, part in parts.items()}, 0, (0, 1, 2))["w"]
+    found = exchange.exchange({node: {"w": part} for node, part in parts.items()}, 0, workers=(0, 1, 2))["w"]
     np.testing.assert_array_equal(found, parts[0] + parts[1] + parts[2])
 
 
@@ -140,7 +140,7 @@ class Clock(System):
         self.seen: list[StepTimes] = []
 
     def step_times(self) -> StepTimes:
-        workers = self._run.batches.parts or 4
+        workers = self._run.batches.workers or 4
         self.seen.append(steps(self.compute_ps, self.transfer_ps, self._run.batches.size, workers))
         return self.seen[-1]
 
@@ -188,15 +188,13 @@ NODES = [4, 4, 2, 2, 4, 1]
 def test_as_many_nodes_take_part_as_times_say_c8(monkeypatch: pytest.MonkeyPatch):
     found, parts = trainer(), []
     run = found.model.run
-    monkeypatch.setattr(
-        found.model, "run", lambda *a, **k: (parts.append((len(a[1]), found.runner.node)), run(*a, **k))[1]
-    )
+    monkeypatch.setattr(found.model, "run", lambda *a, **k: (parts.append((len(a[1]), a[0].node)), run(*a, **k))[1])
     advanced(found, TRANSFERS)
     expected = [(8 // nodes, node) for nodes in NODES for node in range(nodes)]
     assert parts == expected
     rows = found.history._columns["parallelism"]
     assert (rows["step"], rows["workers"]) == ([2, 4, 5], [2, 4, 1])
-    assert found.describe("running")["workers"] == 1
+    assert described(found, "running")["workers"] == 1
 
 
 @pytest.mark.usefixtures("with_clock")
@@ -207,7 +205,7 @@ def test_residuals_of_idle_nodes_stay_and_are_sent_when_they_take_part_again_c8(
     idle = {name: array for name, array in idle.items() if name.endswith(("@2/residual", "@3/residual"))}
     assert len(idle) == 2 * (3 * 4 + 3), "of a weight, four stripes; of a bias, one"
     advanced(found, [5000, 2000])  # two nodes, and two
-    assert found.batches.parts == 4
+    assert found.batches.workers == 4
     assert all(system.arrays()[name].tobytes() == array.tobytes() for name, array in idle.items())
     advanced(found, [2000])
     assert any(system.arrays()[name].tobytes() != array.tobytes() for name, array in idle.items())
@@ -235,7 +233,7 @@ def test_a_run_goes_on_with_as_many_nodes_c8(at: int, tmp_path: Path):
     again = trainer()
     again.restore(folder)
     assert advanced(again, TRANSFERS[at:]).model.sha256() == whole.model.sha256()
-    assert again.batches.parts == whole.batches.parts == 1
+    assert again.batches.workers == whole.batches.workers == 1
 
 
 @pytest.mark.usefixtures("with_clock")
@@ -246,7 +244,7 @@ def test_sizes_and_nodes_are_searched_together_in_the_same_bits_everywhere_c8():
     assert found[0].model.sha256() == found[1].model.sha256()
     assert [found[0].batches.size_at(step) for step in range(5)] == [8, 8, 16, 16, 32]
     assert [times.workers for times in clock_of(found[1]).seen[:3]] == [4, 1, 1]
-    assert found[1].batches.parts == 4, "of C = 32000 and T = 9000, 4.6 nodes are balanced"
+    assert found[1].batches.workers == 4, "of C = 32000 and T = 9000, 4.6 nodes are balanced"
 
 
 def test_nodes_are_chosen_among_numbers_that_divide_every_size_c8(monkeypatch: pytest.MonkeyPatch):
@@ -255,6 +253,16 @@ def test_nodes_are_chosen_among_numbers_that_divide_every_size_c8(monkeypatch: p
     found = trainer(cluster__nodes=6, training__batch=12, cluster__search=search)
     factor = next(system for system in found.systems if system.key == "search")._factor
     assert factor.choices == (1, 2, 3, 6)
+
+
+@pytest.mark.usefixtures("with_clock")
+def test_every_unit_of_a_node_that_takes_part_has_its_part_c8(monkeypatch: pytest.MonkeyPatch):
+    search = SMALL["cluster.search"] | {"multiple": 8}
+    found, parts = trainer(cluster__units=2, cluster__search=search), []
+    run = found.model.run
+    monkeypatch.setattr(found.model, "run", lambda *a, **k: (parts.append((len(a[1]), a[0].node)), run(*a, **k))[1])
+    advanced(found, [5000, 5000])
+    assert parts == [(1, unit) for unit in range(8)] + [(2, unit) for unit in range(4)]
 
 
 def test_parallelism_without_simulated_times_is_refused_c8():

@@ -54,8 +54,7 @@ class BatchSearch(System):
         parts, nodes = self._cluster.parts, len(self._cluster.layout().workers)
         self._table.require_fit(run.recipe.training.batch, parts, run.batches.examples)
         if self._table.parallelism:
-            units = parts // nodes
-            choices = [k for k in range(1, nodes + 1) if self._table.multiple % (k * units) == 0]
+            choices = [k for k in range(1, nodes + 1) if self._table.multiple % (k * self._cluster.units) == 0]
             self._factor = ParallelismFactor(choices, self._table.decay)
 
     # ---- sizes ----
@@ -114,7 +113,7 @@ class BatchSearch(System):
             )
         before = self._factor.workers
         workers = self._factor.observe(times, self._run.batches.size_at(steps))
-        self._run.batches.parts = workers
+        self._run.batches.workers = workers
         if workers != before:
             self._rows.append(("parallelism", {"workers": workers}))
 

@@ -1,15 +1,18 @@
 """Many nodes in a training run: `emu.cluster`.
 
-    batch ──► K parts ──► K passes ──► unscaled ──► exchange ──► one gradient, the same bits on every node ──► update
+    batch ──► parts ──► passes ──► unscaled ──► exchange ──► one gradient, the same bits on every node ──► update
 
-The loss of a node's part goes back at S / K, so that contributions add up to the gradient of the whole batch. Nodes
-share one model: what they would hold each is equal bit for bit (the exchange compares it).
+Every unit of every node computes one part. Its loss goes back at S / parts, so that contributions add up to the
+gradient of the whole batch. A node adds up what its units have found before it sends anything. Nodes share one model:
+what they would hold each is equal bit for bit (the exchange compares it).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +22,12 @@ from emu.autodiff import Operation, Value
 from emu.backends.arrays import on_host
 from emu.cluster import Exchange, Simulated
 from emu.errors import ConfigError
-from emu.hardware import DynamicPoint
 from emu.nn.network import LOSS_LAYER
 from emu.optim import ParameterState
 from emu.precision.loss_scaling import NoScaling
-from emu.training.model import Pass, written
-from emu.training.systems.system import Attempt, PartAttempt, Surroundings, System
+from emu.training.model import Pass, StepRunner, written
+from emu.training.systems.joint_points import JointPoints
+from emu.training.systems.system import Attempt, PartAttempt, Row, Surroundings, System
 from emu.training.update import unscaled
 
 Array = NDArray[Any]
@@ -37,6 +40,22 @@ class DataParallel(System):
     """Nodes that compute parts of every batch, and exchange quantised gradients in stripes."""
 
     key = "cluster"
+    tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        # bytes that all nodes together have sent to others so far
+        "cluster": {"step": "int64", "bytes_sent": "int64"},
+        # norm of what the first node holds back of a tensor: as worker, and as owner of its stripes
+        "residuals": {"step": "int64", "tensor": "string", "holder": "string", "norm": "float64"},
+        # what codes of the step's exchange stood for on the first node: level and lower end of the bin of values, in
+        # root mean squares of the tensor's stripe
+        "codes": {
+            "step": "int64",
+            "tensor": "string",
+            "code": "int32",
+            "level": "float64",
+            "bin": "float64",
+            "values": "int64",
+        },
+    }
 
     def __init__(self, run: Surroundings) -> None:
         """Begin with residuals of 0, if the recipe has a cluster.
@@ -48,27 +67,23 @@ class DataParallel(System):
         self._exchange: Exchange | None = None
         self._step = 0
         self._flying: dict[str, Array] = {}
+        self._flying_scale = 1.0
         if self._table is None:
             return
-        layout, batch = self._table.layout(), run.recipe.training.batch
-        if batch % len(layout.workers):
+        layout, batch, units = self._table.layout(), run.recipe.training.batch, self._table.units
+        if batch % self._table.parts:
+            nodes = f"{len(layout.workers)} nodes" + (f" of {units} units each" if units > 1 else "")
             raise ConfigError(
-                f"`training.batch` must be a multiple of the {len(layout.workers)} nodes of [cluster], got {batch}; "
+                f"`training.batch` must be a multiple of the {nodes} of [cluster], got {batch}; "
                 "choose another batch, or another number of nodes"
             )
-        places = getattr(run.recipe.loss_scaling, "compensation", ("gradient",))
-        if "gradient" not in places:
-            raise ConfigError(
-                "`compensation` of [loss_scaling] must have 'gradient' on a cluster: residuals would carry S; got "
-                f"{list(places)}"
-            )
-        points = run.device.dynamic_point or DynamicPoint()
-        if run.device.has_open_points and points.schedule != "float_pretraining" and len(layout.workers) > 1:
-            raise ConfigError(
-                "operations that run again in pre-training are not decided by all nodes together yet, got "
-                f"`dynamic_point.schedule` {points.schedule!r}; set it to 'float_pretraining', or train on one node"
-            )
-        self._role = "gradient" if isinstance(run.recipe.loss_scaling, NoScaling) else "unscaled"
+        self._carries_scale = "gradient" not in getattr(run.recipe.loss_scaling, "compensation", ("gradient",))
+        run.model.stripes = self._table.model_parallel
+        self._joint = JointPoints(own=self._table.points == "own")
+        if run.model.points is not None:
+            run.model.points.agreement = self._joint
+        unscaled = not self._carries_scale and not isinstance(run.recipe.loss_scaling, NoScaling)
+        self._role = "unscaled" if unscaled else "gradient"
         formats = {s.name: run.policy.stage(s.layer, self._role).format for s in run.model.states}
         for name, fmt in formats.items():
             if fmt.carries_raws:
@@ -77,7 +92,8 @@ class DataParallel(System):
                     f"`{self._role}`"
                 )
         wide = any(fmt.carrier == np.float64 for fmt in formats.values())
-        codec, owner_codec = self._table.codecs()
+        self._dtype = np.float64 if wide else np.float32
+        codec, owner_codec = self._table.codecs(run.backend)
         self._exchange = Exchange(
             {state.name: _columns(state).shape for state in run.model.states},
             layout,
@@ -86,11 +102,11 @@ class DataParallel(System):
             owner_codec=owner_codec,
             rule=self._table.owner_rule(),
             seed=run.recipe.training.seed,
-            dtype=np.float64 if wide else np.float32,
+            dtype=self._dtype,
+            feedback=self._table.error_feedback,
         )
-        self._updating = run.model.runner(
-            run.policy, seed=run.recipe.training.seed, backend=run.backend, counters=run.counters, profile=run.profile
-        )
+        self._updating = run.runner_of_updates()
+        self._runners: list[StepRunner] = []
 
     # ---- a step ----
 
@@ -99,15 +115,16 @@ class DataParallel(System):
         self._step = step
         if self._exchange is None or self._is_warm:
             return None
-        workers = self._workers
-        part = examples // len(workers)
+        part, runners, points = examples // self._parts, self._runners_of_units(), self._run.model.points
 
         def together(scale: float) -> Pass:
             share = self._share(scale)
-            passes = [on(share, slice(i * part, (i + 1) * part), node) for i, node in enumerate(workers)]
+            tasks = [partial(on, share, slice(i * part, (i + 1) * part), runner) for i, runner in enumerate(runners)]
+            decided = points is not None and points.in_pretraining(step) and not points.in_float(step)
+            passes = self._joint.run(tasks) if decided else [task() for task in tasks]
             gradients = {
-                f"{name}{_AT}{node}": value
-                for node, found in zip(workers, passes, strict=True)
+                f"{name}{_AT}{unit}": value
+                for unit, found in enumerate(passes)
                 for name, value in found.gradients.items()
             }
             loss = sum(found.loss for found in passes) / len(passes)
@@ -116,39 +133,53 @@ class DataParallel(System):
 
         return together
 
+    def _runners_of_units(self) -> list[StepRunner]:
+        """Return the runner of every unit of every node that takes part, in their order."""
+        while len(self._runners) < self._parts:
+            runner = self._run.runner_of_passes()
+            runner.node = len(self._runners)
+            self._runners.append(runner)
+        return self._runners[: self._parts]
+
     def gradients(self, found: Pass) -> Pass:
         """Exchange the contributions of nodes; a step given up sends nothing and leaves residuals as they are."""
         if self._exchange is None or self._is_warm:
             return found
         arrived: dict[str, Array] = {}
+        scale = 1.0
         if found.is_applied:
-            runner, policy = self._updating, self._run.policy.at(self._step)
-            runner.step, runner.policy = self._step, policy
-            arrived = self._exchange.exchange(self._contributions(found), self._step, self._workers)
-            runner.flush()
+            carried = found.scale if self._carries_scale else 1.0
+            arrived = self._exchange.exchange(self._contributions(found), self._step, carried, self._workers)
+            scale = self._exchange.result_scale
         if self._table is not None and self._table.double_buffering:
             arrived, self._flying = self._flying, arrived
+            scale, self._flying_scale = self._flying_scale, scale
         if not arrived:
             return replace(found, gradients={}, is_applied=False)
         gradients = {state.name: self._written(state, arrived[state.name]) for state in self._run.model.states}
-        self._updating.flush()
         moments = found.moments if found.is_applied else {}  # a gradient in flight outlives a pass given up
-        return replace(found, gradients=gradients, moments=moments, scale=1.0, is_applied=True)
+        return replace(found, gradients=gradients, moments=moments, scale=scale, is_applied=True)
 
     @property
     def _workers(self) -> tuple[int, ...]:
         """Nodes that take part in the step: the first ones."""
         assert self._exchange is not None
-        return self._exchange.layout.workers[: self._run.batches.parts]
+        return self._exchange.layout.workers[: self._run.batches.workers]
+
+    @property
+    def _parts(self) -> int:
+        """Parts of the step's batch."""
+        assert self._table is not None
+        return len(self._workers) * self._table.units
 
     @property
     def _is_warm(self) -> bool:
         return self._table is not None and self._step < self._table.warm_start
 
     def _share(self, scale: float) -> float:
-        """Return S / K as the loss's format holds it."""
+        """Return S / parts as the loss's format holds it."""
         fmt = self._run.policy.at(self._step).stage(LOSS_LAYER, "loss").format
-        exact = scale / len(self._workers)
+        exact = scale / self._parts
         share = float(engine.quantize(np.array(exact), fmt, backend="reference"))
         if share == 0:
             raise ConfigError(
@@ -167,15 +198,24 @@ class DataParallel(System):
         return found
 
     def _contributions(self, found: Pass) -> dict[int, dict[str, Array]]:
-        """Return the gradients of every node with S taken out, as columns."""
+        """Return the gradients of every node as they travel, as columns: its units' added in their order."""
+        assert self._table is not None
         apart: dict[int, dict[str, Array]] = {node: {} for node in self._workers}
         for state in self._run.model.states:
-            for node, held in apart.items():
-                value = found.gradients[f"{state.name}{_AT}{node}"]
-                if found.scale != 1:
-                    value = unscaled(state, value, found.scale, self._updating)
-                held[state.name] = on_host(value.array).reshape(_columns(state).shape)
+            for place, held in enumerate(apart.values()):
+                units = range(place * self._table.units, (place + 1) * self._table.units)
+                first, *others = (self._columns_of(state, found, unit) for unit in units)
+                for other in others:
+                    first = first + other
+                held[state.name] = first
         return apart
+
+    def _columns_of(self, state: ParameterState, found: Pass, unit: int) -> Array:
+        """Return what a unit has found, S taken out unless it travels."""
+        value = found.gradients[f"{state.name}{_AT}{unit}"]
+        if found.scale != 1 and not self._carries_scale:
+            value = unscaled(state, value, found.scale, self._updating)
+        return on_host(value.array).reshape(_columns(state).shape).astype(self._dtype, copy=False)
 
     def _written(self, state: ParameterState, columns: Array) -> Value:
         """Return a gradient that has arrived in the format that the update expects."""
@@ -185,6 +225,16 @@ class DataParallel(System):
 
     # ---- what is written down ----
 
+    def interval(self) -> Iterator[Row]:
+        """Yield bytes so far, what is held back, and what codes stood for."""
+        if self._exchange is None:
+            return
+        yield "cluster", {"bytes_sent": self._exchange.sent}
+        for tensor, holder, norm in self._exchange.residual_norms():
+            yield "residuals", {"tensor": tensor, "holder": holder, "norm": norm}
+        for tensor, count in self._exchange.code_counts():
+            yield "codes", {"tensor": tensor, **count._asdict()}
+
     def metrics(self) -> dict[str, Any]:
         """Return the bytes that all nodes have sent to others."""
         return {"bytes_sent": self._exchange.sent if self._exchange else 0}
@@ -192,13 +242,13 @@ class DataParallel(System):
     # ---- checkpoints ----
 
     def to_dict(self) -> Any:
-        """Return the bytes sent; None without a cluster."""
-        return None if self._exchange is None else {"sent": self._exchange.sent}
+        """Return the bytes sent, and S of the gradient on its way; None without a cluster."""
+        return None if self._exchange is None else {"sent": self._exchange.sent, "flying_scale": self._flying_scale}
 
     def load(self, data: Any) -> None:
         """Take what `to_dict` returned."""
         if self._exchange is not None:
-            self._exchange.sent = data["sent"]
+            self._exchange.sent, self._flying_scale = data["sent"], data.get("flying_scale", 1.0)
 
     def arrays(self) -> dict[str, Array]:
         """Return residuals and all else that nodes and owners remember, and gradients on their way."""

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from emu.hardware import Device
     from emu.precision import CounterTable, Policy, Profile
     from emu.training.batches import Batches
-    from emu.training.model import Model, Pass
+    from emu.training.model import Model, Pass, StepRunner
     from emu.training.recipe import Recipe
     from emu.training.run_folder import RunFolder
 
 Array = NDArray[np.generic]
 #: One pass over the batch of a step, at a scale of the loss.
 Attempt = Callable[[float], "Pass"]
-#: One pass over a part of the batch: at a scale of the loss, over these examples, on this node.
-PartAttempt = Callable[[float, slice, int], "Pass"]
+#: One pass over a part of the batch: at a scale of the loss, over these examples, by this runner.
+PartAttempt = Callable[[float, slice, "StepRunner"], "Pass"]
 #: Inputs and labels.
 Examples = tuple[Array, Array]
 #: A table of the run folder, and a row of it.
@@ -57,6 +57,8 @@ class Surroundings:
         batch_bytes: bytes of a batch as its source holds it.
         flush: takes counts that runners hold by tensor into those of the interval.
         phase: what a step is part of.
+        runner_of_passes: makes one more runner of passes; the trainer keeps its step and flushes it.
+        runner_of_updates: makes one more runner of what stands whether a pass does or not.
         batches: sizes of mini-batches, and how many nodes take part.
         steps_left: how many steps the run has, if mini-batches keep their size.
         trial: losses of steps that are tried from here on, one for each mini-batch given; they leave no trace.
@@ -74,6 +76,8 @@ class Surroundings:
     batch_bytes: int
     flush: Callable[[], None]
     phase: Callable[[int], str]
+    runner_of_passes: Callable[[], StepRunner]
+    runner_of_updates: Callable[[], StepRunner]
     batches: Batches
     steps_left: Callable[[], int]
     trial: Callable[[Sequence[Examples]], list[float]]
