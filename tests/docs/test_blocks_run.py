@@ -25,6 +25,7 @@ from documents import (
     run_python,
 )
 
+from emu._config import merge
 from emu.cli import app
 from emu.hardware import load_device
 from emu.testing import HEADER, check_backend
@@ -58,8 +59,7 @@ fragments = [block for page in PAGES for block in blocks_of(page) if block.langu
 def test_unnamed_tables_are_a_recipes(block: Block):
     """A part of a recipe is shown without its file: laid over a shipped one, it is valid."""
     recipe = load_recipe("lenet")
-    merged = {**recipe.model_dump(mode="json", exclude_unset=True), **tomllib.loads(block.text)}
-    Recipe.model_validate(merged)
+    Recipe.model_validate(merge(recipe.model_dump(mode="json", exclude_unset=True), tomllib.loads(block.text)))
 
 
 def test_functions_in_c_are_declared_as_the_page_shows_them():
