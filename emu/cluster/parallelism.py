@@ -1,13 +1,12 @@
 """How many nodes share a mini-batch: as many as leave computation no faster than the transfer beside it.
 
-    computation of a node        C / K                  C: of the whole mini-batch on one node
-    transfer of a node           T * (K - 1) / K        T: what transfer comes near to with many nodes
-    balanced                     K = 1 + C / T          beyond it, nodes wait for the transfer
+    computation of a node        C / K        C: of the whole mini-batch on one node
+    transfer of a node           T            nearly the same, however many nodes compute: all of them own stripes
+    balanced                     K = C / T    beyond it, nodes wait for the transfer
 
-C and T are averages of what steps have taken: C is what the part of one node took, times K; T is what the exchange
-took, over (K - 1) / K.
+C and T are averages of what steps have taken: C is what the part of one node took, times K, by example.
 
-Source: CN106062786A; Seide et al., Interspeech 2014. The average, and latencies being part of T, are our choices.
+Source: CN106062786A; Seide et al., Interspeech 2014. The averages are our choice.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class StepTimes(NamedTuple):
         workers: nodes that took part.
         examples: of the mini-batch.
         compute_ps: forward and backward over the part of one node, the longest, in picoseconds.
-        transfer_ps: the exchange, if nothing were beside it, in picoseconds; 0 of one node.
+        transfer_ps: the exchange, if nothing were beside it, in picoseconds; 0 where there was none.
     """
 
     workers: int
@@ -41,14 +40,14 @@ def balanced_workers(compute_ps: int, transfer_ps: int, choices: Sequence[int]) 
 
     Args:
         compute_ps: C, of the whole mini-batch on one node, in picoseconds.
-        transfer_ps: T, transfer of many nodes, in picoseconds.
-        choices: numbers of nodes to choose from; 1 is always balanced.
+        transfer_ps: T, of the exchange, in picoseconds.
+        choices: numbers of nodes to choose from; 1 where none of them is balanced.
 
     Examples:
-        >>> balanced_workers(700, 100, (1, 2, 4, 8)), balanced_workers(699, 100, (1, 2, 4, 8))
+        >>> balanced_workers(800, 100, (1, 2, 4, 8)), balanced_workers(799, 100, (1, 2, 4, 8))
         (8, 4)
     """
-    return max((workers for workers in choices if transfer_ps * (workers - 1) <= compute_ps), default=1)
+    return max((workers for workers in choices if transfer_ps * workers <= compute_ps), default=1)
 
 
 @dataclass
@@ -84,15 +83,15 @@ class ParallelismFactor:
     def observe(self, times: StepTimes, next_examples: int) -> int:
         """Take what a step took; return how many nodes shall share the next mini-batch.
 
-        One node alone transfers nothing: it leaves the average of transfer as it is.
+        A step without an exchange, as in a warm start, leaves the average of transfer as it is.
 
         Args:
             times: of the step.
             next_examples: of the next mini-batch.
         """
         self._compute.add(times.compute_ps * times.workers * _FINE // times.examples)
-        if times.workers > 1:
-            self._transfer.add(times.transfer_ps * times.workers // (times.workers - 1))
+        if times.transfer_ps:
+            self._transfer.add(times.transfer_ps)
         if self._transfer.now_ps is not None and self._compute.now_ps is not None:
             compute_ps = self._compute.now_ps * next_examples // _FINE
             self.workers = balanced_workers(compute_ps, self._transfer.now_ps, self.choices)

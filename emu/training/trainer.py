@@ -32,6 +32,7 @@ from emu.training.build import (
     build_optimiser,
     require_functions,
 )
+from emu.training.data_tables import SOURCE_BYTES
 from emu.training.history import History, rates
 from emu.training.log_point import log_point
 from emu.training.model import Model, Pass, StepRunner
@@ -44,8 +45,6 @@ from emu.training.systems import SYSTEMS, Attempt, Examples, PartAttempt, Row, S
 from emu.training.update import Update
 
 Array = NDArray[Any]
-#: Bytes of a number of a batch as its source holds it: a pixel, a letter, a float32.
-SOURCE_BYTES = {"images": 1, "text": 1, "frames": 4}
 #: Log points of a run whose recipe does not say, and the fewest steps between two.
 LOG_POINTS, LOG_STEPS = 40, 5
 #: Seconds after which a checkpoint is written even between log points.
@@ -84,7 +83,8 @@ class Trainer:
         self.profile = Profile()
         self.step, self.seconds, self.is_over = 0, 0.0, False
         self.runners: list[StepRunner] = []
-        self.systems = self._begun()
+        self.systems: list[System] = []
+        self._begin_systems()
         self.runner, self.updating = self.runner_of_passes(), self.runner_of_updates()
         self.history = History()
         self.losses: list[float] = []
@@ -97,14 +97,14 @@ class Trainer:
         settings = self.recipe.training
         return settings.steps or self.batches.steps(settings.epochs or 1)
 
-    def _begun(self) -> list[System]:
-        """Return every system at its beginning."""
+    def _begin_systems(self) -> None:
         numbers = self.data.train_inputs[: self.recipe.training.batch].size
         found = Surroundings(
             self.recipe,
             self.device,
             self.policy,
             self.model,
+            self.update,
             self.interval,
             self.profile,
             self.backend,
@@ -114,12 +114,14 @@ class Trainer:
             phase=self.phase,
             runner_of_passes=self.runner_of_passes,
             runner_of_updates=self.runner_of_updates,
+            about=self.about,
             batches=self.batches,
             steps_left=lambda: self.steps - self.step,
             trial=self.trial,
             step_times=lambda: next((found for system in self.systems if (found := system.step_times())), None),
         )
-        return [system(found) for system in SYSTEMS]
+        for system in SYSTEMS:
+            self.systems.append(system(found))
 
     def runner_of_passes(self) -> StepRunner:
         """Return one more runner of passes, at the step in progress."""
@@ -270,9 +272,9 @@ class Trainer:
 
     def decide(self, row: dict[str, Any]) -> bool:
         """Return whether a system ends the run at a log point."""
-        about = {name: value for system in self.systems for name, value in system.about().items()}
+        found = {"seconds": self.seconds} | self.about() | row
         for system in self.systems:
-            system.logged({"seconds": self.seconds} | about | row)
+            system.logged(found)
         return any(system.is_over for system in self.systems)
 
     def evaluate(self) -> tuple[float, float]:
@@ -355,6 +357,10 @@ class Trainer:
         self.is_over = any(system.is_over for system in self.systems)
 
     # ---- what came out ----
+
+    def about(self) -> dict[str, Any]:
+        """Return the entries of `run.json` that systems have."""
+        return {name: value for system in self.systems for name, value in system.about().items()}
 
     def registers(self) -> CounterTable:
         """Return the counters of the whole run so far."""

@@ -210,6 +210,9 @@ KINDS = {
     },
     "double buffering": {"cluster__double_buffering": True, "cluster__bits": 2},
     "windows": {"cluster__codec": {"smoothing": "window", "left_out": 0.1, "lag": 1}, "cluster__rule": "momentum"},
+    "controllers": {"cluster__exchange": "controllers", "cluster__controllers": [1]},
+    "clipping": {"clipping": {"rules": [{"rule": "variance", "k": 1.0}]}},
+    "clock": {"device": "k20x-8x"},
     "adam": {"training__optimiser": {"name": "adam", "learning_rate": 0.003}, "training__clip_norm": 0.5},
 }
 
@@ -344,7 +347,7 @@ def test_train_accuracy_is_a_share_of_all_outputs_of_the_interval_c8():
 
 
 @pytest.mark.parametrize("at", [3, 4, 5, 8, 10])
-@pytest.mark.parametrize("kind", ["double buffering", "fp16-mixed"])
+@pytest.mark.parametrize("kind", ["double buffering", "fp16-mixed", "clock"])
 def test_a_run_resumed_while_sizes_grow_ends_in_the_same_bits_c8(kind: str, at: int, tmp_path: Path):
     whole = trained(**KINDS[kind], **GROWS)
     assert sizes_of(whole) == [8] * 4 + [16] * 4 + [32] * 4
@@ -362,6 +365,22 @@ def test_sizes_and_bits_are_those_of_reference_and_numba_c8(kind: str):
     assert bits(found[0]) == bits(found[1])
     assert found[0].history._columns["search"] == found[1].history._columns["search"]
     assert found[0].batches.size == 16
+
+
+def test_steps_of_larger_mini_batches_take_the_simulated_time_of_their_size_c8():
+    settings: Any = {"device": "k20x-8x", "cluster__nodes": 2, "training__log_every": 16}
+    durations: dict[int, int] = {}
+    for size in (8, 16):
+        fixed = trained(3, **settings, training__batch=size)
+        durations[size] = _time_of(fixed) - _time_of(trained(2, **settings, training__batch=size))
+    grown = [_time_of(trained(steps, **settings | GROWS)) for steps in (3, 4, 5, 7, 8)]
+    assert durations[16] > durations[8] > 0
+    assert grown[1] - grown[0] == durations[8]
+    assert grown[3] - grown[2] == 2 * durations[16], "two steps, and nothing of trials"
+
+
+def _time_of(found: Trainer) -> int:
+    return found.state()[1]["simulation"]["total_ps"]
 
 
 def test_run_json_says_what_size_was_reached_c8():

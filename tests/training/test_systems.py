@@ -155,6 +155,7 @@ def test_the_trainer_names_no_system():
         "simulat",
         "dynamic",
         "cluster",
+        "clipping",
         "sparse",
         "redo",
         "search",
@@ -162,5 +163,5 @@ def test_the_trainer_names_no_system():
     ):
         assert name not in text.lower(), name
     assert [system.key for system in SYSTEMS] == [
-        "dynamic_point", "simulation", "cluster", "loss_scaling", "search", "stop",
+        "dynamic_point", "simulation", "clipping", "cluster", "loss_scaling", "search", "stop",
     ]  # fmt: skip

@@ -3,7 +3,9 @@
 system.py          their shape: what a system may do to a run, and when
 dynamic_points.py  points chosen from leading bits, operations that run again
 simulated_time.py  what every operation takes on the device's clock
+clipping.py        gradients of every unit clipped layer by layer
 data_parallel.py   batches divided among nodes, gradients exchanged
+contributions.py   gradients of several units, while they are apart
 joint_points.py    points that nodes choose together
 loss_scaling.py    the loss at a scale, passes that run again at a smaller one
 batch_search.py    sizes of mini-batches, and how many nodes share them, by measurement
@@ -11,6 +13,7 @@ stop.py            a run that ends where tests hold
 """
 
 from emu.training.systems.batch_search import BatchSearch
+from emu.training.systems.clipping import Clipping
 from emu.training.systems.data_parallel import DataParallel
 from emu.training.systems.dynamic_points import DynamicPoints
 from emu.training.systems.loss_scaling import ScaledLoss
@@ -19,6 +22,14 @@ from emu.training.systems.stop import Stop
 from emu.training.systems.system import Attempt, Examples, PartAttempt, Row, Surroundings, System
 
 #: Every system, the innermost around a pass first.
-SYSTEMS: tuple[type[System], ...] = (DynamicPoints, SimulatedTime, DataParallel, ScaledLoss, BatchSearch, Stop)
+SYSTEMS: tuple[type[System], ...] = (
+    DynamicPoints,
+    SimulatedTime,
+    Clipping,
+    DataParallel,
+    ScaledLoss,
+    BatchSearch,
+    Stop,
+)
 
 __all__ = ["SYSTEMS", "Attempt", "Examples", "PartAttempt", "Row", "Surroundings", "System"]

@@ -108,8 +108,8 @@ class BatchSearch(System):
         times = self._run.step_times()
         if times is None:
             raise ConfigError(
-                "`parallelism` of [cluster.search] must be left out where no time is simulated, got true on "
-                f"{self._run.device.name!r}; choose a device with a clock"
+                "`parallelism` of [cluster.search] must be left out where the parts of a step have no simulated times, "
+                f"got true on {self._run.device.name!r}; remove it"
             )
         before = self._factor.workers
         workers = self._factor.observe(times, self._run.batches.size_at(steps))

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from emu.errors import ConfigError
-from emu.hardware import machine_of
 from emu.training.stop_tests import COLUMNS
 from emu.training.systems.system import Surroundings, System
 
@@ -25,8 +24,7 @@ class Stop(System):
         self._tests = run.recipe.training.stop
         self._past: dict[str, list[float]] = {name: [] for name in COLUMNS}
         self._stopped_by: list[str] = []
-        is_timed = machine_of(run.device) is not None and run.recipe.cluster is None
-        if self._tests and self._tests.simulated_seconds and not is_timed:
+        if self._tests and self._tests.simulated_seconds and run.about()["simulated_seconds"] is None:
             raise ConfigError(
                 f"`simulated_seconds` of [training.stop] must be left out where no time is simulated, got "
                 f"{self._tests.simulated_seconds:g} on {run.device.name!r}; use `seconds`, or a device with a clock"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from emu.training.model import Model, Pass, StepRunner
     from emu.training.recipe import Recipe
     from emu.training.run_folder import RunFolder
+    from emu.training.update import Update
 
 Array = NDArray[np.generic]
 #: One pass over the batch of a step, at a scale of the loss.
@@ -50,6 +51,7 @@ class Surroundings:
         device: the machine.
         policy: formats of everything.
         model: network and parameters.
+        update: what is done with gradients behind all systems.
         counters: of the interval between two log points.
         profile: where the time goes.
         backend: who computes.
@@ -59,6 +61,7 @@ class Surroundings:
         phase: what a step is part of.
         runner_of_passes: makes one more runner of passes; the trainer keeps its step and flushes it.
         runner_of_updates: makes one more runner of what stands whether a pass does or not.
+        about: entries of `run.json` that systems made before this one have.
         batches: sizes of mini-batches, and how many nodes take part.
         steps_left: how many steps the run has, if mini-batches keep their size.
         trial: losses of steps that are tried from here on, one for each mini-batch given; they leave no trace.
@@ -69,6 +72,7 @@ class Surroundings:
     device: Device
     policy: Policy
     model: Model
+    update: Update
     counters: CounterTable
     profile: Profile
     backend: str
@@ -78,6 +82,7 @@ class Surroundings:
     phase: Callable[[int], str]
     runner_of_passes: Callable[[], StepRunner]
     runner_of_updates: Callable[[], StepRunner]
+    about: Callable[[], dict[str, Any]]
     batches: Batches
     steps_left: Callable[[], int]
     trial: Callable[[Sequence[Examples]], list[float]]
