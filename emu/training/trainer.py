@@ -254,7 +254,7 @@ class Trainer:
             self.seconds, before = self.seconds + now - before, now
             logged = self.step % self.log_every == 0 or self.has_ended
             if logged:
-                log_point(self)
+                self.log()
             if logged or self.step % self.checkpoint_every == 0 or now - saved_at > CHECKPOINT_SECONDS:
                 self.save(folder)
                 saved_at = time.perf_counter()
@@ -269,6 +269,10 @@ class Trainer:
     def has_ended(self) -> bool:
         """Whether no step is left."""
         return self.is_over or self.step >= self.steps
+
+    def log(self) -> None:
+        """Write down the interval that ends here, and begin the next one."""
+        log_point(self)
 
     def decide(self, row: dict[str, Any]) -> bool:
         """Return whether a system ends the run at a log point."""

@@ -17,7 +17,6 @@ import emu
 from emu.cluster import kept_size, trial_sizes
 from emu.cluster.batch_search import SearchTable
 from emu.errors import ConfigError
-from emu.training.log_point import log_point
 from emu.training.run_folder import RunFolder
 from emu.training.summary import described
 from emu.training.systems import batch_search
@@ -50,7 +49,7 @@ def advanced(found: Trainer, steps: int = 12) -> Trainer:
     while found.step < steps:
         found.advance()
         if found.step % found.log_every == 0:
-            log_point(found)
+            found.log()
     return found
 
 
@@ -342,7 +341,7 @@ def test_train_accuracy_is_a_share_of_all_outputs_of_the_interval_c8():
     for _ in range(2):
         found.advance()
     correct = sum(found.correct)
-    log_point(found)
+    found.log()
     assert found.history.last("metrics", "train_accuracy") == correct / (4 * 8 + 2 * 16)
 
 
