@@ -170,31 +170,43 @@ class Controllers:
 
     # ---- gradients ----
 
-    def exchange(self, gradients: Mapping[int, Mapping[str, Array]], step: int, scale: float = 1.0) -> dict[str, Array]:
+    def exchange(
+        self,
+        gradients: Mapping[int, Mapping[str, Array]],
+        step: int,
+        scale: float = 1.0,
+        workers: Sequence[int] | None = None,
+    ) -> dict[str, Array]:
         """Return the mean gradient of every tensor whose controller is local: of the dtype, (columns, rows), by name.
 
         Args:
             gradients: (columns, rows) by name, of every local worker.
             step: training step, where random choices are drawn.
             scale: S that they carry; what is held back of earlier ones is brought to it.
+            workers: those of the layout that take part; the others' residuals stay. None is all.
         """
+        taking_part = self.layout.workers if workers is None else workers
         if scale != self.scale:
             for memory in self._memories.values():
                 memory.rescale(scale / self.scale)
             self.scale = scale
-        there = self._contributions(gradients, step)
-        return {name: self._mean(name, there) for name in self._local()}
+        there = self._contributions(gradients, step, taking_part)
+        return {name: self._mean(name, there, taking_part) for name in self._local()}
 
     @property
     def result_scale(self) -> float:
         """S that what came out of the last exchange carries."""
         return self.scale
 
-    def _contributions(self, gradients: Mapping[int, Mapping[str, Array]], step: int) -> dict[tuple[str, int], bytes]:
+    def _contributions(
+        self, gradients: Mapping[int, Mapping[str, Array]], step: int, workers: Sequence[int]
+    ) -> dict[tuple[str, int], bytes]:
         """Encode, send, and return messages for local controllers, by tensor and worker."""
         there: dict[tuple[str, int], bytes] = {}
         parcels: dict[tuple[int, int], list[bytes]] = {}
         for (name, node), memory in self._memories.items():
+            if node not in workers:
+                continue
             controller = self.controller_of[layer_of(name)]
             at = Address(self._seed, stream_of(name, "contribution", node), step)
             data = self._codec.encode(gradients[node][name], memory, at).to_bytes()
@@ -207,23 +219,23 @@ class Controllers:
             else:
                 parcels.setdefault((node, controller), []).append(data)
         for (sender, receiver), data in self._swap(parcels).items():
-            names = self._of(receiver) if sender in self.layout.workers else []
+            names = self._of(receiver) if sender in workers else []
             for name, message in zip(names, cut(data, [self._message_bytes(n) for n in names]), strict=True):
                 there[name, sender] = message
         return there
 
-    def _mean(self, name: str, there: Mapping[tuple[str, int], bytes]) -> Array:
+    def _mean(self, name: str, there: Mapping[tuple[str, int], bytes], workers: Sequence[int]) -> Array:
         """Return the sum over workers in node order, divided once by their number."""
         columns, rows = self._shapes[name]
         total: Array | None = None
-        for worker in self.layout.workers:
+        for worker in workers:
             message = self._codec.message_of(there[name, worker], columns, rows)
             if total is None:
                 total = self._codec.decode(message, rows).astype(self._dtype)
             else:
                 self._codec.decode_and_add(message, total)
         assert total is not None, "there is at least one worker"
-        return total / self._dtype(len(self.layout.workers))
+        return total / self._dtype(len(workers))
 
     def _swap(self, parcels: Mapping[tuple[int, int], list[bytes]]) -> dict[tuple[int, int], bytes]:
         arrived, sent = swapped(self._transport, parcels)

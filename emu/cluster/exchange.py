@@ -9,7 +9,7 @@ An owner quantises its own part as well. A stripe's residual stays where it aros
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -139,20 +139,28 @@ class Exchange:
 
     # ---- one exchange ----
 
-    def exchange(self, gradients: Mapping[int, Mapping[str, Array]], step: int, scale: float = 1.0) -> dict[str, Array]:
+    def exchange(
+        self,
+        gradients: Mapping[int, Mapping[str, Array]],
+        step: int,
+        scale: float = 1.0,
+        workers: Sequence[int] | None = None,
+    ) -> dict[str, Array]:
         """Return the gradient that all nodes have behind the exchange: float32 or the dtype, (columns, rows), by name.
 
         Args:
             gradients: (columns, rows) by name, of every local worker.
             step: training step, where random choices are drawn.
             scale: S that they carry; what is held back of earlier ones is brought to it.
+            workers: those of the layout that take part; the others' residuals stay. None is all.
 
         Raises:
             ReplicaError: nodes have received different bytes.
         """
+        taking_part = self.layout.workers if workers is None else workers
         self._rescale(scale)
-        contributions = self._contributions(gradients, step)
-        sums = {piece.name(piece.owner): self._sum(piece, contributions) for piece in self._owned_pieces()}
+        contributions = self._contributions(gradients, step, taking_part)
+        sums = {p.name(p.owner): self._sum(p, contributions, taking_part) for p in self._owned_pieces()}
         arrived = self._aggregates(sums, step)
         self._require_replicas(arrived)
         return self._assembled(arrived[self._transport.local[0]])
@@ -181,12 +189,14 @@ class Exchange:
     def _owned_pieces(self) -> Iterator[Piece]:
         return (piece for piece in self._pieces if piece.owner in self._transport.local)
 
-    def _contributions(self, gradients: Mapping[int, Mapping[str, Array]], step: int) -> dict[str, bytes]:
+    def _contributions(
+        self, gradients: Mapping[int, Mapping[str, Array]], step: int, workers: Sequence[int]
+    ) -> dict[str, bytes]:
         """Phase 1: encode, send, and return messages for local owners, by piece and worker."""
         made: dict[str, bytes] = {}
         parcels: dict[tuple[int, int], list[bytes]] = {}
         for node in self._transport.local:
-            for piece in self._pieces if node in self.layout.workers else ():
+            for piece in self._pieces if node in workers else ():
                 name = piece.name(node)
                 part = gradients[node][piece.tensor][piece.stripe.columns]
                 at = Address(self._seed, stream_of(piece.tensor, f"contribution{piece.number}", node), step)
@@ -198,7 +208,7 @@ class Exchange:
                 else:
                     parcels.setdefault((node, piece.owner), []).append(data)
         for (sender, receiver), data in self._swap(parcels).items():
-            pieces = [piece for piece in self._pieces if piece.owner == receiver and sender in self.layout.workers]
+            pieces = [piece for piece in self._pieces if piece.owner == receiver and sender in workers]
             sizes = [self._codec.message_bytes(piece.stripe.width, piece.rows) for piece in pieces]
             for piece, message in zip(pieces, cut(data, sizes), strict=True):
                 made[piece.name(sender)] = message
@@ -210,10 +220,10 @@ class Exchange:
             memory.residual = np.zeros_like(memory.residual)
         return data
 
-    def _sum(self, piece: Piece, contributions: Mapping[str, bytes]) -> Array:
+    def _sum(self, piece: Piece, contributions: Mapping[str, bytes], workers: Sequence[int]) -> Array:
         """Return the sum over workers, in node order: an owner's own in its place."""
         total: Array | None = None
-        for worker in self.layout.workers:
+        for worker in workers:
             message = self._codec.message_of(contributions[piece.name(worker)], piece.stripe.width, piece.rows)
             if total is None:
                 total = self._codec.decode(message, piece.rows).astype(self._dtype)

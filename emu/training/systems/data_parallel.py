@@ -74,9 +74,8 @@ class DataParallel(System):
         if self._table is None:
             return
         layout, batch, units = self._table.layout(), run.recipe.training.batch, self._table.units
-        self._parts = len(layout.workers) * units
         self._lines: Lines = self._table.lines
-        if batch % self._parts:
+        if batch % self._table.parts:
             nodes = f"{len(layout.workers)} nodes" + (f" of {units} units each" if units > 1 else "")
             raise ConfigError(
                 f"`training.batch` must be a multiple of the {nodes} of [cluster], got {batch}; "
@@ -99,7 +98,6 @@ class DataParallel(System):
         wide = any(fmt.carrier == np.float64 for fmt in formats.values())
         self._dtype = np.float64 if wide else np.float32
         self._exchange = self._begun(self._table, layout)
-        self._shares = units if self._exchange.divides else self._parts
         self._returns = False
         self._updating = run.runner_of_updates()
         self._runners: list[StepRunner] = []
@@ -140,12 +138,12 @@ class DataParallel(System):
         return together
 
     def _runners_of_units(self) -> list[StepRunner]:
-        """Return the runner of every unit of every node, in their order."""
+        """Return the runner of every unit of every node that takes part, in their order."""
         while len(self._runners) < self._parts:
             runner = self._run.runner_of_passes()
             runner.node = len(self._runners)
             self._runners.append(runner)
-        return self._runners
+        return self._runners[: self._parts]
 
     def gradients(self, found: Pass) -> Pass:
         """Exchange the contributions of nodes; a step given up sends nothing and leaves residuals as they are."""
@@ -155,7 +153,7 @@ class DataParallel(System):
         scale = 1.0
         if found.is_applied:
             carried = found.scale if self._carries_scale else 1.0
-            arrived = self._exchange.exchange(self._contributions(found), self._step, carried)
+            arrived = self._exchange.exchange(self._contributions(found), self._step, carried, self._workers)
             scale = self._exchange.result_scale
         if self._table is not None and self._table.double_buffering:
             arrived, self._flying = self._flying, arrived
@@ -180,6 +178,25 @@ class DataParallel(System):
         there = self._exchange.returned({state.name: state.master for state in states})
         for state in states:
             state.master = there[state.name]
+
+    @property
+    def _workers(self) -> tuple[int, ...]:
+        """Nodes that take part in the step: the first ones."""
+        assert self._exchange is not None
+        return self._exchange.layout.workers[: self._run.batches.workers]
+
+    @property
+    def _parts(self) -> int:
+        """Parts of the step's batch."""
+        assert self._table is not None
+        return len(self._workers) * self._table.units
+
+    @property
+    def _shares(self) -> int:
+        """Parts whose gradients are added up without a division behind them."""
+        assert self._exchange is not None
+        assert self._table is not None
+        return self._table.units if self._exchange.divides else self._parts
 
     @property
     def _is_warm(self) -> bool:
@@ -208,9 +225,8 @@ class DataParallel(System):
 
     def _contributions(self, found: Pass) -> dict[int, dict[str, Array]]:
         """Return the gradients of every node as they travel, as columns: its units' added in their order."""
-        assert self._exchange is not None
         assert self._table is not None
-        apart: dict[int, dict[str, Array]] = {node: {} for node in self._exchange.layout.workers}
+        apart: dict[int, dict[str, Array]] = {node: {} for node in self._workers}
         for state in self._run.model.states:
             for place, held in enumerate(apart.values()):
                 units = range(place * self._table.units, (place + 1) * self._table.units)
