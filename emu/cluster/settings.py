@@ -1,6 +1,6 @@
 """`[cluster]`: how many nodes train together, and how their gradients travel.
 
-[cluster]                nodes, owners, bits, owner_bits, rule, double_buffering, warm_start
+[cluster]                nodes, owners, bits, owner_bits, rule, double_buffering, warm_start, transport, timeout_s
 [cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
 [cluster.owner_codec]    of the owners' one; without it, and without `owner_bits`, it is the workers'
 """
@@ -76,6 +76,9 @@ class ClusterTable(Table):
         double_buffering: whether a gradient is applied one step late, so that its exchange has the next step's
             computation for its time.
         warm_start: steps at the beginning that one node takes alone, with the whole batch and nothing quantised.
+        transport: what moves bytes: "simulated" in one process, "mpi", "nccl"; "auto" is MPI where its launcher has
+            started several processes. No bit depends on it.
+        timeout_s: seconds within which every process must answer. No bit depends on it.
     """
 
     nodes: int = Field(ge=1)
@@ -89,6 +92,8 @@ class ClusterTable(Table):
     eps: float = 1e-8
     double_buffering: bool = False
     warm_start: int = Field(default=0, ge=0)
+    transport: Literal["auto", "simulated", "mpi", "nccl"] = "auto"
+    timeout_s: float = Field(default=60.0, gt=0)
 
     @model_validator(mode="after")
     def _fits(self) -> ClusterTable:
