@@ -5,6 +5,8 @@ layout.py       nodes, workers, owners; which columns each owner adds up
 transport.py    what moves bytes between nodes
 owner_rules.py  what owners do to sums
 exchange.py     the two phases: workers to owners, owners to all
+lockstep.py     nodes of one process that decide together on their way
+striped.py      layers whose units lie on several devices
 
 Source: CN106062786A; Seide et al., Interspeech 2014.
 """

@@ -1,6 +1,7 @@
 """`[cluster]`: how many nodes train together, and how their gradients travel.
 
-[cluster]                nodes, owners, bits, owner_bits, rule, double_buffering, warm_start, transport, timeout_s
+[cluster]                nodes, units, model_parallel, points; owners, bits, owner_bits, rule; double_buffering, ...
+                         transport, timeout_s
 [cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
 [cluster.owner_codec]    of the owners' one; without it, and without `owner_bits`, it is the workers'
 """
@@ -65,6 +66,10 @@ class ClusterTable(Table):
 
     Attributes:
         nodes: K; each computes the gradients of its part of every batch.
+        units: processing units of a node; each computes a part of the node's part.
+        model_parallel: devices that share the units of every layer, a stripe each; with `nodes` 4 and 2 of them, 4x2.
+        points: of dynamic fixed point: "joint", from the counts of all nodes, or "own", where each node has its own
+            points of activations and errors.
         owners: node of every stripe; empty is each node its own.
         bits: of a gradient on its way to its owner: 1..8, or 32 as it is.
         owner_bits: of a sum on its way back; None is `bits`.
@@ -82,6 +87,9 @@ class ClusterTable(Table):
     """
 
     nodes: int = Field(ge=1)
+    units: int = Field(default=1, ge=1)
+    model_parallel: int = Field(default=1, ge=1)
+    points: Literal["joint", "own"] = "joint"
     owners: Items[int] = ()
     bits: int = 1
     owner_bits: int | None = None

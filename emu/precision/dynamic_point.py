@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from emu.autodiff import Operation, Value
 from emu.datapath import StatisticsRegister
 from emu.formats import DynamicFixed, Fixed
 from emu.hardware import DECISION, Demand, DynamicPoint
 from emu.hardware.precision_table import LayerTables
+from emu.precision.agreement import Agreement, Tensor
 from emu.precision.counters import Counters, CounterTable
 from emu.precision.operations import MOVES, SELECTIONS
 from emu.precision.point_rules import next_point
@@ -29,20 +30,6 @@ from emu.precision.policy import Policy
 from emu.precision.profile import Profile
 from emu.precision.redo import run_and_redo
 from emu.precision.runner import DatapathRunner
-
-
-class Tensor(NamedTuple):
-    """What has a point of its own.
-
-    Attributes:
-        layer: whose result it is.
-        role: of the result.
-        part: of the role, where one operation writes one of several.
-    """
-
-    layer: str
-    role: str
-    part: str
 
 
 @dataclass(frozen=True)
@@ -68,12 +55,14 @@ class Points:
     Attributes:
         table: rule and schedule.
         of: fraction bits by tensor; those never written are not there.
-        redos: operations that ran again.
+        redos: operations that ran again, on any node.
         runs: operations that ran in pre-training, those again included.
+        agreement: how nodes that train together decide; a node alone decides by itself.
     """
 
     def __init__(self, table: DynamicPoint, policy: Policy) -> None:
         self.table, self._policy = table, policy
+        self.agreement = Agreement()
         self.of: dict[Tensor, int] = {}
         self.redos = self.runs = 0
         self._events: list[PointEvent] = []
@@ -116,11 +105,12 @@ class Points:
     def set_all(self, step: int) -> list[Tensor]:
         """Set every point from what was counted since the last time, and begin to count anew; return whose."""
         decided: list[Tensor] = []
-        for tensor, register in self._window.items():
+        for tensor, register in self.agreement.totals(self._window).items():
             word = self._word(tensor)
             if word is not None and register.total:
                 self.move(tensor, self.wanted(register, word, self.at(tensor, word)), step)
                 decided.append(tensor)
+        for register in self._window.values():
             register.reset()
         return decided
 
@@ -249,7 +239,7 @@ class DynamicPointRunner:
             held = operation.operands[0].format
             if isinstance(held, Fixed) and (held.width_bits, held.signed) == (word.width_bits, word.signed):
                 return self._plain.run(operation, role, layer, held.frac_bits)
-        tensor = Tensor(layer, role, operation.part)
+        tensor = self.points.agreement.key(Tensor(layer, role, operation.part), self.node)
         point = self.points.at(tensor, word)
         if not self.moving:
             return self._plain.run(operation, role, layer, point)
@@ -262,7 +252,7 @@ class DynamicPointRunner:
         """Run once, and once more where the point was off."""
         table, always = self.points.table, self.points.table.schedule == "always_redo"
         first, again = (counted.of(tensor.layer, tensor.role) for counted in (self._first, self._again))
-        runners, following = iter((self._once, self._twice)), point
+        runners, following, agreement = iter((self._once, self._twice)), point, self.points.agreement
 
         def run(at: int) -> Value:
             return next(runners).run(operation, tensor.role, tensor.layer, at)
@@ -270,13 +260,15 @@ class DynamicPointRunner:
         def better(at: int, _: Value) -> int | None:
             nonlocal following
             note_decision(self._profile, tensor)
-            following = self.points.wanted(first.register, word, at)
+            counted = agreement.total(tensor, first.register)
+            following = self.points.wanted(counted, word, at)
             return following if always or abs(following - at) > table.threshold else None
 
         settled = run_and_redo(point, run, better, most=1)
         self.points.redos += settled.redos
         self.points.runs += 1 + settled.redos
-        self.points.move(tensor, following, self._step, redone=settled.redos > 0)
+        if agreement.moves(tensor, self.node):
+            self.points.move(tensor, following, self._step, redone=settled.redos > 0)
         assert self.counters is not None
         stands = again if settled.redos else first
         self.counters.of(tensor.layer, tensor.role).merge(Counters(first.register, stands.flags))
@@ -291,8 +283,9 @@ class DynamicPointRunner:
             return
         for (name, role), counts in self._tensors.items():
             if counts.register.total:
-                layer, _, part = name.partition("\n")
-                self.points.note(Tensor(layer, role, part), counts.register)
+                layer, part, node = name.split("\n")
+                tensor = self.points.agreement.key(Tensor(layer, role, part), int(node))
+                self.points.note(tensor, counts.register)
                 self.counters.of(layer, role).merge(counts)
                 counts.register.reset()
                 counts.flags.reset()
@@ -307,10 +300,10 @@ class DynamicPointRunner:
 
 
 class _PerTensor(DatapathRunner):
-    """Counts by tensor: parts of a role apart."""
+    """Counts by tensor: parts of a role, and nodes, apart."""
 
     def _counted_as(self, layer: str, part: str) -> str:
-        return f"{layer}\n{part}"
+        return f"{layer}\n{part}\n{self.node}"
 
 
 def note_decision(profile: Profile | None, tensor: Tensor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from emu import engine, nn
 from emu.autodiff import Graph, Operation, Runner, Tensor, Value
 from emu.backends.arrays import on_host
+from emu.cluster.striped import StripedRunner, striped_layers
 from emu.formats import Format
 from emu.nn.network import INPUT_LAYER
 from emu.optim import Optimiser, ParameterState
@@ -20,6 +21,8 @@ from emu.precision import CounterTable, DatapathRunner, Policy
 from emu.precision.dynamic_point import DynamicPointRunner, Points, make_runner
 
 Array = NDArray[Any]
+#: What runs the operations of a step.
+StepRunner: TypeAlias = DatapathRunner | DynamicPointRunner
 #: Inputs per batch in evaluation.
 TEST_BATCH = 64
 #: What the names of moments begin with in checkpoints, and end with, in the order layers give them.
@@ -56,6 +59,7 @@ class Model:
         states: parameters in order.
         moments: running moments by name, in the `loss` role's format of their layer.
         points: of dynamic fixed point; None where no format leaves its point open.
+        stripes: how many devices share the units of every layer that has some.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Model:
     ) -> None:
         self.network, self.policy, self.states, self.moments = network, policy, states, moments
         self.points: Points | None = None
+        self.stripes = 1
 
     @classmethod
     def initial(
@@ -81,7 +86,7 @@ class Model:
             moments[f"{layer.name}.{m.part}"] = written(np.full(m.shape, m.start), fmt, backend="reference")
         return cls(network, policy, states, moments)
 
-    def runner(self, policy: Policy, **options: Any) -> DatapathRunner | DynamicPointRunner:
+    def runner(self, policy: Policy, **options: Any) -> StepRunner:
         """Return a runner of operations at the model's points; options as of `make_runner`."""
         return make_runner(policy, self.points, **options)
 
@@ -104,6 +109,8 @@ class Model:
             backward: whether it is a pass of training, and gradients are wanted.
             scale: S that the loss is multiplied by before it goes back, a value of its format.
         """
+        if self.stripes > 1:
+            runner = StripedRunner(runner, striped_layers(self.network.layers), self.stripes)
         graph = Graph(runner, training=backward)
         make = graph.parameter if backward else graph.constant
         leaves = {layer: {part: make(v) for part, v in parts.items()} for layer, parts in self.reduced(runner).items()}

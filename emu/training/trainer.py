@@ -36,7 +36,7 @@ from emu.training.build import (
 )
 from emu.training.data import Dataset, load_dataset
 from emu.training.history import History, rates
-from emu.training.model import Model, Pass
+from emu.training.model import Model, Pass, StepRunner
 from emu.training.probe import probe
 from emu.training.recipe import Recipe
 from emu.training.run import Progress, Run
@@ -97,13 +97,11 @@ class Trainer:
         self.interval = CounterTable(self.policy.register)
         self.total = CounterTable(self.policy.register)
         self.profile = Profile()
-        self.systems = self._begun()
-        options: dict[str, Any] = {"seed": settings.seed, "backend": self.backend, "profile": self.profile}
-        counters = next((system.counters for system in self.systems if system.counters), self.interval)
-        self.runner = self.model.runner(self.policy, counters=counters, **options)
-        self.updating = self.model.runner(self.policy, counters=self.interval, **options)
-        self.history = History()
         self.step, self.seconds = 0, 0.0
+        self.runners: list[StepRunner] = []
+        self.systems = self._begun()
+        self.runner, self.updating = self.runner_of_passes(), self.runner_of_updates()
+        self.history = History()
         self.losses: list[float] = []
         self.correct: list[int] = []
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -124,8 +122,27 @@ class Trainer:
             batch_bytes=numbers * SOURCE_BYTES[self.recipe.data.kind],
             flush=self.flush,
             phase=self.phase,
+            runner_of_passes=self.runner_of_passes,
+            runner_of_updates=self.runner_of_updates,
         )
         return [system(found) for system in SYSTEMS]
+
+    def runner_of_passes(self) -> StepRunner:
+        """Return one more runner of passes, at the step in progress."""
+        return self._runner(next((system.counters for system in self.systems if system.counters), self.interval))
+
+    def runner_of_updates(self) -> StepRunner:
+        """Return one more runner of what stands whether a pass does or not."""
+        return self._runner(self.interval)
+
+    def _runner(self, counters: CounterTable) -> StepRunner:
+        options: dict[str, Any] = {"seed": self.recipe.training.seed, "backend": self.backend, "profile": self.profile}
+        self.runners.append(self.model.runner(self.policy, counters=counters, **options))
+        return self._at_step(self.runners[-1])
+
+    def _at_step(self, runner: StepRunner) -> StepRunner:
+        runner.step, runner.policy = self.step, self.policy.at(self.step)
+        return runner
 
     # ---- one step ----
 
@@ -146,8 +163,8 @@ class Trainer:
         """Run one step; return loss and accuracy of its batch."""
         self.profile.begin_step()
         images, labels = self.batch(self.step)
-        for runner in (self.runner, self.updating):
-            runner.step, runner.policy = self.step, self.policy.at(self.step)
+        for runner in self.runners:
+            self._at_step(runner)
         on = self._attempt(images, labels)
         divided = (system.divided(on, len(images), self.step) for system in self.systems)
         attempt = next((found for found in divided if found), self._whole(on))
@@ -171,20 +188,19 @@ class Trainer:
 
     def _whole(self, on: PartAttempt) -> Attempt:
         """Return the pass over a whole batch."""
-        return lambda scale: on(scale, slice(None), 0)
+        return lambda scale: on(scale, slice(None), self.runner)
 
     def _attempt(self, images: Array, labels: Array) -> PartAttempt:
         """Return the pass over a part of a batch."""
 
-        def on(scale: float, part: slice, node: int) -> Pass:
-            self.runner.node = node
-            return self.model.run(self.runner, images[part], labels[part], backward=True, scale=scale)
+        def on(scale: float, part: slice, runner: StepRunner) -> Pass:
+            return self.model.run(runner, images[part], labels[part], backward=True, scale=scale)
 
         return on
 
     def flush(self) -> None:
         """Take counts that runners hold by tensor into those of the interval."""
-        for runner in (self.runner, self.updating):
+        for runner in self.runners:
             runner.flush()
 
     def phase(self, step: int) -> str:

@@ -74,8 +74,11 @@ def test_32_bits_add_up_the_gradients_of_parts_in_node_order_c1_c5(nodes: int):
         ("mlp", "fixed16", {"cluster__bits": 2, "cluster__owner_bits": 4}),
         ("mlp", "fp16-mixed", {"loss_scaling__policy": "backoff", "cluster__double_buffering": True}),
         ("mlp", "dlu16", {"dynamic_point__schedule": "float_pretraining"}),
+        ("mlp", "dlu16", {"cluster__units": 2}),
+        ("mlp", "dlu16", {"cluster__points": "own"}),
+        ("mlp", "fp16", {"cluster__model_parallel": 2}),
     ],
-    ids=["float32", "fixed16", "fp16-mixed", "dlu16"],
+    ids=["float32", "fixed16", "fp16-mixed", "dlu16-float", "dlu16-joint", "dlu16-own", "fp16-striped"],
 )
 def test_four_nodes_end_in_the_same_bits_on_reference_and_numba(model: str, device: str, settings: Any):
     found = [
@@ -198,9 +201,12 @@ def test_one_bit_without_the_feedback_of_errors_learns_less(monkeypatch: pytest.
         ),
         ({"training__batch": 256, "cluster__nodes": 256}, "for each of the 256 owners, got 128 in the widest tensor"),
         (
-            {"cluster__nodes": 2, "device": "dlu16"},
-            "not decided by all nodes together yet, got `dynamic_point",
+            {"cluster__nodes": 2, "cluster__units": 3},
+            "must be a multiple of the 2 nodes of 3 units each of .cluster., got 8",
         ),
+        ({"cluster__nodes": 2, "cluster__units": 0}, "cluster.units"),
+        ({"cluster__nodes": 2, "cluster__model_parallel": 0}, "cluster.model_parallel"),
+        ({"cluster__nodes": 2, "cluster__points": "shared"}, "cluster.points"),
         (
             {"cluster__nodes": 2, "cluster__owner_bits": 4, "cluster__codec.threshold": "mean"},
             "`owner_codec` must be given where `owner_bits` and options of `codec` are",

@@ -4,6 +4,7 @@ system.py          their shape: what a system may do to a run, and when
 dynamic_points.py  points chosen from leading bits, operations that run again
 simulated_time.py  what every operation takes on the device's clock
 data_parallel.py   batches divided among nodes, gradients exchanged
+joint_points.py    points that nodes choose together
 loss_scaling.py    the loss at a scale, passes that run again at a smaller one
 """
 

@@ -1,14 +1,16 @@
 """Many nodes in a training run: `emu.cluster`.
 
-    batch ──► K parts ──► K passes ──► unscaled ──► exchange ──► one gradient, the same bits on every node ──► update
+    batch ──► parts ──► passes ──► unscaled ──► exchange ──► one gradient, the same bits on every node ──► update
 
-The loss of a node's part goes back at S / K, so that contributions add up to the gradient of the whole batch. Nodes
-share one model: what they would hold each is equal bit for bit (the exchange compares it).
+Every unit of every node computes one part. Its loss goes back at S / parts, so that contributions add up to the
+gradient of the whole batch. A node adds up what its units have found before it sends anything. Nodes share one model:
+what they would hold each is equal bit for bit (the exchange compares it).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,11 @@ from emu.autodiff import Operation, Value
 from emu.backends.arrays import on_host
 from emu.cluster import Exchange, Simulated
 from emu.errors import ConfigError
-from emu.hardware import DynamicPoint
 from emu.nn.network import LOSS_LAYER
 from emu.optim import ParameterState
 from emu.precision.loss_scaling import NoScaling
-from emu.training.model import Pass, written
+from emu.training.model import Pass, StepRunner, written
+from emu.training.systems.joint_points import JointPoints
 from emu.training.systems.system import Attempt, PartAttempt, Surroundings, System
 from emu.training.update import unscaled
 
@@ -50,10 +52,12 @@ class DataParallel(System):
         self._flying: dict[str, Array] = {}
         if self._table is None:
             return
-        layout, batch = self._table.layout(), run.recipe.training.batch
-        if batch % len(layout.workers):
+        layout, batch, units = self._table.layout(), run.recipe.training.batch, self._table.units
+        self._parts = len(layout.workers) * units
+        if batch % self._parts:
+            nodes = f"{len(layout.workers)} nodes" + (f" of {units} units each" if units > 1 else "")
             raise ConfigError(
-                f"`training.batch` must be a multiple of the {len(layout.workers)} nodes of [cluster], got {batch}; "
+                f"`training.batch` must be a multiple of the {nodes} of [cluster], got {batch}; "
                 "choose another batch, or another number of nodes"
             )
         places = getattr(run.recipe.loss_scaling, "compensation", ("gradient",))
@@ -62,12 +66,10 @@ class DataParallel(System):
                 "`compensation` of [loss_scaling] must have 'gradient' on a cluster: residuals would carry S; got "
                 f"{list(places)}"
             )
-        points = run.device.dynamic_point or DynamicPoint()
-        if run.device.has_open_points and points.schedule != "float_pretraining" and len(layout.workers) > 1:
-            raise ConfigError(
-                "operations that run again in pre-training are not decided by all nodes together yet, got "
-                f"`dynamic_point.schedule` {points.schedule!r}; set it to 'float_pretraining', or train on one node"
-            )
+        run.model.stripes = self._table.model_parallel
+        self._joint = JointPoints(own=self._table.points == "own")
+        if run.model.points is not None:
+            run.model.points.agreement = self._joint
         self._role = "gradient" if isinstance(run.recipe.loss_scaling, NoScaling) else "unscaled"
         formats = {s.name: run.policy.stage(s.layer, self._role).format for s in run.model.states}
         for name, fmt in formats.items():
@@ -77,6 +79,7 @@ class DataParallel(System):
                     f"`{self._role}`"
                 )
         wide = any(fmt.carrier == np.float64 for fmt in formats.values())
+        self._dtype = np.float64 if wide else np.float32
         codec, owner_codec = self._table.codecs()
         self._exchange = Exchange(
             {state.name: _columns(state).shape for state in run.model.states},
@@ -86,11 +89,10 @@ class DataParallel(System):
             owner_codec=owner_codec,
             rule=self._table.owner_rule(),
             seed=run.recipe.training.seed,
-            dtype=np.float64 if wide else np.float32,
+            dtype=self._dtype,
         )
-        self._updating = run.model.runner(
-            run.policy, seed=run.recipe.training.seed, backend=run.backend, counters=run.counters, profile=run.profile
-        )
+        self._updating = run.runner_of_updates()
+        self._runners: list[StepRunner] = []
 
     # ---- a step ----
 
@@ -99,15 +101,16 @@ class DataParallel(System):
         self._step = step
         if self._exchange is None or self._is_warm:
             return None
-        workers = self._exchange.layout.workers
-        part = examples // len(workers)
+        part, runners, points = examples // self._parts, self._runners_of_units(), self._run.model.points
 
         def together(scale: float) -> Pass:
             share = self._share(scale)
-            passes = [on(share, slice(i * part, (i + 1) * part), node) for i, node in enumerate(workers)]
+            tasks = [partial(on, share, slice(i * part, (i + 1) * part), runner) for i, runner in enumerate(runners)]
+            decided = points is not None and points.in_pretraining(step) and not points.in_float(step)
+            passes = self._joint.run(tasks) if decided else [task() for task in tasks]
             gradients = {
-                f"{name}{_AT}{node}": value
-                for node, found in zip(workers, passes, strict=True)
+                f"{name}{_AT}{unit}": value
+                for unit, found in enumerate(passes)
                 for name, value in found.gradients.items()
             }
             loss = sum(found.loss for found in passes) / len(passes)
@@ -116,22 +119,26 @@ class DataParallel(System):
 
         return together
 
+    def _runners_of_units(self) -> list[StepRunner]:
+        """Return the runner of every unit of every node, in their order."""
+        while len(self._runners) < self._parts:
+            runner = self._run.runner_of_passes()
+            runner.node = len(self._runners)
+            self._runners.append(runner)
+        return self._runners
+
     def gradients(self, found: Pass) -> Pass:
         """Exchange the contributions of nodes; a step given up sends nothing and leaves residuals as they are."""
         if self._exchange is None or self._is_warm:
             return found
         arrived: dict[str, Array] = {}
         if found.is_applied:
-            runner, policy = self._updating, self._run.policy.at(self._step)
-            runner.step, runner.policy = self._step, policy
             arrived = self._exchange.exchange(self._contributions(found), self._step)
-            runner.flush()
         if self._table is not None and self._table.double_buffering:
             arrived, self._flying = self._flying, arrived
         if not arrived:
             return replace(found, gradients={}, is_applied=False)
         gradients = {state.name: self._written(state, arrived[state.name]) for state in self._run.model.states}
-        self._updating.flush()
         moments = found.moments if found.is_applied else {}  # a gradient in flight outlives a pass given up
         return replace(found, gradients=gradients, moments=moments, scale=1.0, is_applied=True)
 
@@ -140,10 +147,9 @@ class DataParallel(System):
         return self._table is not None and self._step < self._table.warm_start
 
     def _share(self, scale: float) -> float:
-        """Return S / K as the loss's format holds it."""
-        assert self._exchange is not None
+        """Return S / parts as the loss's format holds it."""
         fmt = self._run.policy.at(self._step).stage(LOSS_LAYER, "loss").format
-        exact = scale / len(self._exchange.layout.workers)
+        exact = scale / self._parts
         share = float(engine.quantize(np.array(exact), fmt, backend="reference"))
         if share == 0:
             raise ConfigError(
@@ -162,16 +168,24 @@ class DataParallel(System):
         return found
 
     def _contributions(self, found: Pass) -> dict[int, dict[str, Array]]:
-        """Return the gradients of every node with S taken out, as columns."""
+        """Return the gradients of every node with S taken out, as columns: its units' added in their order."""
         assert self._exchange is not None
+        assert self._table is not None
         apart: dict[int, dict[str, Array]] = {node: {} for node in self._exchange.layout.workers}
         for state in self._run.model.states:
-            for node, held in apart.items():
-                value = found.gradients[f"{state.name}{_AT}{node}"]
-                if found.scale != 1:
-                    value = unscaled(state, value, found.scale, self._updating)
-                held[state.name] = on_host(value.array).reshape(_columns(state).shape)
+            for place, held in enumerate(apart.values()):
+                units = range(place * self._table.units, (place + 1) * self._table.units)
+                first, *others = (self._unscaled(state, found, unit) for unit in units)
+                for other in others:
+                    first = first + other
+                held[state.name] = first
         return apart
+
+    def _unscaled(self, state: ParameterState, found: Pass, unit: int) -> Array:
+        value = found.gradients[f"{state.name}{_AT}{unit}"]
+        if found.scale != 1:
+            value = unscaled(state, value, found.scale, self._updating)
+        return on_host(value.array).reshape(_columns(state).shape).astype(self._dtype, copy=False)
 
     def _written(self, state: ParameterState, columns: Array) -> Value:
         """Return a gradient that has arrived in the format that the update expects."""

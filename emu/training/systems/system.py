@@ -22,15 +22,15 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from emu.hardware import Device
     from emu.precision import CounterTable, Policy, Profile
-    from emu.training.model import Model, Pass
+    from emu.training.model import Model, Pass, StepRunner
     from emu.training.recipe import Recipe
     from emu.training.run_folder import RunFolder
 
 Array = NDArray[np.generic]
 #: One pass over the batch of a step, at a scale of the loss.
 Attempt = Callable[[float], "Pass"]
-#: One pass over a part of the batch: at a scale of the loss, over these examples, on this node.
-PartAttempt = Callable[[float, slice, int], "Pass"]
+#: One pass over a part of the batch: at a scale of the loss, over these examples, by this runner.
+PartAttempt = Callable[[float, slice, "StepRunner"], "Pass"]
 #: A table of the run folder, and a row of it.
 Row = tuple[str, dict[str, Any]]
 
@@ -51,6 +51,8 @@ class Surroundings:
         batch_bytes: bytes of a batch as its source holds it.
         flush: takes counts that runners hold by tensor into those of the interval.
         phase: what a step is part of.
+        runner_of_passes: makes one more runner of passes; the trainer keeps its step and flushes it.
+        runner_of_updates: makes one more runner of what stands whether a pass does or not.
     """
 
     recipe: Recipe
@@ -64,6 +66,8 @@ class Surroundings:
     batch_bytes: int
     flush: Callable[[], None]
     phase: Callable[[int], str]
+    runner_of_passes: Callable[[], StepRunner]
+    runner_of_updates: Callable[[], StepRunner]
 
 
 class System:

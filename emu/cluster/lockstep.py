@@ -1,0 +1,106 @@
+"""Several nodes in one process, each at the same place of its program: what they decide together needs this.
+
+    node 0   ──work──► meet                ──work──► meet
+    node 1             ──work──► meet                ──work──► meet
+    node 2                       ──work──► meet                ──work──► ...
+
+One node works at a time, in the order of nodes, until it meets the others. So whatever they share needs no lock, and
+every run takes the same turns.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from typing import Any, Generic, TypeVar
+
+ValueT = TypeVar("ValueT")
+ResultT = TypeVar("ResultT")
+
+
+class _EndedError(Exception):
+    """Another task has raised: this one ends, too."""
+
+
+class Lockstep(Generic[ValueT]):
+    """Runs tasks in turns, and lets them meet.
+
+    Examples:
+        >>> steps = Lockstep()
+        >>> steps.run([lambda: sum(steps.meet(1)), lambda: sum(steps.meet(10))])
+        [11, 11]
+    """
+
+    def __init__(self) -> None:
+        self._tasks = self._turn = self._done = 0
+        self._given: list[ValueT] = []
+        self._met: list[ValueT] = []
+        self._failed: BaseException | None = None
+        self._changed = threading.Condition()
+        self._here = threading.local()
+
+    def run(self, tasks: Sequence[Callable[[], ResultT]]) -> list[ResultT]:
+        """Return the results of tasks, in order.
+
+        Raises:
+            Exception: the first one that a task raises; the others end where they meet next.
+        """
+        self._tasks, self._turn, self._done, self._given, self._failed = len(tasks), 0, 0, [], None
+        results: list[Any] = [None] * len(tasks)
+        threads = [
+            threading.Thread(target=copy_context().run, args=(self._run_one, i, task, results), daemon=True)
+            for i, task in enumerate(tasks)
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        except BaseException as error:  # an interrupt: no task goes on behind it
+            self._fail(error)
+            raise
+        if self._failed is not None:
+            raise self._failed
+        return results
+
+    def meet(self, value: ValueT) -> list[ValueT]:
+        """Wait for all tasks; return what each one gave, in their order.
+
+        Every task calls it equally often, at the same places of its program.
+        """
+        assert not self._done, "every task meets the others equally often"
+        self._given.append(value)
+        if len(self._given) == self._tasks:
+            self._met, self._given = self._given, []
+        self._pass_on()
+        self._wait()
+        return self._met
+
+    def _run_one(self, number: int, task: Callable[[], Any], results: list[Any]) -> None:
+        self._here.number = number
+        try:
+            self._wait()
+            results[number] = task()
+            self._done += 1
+            self._pass_on()
+        except _EndedError:
+            return
+        except BaseException as error:
+            self._fail(error)
+
+    def _wait(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._turn == self._here.number or self._failed is not None)
+        if self._failed is not None:
+            raise _EndedError
+
+    def _pass_on(self) -> None:
+        with self._changed:
+            self._turn = (self._turn + 1) % self._tasks
+            self._changed.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        with self._changed:
+            self._failed = self._failed or error
+            self._changed.notify_all()

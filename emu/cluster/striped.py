@@ -1,0 +1,72 @@
+"""Layers whose units lie on several devices: each holds a stripe of them, as columns are divided among owners.
+
+    forward     y_d = W_d x          a device computes its own units, and all devices get them: the same bits as one
+    gradient    dW_d = dy_d x^T      each device its own, the same bits
+    error       dx = dx_0 + dx_1 + ...   dx_d = W_d^T dy_d is written in the error's format, then added in their order
+
+So striping changes bits in one place, the error of what a layer reads: more roundings, and sums in another order.
+
+Source: CN106062786A, stripes of a model; that partial errors travel in the format of role `error` is our choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from emu.autodiff import Operation, Runner, Value
+from emu.cluster.layout import stripes_of
+from emu.nn import Conv2d, Layer, Linear, every
+
+#: Operations whose first operand has units along its second axis, and whose second one has them along its first.
+_PRODUCTS = ("matmul", "conv2d_input_gradient")
+
+
+class StripedRunner:
+    """Runs operations on another runner; error products of striped layers in parts that are added up."""
+
+    def __init__(self, inner: Runner, layers: Collection[str], devices: int) -> None:
+        """Take a runner.
+
+        Args:
+            inner: runs everything.
+            layers: names of those whose units are divided.
+            devices: among how many.
+        """
+        self._inner, self._layers, self._devices = inner, layers, devices
+
+    def run(self, operation: Operation, role: str, layer: str) -> Value:
+        """Return the operation's result."""
+        if role != "error" or layer not in self._layers or operation.name not in _PRODUCTS:
+            return self._inner.run(operation, role, layer)
+        total: Value | None = None
+        for device, part in enumerate(self._parts(operation)):
+            partial = self._inner.run(part, role, layer)
+            if total is None:
+                total = partial
+                continue
+            joined = Operation("add", (total, partial), part=f"{operation.part}joined{device}")
+            total = self._inner.run(joined, role, layer)
+        assert total is not None, "a layer has at least one unit"
+        return total
+
+    def _parts(self, operation: Operation) -> Iterable[Operation]:
+        errors, weights = operation.operands
+        for device, stripe in enumerate(stripes_of(weights.shape[0], self._devices)):
+            if stripe.width:
+                some = errors.with_array(errors.array[:, stripe.columns])
+                held = weights.with_array(weights.array[stripe.columns])
+                yield Operation(operation.name, (some, held), operation.options, f"{operation.part}stripe{device}")
+
+    def place(self, array: Any) -> Any:
+        """Return an array where the inner runner computes."""
+        return self._inner.place(array)
+
+    def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
+        """Return what the inner runner does."""
+        return self._inner.together(tasks)
+
+
+def striped_layers(layers: Iterable[Layer]) -> frozenset[str]:
+    """Return the names of layers that have units to divide: linear ones and convolutions."""
+    return frozenset(layer.name for layer in every(layers) if isinstance(layer, Linear | Conv2d))

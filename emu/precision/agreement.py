@@ -1,0 +1,58 @@
+"""How nodes that train together decide where points stand.
+
+    joint    a point follows from the counts of all nodes: it is the same everywhere, and a redo is decided by all
+    own      activations and errors have a point on every node, from its own counts
+
+A node alone is the simplest agreement. Others belong to whoever knows the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from emu.datapath import StatisticsRegister
+
+
+class Tensor(NamedTuple):
+    """What has a point of its own.
+
+    Attributes:
+        layer: whose result it is.
+        role: of the result.
+        part: of the role, where one operation writes one of several; behind an @ the node, where it has its own point.
+    """
+
+    layer: str
+    role: str
+    part: str
+
+
+class Agreement:
+    """A node alone: what it counts is all there is."""
+
+    def key(self, tensor: Tensor, node: int) -> Tensor:
+        """Return the tensor whose point counts for a node.
+
+        Args:
+            tensor: as one node alone has it.
+            node: that writes it.
+        """
+        return tensor
+
+    def total(self, tensor: Tensor, register: StatisticsRegister) -> StatisticsRegister:
+        """Return what all nodes have counted of a tensor that each of them has just written.
+
+        Args:
+            tensor: a key.
+            register: of the node that asks; it stays as it is.
+        """
+        return register
+
+    def totals(self, registers: Mapping[Tensor, StatisticsRegister]) -> Mapping[Tensor, StatisticsRegister]:
+        """Return what all nodes have counted, given what those of this process have."""
+        return registers
+
+    def moves(self, tensor: Tensor, node: int) -> bool:
+        """Return whether a node moves a tensor's point; where all have the same one, a single node does."""
+        return True

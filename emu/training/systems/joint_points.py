@@ -1,0 +1,54 @@
+"""Points that nodes choose together: a redo is decided by all of them, at the same place of their passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from emu.cluster.lockstep import Lockstep
+from emu.datapath import StatisticsRegister
+from emu.precision.agreement import Agreement, Tensor
+
+ResultT = TypeVar("ResultT")
+#: Roles that each node may have points of its own for: what no other node sees.
+OWN_ROLES = ("activation", "slope", "error")
+
+
+class JointPoints(Agreement):
+    """Registers are summed over nodes before a point is set.
+
+    With `own`, activations and errors are left to each node; weights, gradients and updates stay joint.
+    """
+
+    def __init__(self, *, own: bool) -> None:
+        self._own = own
+        self._lockstep: Lockstep[StatisticsRegister] = Lockstep()
+        self._together = False
+
+    def run(self, passes: Sequence[Callable[[], ResultT]]) -> list[ResultT]:
+        """Return the results of passes of all nodes, which decide every operation's redo together."""
+        self._together = True
+        try:
+            return self._lockstep.run(passes)
+        finally:
+            self._together = False
+
+    def _is_own(self, tensor: Tensor) -> bool:
+        return self._own and tensor.role in OWN_ROLES
+
+    def key(self, tensor: Tensor, node: int) -> Tensor:
+        """Return the node's tensor, where it has a point of its own."""
+        return tensor._replace(part=f"{tensor.part}@{node}") if self._is_own(tensor) else tensor
+
+    def total(self, tensor: Tensor, register: StatisticsRegister) -> StatisticsRegister:
+        """Return the sum over nodes; of what one node alone computes for all, its own register."""
+        if not self._together or self._is_own(tensor):
+            return register
+        total = StatisticsRegister(register.lowest, register.bins)
+        for one in self._lockstep.meet(register):
+            total.merge(one)
+        return total
+
+    def moves(self, tensor: Tensor, node: int) -> bool:
+        """Return whether the point is the node's own, or the node is the first."""
+        return not self._together or node == 0 or self._is_own(tensor)

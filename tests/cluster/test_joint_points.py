@@ -1,0 +1,91 @@
+"""Dynamic fixed point on several nodes: registers are summed before a point is set, and a redo is decided by all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_cluster_training import trained, trainer
+
+from emu.training.run_folder import RunFolder
+from emu.training.systems.joint_points import OWN_ROLES
+
+OPTIONS: dict[str, Any] = {"device": "dlu16", "cluster__bits": 32, "dynamic_point__pretraining_steps": 4}
+
+
+@pytest.mark.parametrize("schedule", ["conditional_redo", "always_redo"])
+def test_points_of_activations_and_errors_are_those_of_one_node_with_the_whole_batch(schedule: str):
+    """Neither they nor errors depend on other examples: the mean over half a batch goes back at S / 2."""
+    alone = trained(1, **OPTIONS, cluster__nodes=1, dynamic_point__schedule=schedule).model.points
+    pair = trained(1, **OPTIONS, cluster__nodes=2, dynamic_point__schedule=schedule).model.points
+    assert alone is not None
+    assert pair is not None
+    assert alone.of.keys() == pair.of.keys()
+    for role in ("activation", "error"):
+        written = [tensor for tensor in alone.of if tensor.role == role]
+        assert len(written) > 2
+        assert [pair.of[tensor] for tensor in written] == [alone.of[tensor] for tensor in written]
+    counted = {"conditional_redo": alone.redos > 0, "always_redo": alone.runs == 2 * alone.redos > 0}
+    assert counted[schedule]
+    assert pair.redos > alone.redos
+
+
+def test_a_node_whose_own_numbers_ask_for_nothing_runs_again_with_the_others():
+    """All images of the second node are black: alone it would keep its points."""
+    found = trainer(**OPTIONS, cluster__nodes=2)
+    images, labels = found.batch(0)
+    images = images.copy()
+    images[len(images) // 2 :] = 0
+    found.batch = lambda step: (images, labels)  # type: ignore[method-assign]
+    found.advance()
+    joint = found.model.points
+    own = trainer(**OPTIONS, cluster__nodes=2, cluster__points="own")
+    own.batch = lambda step: (images, labels)  # type: ignore[method-assign]
+    own.advance()
+    each = own.model.points
+    assert joint is not None
+    assert each is not None
+    first = next(t for t in joint.of if (t.layer, t.role) == ("input", "activation"))
+    dark = each.of[first._replace(part="@1")]
+    assert dark == 8, "half of the word, as before anything is known: nothing but zeros was counted"
+    assert each.of[first._replace(part="@0")] == joint.of[first] != dark
+
+
+def test_own_points_are_those_of_activations_and_errors_and_all_else_stays_joint():
+    points = trained(2, **OPTIONS, cluster__nodes=2, cluster__points="own").model.points
+    assert points is not None
+    for tensor in points.of:
+        assert ("@" in tensor.part) == (tensor.role in OWN_ROLES), tensor
+    assert {tensor.part[-2:] for tensor in points.of if tensor.role == "error"} == {"@0", "@1"}
+
+
+@pytest.mark.parametrize("points", ["joint", "own"])
+@pytest.mark.parametrize("killed_at", [2, 5])
+def test_a_killed_run_goes_on_to_the_same_bits_in_pretraining_and_behind_it(
+    points: str, killed_at: int, tmp_path: Path
+):
+    options: Any = {**OPTIONS, "cluster__nodes": 2, "cluster__points": points, "dynamic_point__interval": 1}
+    whole = trained(6, **options)
+    folder = RunFolder.create(tmp_path / "run")
+    trained(killed_at, **options).save(folder)
+    again = trainer(**options)
+    again.restore(folder)
+    while again.step < 6:
+        again.advance()
+    assert again.model.sha256() == whole.model.sha256()
+    assert again.registers().sha256() == whole.registers().sha256()
+    assert again.model.points is not None
+    assert whole.model.points is not None
+    assert again.model.points.of == whole.model.points.of
+
+
+@pytest.mark.parametrize("points", ["joint", "own"])
+def test_evaluation_behind_training_uses_the_points_of_the_first_node(points: str):
+    found = trained(6, **OPTIONS, cluster__nodes=2, cluster__points=points)
+    assert found.model.points is not None
+    before = dict(found.model.points.of)
+    loss, _ = found.evaluate()
+    assert np.isfinite(loss)
+    assert found.model.points.of == before
