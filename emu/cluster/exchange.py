@@ -67,7 +67,7 @@ class Exchange:
 
     Attributes:
         layout: nodes, workers, owners.
-        sent: bytes that local nodes have sent to others so far.
+        sent: bytes that all nodes have sent to others so far.
     """
 
     def __init__(
@@ -121,6 +121,7 @@ class Exchange:
             if piece.owner in transport.local
         }
         self.sent = 0
+        self._sending = dict.fromkeys(transport.local, 0)
 
     def _empty(self, piece: Piece) -> Memory:
         return Memory.empty(piece.stripe.width, piece.rows, self._dtype)
@@ -218,7 +219,8 @@ class Exchange:
             for receiver in every
             if sender != receiver
         }
-        self.sent += sum(len(data) for data in whole.values())
+        for (sender, _), data in whole.items():
+            self._sending[sender] += len(data)
         return self._transport.swap(whole)
 
     def _assembled(self, messages: list[bytes]) -> dict[str, Array]:
@@ -232,7 +234,12 @@ class Exchange:
 
     def _require_replicas(self, arrived: Mapping[int, list[bytes]]) -> None:
         """Compare what nodes have received: a hash of 8 bytes each; everything only where hashes differ."""
-        digests = self._transport.gather({node: _digest(messages) for node, messages in arrived.items()})
+        told = {node: _digest(m) + self._sending[node].to_bytes(_DIGEST_BYTES, "little") for node, m in arrived.items()}
+        digests: list[bytes] = []
+        for found in self._transport.gather(told):
+            digests.append(found[:_DIGEST_BYTES])
+            self.sent += int.from_bytes(found[_DIGEST_BYTES:], "little")
+        self._sending = dict.fromkeys(self._transport.local, 0)
         node = next((node for node, digest in enumerate(digests) if digest != digests[0]), None)
         if node is None:
             return

@@ -1,8 +1,8 @@
 """The channel between processes that an MPI launcher started: `mpirun -n 4 emu train mlp --set cluster.nodes=4`.
 
-    swap     sends to all posted at once, in the order of rounds: in round r, rank i to rank (i + r) mod ranks
-    waiting  by polling with short sleeps: ranks may be more than processors
-    late     a rank that waits itself answers when asked; those that do not are named
+swap     sends to all posted at once, in the order of rounds: in round r, rank i to rank (i + r) mod ranks
+waiting  by polling with short sleeps: ranks may be more than processors
+late     a rank that waits itself answers when asked; those that do not are named
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import os
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
 from emu.cluster.launcher import started
 from emu.cluster.transport import RankError
 from emu.cluster.watch import Watch
-from emu.errors import BackendUnavailable, ConfigError
+from emu.errors import BackendUnavailable, ConfigError, EmuError
 
 #: Tags of messages: bytes of a swap; questions and answers of those that wait.
 _DATA, _ASK = 1, 2
@@ -139,7 +141,7 @@ class Mpi:
         while (found := self._incoming(self._mpi.ANY_SOURCE, _ASK)) is not None:
             rank, request, text = found
             request.Wait()
-            if text[:1] == b"?":
+            if text.startswith(b"?"):
                 self._tell(rank, b"!" + text[1:])
             elif int.from_bytes(text[1:], "little") == self._swaps:
                 self._waits_too.add(rank)
@@ -180,6 +182,19 @@ def leave() -> None:
         mpi.Finalize()
 
 
+def failed(error: BaseException) -> None:
+    """End all ranks of the job because of an error here; an interrupt is rank 0's to tell."""
+    rank = _open[0].rank if _open else started()[0]
+    if isinstance(error, KeyboardInterrupt):
+        if rank:
+            time.sleep(_TURN_S * _MOST_TURNS)
+            end_job("", 130)
+        return
+    if isinstance(error, EmuError):
+        end_job(f"emu: rank {rank}: {' '.join(str(error).split())}", 2)
+    end_job(f"emu: rank {rank}: {''.join(traceback.format_exception(error))}", 1)
+
+
 def end_job(text: str, code: int) -> NoReturn:
     """Say why, and end all ranks of the job.
 
@@ -209,10 +224,8 @@ def _say(text: str, code: int) -> NoReturn:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with suppress(OSError):
         os.kill(pid, 9)
-    except OSError:
-        pass
 
 
 def _mpi() -> Any:

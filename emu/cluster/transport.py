@@ -1,9 +1,9 @@
 """What moves bytes between nodes, as an exchange sees it: nodes that share a process, nodes of many processes.
 
-    Transport   nodes to nodes, as an exchange sees it
-    Simulated   all nodes in one process
-    Distributed nodes of several processes (ranks), as many on each, over a channel
-    Channel     rank to rank: MPI, NCCL, or none for a process alone
+Transport   nodes to nodes, as an exchange sees it
+Simulated   all nodes in one process
+Distributed nodes of several processes (ranks), as many on each, over a channel
+Channel     rank to rank: MPI, NCCL, or none for a process alone
 """
 
 from __future__ import annotations

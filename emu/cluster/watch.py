@@ -72,7 +72,7 @@ def _first_words(rank: str, parent: int, timeout_s: float) -> bytes:
 
 def _watch(processes: dict[int, int]) -> None:
     """Wait for the first death, or for the end of the watch."""
-    waiting, ranks = select.epoll(), {}
+    waiting, ranks = select.epoll(), dict[int, int]()
     waiting.register(0, select.EPOLLIN)
     for rank, pid in processes.items():
         try:

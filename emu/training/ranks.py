@@ -10,7 +10,7 @@ A process alone is the one rank of its job: nothing here asks how many there are
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, TypeVar
@@ -74,7 +74,8 @@ class Ranks:
         if not self.several:
             return dict(arrays)
         tensors: Any = import_module("safetensors.numpy")
-        packed = b"" if self.is_first else tensors.save({n: np.ascontiguousarray(a) for n, a in arrays.items()})
+        own = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in arrays.items()}
+        packed = b"" if self.is_first else tensors.save(own)
         found = dict(arrays)
         for data in self.channel.swap([packed if rank == 0 else b"" for rank in range(self.channel.ranks)]):
             found |= tensors.load(data) if data else {}
@@ -103,7 +104,7 @@ class Ranks:
         self.channel.close()
 
     @contextmanager
-    def ending_together(self) -> Iterator[None]:
+    def ending_together(self) -> Generator[None]:
         """End all ranks where one cannot go on: it says why, with its number in front."""
         if not self.several:
             yield

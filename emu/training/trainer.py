@@ -38,6 +38,7 @@ from emu.training.data import Dataset, load_dataset
 from emu.training.history import History, rates
 from emu.training.model import Model, Pass, StepRunner
 from emu.training.probe import probe
+from emu.training.ranks import Ranks
 from emu.training.recipe import Recipe
 from emu.training.run import Progress, Run
 from emu.training.run_folder import RunFolder
@@ -68,10 +69,13 @@ class Trainer:
         recipe: network, data, training.
         device: the machine, the recipe's `[precision]` laid over its own.
         given: the network, where it is not the recipe's.
+        ranks: the processes that train together.
     """
 
-    def __init__(self, recipe: Recipe, device: Device, backend: str, network: Network | None = None) -> None:
-        self.recipe, self.device, self.given = recipe, device, network
+    def __init__(
+        self, recipe: Recipe, device: Device, backend: str, network: Network | None = None, ranks: Ranks | None = None
+    ) -> None:
+        self.recipe, self.device, self.given, self.ranks = recipe, device, network, ranks or Ranks()
         self.backend = load(backend).name
         self.data: Dataset = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
         settings = recipe.training
@@ -124,6 +128,7 @@ class Trainer:
             phase=self.phase,
             runner_of_passes=self.runner_of_passes,
             runner_of_updates=self.runner_of_updates,
+            ranks=self.ranks,
         )
         return [system(found) for system in SYSTEMS]
 
@@ -241,7 +246,8 @@ class Trainer:
             logged = self.step % self.log_every == 0 or self.step == self.steps
             if logged:
                 self.log()
-            if logged or self.step % self.checkpoint_every == 0 or now - saved_at > CHECKPOINT_SECONDS:
+            due = logged or self.step % self.checkpoint_every == 0
+            if due or self.ranks.agree(now - saved_at > CHECKPOINT_SECONDS):
                 self.save(folder)
                 saved_at = time.perf_counter()
         if progress:
@@ -298,7 +304,7 @@ class Trainer:
 
     def identity(self) -> str:
         """Return the hash of what decides the bits: recipe, device and data."""
-        parts: list[Any] = [self.recipe.model_dump(mode="json"), self.device.model_dump(mode="json"), self.data.sha256]
+        parts: list[Any] = [self.recipe.decisive(), self.device.model_dump(mode="json"), self.data.sha256]
         if self.given is not None:
             parts.append(repr(self.given))
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

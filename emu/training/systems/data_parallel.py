@@ -4,7 +4,8 @@
 
 Every unit of every node computes one part. Its loss goes back at S / parts, so that contributions add up to the
 gradient of the whole batch. A node adds up what its units have found before it sends anything. Nodes share one model:
-what they would hold each is equal bit for bit (the exchange compares it).
+what they would hold each is equal bit for bit (the exchange compares it). In several processes, each computes the parts
+of its own nodes, and everything but gradients and residuals is that of all nodes in every process.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from numpy.typing import NDArray
 from emu import engine
 from emu.autodiff import Operation, Value
 from emu.backends.arrays import on_host
-from emu.cluster import Exchange, Simulated
+from emu.cluster import Exchange
 from emu.errors import ConfigError
 from emu.nn.network import LOSS_LAYER
 from emu.optim import ParameterState
 from emu.precision.loss_scaling import NoScaling
 from emu.training.model import Pass, StepRunner, written
 from emu.training.systems.joint_points import JointPoints
+from emu.training.systems.summed import Summed
 from emu.training.systems.system import Attempt, PartAttempt, Surroundings, System
 from emu.training.update import unscaled
 
@@ -67,7 +69,7 @@ class DataParallel(System):
                 f"{list(places)}"
             )
         run.model.stripes = self._table.model_parallel
-        self._joint = JointPoints(own=self._table.points == "own")
+        self._joint = JointPoints(run.ranks, own=self._table.points == "own")
         if run.model.points is not None:
             run.model.points.agreement = self._joint
         self._role = "gradient" if isinstance(run.recipe.loss_scaling, NoScaling) else "unscaled"
@@ -80,12 +82,13 @@ class DataParallel(System):
                 )
         wide = any(fmt.carrier == np.float64 for fmt in formats.values())
         self._dtype = np.float64 if wide else np.float32
+        self._transport = run.ranks.transport(layout.nodes)
         codec, owner_codec = self._table.codecs()
         self._exchange = Exchange(
             {state.name: _columns(state).shape for state in run.model.states},
             layout,
             codec,
-            Simulated(layout.nodes),
+            self._transport,
             owner_codec=owner_codec,
             rule=self._table.owner_rule(),
             seed=run.recipe.training.seed,
@@ -93,6 +96,7 @@ class DataParallel(System):
         )
         self._updating = run.runner_of_updates()
         self._runners: list[StepRunner] = []
+        self._summed = Summed(run)
 
     # ---- a step ----
 
@@ -105,27 +109,30 @@ class DataParallel(System):
 
         def together(scale: float) -> Pass:
             share = self._share(scale)
-            tasks = [partial(on, share, slice(i * part, (i + 1) * part), runner) for i, runner in enumerate(runners)]
+            tasks = [partial(on, share, slice(r.node * part, (r.node + 1) * part), r) for r in runners]
             decided = points is not None and points.in_pretraining(step) and not points.in_float(step)
-            passes = self._joint.run(tasks) if decided else [task() for task in tasks]
+            with self._summed.over(runners[0]):
+                passes = self._joint.run(tasks) if decided else [task() for task in tasks]
             gradients = {
-                f"{name}{_AT}{unit}": value
-                for unit, found in enumerate(passes)
+                f"{name}{_AT}{runner.node}": value
+                for runner, found in zip(runners, passes, strict=True)
                 for name, value in found.gradients.items()
             }
-            loss = sum(found.loss for found in passes) / len(passes)
-            correct = sum(found.correct for found in passes)
-            return Pass(loss, correct, gradients, self._moments(passes), scale)
+            return self._whole(passes, gradients, scale)
 
         return together
 
     def _runners_of_units(self) -> list[StepRunner]:
-        """Return the runner of every unit of every node, in their order."""
-        while len(self._runners) < self._parts:
-            runner = self._run.runner_of_passes()
-            runner.node = len(self._runners)
-            self._runners.append(runner)
+        """Return the runner of every unit of this process's nodes, in their order; its number is unique to it."""
+        for unit in () if self._runners else self._local_units():
+            self._runners.append(self._run.runner_of_passes())
+            self._runners[-1].node = unit
         return self._runners
+
+    def _local_units(self) -> range:
+        assert self._table is not None
+        nodes = self._transport.local
+        return range(nodes[0] * self._table.units, (nodes[-1] + 1) * self._table.units)
 
     def gradients(self, found: Pass) -> Pass:
         """Exchange the contributions of nodes; a step given up sends nothing and leaves residuals as they are."""
@@ -157,28 +164,35 @@ class DataParallel(System):
             )
         return share
 
-    def _moments(self, passes: list[Pass]) -> dict[str, Value]:
-        """Return the mean of running moments over nodes, added in their order, in the moments' format."""
-        found: dict[str, Value] = {}
+    def _whole(self, passes: list[Pass], gradients: dict[str, Value], scale: float) -> Pass:
+        """Return the pass over the batch: means of losses and of running moments, added in the order of nodes."""
+        here = [
+            (p.loss, p.correct, {name: on_host(m.array).astype(np.float64).tolist() for name, m in p.moments.items()})
+            for p in passes
+        ]
+        parts = [part for rank in self._run.ranks.every(here) for part in rank]
+        moments: dict[str, Value] = {}
         for name, first in passes[0].moments.items():
-            total = on_host(first.array).astype(np.float64)
-            for other in passes[1:]:
-                total = total + on_host(other.moments[name].array)
-            found[name] = written(total / len(passes), first.format, backend="reference")
-        return found
+            total = np.array(parts[0][2][name])
+            for part in parts[1:]:
+                total = total + np.array(part[2][name])
+            moments[name] = written(total / len(parts), first.format, backend="reference")
+        loss = sum(part[0] for part in parts) / len(parts)
+        return Pass(loss, sum(part[1] for part in parts), gradients, moments, scale)
 
     def _contributions(self, found: Pass) -> dict[int, dict[str, Array]]:
         """Return the gradients of every node with S taken out, as columns: its units' added in their order."""
         assert self._exchange is not None
         assert self._table is not None
-        apart: dict[int, dict[str, Array]] = {node: {} for node in self._exchange.layout.workers}
-        for state in self._run.model.states:
-            for place, held in enumerate(apart.values()):
-                units = range(place * self._table.units, (place + 1) * self._table.units)
-                first, *others = (self._unscaled(state, found, unit) for unit in units)
-                for other in others:
-                    first = first + other
-                held[state.name] = first
+        apart: dict[int, dict[str, Array]] = {node: {} for node in self._transport.local}
+        with self._summed.over(self._updating):
+            for state in self._run.model.states:
+                for node, held in apart.items():
+                    units = range(node * self._table.units, (node + 1) * self._table.units)
+                    first, *others = (self._unscaled(state, found, unit) for unit in units)
+                    for other in others:
+                        first = first + other
+                    held[state.name] = first
         return apart
 
     def _unscaled(self, state: ParameterState, found: Pass, unit: int) -> Array:
@@ -214,7 +228,8 @@ class DataParallel(System):
         """Return residuals and all else that nodes and owners remember, and gradients on their way."""
         if self._exchange is None:
             return {}
-        return self._exchange.arrays() | {f"{_IN_FLIGHT}{name}": array for name, array in self._flying.items()}
+        held = self._run.ranks.collected(self._exchange.arrays())
+        return held | {f"{_IN_FLIGHT}{name}": array for name, array in self._flying.items()}
 
     def load_arrays(self, arrays: dict[str, Array]) -> None:
         """Take what `arrays` returned."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from emu.hardware import Device
     from emu.precision import CounterTable, Policy, Profile
     from emu.training.model import Model, Pass, StepRunner
+    from emu.training.ranks import Ranks
     from emu.training.recipe import Recipe
     from emu.training.run_folder import RunFolder
 
@@ -53,6 +54,7 @@ class Surroundings:
         phase: what a step is part of.
         runner_of_passes: makes one more runner of passes; the trainer keeps its step and flushes it.
         runner_of_updates: makes one more runner of what stands whether a pass does or not.
+        ranks: the processes that train together.
     """
 
     recipe: Recipe
@@ -68,6 +70,7 @@ class Surroundings:
     phase: Callable[[int], str]
     runner_of_passes: Callable[[], StepRunner]
     runner_of_updates: Callable[[], StepRunner]
+    ranks: Ranks
 
 
 class System:
