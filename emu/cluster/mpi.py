@@ -49,7 +49,8 @@ class Mpi:
             ConfigError: the launcher is another MPI's.
         """
         self._timeout_s = timeout_s
-        self._watch: Watch | None = Watch(started()[0], timeout_s) if os.name == "posix" else None
+        self._watch = Watch(started()[0], timeout_s) if sys.platform == "linux" else None
+        self._watcher = 0
         try:
             mpi = _mpi()
             self._mpi, self._comm = mpi, mpi.COMM_WORLD.Dup()
@@ -69,23 +70,26 @@ class Mpi:
         _open.append(self)
 
     def _set_watch(self) -> None:
-        """Let the first rank of a machine watch over all of it; the others need not."""
-        here = f"{os.getpid()} {socket.gethostname()}"
-        found = [data.decode().split(" ", 1) for data in self.swap([here.encode()] * self.ranks)]
-        beside = {rank: int(pid) for rank, (pid, host) in enumerate(found) if host == found[self.rank][1]}
+        """Let the watch of the first rank of a machine watch over all of it; the others are not needed."""
+        hosts = self.swap([socket.gethostname().encode()] * self.ranks)
+        beside = [rank for rank, host in enumerate(hosts) if host == hosts[self.rank]]
         if self._watch is None:
             return
-        if self.rank == min(beside):
-            self._watch.over(beside)
+        is_first = self.rank == beside[0]
+        where = self._watch.over(len(beside)) if is_first else b""
+        told = self.swap([b"%d " % self._watch.pid + where] * self.ranks)
+        pid, where = told[beside[0]].split(b" ", 1)
+        self._watcher = int(pid)
+        self._watch.connect(where, self.rank)
+        if is_first:
+            self._watch.ready()
         else:
-            self._end_watch()
-        watchers = self.swap([str(self._watch.pid if self._watch else 0).encode()] * self.ranks)
-        self._watcher = int(watchers[min(beside)])
+            self._watch.done()
+        self.swap([b""] * self.ranks)  # nobody begins before all are watched
 
     def _end_watch(self) -> None:
-        if self._watch is not None:
+        if self._watch is not None and self._watcher in (0, self._watch.pid):
             self._watch.done()
-            self._watch = None
 
     # ---- a swap ----
 
@@ -164,6 +168,8 @@ class Mpi:
         self.swap([b""] * self.ranks)
         self._end_watch()
         self.swap([b""] * self.ranks)  # nobody leaves before no watch is left
+        if self._watch is not None:
+            self._watch.disconnect()
         _open.remove(self)
 
     def abandon(self) -> None:

@@ -1,17 +1,24 @@
 """A small process beside a rank: it says which rank died where the launcher ends all others at once.
 
-It also ends a rank whose job does not begin in time: while MPI begins, the rank itself can do nothing. Linux orders the
-deaths that one `epoll` has seen, so that the first is the one that ended the job.
+It also ends a rank whose job does not begin in time: while MPI begins, the rank itself can do nothing.
+
+The ranks of a machine are connected to the watch of the first of them. One that dies loses its connections, and the
+launcher loses sight of it; then the others die. Linux orders what one `epoll` sees, so the first is the one that ended
+the job. Which of its files a process loses first is the kernel's affair: connections lie below and above the others.
 """
 
+import fcntl
 import os
 import select
+import socket
 import subprocess
 import sys
 from contextlib import suppress
 
 #: Ends the watch.
 _ALL_DONE = b"done\n"
+#: Connections of a rank, and the number of the file that the second one is.
+_CONNECTIONS, _HIGH = 2, 500
 
 
 class Watch:
@@ -28,27 +35,52 @@ class Watch:
             rank: of this process.
             timeout_s: within which `over` or `done` must be called.
         """
+        self._low, self._high = os.open(os.devnull, os.O_RDONLY), -1
         command = [sys.executable, "-I", "-S", __file__, str(rank), str(os.getpid()), str(timeout_s)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True, env={})
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen(command, **pipes, start_new_session=True, env={})
         self.pid = self._process.pid
 
-    def over(self, processes: dict[int, int]) -> None:
-        """Say which ranks are to be watched: process number by rank."""
-        self._write(" ".join(f"{rank}:{pid}" for rank, pid in processes.items()).encode() + b"\n")
+    def over(self, ranks: int) -> bytes:
+        """Watch so many ranks; return where they connect."""
+        self._write(b"%d\n" % ranks)
+        return self._read()
+
+    def ready(self) -> None:
+        """Wait until all ranks are connected."""
+        self._read()
+
+    def connect(self, where: bytes, rank: int) -> None:
+        """Connect this rank to the watch of its machine."""
+        for low in (True, False):
+            with socket.socket(socket.AF_UNIX) as made:
+                made.connect(where)
+                made.sendall(f"{rank} {os.getpid()}".encode())
+                if low:
+                    os.dup2(made.fileno(), self._low, inheritable=False)
+                else:
+                    self._high = fcntl.fcntl(made.fileno(), fcntl.F_DUPFD_CLOEXEC, _HIGH)
 
     def done(self) -> None:
-        """End the watch."""
+        """End the watch, not what is connected to another one."""
         self._write(_ALL_DONE)
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.close()
-        self._process.wait()
+        self._process.communicate()
+
+    def disconnect(self) -> None:
+        """Close what is connected: nobody watches any more."""
+        for handle in (self._low, self._high):
+            with suppress(OSError):
+                os.close(handle)
 
     def _write(self, line: bytes) -> None:
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.write(line)
             self._process.stdin.flush()
+
+    def _read(self) -> bytes:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip(b"\n")
 
 
 def _say(text: str) -> None:
@@ -60,7 +92,7 @@ def _say(text: str) -> None:
 def _first_words(rank: str, parent: int, timeout_s: float) -> bytes:
     """Return what the rank says within the time; end it where it says nothing."""
     if select.select([0], [], [], timeout_s)[0]:
-        return os.read(0, 1 << 20)
+        return os.read(0, 1 << 10)
     _say(
         f"rank {rank}: all ranks must have begun within {timeout_s:g} s, and some have not; look at the other "
         "ranks' machines, or raise `cluster.timeout_s`"
@@ -70,36 +102,34 @@ def _first_words(rank: str, parent: int, timeout_s: float) -> bytes:
     return b""
 
 
-def _watch(processes: dict[int, int]) -> None:
-    """Wait for the first death, or for the end of the watch."""
-    waiting, ranks = select.epoll(), dict[int, int]()
-    waiting.register(0, select.EPOLLIN)
-    for rank, pid in processes.items():
-        try:
-            handle = os.pidfd_open(pid)
-        except OSError:
-            _report(rank, pid)
-            return
-        ranks[handle] = rank
+def _watch(ranks: int) -> None:
+    """Let ranks connect, and wait for the first that is lost, or for the end of the watch."""
+    listening, waiting = socket.socket(socket.AF_UNIX), select.epoll()
+    listening.bind(b"\0emu-%d" % os.getpid())
+    listening.listen(ranks * _CONNECTIONS)
+    os.write(1, listening.getsockname() + b"\n")
+    held: dict[int, tuple[str, socket.socket]] = {}
+    for _ in range(ranks * _CONNECTIONS):
+        made, _ = listening.accept()
+        held[made.fileno()] = (made.recv(100).decode(), made)
+    for handle in (0, *held):
         waiting.register(handle, select.EPOLLIN)
+    os.write(1, b"watching\n")
     while True:
         for handle, _ in waiting.poll():
-            if handle in ranks:
-                _report(ranks[handle], processes[ranks[handle]])
+            if handle in held:
+                rank, pid = held[handle][0].split()
+                _say(
+                    f"rank {rank} has died: process {pid} was killed from outside, or there was no memory left; the "
+                    "job ends, its last checkpoint is intact; start it again with --resume"
+                )
                 return
             if os.read(0, 1 << 10):
                 return
-            waiting.unregister(0)  # its rank has died: its own handle comes, too
-
-
-def _report(rank: int, pid: int) -> None:
-    _say(
-        f"rank {rank} has died: process {pid} was killed from outside, or there was no memory left; the job ends, its "
-        "last checkpoint is intact; start it again with --resume"
-    )
+            waiting.unregister(0)  # the rank beside it has died: its connections are lost, too
 
 
 if __name__ == "__main__":
     said = _first_words(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
-    if said and not said.endswith(_ALL_DONE) and hasattr(select, "epoll"):
-        _watch({int(rank): int(pid) for rank, pid in (pair.split(":") for pair in said.decode().split())})
+    if said and not said.endswith(_ALL_DONE):
+        _watch(int(said))
