@@ -37,8 +37,9 @@ class Watch:
         """
         self._low, self._high = os.open(os.devnull, os.O_RDONLY), -1
         command = [sys.executable, "-I", "-S", __file__, str(rank), str(os.getpid()), str(timeout_s)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self._process = subprocess.Popen(command, **pipes, start_new_session=True, env={})
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, env={}
+        )
         self.pid = self._process.pid
 
     def over(self, ranks: int) -> bytes:
