@@ -85,7 +85,15 @@ class PairWork:
     b: Array
 
 
-Task = StageWork | ProductWork | StepWork | PairWork
+@dataclass(frozen=True)
+class CodecWork:
+    """Gradients as one bit each: "encode", "decode" or "sum" of float32 columns `(columns, rows)`."""
+
+    gradients: Array
+    action: str
+
+
+Task = StageWork | ProductWork | StepWork | PairWork | CodecWork
 
 
 @dataclass(frozen=True)
@@ -112,7 +120,7 @@ class Row:
     Attributes:
         name: `kind/what`, as `--rows` selects it.
         title: what is computed, for people.
-        unit: of the rate: `GElem/s`, `GMAC/s`, `step/s`, `Gpair/s`.
+        unit: of the rate: `GElem/s`, `GMAC/s`, `GB/s`, `step/s`, `Gpair/s`.
         prepare: makes the data; True asks for a small size.
         bar: the ratio to the limit that must be reached, None where nothing is promised.
         goal: the ratio aimed at.

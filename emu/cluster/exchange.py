@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.layout import Layout, Stripe, stripes_of
+from emu.cluster.observing import CodeCount, code_counts, norm
 from emu.cluster.owner_rules import OwnerRule, Plain
 from emu.cluster.transport import Transport
 from emu.datapath import stream_of
@@ -68,6 +69,7 @@ class Exchange:
     Attributes:
         layout: nodes, workers, owners.
         sent: bytes that all nodes have sent to others so far.
+        scale: S that residuals carry, and gradients of the last exchange did.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Exchange:
         rule: OwnerRule | None = None,
         seed: int = 0,
         dtype: type[np.floating[Any]] = np.float32,
+        feedback: bool = True,
     ) -> None:
         """Begin with residuals of 0.
 
@@ -93,6 +96,7 @@ class Exchange:
             rule: what owners do to sums; None leaves them.
             seed: of random choices of codecs.
             dtype: of gradients.
+            feedback: whether what a message does not say is added to the next gradient, or lost.
 
         Raises:
             ConfigError: an owner would have no stripe.
@@ -100,7 +104,7 @@ class Exchange:
         layout.require_stripes([columns for columns, _ in shapes.values()])
         self.layout, self._transport, self._seed, self._dtype = layout, transport, seed, dtype
         self._codec, self._owner_codec, self._rule = codec, owner_codec or codec, rule or Plain()
-        self._shapes = dict(shapes)
+        self._shapes, self._feedback = dict(shapes), feedback
         self._pieces = [
             Piece(name, number, owner, stripe, rows)
             for name, (columns, rows) in shapes.items()
@@ -120,8 +124,9 @@ class Exchange:
             for piece in self._pieces
             if piece.owner in transport.local
         }
-        self.sent = 0
+        self.sent, self.scale = 0, 1.0
         self._sending = dict.fromkeys(transport.local, 0)
+        self._newest: dict[str, bytes] = {}
 
     def _empty(self, piece: Piece) -> Memory:
         return Memory.empty(piece.stripe.width, piece.rows, self._dtype)
@@ -137,21 +142,40 @@ class Exchange:
 
     # ---- one exchange ----
 
-    def exchange(self, gradients: Mapping[int, Mapping[str, Array]], step: int) -> dict[str, Array]:
+    def exchange(self, gradients: Mapping[int, Mapping[str, Array]], step: int, scale: float = 1.0) -> dict[str, Array]:
         """Return the gradient that all nodes have behind the exchange: float32 or the dtype, (columns, rows), by name.
 
         Args:
             gradients: (columns, rows) by name, of every local worker.
             step: training step, where random choices are drawn.
+            scale: S that they carry; what is held back of earlier ones is brought to it.
 
         Raises:
             ReplicaError: nodes have received different bytes.
         """
+        self._rescale(scale)
         contributions = self._contributions(gradients, step)
         sums = {piece.name(piece.owner): self._sum(piece, contributions) for piece in self._owned_pieces()}
         arrived = self._aggregates(sums, step)
         self._require_replicas(arrived)
         return self._assembled(arrived[self._transport.local[0]])
+
+    @property
+    def result_scale(self) -> float:
+        """S that what came out of the last exchange carries."""
+        return self.scale if self._rule.carries_scale else 1.0
+
+    def _rescale(self, scale: float) -> None:
+        if scale == self.scale:
+            return
+        ratio, self.scale = scale / self.scale, scale
+        for memory in self._memories.values():
+            memory.rescale(ratio)
+        for owned in self._owned.values():
+            if self._rule.carries_scale:
+                owned.memory.rescale(ratio)
+            if owned.state is not None:
+                owned.state = owned.state * owned.state.dtype.type(ratio**self._rule.state_power)
 
     def _owned_pieces(self) -> Iterator[Piece]:
         return (piece for piece in self._pieces if piece.owner in self._transport.local)
@@ -165,7 +189,9 @@ class Exchange:
                 name = piece.name(node)
                 part = gradients[node][piece.tensor][piece.stripe.columns]
                 at = Address(self._seed, stream_of(piece.tensor, f"contribution{piece.number}", node), step)
-                data = self._codec.encode(part, self._memories[name], at).to_bytes()
+                data = self._encoded(self._codec, part, self._memories[name], at)
+                if node == self._transport.local[0]:
+                    self._newest[name] = data
                 if piece.owner == node:
                     made[name] = data
                 else:
@@ -177,13 +203,21 @@ class Exchange:
                 made[piece.name(sender)] = message
         return made
 
+    def _encoded(self, codec: Codec, values: Array, memory: Memory, at: Address) -> bytes:
+        data = codec.encode(values, memory, at).to_bytes()
+        if not self._feedback:
+            memory.residual = np.zeros_like(memory.residual)
+        return data
+
     def _sum(self, piece: Piece, contributions: Mapping[str, bytes]) -> Array:
         """Return the sum over workers, in node order: an owner's own in its place."""
         total: Array | None = None
         for worker in self.layout.workers:
             message = self._codec.message_of(contributions[piece.name(worker)], piece.stripe.width, piece.rows)
-            part = self._codec.decode(message, piece.rows)
-            total = part.astype(self._dtype) if total is None else total + part
+            if total is None:
+                total = self._codec.decode(message, piece.rows).astype(self._dtype)
+            else:
+                self._codec.decode_and_add(message, total)
         assert total is not None, "there is at least one worker"
         return total
 
@@ -194,9 +228,9 @@ class Exchange:
         for piece in self._owned_pieces():
             name = piece.name(piece.owner)
             owned = self._owned[name]
-            ruled, owned.state = self._rule.apply(sums[name], owned.state)
+            ruled, owned.state = self._rule.apply(sums[name], owned.state, self.scale)
             at = Address(self._seed, stream_of(piece.tensor, f"sum{piece.number}", piece.owner), step)
-            made[name] = self._owner_codec.encode(ruled, owned.memory, at).to_bytes()
+            made[name] = self._encoded(self._owner_codec, ruled, owned.memory, at)
             for node in range(self.layout.nodes):
                 if node != piece.owner:
                     parcels.setdefault((piece.owner, node), []).append(made[name])
@@ -259,6 +293,30 @@ class Exchange:
                 )
         raise ReplicaError(f"all nodes must have the same bytes behind an exchange, got others on node {node}")
 
+    # ---- what people look at ----
+
+    def code_counts(self) -> Iterator[tuple[str, CodeCount]]:
+        """Yield what the newest codes of the first local node stood for, by tensor and stripe."""
+        node = self._transport.local[0]
+        for piece in self._pieces:
+            if data := self._newest.get(name := piece.name(node)):
+                message = self._codec.message_of(data, piece.stripe.width, piece.rows)
+                for count in code_counts(self._codec, message, self._memories[name]):
+                    yield piece.tensor, count
+
+    def residual_norms(self) -> Iterator[tuple[str, str, float]]:
+        """Yield the norm of what the first local node holds back as worker and as owner, by tensor."""
+        node = self._transport.local[0]
+        for tensor in self._shapes:
+            mine = [piece for piece in self._pieces if piece.tensor == tensor]
+            held = {
+                "worker": [self._memories[p.name(node)] for p in mine if p.name(node) in self._memories],
+                "owner": [self._owned[p.name(node)].memory for p in mine if p.owner == node],
+            }
+            for holder, memories in held.items():
+                if memories:
+                    yield tensor, holder, norm(np.concatenate([memory.residual.ravel() for memory in memories]))
+
     # ---- checkpoints ----
 
     def residuals(self) -> dict[str, Array]:
@@ -274,7 +332,7 @@ class Exchange:
 
     def arrays(self) -> dict[str, Array]:
         """Return everything that local nodes remember, by name, as `load` takes it back."""
-        found: dict[str, Array] = {}
+        found: dict[str, Array] = {"scale": np.array(self.scale)}
         for name, memory in self._memories.items():
             found |= {f"worker/{name}/{part}": array for part, array in memory.arrays().items()}
         for name, owned in self._owned.items():
@@ -285,6 +343,7 @@ class Exchange:
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Take what `arrays` returned, of the same nodes."""
+        self.scale = float(arrays.get("scale", 1.0))
         for name, memory in self._memories.items():
             memory.load(_below(arrays, f"worker/{name}/"))
         for name, owned in self._owned.items():

@@ -50,15 +50,17 @@ class CodecOptions(Table):
     outliers: float | None = None
     left_out: float | None = None
 
-    def codec(self, bits: int) -> Codec:
-        """Return the codec of so many bits with these options.
+    def codec(self, bits: int, backend: str = "auto") -> Codec:
+        """Return the codec of so many bits with these options, computed by a backend.
 
         Raises:
             ConfigError: an option does not fit.
         """
         options: dict[str, Any] = self.model_dump(exclude_none=True)
         steps = options.pop("steps", None)
-        return codec_of(bits, **options) if steps is None else Quantiser(steps, **options)
+        if steps is None:
+            return codec_of(bits, backend=backend, **options)
+        return Quantiser(steps, backend=backend, **options)
 
 
 class ClusterTable(Table):
@@ -78,6 +80,7 @@ class ClusterTable(Table):
         rule: what owners do to sums: "none", "momentum" with `momentum`, "adagrad" with `eps`.
         momentum: share of the smoothed sum that stays.
         eps: added to the root of squares.
+        error_feedback: whether what a message does not say is added to the next gradient; without it, it is lost.
         double_buffering: whether a gradient is applied one step late, so that its exchange has the next step's
             computation for its time.
         warm_start: steps at the beginning that one node takes alone, with the whole batch and nothing quantised.
@@ -98,6 +101,7 @@ class ClusterTable(Table):
     rule: Literal["none", "momentum", "adagrad"] = "none"
     momentum: float = 0.9
     eps: float = 1e-8
+    error_feedback: bool = True
     double_buffering: bool = False
     warm_start: int = Field(default=0, ge=0)
     transport: Literal["auto", "simulated", "mpi", "nccl"] = "auto"
@@ -114,18 +118,18 @@ class ClusterTable(Table):
         """Return the roles of nodes."""
         return Layout(self.nodes, owners=self.owners)
 
-    def codecs(self) -> tuple[Codec, Codec]:
-        """Return the codecs of workers and of owners."""
+    def codecs(self, backend: str = "auto") -> tuple[Codec, Codec]:
+        """Return the codecs of workers and of owners, computed by a backend."""
         if self.owner_bits is not None and self.owner_codec is None and self.codec != CodecOptions():
             raise ConfigError(
                 "`owner_codec` must be given where `owner_bits` and options of `codec` are: they may not fit other "
                 "bits; write a [cluster.owner_codec]"
             )
-        worker = self.codec.codec(self.bits)
+        worker = self.codec.codec(self.bits, backend)
         if self.owner_bits is None and self.owner_codec is None:
             return worker, worker
         options = self.owner_codec if self.owner_codec is not None else CodecOptions()
-        return worker, options.codec(self.bits if self.owner_bits is None else self.owner_bits)
+        return worker, options.codec(self.bits if self.owner_bits is None else self.owner_bits, backend)
 
     def owner_rule(self) -> OwnerRule:
         """Return what owners do to sums."""

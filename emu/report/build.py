@@ -8,7 +8,16 @@ from emu.errors import EmuError
 from emu.report.evidence import gather
 from emu.report.header import footer, header
 from emu.report.page import page
-from emu.report.pictures import curves, leading_bits, loss_scale, noise, range_events, simulated_time, time_spent
+from emu.report.pictures import (
+    cluster,
+    curves,
+    leading_bits,
+    loss_scale,
+    noise,
+    range_events,
+    simulated_time,
+    time_spent,
+)
 from emu.report.texts import machine, provenance, recipe
 from emu.training.run_folder import RunFolder
 
@@ -16,6 +25,7 @@ from emu.training.run_folder import RunFolder
 SECTIONS = (
     curves,
     loss_scale,
+    cluster,
     leading_bits,
     range_events,
     noise,

@@ -10,6 +10,7 @@ exponents.parquet   -> Run.exponents
 loss_scaling.parquet -> Run.loss_scaling
 points.parquet      -> Run.points
 simulation.parquet  -> Run.simulation
+others of systems   -> Run.table(name)
 trace.json          -> Run.trace
 """
 
@@ -31,6 +32,7 @@ from emu._config import checked
 from emu._files import read_json
 from emu.errors import ConfigError
 from emu.report.words import ROLES
+from emu.training.tables import OPTIONAL_TABLES, TABLES
 
 Array = NDArray[Any]
 #: A column file: name -> values, all of one length.
@@ -38,8 +40,9 @@ Columns = dict[str, Array]
 #: A tensor of a run: its layer and its role there.
 Tensor = tuple[str, str]
 
-#: Columns each file must have for its pictures.
+#: Columns each file must have for its pictures; of a system's table all, where it is not named.
 FILES: dict[str, tuple[str, ...]] = {
+    **{f"{name}.parquet": tuple(TABLES[name]) for name in sorted(OPTIONAL_TABLES)},
     "metrics.parquet": ("step", "train_loss"),
     "registers.parquet": ("step", "layer", "role", "kind", "exponent", "count"),
     "flags.parquet": ("step", "layer", "role", "elements", "overflow", "underflow"),
@@ -74,7 +77,7 @@ FILES: dict[str, tuple[str, ...]] = {
     ),
 }
 #: Files that runs of older versions, or without a system, do not have.
-_NEWER = {"profile.parquet", "exponents.parquet", "loss_scaling.parquet", "points.parquet", "simulation.parquet"}
+_NEWER = {"profile.parquet", *(f"{name}.parquet" for name in OPTIONAL_TABLES)}
 #: Columns whose null means infinite: nothing differed, so the ratio has no end.
 _NULL_IS_INFINITE = {"snr_db"}
 _REMEDY = "it is written by `emu train`; the rest of this page does not need it"
@@ -151,6 +154,10 @@ class Run:
     tables: dict[str, Columns] = field(default_factory=dict[str, Columns])
     missing: dict[str, str] = field(default_factory=dict[str, str])
     trace: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+
+    def table(self, name: str) -> Columns | None:
+        """Return the table of a system by its name, or None."""
+        return self.tables.get(f"{name}.parquet")
 
     @property
     def metrics(self) -> Columns | None:

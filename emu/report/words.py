@@ -98,6 +98,19 @@ def integer(value: int) -> str:
     return f"{value:,}"
 
 
+def byte_count(value: int) -> str:
+    """Return bytes in decimal units.
+
+    Examples:
+        >>> byte_count(512), byte_count(10_380_000), byte_count(276_000_000_000)
+        ('512 B', '10.4 MB', '276 GB')
+    """
+    for power, unit in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):
+        if value >= 10**power:
+            return f"{value / 10**power:.3g} {unit}"
+    return f"{value} B"
+
+
 def decibels(value: float) -> str:
     """Return a ratio in dB; infinity means that nothing differs."""
     if math.isnan(value):

@@ -1,10 +1,11 @@
-"""What `run.json` says of a run besides its results: versions, and the arithmetic of every tensor."""
+"""What `run.json` says of a run: what was trained on what, versions, results, the arithmetic of every tensor."""
 
 from __future__ import annotations
 
 import platform
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emu.datapath import Mac
 from emu.formats import DynamicFixed, Fixed
@@ -13,6 +14,9 @@ from emu.nn import Activation, Embedding, Flatten, every
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
 from emu.precision import DERIVED_ROLES, Policy
 from emu.training.model import Model
+
+if TYPE_CHECKING:
+    from emu.training.trainer import Trainer
 
 
 def versions() -> dict[str, str]:
@@ -24,6 +28,39 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "not installed"
     return found
+
+
+def described(run: Trainer, status: str) -> dict[str, Any]:
+    """Return the content of `run.json`.
+
+    Args:
+        run: in progress, or done.
+        status: "running" or "finished".
+    """
+    return {
+        "status": status,
+        "recipe": run.recipe.model_dump(mode="json"),
+        "device": run.device.model_dump(mode="json"),
+        "network": None if run.given is None else repr(run.given),
+        "data": {"source": run.data.source, "sha256": run.data.sha256},
+        "seed": run.recipe.training.seed,
+        "backend": run.backend,
+        "versions": versions(),
+        "emu_version": versions()["emu"],
+        "weights_sha256": run.model.sha256(),
+        "registers_sha256": run.registers().sha256(),
+        "metrics": run.metrics(),
+        "steps": run.step,
+        "seconds": round(run.seconds, 3),
+        **{name: value for system in run.systems for name, value in system.about().items()},
+        "parameters": sum(state.master.array.size for state in run.model.states),
+        "layers": run.model.network.names,
+        "formats": formats_of(run.model, max(run.step - 1, 0)),
+        "history": {"log_every": run.log_every},
+        "started": run.started,
+        "ended": datetime.now(UTC).isoformat(timespec="seconds") if status == "finished" else None,
+        "failures": [],
+    }
 
 
 def formats_of(model: Model, step: int) -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ from emu.training.recipe import Recipe
 from emu.training.run import Progress, Run
 from emu.training.run_folder import RunFolder
 from emu.training.schedule import learning_rate
-from emu.training.summary import formats_of, versions
+from emu.training.summary import described
 from emu.training.systems import SYSTEMS, Attempt, PartAttempt, Row, Surroundings, System
 from emu.training.update import Update
 
@@ -230,7 +230,7 @@ class Trainer:
 
     def run(self, folder: RunFolder, progress: Progress | None) -> Run:
         """Run the steps that are left, and write everything."""
-        folder.write_json("run.json", self.describe("running"))
+        folder.write_json("run.json", described(self, "running"))
         if progress:
             progress.start(self.step, self.steps)
         before, saved_at = time.perf_counter(), time.perf_counter()
@@ -253,7 +253,7 @@ class Trainer:
         if progress:
             progress.finish()
         self.write_tables(folder)
-        info = self.describe("finished")
+        info = described(self, "finished")
         folder.write_json("run.json", info)
         return Run(folder.path, info)
 
@@ -365,34 +365,7 @@ class Trainer:
             system.load_arrays({n.removeprefix(own): array for n, array in arrays.items() if n.startswith(own)})
         self.history = History.read(folder, self.step)
 
-    # ---- run.json ----
-
-    def describe(self, status: str) -> dict[str, Any]:
-        """Return the content of `run.json`."""
-        return {
-            "status": status,
-            "recipe": self.recipe.model_dump(mode="json"),
-            "device": self.device.model_dump(mode="json"),
-            "network": None if self.given is None else repr(self.given),
-            "data": {"source": self.data.source, "sha256": self.data.sha256},
-            "seed": self.recipe.training.seed,
-            "backend": self.backend,
-            "versions": versions(),
-            "emu_version": versions()["emu"],
-            "weights_sha256": self.model.sha256(),
-            "registers_sha256": self.registers().sha256(),
-            "metrics": self.metrics(),
-            "steps": self.step,
-            "seconds": round(self.seconds, 3),
-            **{name: value for system in self.systems for name, value in system.about().items()},
-            "parameters": sum(state.master.array.size for state in self.model.states),
-            "layers": self.model.network.names,
-            "formats": formats_of(self.model, max(self.step - 1, 0)),
-            "history": {"log_every": self.log_every},
-            "started": self.started,
-            "ended": datetime.now(UTC).isoformat(timespec="seconds") if status == "finished" else None,
-            "failures": [],
-        }
+    # ---- what came out ----
 
     def registers(self) -> CounterTable:
         """Return the counters of the whole run so far."""

@@ -15,7 +15,7 @@ from emu.bench.peer import Peer
 from emu.bench.peers import PEERS, chosen, qtorch_rounding
 from emu.bench.processes import jobs
 from emu.bench.result import PeerResult, Result, median_sweeps
-from emu.bench.row import PairWork, ProductWork, StageWork
+from emu.bench.row import CodecWork, PairWork, ProductWork, StageWork
 from emu.bench.rows import all_rows, select
 from emu.bench.rows.matrix import SWEEPS
 from emu.bench.streaming_copy import WAYS, copy
@@ -169,6 +169,21 @@ def test_a_product_row_uses_the_range_of_its_output():
     written = matmul(task.a, task.b, **formats, backend="reference")
     assert np.abs(task.out_format.to_raw(written)).max() > 100
     assert "exact" in prepared.path
+
+
+@pytest.mark.parametrize(
+    ("row", "bytes_a_gradient"), [("encode", 12), ("decode", 4), ("decode-and-sum", 8)], ids=lambda value: str(value)
+)
+def test_a_codec_row_counts_the_bytes_that_must_move_as_its_limit_does(row: str, bytes_a_gradient: int):
+    prepared = next(r for r in all_rows() if r.name == f"codec/one-bit-{row}").prepare(True)
+    assert isinstance(prepared.task, CodecWork)
+    assert prepared.limit is not None
+    columns, rows = prepared.task.gradients.shape
+    messages = columns * (rows // 8 + 8)  # a bit each, and two levels of float32 a column
+    assert prepared.ours.amount == bytes_a_gradient * columns * rows + messages
+    assert prepared.limit.amount == 8 * columns * rows
+    prepared.ours.run()
+    prepared.limit.run()
 
 
 HALVES = parse("fp16").decode(parse("fp16").codes())

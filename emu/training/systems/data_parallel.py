@@ -10,9 +10,10 @@ of its own nodes, and everything but gradients and residuals is that of all node
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ from emu.precision.loss_scaling import NoScaling
 from emu.training.model import Pass, StepRunner, written
 from emu.training.systems.joint_points import JointPoints
 from emu.training.systems.summed import Summed
-from emu.training.systems.system import Attempt, PartAttempt, Surroundings, System
+from emu.training.systems.system import Attempt, PartAttempt, Row, Surroundings, System
 from emu.training.update import unscaled
 
 Array = NDArray[Any]
@@ -41,6 +42,22 @@ class DataParallel(System):
     """Nodes that compute parts of every batch, and exchange quantised gradients in stripes."""
 
     key = "cluster"
+    tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        # bytes that all nodes together have sent to others so far
+        "cluster": {"step": "int64", "bytes_sent": "int64"},
+        # norm of what the first node holds back of a tensor: as worker, and as owner of its stripes
+        "residuals": {"step": "int64", "tensor": "string", "holder": "string", "norm": "float64"},
+        # what codes of the step's exchange stood for on the first node: level and lower end of the bin of values, in
+        # root mean squares of the tensor's stripe
+        "codes": {
+            "step": "int64",
+            "tensor": "string",
+            "code": "int32",
+            "level": "float64",
+            "bin": "float64",
+            "values": "int64",
+        },
+    }
 
     def __init__(self, run: Surroundings) -> None:
         """Begin with residuals of 0, if the recipe has a cluster.
@@ -52,6 +69,7 @@ class DataParallel(System):
         self._exchange: Exchange | None = None
         self._step = 0
         self._flying: dict[str, Array] = {}
+        self._flying_scale = 1.0
         if self._table is None:
             return
         layout, batch, units = self._table.layout(), run.recipe.training.batch, self._table.units
@@ -62,17 +80,13 @@ class DataParallel(System):
                 f"`training.batch` must be a multiple of the {nodes} of [cluster], got {batch}; "
                 "choose another batch, or another number of nodes"
             )
-        places = getattr(run.recipe.loss_scaling, "compensation", ("gradient",))
-        if "gradient" not in places:
-            raise ConfigError(
-                "`compensation` of [loss_scaling] must have 'gradient' on a cluster: residuals would carry S; got "
-                f"{list(places)}"
-            )
+        self._carries_scale = "gradient" not in getattr(run.recipe.loss_scaling, "compensation", ("gradient",))
         run.model.stripes = self._table.model_parallel
         self._joint = JointPoints(run.ranks, own=self._table.points == "own")
         if run.model.points is not None:
             run.model.points.agreement = self._joint
-        self._role = "gradient" if isinstance(run.recipe.loss_scaling, NoScaling) else "unscaled"
+        unscaled = not self._carries_scale and not isinstance(run.recipe.loss_scaling, NoScaling)
+        self._role = "unscaled" if unscaled else "gradient"
         formats = {s.name: run.policy.stage(s.layer, self._role).format for s in run.model.states}
         for name, fmt in formats.items():
             if fmt.carries_raws:
@@ -83,7 +97,7 @@ class DataParallel(System):
         wide = any(fmt.carrier == np.float64 for fmt in formats.values())
         self._dtype = np.float64 if wide else np.float32
         self._transport = run.ranks.transport(layout.nodes)
-        codec, owner_codec = self._table.codecs()
+        codec, owner_codec = self._table.codecs(run.backend)
         self._exchange = Exchange(
             {state.name: _columns(state).shape for state in run.model.states},
             layout,
@@ -93,6 +107,7 @@ class DataParallel(System):
             rule=self._table.owner_rule(),
             seed=run.recipe.training.seed,
             dtype=self._dtype,
+            feedback=self._table.error_feedback,
         )
         self._updating = run.runner_of_updates()
         self._runners: list[StepRunner] = []
@@ -139,15 +154,19 @@ class DataParallel(System):
         if self._exchange is None or self._is_warm:
             return found
         arrived: dict[str, Array] = {}
+        scale = 1.0
         if found.is_applied:
-            arrived = self._exchange.exchange(self._contributions(found), self._step)
+            carried = found.scale if self._carries_scale else 1.0
+            arrived = self._exchange.exchange(self._contributions(found), self._step, carried)
+            scale = self._exchange.result_scale
         if self._table is not None and self._table.double_buffering:
             arrived, self._flying = self._flying, arrived
+            scale, self._flying_scale = self._flying_scale, scale
         if not arrived:
             return replace(found, gradients={}, is_applied=False)
         gradients = {state.name: self._written(state, arrived[state.name]) for state in self._run.model.states}
         moments = found.moments if found.is_applied else {}  # a gradient in flight outlives a pass given up
-        return replace(found, gradients=gradients, moments=moments, scale=1.0, is_applied=True)
+        return replace(found, gradients=gradients, moments=moments, scale=scale, is_applied=True)
 
     @property
     def _is_warm(self) -> bool:
@@ -181,7 +200,7 @@ class DataParallel(System):
         return Pass(loss, sum(part[1] for part in parts), gradients, moments, scale)
 
     def _contributions(self, found: Pass) -> dict[int, dict[str, Array]]:
-        """Return the gradients of every node with S taken out, as columns: its units' added in their order."""
+        """Return the gradients of every node as they travel, as columns: its units' added in their order."""
         assert self._exchange is not None
         assert self._table is not None
         apart: dict[int, dict[str, Array]] = {node: {} for node in self._transport.local}
@@ -189,15 +208,16 @@ class DataParallel(System):
             for state in self._run.model.states:
                 for node, held in apart.items():
                     units = range(node * self._table.units, (node + 1) * self._table.units)
-                    first, *others = (self._unscaled(state, found, unit) for unit in units)
+                    first, *others = (self._columns_of(state, found, unit) for unit in units)
                     for other in others:
                         first = first + other
                     held[state.name] = first
         return apart
 
-    def _unscaled(self, state: ParameterState, found: Pass, unit: int) -> Array:
+    def _columns_of(self, state: ParameterState, found: Pass, unit: int) -> Array:
+        """Return what a unit has found, S taken out unless it travels."""
         value = found.gradients[f"{state.name}{_AT}{unit}"]
-        if found.scale != 1:
+        if found.scale != 1 and not self._carries_scale:
             value = unscaled(state, value, found.scale, self._updating)
         return on_host(value.array).reshape(_columns(state).shape).astype(self._dtype, copy=False)
 
@@ -209,6 +229,16 @@ class DataParallel(System):
 
     # ---- what is written down ----
 
+    def interval(self) -> Iterator[Row]:
+        """Yield bytes so far, what is held back, and what codes stood for."""
+        if self._exchange is None:
+            return
+        yield "cluster", {"bytes_sent": self._exchange.sent}
+        for tensor, holder, norm in self._exchange.residual_norms():
+            yield "residuals", {"tensor": tensor, "holder": holder, "norm": norm}
+        for tensor, count in self._exchange.code_counts():
+            yield "codes", {"tensor": tensor, **count._asdict()}
+
     def metrics(self) -> dict[str, Any]:
         """Return the bytes that all nodes have sent to others."""
         return {"bytes_sent": self._exchange.sent if self._exchange else 0}
@@ -216,13 +246,13 @@ class DataParallel(System):
     # ---- checkpoints ----
 
     def to_dict(self) -> Any:
-        """Return the bytes sent; None without a cluster."""
-        return None if self._exchange is None else {"sent": self._exchange.sent}
+        """Return the bytes sent, and S of the gradient on its way; None without a cluster."""
+        return None if self._exchange is None else {"sent": self._exchange.sent, "flying_scale": self._flying_scale}
 
     def load(self, data: Any) -> None:
         """Take what `to_dict` returned."""
         if self._exchange is not None:
-            self._exchange.sent = data["sent"]
+            self._exchange.sent, self._flying_scale = data["sent"], data.get("flying_scale", 1.0)
 
     def arrays(self) -> dict[str, Array]:
         """Return residuals and all else that nodes and owners remember, and gradients on their way."""

@@ -1,0 +1,244 @@
+"""Many nodes: accuracy against the bytes that were exchanged, what nodes hold back, what their codes stood for."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from emu.cluster.observing import BINS_PER_RMS, REACH
+from emu.report.chart import SERIES_COLOURS, SERIES_DASHES, Chart, Spec, series_legend, specification, swatch_legend
+from emu.report.evidence import Evidence
+from emu.report.html import Html, disclosure, join, paragraph, table
+from emu.report.page import Section, figure
+from emu.report.run_data import Columns, Run, table_of
+from emu.report.words import accuracy, byte_count, integer, number, percent
+
+_TITLE = "Many nodes"
+_HEIGHT, _CODES_HEIGHT = 260, 280
+#: Tensors whose residuals are drawn: the largest ones; the table has all.
+_MOST_TENSORS = 6
+#: Codes with a colour of their own; of more, neighbours share one.
+_MOST_COLOURS = 8
+_BYTES_READING = (
+    "Accuracy on the test images against all bytes that the nodes have sent to each other by then. Further left is "
+    "cheaper. Compare it with the same run at another number of bits: what counts is how few bytes an accuracy takes."
+)
+_RESIDUALS_READING = (
+    "The norm of what the first node has not sent yet, by tensor. A level line is as it should be: what one step holds "
+    "back, the next ones send. A line that keeps rising means that the codec loses more than it can make up for."
+)
+_CODES_READING = (
+    "The values that the first node's codes stood for in the last exchange that was written down, gradient and "
+    "residual together, in root mean squares of their tensor. A colour is a code; the broken lines are the levels that "
+    "receivers decode. The farther a level lies from the values of its colour, the more goes back into the residual."
+)
+
+
+def section(evidence: Evidence) -> Section | None:
+    """Return the pictures of a cluster; None for a node that trained alone."""
+    run = evidence.run
+    sent = run.table("cluster")
+    if sent is None:
+        missing = run.missing.get("cluster.parquet")
+        return Section("cluster", _TITLE, paragraph(missing, class_="missing")) if missing else None
+    drawn = [
+        _accuracy(run, sent),
+        _residuals(run.table("residuals")),
+        _codes(run.table("codes")),
+    ]
+    charts = tuple(chart for chart, _ in drawn if chart is not None)
+    parts = [paragraph(_sentence(run, sent), class_="summary"), *(part for _, part in drawn if part is not None)]
+    return Section("cluster", _TITLE, join(parts), charts)
+
+
+def _sentence(run: Run, sent: Columns) -> str:
+    cluster = table_of(run.section("recipe").get("cluster"))
+    nodes, bits = int(cluster.get("nodes", 1)), cluster.get("bits", 1)
+    back = cluster.get("owner_bits") or bits
+    total, steps = int(sent["bytes_sent"][-1]), max(int(sent["step"][-1]), 1)
+    there = f"{bits} bit{'s' * (bits != 1)}"
+    ways = there if back == bits else f"{there} to the owners and {back} back"
+    as_float = 2 * (nodes - 1) * int(run.info.get("parameters") or 0) * 4 * steps
+    saved = f", {number(as_float / total, 3)} times fewer than in float32" if total and as_float > total else ""
+    return (
+        f"{integer(nodes)} nodes exchanged gradients of {ways}: {byte_count(total)} in {integer(steps)} steps{saved}."
+    )
+
+
+# ---- accuracy against bytes ----
+
+
+def _accuracy(run: Run, sent: Columns) -> tuple[Chart | None, Html | None]:
+    metrics = run.metrics
+    if metrics is None or "test_accuracy" not in metrics or not int(sent["bytes_sent"][-1]):
+        return None, None
+    at = dict(zip(sent["step"].tolist(), sent["bytes_sent"].tolist(), strict=True))
+    rows: list[dict[str, Any]] = [
+        {"megabytes": at[step] / 1e6, "accuracy": float(found), "step": int(step)}
+        for step, found in zip(metrics["step"].tolist(), metrics["test_accuracy"].astype(np.float64), strict=True)
+        if step in at and math.isfinite(found)
+    ]
+    if not rows:
+        return None, None
+    label = f"Test accuracy against bytes: {accuracy(rows[-1]['accuracy'])} behind {rows[-1]['megabytes']:.3g} MB."
+    chart = Chart("bytes-chart", label, _accuracy_spec(rows), _HEIGHT)
+    return chart, figure("Accuracy against bytes exchanged", chart.place(), reading=_BYTES_READING)
+
+
+def _accuracy_spec(rows: list[dict[str, Any]]) -> Spec:
+    import altair as alt
+
+    chart = (
+        alt.Chart(alt.NamedData("rows"), height=_HEIGHT - 60)
+        .mark_line(strokeWidth=2, color=SERIES_COLOURS[0], point={"size": 30, "filled": True})
+        .encode(
+            x=alt.X(
+                "megabytes:Q", title="megabytes sent by all nodes", axis=alt.Axis(grid=False, format="~g", tickCount=6)
+            ),
+            y=alt.Y("accuracy:Q", title=None, scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", tickCount=6)),
+            tooltip=[
+                alt.Tooltip("step:Q"),
+                alt.Tooltip("megabytes:Q", format=".4g"),
+                alt.Tooltip("accuracy:Q", format=".1%"),
+            ],
+        )
+    )
+    return specification(chart, rows=rows)
+
+
+# ---- residuals ----
+
+
+def _residuals(columns: Columns | None) -> tuple[Chart | None, Html | None]:
+    if columns is None:
+        return None, None
+    names, holders = columns["tensor"].astype(str), columns["holder"].astype(str)
+    peaks: Counter[str] = Counter()
+    for name, found in zip(names.tolist(), columns["norm"].tolist(), strict=True):
+        if math.isfinite(found):
+            peaks[name] = max(peaks[name], found)
+    drawn = [name for name, peak in peaks.most_common(_MOST_TENSORS) if peak > 0]
+    if not drawn:
+        return None, paragraph("Nothing was held back: gradients travelled as they are.")
+    rows: list[dict[str, Any]] = [
+        {"step": int(step), "tensor": name, "norm": float(f"{norm:.5g}")}
+        for step, name, holder, norm in zip(columns["step"], names, holders, columns["norm"], strict=True)
+        if name in drawn and holder == "worker" and math.isfinite(norm)
+    ]
+    last = max(row["step"] for row in rows)
+    label = f"Norm of residuals of {', '.join(drawn)} over {integer(last)} steps."
+    chart = Chart("residuals-chart", label, _residuals_spec(rows, drawn, last), _HEIGHT)
+    ends = columns["step"] == columns["step"].max()
+    cells = [
+        [name, f"as {holder}", number(float(norm), 4)]
+        for name, holder, norm in zip(names[ends], holders[ends], columns["norm"][ends], strict=True)
+    ]
+    legend = series_legend(drawn, range(len(drawn)))
+    shown = disclosure("All residuals at the end as a table", table("Held back", ["tensor", "held", "norm"], cells))
+    return chart, join(
+        [figure("What the first node holds back", legend, chart.place(), reading=_RESIDUALS_READING), shown]
+    )
+
+
+def _residuals_spec(rows: list[dict[str, Any]], drawn: list[str], last: int) -> Spec:
+    import altair as alt
+
+    dashes = [list(dash) for dash in SERIES_DASHES[: len(drawn)]]
+    chart = (
+        alt.Chart(alt.NamedData("rows"), height=_HEIGHT - 60)
+        .mark_line(strokeWidth=2, clip=True)
+        .encode(
+            x=alt.X("step:Q", title="step", scale=alt.Scale(domain=[0, last], nice=False), axis=alt.Axis(grid=False)),
+            y=alt.Y("norm:Q", title="norm of the residual", axis=alt.Axis(format="~g", tickCount=6)),
+            color=alt.Color("tensor:N", scale=alt.Scale(domain=drawn, range=list(SERIES_COLOURS[: len(drawn)]))),
+            strokeDash=alt.StrokeDash("tensor:N", scale=alt.Scale(domain=drawn, range=dashes)),
+            tooltip=[alt.Tooltip("tensor:N"), alt.Tooltip("step:Q"), alt.Tooltip("norm:Q", format=".4g")],
+        )
+    )
+    return specification(chart, rows=rows)
+
+
+# ---- codes ----
+
+
+def _codes(columns: Columns | None) -> tuple[Chart | None, Html | None]:
+    if columns is None:
+        return None, None
+    newest = columns["step"] == columns["step"].max()
+    codes, bins = columns["code"][newest].astype(np.int64), columns["bin"][newest].astype(np.float64)
+    levels, values = columns["level"][newest].astype(np.float64), columns["values"][newest].astype(np.int64)
+    kinds = int(codes.max()) + 1
+    shared = -(-kinds // _MOST_COLOURS)
+    counted: Counter[tuple[float, int]] = Counter()
+    for place, code, count in zip(bins.tolist(), codes.tolist(), values.tolist(), strict=True):
+        counted[place, code // shared] += count
+    total = sum(counted.values())
+    width = 1 / BINS_PER_RMS
+    names = [_named(group, shared, kinds) for group in range(-(-kinds // shared))]
+    rows: list[dict[str, Any]] = []
+    heights: dict[float, float] = {}
+    for (place, group), count in sorted(counted.items()):
+        share, below = count / total, heights.get(place, 0.0)
+        heights[place] = below + share
+        bar = {"from": place, "to": place + width, "low": below, "high": below + share, "share": share}
+        rows.append({name: float(f"{value:.4g}") for name, value in bar.items()} | {"codes": names[group]})
+    marks: list[dict[str, Any]] = [
+        {"level": float(f"{np.average(levels[codes == code], weights=values[codes == code]):.4g}"), "code": code}
+        for code in sorted(set(codes.tolist()))
+        if np.isfinite(levels[codes == code]).all()
+    ]
+    step = int(columns["step"].max())
+    label = f"Values that {integer(kinds)} codes stood for at step {integer(step)}, of {integer(total)} values."
+    chart = Chart("codes-chart", label, _codes_spec(rows, marks, names), _CODES_HEIGHT)
+    legend = swatch_legend(dict(zip(names, SERIES_COLOURS, strict=False)), "code")
+    shares = [
+        [str(code), number(float(np.average(levels[codes == code], weights=values[codes == code])), 4),
+         percent(int(values[codes == code].sum()) / total)]
+        for code in sorted(set(codes.tolist()))
+    ]  # fmt: skip
+    shown = disclosure("The codes as a table", table("Codes", ["code", "level, in rms", "share of values"], shares))
+    title = f"What the codes of step {integer(step)} stood for"
+    return chart, join([figure(title, legend, chart.place(), reading=_CODES_READING), shown])
+
+
+def _named(group: int, shared: int, kinds: int) -> str:
+    first, last = group * shared, min((group + 1) * shared, kinds) - 1
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _codes_spec(rows: list[dict[str, Any]], marks: list[dict[str, Any]], names: list[str]) -> Spec:
+    import altair as alt
+
+    x = alt.X(
+        "from:Q",
+        title="root mean squares of the tensor",
+        scale=alt.Scale(domain=[-REACH, REACH], nice=False),
+        axis=alt.Axis(grid=False, tickCount=9),
+    )
+    colour = alt.Scale(domain=names, range=list(SERIES_COLOURS[: len(names)]))
+    bars = (
+        alt.Chart(alt.NamedData("rows"), height=_CODES_HEIGHT - 60)
+        .mark_rect(stroke="var(--card)", strokeWidth=0.5)
+        .encode(
+            x=x,
+            x2="to:Q",
+            y=alt.Y("low:Q", title=None, axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(zero=True)),
+            y2="high:Q",
+            color=alt.Color("codes:N", scale=colour),
+            tooltip=[
+                alt.Tooltip("codes:N", title="code"),
+                alt.Tooltip("from:Q", title="from"),
+                alt.Tooltip("share:Q", format=".2%"),
+            ],
+        )
+    )
+    ticks = (
+        alt.Chart(alt.NamedData("marks"))
+        .mark_rule(strokeWidth=2, strokeDash=[4, 3], color="var(--ink)", clip=True)
+        .encode(x=alt.X("level:Q"), tooltip=[alt.Tooltip("code:N"), alt.Tooltip("level:Q", format=".3g")])
+    )
+    both: Any = alt.layer(bars, ticks)
+    return specification(both, rows=rows, marks=marks)
