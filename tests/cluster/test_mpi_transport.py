@@ -30,7 +30,7 @@ try:
 except Exception as error:
     failed(error)
     raise
-print("rank", rank, "is done")
+os.write(1, b"rank %d is done\n" % rank)
 """
 
 
