@@ -9,7 +9,6 @@ An owner quantises its own part as well. A stripe's residual stays where it aros
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,20 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.autodiff import Value
 from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.layout import Layout, Stripe, stripes_of
 from emu.cluster.observing import CodeCount, code_counts, norm
 from emu.cluster.owner_rules import OwnerRule, Plain
+from emu.cluster.parcels import ReplicaError, compared, cut, swapped
 from emu.cluster.transport import Transport
 from emu.datapath import stream_of
-from emu.errors import EmuError
 
 Array = NDArray[Any]
-_DIGEST_BYTES = 8
-
-
-class ReplicaError(EmuError):
-    """Nodes hold different gradients; the message names the first differing node, tensor and index."""
 
 
 class Piece(NamedTuple):
@@ -69,8 +64,11 @@ class Exchange:
     Attributes:
         layout: nodes, workers, owners.
         sent: bytes that all nodes have sent to others so far.
+        divides: whether the mean is taken here: no, a worker's gradient is that of its share of the loss.
         scale: S that residuals carry, and gradients of the last exchange did.
     """
+
+    divides = False
 
     def __init__(
         self,
@@ -124,8 +122,7 @@ class Exchange:
             for piece in self._pieces
             if piece.owner in transport.local
         }
-        self.sent, self.scale = 0, 1.0
-        self._sending = dict.fromkeys(transport.local, 0)
+        self.sent, self._sending, self.scale = 0, 0, 1.0
         self._newest: dict[str, bytes] = {}
 
     def _empty(self, piece: Piece) -> Memory:
@@ -159,6 +156,10 @@ class Exchange:
         arrived = self._aggregates(sums, step)
         self._require_replicas(arrived)
         return self._assembled(arrived[self._transport.local[0]])
+
+    def returned(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
+        """Return parameters as they are behind the update: every node has made the same one."""
+        return dict(parameters)
 
     @property
     def result_scale(self) -> float:
@@ -199,7 +200,7 @@ class Exchange:
         for (sender, receiver), data in self._swap(parcels).items():
             pieces = [piece for piece in self._pieces if piece.owner == receiver and sender in self.layout.workers]
             sizes = [self._codec.message_bytes(piece.stripe.width, piece.rows) for piece in pieces]
-            for piece, message in zip(pieces, _cut(data, sizes), strict=True):
+            for piece, message in zip(pieces, cut(data, sizes), strict=True):
                 made[piece.name(sender)] = message
         return made
 
@@ -241,21 +242,14 @@ class Exchange:
         for (sender, receiver), data in self._swap(parcels).items():
             pieces = [piece for piece in self._pieces if piece.owner == sender]
             sizes = [self._owner_codec.message_bytes(piece.stripe.width, piece.rows) for piece in pieces]
-            for piece, message in zip(pieces, _cut(data, sizes), strict=True):
+            for piece, message in zip(pieces, cut(data, sizes), strict=True):
                 arrived[receiver][piece.name(sender)] = message
         return {node: [messages[p.name(p.owner)] for p in self._pieces] for node, messages in arrived.items()}
 
     def _swap(self, parcels: Mapping[tuple[int, int], list[bytes]]) -> dict[tuple[int, int], bytes]:
-        every = range(self.layout.nodes)
-        whole = {
-            (sender, receiver): b"".join(parcels.get((sender, receiver), ()))
-            for sender in self._transport.local
-            for receiver in every
-            if sender != receiver
-        }
-        for (sender, _), data in whole.items():
-            self._sending[sender] += len(data)
-        return self._transport.swap(whole)
+        arrived, sent = swapped(self._transport, parcels)
+        self._sending += sent
+        return arrived
 
     def _assembled(self, messages: list[bytes]) -> dict[str, Array]:
         found = {name: np.zeros(shape, self._dtype) for name, shape in self._shapes.items()}
@@ -268,18 +262,13 @@ class Exchange:
 
     def _require_replicas(self, arrived: Mapping[int, list[bytes]]) -> None:
         """Compare what nodes have received: a hash of 8 bytes each; everything only where hashes differ."""
-        told = {node: _digest(m) + self._sending[node].to_bytes(_DIGEST_BYTES, "little") for node, m in arrived.items()}
-        digests: list[bytes] = []
-        for found in self._transport.gather(told):
-            digests.append(found[:_DIGEST_BYTES])
-            self.sent += int.from_bytes(found[_DIGEST_BYTES:], "little")
-        self._sending = dict.fromkeys(self._transport.local, 0)
-        node = next((node for node, digest in enumerate(digests) if digest != digests[0]), None)
+        node, sent = compared(self._transport, arrived, self._sending)
+        self.sent, self._sending = self.sent + sent, 0
         if node is None:
             return
         held = self._transport.gather({node: b"".join(messages) for node, messages in arrived.items()})
         sizes = [self._owner_codec.message_bytes(piece.stripe.width, piece.rows) for piece in self._pieces]
-        first, other = (self._assembled(list(_cut(held[n], sizes))) for n in (0, node))
+        first, other = (self._assembled(list(cut(held[n], sizes))) for n in (0, node))
         for name in self._shapes:
             word = f"u{np.dtype(self._dtype).itemsize}"
             differs = np.argwhere(first[name].view(word) != other[name].view(word))
@@ -353,22 +342,3 @@ class Exchange:
 
 def _below(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def _cut(data: bytes, sizes: list[int]) -> Iterator[bytes]:
-    if len(data) != sum(sizes):
-        raise ReplicaError(
-            f"a parcel must have {sum(sizes)} bytes, got {len(data)}; all nodes must have the same recipe, device and "
-            "version"
-        )
-    start = 0
-    for size in sizes:
-        yield data[start : start + size]
-        start += size
-
-
-def _digest(messages: list[bytes]) -> bytes:
-    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    for message in messages:
-        digest.update(message)
-    return digest.digest()

@@ -1,7 +1,8 @@
 """`[cluster]`: how many nodes train together, and how their gradients travel.
 
-[cluster]                nodes, units, model_parallel, points; owners, bits, owner_bits, rule; double_buffering, ...
-                         transport, timeout_s
+[cluster]                nodes, workers, units, model_parallel, points; exchange, owners, controllers, bits, ...
+                         streaming, chunks: when messages go, which changes no bit
+                         transport, timeout_s: what moves bytes, which changes none either
 [cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
 [cluster.owner_codec]    of the owners' one; without it, and without `owner_bits`, it is the workers'
 """
@@ -14,7 +15,9 @@ from pydantic import Field, model_validator
 
 from emu._config import Items, Table
 from emu.cluster.codecs import Codec, Quantiser, codec_of
+from emu.cluster.controller import Placement, require_controllers
 from emu.cluster.layout import Layout
+from emu.cluster.lines import Lines
 from emu.cluster.owner_rules import AdaGradRule, MomentumRule, OwnerRule, Plain
 from emu.errors import ConfigError
 
@@ -68,11 +71,17 @@ class ClusterTable(Table):
 
     Attributes:
         nodes: K; each computes the gradients of its part of every batch.
+        workers: nodes that do, where others only add up; empty is all.
         units: processing units of a node; each computes a part of the node's part.
         model_parallel: devices that share the units of every layer, a stripe each; with `nodes` 4 and 2 of them, 4x2.
         points: of dynamic fixed point: "joint", from the counts of all nodes, or "own", where each node has its own
             points of activations and errors.
+        exchange: "stripes" of gradients to owners, or whole layers to "controllers", which return parameters.
+        controllers: nodes that layers go to.
+        placement: "fixed" takes controllers in turn; "least_loaded" the one with the fewest bytes so far.
         owners: node of every stripe; empty is each node its own.
+        lines: numbers that share levels: "outputs", all weights that lead to one output; "inputs", all that leave one
+            input.
         bits: of a gradient on its way to its owner: 1..8, or 32 as it is.
         owner_bits: of a sum on its way back; None is `bits`.
         codec: options of the workers' codec.
@@ -84,16 +93,24 @@ class ClusterTable(Table):
         double_buffering: whether a gradient is applied one step late, so that its exchange has the next step's
             computation for its time.
         warm_start: steps at the beginning that one node takes alone, with the whole batch and nothing quantised.
+        streaming: whether a layer's gradients are exchanged as soon as they are complete, while the layers before it
+            still compute.
+        chunks: into which every message is cut, so that one is copied to a host while another is sent.
         transport: what moves bytes: "simulated" in one process, "mpi", "nccl"; "auto" is MPI where its launcher has
             started several processes. No bit depends on it.
         timeout_s: seconds within which every process must answer. No bit depends on it.
     """
 
     nodes: int = Field(ge=1)
+    workers: Items[int] = ()
     units: int = Field(default=1, ge=1)
     model_parallel: int = Field(default=1, ge=1)
     points: Literal["joint", "own"] = "joint"
+    exchange: Literal["stripes", "controllers"] = "stripes"
+    controllers: Items[int] = (0,)
+    placement: Placement = "fixed"
     owners: Items[int] = ()
+    lines: Lines = "outputs"
     bits: int = 1
     owner_bits: int | None = None
     codec: CodecOptions = CodecOptions()
@@ -104,6 +121,8 @@ class ClusterTable(Table):
     error_feedback: bool = True
     double_buffering: bool = False
     warm_start: int = Field(default=0, ge=0)
+    streaming: bool = Field(default=False, exclude_if=lambda streams: not streams)
+    chunks: int = Field(default=1, ge=1, le=4096, exclude_if=lambda chunks: chunks == 1)
     transport: Literal["auto", "simulated", "mpi", "nccl"] = "auto"
     timeout_s: float = Field(default=60.0, gt=0)
 
@@ -112,11 +131,24 @@ class ClusterTable(Table):
         self.layout()
         self.codecs()
         self.owner_rule()
+        require_controllers(self.controllers, self.nodes)
+        self._require_keys_of_exchange()
         return self
+
+    def _require_keys_of_exchange(self) -> None:
+        """Refuse what the other exchange would heed."""
+        stripes = ("owners", "owner_bits", "owner_codec", "rule", "momentum", "eps")
+        others = stripes if self.exchange == "controllers" else ("controllers", "placement")
+        for key in others:
+            if getattr(self, key) != ClusterTable.model_fields[key].default:
+                raise ConfigError(
+                    f"`{key}` of [cluster] must be left out where `exchange` is {self.exchange!r}, got "
+                    f"{getattr(self, key)!r}; remove it, or choose the other exchange"
+                )
 
     def layout(self) -> Layout:
         """Return the roles of nodes."""
-        return Layout(self.nodes, owners=self.owners)
+        return Layout(self.nodes, self.workers, self.owners)
 
     def codecs(self, backend: str = "auto") -> tuple[Codec, Codec]:
         """Return the codecs of workers and of owners, computed by a backend."""

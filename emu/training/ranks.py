@@ -71,13 +71,21 @@ class Ranks:
 
     def collected(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Return at rank 0 what every rank gives, at others what they give themselves."""
+        return self._gathered(arrays, to=range(1))
+
+    def shared(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return what every rank gives."""
+        return self._gathered(arrays, to=range(self.channel.ranks))
+
+    def _gathered(self, arrays: Mapping[str, Array], to: range) -> dict[str, Array]:
         if not self.several:
             return dict(arrays)
         tensors: Any = import_module("safetensors.numpy")
         own = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in arrays.items()}
-        packed = b"" if self.is_first else tensors.save(own)
-        found = dict(arrays)
-        for data in self.channel.swap([packed if rank == 0 else b"" for rank in range(self.channel.ranks)]):
+        packed, found = tensors.save(own), dict(arrays)
+        every = range(self.channel.ranks)
+        arrived = self.channel.swap([packed if rank in to and rank != self.channel.rank else b"" for rank in every])
+        for data in arrived:
             found |= tensors.load(data) if data else {}
         return found
 

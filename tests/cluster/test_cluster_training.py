@@ -98,6 +98,7 @@ def test_four_nodes_end_in_the_same_bits_on_reference_and_numba(model: str, devi
         {"cluster__codec.smoothing": "window", "cluster__codec.left_out": 0.1},
         {"cluster__owners": [1]},
         {"cluster__codec.steps": 5},
+        {"cluster__lines": "inputs"},
     ],
     ids=str,
 )

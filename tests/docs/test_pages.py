@@ -103,7 +103,7 @@ def reference_members() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     "package",
-    [emu, emu.nn, emu.optim, emu.cluster, emu.cluster.codecs, emu.testing, emu.testing.vectors],
+    [emu, emu.nn, emu.optim, emu.cluster, emu.cluster.codecs, emu.cluster.clipping, emu.testing, emu.testing.vectors],
     ids=lambda m: m.__name__,
 )
 def test_every_public_name_is_on_the_reference_page(package):

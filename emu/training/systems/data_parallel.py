@@ -3,9 +3,10 @@
     batch ──► parts ──► passes ──► unscaled ──► exchange ──► one gradient, the same bits on every node ──► update
 
 Every unit of every node computes one part. Its loss goes back at S / parts, so that contributions add up to the
-gradient of the whole batch. A node adds up what its units have found before it sends anything. Nodes share one model:
-what they would hold each is equal bit for bit (the exchange compares it). In several processes, each computes the parts
-of its own nodes, and everything but gradients and residuals is that of all nodes in every process.
+gradient of the whole batch; at S / units of a node where controllers divide by the number of nodes. A node adds up what
+its units have found before it sends anything. Nodes share one model: what they would hold each is equal bit for bit
+(the exchange compares it). In several processes, each computes the parts of its own nodes, and everything but gradients
+and residuals is that of all nodes in every process.
 """
 
 from __future__ import annotations
@@ -19,22 +20,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu import engine
-from emu.autodiff import Operation, Value
+from emu.autodiff import Value
 from emu.backends.arrays import on_host
-from emu.cluster import Exchange
+from emu.cluster import Controllers, Exchange, Layout
+from emu.cluster.lines import Lines
+from emu.cluster.settings import ClusterTable
 from emu.errors import ConfigError
 from emu.nn.network import LOSS_LAYER
 from emu.optim import ParameterState
 from emu.precision.loss_scaling import NoScaling
-from emu.training.model import Pass, StepRunner, written
+from emu.training.model import Pass, StepRunner
+from emu.training.model import written as written_into
+from emu.training.systems.contributions import columns_of, joined, of_unit, written
 from emu.training.systems.joint_points import JointPoints
 from emu.training.systems.summed import Summed
 from emu.training.systems.system import Attempt, PartAttempt, Row, Surroundings, System
 from emu.training.update import unscaled
 
 Array = NDArray[Any]
-#: Between a gradient's name and its node, while contributions are apart.
-_AT = "@"
 _IN_FLIGHT = "in_flight/"
 
 
@@ -66,7 +69,7 @@ class DataParallel(System):
             ConfigError: the batch cannot be divided, an owner has no stripe, or gradients do not travel as floats.
         """
         self._run, self._table = run, run.recipe.cluster
-        self._exchange: Exchange | None = None
+        self._exchange: Exchange | Controllers | None = None
         self._step = 0
         self._flying: dict[str, Array] = {}
         self._flying_scale = 1.0
@@ -74,6 +77,7 @@ class DataParallel(System):
             return
         layout, batch, units = self._table.layout(), run.recipe.training.batch, self._table.units
         self._parts = len(layout.workers) * units
+        self._lines: Lines = self._table.lines
         if batch % self._parts:
             nodes = f"{len(layout.workers)} nodes" + (f" of {units} units each" if units > 1 else "")
             raise ConfigError(
@@ -96,22 +100,27 @@ class DataParallel(System):
                 )
         wide = any(fmt.carrier == np.float64 for fmt in formats.values())
         self._dtype = np.float64 if wide else np.float32
-        self._transport = run.ranks.transport(layout.nodes)
-        codec, owner_codec = self._table.codecs(run.backend)
-        self._exchange = Exchange(
-            {state.name: _columns(state).shape for state in run.model.states},
-            layout,
-            codec,
-            self._transport,
-            owner_codec=owner_codec,
-            rule=self._table.owner_rule(),
-            seed=run.recipe.training.seed,
-            dtype=self._dtype,
-            feedback=self._table.error_feedback,
-        )
+        self._nodes = run.ranks.transport(layout.nodes).local
+        self._exchange = self._begun(self._table, layout)
+        self._shares = units if self._exchange.divides else self._parts
+        self._returns = False
         self._updating = run.runner_of_updates()
         self._runners: list[StepRunner] = []
         self._summed = Summed(run)
+
+    def _begun(self, table: ClusterTable, layout: Layout) -> Exchange | Controllers:
+        """Return the exchange of a table at its beginning."""
+        states, transport = self._run.model.states, self._run.ranks.transport(layout.nodes)
+        shapes = {state.name: columns_of(state, lines=self._lines).shape for state in states}
+        options: dict[str, Any] = {"seed": self._run.recipe.training.seed, "dtype": self._dtype}
+        options["feedback"] = table.error_feedback
+        codec, owner_codec = table.codecs(self._run.backend)
+        if table.exchange == "controllers":
+            formats = {state.name: state.master.format for state in states}
+            options |= {"controllers": table.controllers, "placement": table.placement}
+            return Controllers(shapes, formats, layout, codec, transport, **options)
+        options |= {"owner_codec": owner_codec, "rule": table.owner_rule()}
+        return Exchange(shapes, layout, codec, transport, **options)
 
     # ---- a step ----
 
@@ -128,26 +137,21 @@ class DataParallel(System):
             decided = points is not None and points.in_pretraining(step) and not points.in_float(step)
             with self._summed.over(runners[0]):
                 passes = self._joint.run(tasks) if decided else [task() for task in tasks]
-            gradients = {
-                f"{name}{_AT}{runner.node}": value
-                for runner, found in zip(runners, passes, strict=True)
-                for name, value in found.gradients.items()
-            }
-            return self._whole(passes, gradients, scale)
+            gradients = joined({r.node: found.gradients for r, found in zip(runners, passes, strict=True)})
+            return replace(self._whole(passes), gradients=gradients, scale=scale, share=1 / self._shares)
 
         return together
 
     def _runners_of_units(self) -> list[StepRunner]:
-        """Return the runner of every unit of this process's nodes, in their order; its number is unique to it."""
-        for unit in () if self._runners else self._local_units():
+        """Return the runner of every unit of this process's nodes; units are numbered over all nodes."""
+        for unit in () if self._runners else [unit for node in self._nodes for unit in self._units_of(node)]:
             self._runners.append(self._run.runner_of_passes())
             self._runners[-1].node = unit
         return self._runners
 
-    def _local_units(self) -> range:
+    def _units_of(self, node: int) -> range:
         assert self._table is not None
-        nodes = self._transport.local
-        return range(nodes[0] * self._table.units, (nodes[-1] + 1) * self._table.units)
+        return range(node * self._table.units, (node + 1) * self._table.units)
 
     def gradients(self, found: Pass) -> Pass:
         """Exchange the contributions of nodes; a step given up sends nothing and leaves residuals as they are."""
@@ -158,24 +162,41 @@ class DataParallel(System):
         if found.is_applied:
             carried = found.scale if self._carries_scale else 1.0
             arrived = self._exchange.exchange(self._contributions(found), self._step, carried)
+            if self._exchange.divides:  # every process makes the update of what controllers have
+                arrived = self._run.ranks.shared(arrived)
             scale = self._exchange.result_scale
         if self._table is not None and self._table.double_buffering:
             arrived, self._flying = self._flying, arrived
             scale, self._flying_scale = self._flying_scale, scale
         if not arrived:
             return replace(found, gradients={}, is_applied=False)
-        gradients = {state.name: self._written(state, arrived[state.name]) for state in self._run.model.states}
+        self._returns = True
+        gradients = {
+            state.name: written(state, arrived[state.name], self._role, self._updating, self._lines)
+            for state in self._run.model.states
+            if state.name in arrived
+        }
         moments = found.moments if found.is_applied else {}  # a gradient in flight outlives a pass given up
-        return replace(found, gradients=gradients, moments=moments, scale=scale, is_applied=True)
+        return replace(found, gradients=gradients, moments=moments, scale=scale, share=1.0, is_applied=True)
+
+    def end_step(self, steps: int) -> None:
+        """Take the parameters that an exchange returns behind an update of its gradients."""
+        if self._exchange is None or not self._returns:
+            return
+        self._returns = False
+        states = self._run.model.states
+        there = self._exchange.returned({state.name: state.master for state in states})
+        for state in states:
+            state.master = there[state.name]
 
     @property
     def _is_warm(self) -> bool:
         return self._table is not None and self._step < self._table.warm_start
 
     def _share(self, scale: float) -> float:
-        """Return S / parts as the loss's format holds it."""
+        """Return S / shares as the loss's format holds it."""
         fmt = self._run.policy.at(self._step).stage(LOSS_LAYER, "loss").format
-        exact = scale / self._parts
+        exact = scale / self._shares
         share = float(engine.quantize(np.array(exact), fmt, backend="reference"))
         if share == 0:
             raise ConfigError(
@@ -183,8 +204,8 @@ class DataParallel(System):
             )
         return share
 
-    def _whole(self, passes: list[Pass], gradients: dict[str, Value], scale: float) -> Pass:
-        """Return the pass over the batch: means of losses and of running moments, added in the order of nodes."""
+    def _whole(self, passes: list[Pass]) -> Pass:
+        """Return what all nodes have found: means of losses and of running moments, added in the order of nodes."""
         here = [
             (p.loss, p.correct, {name: on_host(m.array).astype(np.float64).tolist() for name, m in p.moments.items()})
             for p in passes
@@ -195,20 +216,16 @@ class DataParallel(System):
             total = np.array(parts[0][2][name])
             for part in parts[1:]:
                 total = total + np.array(part[2][name])
-            moments[name] = written(total / len(parts), first.format, backend="reference")
-        loss = sum(part[0] for part in parts) / len(parts)
-        return Pass(loss, sum(part[1] for part in parts), gradients, moments, scale)
+            moments[name] = written_into(total / len(parts), first.format, backend="reference")
+        return Pass(sum(part[0] for part in parts) / len(parts), sum(part[1] for part in parts), {}, moments)
 
     def _contributions(self, found: Pass) -> dict[int, dict[str, Array]]:
         """Return the gradients of every node as they travel, as columns: its units' added in their order."""
-        assert self._exchange is not None
-        assert self._table is not None
-        apart: dict[int, dict[str, Array]] = {node: {} for node in self._transport.local}
+        apart: dict[int, dict[str, Array]] = {node: {} for node in self._nodes}
         with self._summed.over(self._updating):
             for state in self._run.model.states:
                 for node, held in apart.items():
-                    units = range(node * self._table.units, (node + 1) * self._table.units)
-                    first, *others = (self._columns_of(state, found, unit) for unit in units)
+                    first, *others = (self._columns_of(state, found, unit) for unit in self._units_of(node))
                     for other in others:
                         first = first + other
                     held[state.name] = first
@@ -216,16 +233,10 @@ class DataParallel(System):
 
     def _columns_of(self, state: ParameterState, found: Pass, unit: int) -> Array:
         """Return what a unit has found, S taken out unless it travels."""
-        value = found.gradients[f"{state.name}{_AT}{unit}"]
+        value = found.gradients[of_unit(state.name, unit)]
         if found.scale != 1 and not self._carries_scale:
             value = unscaled(state, value, found.scale, self._updating)
-        return on_host(value.array).reshape(_columns(state).shape).astype(self._dtype, copy=False)
-
-    def _written(self, state: ParameterState, columns: Array) -> Value:
-        """Return a gradient that has arrived in the format that the update expects."""
-        runner = self._updating
-        array = runner.place(columns.reshape(state.master.array.shape))
-        return runner.run(Operation("quantize", (Value(array),), part=state.part), self._role, state.layer)
+        return columns_of(state, value.array, self._lines).astype(self._dtype, copy=False)
 
     # ---- what is written down ----
 
@@ -267,9 +278,3 @@ class DataParallel(System):
             flying = {name: array for name, array in arrays.items() if name.startswith(_IN_FLIGHT)}
             self._flying = {name.removeprefix(_IN_FLIGHT): array for name, array in flying.items()}
             self._exchange.load(arrays)
-
-
-def _columns(state: ParameterState) -> Array:
-    """Return a parameter as lines of what leads to one output; a vector is one line."""
-    array = on_host(state.master.array)
-    return array.reshape(len(array), -1) if array.ndim > 1 else array.reshape(1, -1)

@@ -29,7 +29,8 @@ class Summed:
             yield
             return
         self._run.flush()
-        before = table.to_dict()
+        demands = self._run.profile.demands
+        before, begun = table.to_dict(), len(demands or ())
         table.reset()
         with points.apart(ranks.every) if points else nullcontext():
             yield
@@ -38,6 +39,8 @@ class Summed:
         table.reset()
         for counts in (before, *found):
             table.merge(self._copy(counts))
+        if demands is not None:  # nodes do the same
+            demands[begun:] = demands[begun:] * ranks.channel.ranks
 
     def _copy(self, counts: dict[str, Any]) -> CounterTable:
         table = CounterTable(self._run.policy.register)

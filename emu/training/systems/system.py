@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from emu.training.ranks import Ranks
     from emu.training.recipe import Recipe
     from emu.training.run_folder import RunFolder
+    from emu.training.update import Update
 
 Array = NDArray[np.generic]
 #: One pass over the batch of a step, at a scale of the loss.
@@ -45,6 +46,7 @@ class Surroundings:
         device: the machine.
         policy: formats of everything.
         model: network and parameters.
+        update: what is done with gradients behind all systems.
         counters: of the interval between two log points.
         profile: where the time goes.
         backend: who computes.
@@ -61,6 +63,7 @@ class Surroundings:
     device: Device
     policy: Policy
     model: Model
+    update: Update
     counters: CounterTable
     profile: Profile
     backend: str

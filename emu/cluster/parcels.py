@@ -1,0 +1,75 @@
+"""Messages of several tensors as one parcel for each pair of nodes, and their digests."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from emu.cluster.transport import Transport
+from emu.errors import EmuError
+
+_DIGEST_BYTES = 8
+_SENT_BYTES = 8
+
+
+class ReplicaError(EmuError):
+    """Nodes hold different gradients; the message names the first differing node, tensor and index."""
+
+
+def swapped(
+    transport: Transport, parcels: Mapping[tuple[int, int], list[bytes]]
+) -> tuple[dict[tuple[int, int], bytes], int]:
+    """Send messages as one parcel for each pair of nodes; return what arrives, and how many bytes local nodes sent.
+
+    Args:
+        transport: moves bytes.
+        parcels: messages by (sender, receiver), in the order in which the receiver takes them; others get nothing.
+    """
+    whole = {
+        (sender, receiver): b"".join(parcels.get((sender, receiver), ()))
+        for sender in transport.local
+        for receiver in range(transport.nodes)
+        if sender != receiver
+    }
+    return transport.swap(whole), sum(map(len, whole.values()))
+
+
+def compared(transport: Transport, messages: Mapping[int, Sequence[bytes]], sent_bytes: int) -> tuple[int | None, int]:
+    """Compare what nodes have, by a hash of 8 bytes each; return the first one that differs, and what all have sent.
+
+    Args:
+        transport: moves bytes.
+        messages: of every local node.
+        sent_bytes: that local nodes have sent since the last time.
+    """
+    first = transport.local[0]
+    sent = {node: (sent_bytes if node == first else 0).to_bytes(_SENT_BYTES, "little") for node in messages}
+    found = transport.gather({node: digest_of(held) + sent[node] for node, held in messages.items()})
+    digests = [data[:-_SENT_BYTES] for data in found]
+    total = sum(int.from_bytes(data[-_SENT_BYTES:], "little") for data in found)
+    return next((node for node, digest in enumerate(digests) if digest != digests[0]), None), total
+
+
+def cut(data: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
+    """Yield the messages of a parcel.
+
+    Raises:
+        ReplicaError: it has another size than all of them together.
+    """
+    if len(data) != sum(sizes):
+        raise ReplicaError(
+            f"a parcel must have {sum(sizes)} bytes, got {len(data)}; all nodes must have the same recipe, device and "
+            "version"
+        )
+    start = 0
+    for size in sizes:
+        yield data[start : start + size]
+        start += size
+
+
+def digest_of(messages: Iterable[bytes]) -> bytes:
+    """Return a hash of messages that nodes compare, 8 bytes."""
+    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for message in messages:
+        digest.update(message)
+    return digest.digest()
