@@ -16,10 +16,10 @@ from typing import Any
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Share, alone, fabric_of, plan_of, play, teams_of
 from emu.hardware import Demand, Machine
-from emu.training.simulation import Simulation, Spent, StepTime, put
+from emu.training.simulation import QUANTISE, SEND, Simulation, Spent, StepTime, put
 
-#: Kinds and units beside those of one device.
-QUANTISE, SEND, PORT = "quantise", "send", "port"
+#: What sends, of every node.
+PORT = "port"
 
 
 class ClusterSimulation(Simulation):
