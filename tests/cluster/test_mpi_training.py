@@ -28,6 +28,11 @@ SMALL: dict[str, Any] = {
 #: Systems whose nodes meet: a line each.
 SYSTEMS: dict[str, dict[str, Any]] = {
     "C": {"cluster.bits": 1},
+    "D": {
+        "clipping.rules": [{"rule": "variance", "k": 1.0}],
+        "cluster.exchange": "controllers",
+        "cluster.controllers": [0, 3],
+    },
 }
 OVERLAP: dict[str, dict[str, Any]] = {"in step": {}, "one step late": {"cluster.double_buffering": True}}
 

@@ -31,6 +31,20 @@ CASES: dict[str, dict[str, Any]] = {
     "points behind float32": {"device": "dlu16", "dynamic_point__schedule": "float_pretraining"},
     "points that all decide": {"device": "dlu16", "dynamic_point__pretraining_steps": 2},
     "points of every node": {"device": "dlu16", "dynamic_point__pretraining_steps": 2, "cluster__points": "own"},
+    "simulated time": {"device": "k20x-8x", "training__batch": 16},
+    "clipped": {"clipping__rules": [{"rule": "variance", "k": 1.0}], "cluster__warm_start": 1},
+    "clipped with S": {
+        "device": "fp16-mixed",
+        "loss_scaling__policy": "backoff",
+        "clipping__rules": [{"rule": "constant", "high": 0.01}, {"rule": "momentum", "k": 0.5}],
+    },
+    "controllers": {
+        "device": "fixed16",
+        "cluster__exchange": "controllers",
+        "cluster__controllers": [1, 2],
+        "cluster__double_buffering": True,
+        "clipping__rules": [{"rule": "momentum", "k": 0.5}],
+    },
     "moments": {"model": "resnet8", "training__steps": 1, "training__batch": 4},
 }
 
@@ -84,7 +98,7 @@ def test_ranks_end_like_one_process_that_simulates_their_nodes(case: str, tmp_pa
     assert held.keys() == expected.keys()
     for name, array in held.items():
         np.testing.assert_array_equal(array, expected[name], err_msg=name)
-    for name in ("identity", "losses", "interval", "total", "update", "cluster", "loss_scaling"):
+    for name in ("identity", "losses", "interval", "total", "update", "cluster", "loss_scaling", "clipping"):
         assert state[name] == expected_state[name], name
     assert tables(tmp_path / "several") == tables(tmp_path / "alone")
 
