@@ -19,8 +19,10 @@ from typing import Any, NoReturn
 
 from emu.cluster.launcher import started
 from emu.cluster.transport import RankError
-from emu.cluster.watch import Watch
 from emu.errors import BackendUnavailable, ConfigError, EmuError
+
+if sys.platform == "linux":
+    from emu.cluster.watch import Watch
 
 #: Tags of messages: bytes of a swap; questions and answers of those that wait.
 _DATA, _ASK = 1, 2

@@ -62,7 +62,14 @@ KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 
 
 def arguments(settings: dict[str, Any]) -> list[str]:
-    return [word for name, value in (SMALL | settings).items() for word in ("--set", f"{name}={json.dumps(value)}")]
+    return [word for name, value in (SMALL | settings).items() for word in ("--set", f"{name}={toml(value)}")]
+
+
+def toml(value: Any) -> str:
+    """Return a value as TOML has it inline."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {toml(held)}" for name, held in value.items()) + "}"
+    return "[" + ", ".join(map(toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
 
 
 def train(out: Path, settings: dict[str, Any], device: str, backend: str, before: str = "", ranks: int = 4) -> Ended:

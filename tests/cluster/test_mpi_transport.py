@@ -30,7 +30,7 @@ try:
 except Exception as error:
     failed(error)
     raise
-os.write(1, b"rank %d is done\n" % rank)
+os.write(1, b"rank %d is done\\n" % rank)
 """
 
 
