@@ -15,13 +15,13 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from emu.cluster.launcher import started
 from emu.cluster.transport import RankError
 from emu.errors import BackendUnavailable, ConfigError, EmuError
 
-if sys.platform == "linux":
+if TYPE_CHECKING:
     from emu.cluster.watch import Watch
 
 #: Tags of messages: bytes of a swap; questions and answers of those that wait.
@@ -29,7 +29,9 @@ _DATA, _ASK = 1, 2
 #: Seconds between two looks, the first and the longest.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2e-5, 2e-3
 #: Seconds by which a rank leaves the word to the ranks before it, and for how many.
-_TURN_S, _MOST_TURNS = 0.1, 20
+_TURN_S, _MOST_TURNS = 1.0, 10
+#: Seconds that a launcher has to hand on what was said, before the end of the job overtakes it.
+_HEARD_S = 0.5
 
 
 class Mpi:
@@ -51,7 +53,11 @@ class Mpi:
             ConfigError: the launcher is another MPI's.
         """
         self._timeout_s = timeout_s
-        self._watch = Watch(started()[0], timeout_s) if sys.platform == "linux" else None
+        self._watch: Watch | None = None
+        if sys.platform == "linux":
+            from emu.cluster.watch import Watch
+
+            self._watch = Watch(started()[0], timeout_s)
         self._watcher = 0
         try:
             mpi = _mpi()
@@ -195,7 +201,7 @@ def failed(error: BaseException) -> None:
     rank = _open[0].rank if _open else started()[0]
     if isinstance(error, KeyboardInterrupt):
         if rank:
-            time.sleep(_TURN_S * _MOST_TURNS)
+            time.sleep(2 * _TURN_S)
             end_job("", 130)
         return
     if isinstance(error, EmuError):
@@ -221,6 +227,7 @@ def end_job(text: str, code: int) -> NoReturn:
         channel.abandon()
     if text:
         print(text, file=sys.stderr, flush=True)
+        time.sleep(_HEARD_S)
     _mpi().COMM_WORLD.Abort(code)
     raise SystemExit(code)
 
