@@ -23,7 +23,7 @@ from emu.backends.arrays import on_host
 from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.layout import Layout
 from emu.cluster.observing import CodeCount, code_counts, norm
-from emu.cluster.parcels import ReplicaError, cut, digest_of, swapped
+from emu.cluster.parcels import ReplicaError, compared, cut, swapped
 from emu.cluster.transport import Transport
 from emu.datapath import stream_of
 from emu.errors import ConfigError
@@ -89,7 +89,7 @@ class Controllers:
     Attributes:
         layout: nodes and workers.
         controller_of: node by layer.
-        sent: bytes that local nodes have sent to others so far.
+        sent: bytes that all nodes have sent to others so far.
         divides: whether the mean is taken here, so that a worker's loss goes back at S.
         scale: S that residuals carry, and gradients of the last exchange did.
     """
@@ -142,7 +142,7 @@ class Controllers:
             if node in layout.workers
             for name, shape in self._shapes.items()
         }
-        self.sent, self.scale = 0, 1.0
+        self.sent, self._sending, self.scale = 0, 0, 1.0
         self._newest: dict[str, bytes] = {}
 
     def _message_bytes(self, name: str) -> int:
@@ -239,7 +239,7 @@ class Controllers:
 
     def _swap(self, parcels: Mapping[tuple[int, int], list[bytes]]) -> dict[tuple[int, int], bytes]:
         arrived, sent = swapped(self._transport, parcels)
-        self.sent += sent
+        self._sending += sent
         return arrived
 
     # ---- parameters ----
@@ -285,8 +285,8 @@ class Controllers:
     def _require_replicas(self, held: Mapping[int, Mapping[str, bytes]]) -> None:
         """Compare what nodes have received: a hash of 8 bytes each; everything only where hashes differ."""
         apart = {node: [messages[name] for name in self._shapes] for node, messages in held.items()}
-        digests = self._transport.gather({node: digest_of(messages) for node, messages in apart.items()})
-        node = next((node for node, digest in enumerate(digests) if digest != digests[0]), None)
+        node, sent = compared(self._transport, apart, self._sending)
+        self.sent, self._sending = self.sent + sent, 0
         if node is None:
             return
         whole = self._transport.gather({n: b"".join(messages) for n, messages in apart.items()})

@@ -21,7 +21,7 @@ from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.layout import Layout, Stripe, stripes_of
 from emu.cluster.observing import CodeCount, code_counts, norm
 from emu.cluster.owner_rules import OwnerRule, Plain
-from emu.cluster.parcels import ReplicaError, cut, digest_of, swapped
+from emu.cluster.parcels import ReplicaError, compared, cut, swapped
 from emu.cluster.transport import Transport
 from emu.datapath import stream_of
 
@@ -63,7 +63,7 @@ class Exchange:
 
     Attributes:
         layout: nodes, workers, owners.
-        sent: bytes that local nodes have sent to others so far.
+        sent: bytes that all nodes have sent to others so far.
         divides: whether the mean is taken here: no, a worker's gradient is that of its share of the loss.
         scale: S that residuals carry, and gradients of the last exchange did.
     """
@@ -122,7 +122,7 @@ class Exchange:
             for piece in self._pieces
             if piece.owner in transport.local
         }
-        self.sent, self.scale = 0, 1.0
+        self.sent, self._sending, self.scale = 0, 0, 1.0
         self._newest: dict[str, bytes] = {}
 
     def _empty(self, piece: Piece) -> Memory:
@@ -258,7 +258,7 @@ class Exchange:
 
     def _swap(self, parcels: Mapping[tuple[int, int], list[bytes]]) -> dict[tuple[int, int], bytes]:
         arrived, sent = swapped(self._transport, parcels)
-        self.sent += sent
+        self._sending += sent
         return arrived
 
     def _assembled(self, messages: list[bytes]) -> dict[str, Array]:
@@ -272,8 +272,8 @@ class Exchange:
 
     def _require_replicas(self, arrived: Mapping[int, list[bytes]]) -> None:
         """Compare what nodes have received: a hash of 8 bytes each; everything only where hashes differ."""
-        digests = self._transport.gather({node: digest_of(messages) for node, messages in arrived.items()})
-        node = next((node for node, digest in enumerate(digests) if digest != digests[0]), None)
+        node, sent = compared(self._transport, arrived, self._sending)
+        self.sent, self._sending = self.sent + sent, 0
         if node is None:
             return
         held = self._transport.gather({node: b"".join(messages) for node, messages in arrived.items()})

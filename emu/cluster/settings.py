@@ -2,6 +2,7 @@
 
 [cluster]                nodes, workers, units, model_parallel, points; exchange, owners, controllers, bits, ...
                          streaming, chunks: when messages go, which changes no bit
+                         transport, timeout_s: what moves bytes, which changes none either
 [cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
 [cluster.owner_codec]    of the owners' one; without it, and without `owner_bits`, it is the workers'
 [cluster.search]         sizes of mini-batches, and how many nodes share them, by measurement
@@ -98,6 +99,9 @@ class ClusterTable(Table):
             still compute.
         chunks: into which every message is cut, so that one is copied to a host while another is sent.
         search: sizes of mini-batches by measurement; None leaves them as `training.batch` says.
+        transport: what moves bytes: "simulated" in one process, "mpi", "nccl"; "auto" is MPI where its launcher has
+            started several processes. No bit depends on it.
+        timeout_s: seconds within which every process must answer. No bit depends on it.
     """
 
     nodes: int = Field(ge=1)
@@ -123,6 +127,8 @@ class ClusterTable(Table):
     streaming: bool = Field(default=False, exclude_if=lambda streams: not streams)
     chunks: int = Field(default=1, ge=1, le=4096, exclude_if=lambda chunks: chunks == 1)
     search: SearchTable | None = Field(default=None, exclude_if=lambda table: table is None)
+    transport: Literal["auto", "simulated", "mpi", "nccl"] = "auto"
+    timeout_s: float = Field(default=60.0, gt=0)
 
     @model_validator(mode="after")
     def _fits(self) -> ClusterTable:

@@ -308,6 +308,10 @@ class Recipe(Table):
             self.dynamic_point, origin=origin
         )
 
+    def decisive(self) -> dict[str, Any]:
+        """Return as plain data (JSON) what decides the bits of a run."""
+        return self.model_dump(mode="json", exclude={"cluster": {"transport", "timeout_s"}})
+
     def with_settings(self, settings: Mapping[str, Any], *, file: str | None = None) -> Recipe:
         """Return the recipe with the values of some key paths replaced.
 

@@ -36,6 +36,7 @@ from emu.training.data_tables import SOURCE_BYTES
 from emu.training.history import History, rates
 from emu.training.log_point import log_point
 from emu.training.model import Model, Pass, StepRunner
+from emu.training.ranks import Ranks
 from emu.training.recipe import Recipe
 from emu.training.run import Progress, Run
 from emu.training.run_folder import RunFolder
@@ -60,10 +61,13 @@ class Trainer:
         recipe: network, data, training.
         device: the machine, the recipe's `[precision]` laid over its own.
         given: the network, where it is not the recipe's.
+        ranks: the processes that train together.
     """
 
-    def __init__(self, recipe: Recipe, device: Device, backend: str, network: Network | None = None) -> None:
-        self.recipe, self.device, self.given = recipe, device, network
+    def __init__(
+        self, recipe: Recipe, device: Device, backend: str, network: Network | None = None, ranks: Ranks | None = None
+    ) -> None:
+        self.recipe, self.device, self.given, self.ranks = recipe, device, network, ranks or Ranks()
         self.backend = load(backend).name
         self.batches, settings = Batches.of(recipe), recipe.training
         self.data = self.batches.data
@@ -119,6 +123,7 @@ class Trainer:
             steps_left=lambda: self.steps - self.step,
             trial=self.trial,
             step_times=lambda: next((found for system in self.systems if (found := system.step_times())), None),
+            ranks=self.ranks,
         )
         for system in SYSTEMS:
             self.systems.append(system(found))
@@ -255,7 +260,8 @@ class Trainer:
             logged = self.step % self.log_every == 0 or self.has_ended
             if logged:
                 self.log()
-            if logged or self.step % self.checkpoint_every == 0 or now - saved_at > CHECKPOINT_SECONDS:
+            due = logged or self.step % self.checkpoint_every == 0
+            if due or self.ranks.agree(now - saved_at > CHECKPOINT_SECONDS):
                 self.save(folder)
                 saved_at = time.perf_counter()
         if progress:
@@ -290,7 +296,7 @@ class Trainer:
 
     def identity(self) -> str:
         """Return the hash of what decides the bits: recipe, device and data."""
-        parts: list[Any] = [self.recipe.model_dump(mode="json"), self.device.model_dump(mode="json"), self.data.sha256]
+        parts: list[Any] = [self.recipe.decisive(), self.device.model_dump(mode="json"), self.data.sha256]
         if self.given is not None:
             parts.append(repr(self.given))
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

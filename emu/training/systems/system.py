@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from emu.precision import CounterTable, Policy, Profile
     from emu.training.batches import Batches
     from emu.training.model import Model, Pass, StepRunner
+    from emu.training.ranks import Ranks
     from emu.training.recipe import Recipe
     from emu.training.run_folder import RunFolder
     from emu.training.update import Update
@@ -66,6 +67,7 @@ class Surroundings:
         steps_left: how many steps the run has, if mini-batches keep their size.
         trial: losses of steps that are tried from here on, one for each mini-batch given; they leave no trace.
         step_times: simulated times of the step that has ended; None where no time is simulated.
+        ranks: the processes that train together.
     """
 
     recipe: Recipe
@@ -87,6 +89,7 @@ class Surroundings:
     steps_left: Callable[[], int]
     trial: Callable[[Sequence[Examples]], list[float]]
     step_times: Callable[[], StepTimes | None]
+    ranks: Ranks
 
 
 class System:
