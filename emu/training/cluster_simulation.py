@@ -17,10 +17,10 @@ from emu.cluster.clipping import ClippingTable
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Plan, Share, alone, fabric_of, plan_of, play, teams_of
 from emu.hardware import Demand, Machine
-from emu.training.simulation import Simulation, Spent, StepTime, put
+from emu.training.simulation import QUANTISE, SEND, Simulation, Spent, StepTime, put
 
-#: Kinds and units beside those of one device.
-QUANTISE, CLIP, SEND, PORT = "quantise", "clip", "send", "port"
+#: What sends, of every node; what time is spent on beside kinds of one device.
+PORT, CLIP = "port", "clip"
 
 
 class ClusterSimulation(Simulation):

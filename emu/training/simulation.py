@@ -25,7 +25,8 @@ from emu.hardware.timeline import Event, Timeline
 LINK, MEMORY = "link", "memory"
 #: What time is spent on, in the order of a report.
 FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER = "forward", "backward", "update", "redo", "host", "transfer"
-KINDS = (FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER)
+QUANTISE, SEND, RECEIVE = "quantise", "send", "receive"
+KINDS = (FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER, QUANTISE, SEND, RECEIVE)
 #: Steps of each phase that are kept event by event.
 TRACED_STEPS = 2
 #: Bytes that tell a device one operation of its program, sent once: opcode, addresses, sizes, points.
@@ -128,6 +129,13 @@ class Simulation:
         self.total_ps += played.duration_ps
         self.by_phase[phase] += self.total_ps - began
         self._pending[work] += 1
+
+    def resize(self, batch_elements: int, batch_bytes: int) -> None:
+        """Let the batches that are prepared from here on have another size."""
+        if (batch_elements, batch_bytes) != (self._batch_elements, self._batch_bytes):
+            self.rows()  # what was spent with the size so far
+            self._played.cache_clear()
+            self._batch_elements, self._batch_bytes = batch_elements, batch_bytes
 
     def _keep(self, events: Iterable[Event], where: Mapping[str, Any]) -> None:
         """Keep events that are counted from now, and say where in training they are."""

@@ -64,17 +64,23 @@ class SimulatedTime(System):
             return Simulation(machine, run.batch_elements, run.batch_bytes, decided_on_host=on_host)
         table = table or ClusterTable(nodes=1)
         shapes = {state.name: columns_and_rows(state.master.shape) for state in run.model.states}
-        models = (len(table.workers) or table.nodes) * table.units
         about: dict[str, Any] = {"table": table, "shapes": shapes, "clipping": clipping}
         in_parts = table.model_parallel > 1 and table.model_split == "stripes"
         about["divided"] = striped_layers(run.model.network.layers) if in_parts else ()
         about["parameter_bytes"] = parameter_bytes(run.model.states)
-        sizes = (run.batch_elements // models, run.batch_bytes // models)
+        sizes = self._share(run.batches.planned)
         try:
             return ClusterSimulation(machine, *sizes, decided_on_host=on_host, **about)
         except ConfigError as error:  # the device's bits can be trained with all the same
             self._missing = str(error)
             return None
+
+    def _share(self, examples: int) -> tuple[int, int]:
+        """Return numbers and bytes of a batch that one host prepares."""
+        run, table = self._run, self._run.recipe.cluster
+        models = table.parts if table else 1
+        numbers, size = (whole * examples // run.batches.planned for whole in (run.batch_elements, run.batch_bytes))
+        return numbers // models, size // models
 
     def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
         """Charge the time of every pass; that of one that runs again as such."""
@@ -94,6 +100,7 @@ class SimulatedTime(System):
     def end_step(self, steps: int) -> None:
         """Play the step."""
         if self._time is not None:
+            self._time.resize(*self._share(self._run.batches.size_at(steps)))
             self._time.end_step(steps, self._run.phase(steps - 1))
 
     def interval(self) -> Iterator[Row]:
