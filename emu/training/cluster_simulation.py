@@ -17,10 +17,10 @@ from emu.cluster.clipping import ClippingTable
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Plan, Share, alone, fabric_of, plan_of, play, teams_of
 from emu.hardware import Demand, Machine
-from emu.training.simulation import QUANTISE, SEND, Simulation, Spent, StepTime, put
+from emu.training.simulation import CLIP, QUANTISE, SEND, Simulation, Spent, StepTime, put
 
-#: What sends, of every node; what time is spent on beside kinds of one device.
-PORT, CLIP = "port", "clip"
+#: What sends, of every node.
+PORT = "port"
 
 
 class ClusterSimulation(Simulation):

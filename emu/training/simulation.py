@@ -25,8 +25,8 @@ from emu.hardware.timeline import Event, Timeline
 LINK, MEMORY = "link", "memory"
 #: What time is spent on, in the order of a report.
 FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER = "forward", "backward", "update", "redo", "host", "transfer"
-QUANTISE, SEND, RECEIVE = "quantise", "send", "receive"
-KINDS = (FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER, QUANTISE, SEND, RECEIVE)
+QUANTISE, CLIP, SEND, RECEIVE = "quantise", "clip", "send", "receive"
+KINDS = (FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER, QUANTISE, CLIP, SEND, RECEIVE)
 #: Steps of each phase that are kept event by event.
 TRACED_STEPS = 2
 #: Bytes that tell a device one operation of its program, sent once: opcode, addresses, sizes, points.

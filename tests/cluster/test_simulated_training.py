@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -89,5 +90,9 @@ def test_the_trace_has_a_process_per_node_and_the_table_what_was_sent(tmp_path: 
 def test_a_report_of_a_cluster_shows_its_time(tmp_path: Path):
     from emu.report import build_report
 
-    run = trained(tmp_path / "run", **{"cluster.nodes": 2})
-    assert "Simulated time" in build_report(run.path).read_text(encoding="utf-8")
+    run = trained(tmp_path / "run", **{"cluster.nodes": 2, "clipping.rules": CLIPS})
+    page = build_report(run.path).read_text(encoding="utf-8")
+    assert "Simulated time" in page
+    rows = parquet.read_table(run.path / "simulation.parquet").to_pylist()
+    assert all(row["picoseconds"] > 0 for row in rows if row["kind"] == "clip")
+    assert re.search(r"% is quantise, [\d.]+ ?% is clip,", page)

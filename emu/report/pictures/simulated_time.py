@@ -21,6 +21,7 @@ from emu.report.simulated_time import SimulatedCost, SimulatedStep, SimulatedTim
 from emu.report.words import NO_NUMBER, duration, integer, number, percent, sentence_case
 from emu.training.simulation import (
     BACKWARD,
+    CLIP,
     FORWARD,
     KINDS,
     ON_HOST,
@@ -43,6 +44,7 @@ _COLOURS = {
     ON_HOST: SERIES_COLOURS[3],
     TRANSFER: "var(--quiet)",
     QUANTISE: SERIES_COLOURS[5],
+    CLIP: "var(--share-6)",
     SEND: SERIES_COLOURS[6],
     RECEIVE: SERIES_COLOURS[7],
 }
@@ -139,7 +141,7 @@ def _bars(spent: SimulatedTime, steps: int, kinds: list[str], colours: dict[str,
                 taken = sum(cost.seconds for cost in costs) / steps
                 rows.append(
                     {
-                        "layer": layer or (_EXCHANGE if kind in (QUANTISE, SEND, RECEIVE) else _BATCHES),
+                        "layer": layer or (_EXCHANGE if kind in (QUANTISE, CLIP, SEND, RECEIVE) else _BATCHES),
                         "kind": _WORDS.get(kind, kind),
                         "place": KINDS.index(kind),
                         "ms": float(f"{taken * 1e3:.4g}"),
@@ -157,7 +159,7 @@ def _bars(spent: SimulatedTime, steps: int, kinds: list[str], colours: dict[str,
 
 
 def _of_device(colours: dict[str, str]) -> dict[str, str]:
-    outside = {_WORDS[ON_HOST], _WORDS[TRANSFER], QUANTISE, SEND}
+    outside = {_WORDS[ON_HOST], _WORDS[TRANSFER], QUANTISE, CLIP, SEND}
     return {name: colour for name, colour in colours.items() if name not in outside}
 
 
@@ -285,7 +287,7 @@ def _table(spent: SimulatedTime) -> Html:
     header = ["layer", "work", "unit", "calls", "cycles", "time", "share", "operations per byte"]
     rows = (
         [
-            cost.layer or (_EXCHANGE if cost.kind in (QUANTISE, SEND, RECEIVE) else _BATCHES),
+            cost.layer or (_EXCHANGE if cost.kind in (QUANTISE, CLIP, SEND, RECEIVE) else _BATCHES),
             _WORDS.get(cost.kind, cost.kind),
             cost.unit,
             integer(cost.calls),
