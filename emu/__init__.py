@@ -64,7 +64,18 @@ _LAZY = {
     "resume": ("emu._runs", "resume"),
     "evaluate": ("emu.training", "evaluate"),
 }
-_LAZY_MODULES = ("autodiff", "cluster", "hardware", "nn", "optim", "precision", "report", "sparse", "testing", "training")
+_LAZY_MODULES = (
+    "autodiff",
+    "cluster",
+    "hardware",
+    "nn",
+    "optim",
+    "precision",
+    "report",
+    "sparse",
+    "testing",
+    "training",
+)
 
 if TYPE_CHECKING:
     from emu._runs import resume, train

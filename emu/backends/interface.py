@@ -308,9 +308,7 @@ class Kernels(Protocol):
         """Return why a sparse product on this path is left to the reference, "" if this backend computes it."""
         ...
 
-    def way_of_sparse(
-        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str
-    ) -> str:
+    def way_of_sparse(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str) -> str:
         """Return how a sparse product on this path is computed, in words behind its proof."""
         ...
 

@@ -140,7 +140,9 @@ class CSR:
         """
         kind = getattr(x, "format", None)
         if not hasattr(x, "tocoo") or not isinstance(kind, str) or len(x.shape) != 2:
-            raise ShapeError(f"`x` must be a matrix of scipy.sparse, got {type(x).__name__}; CSR.from_dense takes arrays")
+            raise ShapeError(
+                f"`x` must be a matrix of scipy.sparse, got {type(x).__name__}; CSR.from_dense takes arrays"
+            )
         if kind == "csr":
             return cls.of(x.data, x.indices, x.indptr, x.shape, format, canonical=canonical, check=check)
         entries = x.tocoo()

@@ -154,13 +154,13 @@ def _request(given: dict[str, Any], out_format: str | Format, shape: tuple[int, 
     return Request.of(out_format, *(given[name] for name in names), shape, given["random"])
 
 
-def _as_matrix(
-    x: Any, fmt: str | Format, height: int, name: str, *, check: bool
-) -> tuple[Array, Format]:
+def _as_matrix(x: Any, fmt: str | Format, height: int, name: str, *, check: bool) -> tuple[Array, Format]:
     array, parsed = as_operand(x, fmt, name, check=check)
     assert parsed is not None
     if array.ndim != 2 or array.shape[0] != height:
-        raise ShapeError(f"`{name}` must be a matrix of {height} rows beside this sparse matrix, got shape {array.shape}")
+        raise ShapeError(
+            f"`{name}` must be a matrix of {height} rows beside this sparse matrix, got shape {array.shape}"
+        )
     return array, parsed
 
 

@@ -72,7 +72,9 @@ def values(rng: np.random.Generator, shape: tuple[int, ...], fmt: str, *, specia
         found = parsed.decode(parsed.encode(np.clip(np.round(found), -64, 64))) if parsed.fraction_bits < 10 else found
         if special:
             where = rng.random(shape)
-            found = np.where(where < 0.03, np.nan, np.where(where < 0.06, np.inf, np.where(where < 0.09, -np.inf, found)))
+            found = np.where(
+                where < 0.03, np.nan, np.where(where < 0.06, np.inf, np.where(where < 0.09, -np.inf, found))
+            )
     found = np.where(rng.random(shape) < 0.1, 0.0, found)
     return found.astype(parsed.carrier)
 
@@ -86,7 +88,9 @@ def random_matrix(rng: np.random.Generator, rows: int, columns: int, fmt: str, m
     indices = rng.integers(0, max(columns, 1), int(starts[-1]))
     if rng.random() < 0.2:
         indices[:] = columns // 2
-    return CSR.of(values(rng, (int(starts[-1]),), fmt, special=special), indices.astype(np.int32), starts, (rows, columns), fmt)
+    return CSR.of(
+        values(rng, (int(starts[-1]),), fmt, special=special), indices.astype(np.int32), starts, (rows, columns), fmt
+    )
 
 
 cases = st.tuples(

@@ -59,7 +59,9 @@ def test_every_unit_has_the_same_bits_on_numba_as_on_the_reference_e4(name: str)
         assert_equal_to_reference((name, seed, (17, 12), 40, bool(seed % 2), seed < 2), "numba")
 
 
-@pytest.mark.parametrize("name", sorted(set(UNITS) - {"stochastic-results", "stochastic-gathered", "stochastic-inside"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(UNITS) - {"stochastic-results", "stochastic-gathered", "stochastic-inside"})
+)
 def test_each_result_is_the_dense_product_of_its_entries_in_storage_order_e2(name: str, backend: str):
     unit, rng = UNITS[name], np.random.default_rng(7)
     x = random_matrix(rng, 9, 7, unit.x, 5, special=False)
@@ -112,7 +114,11 @@ def test_strips_of_every_width_and_many_threads_give_the_same_bits_e2(width: int
     [
         ("fp32", Mac(product="fp32", accumulator="fp32"), "entry by entry, in storage order, in strips of columns"),
         ("fix16f8", Mac(), "exact in float64 in any order; entry by entry, in storage order, in strips of columns"),
-        ("fp16", Mac(accumulator="fp16", order="pairwise"), "operands gathered, results of equal many entries together"),
+        (
+            "fp16",
+            Mac(accumulator="fp16", order="pairwise"),
+            "operands gathered, results of equal many entries together",
+        ),
         ("fp16", Mac(accumulator="fp16", rounding="stochastic"), "left to the reference: random bits inside the unit"),
     ],
 )

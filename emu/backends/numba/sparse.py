@@ -21,14 +21,14 @@ from emu.backends.interface import FormatCode, MacCode
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, over_ranges, thread_count
 from emu.backends.numba.in_order import FIXED, FLOAT32, WIDE32, Unit, limit, unit_for
+from emu.backends.numba.vector.lanes import address
+from emu.backends.numba.vector.strips import add_products
 from emu.backends.pattern import Columns, Indices, Pattern
 
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
-#: Columns that are added at once; a strip is some of them.
-LANES = 16
-#: Bytes of a strip's row: some thousand of them stay in a second-level cache.
-STRIP_BYTES = 256
+#: Columns of a strip of float32, of a strip of float64; narrower ones are multiples of the lanes.
+WIDE, NARROW, LANES = 64, 32, 16
 #: Multiply-adds below which a second thread is not worth waking.
 GRAIN_MACS = 1 << 17
 WAY = "entry by entry, in storage order, in strips of columns"
@@ -39,20 +39,24 @@ EXACT_DTYPES = {"float32_blas": np.dtype(np.float32), "float64_blas": np.dtype(n
 def _add_strips(
     starts: Any, index: Any, by_columns: bool, data: Any, dense: Any, sums: Any, first: int, width: int, strip: Any
 ) -> None:
+    """Add entries to a strip, (results, width), whose columns begin at `first`."""
     for r in range(sums.shape[0]):
         for j in range(width):
             strip[r, j] = sums[r, first + j]
-    whole = width // LANES * LANES
+    held, rows, size = address(strip), address(dense), dense.itemsize
     for r in range(starts.size - 1):
         for p in range(starts[r], starts[r + 1]):
             target, source = (index[p], r) if by_columns else (r, index[p])
             left = strip.dtype.type(data[p])
-            row, result = dense[source, first : first + width], strip[target]
-            for j in range(0, whole, LANES):
-                for lane in range(LANES):
-                    result[j + lane] += left * strip.dtype.type(row[j + lane])
-            for j in range(whole, width):
-                result[j] += left * strip.dtype.type(row[j])
+            result = held + target * strip.shape[1] * strip.itemsize
+            row = rows + (source * dense.shape[1] + first) * size
+            if width == WIDE:
+                add_products(result, row, dense.dtype.type(0), left, WIDE)
+            elif width == NARROW:
+                add_products(result, row, dense.dtype.type(0), left, NARROW)
+            else:
+                for j in range(width):
+                    strip[target, j] += left * strip.dtype.type(dense[source, first + j])
     for r in range(sums.shape[0]):
         for j in range(width):
             sums[r, first + j] = strip[r, j]
@@ -207,7 +211,7 @@ def contents(
 def strip_width(columns: int, threads: int, itemsize: int) -> int:
     """Return the columns of a strip: enough strips for every thread, lanes filled."""
     share = -(-max(columns, 1) // threads)
-    return min(STRIP_BYTES // itemsize, -(-share // LANES) * LANES)
+    return min(WIDE if itemsize == 4 else NARROW, -(-share // LANES) * LANES)
 
 
 def nan_among(data: Array, dense: Array, addend: Array | None, pattern: Pattern) -> NDArray[np.bool_]:

@@ -240,9 +240,7 @@ class NumbaKernels:
             return "random bits inside the unit are numbered by result, and gathered operands have numbers of their own"
         return self.declines(formats, mac, stage, path, 1)
 
-    def way_of_sparse(
-        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str
-    ) -> str:
+    def way_of_sparse(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str) -> str:
         """Return whether entries are added in strips or gathered."""
         return sparse.WAY if sparse.applies(formats, mac, path) else sparse_groups.WAY
 

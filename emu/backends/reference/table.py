@@ -122,9 +122,7 @@ class ReferenceKernels:
         """Return "": the definition runs everything."""
         return ""
 
-    def way_of_sparse(
-        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str
-    ) -> str:
+    def way_of_sparse(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str) -> str:
         """Return nothing: the definition adds in storage order."""
         return ""
 
