@@ -85,7 +85,27 @@ class PairWork:
     b: Array
 
 
-Task = StageWork | ProductWork | StepWork | PairWork
+@dataclass(frozen=True)
+class SparseWork:
+    """The product of a transposed sparse matrix and a dense one: `(M, N).T @ (M, H)`.
+
+    `data` and `columns` of shape `(entries,)`, `starts` of `(M + 1,)`, `dense` of `(M, H)`; both operands in `format`.
+    """
+
+    data: Array
+    columns: Array
+    starts: Array
+    dense: Array
+    format: Format
+    out_format: Format
+
+    @property
+    def macs(self) -> int:
+        """How many multiply-adds the product has."""
+        return self.data.size * self.dense.shape[1]
+
+
+Task = StageWork | ProductWork | StepWork | PairWork | SparseWork
 
 
 @dataclass(frozen=True)

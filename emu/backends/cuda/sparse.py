@@ -40,7 +40,9 @@ _NOWHERE = np.zeros(0, np.int64)
 
 def fits(pattern: Pattern) -> bool:
     """Return whether 32-bit indices name every entry, row and result."""
-    return max(pattern.index.size, pattern.results, pattern.starts.size, int(pattern.index.max(initial=0))) < MOST_ENTRIES
+    return (
+        max(pattern.index.size, pattern.results, pattern.starts.size, int(pattern.index.max(initial=0))) < MOST_ENTRIES
+    )
 
 
 class _Scanned(NamedTuple):
