@@ -286,12 +286,12 @@ class Kernels(Protocol):
         register: RegisterCode | None,
         path: str,
     ) -> Outcome:
-        """Write for every result (R, H) the dot products of its entries, in storage order, plus addend (R or 1, H or 1).
+        """Write for every result the dot products of its entries, in storage order, plus an addend: (R, H).
 
         Args:
             data: carriers of the stored entries, one line.
             dense: carriers (rows, H).
-            addend: carriers, or None.
+            addend: carriers (R or 1, H or 1), or None.
             pattern: what is multiplied with what.
             formats: of the three.
             mac: the unit.

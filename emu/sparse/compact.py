@@ -66,7 +66,7 @@ def update_rows(
         w_format: format of the weights.
         update_format: format of -rate * gradient.
         stream: stream of Philox of the product; the sum has the next one. Bits are numbered over the compact rows.
-        **options: other options that `emu.multiply` and `emu.add` take: rounding, overflow, register, flags, backend ...
+        **options: other options of `emu.multiply` and `emu.add`: rounding, overflow, register, flags, backend ...
 
     Raises:
         ShapeError: the gradient does not fit `w`, or `w` cannot be written.

@@ -60,7 +60,7 @@ class CSR:
         indices: Any,
         indptr: Any,
         shape: tuple[int, int],
-        format: str | Format,
+        fmt: str | Format,
         *,
         canonical: bool = False,
         check: bool = True,
@@ -68,11 +68,11 @@ class CSR:
         """Return the matrix of these three arrays.
 
         Args:
-            data: values of `format`, (entries,).
+            data: values of `fmt`, (entries,).
             indices: column of each entry, integers.
             indptr: where each row begins, and the end, integers, (rows + 1,).
             shape: rows, columns.
-            format: of the entries.
+            fmt: of the entries.
             canonical: whether columns must ascend in each row, none of them twice.
             check: whether to check everything; False trusts the caller.
 
@@ -81,7 +81,7 @@ class CSR:
                 `canonical`, one that is out of order or there twice.
             FormatError: a value that the format does not hold.
         """
-        parsed = parse(format)
+        parsed = parse(fmt)
         values = as_operand(data, parsed, "data", check=check)[0]
         columns, starts = _integers(indices, "indices"), _integers(indptr, "indptr").astype(np.int64, copy=False)
         matrix = cls(values, columns, starts, (int(shape[0]), int(shape[1])), parsed)
@@ -92,12 +92,12 @@ class CSR:
         return cls(values, lasting(columns), lasting(starts), matrix.shape, parsed)
 
     @classmethod
-    def from_dense(cls, x: Any, format: str | Format, *, backend: str = "auto", check: bool = True) -> CSR:
+    def from_dense(cls, x: Any, fmt: str | Format, *, backend: str = "auto", check: bool = True) -> CSR:
         """Return the entries of a dense matrix other than 0, with V1 and V2.
 
         Args:
-            x: values of `format`, (rows, columns); NaN is an entry, -0 is none.
-            format: of the values.
+            x: values of `fmt`, (rows, columns); NaN is an entry, -0 is none.
+            fmt: of the values.
             backend: who counts the columns.
             check: whether to check that `x` holds values of the format.
 
@@ -109,7 +109,7 @@ class CSR:
             >>> CSR.from_dense([[0, 2, 0], [1, 0, 3]], "fix8f0").unique_columns.tolist()
             [0, 1, 2]
         """
-        values, parsed = as_operand(x, parse(format), "x", check=check)
+        values, parsed = as_operand(x, parse(fmt), "x", check=check)
         assert parsed is not None
         values = on_host(values)
         if values.ndim != 2:
@@ -117,20 +117,20 @@ class CSR:
         flat = np.ascontiguousarray(values).reshape(-1)
         places = np.flatnonzero(flat)
         rows, indices = np.divmod(places, max(values.shape[1], 1))
-        starts = np.searchsorted(rows, np.arange(values.shape[0] + 1)).astype(np.int64)
+        starts = _row_starts(rows, values.shape[0])
         narrow = indices.astype(np.int32 if values.shape[1] < 2**31 else np.int64)
         known = load(backend).columns(narrow, values.shape[1])
         return cls(flat[places], lasting(narrow), lasting(starts), values.shape, parsed, known)
 
     @classmethod
-    def from_scipy(cls, x: Any, format: str | Format, *, canonical: bool = False, check: bool = True) -> CSR:
+    def from_scipy(cls, x: Any, fmt: str | Format, *, canonical: bool = False, check: bool = True) -> CSR:
         """Return a SciPy container (csr, csc, coo, or what turns into one) with all its stored entries.
 
         Explicit zeros and duplicates stay. Entries of a row are in the order in which the container stores them.
 
         Args:
             x: a matrix or array of `scipy.sparse`.
-            format: of the entries.
+            fmt: of the entries.
             canonical: whether columns must ascend in each row, none of them twice.
             check: whether to check that the entries are values of the format.
 
@@ -144,11 +144,11 @@ class CSR:
                 f"`x` must be a matrix of scipy.sparse, got {type(x).__name__}; CSR.from_dense takes arrays"
             )
         if kind == "csr":
-            return cls.of(x.data, x.indices, x.indptr, x.shape, format, canonical=canonical, check=check)
+            return cls.of(x.data, x.indices, x.indptr, x.shape, fmt, canonical=canonical, check=check)
         entries = x.tocoo()
         order = np.argsort(entries.row, kind="stable")
-        starts = np.searchsorted(entries.row[order], np.arange(x.shape[0] + 1))
-        given = (entries.data[order], entries.col[order], starts, x.shape, format)
+        starts = _row_starts(entries.row[order], x.shape[0])
+        given = (entries.data[order], entries.col[order], starts, x.shape, fmt)
         return cls.of(*given, canonical=canonical, check=check)
 
     def to_scipy(self) -> Any:
@@ -230,6 +230,12 @@ class CSR:
         """Return what x^T dy reads."""
         places, used, longest = self.columns(backend)
         return Pattern(self.indptr, places, used.size, True, longest)
+
+
+def _row_starts(rows: Indices, count: int) -> NDArray[np.int64]:
+    """Return where each of `count` rows begins among entries in the order of rows, and the end."""
+    starts: Any = np.searchsorted(rows, np.arange(count + 1))
+    return starts.astype(np.int64)
 
 
 def _integers(x: Any, name: str) -> Indices:

@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.interface import EXACT_PATHS, Kernels, StageCode, encode_format, encode_mac
@@ -24,7 +23,7 @@ from emu.datapath import Mac, Rounding
 from emu.engine import matmul as dense_matmul
 from emu.engine.elementwise import require_options
 from emu.engine.planner import Plan, may_gain_from_maxima, plan_product
-from emu.engine.products import DEFINITION, EXACT, accumulator_of, as_addend, held_by, written_to
+from emu.engine.products import DEFINITION, accumulator_of, as_addend, held_by, written_to
 from emu.engine.request import Request, as_operand
 from emu.engine.sources import require_addressed, source_of
 from emu.errors import FormatError, ShapeError
@@ -69,7 +68,7 @@ def matmul(x: CSR, w: Any, *, w_format: str | Format, out_format: str | Format, 
 
 
 def compact_matmul(x: CSR, w: Any, *, w_format: str | Format, out_format: str | Format, **options: Any) -> Compact:
-    """Return the rows of x w that have entries; arguments as of `matmul`, the addend's and results' rows being these."""
+    """Return the rows of x w that have entries; arguments as of `matmul`, an addend's rows being these."""
     values = _written(x, w, x.shape[1], x.by_used_rows, "w", w_format, out_format, options)
     return Compact(x.unique_rows, values, x.shape[0], parse(out_format))
 
@@ -120,8 +119,8 @@ def _written(
     shape, mac = (pattern.results, right.shape[1]), given["mac"]
     addend, fc = _as_addend(given, shape)
     if mac.rounding is Rounding.STOCHASTIC:
-        random = (given[option] for option in ("random", "rbits", "seed", "stream", "step"))
-        require_addressed(source_of(*random), mac)
+        source = source_of(given["random"], given["rbits"], given["seed"], given["stream"], given["step"])
+        require_addressed(source, mac)
     request = _request(given, out_format, shape)
     formats = (x.format, fb, fc)
     plan = _plan(request, formats, x.data, right, pattern.longest, mac)
@@ -150,8 +149,20 @@ def _settings(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _request(given: dict[str, Any], out_format: str | Format, shape: tuple[int, int]) -> Request:
-    names = ("rounding", "overflow", "n_rbits", "rbits", "seed", "stream", "step", "register", "flags", "backend")
-    return Request.of(out_format, *(given[name] for name in names), shape, given["random"])
+    names = (
+        "rounding",
+        "overflow",
+        "n_rbits",
+        "rbits",
+        "seed",
+        "stream",
+        "step",
+        "register",
+        "flags",
+        "backend",
+        "random",
+    )
+    return Request.of(out_format, shape=shape, **{name: given[name] for name in names})
 
 
 def _as_matrix(x: Any, fmt: str | Format, height: int, name: str, *, check: bool) -> tuple[Array, Format]:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from emu import FormatError, ShapeError, sparse
-from emu.sparse import CSR, Compact, update_rows
 from emu.formats import parse
+from emu.sparse import CSR, Compact, update_rows
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,14 @@ from emu.formats import parse
         ([1.0, 2], [0, -1], [0, 1, 2], (2, 3), "`indices` must be columns 0..2, got -1 at entry 1, row 1"),
         ([1.0, 2], [0, 1], [0, 2, 1, 2], (3, 3), "`indptr` must not descend, got 2 and then 1 at row 1"),
         ([1.0, 2], [0, 1], [0, 2], (2, 3), "`indptr` must have rows + 1 = 3 elements, got 2"),
-        ([1.0, 2], [0, 1], [0, 1, 1], (2, 3), "`indptr` must begin with 0 and end with the number of entries, 2, got 0 and 1"),
-        ([1.0], [0, 1], [0, 1, 2], (2, 3), r"`data` and `indices` must have one element per entry, got shapes (1,) and (2,)"),
+        (
+            [1.0, 2], [0, 1], [0, 1, 1], (2, 3),
+            "`indptr` must begin with 0 and end with the number of entries, 2, got 0 and 1",
+        ),
+        (
+            [1.0], [0, 1], [0, 1, 2], (2, 3),
+            "`data` and `indices` must have one element per entry, got shapes (1,) and (2,)",
+        ),
         ([1.0], [[0]], [0, 1], (1, 3), "`indices` must have one dimension, got shape (1, 1)"),
         ([1.0], [0], [0, 1], (1, -3), "`shape` must be rows and columns, 0 or more, got (1, -3)"),
     ],

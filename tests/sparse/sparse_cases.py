@@ -35,6 +35,12 @@ class Unit(NamedTuple):
     options: dict[str, Any]
 
 
+FLOAT32 = Mac(product="fp32", accumulator="fp32")
+HALVES = Mac(product="fp16", accumulator="fp16", order="pairwise")
+LANES = Mac(product="fp32", accumulator="fp32", order="lanes(4)")
+HALF_LANES = Mac(accumulator="fp16", order="lanes(2)")
+DRAWING = Mac(accumulator="fp16", rounding="stochastic")
+DRAWN = {"rounding": "stochastic", "seed": 3}
 UNITS = {
     "exact-narrow": Unit(Mac(), "fix4f1", "fix5f2", "fix8f2", "fix6f2", {}),
     "exact-16-bit": Unit(Mac(), "fix16f8", "fix16f8", "fix16f6", "fix16f8", {}),
@@ -47,15 +53,11 @@ UNITS = {
     "saturating-often": Unit(Mac(accumulator="fix12f6"), "fix8f3", "fix8f3", "fix8f2", "fix8f5", {}),
     "wrapping": Unit(Mac(accumulator="fix9f6", overflow="wrap"), "fix8f3", "fix8f3", "fix8f2", "fix8f5", {}),
     "coarse-accumulator": Unit(Mac(accumulator="fix16f4"), "fix8f3", "fix8f3", "fix8f2", "fix8f2", {}),
-    "half-pairwise": Unit(Mac(product="fp16", accumulator="fp16", order="pairwise"), "fp16", "fp16", "fp16", "fp16", {}),
-    "float32-lanes": Unit(Mac(product="fp32", accumulator="fp32", order="lanes(4)"), "fp32", "fp32", "fp16", "fp32", {}),
-    "stochastic-results": Unit(
-        Mac(product="fp32", accumulator="fp32"), "fp32", "fp32", "fp16", "fp32", {"rounding": "stochastic", "seed": 3}
-    ),
-    "stochastic-gathered": Unit(
-        Mac(accumulator="fp16", order="lanes(2)"), "fp16", "fp16", "fix8f2", "fp16", {"rounding": "stochastic", "seed": 3}
-    ),
-    "stochastic-inside": Unit(Mac(accumulator="fp16", rounding="stochastic"), "fp16", "fp16", "fp16", "fp16", {"seed": 5}),
+    "half-pairwise": Unit(HALVES, "fp16", "fp16", "fp16", "fp16", {}),
+    "float32-lanes": Unit(LANES, "fp32", "fp32", "fp16", "fp32", {}),
+    "stochastic-results": Unit(FLOAT32, "fp32", "fp32", "fp16", "fp32", DRAWN),
+    "stochastic-gathered": Unit(HALF_LANES, "fp16", "fp16", "fix8f2", "fp16", DRAWN),
+    "stochastic-inside": Unit(DRAWING, "fp16", "fp16", "fp16", "fp16", {"seed": 5}),
     "flushing": Unit(Mac(accumulator="fp16"), "fp16 daz", "fp16 daz", "fp16 ftz", "fp16 daz", {}),
 }  # fmt: skip
 

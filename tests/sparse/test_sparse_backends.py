@@ -94,7 +94,8 @@ def test_random_bits_inside_a_unit_are_numbered_by_the_result_among_all_results_
 
 @pytest.mark.parametrize("width", [1, 15, 16, 17, 63, 64, 65, 130])
 def test_strips_of_every_width_and_many_threads_give_the_same_bits_e2(width: int, monkeypatch: pytest.MonkeyPatch):
-    from emu.backends.numba import compiling, sparse as strips
+    from emu.backends.numba import compiling
+    from emu.backends.numba import sparse as strips
 
     rng = np.random.default_rng(width)
     x = random_matrix(rng, 300, 40, "fp32", 30, special=False)

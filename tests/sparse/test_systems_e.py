@@ -1,4 +1,4 @@
-"""System E with its very numbers: E0 forward and dense input, E1 V1 and V2, E2 gradient, E3 update, E4 rows, E5 order."""
+"""System E with its very numbers: E0 forward, dense input; E1 V1, V2; E2 gradient; E3 update; E4 rows; E5 order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Sparse products on a device: one thread per result, its entries in storage order.
 
-A product by rows has them so. One by columns puts them in order on the device: counted, placed by integer atomics in any
-order, then sorted by entry, so that what comes out does not depend on which thread came first.
+A product by rows has them so. One by columns puts them in order on the device: counted, placed by integer atomics in
+any order, then sorted by entry, so that what comes out does not depend on which thread came first.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def columns(launcher: Launcher, index: Indices, count: int) -> Columns:
     counts, _, places, found = _scanned(launcher, given, count)
     out = xp.empty(index.size, np.int32)
     launcher.launch("sparse", "place_entries", index.size, (given, np.int64(index.size), places, out), words=1)
-    many, longest = (int(number) for number in on_host(found))
+    many, longest = (int(number) for number in on_host(found).tolist())
     used = xp.empty(many, np.int32)
     launcher.launch("sparse", "list_used", count, (counts, np.int64(count), places, used), words=1)
     return Columns(on_host(out).astype(index.dtype), on_host(used).astype(index.dtype), longest)

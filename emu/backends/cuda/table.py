@@ -223,8 +223,9 @@ class CudaKernels:
         """Write the dot products of every result's entries, one thread per result."""
         given = (pattern, formats, mac, stage, random, register)
         if self.declines_sparse(formats, mac, stage, path) or not self._takes(pattern, register):
-            hosts = tuple(None if x is None else on_host(x) for x in (data, dense, addend))
-            return self._there(ReferenceKernels().sparse_product(*hosts, *given, path), (data, dense))
+            third = None if addend is None else on_host(addend)
+            found = ReferenceKernels().sparse_product(on_host(data), on_host(dense), third, *given, path)
+            return self._there(found, (data, dense))
         return sparse.write(self._launcher, data, dense, addend, *given)
 
     def _takes(self, pattern: Pattern, register: RegisterCode | None) -> bool:

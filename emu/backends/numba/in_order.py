@@ -209,6 +209,7 @@ def _float_rows(a: Any, b: Any, addend: Any, out: Any, unit: Any, start: int, st
 
 @kernel
 def limit(s: float, unit: Any) -> float:
+    """Return a sum, in units of the accumulator's last place, as the accumulator's rule lets it stay."""
     if unit.overflow == WRAP:
         s = s - np.floor(s / unit.modulus) * unit.modulus
         return s - unit.modulus if s > unit.high else s

@@ -22,12 +22,12 @@ from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, over_ranges, thread_count
 from emu.backends.numba.in_order import FIXED, FLOAT32, WIDE32, Unit, limit, unit_for
 from emu.backends.numba.vector.lanes import address
-from emu.backends.numba.vector.strips import add_products
+from emu.backends.numba.vector.strips import gather_row, spread_row
 from emu.backends.pattern import Columns, Indices, Pattern
 
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
-#: Columns of a strip of float32, of a strip of float64; narrower ones are multiples of the lanes.
+#: Columns of a strip of float32, of a strip of float64; those of narrower strips are multiples of the lanes.
 WIDE, NARROW, LANES = 64, 32, 16
 #: Multiply-adds below which a second thread is not worth waking.
 GRAIN_MACS = 1 << 17
@@ -36,87 +36,107 @@ EXACT_DTYPES = {"float32_blas": np.dtype(np.float32), "float64_blas": np.dtype(n
 
 
 @kernel
-def _add_strips(
-    starts: Any, index: Any, by_columns: bool, data: Any, dense: Any, sums: Any, first: int, width: int, strip: Any
-) -> None:
-    """Add entries to a strip, (results, width), whose columns begin at `first`."""
-    for r in range(sums.shape[0]):
+def _begin(addend: Any, strip: Any, first: int, width: int) -> None:
+    """Put the addend, (R or 1, H or 1), in a strip, (results, width), whose columns begin at `first`."""
+    if addend.size == 1:
+        strip[:, :width] = addend[0, 0]
+        return
+    for r in range(strip.shape[0]):
         for j in range(width):
-            strip[r, j] = sums[r, first + j]
-    held, rows, size = address(strip), address(dense), dense.itemsize
-    for r in range(starts.size - 1):
-        for p in range(starts[r], starts[r + 1]):
-            target, source = (index[p], r) if by_columns else (r, index[p])
-            left = strip.dtype.type(data[p])
-            result = held + target * strip.shape[1] * strip.itemsize
-            row = rows + (source * dense.shape[1] + first) * size
-            if width == WIDE:
-                add_products(result, row, dense.dtype.type(0), left, WIDE)
-            elif width == NARROW:
-                add_products(result, row, dense.dtype.type(0), left, NARROW)
-            else:
-                for j in range(width):
-                    strip[target, j] += left * strip.dtype.type(dense[source, first + j])
+            strip[r, j] = addend[r % addend.shape[0], (first + j) % addend.shape[1]]
+
+
+@kernel
+def _end(strip: Any, sums: Any, first: int, width: int) -> None:
     for r in range(sums.shape[0]):
         for j in range(width):
             sums[r, first + j] = strip[r, j]
 
 
 @kernel
-def _add_wide_strips(
-    starts: Any, index: Any, by_columns: bool, data: Any, dense: Any, sums: Any, first: int, width: int, strip: Any
+def _spread_rows(starts: Any, index: Any, data: Any, dense: Any, first: int, width: int, strip: Any) -> None:
+    """Add entries by columns: a row of the dense operand goes to many results."""
+    indices, entries, rows, sums = address(index), address(data), address(dense), address(strip)
+    kinds = index.dtype.type(0), data.dtype.type(0), dense.dtype.type(0), strip.dtype.type(0)
+    for r in range(starts.size - 1):
+        row, begin, end = rows + (r * dense.shape[1] + first) * dense.itemsize, starts[r], starts[r + 1]
+        if width == WIDE:
+            spread_row(indices, kinds[0], entries, kinds[1], begin, end, row, kinds[2], sums, kinds[3], WIDE)
+        elif width == NARROW:
+            spread_row(indices, kinds[0], entries, kinds[1], begin, end, row, kinds[2], sums, kinds[3], NARROW)
+        else:
+            for p in range(begin, end):
+                left = strip.dtype.type(data[p])
+                for j in range(width):
+                    strip[index[p], j] += left * strip.dtype.type(dense[r, first + j])
+
+
+@kernel
+def _gather_rows(starts: Any, index: Any, data: Any, dense: Any, first: int, width: int, strip: Any) -> None:
+    """Add entries by rows: a result takes many rows of the dense operand."""
+    indices, entries, step = address(index), address(data), dense.shape[1]
+    rows = address(dense) + first * dense.itemsize
+    kinds = index.dtype.type(0), data.dtype.type(0), dense.dtype.type(0), strip.dtype.type(0)
+    for r in range(starts.size - 1):
+        sums, begin, end = address(strip) + r * width * strip.itemsize, starts[r], starts[r + 1]
+        if width == WIDE:
+            gather_row(indices, kinds[0], entries, kinds[1], begin, end, rows, kinds[2], step, sums, kinds[3], WIDE)
+        elif width == NARROW:
+            gather_row(indices, kinds[0], entries, kinds[1], begin, end, rows, kinds[2], step, sums, kinds[3], NARROW)
+        else:
+            for p in range(begin, end):
+                left = strip.dtype.type(data[p])
+                for j in range(width):
+                    strip[r, j] += left * strip.dtype.type(dense[index[p], first + j])
+
+
+@kernel
+def _add_wide_products(
+    starts: Any, index: Any, by_columns: bool, data: Any, dense: Any, first: int, width: int, strip: Any
 ) -> None:
-    """Add products of 48 bits, which float64 holds, to float32: one rounding to float64's odd neighbour is innocuous."""
-    for r in range(sums.shape[0]):
-        for j in range(width):
-            strip[r, j] = sums[r, first + j]
+    """Add products that float64 holds to float32: summed in float64, then rounded once more, which is innocuous."""
     for r in range(starts.size - 1):
         for p in range(starts[r], starts[r + 1]):
             target, source = (index[p], r) if by_columns else (r, index[p])
             left = np.float64(data[p])
-            row, result = dense[source, first : first + width], strip[target]
             for j in range(width):
-                result[j] = np.float32(np.float64(result[j]) + left * np.float64(row[j]))
-    for r in range(sums.shape[0]):
-        for j in range(width):
-            sums[r, first + j] = strip[r, j]
+                strip[target, j] = np.float32(
+                    np.float64(strip[target, j]) + left * np.float64(dense[source, first + j])
+                )
 
 
 @kernel
-def _limit_strips(
+def _begin_limited(strip: Any, hits: Any, width: int, unit: Any) -> None:
+    for r in range(strip.shape[0]):
+        for j in range(width):
+            start = strip[r, j] * unit.product_scale
+            strip[r, j] = limit(start, unit)
+            hits[r, j] = strip[r, j] != start
+
+
+@kernel
+def _add_limited(
     starts: Any,
     index: Any,
     by_columns: bool,
     data: Any,
     dense: Any,
-    sums: Any,
     first: int,
     width: int,
     strip: Any,
     hits: Any,
-    touched: Any,
     unit: Any,
 ) -> None:
-    back = 1.0 / unit.product_scale
-    for r in range(sums.shape[0]):
-        for j in range(width):
-            start = sums[r, first + j] * unit.product_scale
-            strip[r, j] = limit(start, unit)
-            hits[r, j] = strip[r, j] != start
+    """Add products of fixed-point numbers, in units of the accumulator's last place, limited at every add."""
     for r in range(starts.size - 1):
         for p in range(starts[r], starts[r + 1]):
             target, source = (index[p], r) if by_columns else (r, index[p])
             left = np.float64(data[p]) * unit.product_scale
-            row, result, hit = dense[source, first : first + width], strip[target], hits[target]
             for j in range(width):
-                s = result[j] + left * np.float64(row[j])
+                s = strip[target, j] + left * np.float64(dense[source, first + j])
                 held = limit(s, unit)
-                hit[j] |= held != s
-                result[j] = held
-    for r in range(sums.shape[0]):
-        for j in range(width):
-            sums[r, first + j] = strip[r, j] * back
-            touched[r, first + j] = hits[r, j]
+                hits[target, j] |= held != s
+                strip[target, j] = held
 
 
 @kernel
@@ -177,35 +197,42 @@ def contents(
 ) -> tuple[Array, Array | None]:
     """Return the (R, H) accumulators' contents and where they touched a limit; the unit is one that `applies`."""
     unit = None if path in EXACT_DTYPES else unit_in_strips(formats, mac)
-    if unit is None:
-        dtype = EXACT_DTYPES[path]
-    else:
-        dtype = np.dtype(np.float64 if unit.kind == FIXED else np.float32)
+    limited = unit is not None and unit.kind == FIXED
+    dtype = EXACT_DTYPES[path] if unit is None else np.dtype(np.float64 if limited else np.float32)
     shape = (pattern.results, dense.shape[1])
-    sums = empty(shape, dtype)
-    sums[...] = 0 if addend is None else addend
-    touched = np.zeros(shape, np.uint8) if unit is not None and unit.kind == FIXED else None
-    given = (pattern.starts, pattern.index, pattern.by_columns)
+    sums, touched = empty(shape, dtype), np.zeros(shape, np.uint8) if limited else None
     data, dense = np.ascontiguousarray(data), np.ascontiguousarray(dense)
+    start = np.zeros((1, 1), np.float32) if addend is None else np.ascontiguousarray(addend)
     threads = thread_count() if data.size * shape[1] >= GRAIN_MACS else 1
     width = strip_width(shape[1], threads, dtype.itemsize)
+    given = (pattern.starts, pattern.index)
 
-    def work(_: int, start: int, stop: int) -> None:
+    def work(_: int, begin: int, end: int) -> None:
         strip = empty((shape[0], width), dtype)
-        hits = np.empty((shape[0], width), np.uint8) if touched is not None else None
-        for number in range(start, stop):
-            first = number * width
+        hits = np.empty((shape[0], width), np.uint8)
+        for first in range(begin * width, min(end * width, shape[1]), width):
             place = (first, min(width, shape[1] - first))
+            _begin(start, strip, *place)
             if touched is not None:
-                _limit_strips(*given, data, dense, sums, *place, strip, hits, touched, unit)
+                _begin_limited(strip, hits, place[1], unit)
+                _add_limited(*given, pattern.by_columns, data, dense, *place, strip, hits, unit)
+                _end(hits, touched, *place)
             elif unit is not None and unit.kind == WIDE32:
-                _add_wide_strips(*given, data, dense, sums, *place, strip)
+                _add_wide_products(*given, pattern.by_columns, data, dense, *place, strip)
             else:
-                _add_strips(*given, data, dense, sums, *place, strip)
+                _add_rows(pattern, data, dense, *place, strip)
+            _end(strip, sums, *place)
 
     strips = -(-shape[1] // width)
     over_ranges(work, strips, 1, 1 if threads > 1 else max(strips, 1))
-    return sums, None if touched is None or (unit is not None and unit.overflow == k.WRAP) else touched
+    if unit is not None and limited:
+        sums /= unit.product_scale
+    return sums, None if unit is None or unit.overflow == k.WRAP else touched
+
+
+def _add_rows(pattern: Pattern, data: Array, dense: Array, first: int, width: int, strip: Array) -> None:
+    add = _spread_rows if pattern.by_columns else _gather_rows
+    add(pattern.starts, pattern.index, data, dense, first, width, strip)
 
 
 def strip_width(columns: int, threads: int, itemsize: int) -> int:
@@ -217,10 +244,9 @@ def strip_width(columns: int, threads: int, itemsize: int) -> int:
 def nan_among(data: Array, dense: Array, addend: Array | None, pattern: Pattern) -> NDArray[np.bool_]:
     """Return, per result, whether any operand of its entries was NaN: counted as numbers are added."""
     seen = np.zeros((pattern.results, dense.shape[1]), bool)
-    given = (pattern.starts, pattern.index, pattern.by_columns)
     here, there = np.isnan(data).astype(np.float64), np.isnan(dense).astype(np.float64)
     for left, right in ((np.ones_like(here), there), (here, np.ones_like(there))):
         counts = np.zeros(seen.shape, np.float64)
-        _add_strips(*given, left, right, counts, 0, counts.shape[1], np.empty(counts.shape))
+        _add_rows(pattern, left, right, 0, seen.shape[1], counts)
         seen |= counts > 0
     return seen if addend is None else seen | np.isnan(addend)

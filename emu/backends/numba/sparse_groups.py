@@ -52,7 +52,7 @@ def write(
     shape = (pattern.results, dense.shape[1])
     bits = draw_bits(shape, stage, random)
     values = empty(shape, carrier_of(stage.format))
-    counts = None if register is None else np.zeros(2 * register.bins + len(SCALARS), np.int64)
+    counts: Array | None = None if register is None else np.zeros(2 * register.bins + len(SCALARS), np.int64)
     whole = Outcome(values, np.zeros(N_FLAGS, np.int64), counts, NO_EXPONENT)
     for group in groups_of(data, dense, addend, pattern):
         drawn = random if bits is None else random._replace(recorded=bits[group.results][:, None, :])
@@ -60,7 +60,7 @@ def write(
         part = product(*operands, formats, mac, stage, drawn, register, path, 1)
         values[group.results] = part.values[:, 0, :]
         whole.flags += part.flags
-        if counts is not None:
+        if counts is not None and part.register is not None:
             counts += part.register
         whole.max_exponent = max(whole.max_exponent, part.max_exponent)
     return whole

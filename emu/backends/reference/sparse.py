@@ -34,13 +34,13 @@ class Group(NamedTuple):
 def groups_of(data: Array, dense: Array, addend: Array | None, pattern: Pattern) -> Iterator[Group]:
     """Yield all results, in groups of equal many terms."""
     starts, entries, rows = pattern.segments
-    lengths = np.diff(starts)
-    for length in np.unique(lengths):
+    lengths: NDArray[np.int64] = np.diff(starts)
+    for length in np.unique(lengths).tolist():
         alike = np.flatnonzero(lengths == length)
-        most = max(1, GATHERED_ELEMENTS // max(int(length) * dense.shape[1], 1))
+        most = max(1, GATHERED_ELEMENTS // max(length * dense.shape[1], 1))
         for first in range(0, alike.size, most):
             results = alike[first : first + most]
-            places = starts[results, None] + np.arange(length)
+            places: Array = starts[results, None] + np.arange(length)
             third = None if addend is None else addend[results if addend.shape[0] > 1 else slice(None), None, :]
             yield Group(results, data[entries[places]][:, None, :], dense[rows[places]], third)
 
@@ -58,7 +58,7 @@ def sums(
     shape = (pattern.results, dense.shape[1])
     parts: list[tuple[NDArray[np.int64], Exact, NDArray[np.bool_] | None]] = []
     for group in groups_of(data, dense, addend, pattern):
-        numbers = group.results[:, None, None] * shape[1] + np.arange(shape[1])
+        numbers: Array = group.results[:, None, None] * shape[1] + np.arange(shape[1])
         if mac.product is None and mac.accumulator is None:
             content, touched = exact_sums(group.left, group.right, group.addend, formats), None
         else:

@@ -45,10 +45,10 @@ def _work(quick: bool, density: float, fmt: Format) -> SparseWork:
 
 def _side(name: str, work: SparseWork, mac: Mac) -> tuple[Side, str]:
     formats: dict[str, Any] = {"dy_format": work.format, "out_format": work.out_format, "mac": mac}
-    shape = (work.starts.size - 1,) * 2
+    size = work.starts.size - 1
 
     def matrix() -> CSR:
-        return CSR.of(work.data, work.columns, work.starts, shape, work.format, check=False)
+        return CSR.of(work.data, work.columns, work.starts, (size, size), work.format, check=False)
 
     def run() -> None:
         counted: dict[str, Any] = {"register": StatisticsRegister(), "flags": Flags()}
