@@ -35,14 +35,18 @@ def groups_of(data: Array, dense: Array, addend: Array | None, pattern: Pattern)
     """Yield all results, in groups of equal many terms."""
     starts, entries, rows = pattern.segments
     lengths: NDArray[np.int64] = np.diff(starts)
-    for length in np.unique(lengths).tolist():
+    for length in map(int, np.unique(lengths)):
         alike = np.flatnonzero(lengths == length)
         most = max(1, GATHERED_ELEMENTS // max(length * dense.shape[1], 1))
         for first in range(0, alike.size, most):
             results = alike[first : first + most]
-            places: Array = starts[results, None] + np.arange(length)
+            places: Array = starts[results, None] + _steps(length)
             third = None if addend is None else addend[results if addend.shape[0] > 1 else slice(None), None, :]
             yield Group(results, data[entries[places]][:, None, :], dense[rows[places]], third)
+
+
+def _steps(count: int) -> NDArray[np.int64]:
+    return np.arange(count, dtype=np.int64)
 
 
 def sums(
@@ -58,7 +62,7 @@ def sums(
     shape = (pattern.results, dense.shape[1])
     parts: list[tuple[NDArray[np.int64], Exact, NDArray[np.bool_] | None]] = []
     for group in groups_of(data, dense, addend, pattern):
-        numbers: Array = group.results[:, None, None] * shape[1] + np.arange(shape[1])
+        numbers: Array = group.results[:, None, None] * shape[1] + _steps(shape[1])
         if mac.product is None and mac.accumulator is None:
             content, touched = exact_sums(group.left, group.right, group.addend, formats), None
         else:
