@@ -63,6 +63,7 @@ _LAZY = {
     "train": ("emu._runs", "train"),
     "resume": ("emu._runs", "resume"),
     "evaluate": ("emu.training", "evaluate"),
+    "simulate": ("emu.training.cluster_time", "simulate"),
 }
 _LAZY_MODULES = (
     "autodiff",
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from emu.hardware import load_device as device
     from emu.training import evaluate
     from emu.training import load_recipe as model
+    from emu.training.cluster_time import simulate
 
 
 def __getattr__(name: str) -> Any:
@@ -137,6 +139,7 @@ __all__ = [
     "resume",
     "rsqrt",
     "sigmoid",
+    "simulate",
     "sqrt",
     "subtract",
     "tanh",

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from emu.backends.registry import backends
-from emu.hardware import ROLES, Device, Unit, device_names, load_device
+from emu.hardware import ROLES, Device, Link, Unit, device_names, load_device
 from emu.nn import Layer, every
 from emu.training.build import build_network
 from emu.training.data_tables import Frames
@@ -80,6 +80,8 @@ def print_device(name_or_path: str | Path) -> None:
         "which stop at their largest",
         **_points(device),
         **{f"unit {name}": _unit(device, unit) for name, unit in device.compute.units.items()},
+        **{f"link to {link.to}": _link(link) for link in device.links},
+        **_crossbar(device),
         "exceptions": ", ".join(layer.match for layer in precision.layers) or "none",
         "source": device.source,
     }
@@ -99,6 +101,31 @@ def _unit(device: Device, unit: Unit) -> str:
     clock = unit.clock_hz or device.compute.clock_hz
     lanes = "" if unit.lanes is None else f", {unit.lanes.value:g} lanes"
     return f"{unit.kind}{lanes}" + ("" if clock is None else f", {clock.value / 1e9:g} GHz")
+
+
+def _link(link: Link) -> str:
+    engines = link.copy_engines
+    parts = [
+        f"{link.bandwidth_bytes_per_s.value / 1e9:g} GB/s",
+        f"{link.latency_s.value * 1e6:g} us",
+        f"{link.duplex} duplex",
+        *(["of the host"] if link.at == "host" else []),
+        *(["shared by the devices of a node"] if link.shared else []),
+        *([] if engines is None else [f"{engines.value:g} copy engines"]),
+    ]
+    return ", ".join(parts)
+
+
+def _crossbar(device: Device) -> dict[str, str]:
+    """Return ports and topology, in words of the file."""
+    crossbar, topology = device.crossbar, device.topology
+    if crossbar is None:
+        return {}
+    rows = {"crossbar": f"{crossbar.ports.value:g} ports, {crossbar.arbitration}"}
+    if topology is not None:
+        each = 1 if topology.devices is None else topology.devices.value
+        rows["topology"] = f"{topology.nodes.value:g} nodes x {each:g} devices"
+    return rows
 
 
 def _format(device: Device, role: str) -> str:

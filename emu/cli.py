@@ -114,6 +114,23 @@ def evaluate(
 
 
 @app.command()
+def simulate(
+    model: Annotated[str, typer.Argument(help="A model's name or the path of its TOML file.")],
+    device: Annotated[str, typer.Option(help="A device's name or the path of its TOML file; it must have a clock.")],
+    nodes: Annotated[str | None, typer.Option(help="Numbers of nodes, e.g. 1,2,4,8.")] = None,
+    batch: Annotated[str | None, typer.Option(help="Examples of a step, on all nodes together, e.g. 256,2880.")] = None,
+    bits: Annotated[str | None, typer.Option(help="Bits of a gradient on its way, e.g. 1,32.")] = None,
+    settings: Settings = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for data, picture of speed-up, and trace.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print data instead of a table.")] = False,
+) -> None:
+    """Say how long a step of training takes on nodes that train together, without training."""
+    from emu._simulate_command import simulate_model
+
+    simulate_model(model, device, nodes, batch, bits, settings or [], out, as_json=as_json)
+
+
+@app.command()
 def study(
     file: Annotated[Path, typer.Argument(help="A TOML file: grids of models, devices, settings and seeds.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the study; without: studies/NAME.")] = None,

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.arrays import is_on_device, namespace
+from emu.backends.codecs import CodecKernels
 from emu.backends.gathered import Gathered
 from emu.backends.pattern import Columns, Indices, Pattern
 from emu.datapath import Mac, OutputStage, Philox, RandomSource, RecordedBits, StatisticsRegister
@@ -202,8 +203,11 @@ class _Owing(Outcome):
         return _Owing(values, self.owed)
 
 
-class Kernels(Protocol):
-    """The table of kernels. Each method is one; shapes and dtypes are the engine's to check."""
+class Kernels(CodecKernels, Protocol):
+    """The table of kernels. Each method is one; shapes and dtypes are the engine's to check.
+
+    Those of gradient codecs are in `codecs.py`.
+    """
 
     name: str
 

@@ -105,7 +105,15 @@ class SparseWork:
         return self.data.size * self.dense.shape[1]
 
 
-Task = StageWork | ProductWork | StepWork | PairWork | SparseWork
+@dataclass(frozen=True)
+class CodecWork:
+    """Gradients as one bit each: "encode", "decode" or "sum" of float32 columns `(columns, rows)`."""
+
+    gradients: Array
+    action: str
+
+
+Task = StageWork | ProductWork | StepWork | PairWork | CodecWork | SparseWork
 
 
 @dataclass(frozen=True)
@@ -132,7 +140,7 @@ class Row:
     Attributes:
         name: `kind/what`, as `--rows` selects it.
         title: what is computed, for people.
-        unit: of the rate: `GElem/s`, `GMAC/s`, `step/s`, `Gpair/s`.
+        unit: of the rate: `GElem/s`, `GMAC/s`, `GB/s`, `step/s`, `Gpair/s`.
         prepare: makes the data; True asks for a small size.
         bar: the ratio to the limit that must be reached, None where nothing is promised.
         goal: the ratio aimed at.

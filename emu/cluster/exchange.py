@@ -9,7 +9,6 @@ An owner quantises its own part as well. A stripe's residual stays where it aros
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -17,20 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.autodiff import Value
 from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.layout import Layout, Stripe, stripes_of
 from emu.cluster.observing import CodeCount, code_counts, norm
 from emu.cluster.owner_rules import OwnerRule, Plain
+from emu.cluster.parcels import ReplicaError, cut, digest_of, swapped
 from emu.cluster.transport import Transport
 from emu.datapath import stream_of
-from emu.errors import EmuError
 
 Array = NDArray[Any]
-_DIGEST_BYTES = 8
-
-
-class ReplicaError(EmuError):
-    """Nodes hold different gradients; the message names the first differing node, tensor and index."""
 
 
 class Piece(NamedTuple):
@@ -69,7 +64,11 @@ class Exchange:
     Attributes:
         layout: nodes, workers, owners.
         sent: bytes that local nodes have sent to others so far.
+        divides: whether the mean is taken here: no, a worker's gradient is that of its share of the loss.
+        scale: S that residuals carry, and gradients of the last exchange did.
     """
+
+    divides = False
 
     def __init__(
         self,
@@ -123,7 +122,7 @@ class Exchange:
             for piece in self._pieces
             if piece.owner in transport.local
         }
-        self.sent = 0
+        self.sent, self.scale = 0, 1.0
         self._newest: dict[str, bytes] = {}
 
     def _empty(self, piece: Piece) -> Memory:
@@ -140,21 +139,44 @@ class Exchange:
 
     # ---- one exchange ----
 
-    def exchange(self, gradients: Mapping[int, Mapping[str, Array]], step: int) -> dict[str, Array]:
+    def exchange(self, gradients: Mapping[int, Mapping[str, Array]], step: int, scale: float = 1.0) -> dict[str, Array]:
         """Return the gradient that all nodes have behind the exchange: float32 or the dtype, (columns, rows), by name.
 
         Args:
             gradients: (columns, rows) by name, of every local worker.
             step: training step, where random choices are drawn.
+            scale: S that they carry; what is held back of earlier ones is brought to it.
 
         Raises:
             ReplicaError: nodes have received different bytes.
         """
+        self._rescale(scale)
         contributions = self._contributions(gradients, step)
         sums = {piece.name(piece.owner): self._sum(piece, contributions) for piece in self._owned_pieces()}
         arrived = self._aggregates(sums, step)
         self._require_replicas(arrived)
         return self._assembled(arrived[self._transport.local[0]])
+
+    def returned(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
+        """Return parameters as they are behind the update: every node has made the same one."""
+        return dict(parameters)
+
+    @property
+    def result_scale(self) -> float:
+        """S that what came out of the last exchange carries."""
+        return self.scale if self._rule.carries_scale else 1.0
+
+    def _rescale(self, scale: float) -> None:
+        if scale == self.scale:
+            return
+        ratio, self.scale = scale / self.scale, scale
+        for memory in self._memories.values():
+            memory.rescale(ratio)
+        for owned in self._owned.values():
+            if self._rule.carries_scale:
+                owned.memory.rescale(ratio)
+            if owned.state is not None:
+                owned.state = owned.state * owned.state.dtype.type(ratio**self._rule.state_power)
 
     def _owned_pieces(self) -> Iterator[Piece]:
         return (piece for piece in self._pieces if piece.owner in self._transport.local)
@@ -178,7 +200,7 @@ class Exchange:
         for (sender, receiver), data in self._swap(parcels).items():
             pieces = [piece for piece in self._pieces if piece.owner == receiver and sender in self.layout.workers]
             sizes = [self._codec.message_bytes(piece.stripe.width, piece.rows) for piece in pieces]
-            for piece, message in zip(pieces, _cut(data, sizes), strict=True):
+            for piece, message in zip(pieces, cut(data, sizes), strict=True):
                 made[piece.name(sender)] = message
         return made
 
@@ -193,8 +215,10 @@ class Exchange:
         total: Array | None = None
         for worker in self.layout.workers:
             message = self._codec.message_of(contributions[piece.name(worker)], piece.stripe.width, piece.rows)
-            part = self._codec.decode(message, piece.rows)
-            total = part.astype(self._dtype) if total is None else total + part
+            if total is None:
+                total = self._codec.decode(message, piece.rows).astype(self._dtype)
+            else:
+                self._codec.decode_and_add(message, total)
         assert total is not None, "there is at least one worker"
         return total
 
@@ -205,7 +229,7 @@ class Exchange:
         for piece in self._owned_pieces():
             name = piece.name(piece.owner)
             owned = self._owned[name]
-            ruled, owned.state = self._rule.apply(sums[name], owned.state)
+            ruled, owned.state = self._rule.apply(sums[name], owned.state, self.scale)
             at = Address(self._seed, stream_of(piece.tensor, f"sum{piece.number}", piece.owner), step)
             made[name] = self._encoded(self._owner_codec, ruled, owned.memory, at)
             for node in range(self.layout.nodes):
@@ -218,20 +242,14 @@ class Exchange:
         for (sender, receiver), data in self._swap(parcels).items():
             pieces = [piece for piece in self._pieces if piece.owner == sender]
             sizes = [self._owner_codec.message_bytes(piece.stripe.width, piece.rows) for piece in pieces]
-            for piece, message in zip(pieces, _cut(data, sizes), strict=True):
+            for piece, message in zip(pieces, cut(data, sizes), strict=True):
                 arrived[receiver][piece.name(sender)] = message
         return {node: [messages[p.name(p.owner)] for p in self._pieces] for node, messages in arrived.items()}
 
     def _swap(self, parcels: Mapping[tuple[int, int], list[bytes]]) -> dict[tuple[int, int], bytes]:
-        every = range(self.layout.nodes)
-        whole = {
-            (sender, receiver): b"".join(parcels.get((sender, receiver), ()))
-            for sender in self._transport.local
-            for receiver in every
-            if sender != receiver
-        }
-        self.sent += sum(len(data) for data in whole.values())
-        return self._transport.swap(whole)
+        arrived, sent = swapped(self._transport, parcels)
+        self.sent += sent
+        return arrived
 
     def _assembled(self, messages: list[bytes]) -> dict[str, Array]:
         found = {name: np.zeros(shape, self._dtype) for name, shape in self._shapes.items()}
@@ -244,13 +262,13 @@ class Exchange:
 
     def _require_replicas(self, arrived: Mapping[int, list[bytes]]) -> None:
         """Compare what nodes have received: a hash of 8 bytes each; everything only where hashes differ."""
-        digests = self._transport.gather({node: _digest(messages) for node, messages in arrived.items()})
+        digests = self._transport.gather({node: digest_of(messages) for node, messages in arrived.items()})
         node = next((node for node, digest in enumerate(digests) if digest != digests[0]), None)
         if node is None:
             return
         held = self._transport.gather({node: b"".join(messages) for node, messages in arrived.items()})
         sizes = [self._owner_codec.message_bytes(piece.stripe.width, piece.rows) for piece in self._pieces]
-        first, other = (self._assembled(list(_cut(held[n], sizes))) for n in (0, node))
+        first, other = (self._assembled(list(cut(held[n], sizes))) for n in (0, node))
         for name in self._shapes:
             word = f"u{np.dtype(self._dtype).itemsize}"
             differs = np.argwhere(first[name].view(word) != other[name].view(word))
@@ -303,7 +321,7 @@ class Exchange:
 
     def arrays(self) -> dict[str, Array]:
         """Return everything that local nodes remember, by name, as `load` takes it back."""
-        found: dict[str, Array] = {}
+        found: dict[str, Array] = {"scale": np.array(self.scale)}
         for name, memory in self._memories.items():
             found |= {f"worker/{name}/{part}": array for part, array in memory.arrays().items()}
         for name, owned in self._owned.items():
@@ -314,6 +332,7 @@ class Exchange:
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Take what `arrays` returned, of the same nodes."""
+        self.scale = float(arrays.get("scale", 1.0))
         for name, memory in self._memories.items():
             memory.load(_below(arrays, f"worker/{name}/"))
         for name, owned in self._owned.items():
@@ -323,22 +342,3 @@ class Exchange:
 
 def _below(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
     return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-
-def _cut(data: bytes, sizes: list[int]) -> Iterator[bytes]:
-    if len(data) != sum(sizes):
-        raise ReplicaError(
-            f"a parcel must have {sum(sizes)} bytes, got {len(data)}; all nodes must have the same recipe, device and "
-            "version"
-        )
-    start = 0
-    for size in sizes:
-        yield data[start : start + size]
-        start += size
-
-
-def _digest(messages: list[bytes]) -> bytes:
-    digest = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    for message in messages:
-        digest.update(message)
-    return digest.digest()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,14 +14,23 @@ Array = NDArray[Any]
 
 
 class OwnerRule(Protocol):
-    """Turns the sum of a stripe into what is sent back."""
+    """Turns the sum of a stripe into what is sent back.
 
-    def apply(self, total: Array, state: Array | None) -> tuple[Array, Array | None]:
+    Attributes:
+        carries_scale: whether what is sent is S times as large where sums are.
+        state_power: power of S that the state carries.
+    """
+
+    carries_scale: ClassVar[bool]
+    state_power: ClassVar[int]
+
+    def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
         """Return what is sent, and what is remembered for the next mini-batch.
 
         Args:
             total: (columns, rows), the sum over workers.
             state: what the last call returned; None before the first.
+            scale: S that sums and state carry.
         """
         ...
 
@@ -29,7 +38,10 @@ class OwnerRule(Protocol):
 class Plain:
     """Sums as they are."""
 
-    def apply(self, total: Array, state: Array | None) -> tuple[Array, Array | None]:
+    carries_scale: ClassVar[bool] = True
+    state_power: ClassVar[int] = 0
+
+    def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
         """Return the sum."""
         return total, None
 
@@ -43,12 +55,14 @@ class MomentumRule:
     """
 
     momentum: float
+    carries_scale: ClassVar[bool] = True
+    state_power: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"`momentum` of an owner must be 0 or more, below 1, got {self.momentum!r}")
 
-    def apply(self, total: Array, state: Array | None) -> tuple[Array, Array | None]:
+    def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
         """Return the smoothed sum."""
         smoothed = total if state is None else total.dtype.type(self.momentum) * state + total
         return smoothed, smoothed
@@ -63,12 +77,14 @@ class AdaGradRule:
     """
 
     eps: float = 1e-8
+    carries_scale: ClassVar[bool] = False
+    state_power: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         if not self.eps > 0:
             raise ConfigError(f"`eps` of an owner must be above 0, got {self.eps!r}")
 
-    def apply(self, total: Array, state: Array | None) -> tuple[Array, Array | None]:
-        """Return the normalised sum."""
+    def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
+        """Return the normalised sum: eps is multiplied by S, so that the result is free of it."""
         squares = total * total if state is None else state + total * total
-        return total / (np.sqrt(squares) + total.dtype.type(self.eps)), squares
+        return total / (np.sqrt(squares) + total.dtype.type(self.eps * scale)), squares

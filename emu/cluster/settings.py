@@ -1,6 +1,7 @@
 """`[cluster]`: how many nodes train together, and how their gradients travel.
 
-[cluster]                nodes, units, model_parallel, points; owners, bits, owner_bits, rule; double_buffering, ...
+[cluster]                nodes, workers, units, model_parallel, points; exchange, owners, controllers, bits, ...
+                         streaming, chunks: when messages go, which changes no bit
 [cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
 [cluster.owner_codec]    of the owners' one; without it, and without `owner_bits`, it is the workers'
 """
@@ -13,7 +14,9 @@ from pydantic import Field, model_validator
 
 from emu._config import Items, Table
 from emu.cluster.codecs import Codec, Quantiser, codec_of
+from emu.cluster.controller import Placement, require_controllers
 from emu.cluster.layout import Layout
+from emu.cluster.lines import Lines
 from emu.cluster.owner_rules import AdaGradRule, MomentumRule, OwnerRule, Plain
 from emu.errors import ConfigError
 
@@ -49,15 +52,17 @@ class CodecOptions(Table):
     outliers: float | None = None
     left_out: float | None = None
 
-    def codec(self, bits: int) -> Codec:
-        """Return the codec of so many bits with these options.
+    def codec(self, bits: int, backend: str = "auto") -> Codec:
+        """Return the codec of so many bits with these options, computed by a backend.
 
         Raises:
             ConfigError: an option does not fit.
         """
         options: dict[str, Any] = self.model_dump(exclude_none=True)
         steps = options.pop("steps", None)
-        return codec_of(bits, **options) if steps is None else Quantiser(steps, **options)
+        if steps is None:
+            return codec_of(bits, backend=backend, **options)
+        return Quantiser(steps, backend=backend, **options)
 
 
 class ClusterTable(Table):
@@ -65,11 +70,17 @@ class ClusterTable(Table):
 
     Attributes:
         nodes: K; each computes the gradients of its part of every batch.
+        workers: nodes that do, where others only add up; empty is all.
         units: processing units of a node; each computes a part of the node's part.
         model_parallel: devices that share the units of every layer, a stripe each; with `nodes` 4 and 2 of them, 4x2.
         points: of dynamic fixed point: "joint", from the counts of all nodes, or "own", where each node has its own
             points of activations and errors.
+        exchange: "stripes" of gradients to owners, or whole layers to "controllers", which return parameters.
+        controllers: nodes that layers go to.
+        placement: "fixed" takes controllers in turn; "least_loaded" the one with the fewest bytes so far.
         owners: node of every stripe; empty is each node its own.
+        lines: numbers that share levels: "outputs", all weights that lead to one output; "inputs", all that leave one
+            input.
         bits: of a gradient on its way to its owner: 1..8, or 32 as it is.
         owner_bits: of a sum on its way back; None is `bits`.
         codec: options of the workers' codec.
@@ -81,13 +92,21 @@ class ClusterTable(Table):
         double_buffering: whether a gradient is applied one step late, so that its exchange has the next step's
             computation for its time.
         warm_start: steps at the beginning that one node takes alone, with the whole batch and nothing quantised.
+        streaming: whether a layer's gradients are exchanged as soon as they are complete, while the layers before it
+            still compute.
+        chunks: into which every message is cut, so that one is copied to a host while another is sent.
     """
 
     nodes: int = Field(ge=1)
+    workers: Items[int] = ()
     units: int = Field(default=1, ge=1)
     model_parallel: int = Field(default=1, ge=1)
     points: Literal["joint", "own"] = "joint"
+    exchange: Literal["stripes", "controllers"] = "stripes"
+    controllers: Items[int] = (0,)
+    placement: Placement = "fixed"
     owners: Items[int] = ()
+    lines: Lines = "outputs"
     bits: int = 1
     owner_bits: int | None = None
     codec: CodecOptions = CodecOptions()
@@ -98,30 +117,45 @@ class ClusterTable(Table):
     error_feedback: bool = True
     double_buffering: bool = False
     warm_start: int = Field(default=0, ge=0)
+    streaming: bool = Field(default=False, exclude_if=lambda streams: not streams)
+    chunks: int = Field(default=1, ge=1, le=4096, exclude_if=lambda chunks: chunks == 1)
 
     @model_validator(mode="after")
     def _fits(self) -> ClusterTable:
         self.layout()
         self.codecs()
         self.owner_rule()
+        require_controllers(self.controllers, self.nodes)
+        self._require_keys_of_exchange()
         return self
+
+    def _require_keys_of_exchange(self) -> None:
+        """Refuse what the other exchange would heed."""
+        stripes = ("owners", "owner_bits", "owner_codec", "rule", "momentum", "eps")
+        others = stripes if self.exchange == "controllers" else ("controllers", "placement")
+        for key in others:
+            if getattr(self, key) != ClusterTable.model_fields[key].default:
+                raise ConfigError(
+                    f"`{key}` of [cluster] must be left out where `exchange` is {self.exchange!r}, got "
+                    f"{getattr(self, key)!r}; remove it, or choose the other exchange"
+                )
 
     def layout(self) -> Layout:
         """Return the roles of nodes."""
-        return Layout(self.nodes, owners=self.owners)
+        return Layout(self.nodes, self.workers, self.owners)
 
-    def codecs(self) -> tuple[Codec, Codec]:
-        """Return the codecs of workers and of owners."""
+    def codecs(self, backend: str = "auto") -> tuple[Codec, Codec]:
+        """Return the codecs of workers and of owners, computed by a backend."""
         if self.owner_bits is not None and self.owner_codec is None and self.codec != CodecOptions():
             raise ConfigError(
                 "`owner_codec` must be given where `owner_bits` and options of `codec` are: they may not fit other "
                 "bits; write a [cluster.owner_codec]"
             )
-        worker = self.codec.codec(self.bits)
+        worker = self.codec.codec(self.bits, backend)
         if self.owner_bits is None and self.owner_codec is None:
             return worker, worker
         options = self.owner_codec if self.owner_codec is not None else CodecOptions()
-        return worker, options.codec(self.bits if self.owner_bits is None else self.owner_bits)
+        return worker, options.codec(self.bits if self.owner_bits is None else self.owner_bits, backend)
 
     def owner_rule(self) -> OwnerRule:
         """Return what owners do to sums."""

@@ -3,35 +3,49 @@
 Source: docs/design/machines.md; the files are in `devices/`.
 """
 
-from emu.hardware.device import Compute, Device, Link, Quantity, Unit, device_names, load_device
+from emu.hardware.device import Compute, Device, Unit, device_names, load_device
 from emu.hardware.dynamic_point import DynamicPoint
+from emu.hardware.fabric import Fabric, Path
+from emu.hardware.fabric_events import events_of
+from emu.hardware.interconnect import Crossbar, Link, Topology
 from emu.hardware.machine import DECISION, Demand, Machine, machine_of
 from emu.hardware.precision_table import ROLES, MacTable, PrecisionTable, RegisterTable, RoleTable
+from emu.hardware.quantity import Quantity
 from emu.hardware.statistics_unit import StatisticsUnit
 from emu.hardware.timeline import Event, Timeline, chrome_trace
+from emu.hardware.traffic import Copied, Held, Sent, Traffic
 from emu.hardware.vector_unit import VectorUnit
 
 __all__ = [
     "DECISION",
     "ROLES",
     "Compute",
+    "Copied",
+    "Crossbar",
     "Demand",
     "Device",
     "DynamicPoint",
     "Event",
+    "Fabric",
+    "Held",
     "Link",
     "MacTable",
     "Machine",
+    "Path",
     "PrecisionTable",
     "Quantity",
     "RegisterTable",
     "RoleTable",
+    "Sent",
     "StatisticsUnit",
     "Timeline",
+    "Topology",
+    "Traffic",
     "Unit",
     "VectorUnit",
     "chrome_trace",
     "device_names",
+    "events_of",
     "load_device",
     "machine_of",
 ]

@@ -4,7 +4,8 @@
     [precision]                      formats, rounding, overflow, Mac and registers (`PrecisionTable`)
     [dynamic_point]                  how open points are chosen (`DynamicPoint`)
     [compute]                        clock, lanes, memory bandwidth, units
-    [[links]]                        what connects it to others
+    [[links]]                        what connects it to others (`Link`)
+    [crossbar], [topology]           the switch between nodes, and how many there are
 
 Every number of the machine carries its source beside it, its unit in its name.
 """
@@ -21,40 +22,12 @@ from emu._config import FILE_NAME, Items, Table, checked, load_toml
 from emu._paths import content_names, find_content, shown
 from emu.errors import ConfigError, FormatError
 from emu.hardware.dynamic_point import DynamicPoint
+from emu.hardware.interconnect import Crossbar, Link, Topology, require_connected
 from emu.hardware.precision_table import DEFAULT_LOSS_FORMAT, ROLES, PrecisionTable, RoleTable
+from emu.hardware.quantity import Count, Rate
 
 #: Kinds of units: lanes that multiply and add, units of matrix products alone, those that count leading bits, the host.
 MAC_ARRAY, MATRIX_UNIT, STATISTICS, HOST = "mac_array", "matrix_unit", "statistics", "host"
-
-
-class Quantity(Table):
-    """A number of the machine; its unit is in the name of its key.
-
-    Attributes:
-        value: the number, above 0.
-        source: where it is from: a datasheet, a measurement, a design choice and its reason.
-    """
-
-    value: float = Field(gt=0)
-    source: str = Field(min_length=1)
-
-
-class Rate(Quantity):
-    """A number per second: cycles, bytes."""
-
-    value: float = Field(ge=1, le=1e18)
-
-
-class Count(Quantity):
-    """A whole number of things."""
-
-    value: float = Field(ge=1, le=2**31, multiple_of=1)
-
-
-class Latency(Quantity):
-    """A time in seconds."""
-
-    value: float = Field(gt=0, le=3600)
 
 
 class Unit(Table):
@@ -94,20 +67,6 @@ class Compute(Table):
     units: dict[str, Unit] = Field(default_factory=dict[str, Unit])
 
 
-class Link(Table):
-    """A connection to other devices.
-
-    Attributes:
-        to: name of the device or switch at the other end; `host` for the computer beside it.
-        bandwidth_bytes_per_s: in each direction.
-        latency_s: of the first byte.
-    """
-
-    to: str = Field(min_length=1)
-    bandwidth_bytes_per_s: Rate
-    latency_s: Latency
-
-
 class Device(Table):
     """One machine.
 
@@ -119,6 +78,8 @@ class Device(Table):
         dynamic_point: how points that formats leave open are chosen; None where there are none.
         compute: units and speeds.
         links: connections to other devices.
+        crossbar: the switch between nodes; None where there is none.
+        topology: nodes and devices; None for as many nodes of one device as the crossbar has ports.
     """
 
     name: str = Field(pattern=FILE_NAME)
@@ -128,6 +89,8 @@ class Device(Table):
     dynamic_point: DynamicPoint | None = Field(default=None, exclude_if=lambda table: table is None)
     compute: Compute = Compute()
     links: Items[Link] = ()
+    crossbar: Crossbar | None = Field(default=None, exclude_if=lambda table: table is None)
+    topology: Topology | None = Field(default=None, exclude_if=lambda table: table is None)
 
     @model_validator(mode="after")
     def _complete(self) -> Device:
@@ -144,6 +107,7 @@ class Device(Table):
     def _sound(self) -> Device:
         self._require_points_can_be_chosen()
         self._require_statistics_keep_up()
+        require_connected(self.links, self.crossbar, self.topology)
         return self
 
     def _require_points_can_be_chosen(self) -> None:

@@ -1,7 +1,7 @@
 """One log of what happens when, on units, memories and links; as Chrome trace events for a viewer.
 
-A resource does one thing at a time. Whoever books it says from when on; the event begins when all its resources are
-free, and each is held as long as it needs. Times are integers, picoseconds from the beginning.
+A resource of a node does one thing at a time. Whoever books it says from when on; the event begins when all its
+resources are free, and each is held as long as it needs. Times are integers, picoseconds from the beginning.
 
 Source: Chrome's "Trace Event Format" (complete events, metadata); Perfetto and chrome://tracing open it.
 """
@@ -25,6 +25,7 @@ class Event(NamedTuple):
         duration_ps: how long it took.
         kind: what it counts as, e.g. `redo`.
         details: plain data (JSON) for whoever looks closer.
+        node: whose resource it is.
     """
 
     resource: str
@@ -33,6 +34,7 @@ class Event(NamedTuple):
     duration_ps: int
     kind: str
     details: Mapping[str, Any]
+    node: int = 0
 
     @property
     def end_ps(self) -> int:
@@ -56,13 +58,14 @@ class Timeline:
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.events: list[Event] = list(events)
-        self._free: dict[str, int] = {}
+        self._free: dict[tuple[int, str], int] = {}
         for event in self.events:
-            self._free[event.resource] = max(self._free.get(event.resource, 0), event.end_ps)
+            at = (event.node, event.resource)
+            self._free[at] = max(self._free.get(at, 0), event.end_ps)
 
-    def free(self, resource: str) -> int:
-        """Return when a resource is free."""
-        return self._free.get(resource, 0)
+    def free(self, resource: str, node: int = 0) -> int:
+        """Return when a resource of a node is free."""
+        return self._free.get((node, resource), 0)
 
     @property
     def end_ps(self) -> int:
@@ -78,6 +81,7 @@ class Timeline:
         after: int = 0,
         kind: str = "work",
         beside: Mapping[str, int] | None = None,
+        node: int = 0,
         **details: Any,
     ) -> int:
         """Add an event; return when it ends.
@@ -90,14 +94,15 @@ class Timeline:
             kind: see `Event`.
             beside: resources that it needs at the same time, and how long it holds each; the event lasts as long as the
                 longest of all.
+            node: whose resources they are.
             **details: see `Event`.
         """
         taken = {resource: duration_ps, **(beside or {})}
-        begin = max(after, *(self.free(one) for one in taken))
+        begin = max(after, *(self.free(one, node) for one in taken))
         for one, held in taken.items():
             if held or one == resource:
-                self.events.append(Event(one, name, begin, held, kind, details))
-            self._free[one] = begin + held
+                self.events.append(Event(one, name, begin, held, kind, details, node))
+            self._free[node, one] = begin + held
         return begin + max(taken.values())
 
     def resources(self) -> list[str]:
@@ -106,15 +111,17 @@ class Timeline:
 
 
 def chrome_trace(name: str, events: Sequence[Event]) -> dict[str, Any]:
-    """Return events as Chrome trace events: plain data (JSON), a track per resource.
+    """Return events as Chrome trace events: plain data (JSON), a process per node, a track per resource.
 
     Args:
         name: of the machine.
         events: in any order.
     """
-    tracks = {resource: i for i, resource in enumerate(dict.fromkeys(event.resource for event in events))}
-    named: list[dict[str, Any]] = [_metadata("process_name", 0, name)]
-    named += [_metadata("thread_name", track, resource) for resource, track in tracks.items()]
+    nodes = sorted({event.node for event in events} or {0})
+    tracks = {at: i for i, at in enumerate(dict.fromkeys((event.node, event.resource) for event in events))}
+    titles = {node: name if nodes == [0] else f"{name}, node {node}" for node in nodes}
+    named = [_metadata("process_name", node, 0, title) for node, title in titles.items()]
+    named += [_metadata("thread_name", node, track, resource) for (node, resource), track in tracks.items()]
     done = [
         {
             "name": event.name,
@@ -122,8 +129,8 @@ def chrome_trace(name: str, events: Sequence[Event]) -> dict[str, Any]:
             "ph": "X",
             "ts": event.begin_ps / MICROSECOND_PS,
             "dur": event.duration_ps / MICROSECOND_PS,
-            "pid": 0,
-            "tid": tracks[event.resource],
+            "pid": event.node,
+            "tid": tracks[event.node, event.resource],
             "args": dict(event.details),
         }
         for event in sorted(events, key=lambda event: event.begin_ps)
@@ -131,5 +138,5 @@ def chrome_trace(name: str, events: Sequence[Event]) -> dict[str, Any]:
     return {"displayTimeUnit": "ns", "traceEvents": named + done}
 
 
-def _metadata(kind: str, track: int, name: str) -> dict[str, Any]:
-    return {"name": kind, "ph": "M", "pid": 0, "tid": track, "args": {"name": name}}
+def _metadata(kind: str, node: int, track: int, name: str) -> dict[str, Any]:
+    return {"name": kind, "ph": "M", "pid": node, "tid": track, "args": {"name": name}}

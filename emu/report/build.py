@@ -9,6 +9,7 @@ from emu.report.evidence import gather
 from emu.report.header import footer, header
 from emu.report.page import page
 from emu.report.pictures import (
+    clipping,
     cluster,
     curves,
     leading_bits,
@@ -25,6 +26,7 @@ from emu.training.run_folder import RunFolder
 SECTIONS = (
     curves,
     loss_scale,
+    clipping,
     cluster,
     leading_bits,
     range_events,

@@ -5,7 +5,7 @@ Simulated time is exact and the same on every computer: it follows from the devi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,8 @@ class SimulatedStep:
     Attributes:
         step: its number.
         phase: of training.
-        events: resource, name, kind, operation, begin and duration in microseconds from the step's begin, cycles.
+        events: place (its order, resource), name, kind, operation, begin and duration in microseconds from the step's
+            begin, cycles. Of several nodes, a resource has its node before it.
     """
 
     step: int
@@ -119,7 +120,7 @@ def _roofs(run: Run) -> list[Roof]:
 
 
 def _steps(run: Run) -> list[SimulatedStep]:
-    tracks = {event.get("tid"): event["args"]["name"] for event in run.trace if event.get("name") == "thread_name"}
+    tracks = _tracks(run.trace)
     found: dict[str, SimulatedStep] = {}
     for event in run.trace:
         about: dict[str, Any] = event.get("args") or {}
@@ -130,7 +131,7 @@ def _steps(run: Run) -> list[SimulatedStep]:
         if kept.step == step:
             kept.events.append(
                 {
-                    "resource": str(tracks.get(event["tid"], event["tid"])),
+                    "place": tracks.get((event.get("pid"), event["tid"]), (0, str(event["tid"]))),
                     "name": str(event["name"]),
                     "kind": str(event["cat"]),
                     "operation": str(about.get("operation", "")),
@@ -144,3 +145,16 @@ def _steps(run: Run) -> list[SimulatedStep]:
         for event in step.events:
             event["begin"] -= first
     return list(found.values())
+
+
+def _tracks(trace: Iterable[Mapping[str, Any]]) -> dict[tuple[Any, Any], tuple[int, str]]:
+    """Return process and thread -> the order of a resource and its name: node by node, as they are named first."""
+    named = [(event.get("pid"), event.get("tid"), str(event["args"]["name"]))
+             for event in trace if event.get("name") == "thread_name"]  # fmt: skip
+    nodes = list(dict.fromkeys(pid for pid, _, _ in named))
+    several = len(nodes) > 1
+    order = sorted(range(len(named)), key=lambda i: nodes.index(named[i][0]))
+    return {
+        named[i][:2]: (place, f"node {named[i][0]}: {named[i][2]}" if several else named[i][2])
+        for place, i in enumerate(order)
+    }

@@ -322,9 +322,13 @@ def _select(entry: _Entry, name: list[str], arguments: list[str]) -> str:
 
 def _convert(entry: _Entry, name: list[str], arguments: list[str]) -> str:
     to, source = name[-2], name[-1]
-    if to.startswith("f") or source.startswith("f"):
-        raise KeyError("conversions of floats")
     value = f"static_cast<{_TYPES[source]}>({_operand(entry, arguments[1])})"
+    if source.startswith("f") and not to.startswith("f"):
+        if name[1] != "rzi":
+            raise KeyError("floats to integers otherwise than toward zero")
+        return _set(entry, arguments[0], f"ptx::toward_zero<{_TYPES[to]}>({value})")
+    if to.startswith("f") and name[1] != "rn" and (to, source) != ("f64", "f32"):
+        raise KeyError("conversions to floats otherwise than to nearest")
     return _set(entry, arguments[0], f"static_cast<{_TYPES[to]}>({value})")
 
 

@@ -14,6 +14,9 @@ from emu.training.layers import Embedding, Layer, Shape, flattened
 #: Text is bytes.
 BYTES = 256
 
+#: Bytes of a number of a batch as its source holds it: a pixel, a letter, a float32.
+SOURCE_BYTES = {"images": 1, "text": 1, "frames": 4}
+
 
 class DataTable(Table):
     """What every kind of data has."""

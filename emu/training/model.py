@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -39,6 +40,7 @@ class Pass:
         gradients: by parameter name, `scale` times as large as they are; empty after a forward pass.
         moments: running moments behind a training batch, by name; empty after a forward pass.
         scale: S that gradients carry.
+        share: what gradients of one unit of several are multiplied by, beside S, so that they add up to the batch's.
         is_applied: whether the update shall be applied.
     """
 
@@ -48,6 +50,7 @@ class Pass:
     moments: dict[str, Value]
     scale: float = 1.0
     is_applied: bool = True
+    share: float = 1.0
 
 
 class Model:
@@ -109,6 +112,14 @@ class Model:
             backward: whether it is a pass of training, and gradients are wanted.
             scale: S that the loss is multiplied by before it goes back, a value of its format.
         """
+        loss, output, gradients, moments = self.traced(runner, images, labels, backward=backward, scale=scale)
+        correct = count_correct(on_host(output.array), labels)
+        return Pass(float(loss.array), correct, gradients, moments, scale)
+
+    def traced(
+        self, runner: Runner, images: Array, labels: Array, *, backward: bool, scale: float = 1.0
+    ) -> tuple[Value, Value, dict[str, Value], dict[str, Value]]:
+        """Return loss, output, gradients and moments of a pass, as the runner gives them; arguments as of `run`."""
         if self.stripes > 1:
             runner = StripedRunner(runner, striped_layers(self.network.layers), self.stripes)
         graph = Graph(runner, training=backward)
@@ -129,8 +140,7 @@ class Model:
             for layer, values in graph.moments.items()
             for part, value in zip(MOMENT_PARTS, values, strict=True)
         }
-        correct = count_correct(on_host(output.value.array), labels)
-        return Pass(float(loss.value.array), correct, gradients, moments, scale)
+        return loss.value, output.value, gradients, moments
 
     def _gradients(
         self, graph: Graph, loss: Tensor, leaves: dict[str, dict[str, Tensor]], scale: float
@@ -211,6 +221,12 @@ def written(values: Array, fmt: Format, source: Format | None = None, *, backend
     """
     held = source if source is not None and source.carries_raws else None
     return Value(engine.quantize(values, fmt, x_format=held, backend=backend), fmt)
+
+
+def columns_and_rows(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return a parameter's shape as lines of what leads to one output; a vector is one line."""
+    first, *others = shape
+    return (first, math.prod(others)) if others else (1, first)
 
 
 def count_correct(outputs: Array, labels: Array) -> int:

@@ -7,6 +7,7 @@
     [loss_scaling] policy, and its options
     [dynamic_point] laid over the device's
     [cluster]      nodes, and how their gradients travel
+    [clipping]     thresholds that gradients are clipped at, layer by layer
 
 Values from the command line (`--set`) are laid over the file before it is checked, so that both obey the same rules.
 """
@@ -23,6 +24,7 @@ from pydantic import Field, model_validator
 from emu import nn
 from emu._config import FILE_NAME, Items, Table, apply_settings, checked, load_toml, parse_setting
 from emu._paths import content_names, find_content, shown
+from emu.cluster.clipping import ClippingTable
 from emu.cluster.settings import ClusterTable
 from emu.errors import ConfigError, nearest_name
 from emu.hardware import Device, DynamicPoint, PrecisionTable
@@ -224,6 +226,7 @@ class Recipe(Table):
         loss_scaling: what the loss is multiplied by before it goes back.
         dynamic_point: laid over the device's, where that has open points.
         cluster: nodes that train together; None is one that trains alone.
+        clipping: gradients clipped layer by layer before they leave a worker; None clips nothing.
     """
 
     name: str = Field(pattern=FILE_NAME)
@@ -236,6 +239,7 @@ class Recipe(Table):
     loss_scaling: LossScaling = Field(default=NoScaling(), exclude_if=_is_idle)
     dynamic_point: DynamicPoint | None = Field(default=None, exclude_if=_is_idle)
     cluster: ClusterTable | None = Field(default=None, exclude_if=_is_idle)
+    clipping: ClippingTable | None = Field(default=None, exclude_if=_is_idle)
 
     @model_validator(mode="after")
     def _compensated(self) -> Recipe:
@@ -245,6 +249,7 @@ class Recipe(Table):
         decays = not isinstance(self.training.optimiser, Adam) and self.training.optimiser.weight_decay > 0
         for place, used, key in (
             ("clip_threshold", self.training.clip_norm is not None, "training.clip_norm"),
+            ("clip_threshold", self.clipping is not None, "clipping"),
             ("weight_decay", decays, "training.optimiser.weight_decay"),
         ):
             if used and place not in places:
@@ -252,6 +257,16 @@ class Recipe(Table):
                     f"`compensation` of [loss_scaling] must have {place!r} where `{key}` is set, got {list(places)}: "
                     "gradients carry S there; add it"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _has_momentum(self) -> Recipe:
+        optimiser = self.training.optimiser
+        if self.clipping and self.clipping.reads_momentum and not getattr(optimiser, "momentum", 0):
+            raise ConfigError(
+                "rule 'momentum' of [clipping] must have an optimiser with momentum, got "
+                f"{optimiser.name!r}; choose `training.optimiser.name` 'momentum', or another rule"
+            )
         return self
 
     @model_validator(mode="after")

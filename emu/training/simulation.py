@@ -25,7 +25,8 @@ from emu.hardware.timeline import Event, Timeline
 LINK, MEMORY = "link", "memory"
 #: What time is spent on, in the order of a report.
 FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER = "forward", "backward", "update", "redo", "host", "transfer"
-KINDS = (FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER)
+QUANTISE, SEND, RECEIVE = "quantise", "send", "receive"
+KINDS = (FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER, QUANTISE, SEND, RECEIVE)
 #: Steps of each phase that are kept event by event.
 TRACED_STEPS = 2
 #: Bytes that tell a device one operation of its program, sent once: opcode, addresses, sizes, points.
@@ -142,7 +143,7 @@ class Simulation:
         self._keep(line.events, where)
         self.total_ps += ready
         for event in line.events:
-            _put(self._spent, *_of_batch(event))
+            put(self._spent, *_of_batch(event))
 
     def _prepare(self, line: Timeline, name: str, more_bytes: int = 0) -> int:
         """Let the host prepare a batch and send it; return when it is there."""
@@ -158,7 +159,7 @@ class Simulation:
         line, spent, now = Timeline(), dict[SpentAt, Spent](), 0
         next_batch = self._prepare(line, "the next batch")
         for event in line.events:
-            _put(spent, *_of_batch(event))
+            put(spent, *_of_batch(event))
         for one in work:
             now = self._operate(line, spent, one, now)
         return StepTime(max(now, next_batch), spent, line.events)
@@ -183,13 +184,13 @@ class Simulation:
             up, down = machine.host_bytes(one)
             now = self._transfer(line, spent, one, "to host", up, now)
             end = line.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, **about)
-            _put(spent, (one.layer, one.role, cost.unit, kind), Spent(1, cost.cycles, end - now, cost.operations, 0))
+            put(spent, (one.layer, one.role, cost.unit, kind), Spent(1, cost.cycles, end - now, cost.operations, 0))
             return self._transfer(line, spent, one, "from host", down, end)
         kind = REDO if one.again else _KIND_OF.get(one.role, UPDATE)
         beside = {MEMORY: cost.memory_ps} if cost.memory_ps else None
         end = line.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, beside=beside, **about)
         at = (one.layer, one.role, cost.unit, kind)
-        _put(spent, at, Spent(1, cost.cycles, end - now, cost.operations, cost.bytes))
+        put(spent, at, Spent(1, cost.cycles, end - now, cost.operations, cost.bytes))
         return end
 
     def _transfer(
@@ -199,7 +200,7 @@ class Simulation:
             return now
         name = f"{one.layer} {one.role}: {what}"
         end = line.book(LINK, name, self.machine.transfer_ps(size), after=now, kind=TRANSFER, bytes=size)
-        _put(spent, (one.layer, one.role, LINK, TRANSFER), Spent(1, 0, end - now, 0, size))
+        put(spent, (one.layer, one.role, LINK, TRANSFER), Spent(1, 0, end - now, 0, size))
         return end
 
     # ---- sums ----
@@ -208,7 +209,7 @@ class Simulation:
         """Return what was spent since the last `reset`, as plain data (JSON) that `load` takes back."""
         for work, times in self._pending.items():
             for at, spent in self._played(work).spent.items():
-                _put(self._spent, at, spent, times)
+                put(self._spent, at, spent, times)
         self._pending.clear()
         names = ("layer", "role", "unit", "kind")
         return [dict(zip(names, at, strict=True)) | spent._asdict() for at, spent in self._spent.items()]
@@ -232,7 +233,7 @@ class Simulation:
             "by_phase": dict(self.by_phase),
             "traced": dict(self._traced),
             "spent": self.rows(),
-            "events": [[*event[:-1], dict(event.details)] for event in self.events],
+            "events": [_plain(event) for event in self.events],
         }
 
     def load(self, data: Mapping[str, Any]) -> None:
@@ -250,8 +251,14 @@ def _spent_of(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[SpentAt, Spen
         yield at, Spent(*(row[name] for name in Spent._fields))
 
 
-def _put(spent: dict[SpentAt, Spent], at: SpentAt, more: Spent, times: int = 1) -> None:
+def put(spent: dict[SpentAt, Spent], at: SpentAt, more: Spent, times: int = 1) -> None:
+    """Add what was spent at a place, so many times."""
     spent[at] = spent.get(at, Spent()).plus(more, times)
+
+
+def _plain(event: Event) -> list[Any]:
+    """Return an event as plain data (JSON): the node only where it is not the first, as in older checkpoints."""
+    return [*event[:5], dict(event.details), *([event.node] if event.node else [])]
 
 
 def _of_batch(event: Event) -> tuple[SpentAt, Spent]:

@@ -35,6 +35,7 @@ from emu.training.build import (
     require_functions,
 )
 from emu.training.data import Dataset, load_dataset
+from emu.training.data_tables import SOURCE_BYTES
 from emu.training.history import History, rates
 from emu.training.model import Model, Pass, StepRunner
 from emu.training.probe import probe
@@ -49,8 +50,6 @@ from emu.training.update import Update
 Array = NDArray[Any]
 #: What a batch is made of, by kind of data.
 UNITS = {"images": "images", "text": "sequences", "frames": "frames"}
-#: Bytes of a number of a batch as its source holds it: a pixel, a letter, a float32.
-SOURCE_BYTES = {"images": 1, "text": 1, "frames": 4}
 #: Log points of a run whose recipe does not say, and the fewest steps between two.
 LOG_POINTS, LOG_STEPS = 40, 5
 #: Log points between two measurements of test accuracy and noise.
@@ -115,6 +114,7 @@ class Trainer:
             self.device,
             self.policy,
             self.model,
+            self.update,
             self.interval,
             self.profile,
             self.backend,

@@ -1,6 +1,8 @@
 // What PTX instructions do, for code that emu.testing.ptx_on_host translates. Source: NVIDIA, "PTX ISA", version 9.
 #pragma once
 
+#include <limits>
+
 #include "cuda_on_host.h"
 
 namespace ptx {
@@ -36,6 +38,15 @@ static inline T read(const void* address) {
 template <class T>
 static inline void put(void* address, T value) {
     std::memcpy(address, &value, sizeof(T));
+}
+
+// A float without its fraction as an integer: of NaN 0, the nearest one of what no integer holds.
+template <class T, class F>
+static inline T toward_zero(F x) {
+    constexpr F beyond = static_cast<F>(std::numeric_limits<T>::max() / 2 + 1) * 2, least = static_cast<F>(std::numeric_limits<T>::min());
+    if (x != x) return 0;
+    if (x >= beyond) return std::numeric_limits<T>::max();
+    return x <= least ? std::numeric_limits<T>::min() : static_cast<T>(x);
 }
 
 // Integers wrap; floats round to nearest.

@@ -43,6 +43,7 @@ def test_vector_code_is_what_the_processor_numba_compiles_for_has():
     ("tests", "chosen"),
     [
         ("test_kernel_table.py", "not slow and not gpu"),
+        ("test_codec_kernels.py", "not slow and not gpu"),
         ("test_kernel_table_products.py", "not slow and not gpu"),
         ("test_words_in_halves.py", "not slow and not gpu"),
         ("test_blocks_in_tiles.py", "not slow and not gpu"),

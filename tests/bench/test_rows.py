@@ -15,7 +15,7 @@ from emu.bench.peer import Peer
 from emu.bench.peers import PEERS, chosen, qtorch_rounding
 from emu.bench.processes import jobs
 from emu.bench.result import PeerResult, Result, median_sweeps
-from emu.bench.row import PairWork, ProductWork, StageWork
+from emu.bench.row import CodecWork, PairWork, ProductWork, StageWork
 from emu.bench.rows import all_rows, select
 from emu.bench.rows.matrix import SWEEPS
 from emu.bench.streaming_copy import WAYS, copy
@@ -25,14 +25,14 @@ from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
 from emu.engine import matmul, quantize
 from emu.errors import BackendUnavailable, ConfigError
 from emu.formats import parse
-from emu.hardware import device_names
+from emu.hardware import device_names, load_device
 
 
 def test_names_are_unique_and_every_row_of_the_table_has_a_bar_or_says_why_not():
     rows = all_rows()
     assert len({row.name for row in rows}) == len(rows)
     without = [row.name for row in rows if row.group == "table" and row.bar is None]
-    devices = sorted(set(device_names()) - {"fixed16"})
+    devices = sorted(name for name in set(device_names()) - {"fixed16"} if load_device(name).crossbar is None)
     assert without == [f"step/{name}" for name in (*devices, "lenet-fixed16")]
     assert all(row.goal is None or row.bar is not None for row in rows)
 
@@ -169,6 +169,21 @@ def test_a_product_row_uses_the_range_of_its_output():
     written = matmul(task.a, task.b, **formats, backend="reference")
     assert np.abs(task.out_format.to_raw(written)).max() > 100
     assert "exact" in prepared.path
+
+
+@pytest.mark.parametrize(
+    ("row", "bytes_a_gradient"), [("encode", 12), ("decode", 4), ("decode-and-sum", 8)], ids=lambda value: str(value)
+)
+def test_a_codec_row_counts_the_bytes_that_must_move_as_its_limit_does(row: str, bytes_a_gradient: int):
+    prepared = next(r for r in all_rows() if r.name == f"codec/one-bit-{row}").prepare(True)
+    assert isinstance(prepared.task, CodecWork)
+    assert prepared.limit is not None
+    columns, rows = prepared.task.gradients.shape
+    messages = columns * (rows // 8 + 8)  # a bit each, and two levels of float32 a column
+    assert prepared.ours.amount == bytes_a_gradient * columns * rows + messages
+    assert prepared.limit.amount == 8 * columns * rows
+    prepared.ours.run()
+    prepared.limit.run()
 
 
 HALVES = parse("fp16").decode(parse("fp16").codes())

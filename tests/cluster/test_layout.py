@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.cluster.layout import Layout, stripes_of
+from emu.cluster.lines import Lines, lines_of, shaped
 from emu.errors import ConfigError
 
 
@@ -60,3 +62,19 @@ def test_more_nodes_than_stripes_are_refused():
     Layout(8).require_stripes([1, 8])
     with pytest.raises(ConfigError, match="at least one column for each of the 8 owners, got 7 in the widest tensor"):
         Layout(8).require_stripes([1, 7])
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (4, 2, 3, 3), (1, 5), (5, 1)])
+@pytest.mark.parametrize("lines", ["outputs", "inputs"])
+def test_a_parameter_as_lines_comes_back_in_its_shape_c2(shape: tuple[int, ...], lines: Lines):
+    array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    found = lines_of(array, lines)
+    assert found.flags.c_contiguous
+    np.testing.assert_array_equal(shaped(found, shape, lines), array)
+
+
+def test_a_line_holds_what_leads_to_one_output_or_leaves_one_input_c2():
+    weight = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
+    assert lines_of(weight, "outputs").tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert lines_of(weight, "inputs").tolist() == [[1, 4], [2, 5], [3, 6]]
+    assert lines_of(weight[0], "inputs").tolist() == [[1, 2, 3]]

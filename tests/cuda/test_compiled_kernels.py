@@ -14,10 +14,17 @@ pytestmark = [
     pytest.mark.skipif(not nvrtc.is_here(), reason="no NVRTC: pip install '.[nvrtc]'"),
 ]
 SOURCES = sorted(path.stem for path in content_folder("kernels").glob("*.cu"))
-#: Kernels with floating-point arithmetic, and all of it: correctly rounded, not contracted, not flushed.
+#: Kernels with floating-point arithmetic, and all of it: correctly rounded, not contracted, not flushed; whole floats
+#: become integers toward zero.
 LISTED = {
     "in_order_64": {"fma.rn.f32"},
     "in_order_128": {"fma.rn.f32"},
+    "encode_columns": {
+        *(f"{operation}.rn.{kind}" for operation in ("add", "sub", "mul", "div", "sqrt") for kind in ("f32", "f64")),
+        *(f"cvt.rn.{to}.{of}" for to in ("f32", "f64") for of in ("s32", "u32", "s64")),
+        *("cvt.f64.f32", "cvt.rn.f32.f64", "cvt.rzi.u32.f32", "cvt.rzi.u32.f64"),
+    },
+    "decode_columns": {"add.rn.f32", "add.rn.f64", "cvt.f64.f32"},
     "float64_function": {"add.rn.f64", "sub.rn.f64", "mul.rn.f64", "div.rn.f64", "rcp.rn.f64", "sqrt.rn.f64"},
 }
 

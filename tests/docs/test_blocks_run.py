@@ -26,7 +26,7 @@ from documents import (
 )
 
 from emu.cli import app
-from emu.hardware import load_device
+from emu.hardware import Device, load_device
 from emu.testing import HEADER, check_backend
 from emu.training import load_recipe
 from emu.training.recipe import Recipe
@@ -55,11 +55,15 @@ fragments = [block for page in PAGES for block in blocks_of(page) if block.langu
 
 
 @pytest.mark.parametrize("block", fragments, ids=lambda block: block.place)
-def test_unnamed_tables_are_a_recipes(block: Block):
-    """A part of a recipe is shown without its file: laid over a shipped one, it is valid."""
+def test_unnamed_tables_are_a_recipes_or_a_devices(block: Block):
+    """A part of a file is shown without its name: laid over a shipped one, it is valid."""
+    tables = tomllib.loads(block.text)
+    if {"compute", "links", "crossbar"} & set(tables):
+        device = load_device("fixed8").model_dump(mode="json", exclude_unset=True)
+        Device.model_validate({**device, **tables})
+        return
     recipe = load_recipe("lenet")
-    merged = {**recipe.model_dump(mode="json", exclude_unset=True), **tomllib.loads(block.text)}
-    Recipe.model_validate(merged)
+    Recipe.model_validate({**recipe.model_dump(mode="json", exclude_unset=True), **tables})
 
 
 def test_functions_in_c_are_declared_as_the_page_shows_them():

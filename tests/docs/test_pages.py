@@ -103,7 +103,17 @@ def reference_members() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     "package",
-    [emu, emu.nn, emu.optim, emu.cluster, emu.cluster.codecs, emu.sparse, emu.testing, emu.testing.vectors],
+    [
+        emu,
+        emu.nn,
+        emu.optim,
+        emu.cluster,
+        emu.cluster.codecs,
+        emu.cluster.clipping,
+        emu.sparse,
+        emu.testing,
+        emu.testing.vectors,
+    ],
     ids=lambda m: m.__name__,
 )
 def test_every_public_name_is_on_the_reference_page(package):

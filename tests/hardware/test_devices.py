@@ -10,7 +10,7 @@ import pytest
 from emu._paths import content_folder
 from emu.datapath import Mac, OutputStage
 from emu.errors import ConfigError, FormatError
-from emu.hardware import ROLES, Device, PrecisionTable, device_names, load_device
+from emu.hardware import ROLES, Device, Fabric, PrecisionTable, device_names, load_device
 
 TENSORS = ("weight", "bias", "activation", "error", "gradient")
 
@@ -86,11 +86,44 @@ class TestShippedDevices:
 
     @pytest.mark.parametrize(
         ("name", "unit", "teraflops"),
-        [("p100", "fp16", 21.2), ("p100", "fp32", 10.6), ("v100", "matrix", 125), ("v100", "fp32", 15.7)],
+        [
+            ("p100", "fp16", 21.2),
+            ("p100", "fp32", 10.6),
+            ("v100", "matrix", 125),
+            ("v100", "fp32", 15.7),
+            ("k20x-8x", "sgemm", 2.90),
+            ("k20x-8x", "fp32", 3.95),
+            ("k20x-dual-24", "fp32", 3.95),
+            ("dgx-v100-8x", "matrix", 125),
+            ("dgx-h200-8x", "matrix", 989.4),
+            ("dgx-h200-8x", "fp32", 66.9),
+        ],
     )
     def test_lanes_times_clock_give_the_published_rate(self, name: str, unit: str, teraflops: float):
         compute = load_device(name).compute
-        assert 2e-12 * compute.units[unit].lanes.value * compute.clock_hz.value == pytest.approx(teraflops, rel=0.005)
+        clock = compute.units[unit].clock_hz or compute.clock_hz
+        assert 2e-12 * compute.units[unit].lanes.value * clock.value == pytest.approx(teraflops, rel=0.005)
+
+    @pytest.mark.parametrize(
+        ("name", "alone"), [("k20x-8x", "float32"), ("k20x-dual-24", "float32"), ("dgx-v100-8x", "v100")]
+    )
+    def test_many_of_a_kind_compute_as_one_does(self, name: str, alone: str):
+        assert load_device(name).precision == load_device(alone).precision
+        if alone == "v100":
+            assert load_device(name).compute == load_device(alone).compute
+
+    def test_the_h200s_unit_is_the_preset_held_to_real_outputs(self):
+        assert load_device("dgx-h200-8x").precision.mac_of("fc1") == Mac.preset("h200", inputs="bf16", output="fp32")
+
+    @pytest.mark.parametrize(
+        ("name", "nodes", "devices", "gigabytes_per_s"),
+        [("k20x-8x", 8, 1, 6), ("k20x-dual-24", 24, 2, 6.8), ("dgx-v100-8x", 8, 1, 150), ("dgx-h200-8x", 8, 1, 450)],
+    )
+    def test_devices_on_a_crossbar_have_a_fabric(self, name: str, nodes: int, devices: int, gigabytes_per_s: float):
+        fabric = Fabric.of(load_device(name))
+        assert (fabric.nodes, fabric.devices) == (nodes, devices)
+        assert fabric.port.bytes_per_s == gigabytes_per_s * 1e9
+        assert fabric.over_hosts == (name == "k20x-dual-24")
 
     @pytest.mark.parametrize(("name", "width_bits"), [("fixed16", 16), ("fixed8", 8)])
     def test_fixed_point_devices_have_words_of_one_width_and_saturate(self, name: str, width_bits: int):

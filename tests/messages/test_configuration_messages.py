@@ -373,3 +373,85 @@ class TestRecipes:
         path.write_text("name = 'm'\n[network]\ninput = [1, 1, 2]\nclasses = 1\n[[network.layers]]\ntype = 'flatten'\n")
         text = message(load_recipe, path, ["training.batch=2", "training.seed=0"])
         assert text == f"`classes` must be at least 2, got 1 in {path}: network; choose a larger value"
+
+
+LINK = """
+[[links]]
+to = "{to}"
+bandwidth_bytes_per_s = {{ value = 6e9, source = "x" }}
+latency_s = {{ value = 1e-6, source = "x" }}
+{more}
+"""
+CROSSBAR = '[crossbar]\nports = { value = 8, source = "x" }\n'
+
+
+def link(to: str, more: str = "") -> str:
+    return LINK.format(to=to, more=more)
+
+
+def topology(nodes: int, devices: int) -> str:
+    counts = {"nodes": nodes, "devices": devices}
+    return "[topology]\n" + "".join(f'{name} = {{ value = {n}, source = "x" }}\n' for name, n in counts.items())
+
+
+class TestInterconnect:
+    @pytest.mark.parametrize(
+        ("added", "text"),
+        [
+            (
+                link("crossbar"),
+                "a link to the crossbar must come with a crossbar, got none; add [crossbar] with `ports` (in d/x.toml)",
+            ),
+            (
+                topology(2, 1),
+                "[topology] must come with a crossbar, got none; add [crossbar] with `ports` (in d/x.toml)",
+            ),
+            (
+                CROSSBAR,
+                'a device with [crossbar] must have one link with `to = "crossbar"`, got 0; add it to [[links]] '
+                "(in d/x.toml)",
+            ),
+            (
+                link("crossbar") * 2 + CROSSBAR,
+                'a device with [crossbar] must have one link with `to = "crossbar"`, got 2; remove the others '
+                "(in d/x.toml)",
+            ),
+            (
+                link("crossbar", 'at = "host"') + CROSSBAR,
+                'a device whose host is at the crossbar must have a link with `to = "host"`, got none; add it to '
+                "[[links]] (in d/x.toml)",
+            ),
+            (
+                link("crossbar") + CROSSBAR + topology(5, 2),
+                "`ports` of [crossbar] must be at least 10, for 5 nodes x 2 devices, got 8; give it more, or take "
+                "fewer nodes (in d/x.toml)",
+            ),
+            (
+                link("host", 'at = "host"'),
+                "`at` of a link must be device, except for a link to the crossbar, got host for a link to 'host'; "
+                "remove `at` (in d/x.toml: links[0])",
+            ),
+            (
+                link("crossbar", 'copy_engines = { value = 2, source = "x" }') + CROSSBAR,
+                "`copy_engines` must stand in the link to the host, which they copy over, got them in a link to "
+                "'crossbar'; remove `copy_engines` (in d/x.toml: links[0])",
+            ),
+            (
+                link("crossbar") + CROSSBAR + 'arbitration = "fifo"',
+                "`arbitration` must be one of first_come, lowest, round_robin, got 'fifo' in d/x.toml: crossbar; "
+                "choose one of them",
+            ),
+            (
+                link("crossbar", 'duplex = "both"') + CROSSBAR,
+                "`duplex` must be one of full, half, got 'both' in d/x.toml: links[0]; choose one of them",
+            ),
+        ],
+    )
+    def test_links_crossbar_and_topology_must_fit_together(self, device_error: Any, added: str, text: str):
+        assert device_error(added) == text
+
+    def test_devices_that_share_a_port_need_only_one(self, tmp_path: Path):
+        for more in ("shared = true", 'at = "host"'):
+            path = tmp_path / "x.toml"
+            path.write_text(DEVICE + link("host") + link("crossbar", more) + CROSSBAR + topology(8, 4))
+            assert load_device(path).topology.devices.value == 4

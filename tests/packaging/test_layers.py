@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "engine": {"formats", "datapath", "backends"},
     "sparse": {"formats", "datapath", "backends", "engine"},
     "autodiff": {"formats", "datapath", "backends", "engine", "sparse"},
-    "hardware": {"formats", "datapath"},
+    "hardware": {"formats", "datapath", "backends"},
     "testing": {"formats", "datapath", "backends", "engine"},
 }
 ALLOWED["nn"] = ALLOWED["optim"] = ALLOWED["autodiff"] | {"autodiff"}
@@ -41,6 +41,7 @@ TOP = {
     "_format_listing",
     "_run_commands",
     "_bench_command",
+    "_simulate_command",
     "_study_command",
     "_study_worker",
     "_vectors_command",

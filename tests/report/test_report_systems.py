@@ -204,6 +204,35 @@ class TestSimulatedTime:
         assert [(row["from"], row["kind"], row["time"]) for row in second] == [(0, "run again", "3 µs")]
         assert "Step 51, training" in words(section)
 
+    def test_a_step_of_several_nodes_has_rows_node_by_node_and_says_how_busy_the_crossbar_is(self, tmp_path):
+        named = [
+            {"ph": "M", "name": "thread_name", "pid": node, "tid": 2 * track + node, "args": {"name": name}}
+            for track, name in enumerate(("compute", "port out"))
+            for node in (0, 1)
+        ]
+        events = [event(1, "training", 0.0, 2.0, node, "quantise") | {"pid": node} for node in (0, 1)] + [
+            event(1, "training", 2.0, 1.0, 2 + node, "send") | {"pid": node} for node in (0, 1)
+        ]
+        exchange = [cost("", "quantise", "", picoseconds=10**9), cost("", "send", "port", picoseconds=3 * 10**9)]
+        section = self.section(tmp_path, simulation=COSTS + exchange, trace=json.dumps({"traceEvents": named + events}))
+        rows = rows_of(section, "step-chart-0")["events"]
+        assert {(row["resource"], row["kind"]) for row in rows} == {
+            ("node 0: compute", "quantise"),
+            ("node 0: port out", "send"),
+            ("node 1: compute", "quantise"),
+            ("node 1: port out", "send"),
+        }
+        chart = next(chart for chart in section.charts if chart.identifier == "step-chart-0")
+        assert chart.spec["encoding"]["y"]["sort"] == [
+            "node 0: compute",
+            "node 0: port out",
+            "node 1: compute",
+            "node 1: port out",
+        ]
+        assert "The busiest port of the crossbar sends for 50% of the time." in words(section)
+        bars = rows_of(section, "simulated-time-chart")["rows"]
+        assert [row["kind"] for row in bars if row["layer"] == "exchange"] == ["quantise", "send"]
+
     @pytest.mark.parametrize("trace", ["", "[]", '{"traceEvents": 3}', '{"traceEvents": [1, {"ph": "X"}]}'])
     def test_a_damaged_trace_costs_only_its_picture(self, tmp_path, trace):
         section = self.section(tmp_path, trace=trace)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from emu import training
-from emu.hardware import load_device
+from emu.hardware import device_names, load_device
 from emu.training import Run
 
 #: mlp for a second: 12 logged points' worth of everything in 30 steps.
@@ -51,6 +51,13 @@ MIXED: dict[str, Any] = {
         "schedule": {"name": "step", "milestones": [0.5, 0.8], "warmup": 0.3},
     },
 }  # fmt: skip
+
+
+def arithmetics() -> list[str]:
+    """The shipped devices, of those with equal arithmetic the first, and one without a crossbar if there is one."""
+    found = {name: load_device(name) for name in reversed(device_names())}
+    ordered = sorted(found.items(), key=lambda item: item[1].crossbar is None)
+    return sorted({device.precision: name for name, device in ordered}.values())
 
 
 def train(out: Path, model: str = "mlp", device: str = "fixed16", backend: str = "numba", **overrides: Any) -> Run:

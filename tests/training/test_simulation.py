@@ -141,6 +141,17 @@ def test_a_simulation_goes_on_from_plain_data_as_if_it_had_not_stopped():
     assert second.seconds == whole.seconds
 
 
+def test_the_node_of_an_event_is_kept_and_events_of_older_checkpoints_are_those_of_the_first():
+    sim, again = simulation(), simulation()
+    step(sim, PRODUCT)
+    sim.events.append(sim.events[0]._replace(node=3))
+    data = json.loads(json.dumps(sim.to_dict()))
+    assert {len(event) for event in data["events"][:-1]} == {6}
+    again.load(data)
+    assert again.events == sim.events
+    assert {event.node for event in again.events[:-1]} == {0}
+
+
 def test_an_interval_begins_anew_and_the_total_goes_on():
     sim = simulation()
     step(sim, PRODUCT)

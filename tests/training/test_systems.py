@@ -148,6 +148,16 @@ def test_metrics_of_systems_that_are_not_in_use_are_zeros(tmp_path: Path):
 
 def test_the_trainer_names_no_system():
     text = Path(trainer.__file__).read_text()
-    for name in ("model.points", "scaler", "loss_scaling", "simulat", "dynamic", "cluster", "sparse", "redo"):
+    for name in (
+        "model.points",
+        "scaler",
+        "loss_scaling",
+        "simulat",
+        "dynamic",
+        "cluster",
+        "clipping",
+        "sparse",
+        "redo",
+    ):
         assert name not in text.lower(), name
-    assert [system.key for system in SYSTEMS] == ["dynamic_point", "simulation", "cluster", "loss_scaling"]
+    assert [system.key for system in SYSTEMS] == ["dynamic_point", "simulation", "clipping", "cluster", "loss_scaling"]

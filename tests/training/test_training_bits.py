@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_runs import MIXED, command, hashes, settings_of, train
+from small_runs import MIXED, arithmetics, command, hashes, settings_of, train
 
 import emu
 from emu import training
-from emu.hardware import device_names, load_device
+from emu.hardware import load_device
 from emu.training.recipe import Constant, Cosine, Recipe, Step
 from emu.training.run_folder import RunFolder
 from emu.training.schedule import cosine, learning_rate
@@ -27,7 +27,7 @@ FAST_DEVICES = ("dlu16", "fixed16", "fp16")
 
 def devices() -> list[Any]:
     slow = pytest.mark.slow
-    return [name if name in FAST_DEVICES else pytest.param(name, marks=slow) for name in device_names()]
+    return [name if name in FAST_DEVICES else pytest.param(name, marks=slow) for name in arithmetics()]
 
 
 @pytest.mark.parametrize("device", devices())
@@ -44,7 +44,7 @@ def test_lenet_ends_in_the_same_bits_on_every_backend(tmp_path: Path, device: st
 
 
 @pytest.mark.parametrize("rounding", ["nearest_even", pytest.param("stochastic", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("device", device_names())
+@pytest.mark.parametrize("device", arithmetics())
 def test_every_layer_and_optimiser_ends_in_the_same_bits(tmp_path: Path, device: str, rounding: str):
     roles = ("weight", "bias", "activation", "error", "gradient", "update", "master")
     recipe = Recipe.model_validate(MIXED | {"precision": {role: {"rounding": rounding} for role in roles}})

@@ -15,7 +15,7 @@ import emu
 from emu import training
 from emu.datapath import FLAG_NAMES
 from emu.training.run_folder import CHECKPOINT, RunFolder
-from emu.training.tables import TABLES
+from emu.training.tables import OPTIONAL_TABLES, TABLES
 from emu.training.trainer import Trainer
 
 STEPS, LOG_EVERY = 23, 2
@@ -33,7 +33,7 @@ def table(run: training.Run, name: str) -> list[dict[str, Any]]:
 
 
 def test_the_folder_holds_these_files_and_no_table_of_a_system_that_did_not_run(run: training.Run):
-    tables = set(TABLES) - {"loss_scaling", "points", "simulation"}
+    tables = set(TABLES) - (OPTIONAL_TABLES - {"exponents"})
     assert {path.name for path in run.path.iterdir()} == {
         "run.json",
         CHECKPOINT,

@@ -11,6 +11,7 @@ import numpy as np
 
 from emu.backends.arrays import is_on_device, on_host
 from emu.backends.cuda import layout, products, sparse
+from emu.backends.cuda.codecs import CudaCodecs
 from emu.backends.cuda.device import Device
 from emu.backends.cuda.launching import SHARED_BYTES, Counts, Launcher, counted_bytes
 from emu.backends.gathered import Gathered
@@ -50,7 +51,7 @@ _LOOKED_AT = 2048
 _NO_PLACES = np.zeros(1, np.int64)
 
 
-class CudaKernels:
+class CudaKernels(CudaCodecs):
     """Kernels on a device, bit for bit the reference's results."""
 
     name = "cuda"

@@ -40,6 +40,7 @@ from emu.backends.numba import (
     speculation,
     wide_sums,
 )
+from emu.backends.numba.codecs import NumbaCodecs
 from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.flushing import flushed
 from emu.backends.numba.gathering import materialised
@@ -71,7 +72,7 @@ WRAPPED_TOP = bounded(1000, 1, 1023, "it is a finite float64")
 CENTRAL = bounded(900, 1, 1022 - 53, "integers of 53 bits and sums of two of them are normal, finite float64 numbers")
 
 
-class NumbaKernels:
+class NumbaKernels(NumbaCodecs):
     """Compiled CPU kernels, bit for bit the reference's results."""
 
     name = "numba"

@@ -10,9 +10,18 @@ from numpy.typing import NDArray
 
 from emu.backends.arrays import largest_magnitude
 from emu.backends.gathered import Gathered, stacks_of
-from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, Result, StageCode
+from emu.backends.interface import (
+    FormatCode,
+    MacCode,
+    Outcome,
+    RandomCode,
+    RegisterCode,
+    Result,
+    StageCode,
+)
 from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.reference import arithmetic, products, sparse
+from emu.backends.reference.codecs import ReferenceCodecs
 from emu.backends.reference.stage import finish
 from emu.formats.arrays import as_float64, code_dtype_for
 
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 
-class ReferenceKernels:
+class ReferenceKernels(ReferenceCodecs):
     """Exact NumPy kernels: the executable definition every other backend is compared with."""
 
     name = "reference"

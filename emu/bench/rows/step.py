@@ -52,7 +52,7 @@ def _restarting(trainer: Trainer) -> Callable[[], None]:
 
 
 def rows() -> list[Row]:
-    """Return one row per shipped device; bar and goal belong to `fixed16`."""
+    """Return one row per shipped device without a crossbar; bar and goal belong to `fixed16`."""
     factors = MappingProxyType({"qtorch": 3.0})
     found = [
         Row(
@@ -68,7 +68,8 @@ def rows() -> list[Row]:
             needs="torch",
         )
     ]
-    others = [(MEASURED, device) for device in sorted(device_names()) if device != DEVICE]
+    alone = [device for device in sorted(device_names()) if load_device(device).crossbar is None]
+    others = [(MEASURED, device) for device in alone if device != DEVICE]
     for network, device in (*others, (SMALLER, DEVICE)):
         name = device if network == MEASURED else f"{network}-{device}"
         work = step(network, device)

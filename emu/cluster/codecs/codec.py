@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.reference.column_sums import one_nan
 from emu.cluster.codecs.memory import Memory
 from emu.cluster.codecs.message import WORD_BYTES, Message
 from emu.errors import ConfigError
@@ -32,13 +33,17 @@ class Codec(Protocol):
 
         Args:
             gradients: float32, or float64 for carriers of wide formats, (columns, rows).
-            memory: of this node's part in this stripe.
+            memory: of this node's part in this stripe; its residual is written where it lies.
             at: where random choices are drawn.
         """
         ...
 
     def decode(self, message: Message, rows: int) -> Array:
         """Return what a message says: float32, (columns, rows)."""
+        ...
+
+    def decode_and_add(self, message: Message, total: Array) -> None:
+        """Add what a message says to a sum, float32 or float64, (columns, rows), where it lies."""
         ...
 
     def message_of(self, data: bytes, columns: int, rows: int) -> Message:
@@ -71,6 +76,11 @@ class Float32:
         """Return the numbers."""
         return message.levels
 
+    def decode_and_add(self, message: Message, total: Array) -> None:
+        """Add the numbers."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            total[...] = one_nan(total + message.levels)
+
     def message_of(self, data: bytes, columns: int, rows: int) -> Message:
         """Return the message of bytes."""
         return Message.from_bytes(data, columns, rows, 0)
@@ -80,11 +90,12 @@ class Float32:
         return WORD_BYTES * columns * rows
 
 
-def codec_of(bits: int, **options: Any) -> Codec:
+def codec_of(bits: int, *, backend: str = "auto", **options: Any) -> Codec:
     """Return the codec of so many bits.
 
     Args:
         bits: 1..8, or 32 for gradients as they are.
+        backend: that computes: "auto", or one of `emu.backends()`.
         **options: of `Quantiser`, beside its steps.
 
     Raises:
@@ -98,4 +109,4 @@ def codec_of(bits: int, **options: Any) -> Codec:
         return Float32()
     if type(bits) is not int or not 1 <= bits <= MOST_BITS:
         raise ConfigError(f"`bits` must be 1..{MOST_BITS}, or 32 for gradients as they are, got {bits!r}")
-    return Quantiser(1 << bits, **options)
+    return Quantiser(1 << bits, **options, backend=backend)

@@ -34,6 +34,14 @@ class Memory:
         """Return what is remembered at the beginning: residuals of 0."""
         return cls(np.zeros((columns, rows), dtype))
 
+    def rescale(self, ratio: float) -> None:
+        """Multiply everything that is as large as gradients, whose scale has changed by that."""
+        held = self.residual.dtype.type(ratio)
+        self.residual = self.residual * held
+        self.means = None if self.means is None else self.means * held
+        self.levels = None if self.levels is None else self.levels * np.float32(ratio)
+        self.computed = [levels * np.float32(ratio) for levels in self.computed]
+
     def arrays(self) -> dict[str, Array]:
         """Return everything as arrays that `load` takes back."""
         found = {"residual": self.residual, "batches": np.array(self.batches, np.int64)}

@@ -55,24 +55,3 @@ class Message(NamedTuple):
             )
         whole = np.frombuffer(data, "<u4").astype(np.uint32).reshape(columns, levels + words)
         return cls(np.ascontiguousarray(whole[:, :levels]).view(np.float32), np.ascontiguousarray(whole[:, levels:]))
-
-
-def words_of(rows: int, bits: int) -> int:
-    """Return how many words the codes of a column take."""
-    return -(-rows * bits // WORD_BITS)
-
-
-def packed(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint32]:
-    """Return codes (columns, rows) as words: code i from bit i * bits on."""
-    columns, rows = codes.shape
-    spread = (codes[:, :, None] >> np.arange(bits, dtype=np.uint8)) & np.uint8(1)
-    room = np.zeros((columns, words_of(rows, bits) * WORD_BITS), np.uint8)
-    room[:, : rows * bits] = spread.reshape(columns, rows * bits)
-    return np.packbits(room, axis=1, bitorder="little").view("<u4").astype(np.uint32)
-
-
-def unpacked(words: NDArray[np.uint32], rows: int, bits: int) -> NDArray[np.uint8]:
-    """Return the codes of words."""
-    spread = np.unpackbits(words.astype("<u4").view(np.uint8), axis=1, bitorder="little")[:, : rows * bits]
-    weights = np.uint8(1) << np.arange(bits, dtype=np.uint8)
-    return (spread.reshape(len(words), rows, bits) * weights).sum(axis=2, dtype=np.uint8)

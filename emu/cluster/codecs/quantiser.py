@@ -8,17 +8,21 @@ Source: CN106062786A; Seide et al., Interspeech 2014. Where these are silent, th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.codecs import AT_GIVEN, AT_MEAN, AT_ZERO, ENDS, MEANS, MIDDLES, ColumnsCode, code_words
+from emu.backends.reference.codecs import middles_of, unpacked
+from emu.backends.reference.column_sums import one_nan
 from emu.backends.reference.philox import random_integers
+from emu.backends.registry import load
 from emu.cluster.codecs.codec import Address
 from emu.cluster.codecs.memory import Memory
-from emu.cluster.codecs.message import WORD_BYTES, Message, packed, unpacked, words_of
-from emu.cluster.codecs.sums import column_means
+from emu.cluster.codecs.message import WORD_BYTES, Message
 from emu.errors import ConfigError, nearest_name
 
 Array = NDArray[Any]
@@ -49,6 +53,7 @@ class Quantiser:
         at_random: whether instead each mini-batch computes them with a chance of one in `interval`.
         outliers: values farther from the mean than so many standard deviations decide no level; None: all do.
         left_out: share of values, drawn at random, that decide no level.
+        backend: that computes: "auto", or one of `emu.backends()`; all give the same bits.
 
     Raises:
         ConfigError: an option is out of range, or does not fit the others.
@@ -66,6 +71,7 @@ class Quantiser:
     at_random: bool = False
     outliers: float | None = None
     left_out: float = 0.0
+    backend: str = "auto"
 
     def __post_init__(self) -> None:
         self._require("steps", type(self.steps) is int and 2 <= self.steps <= 1 << MOST_BITS, "2..256")
@@ -108,7 +114,7 @@ class Quantiser:
 
     def message_bytes(self, columns: int, rows: int) -> int:
         """Return how many bytes a message takes."""
-        return WORD_BYTES * columns * (self.sent_levels + words_of(rows, self.bits))
+        return WORD_BYTES * columns * (self.sent_levels + code_words(rows, self.bits))
 
     def message_of(self, data: bytes, columns: int, rows: int) -> Message:
         """Return the message of bytes of the wire.
@@ -116,12 +122,22 @@ class Quantiser:
         Raises:
             ShapeError: it has another length.
         """
-        return Message.from_bytes(data, columns, self.sent_levels, words_of(rows, self.bits))
+        return Message.from_bytes(data, columns, self.sent_levels, code_words(rows, self.bits))
 
     def decode(self, message: Message, rows: int) -> Array:
         """Return what a message says: float32, (columns, rows)."""
-        levels = self._middles(message.levels) if self.levels == "middles" else message.levels
-        return np.take_along_axis(levels, self.codes(message, rows).astype(np.int64), axis=1)
+        return load(self.backend).decode_columns(message.words, self._table(message), self.bits, rows, None)
+
+    def decode_and_add(self, message: Message, total: Array) -> None:
+        """Add what a message says to a sum, float32 or float64, (columns, rows), where it lies."""
+        kernels, sums = load(self.backend), np.ascontiguousarray(total)
+        kernels.decode_columns(message.words, self._table(message), self.bits, total.shape[1], sums)
+        if sums is not total:
+            total[...] = sums
+
+    def _table(self, message: Message) -> NDArray[np.float32]:
+        """Return what each code stands for, (columns, 2**bits)."""
+        return middles_of(message.levels, self.steps) if self.levels == "middles" else message.levels
 
     def codes(self, message: Message, rows: int) -> NDArray[np.uint8]:
         """Return the codes themselves, (columns, rows)."""
@@ -131,26 +147,29 @@ class Quantiser:
 
     def encode(self, gradients: Array, memory: Memory, at: Address) -> Message:
         """Return gradients, with what memory holds back of earlier ones, as a message; what is lost stays in memory."""
-        with np.errstate(invalid="ignore", over="ignore"):  # infinities less themselves are NaN, and stay
-            return self._encoded(gradients + memory.residual, memory, at)
+        kernels, code, dtype = load(self.backend), self._code(memory), np.result_type(gradients, memory.residual)
+        memory.residual = memory.residual.astype(dtype, order="C", copy=False)
+        given = gradients.astype(dtype, copy=False), memory.residual, code, memory.means
+        levels, counted = memory.levels, None
+        if levels is None or self._is_renewed(memory, at):
+            levels, counted = None, self._counted(gradients.shape, at)
+            if self.lag or self.smoothing != "none":  # levels of the mini-batch first, to be laid beside earlier ones
+                fresh = kernels.encode_columns(*given, counted, None, settles=False).levels
+                levels = self._in_use(fresh, memory)
+        coded = kernels.encode_columns(*given, counted, levels, settles=True)
+        if levels is None:
+            self._in_use(coded.levels, memory)
+        memory.means, memory.batches = coded.means, memory.batches + 1
+        return Message(coded.levels, coded.words)
 
-    def _encoded(self, values: Array, memory: Memory, at: Address) -> Message:
-        means = column_means(values)
-        renewed = memory.levels is None or self._is_renewed(memory, at)
-        if self.levels == "middles":
-            levels = self._in_use(self._range(values, means), memory) if renewed else memory.levels
-            assert levels is not None
-            codes = self._steps_of(values, levels)
-        else:
-            codes = self._codes(values, means, memory)
-            levels = memory.levels
-            if renewed:
-                levels = self._in_use(self._levels_of(values, codes, means, at), memory)
-        assert levels is not None
-        message = Message(levels, packed(codes, self.bits))
-        memory.residual = values - self.decode(message, values.shape[1])
-        memory.means, memory.batches = means, memory.batches + 1
-        return message
+    def _code(self, memory: Memory) -> ColumnsCode:
+        """Return the numbers that kernels are told of this codec."""
+        threshold = {"zero": AT_ZERO, "mean": AT_MEAN, "previous_mean": AT_GIVEN}[self.threshold]
+        if threshold == AT_GIVEN and memory.means is None:
+            threshold = AT_MEAN
+        assert self.levels is not None, "chosen when it was made"
+        levels = {"means": MEANS, "ends": ENDS, "middles": MIDDLES}[self.levels]
+        return ColumnsCode(self.steps, threshold, levels, float(self.deviations), float(self.outliers or 0))
 
     def _is_renewed(self, memory: Memory, at: Address) -> bool:
         if not self.at_random:
@@ -158,62 +177,13 @@ class Quantiser:
         drawn = random_integers(1, _DRAWN_BITS, seed=at.seed, stream=at.stream, step=at.step, draw=_WHETHER)
         return int(drawn[0]) * self.interval < 1 << _DRAWN_BITS
 
-    def _codes(self, values: Array, means: Array, memory: Memory) -> NDArray[np.uint8]:
-        """Return the codes of values by threshold, or by the steps of their own range."""
-        if self.steps > 2:
-            return self._steps_of(values, self._range(values, means))
-        limits = np.zeros_like(means)
-        if self.threshold == "mean" or (self.threshold == "previous_mean" and memory.means is None):
-            limits = means
-        elif self.threshold == "previous_mean" and memory.means is not None:
-            limits = memory.means
-        return (values >= limits[:, None]).astype(np.uint8)
-
-    def _range(self, values: Array, means: Array) -> Array:
-        """Return both ends of the range of steps, (columns, 2)."""
-        reach = values.dtype.type(self.deviations) * _deviations(values, means)
-        return np.stack([means - reach, means + reach], axis=1).astype(np.float32)
-
-    def _width(self, limits: Array) -> Array:
-        return (limits[:, 1] - limits[:, 0]) / np.float32(self.steps)
-
-    def _steps_of(self, values: Array, limits: Array) -> NDArray[np.uint8]:
-        width = self._width(limits)
-        divisor = np.where(width > 0, width, np.float32(1))  # no width: all values are one, at the lower end
-        place = np.floor((values - limits[:, :1]) / divisor[:, None])
-        return np.where(place > 0, np.minimum(place, np.float32(self.steps - 1)), np.float32(0)).astype(np.uint8)
-
-    def _middles(self, limits: Array) -> Array:
-        """Return the middles of the steps, and 0 for codes that no step has, (columns, 2**bits)."""
-        places = np.arange(1 << self.bits, dtype=np.float32) + np.float32(0.5)
-        middles = limits[:, :1] + places * self._width(limits)[:, None]
-        middles[:, self.steps :] = 0
-        return middles
-
-    def _levels_of(self, values: Array, codes: NDArray[np.uint8], means: Array, at: Address) -> Array:
-        """Return what each code stands for in this mini-batch, (columns, 2**bits)."""
-        counted = self._counted(values, means, at)
-        if self.levels == "ends":
-            least = np.where(counted, values, np.float32(np.inf)).min(axis=1, initial=np.inf)
-            most = np.where(counted, values, np.float32(-np.inf)).max(axis=1, initial=-np.inf)
-            ends = np.stack([least, most], axis=1).astype(np.float32)
-            return np.where(np.isfinite(ends), ends, np.float32(0))
-        levels = np.zeros((len(values), 1 << self.bits), np.float32)
-        for code in range(self.steps):
-            levels[:, code] = column_means(values, counted & (codes == code))
-        return levels
-
-    def _counted(self, values: Array, means: Array, at: Address) -> NDArray[np.bool_]:
-        """Return which values decide levels."""
-        counted = np.ones(values.shape, bool)
-        if self.outliers is not None:
-            reach = values.dtype.type(self.outliers) * _deviations(values, means)
-            counted &= np.abs(values - means[:, None]) <= reach[:, None]
-        if self.left_out:
-            where = {"seed": at.seed, "stream": at.stream, "step": at.step, "draw": _LEFT_OUT}
-            drawn = random_integers(values.size, _DRAWN_BITS, **where).reshape(values.shape)
-            counted &= drawn >= round(self.left_out * (1 << _DRAWN_BITS))
-        return counted
+    def _counted(self, shape: tuple[int, ...], at: Address) -> NDArray[np.bool_] | None:
+        """Return which values were drawn to decide levels; None is all."""
+        if not self.left_out:
+            return None
+        where = {"seed": at.seed, "stream": at.stream, "step": at.step, "draw": _LEFT_OUT}
+        drawn = random_integers(math.prod(shape), _DRAWN_BITS, **where).reshape(shape)
+        return drawn >= round(self.left_out * (1 << _DRAWN_BITS))
 
     def _in_use(self, fresh: Array, memory: Memory) -> Array:
         """Return the levels that the mini-batch uses, given those it computed; memory keeps what later ones need."""
@@ -221,22 +191,17 @@ class Quantiser:
         known = memory.computed[: len(memory.computed) - self.lag] or [fresh]
         newest = known[-1]
         levels = newest
-        if self.smoothing == "exponential" and memory.levels is not None:
-            decay = np.float32(self.decay)
-            levels = decay * memory.levels + (np.float32(1) - decay) * newest
-        elif self.smoothing == "window":
-            seen = known[-self.window :]
-            total = seen[0]
-            for more in seen[1:]:
-                total = total + more
-            levels = total / np.float32(len(seen))
-        memory.levels = levels
+        with np.errstate(invalid="ignore", over="ignore"):
+            if self.smoothing == "exponential" and memory.levels is not None:
+                decay = np.float32(self.decay)
+                levels = decay * memory.levels + (np.float32(1) - decay) * newest
+            elif self.smoothing == "window":
+                seen = known[-self.window :]
+                total = seen[0]
+                for more in seen[1:]:
+                    total = total + more
+                levels = total / np.float32(len(seen))
+        memory.levels = levels = one_nan(levels)
         kept = self.lag + (self.window if self.smoothing == "window" else 1)
         del memory.computed[:-kept]
         return levels
-
-
-def _deviations(values: Array, means: Array) -> Array:
-    """Return the standard deviation of every column, float32."""
-    centred = values - means[:, None]
-    return np.sqrt(column_means(centred * centred))

@@ -19,11 +19,22 @@ from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
 from emu.report.simulated_time import SimulatedCost, SimulatedStep, SimulatedTime
 from emu.report.words import NO_NUMBER, duration, integer, number, percent, sentence_case
-from emu.training.simulation import BACKWARD, FORWARD, KINDS, ON_HOST, REDO, TRANSFER, UPDATE
+from emu.training.simulation import (
+    BACKWARD,
+    FORWARD,
+    KINDS,
+    ON_HOST,
+    QUANTISE,
+    RECEIVE,
+    REDO,
+    SEND,
+    TRANSFER,
+    UPDATE,
+)
 
 _TITLE = "Time on the emulated machine"
-#: What belongs to no layer: batches on their way.
-_BATCHES = "batches"
+#: What belongs to no layer: batches on their way, and gradients between nodes.
+_BATCHES, _EXCHANGE = "batches", "exchange"
 _COLOURS = {
     FORWARD: SERIES_COLOURS[0],
     BACKWARD: SERIES_COLOURS[2],
@@ -31,6 +42,9 @@ _COLOURS = {
     REDO: SERIES_COLOURS[1],
     ON_HOST: SERIES_COLOURS[3],
     TRANSFER: "var(--quiet)",
+    QUANTISE: SERIES_COLOURS[5],
+    SEND: SERIES_COLOURS[6],
+    RECEIVE: SERIES_COLOURS[7],
 }
 _WORDS = {ON_HOST: "on the host", TRANSFER: "transfers", REDO: "run again"}
 _ROOFLINE_HEIGHT = 320
@@ -72,15 +86,17 @@ def section(evidence: Evidence) -> Section | None:
         parts.append(
             figure("Roofline", swatch_legend(_of_device(colours)), roofline.place(), reading=_ROOFLINE_READING)
         )
-    resources = list(dict.fromkeys(event["resource"] for step in spent.steps for event in step.events))
-    if drawn := [_step_chart(step, resources, i) for i, step in enumerate(spent.steps)]:
+    resources = sorted({event["place"] for step in spent.steps for event in step.events})
+    if drawn := [_step_chart(step, [name for _, name in resources], i) for i, step in enumerate(spent.steps)]:
         charts += drawn
         places = [
             piece
             for step, chart in zip(spent.steps, drawn, strict=True)
             for piece in (element("h4", f"Step {integer(step.step)}, {step.phase}"), chart.place())
         ]
-        parts.append(figure("A step as a timeline", swatch_legend(colours), *places, reading=_STEP_READING))
+        there = {event["kind"] for step in spent.steps for event in step.events}
+        shown = {_WORDS.get(kind, kind): colour for kind, colour in _COLOURS.items() if kind in there}
+        parts.append(figure("A step as a timeline", swatch_legend(shown), *places, reading=_STEP_READING))
     parts.append(disclosure("Simulated time as a table", _table(spent)))
     return Section("simulated-time", _TITLE, join(parts), tuple(charts))
 
@@ -98,6 +114,9 @@ def _sentences(evidence: Evidence, spent: SimulatedTime, steps: int) -> list[str
         )
     parts = [(kind, spent.share(spent.of(kind))) for kind in KINDS if spent.of(kind)]
     said.append(f"Of its work, {', '.join(f'{percent(share)} is {_WORDS.get(kind, kind)}' for kind, share in parts)}.")
+    if sends := spent.of(SEND):
+        busy = sum(cost.seconds for cost in sends) / (spent.seconds or 1.0)
+        said.append(f"The busiest port of the crossbar sends for {percent(busy)} of the time.")
     if again := spent.of(REDO):
         calls, cycles, taken = (sum(getattr(cost, name) for cost in again) for name in ("calls", "cycles", "seconds"))
         runs = int(evidence.run.section("metrics").get("pretraining_runs") or 0)
@@ -120,7 +139,7 @@ def _bars(spent: SimulatedTime, steps: int, kinds: list[str], colours: dict[str,
                 taken = sum(cost.seconds for cost in costs) / steps
                 rows.append(
                     {
-                        "layer": layer or _BATCHES,
+                        "layer": layer or (_EXCHANGE if kind in (QUANTISE, SEND, RECEIVE) else _BATCHES),
                         "kind": _WORDS.get(kind, kind),
                         "place": KINDS.index(kind),
                         "ms": float(f"{taken * 1e3:.4g}"),
@@ -138,7 +157,7 @@ def _bars(spent: SimulatedTime, steps: int, kinds: list[str], colours: dict[str,
 
 
 def _of_device(colours: dict[str, str]) -> dict[str, str]:
-    outside = {_WORDS[ON_HOST], _WORDS[TRANSFER]}
+    outside = {_WORDS[ON_HOST], _WORDS[TRANSFER], QUANTISE, SEND}
     return {name: colour for name, colour in colours.items() if name not in outside}
 
 
@@ -227,7 +246,7 @@ def _step_chart(step: SimulatedStep, resources: list[str], place: int) -> Chart:
     longest = sorted(step.events, key=lambda event: -event["duration"])[:_MOST_EVENTS]
     rows: list[dict[str, Any]] = [
         {
-            "resource": event["resource"],
+            "resource": event["place"][1],
             "from": round(event["begin"], 6),
             "to": round(event["begin"] + event["duration"], 6),
             "kind": _WORDS.get(event["kind"], event["kind"]),
@@ -266,7 +285,7 @@ def _table(spent: SimulatedTime) -> Html:
     header = ["layer", "work", "unit", "calls", "cycles", "time", "share", "operations per byte"]
     rows = (
         [
-            cost.layer or _BATCHES,
+            cost.layer or (_EXCHANGE if cost.kind in (QUANTISE, SEND, RECEIVE) else _BATCHES),
             _WORDS.get(cost.kind, cost.kind),
             cost.unit,
             integer(cost.calls),

@@ -3,11 +3,14 @@
 system.py          their shape: what a system may do to a run, and when
 dynamic_points.py  points chosen from leading bits, operations that run again
 simulated_time.py  what every operation takes on the device's clock
+clipping.py        gradients of every unit clipped layer by layer
 data_parallel.py   batches divided among nodes, gradients exchanged
+contributions.py   gradients of several units, while they are apart
 joint_points.py    points that nodes choose together
 loss_scaling.py    the loss at a scale, passes that run again at a smaller one
 """
 
+from emu.training.systems.clipping import Clipping
 from emu.training.systems.data_parallel import DataParallel
 from emu.training.systems.dynamic_points import DynamicPoints
 from emu.training.systems.loss_scaling import ScaledLoss
@@ -15,6 +18,6 @@ from emu.training.systems.simulated_time import SimulatedTime
 from emu.training.systems.system import Attempt, PartAttempt, Row, Surroundings, System
 
 #: Every system, the innermost around a pass first.
-SYSTEMS: tuple[type[System], ...] = (DynamicPoints, SimulatedTime, DataParallel, ScaledLoss)
+SYSTEMS: tuple[type[System], ...] = (DynamicPoints, SimulatedTime, Clipping, DataParallel, ScaledLoss)
 
 __all__ = ["SYSTEMS", "Attempt", "PartAttempt", "Row", "Surroundings", "System"]

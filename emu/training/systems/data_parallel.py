@@ -3,8 +3,9 @@
     batch ──► parts ──► passes ──► unscaled ──► exchange ──► one gradient, the same bits on every node ──► update
 
 Every unit of every node computes one part. Its loss goes back at S / parts, so that contributions add up to the
-gradient of the whole batch. A node adds up what its units have found before it sends anything. Nodes share one model:
-what they would hold each is equal bit for bit (the exchange compares it).
+gradient of the whole batch; at S / units of a node where controllers divide by the number of nodes. A node adds up what
+its units have found before it sends anything. Nodes share one model: what they would hold each is equal bit for bit
+(the exchange compares it).
 """
 
 from __future__ import annotations
@@ -18,21 +19,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu import engine
-from emu.autodiff import Operation, Value
+from emu.autodiff import Value
 from emu.backends.arrays import on_host
-from emu.cluster import Exchange, Simulated
+from emu.cluster import Controllers, Exchange, Layout, Simulated
+from emu.cluster.lines import Lines
+from emu.cluster.settings import ClusterTable
 from emu.errors import ConfigError
 from emu.nn.network import LOSS_LAYER
 from emu.optim import ParameterState
 from emu.precision.loss_scaling import NoScaling
-from emu.training.model import Pass, StepRunner, written
+from emu.training.model import Pass, StepRunner
+from emu.training.model import written as written_into
+from emu.training.systems.contributions import columns_of, joined, of_unit, written
 from emu.training.systems.joint_points import JointPoints
 from emu.training.systems.system import Attempt, PartAttempt, Row, Surroundings, System
 from emu.training.update import unscaled
 
 Array = NDArray[Any]
-#: Between a gradient's name and its node, while contributions are apart.
-_AT = "@"
 _IN_FLIGHT = "in_flight/"
 
 
@@ -64,30 +67,28 @@ class DataParallel(System):
             ConfigError: the batch cannot be divided, an owner has no stripe, or gradients do not travel as floats.
         """
         self._run, self._table = run, run.recipe.cluster
-        self._exchange: Exchange | None = None
+        self._exchange: Exchange | Controllers | None = None
         self._step = 0
         self._flying: dict[str, Array] = {}
+        self._flying_scale = 1.0
         if self._table is None:
             return
         layout, batch, units = self._table.layout(), run.recipe.training.batch, self._table.units
         self._parts = len(layout.workers) * units
+        self._lines: Lines = self._table.lines
         if batch % self._parts:
             nodes = f"{len(layout.workers)} nodes" + (f" of {units} units each" if units > 1 else "")
             raise ConfigError(
                 f"`training.batch` must be a multiple of the {nodes} of [cluster], got {batch}; "
                 "choose another batch, or another number of nodes"
             )
-        places = getattr(run.recipe.loss_scaling, "compensation", ("gradient",))
-        if "gradient" not in places:
-            raise ConfigError(
-                "`compensation` of [loss_scaling] must have 'gradient' on a cluster: residuals would carry S; got "
-                f"{list(places)}"
-            )
+        self._carries_scale = "gradient" not in getattr(run.recipe.loss_scaling, "compensation", ("gradient",))
         run.model.stripes = self._table.model_parallel
         self._joint = JointPoints(own=self._table.points == "own")
         if run.model.points is not None:
             run.model.points.agreement = self._joint
-        self._role = "gradient" if isinstance(run.recipe.loss_scaling, NoScaling) else "unscaled"
+        unscaled = not self._carries_scale and not isinstance(run.recipe.loss_scaling, NoScaling)
+        self._role = "unscaled" if unscaled else "gradient"
         formats = {s.name: run.policy.stage(s.layer, self._role).format for s in run.model.states}
         for name, fmt in formats.items():
             if fmt.carries_raws:
@@ -97,20 +98,25 @@ class DataParallel(System):
                 )
         wide = any(fmt.carrier == np.float64 for fmt in formats.values())
         self._dtype = np.float64 if wide else np.float32
-        codec, owner_codec = self._table.codecs()
-        self._exchange = Exchange(
-            {state.name: _columns(state).shape for state in run.model.states},
-            layout,
-            codec,
-            Simulated(layout.nodes),
-            owner_codec=owner_codec,
-            rule=self._table.owner_rule(),
-            seed=run.recipe.training.seed,
-            dtype=self._dtype,
-            feedback=self._table.error_feedback,
-        )
+        self._exchange = self._begun(self._table, layout)
+        self._shares = units if self._exchange.divides else self._parts
+        self._returns = False
         self._updating = run.runner_of_updates()
         self._runners: list[StepRunner] = []
+
+    def _begun(self, table: ClusterTable, layout: Layout) -> Exchange | Controllers:
+        """Return the exchange of a table at its beginning."""
+        states, transport = self._run.model.states, Simulated(layout.nodes)
+        shapes = {state.name: columns_of(state, lines=self._lines).shape for state in states}
+        options: dict[str, Any] = {"seed": self._run.recipe.training.seed, "dtype": self._dtype}
+        options["feedback"] = table.error_feedback
+        codec, owner_codec = table.codecs(self._run.backend)
+        if table.exchange == "controllers":
+            formats = {state.name: state.master.format for state in states}
+            options |= {"controllers": table.controllers, "placement": table.placement}
+            return Controllers(shapes, formats, layout, codec, transport, **options)
+        options |= {"owner_codec": owner_codec, "rule": table.owner_rule()}
+        return Exchange(shapes, layout, codec, transport, **options)
 
     # ---- a step ----
 
@@ -126,14 +132,10 @@ class DataParallel(System):
             tasks = [partial(on, share, slice(i * part, (i + 1) * part), runner) for i, runner in enumerate(runners)]
             decided = points is not None and points.in_pretraining(step) and not points.in_float(step)
             passes = self._joint.run(tasks) if decided else [task() for task in tasks]
-            gradients = {
-                f"{name}{_AT}{unit}": value
-                for unit, found in enumerate(passes)
-                for name, value in found.gradients.items()
-            }
+            gradients = joined(found.gradients for found in passes)
             loss = sum(found.loss for found in passes) / len(passes)
             correct = sum(found.correct for found in passes)
-            return Pass(loss, correct, gradients, self._moments(passes), scale)
+            return Pass(loss, correct, gradients, self._moments(passes), scale, share=1 / self._shares)
 
         return together
 
@@ -150,24 +152,43 @@ class DataParallel(System):
         if self._exchange is None or self._is_warm:
             return found
         arrived: dict[str, Array] = {}
+        scale = 1.0
         if found.is_applied:
-            arrived = self._exchange.exchange(self._contributions(found), self._step)
+            carried = found.scale if self._carries_scale else 1.0
+            arrived = self._exchange.exchange(self._contributions(found), self._step, carried)
+            scale = self._exchange.result_scale
         if self._table is not None and self._table.double_buffering:
             arrived, self._flying = self._flying, arrived
+            scale, self._flying_scale = self._flying_scale, scale
         if not arrived:
             return replace(found, gradients={}, is_applied=False)
-        gradients = {state.name: self._written(state, arrived[state.name]) for state in self._run.model.states}
+        self._returns = True
+        gradients = {
+            state.name: written(state, arrived[state.name], self._role, self._updating, self._lines)
+            for state in self._run.model.states
+            if state.name in arrived
+        }
         moments = found.moments if found.is_applied else {}  # a gradient in flight outlives a pass given up
-        return replace(found, gradients=gradients, moments=moments, scale=1.0, is_applied=True)
+        return replace(found, gradients=gradients, moments=moments, scale=scale, share=1.0, is_applied=True)
+
+    def end_step(self, steps: int) -> None:
+        """Take the parameters that an exchange returns behind an update of its gradients."""
+        if self._exchange is None or not self._returns:
+            return
+        self._returns = False
+        states = self._run.model.states
+        there = self._exchange.returned({state.name: state.master for state in states})
+        for state in states:
+            state.master = there[state.name]
 
     @property
     def _is_warm(self) -> bool:
         return self._table is not None and self._step < self._table.warm_start
 
     def _share(self, scale: float) -> float:
-        """Return S / parts as the loss's format holds it."""
+        """Return S / shares as the loss's format holds it."""
         fmt = self._run.policy.at(self._step).stage(LOSS_LAYER, "loss").format
-        exact = scale / self._parts
+        exact = scale / self._shares
         share = float(engine.quantize(np.array(exact), fmt, backend="reference"))
         if share == 0:
             raise ConfigError(
@@ -182,34 +203,29 @@ class DataParallel(System):
             total = on_host(first.array).astype(np.float64)
             for other in passes[1:]:
                 total = total + on_host(other.moments[name].array)
-            found[name] = written(total / len(passes), first.format, backend="reference")
+            found[name] = written_into(total / len(passes), first.format, backend="reference")
         return found
 
     def _contributions(self, found: Pass) -> dict[int, dict[str, Array]]:
-        """Return the gradients of every node with S taken out, as columns: its units' added in their order."""
+        """Return the gradients of every node as they travel, as columns: its units' added in their order."""
         assert self._exchange is not None
         assert self._table is not None
         apart: dict[int, dict[str, Array]] = {node: {} for node in self._exchange.layout.workers}
         for state in self._run.model.states:
             for place, held in enumerate(apart.values()):
                 units = range(place * self._table.units, (place + 1) * self._table.units)
-                first, *others = (self._unscaled(state, found, unit) for unit in units)
+                first, *others = (self._columns_of(state, found, unit) for unit in units)
                 for other in others:
                     first = first + other
                 held[state.name] = first
         return apart
 
-    def _unscaled(self, state: ParameterState, found: Pass, unit: int) -> Array:
-        value = found.gradients[f"{state.name}{_AT}{unit}"]
-        if found.scale != 1:
+    def _columns_of(self, state: ParameterState, found: Pass, unit: int) -> Array:
+        """Return what a unit has found, S taken out unless it travels."""
+        value = found.gradients[of_unit(state.name, unit)]
+        if found.scale != 1 and not self._carries_scale:
             value = unscaled(state, value, found.scale, self._updating)
-        return on_host(value.array).reshape(_columns(state).shape).astype(self._dtype, copy=False)
-
-    def _written(self, state: ParameterState, columns: Array) -> Value:
-        """Return a gradient that has arrived in the format that the update expects."""
-        runner = self._updating
-        array = runner.place(columns.reshape(state.master.array.shape))
-        return runner.run(Operation("quantize", (Value(array),), part=state.part), self._role, state.layer)
+        return columns_of(state, value.array, self._lines).astype(self._dtype, copy=False)
 
     # ---- what is written down ----
 
@@ -230,13 +246,13 @@ class DataParallel(System):
     # ---- checkpoints ----
 
     def to_dict(self) -> Any:
-        """Return the bytes sent; None without a cluster."""
-        return None if self._exchange is None else {"sent": self._exchange.sent}
+        """Return the bytes sent, and S of the gradient on its way; None without a cluster."""
+        return None if self._exchange is None else {"sent": self._exchange.sent, "flying_scale": self._flying_scale}
 
     def load(self, data: Any) -> None:
         """Take what `to_dict` returned."""
         if self._exchange is not None:
-            self._exchange.sent = data["sent"]
+            self._exchange.sent, self._flying_scale = data["sent"], data.get("flying_scale", 1.0)
 
     def arrays(self) -> dict[str, Array]:
         """Return residuals and all else that nodes and owners remember, and gradients on their way."""
@@ -250,9 +266,3 @@ class DataParallel(System):
             flying = {name: array for name, array in arrays.items() if name.startswith(_IN_FLIGHT)}
             self._flying = {name.removeprefix(_IN_FLIGHT): array for name, array in flying.items()}
             self._exchange.load(arrays)
-
-
-def _columns(state: ParameterState) -> Array:
-    """Return a parameter as lines of what leads to one output; a vector is one line."""
-    array = on_host(state.master.array)
-    return array.reshape(len(array), -1) if array.ndim > 1 else array.reshape(1, -1)

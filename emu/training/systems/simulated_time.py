@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from emu.errors import ConfigError
 from emu.hardware import DynamicPoint, chrome_trace, machine_of
-from emu.training.model import Pass
+from emu.training.cluster_simulation import ClusterSimulation
+from emu.training.model import Pass, columns_and_rows
 from emu.training.simulation import Simulation
 from emu.training.systems.system import Attempt, Row, Surroundings, System
 
@@ -26,7 +28,8 @@ class SimulatedTime(System):
     tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
         # of each interval's steps: layer and role are empty for the batch; unit is the device's or the host's,
         # `memory`'s time is within its unit's, `link` moves bytes to the host and back; kind is forward, backward,
-        # update, redo, host or transfer; operations are multiply-adds, or results where there are none
+        # update, redo, host or transfer, and of a cluster quantise or send, of a node's port; operations are
+        # multiply-adds, or results where there are none
         "simulation": {
             "step": "int64",
             "layer": "string",
@@ -42,12 +45,31 @@ class SimulatedTime(System):
     }
 
     def __init__(self, run: Surroundings) -> None:
-        """Begin at time 0, if the device has a clock and trains alone."""
-        self._run, self._time = run, None
-        if (machine := machine_of(run.device)) and run.recipe.cluster is None:  # of one node
-            on_host = (run.device.dynamic_point or DynamicPoint()).decided_on == "host"
-            self._time = Simulation(machine, run.batch_elements, run.batch_bytes, decided_on_host=on_host)
+        """Begin at time 0, if the device has a clock, and a crossbar where it trains with others."""
+        self._run, self._missing = run, ""
+        self._time = self._begun(run)
+        if self._time is not None:
             run.profile.demands = self._time.demands
+
+    def _begun(self, run: Surroundings) -> Simulation | None:
+        """Return the time of the device, or of a cluster of them; None without a clock, or without a crossbar."""
+        machine, table = machine_of(run.device), run.recipe.cluster
+        on_host = (run.device.dynamic_point or DynamicPoint()).decided_on == "host"
+        if machine is None:
+            return None
+        if table is None:
+            return Simulation(machine, run.batch_elements, run.batch_bytes, decided_on_host=on_host)
+        if table.model_parallel > 1:
+            self._missing = "`emu simulate` has the time of model striping, training has not"
+            return None
+        shapes = {state.name: columns_and_rows(state.master.shape) for state in run.model.states}
+        models = table.nodes * table.units
+        sizes = (run.batch_elements // models, run.batch_bytes // models)
+        try:
+            return ClusterSimulation(machine, *sizes, decided_on_host=on_host, table=table, shapes=shapes)
+        except ConfigError as error:  # the device's bits can be trained with all the same
+            self._missing = str(error)
+            return None
 
     def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
         """Charge the time of every pass; that of one that runs again as such."""
@@ -86,6 +108,7 @@ class SimulatedTime(System):
         return {
             "simulated_seconds": None if time is None else time.seconds,
             "simulated_picoseconds_by_phase": {} if time is None else dict(time.by_phase),
+            **({"simulated_time_missing": self._missing} if self._missing else {}),
         }
 
     def to_dict(self) -> Any:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from emu.training.model import Model, Pass, StepRunner
     from emu.training.recipe import Recipe
     from emu.training.run_folder import RunFolder
+    from emu.training.update import Update
 
 Array = NDArray[np.generic]
 #: One pass over the batch of a step, at a scale of the loss.
@@ -44,6 +45,7 @@ class Surroundings:
         device: the machine.
         policy: formats of everything.
         model: network and parameters.
+        update: what is done with gradients behind all systems.
         counters: of the interval between two log points.
         profile: where the time goes.
         backend: who computes.
@@ -59,6 +61,7 @@ class Surroundings:
     device: Device
     policy: Policy
     model: Model
+    update: Update
     counters: CounterTable
     profile: Profile
     backend: str

@@ -1,0 +1,102 @@
+"""What every backend implements of gradient codecs: columns become codes, and come back.
+
+    V = gradients + residual        code = Q(V)        residual = V - level of the code
+
+A column is a line of an array. What decides the bits is written down in `reference/codecs.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+#: Thresholds of two steps: 0, the column's mean, or a given number.
+(AT_ZERO, AT_MEAN, AT_GIVEN) = range(3)
+#: What codes stand for: means of the values that took them, least and largest value, middles of the steps.
+(MEANS, ENDS, MIDDLES) = range(3)
+#: Codes are packed into words of so many bits.
+CODE_WORD_BITS = 32
+
+
+class ColumnsCode(NamedTuple):
+    """How columns of gradients become codes: a codec as numbers.
+
+    `deviations`: the range of more than two steps reaches so many standard deviations to both sides of the mean;
+    `outliers`: values farther from the mean than so many decide no level, 0 lets all.
+    """
+
+    steps: int
+    threshold: int
+    levels: int
+    deviations: float
+    outliers: float
+
+    @property
+    def bits(self) -> int:
+        """Of a code."""
+        return (self.steps - 1).bit_length()
+
+
+class Coded(NamedTuple):
+    """Columns as codes.
+
+    Attributes:
+        means: dtype of the values, (columns,).
+        levels: float32, (columns, levels of a column); of `MIDDLES` both ends of the range.
+        words: uint32, (columns, `code_words`): code i from bit i * bits on.
+    """
+
+    means: Array
+    levels: NDArray[np.float32]
+    words: NDArray[np.uint32]
+
+
+def code_words(rows: int, bits: int) -> int:
+    """Return how many words the codes of a column take."""
+    return -(-rows * bits // CODE_WORD_BITS)
+
+
+class CodecKernels(Protocol):
+    """Kernels of gradient codecs."""
+
+    def encode_columns(
+        self,
+        gradients: Array,
+        residual: Array,
+        code: ColumnsCode,
+        limits: Array | None,
+        counted: NDArray[np.bool_] | None,
+        levels: NDArray[np.float32] | None,
+        *,
+        settles: bool,
+    ) -> Coded:
+        """Return gradients, with what was held back of earlier ones, as codes: V = gradients + residual.
+
+        Args:
+            gradients: float32 or float64, (columns, rows).
+            residual: the same dtype and shape, contiguous; V less what its code stands for is written into it.
+            code: how.
+            limits: thresholds of `AT_GIVEN`, of the dtype, (columns,).
+            counted: which values may decide levels, (columns, rows); None is all.
+            levels: what codes stand for, float32, (columns, levels of a column); None computes it.
+            settles: False leaves the residual as it is.
+        """
+        ...
+
+    def decode_columns(
+        self, words: NDArray[np.uint32], levels: NDArray[np.float32], bits: int, rows: int, total: Array | None
+    ) -> Array:
+        """Return what codes stand for, float32, (columns, rows); or `total`, where it is added to it.
+
+        Args:
+            words: (columns, `code_words`).
+            levels: (columns, 2**bits).
+            bits: of a code, 1..8.
+            rows: of a column.
+            total: float32 or float64, (columns, rows), contiguous.
+        """
+        ...

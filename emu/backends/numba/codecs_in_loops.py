@@ -1,0 +1,318 @@
+"""Gradient codecs as loops over columns: all that the definition allows, on any processor."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.codecs import (
+    AT_GIVEN,
+    AT_MEAN,
+    CODE_WORD_BITS,
+    ENDS,
+    MIDDLES,
+    ColumnsCode,
+)
+from emu.backends.numba.column_sums import one_nan, quotient
+from emu.backends.numba.compiling import kernel
+from emu.backends.reference.column_sums import LANES
+
+Array = NDArray[Any]
+#: Codes that are laid into words together.
+TOGETHER = 4
+
+
+class Plan(NamedTuple):
+    """A codec as compiled loops are told of it.
+
+    Attributes:
+        steps, bits, threshold, kind, deviations, outliers: of `ColumnsCode`.
+        fresh: levels are computed.
+        some: some values decide no level.
+        deviates: standard deviations are needed.
+        settles: the residual is written.
+    """
+
+    steps: int
+    bits: int
+    threshold: int
+    kind: int
+    deviations: float
+    outliers: float
+    fresh: bool
+    some: bool
+    deviates: bool
+    settles: bool
+
+    @classmethod
+    def of(cls, code: ColumnsCode, *, fresh: bool, drawn: bool, settles: bool) -> Plan:
+        """Return the plan of a codec."""
+        ranges = code.steps > 2 and (fresh or code.levels != MIDDLES)
+        deviates = ranges or (fresh and code.outliers > 0)
+        some = fresh and (drawn or code.outliers > 0)
+        return cls(*code[:1], code.bits, *code[1:], fresh, some, deviates, settles)
+
+
+class Columns(NamedTuple):
+    """Columns and what is written of them, each a line of an array."""
+
+    gradients: Array
+    residual: Array
+    limits: Array
+    counted: Array
+    levels: Array
+    means: Array
+    words: Array
+
+
+class Room(NamedTuple):
+    """Room for one column.
+
+    Attributes:
+        values: V.
+        codes: uint8, filled up with 0 to whole groups.
+        decides: which values decide levels.
+        lanes: sums of each code, (codes, 64).
+        counts: values of each code.
+        table: what each code stands for, float32.
+    """
+
+    values: Array
+    codes: Array
+    decides: Array
+    lanes: Array
+    counts: Array
+    table: Array
+
+
+@kernel
+def _mean(values: Any, lanes: Any) -> Any:
+    lanes[:] = 0
+    whole = values.size // LANES * LANES
+    for first in range(0, whole, LANES):
+        for j in range(LANES):
+            lanes[j] += values[first + j]
+    for i in range(whole, values.size):
+        lanes[i - whole] += values[i]
+    return quotient(lanes, values.size)
+
+
+@kernel
+def _deviation(values: Any, mean: Any, lanes: Any) -> Any:
+    lanes[:] = 0
+    whole = values.size // LANES * LANES
+    for first in range(0, whole, LANES):
+        for j in range(LANES):
+            centred = values[first + j] - mean
+            lanes[j] += centred * centred
+    for i in range(whole, values.size):
+        centred = values[i] - mean
+        lanes[i - whole] += centred * centred
+    return np.sqrt(quotient(lanes, values.size))
+
+
+@kernel
+def _write_range(mean: Any, reach: Any, limits: Any) -> None:
+    """Write both ends of the range of steps."""
+    quiet = np.float32(np.nan)
+    limits[0] = one_nan(np.float32(mean - reach), quiet)
+    limits[1] = one_nan(np.float32(mean + reach), quiet)
+
+
+@kernel
+def _write_middles(limits: Any, steps: int, table: Any) -> None:
+    """Write the middles of equal steps, 0 for codes that no step has."""
+    width = (limits[1] - limits[0]) / np.float32(steps)
+    table[:] = 0
+    for code in range(steps):
+        middle = limits[0] + (np.float32(code) + np.float32(0.5)) * width
+        table[code] = one_nan(middle, np.float32(np.nan))
+
+
+@kernel
+def _write_steps(values: Any, limits: Any, steps: int, codes: Any) -> None:
+    """Write the codes of equal steps; NaN has the lowest."""
+    number = values.dtype.type
+    width = (limits[1] - limits[0]) / np.float32(steps)
+    low, divisor = number(limits[0]), number(width if width > 0 else np.float32(1))
+    last, zero = number(steps - 1), number(0)
+    for i in range(values.size):
+        place = np.floor((values[i] - low) / divisor)
+        place = place if place > 0 else zero
+        codes[i] = np.uint8(place if place < last else last)
+
+
+@kernel
+def _write_sides(values: Any, threshold: Any, codes: Any) -> None:
+    """Write the codes of two steps; NaN lies below."""
+    for i in range(values.size):
+        codes[i] = values[i] >= threshold
+
+
+@kernel
+def _write_deciders(values: Any, mean: Any, reach: Any, counted: Any, decides: Any) -> None:
+    """Write which values decide levels: those drawn, no farther from the mean than `reach`, if it is not negative."""
+    for i in range(values.size):
+        decides[i] = (counted.size == 0 or counted[i]) and (reach < 0 or abs(values[i] - mean) <= reach)
+
+
+@kernel
+def _write_ends(values: Any, decides: Any, some: bool, levels: Any) -> None:
+    """Write the least and the largest value as levels: +0 for either zero, and for what is not finite."""
+    number = values.dtype.type
+    least, most, zero, has_nan = number(np.inf), number(-np.inf), np.float32(0), False
+    for i in range(values.size):
+        if not some or decides[i]:
+            v = values[i]
+            least, most, has_nan = min(least, v), max(most, v), has_nan or v != v
+    for place in range(2):
+        end = np.float32(most if place else least)
+        levels[place] = zero if has_nan or end - end != 0 else end + zero
+
+
+@kernel
+def _add_sides(values: Any, codes: Any, lanes: Any, counts: Any) -> None:
+    """Add every value to the lanes of its side."""
+    zero, above = values.dtype.type(0), 0
+    for first in range(0, values.size, LANES):
+        for j in range(min(LANES, values.size - first)):
+            v, is_above = values[first + j], codes[first + j] != 0
+            lanes[0, j] += zero if is_above else v
+            lanes[1, j] += v if is_above else zero
+            above += is_above
+    counts[0], counts[1] = values.size - above, above
+
+
+@kernel
+def _add_by_code(values: Any, codes: Any, decides: Any, some: bool, lanes: Any, counts: Any) -> None:
+    """Add values that decide levels to the lanes of their codes."""
+    for i in range(values.size):
+        if not some or decides[i]:
+            lanes[codes[i], i % LANES] += values[i]
+            counts[codes[i]] += 1
+
+
+@kernel
+def _write_means(room: Any, plan: Any, levels: Any) -> None:
+    """Write the means of the values of each code as levels."""
+    room.lanes[:] = 0
+    room.counts[:] = 0
+    if plan.steps > 2 or plan.some:
+        _add_by_code(room.values, room.codes, room.decides, plan.some, room.lanes, room.counts)
+    else:
+        _add_sides(room.values, room.codes, room.lanes, room.counts)
+    for code in range(levels.size):
+        levels[code] = one_nan(np.float32(quotient(room.lanes[code], room.counts[code])), np.float32(np.nan))
+
+
+@kernel
+def pack(codes: Any, bits: int, words: Any) -> None:
+    """Lay codes into words, the first one lowest; behind them codes are 0 up to a whole group of `TOGETHER`."""
+    held, used, at, width = np.uint64(0), np.uint64(0), 0, np.uint64(bits)
+    for first in range(0, codes.size, TOGETHER):
+        group = np.uint64(0)
+        for j in range(TOGETHER):
+            group |= np.uint64(codes[first + j]) << np.uint64(np.uint64(j) * width)
+        held |= group << used
+        used += np.uint64(TOGETHER) * width
+        if used >= np.uint64(CODE_WORD_BITS):
+            words[at] = np.uint32(held & np.uint64(0xFFFFFFFF))
+            held >>= np.uint64(CODE_WORD_BITS)
+            used -= np.uint64(CODE_WORD_BITS)
+            at += 1
+    if at < words.size:
+        words[at] = np.uint32(held & np.uint64(0xFFFFFFFF))
+
+
+@kernel
+def _encode_column(columns: Any, plan: Any, column: int, room: Any) -> None:
+    number = room.values.dtype.type
+    values, quiet = room.values, number(np.nan)
+    gradients, residual, used = columns.gradients[column], columns.residual[column], columns.levels[column]
+    for i in range(values.size):
+        values[i] = gradients[i] + residual[i]
+    mean = _mean(values, room.lanes[0])
+    columns.means[column] = one_nan(mean, quiet)
+    deviation = _deviation(values, mean, room.lanes[0]) if plan.deviates else number(0)
+    if plan.kind == MIDDLES:
+        if plan.fresh:
+            _write_range(mean, number(plan.deviations) * deviation, used)
+        _write_steps(values, used, plan.steps, room.codes)
+        _write_middles(used, plan.steps, room.table)
+    else:
+        if plan.steps > 2:
+            _write_range(mean, number(plan.deviations) * deviation, room.table)
+            _write_steps(values, room.table, plan.steps, room.codes)
+        else:
+            threshold = mean if plan.threshold == AT_MEAN else number(0)
+            _write_sides(values, columns.limits[column] if plan.threshold == AT_GIVEN else threshold, room.codes)
+        if plan.fresh:
+            if plan.some:
+                reach = number(plan.outliers) * deviation if plan.outliers > 0 else number(-1)
+                _write_deciders(values, mean, reach, columns.counted[column % len(columns.counted)], room.decides)
+            if plan.kind == ENDS:
+                _write_ends(values, room.decides, plan.some, used)
+            else:
+                _write_means(room, plan, used)
+        room.table[:] = used
+    pack(room.codes, plan.bits, columns.words[column])
+    if plan.settles:
+        for i in range(values.size):
+            residual[i] = one_nan(values[i] - room.table[room.codes[i]], quiet)
+
+
+@kernel
+def encode_range(columns: Any, plan: Any, start: int, stop: int) -> None:
+    """Encode columns from `start` up to `stop`."""
+    rows, kinds, codes = columns.gradients.shape[1], columns.gradients.dtype, 1 << plan.bits
+    room = Room(
+        np.empty(rows, kinds),
+        np.zeros(-(-rows // TOGETHER) * TOGETHER, np.uint8),
+        np.empty(rows, np.bool_),
+        np.empty((codes, LANES), kinds),
+        np.empty(codes, np.int64),
+        np.zeros(codes, np.float32),
+    )
+    for column in range(start, stop):
+        _encode_column(columns, plan, column, room)
+
+
+@kernel
+def unpack(words: Any, bits: int, codes: Any) -> None:
+    """Write the codes that words hold, up to a whole group of `TOGETHER`."""
+    held, left, at, width = np.uint64(0), np.int64(0), 0, np.uint64(bits)
+    mask = (np.uint64(1) << width) - np.uint64(1)
+    for first in range(0, codes.size, TOGETHER):
+        if left < TOGETHER * bits and at < words.size:
+            held |= np.uint64(words[at]) << np.uint64(left)
+            left += CODE_WORD_BITS
+            at += 1
+        for j in range(TOGETHER):
+            codes[first + j] = (held >> np.uint64(np.uint64(j) * width)) & mask
+        held >>= np.uint64(TOGETHER) * width
+        left -= TOGETHER * bits
+
+
+@kernel
+def decode_range(words: Any, levels: Any, bits: int, out: Any, start: int, stop: int) -> None:
+    """Write what codes of columns stand for."""
+    codes = np.empty(-(-out.shape[1] // TOGETHER) * TOGETHER, np.uint8)
+    for column in range(start, stop):
+        table, target = levels[column], out[column]
+        unpack(words[column], bits, codes)
+        for i in range(target.size):
+            target[i] = table[codes[i]]
+
+
+@kernel
+def decode_and_add_range(words: Any, levels: Any, bits: int, total: Any, start: int, stop: int) -> None:
+    """Add what codes of columns stand for."""
+    quiet = total.dtype.type(np.nan)
+    codes = np.empty(-(-total.shape[1] // TOGETHER) * TOGETHER, np.uint8)
+    for column in range(start, stop):
+        table, target = levels[column], total[column]
+        unpack(words[column], bits, codes)
+        for i in range(target.size):
+            target[i] = one_nan(target[i] + table[codes[i]], quiet)

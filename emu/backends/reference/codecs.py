@@ -1,0 +1,151 @@
+"""What gradient codecs compute, as NumPy: the definition of codes, levels and residuals.
+
+    V = G + residual        code = Q(V)        residual = V - level of the code
+
+A column is a line of an array. Sums are those of 64 lanes, a mean is one division, nothing is contracted, and every NaN
+that is written is the quiet one without a sign. What remains are additions, products, quotients and roots of IEEE 754,
+rounded once each: they are the same on every computer.
+
+Source: CN106062786A; Seide et al., Interspeech 2014. Where these are silent, the choice is ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.codecs import AT_GIVEN, AT_MEAN, CODE_WORD_BITS, ENDS, MIDDLES, Coded, ColumnsCode, code_words
+from emu.backends.reference.column_sums import column_means, one_nan
+
+Array = NDArray[Any]
+
+
+class ReferenceCodecs:
+    """The definition of `CodecKernels`."""
+
+    def encode_columns(
+        self,
+        gradients: Array,
+        residual: Array,
+        code: ColumnsCode,
+        limits: Array | None,
+        counted: NDArray[np.bool_] | None,
+        levels: NDArray[np.float32] | None,
+        *,
+        settles: bool,
+    ) -> Coded:
+        """Return columns as codes; what they do not say is written into the residual."""
+        with np.errstate(invalid="ignore", over="ignore"):  # infinities less themselves are NaN, and stay
+            values = gradients + residual
+            means = column_means(values)
+            if code.levels == MIDDLES:
+                used = _range(values, means, code) if levels is None else levels
+                codes = _steps_of(values, used, code.steps)
+            else:
+                codes = _codes(values, means, limits, code)
+                used = _levels_of(values, codes, means, counted, code) if levels is None else levels
+            if settles:
+                table = middles_of(used, code.steps) if code.levels == MIDDLES else used
+                residual[...] = one_nan(values - np.take_along_axis(table, codes.astype(np.int64), axis=1))
+            return Coded(one_nan(means), used, packed(codes, code.bits))
+
+    def decode_columns(
+        self, words: NDArray[np.uint32], levels: NDArray[np.float32], bits: int, rows: int, total: Array | None
+    ) -> Array:
+        """Return what codes stand for, or `total` with it."""
+        decoded = np.take_along_axis(levels, unpacked(words, rows, bits).astype(np.int64), axis=1)
+        if total is None:
+            return decoded
+        with np.errstate(invalid="ignore", over="ignore"):
+            total[...] = one_nan(total + decoded)
+        return total
+
+
+def middles_of(limits: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
+    """Return the middles of equal steps, and 0 for codes that no step has.
+
+    Args:
+        limits: float32, (columns, 2): both ends of the range.
+        steps: k.
+
+    Returns:
+        float32, (columns, codes there is room for).
+    """
+    places = np.arange(1 << (steps - 1).bit_length(), dtype=np.float32) + np.float32(0.5)
+    with np.errstate(invalid="ignore", over="ignore"):
+        middles = one_nan(limits[:, :1] + places * _width(limits, steps)[:, None])
+    middles[:, steps:] = 0
+    return middles
+
+
+def packed(codes: NDArray[np.uint8], bits: int) -> NDArray[np.uint32]:
+    """Return codes (columns, rows) as words: code i from bit i * bits on."""
+    columns, rows = codes.shape
+    spread = (codes[:, :, None] >> np.arange(bits, dtype=np.uint8)) & np.uint8(1)
+    room = np.zeros((columns, code_words(rows, bits) * CODE_WORD_BITS), np.uint8)
+    room[:, : rows * bits] = spread.reshape(columns, rows * bits)
+    return np.packbits(room, axis=1, bitorder="little").view("<u4").astype(np.uint32)
+
+
+def unpacked(words: NDArray[np.uint32], rows: int, bits: int) -> NDArray[np.uint8]:
+    """Return the codes of words."""
+    spread = np.unpackbits(words.astype("<u4").view(np.uint8), axis=1, bitorder="little")[:, : rows * bits]
+    weights = np.uint8(1) << np.arange(bits, dtype=np.uint8)
+    return (spread.reshape(len(words), rows, bits) * weights).sum(axis=2, dtype=np.uint8)
+
+
+def _codes(values: Array, means: Array, limits: Array | None, code: ColumnsCode) -> NDArray[np.uint8]:
+    """Return the codes of values by threshold, or by the steps of their own range."""
+    if code.steps > 2:
+        return _steps_of(values, _range(values, means, code), code.steps)
+    threshold = np.zeros_like(means)
+    if code.threshold == AT_MEAN:
+        threshold = means
+    elif code.threshold == AT_GIVEN:
+        assert limits is not None, "a given threshold is given"
+        threshold = limits
+    return (values >= threshold[:, None]).astype(np.uint8)
+
+
+def _range(values: Array, means: Array, code: ColumnsCode) -> NDArray[np.float32]:
+    """Return both ends of the range of steps, (columns, 2)."""
+    reach = values.dtype.type(code.deviations) * _deviations(values, means)
+    return one_nan(np.stack([means - reach, means + reach], axis=1).astype(np.float32))
+
+
+def _width(limits: NDArray[np.float32], steps: int) -> NDArray[np.float32]:
+    return (limits[:, 1] - limits[:, 0]) / np.float32(steps)
+
+
+def _steps_of(values: Array, limits: NDArray[np.float32], steps: int) -> NDArray[np.uint8]:
+    width = _width(limits, steps)
+    divisor = np.where(width > 0, width, np.float32(1))  # no width: all values are one, at the lower end
+    place = np.floor((values - limits[:, :1]) / divisor[:, None])
+    return np.where(place > 0, np.minimum(place, np.float32(steps - 1)), np.float32(0)).astype(np.uint8)
+
+
+def _levels_of(
+    values: Array, codes: NDArray[np.uint8], means: Array, drawn: NDArray[np.bool_] | None, code: ColumnsCode
+) -> NDArray[np.float32]:
+    """Return what each code stands for, (columns, codes there is room for)."""
+    counted = np.ones(values.shape, bool) if drawn is None else drawn
+    if code.outliers:
+        reach = values.dtype.type(code.outliers) * _deviations(values, means)
+        counted = counted & (np.abs(values - means[:, None]) <= reach[:, None])
+    if code.levels == ENDS:
+        least = np.where(counted, values, np.float32(np.inf)).min(axis=1, initial=np.inf)
+        most = np.where(counted, values, np.float32(-np.inf)).max(axis=1, initial=-np.inf)
+        ends = np.stack([least, most], axis=1).astype(np.float32)
+        return np.where(np.isfinite(ends), ends, np.float32(0)) + np.float32(0)  # -0 and +0 are one least value: +0
+    levels = np.zeros((len(values), 1 << code.bits), np.float32)
+    for number in range(code.steps):
+        levels[:, number] = column_means(values, counted & (codes == number))
+    return one_nan(levels)
+
+
+def _deviations(values: Array, means: Array) -> Array:
+    """Return the standard deviation of every column."""
+    centred = values - means[:, None]
+    return np.sqrt(column_means(centred * centred))

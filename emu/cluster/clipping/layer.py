@@ -1,0 +1,120 @@
+"""One worker's gradients of one layer, as a rule sees them, and what it makes of them.
+
+Parts (weight, bias) are arrays (columns, rows): a column is what leads to one output, a bias is one column. A layer has
+one pair of thresholds: its parts are joined in their order before anything is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.cluster.codecs.sums import column_means, column_sums
+
+Array = NDArray[Any]
+#: What a rule remembers of a layer of a worker, by name.
+Memory = dict[str, Array]
+
+
+class Limits(NamedTuple):
+    """Both thresholds of a layer: elements above `high` or below `low` are set to it."""
+
+    high: float
+    low: float
+
+
+@dataclass(frozen=True)
+class LayerGradients:
+    """What a rule sees.
+
+    Attributes:
+        gradients: float32, or float64 for carriers of wide formats, (columns, rows), by part.
+        carried: what gradients are multiplied by: S, and a worker's share of the sum.
+        masters: of the parameters, like the gradients; empty where no rule asks for them.
+        buffers: momentum of the optimiser, like the gradients; empty where it has none.
+        buffers_carry: S that the momentum is multiplied by.
+    """
+
+    gradients: Mapping[str, Array]
+    carried: float = 1.0
+    masters: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    buffers: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    buffers_carry: float = 1.0
+
+    @property
+    def number(self) -> Any:
+        """The type that everything of this layer is computed in."""
+        return np.result_type(*self.gradients.values()).type
+
+
+@dataclass(frozen=True)
+class Clipped:
+    """What a rule made of a layer.
+
+    Attributes:
+        gradients: by part; a part of which nothing was clipped is the array that came in.
+        counts: elements that were clipped, by part.
+        memory: what the rule remembers.
+        limits: thresholds, with what gradients carry; None where there were none.
+    """
+
+    gradients: Mapping[str, Array]
+    counts: Mapping[str, int]
+    memory: Memory
+    limits: Limits | None = None
+
+
+def joined(parts: Mapping[str, Array], number: Any) -> Array:
+    """Return all parts as one column, (1, elements)."""
+    return np.concatenate([part.ravel() for part in parts.values()]).astype(number)[None]
+
+
+def mean_and_variance(values: Array) -> tuple[Any, Any] | None:
+    """Return mean and variance of the finite values, sums in 64 lanes; None where they are no finite numbers.
+
+    Args:
+        values: float32 or float64, (1, elements).
+    """
+    counted = np.isfinite(values)
+    if not counted.any():
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = column_means(values, counted)[0]
+        apart = np.where(counted, values, mean) - mean
+        variance = column_means(apart * apart, counted)[0]
+    return (mean, variance) if np.isfinite(mean) and np.isfinite(variance) else None
+
+
+class Norms(NamedTuple):
+    """Norms of columns, so that no square overflows: norm = 2**exponents * norms.
+
+    Attributes:
+        scaled: the columns over 2**exponents, exact.
+        norms: of the scaled columns, (columns,).
+        exponents: of the largest magnitude of each column, (columns,).
+    """
+
+    scaled: Array
+    norms: Array
+    exponents: Array
+
+    @classmethod
+    def of(cls, columns: Array) -> Norms:
+        """Return the norms of columns, sums of squares in 64 lanes.
+
+        Args:
+            columns: float32 or float64, (columns, rows), without infinities; a column with NaN has the norm NaN.
+        """
+        with np.errstate(invalid="ignore"):
+            exponents = np.frexp(np.abs(columns).max(axis=1, initial=0))[1]
+            scaled = np.ldexp(columns, -exponents[:, None])
+            return cls(scaled, np.sqrt(column_sums(scaled * scaled)), exponents)
+
+    def whole(self) -> Array:
+        """Return the norms of the columns themselves."""
+        with np.errstate(over="ignore"):
+            return np.ldexp(self.norms, self.exponents)

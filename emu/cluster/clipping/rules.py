@@ -1,0 +1,239 @@
+"""Rules of clipping: where thresholds are from, and what happens to elements beyond them.
+
+    constant        high, low as they are given                            times what gradients carry
+    variance        m +- k * sqrt(v)                                       m, v: running mean and variance of the layer
+    momentum        +- k * sqrt(mean(buffer**2))                           buffer: the optimiser's momentum
+    parameter_norm  g *= max_norm / ||g|| where ||g|| is above             max_norm = ratio * max(||w||, least), by unit
+
+An element above `high` becomes `high`, one below `low` becomes `low`; infinities too. NaN, -0 and what equals a
+threshold stay. Where both thresholds are one number, nothing is clipped. A rule is data without memory; what changes
+(m, v) is handed in and out.
+
+Sources: US 2023/0169333; Brock et al., "High-performance large-scale image recognition without normalization", ICML
+2021 (units and their norms). The published text names the kinds of thresholds; the formulas are our choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypeAlias
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from emu._config import Table
+from emu.cluster.clipping.layer import Array, Clipped, LayerGradients, Limits, Memory, Norms, joined, mean_and_variance
+from emu.cluster.codecs.sums import column_means
+from emu.errors import ConfigError
+
+
+class _ByLimits(Table):
+    """What rules share that have two thresholds for a layer."""
+
+    def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
+        """Return the thresholds of a layer, None for none, and what is remembered."""
+        raise NotImplementedError
+
+    def apply(self, seen: LayerGradients, memory: Memory) -> Clipped:
+        """Return a layer with every element within the thresholds.
+
+        Args:
+            seen: gradients, and what thresholds are made of.
+            memory: what the last call returned; empty before the first.
+        """
+        limits, memory = self.limits(seen, memory)
+        if limits is None or not limits.high > limits.low:
+            return Clipped(seen.gradients, dict.fromkeys(seen.gradients, 0), memory)
+        found = {part: limited(array, limits) for part, array in seen.gradients.items()}
+        counts = {part: count for part, (_, count) in found.items()}
+        return Clipped({part: array for part, (array, _) in found.items()}, counts, memory, limits)
+
+
+class ConstantThresholds(_ByLimits):
+    """Thresholds that stay.
+
+    Attributes:
+        high: T1; None for none.
+        low: T2, below T1; None for none.
+    """
+
+    rule: Literal["constant"] = "constant"
+    high: float | None = None
+    low: float | None = None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> ConstantThresholds:
+        if self.high is not None and self.low is not None and not np.float32(self.high) > np.float32(self.low):
+            raise ConfigError(
+                f"`high` of [clipping] must be above `low` in float32, got {self.high:g} and {self.low:g}; raise "
+                "`high` or lower `low`"
+            )
+        return self
+
+    def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
+        """Return the thresholds times what gradients carry."""
+        number = seen.number
+        high = number(np.inf) if self.high is None else number(self.high) * number(seen.carried)
+        low = number(-np.inf) if self.low is None else number(self.low) * number(seen.carried)
+        return Limits(high, low), memory
+
+
+class VarianceThresholds(_ByLimits):
+    """m +- k * sqrt(v), of the layer's running mean and variance, the gradient at hand included.
+
+    Attributes:
+        k: deviations.
+        decay: share of m and v that stays; the first gradient begins them.
+    """
+
+    rule: Literal["variance"]
+    k: float = Field(default=3.0, gt=0)
+    decay: float = Field(default=0.99, ge=0, lt=1)
+
+    def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
+        """Take the gradient into m and v; return what they give.
+
+        Elements that are not finite do not count, nor does a gradient whose mean or variance overflows. Where S has
+        become another, m is multiplied by its ratio and v by the square of it.
+        """
+        number = seen.number
+        memory = self._taken_in(seen, _carrying(memory, seen.carried))
+        if not memory:
+            return None, memory
+        m, v = memory["m"][()], memory["v"][()]
+        reach = number(self.k) * np.sqrt(v)
+        return Limits(m + reach, m - reach), memory
+
+    def _taken_in(self, seen: LayerGradients, memory: Memory) -> Memory:
+        measured = mean_and_variance(joined(seen.gradients, seen.number))
+        if measured is None:
+            return memory
+        m, v = measured
+        if memory:
+            decay = seen.number(self.decay)
+            fresh = seen.number(1) - decay
+            m = decay * memory["m"] + fresh * m
+            v = decay * memory["v"] + fresh * v
+        return {"m": np.asarray(m), "v": np.asarray(v), "carried": np.array(seen.carried, np.float64)}
+
+
+def _carrying(memory: Memory, carried: float) -> Memory:
+    """Return m and v as if their gradients had carried another scale."""
+    if not memory or memory["carried"] == carried:
+        return memory
+    ratio = memory["m"].dtype.type(carried / float(memory["carried"]))
+    return {"m": memory["m"] * ratio, "v": memory["v"] * ratio * ratio, "carried": np.array(carried, np.float64)}
+
+
+class MomentumThresholds(_ByLimits):
+    """+- k times the root of the mean square of the optimiser's momentum; none before its first update.
+
+    Attributes:
+        k: how many times the root.
+    """
+
+    rule: Literal["momentum"]
+    k: float = Field(default=3.0, gt=0)
+
+    def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
+        """Return the thresholds, with what gradients carry instead of what the momentum does."""
+        number = seen.number
+        buffer = joined(seen.buffers, number)
+        with np.errstate(over="ignore", invalid="ignore"):
+            root = np.sqrt(column_means(buffer * buffer))[0]
+            reach = number(self.k) * root * number(seen.carried / seen.buffers_carry)
+        return (Limits(reach, -reach), memory) if np.isfinite(reach) else (None, memory)
+
+
+class ParameterNorm(Table):
+    """Units whose gradient is long beside their parameters are shortened: g *= max_norm / ||g||.
+
+    A unit is what leads to one output; a bias is one unit.
+
+    Attributes:
+        ratio: max_norm over the norm of the unit's parameters.
+        least: norm that parameters have at least.
+    """
+
+    rule: Literal["parameter_norm"]
+    ratio: float = Field(default=0.01, gt=0)
+    least: float = Field(default=1e-3, gt=0)
+
+    def apply(self, seen: LayerGradients, memory: Memory) -> Clipped:
+        """Return a layer with every unit shortened that is too long.
+
+        A unit with infinities points where they do, all of them alike; one with NaN stays.
+        """
+        found = {
+            part: self._shortened(array, seen.masters[part], seen.carried) for part, array in seen.gradients.items()
+        }
+        counts = {part: count for part, (_, count) in found.items()}
+        return Clipped({part: array for part, (array, _) in found.items()}, counts, memory)
+
+    def _shortened(self, gradient: Array, master: Array, carried: float) -> tuple[Array, int]:
+        number = gradient.dtype.type
+        own = np.maximum(Norms.of(master.astype(number)).whole(), number(self.least))
+        longest = number(self.ratio) * own * number(carried)
+        norms = Norms.of(_directions(gradient))
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            too_long = np.logical_or(norms.norms > np.ldexp(longest, -norms.exponents), np.isinf(gradient).any(axis=1))
+            above = np.logical_and(too_long, ~np.isnan(norms.norms))
+            if not above.any():
+                return gradient, 0
+            shorter: Array = norms.scaled * np.expand_dims(longest / norms.norms, 1)
+        return np.where(np.expand_dims(above, 1), shorter, gradient), int(above.sum()) * gradient.shape[1]
+
+
+def _directions(gradient: Array) -> Array:
+    """Return columns; of one with infinities +-1 where these are, else 0: where it points in the limit."""
+    infinite = np.isinf(gradient)
+    if not infinite.any():
+        return gradient
+    pointing = np.where(infinite, np.sign(gradient), np.where(np.isnan(gradient), gradient, gradient.dtype.type(0)))
+    return np.where(infinite.any(axis=1, keepdims=True), pointing, gradient)
+
+
+Rule: TypeAlias = Annotated[
+    ConstantThresholds | VarianceThresholds | MomentumThresholds | ParameterNorm, Field(discriminator="rule")
+]
+
+
+def limited(values: Array, limits: Limits) -> tuple[Array, int]:
+    """Return values within two thresholds, and how many were not.
+
+    Args:
+        values: floats; NaN, -0 and what equals a threshold stay. The array itself where everything does.
+        limits: of the values' dtype.
+    """
+    above, below = values > limits.high, values < limits.low
+    count = int(above.sum()) + int(below.sum())
+    if not count:
+        return values, 0
+    number = values.dtype.type
+    return np.where(above, number(limits.high), np.where(below, number(limits.low), values)), count
+
+
+def apply_rules(
+    rules: Sequence[Rule], seen: LayerGradients, memories: Sequence[Memory]
+) -> tuple[Clipped, list[Memory]]:
+    """Return a layer behind all rules, each of which sees what the one before it left, and what each remembers.
+
+    So a constant threshold before `variance` keeps outliers out of m and v; the other order measures everything. Counts
+    are those of all rules together, limits the narrowest.
+
+    Args:
+        rules: in their order.
+        seen: gradients, and what thresholds are made of.
+        memories: what each rule remembers.
+    """
+    gradients, counts, limits = seen.gradients, dict.fromkeys(seen.gradients, 0), list[Limits]()
+    left: list[Memory] = []
+    for rule, memory in zip(rules, memories, strict=True):
+        now = LayerGradients(gradients, seen.carried, seen.masters, seen.buffers, seen.buffers_carry)
+        done = rule.apply(now, memory)
+        gradients = done.gradients
+        counts = {part: count + done.counts[part] for part, count in counts.items()}
+        limits += [done.limits] if done.limits else []
+        left.append(done.memory)
+    narrowest = Limits(min(x.high for x in limits), max(x.low for x in limits)) if limits else None
+    return Clipped(gradients, counts, {}, narrowest), left

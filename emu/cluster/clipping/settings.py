@@ -1,0 +1,37 @@
+"""`[clipping]`: gradients of every worker clipped layer by layer, before they leave it.
+
+[clipping]           trigger, on: when and where; what clipping costs in time, not what it gives
+[[clipping.rules]]   rule, and its numbers: each rule sees what the one before it left
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from emu._config import Items, Table
+from emu.cluster.clipping.rules import MomentumThresholds, ParameterNorm, Rule
+from emu.cluster.clipping.schedule import Place, Trigger
+
+
+class ClippingTable(Table):
+    """`[clipping]` of a recipe.
+
+    Attributes:
+        rules: in the order in which they are applied.
+        trigger: when a layer is clipped and sent: "next", "own", "after_all", "serial" (see `schedule`).
+        on: which processor clips: a "separate" one beside backpropagation, or the "worker", which then waits.
+    """
+
+    rules: Items[Rule] = Field(min_length=1)
+    trigger: Trigger = "next"
+    on: Place = "separate"
+
+    @property
+    def reads_masters(self) -> bool:
+        """Whether a rule asks for parameters."""
+        return any(isinstance(rule, ParameterNorm) for rule in self.rules)
+
+    @property
+    def reads_momentum(self) -> bool:
+        """Whether a rule asks for the optimiser's momentum."""
+        return any(isinstance(rule, MomentumThresholds) for rule in self.rules)

@@ -1,0 +1,331 @@
+"""Controllers: each takes whole layers from all workers, averages them, updates, and returns parameters.
+
+    worker i, layer a          code = Q(G + residual)                      to the controller of a
+    controller of a            waits for all; mean = sum of workers in node order / their number; update
+    every node                 the parameters of a, codes of their format
+
+The loss of a worker goes back at S: the mean is taken here. A controller is a worker, or a node that computes no
+gradients; several share the layers.
+
+Source: US 2023/0169333.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.autodiff import Value
+from emu.backends.arrays import on_host
+from emu.cluster.codecs import Address, Codec, Memory
+from emu.cluster.layout import Layout
+from emu.cluster.observing import CodeCount, code_counts, norm
+from emu.cluster.parcels import ReplicaError, cut, digest_of, swapped
+from emu.cluster.transport import Transport
+from emu.datapath import stream_of
+from emu.errors import ConfigError
+from emu.formats import Format
+from emu.formats.arrays import code_dtype_for
+
+Array = NDArray[Any]
+Placement: TypeAlias = Literal["fixed", "least_loaded"]
+
+
+def layer_of(tensor: str) -> str:
+    """Return the layer of a parameter's name.
+
+    Examples:
+        >>> layer_of("block.fc1.weight")
+        'block.fc1'
+    """
+    return tensor.rpartition(".")[0]
+
+
+def placed(layer_bytes: Mapping[str, int], controllers: Sequence[int], placement: Placement) -> dict[str, int]:
+    """Return the controller of every layer.
+
+    Args:
+        layer_bytes: of each layer, in the order in which layers travel: the last layer of the network first.
+        controllers: nodes.
+        placement: "fixed" takes controllers in turn; "least_loaded" the one that has the fewest bytes so far, of
+            equals the lowest node.
+
+    Examples:
+        >>> placed({"c": 10, "b": 70, "a": 40}, [0, 1], "fixed")
+        {'c': 0, 'b': 1, 'a': 0}
+        >>> placed({"c": 70, "b": 10, "a": 40}, [0, 1], "least_loaded")
+        {'c': 0, 'b': 1, 'a': 1}
+    """
+    if placement == "fixed":
+        return {layer: controllers[i % len(controllers)] for i, layer in enumerate(layer_bytes)}
+    loads, found = dict.fromkeys(sorted(controllers), 0), dict[str, int]()
+    for layer, size in layer_bytes.items():
+        found[layer] = min(loads, key=lambda node: loads[node])
+        loads[found[layer]] += size
+    return found
+
+
+def require_controllers(controllers: Sequence[int], nodes: int) -> None:
+    """Refuse controllers that are no nodes, or none at all.
+
+    Raises:
+        ConfigError: they do not fit.
+    """
+    for node in controllers:
+        if type(node) is not int or not 0 <= node < nodes:
+            raise ConfigError(
+                f"`controllers` must be nodes 0..{nodes - 1}, got {node!r}; name nodes of the cluster, or raise `nodes`"
+            )
+    if not controllers or len(set(controllers)) < len(controllers):
+        raise ConfigError(f"`controllers` must be nodes, at least one, each once, got {list(controllers)}")
+
+
+class Controllers:
+    """Turns gradients of workers into their mean, where the controllers are, and returns what these make of it.
+
+    Attributes:
+        layout: nodes and workers.
+        controller_of: node by layer.
+        sent: bytes that local nodes have sent to others so far.
+        divides: whether the mean is taken here, so that a worker's loss goes back at S.
+        scale: S that residuals carry, and gradients of the last exchange did.
+    """
+
+    divides = True
+
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, int]],
+        formats: Mapping[str, Format],
+        layout: Layout,
+        codec: Codec,
+        transport: Transport,
+        *,
+        controllers: Sequence[int] = (0,),
+        placement: Placement = "fixed",
+        seed: int = 0,
+        dtype: type[np.floating[Any]] = np.float32,
+        feedback: bool = True,
+    ) -> None:
+        """Begin with residuals of 0.
+
+        Args:
+            shapes: columns and rows of every tensor `layer.part`, in the order of the network.
+            formats: of the parameters that are returned, by tensor.
+            layout: nodes and workers.
+            codec: of gradients on their way.
+            transport: moves bytes.
+            controllers: nodes that layers are placed on.
+            placement: see `placed`.
+            seed: of random choices of codecs.
+            dtype: of gradients.
+            feedback: whether what a message does not say is added to the next gradient, or lost.
+
+        Raises:
+            ConfigError: a controller is no node, or comes twice.
+        """
+        require_controllers(controllers, layout.nodes)
+        self.layout, self._transport, self._codec = layout, transport, codec
+        self._seed, self._dtype, self._formats, self._feedback = seed, dtype, dict(formats), feedback
+        layers: dict[str, list[str]] = {}
+        for name in shapes:
+            layers.setdefault(layer_of(name), []).append(name)
+        self._shapes = {name: shapes[name] for layer in reversed(layers) for name in layers[layer]}
+        sizes = {layer: sum(map(self._message_bytes, layers[layer])) for layer in reversed(layers)}
+        self.controller_of = placed(sizes, controllers, placement)
+        self._memories = {
+            (name, node): Memory.empty(*shape, dtype)
+            for node in transport.local
+            if node in layout.workers
+            for name, shape in self._shapes.items()
+        }
+        self.sent, self.scale = 0, 1.0
+        self._newest: dict[str, bytes] = {}
+
+    def _message_bytes(self, name: str) -> int:
+        return self._codec.message_bytes(*self._shapes[name])
+
+    def _parameter_bytes(self, name: str) -> int:
+        columns, rows = self._shapes[name]
+        return columns * rows * code_dtype_for(self._formats[name].width_bits).itemsize
+
+    def _of(self, controller: int) -> list[str]:
+        """Return the tensors of a controller, in the order in which they travel."""
+        return [name for name in self._shapes if self.controller_of[layer_of(name)] == controller]
+
+    def _local(self) -> Iterator[str]:
+        return (name for name in self._shapes if self.controller_of[layer_of(name)] in self._transport.local)
+
+    def step_bytes(self) -> int:
+        """Return how many bytes all nodes together send to others in one step: gradients, and parameters."""
+        total, workers = 0, self.layout.workers
+        for name in self._shapes:
+            senders = len(workers) - (self.controller_of[layer_of(name)] in workers)
+            total += senders * self._message_bytes(name)
+            total += (self.layout.nodes - 1) * self._parameter_bytes(name)
+        return total
+
+    # ---- gradients ----
+
+    def exchange(self, gradients: Mapping[int, Mapping[str, Array]], step: int, scale: float = 1.0) -> dict[str, Array]:
+        """Return the mean gradient of every tensor whose controller is local: of the dtype, (columns, rows), by name.
+
+        Args:
+            gradients: (columns, rows) by name, of every local worker.
+            step: training step, where random choices are drawn.
+            scale: S that they carry; what is held back of earlier ones is brought to it.
+        """
+        if scale != self.scale:
+            for memory in self._memories.values():
+                memory.rescale(scale / self.scale)
+            self.scale = scale
+        there = self._contributions(gradients, step)
+        return {name: self._mean(name, there) for name in self._local()}
+
+    @property
+    def result_scale(self) -> float:
+        """S that what came out of the last exchange carries."""
+        return self.scale
+
+    def _contributions(self, gradients: Mapping[int, Mapping[str, Array]], step: int) -> dict[tuple[str, int], bytes]:
+        """Encode, send, and return messages for local controllers, by tensor and worker."""
+        there: dict[tuple[str, int], bytes] = {}
+        parcels: dict[tuple[int, int], list[bytes]] = {}
+        for (name, node), memory in self._memories.items():
+            controller = self.controller_of[layer_of(name)]
+            at = Address(self._seed, stream_of(name, "contribution", node), step)
+            data = self._codec.encode(gradients[node][name], memory, at).to_bytes()
+            if not self._feedback:
+                memory.residual = np.zeros_like(memory.residual)
+            if node == self._transport.local[0]:
+                self._newest[name] = data
+            if controller == node:
+                there[name, node] = data
+            else:
+                parcels.setdefault((node, controller), []).append(data)
+        for (sender, receiver), data in self._swap(parcels).items():
+            names = self._of(receiver) if sender in self.layout.workers else []
+            for name, message in zip(names, cut(data, [self._message_bytes(n) for n in names]), strict=True):
+                there[name, sender] = message
+        return there
+
+    def _mean(self, name: str, there: Mapping[tuple[str, int], bytes]) -> Array:
+        """Return the sum over workers in node order, divided once by their number."""
+        columns, rows = self._shapes[name]
+        total: Array | None = None
+        for worker in self.layout.workers:
+            message = self._codec.message_of(there[name, worker], columns, rows)
+            if total is None:
+                total = self._codec.decode(message, rows).astype(self._dtype)
+            else:
+                self._codec.decode_and_add(message, total)
+        assert total is not None, "there is at least one worker"
+        return total / self._dtype(len(self.layout.workers))
+
+    def _swap(self, parcels: Mapping[tuple[int, int], list[bytes]]) -> dict[tuple[int, int], bytes]:
+        arrived, sent = swapped(self._transport, parcels)
+        self.sent += sent
+        return arrived
+
+    # ---- parameters ----
+
+    def parameters_message(self, name: str, parameter: Value) -> bytes:
+        """Return a parameter as bytes: codes of its format, each in whole bytes, little-endian."""
+        codes = self._formats[name].encode(on_host(parameter.array))
+        return codes.astype(codes.dtype.newbyteorder("<")).tobytes()
+
+    def parameter_of(self, name: str, data: bytes, held: Value) -> Value:
+        """Return the parameter of bytes, in place of the one that is held."""
+        fmt = self._formats[name]
+        codes = np.frombuffer(data, code_dtype_for(fmt.width_bits).newbyteorder("<")).reshape(held.shape)
+        return held.with_array(fmt.decode(codes.astype(codes.dtype.newbyteorder("="))).astype(fmt.carrier))
+
+    def returned(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
+        """Send parameters from their controllers to all nodes; return what this process has behind it.
+
+        Args:
+            parameters: by tensor, updated where the controller is local.
+
+        Raises:
+            ReplicaError: nodes have received different bytes.
+        """
+        made = {name: self.parameters_message(name, parameters[name]) for name in self._local()}
+        parcels: dict[tuple[int, int], list[bytes]] = {}
+        for name, data in made.items():
+            controller = self.controller_of[layer_of(name)]
+            for node in range(self.layout.nodes):
+                if node != controller:
+                    parcels.setdefault((controller, node), []).append(data)
+        held = {node: {name: made[name] for name in self._of(node)} for node in self._transport.local}
+        for (sender, receiver), data in self._swap(parcels).items():
+            names = self._of(sender)
+            held[receiver] |= zip(names, cut(data, [self._parameter_bytes(n) for n in names]), strict=True)
+        self._require_replicas(held)
+        first = held[self._transport.local[0]]
+        return {
+            name: value if name in made else self.parameter_of(name, first[name], value)
+            for name, value in parameters.items()
+        }
+
+    def _require_replicas(self, held: Mapping[int, Mapping[str, bytes]]) -> None:
+        """Compare what nodes have received: a hash of 8 bytes each; everything only where hashes differ."""
+        apart = {node: [messages[name] for name in self._shapes] for node, messages in held.items()}
+        digests = self._transport.gather({node: digest_of(messages) for node, messages in apart.items()})
+        node = next((node for node, digest in enumerate(digests) if digest != digests[0]), None)
+        if node is None:
+            return
+        whole = self._transport.gather({n: b"".join(messages) for n, messages in apart.items()})
+        sizes = [self._parameter_bytes(name) for name in self._shapes]
+        for name, first, other in zip(self._shapes, cut(whole[0], sizes), cut(whole[node], sizes), strict=True):
+            if first != other:
+                words = code_dtype_for(self._formats[name].width_bits)
+                mine, theirs = np.frombuffer(first, words), np.frombuffer(other, words)
+                place = int(np.flatnonzero(mine != theirs)[0])
+                column, row = divmod(place, self._shapes[name][1])
+                raise ReplicaError(
+                    "all nodes must have the same parameters behind a step, got code "
+                    f"{int(theirs[place]):#x} on node {node} and {int(mine[place]):#x} on node 0 in {name!r}, column "
+                    f"{column}, row {row}; the transport or the memory of a node is damaged: resume from the last "
+                    "checkpoint"
+                )
+
+    # ---- what people look at ----
+
+    def code_counts(self) -> Iterator[tuple[str, CodeCount]]:
+        """Yield what the newest codes of the first local node stood for, by tensor."""
+        for name, data in self._newest.items():
+            message = self._codec.message_of(data, *self._shapes[name])
+            for count in code_counts(self._codec, message, self._memories[name, self._transport.local[0]]):
+                yield name, count
+
+    def residual_norms(self) -> Iterator[tuple[str, str, float]]:
+        """Yield the norm of what the first local node holds back as worker, by tensor."""
+        for (name, node), memory in self._memories.items():
+            if node == self._transport.local[0]:
+                yield name, "worker", norm(memory.residual)
+
+    # ---- checkpoints ----
+
+    def residuals(self) -> dict[str, Array]:
+        """Return what local workers have not sent yet, (columns, rows) by tensor."""
+        left = {name: np.zeros(shape, self._dtype) for name, shape in self._shapes.items()}
+        for (name, _), memory in self._memories.items():
+            left[name] += memory.residual
+        return left
+
+    def arrays(self) -> dict[str, Array]:
+        """Return everything that local nodes remember, by name, as `load` takes it back."""
+        found: dict[str, Array] = {"scale": np.array(self.scale)}
+        for (name, node), memory in self._memories.items():
+            found |= {f"worker/{name}@{node}/{part}": array for part, array in memory.arrays().items()}
+        return found
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take what `arrays` returned, of the same nodes."""
+        self.scale = float(arrays["scale"])
+        for (name, node), memory in self._memories.items():
+            own = f"worker/{name}@{node}/"
+            memory.load({key.removeprefix(own): array for key, array in arrays.items() if key.startswith(own)})

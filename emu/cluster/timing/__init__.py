@@ -1,0 +1,37 @@
+"""How long a step of a cluster takes: compute, quantise, send, wait, update, in picoseconds.
+
+line.py      resources of all devices at once; processes side by side
+program.py   a device's step as tasks, from its demands
+striping.py  a layer's units divided over devices
+teams.py     which devices share a model, a node, an exchange
+messages.py  sizes of what is sent
+kernels.py   what quantising costs
+step.py      all of it, played
+plan.py      from `[cluster]` to what is played
+"""
+
+from emu.cluster.timing.kernels import Kernels
+from emu.cluster.timing.line import Line, Processes, Signal
+from emu.cluster.timing.plan import Share, alone, fabric_of, plan_of, teams_of
+from emu.cluster.timing.program import Program, Task
+from emu.cluster.timing.step import Group, Plan, StepTime, play
+from emu.cluster.timing.teams import Teams
+
+__all__ = [
+    "Group",
+    "Kernels",
+    "Line",
+    "Plan",
+    "Processes",
+    "Program",
+    "Share",
+    "Signal",
+    "StepTime",
+    "Task",
+    "Teams",
+    "alone",
+    "fabric_of",
+    "plan_of",
+    "play",
+    "teams_of",
+]

@@ -1,0 +1,86 @@
+"""What quantising costs a device: bytes through its memory, at the memory's bandwidth.
+
+For n gradients whose messages have m bytes, of `workers` nodes, float32:
+
+    encode     reads n gradients and n residuals, writes n residuals and the message       12 n + m
+    sum        reads a message of every worker, writes n sums                              workers * m + 4 n
+    rule       of owners that smooth or normalise: reads and writes n numbers of state     8 n
+    decode     reads the message, writes n gradients                                       m + 4 n
+
+Encode looks at a column twice, for its levels and for its codes; the second time it is on the chip: our choice, as that
+residuals and sums are float32. Gradients of 32 bits are sent as they are and arrive in place: encode and decode cost
+nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from emu.cluster.codecs import Codec, Float32
+from emu.hardware.machine import SECOND_PS
+
+Bytes = npt.NDArray[np.int64]
+#: Bytes of a gradient, a residual, a sum.
+NUMBER_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Times of a device's memory.
+
+    Attributes:
+        codec: of workers.
+        owner_codec: of owners.
+        bytes_per_s: of the memory; None takes no time.
+        has_state: whether owners smooth or normalise.
+    """
+
+    codec: Codec
+    owner_codec: Codec
+    bytes_per_s: float | None
+    has_state: bool = False
+
+    def encode_ps(self, numbers: int, message_bytes: int) -> int:
+        """Return how long a worker takes for its gradients."""
+        return self.moved_ps(_encode_bytes(self.codec, numbers, message_bytes))
+
+    def sum_ps(self, workers: int, numbers: Bytes, sent_bytes: Bytes, made_bytes: Bytes) -> Bytes:
+        """Return how long owners take for what they own: to add up, to apply their rule, to encode.
+
+        Args:
+            workers: whose messages are added.
+            numbers: that each owns.
+            sent_bytes: of a worker's message to each.
+            made_bytes: of each owner's own message.
+        """
+        found = [
+            self.moved_ps(
+                workers * sent
+                + NUMBER_BYTES * n
+                + 2 * NUMBER_BYTES * n * self.has_state
+                + _encode_bytes(self.owner_codec, n, made)
+            )
+            if n
+            else 0
+            for n, sent, made in zip(numbers.tolist(), sent_bytes.tolist(), made_bytes.tolist(), strict=True)
+        ]
+        return np.array(found, np.int64)
+
+    def decode_ps(self, numbers: int, message_bytes: int) -> int:
+        """Return how long a node takes for all sums."""
+        return 0 if isinstance(self.owner_codec, Float32) else self.moved_ps(message_bytes + NUMBER_BYTES * numbers)
+
+    def add_ps(self, terms: int, numbers: int) -> int:
+        """Return how long a device takes to add float32 numbers that lie in its memory."""
+        return self.moved_ps((terms + 1) * NUMBER_BYTES * numbers)
+
+    def moved_ps(self, size_bytes: int) -> int:
+        """Return how long the memory takes for so many bytes."""
+        return 0 if self.bytes_per_s is None else -(-size_bytes * SECOND_PS // round(self.bytes_per_s))
+
+
+def _encode_bytes(codec: Codec, numbers: int, message_bytes: int) -> int:
+    return 0 if isinstance(codec, Float32) else 3 * NUMBER_BYTES * numbers + message_bytes

@@ -1,0 +1,171 @@
+"""A node's step as tasks in order: what computes, on which resource, for how long, and which gradient is ready then.
+
+    demands ──► parts: (resource, picoseconds) ──► tasks: a layer's forward, a layer's backward, the update
+
+A task behind which a layer's gradient is complete says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from emu.hardware import DECISION, Demand, Machine
+
+#: Resources of a device, besides the unit that computes.
+DEVICE, HOST_UNIT, HOST_LINK = "compute", "host", "host link"
+#: What time is spent on.
+FORWARD, BACKWARD, UPDATE, QUANTISE, TRANSFER = "forward", "backward", "update", "quantise", "transfer"
+_BACKWARD_ROLES = ("error", "gradient", "unscaled")
+#: Bytes of a point on its way from the host.
+_POINT_BYTES = 1
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something that a device computes.
+
+    Attributes:
+        layer: whose.
+        kind: forward, backward or update.
+        parts: resources and picoseconds, one after the other.
+        completes: whether the layer's gradients are complete behind it.
+        gathered_bytes: that each of the layer's other devices sends before it can begin.
+        partial_bytes: of partial errors that go to each of the layer's other devices behind it.
+        add_ps: what adding these up takes.
+    """
+
+    layer: str
+    kind: str
+    parts: tuple[tuple[str, int], ...]
+    completes: bool = False
+    gathered_bytes: int = 0
+    partial_bytes: int = 0
+    add_ps: int = 0
+
+    @property
+    def name(self) -> str:
+        """What a trace calls it."""
+        return f"{self.layer} {self.kind}"
+
+    @property
+    def duration_ps(self) -> int:
+        """Of all parts."""
+        return sum(ps for _, ps in self.parts)
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a device does in every step.
+
+    Attributes:
+        passes: forward and backward, in order.
+        updates: what is done with gradients that have arrived, in order.
+        prepare: parts of preparing the next batch beside it.
+        layers: whose gradients become complete, in that order.
+    """
+
+    passes: tuple[Task, ...]
+    updates: tuple[Task, ...]
+    prepare: tuple[tuple[str, int], ...] = ()
+    layers: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", tuple(task.layer for task in self.passes if task.completes))
+
+    def without_time(self) -> Program:
+        """Return the same program on devices that compute in no time: what is left is the messages'."""
+        passes, updates = (
+            tuple(replace(task, parts=(), add_ps=0) for task in tasks) for tasks in (self.passes, self.updates)
+        )
+        return Program(passes, updates)
+
+
+def program_of(
+    machine: Machine,
+    computed: Sequence[Demand],
+    updated: Sequence[Demand],
+    *,
+    batch_elements: int = 0,
+    batch_bytes: int = 0,
+    decided_on_host: bool = False,
+) -> Program:
+    """Return the program of a step.
+
+    Args:
+        machine: whose times count.
+        computed: demands of the pass.
+        updated: demands behind it.
+        batch_elements: numbers of the batch that a host prepares.
+        batch_bytes: that it sends.
+        decided_on_host: whether registers go to the host and points come back.
+    """
+    last = {one.layer: i for i, one in enumerate(computed) if one.role in ("gradient", "unscaled")}
+    passes = merged(
+        Task(one.layer, kind_of(one), parts_of(machine, one, decided_on_host), last.get(one.layer) == i)
+        for i, one in enumerate(computed)
+    )
+    updates = merged(Task(one.layer, UPDATE, parts_of(machine, one, decided_on_host)) for one in updated)
+    return Program(passes, updates, prepare_of(machine, batch_elements, batch_bytes))
+
+
+def kind_of(demand: Demand) -> str:
+    """Return what an operation of a pass counts as."""
+    return BACKWARD if demand.role in _BACKWARD_ROLES else FORWARD
+
+
+def parts_of(machine: Machine, demand: Demand, decided_on_host: bool = False) -> tuple[tuple[str, int], ...]:
+    """Return what an operation takes: its unit, or the link to the host, the host, and the link again."""
+    if demand.operation == DECISION:
+        sizes = (machine.decision_bytes(), _POINT_BYTES) if decided_on_host and machine.host else ()
+        return _without_nothing((HOST_LINK, machine.transfer_ps(size)) for size in sizes)
+    cost = machine.cost(demand)
+    if cost.unit != machine.host:
+        return _without_nothing([(DEVICE, cost.duration_ps)])
+    up, down = (machine.transfer_ps(size) if size else 0 for size in machine.host_bytes(demand))
+    return _without_nothing([(HOST_LINK, up), (HOST_UNIT, cost.unit_ps), (HOST_LINK, down)])
+
+
+def prepare_of(machine: Machine, batch_elements: int, batch_bytes: int) -> tuple[tuple[str, int], ...]:
+    """Return what the host takes for the next batch: to prepare it, to send it; nothing without a host."""
+    if machine.host is None or not batch_elements:
+        return ()
+    cost = machine.cost(Demand("", "", "prepare", batch_elements, 0, 1, (), None))
+    return ((HOST_UNIT, cost.unit_ps), (HOST_LINK, machine.transfer_ps(batch_bytes)))
+
+
+def _without_nothing(parts: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    return tuple((resource, ps) for resource, ps in parts if ps)
+
+
+def merged(tasks: Iterable[Task]) -> tuple[Task, ...]:
+    """Join neighbours of one layer and kind where nothing happens between them."""
+    found: list[Task] = []
+    for task in tasks:
+        before = found[-1] if found else None
+        joins = (
+            before is not None
+            and (before.layer, before.kind) == (task.layer, task.kind)
+            and not (before.completes or before.partial_bytes or task.gathered_bytes)
+        )
+        if before is None or not joins:
+            found.append(task)
+            continue
+        found[-1] = replace(
+            before,
+            parts=_joined(before.parts + task.parts),
+            completes=task.completes,
+            partial_bytes=task.partial_bytes,
+            add_ps=task.add_ps,
+        )
+    return tuple(found)
+
+
+def _joined(parts: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    found: list[tuple[str, int]] = []
+    for resource, ps in parts:
+        if found and found[-1][0] == resource:
+            found[-1] = (resource, found[-1][1] + ps)
+        else:
+            found.append((resource, ps))
+    return tuple(found)

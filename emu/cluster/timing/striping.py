@@ -1,0 +1,99 @@
+"""Model striping: the units of each layer divided over M neighbouring devices.
+
+    forward    every device has all of the layer's input, gathered from its neighbours, and computes its own units
+    backward   every device's units give a part of the error of all inputs; parts are exchanged and added
+    weights    every device has, and moves, those of its own units
+    loss       every device takes its own outputs; a row's largest value and its sum travel, two numbers an example
+
+A device gets 1 / M of every operation, rounded up. The network's input is there already. Moments of normalisation,
+which are a few numbers a unit, are left out.
+
+Source: CN106062786A, model striping; what travels in a loss, and that parts of errors are added where they belong, are
+our choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from emu.cluster.timing.kernels import Kernels
+from emu.cluster.timing.program import UPDATE, Program, Task, kind_of, merged, parts_of, prepare_of
+from emu.formats import Format
+from emu.hardware import Demand, Machine
+
+#: Numbers of an example that devices exchange in a loss, and bytes of one.
+_LOSS_NUMBERS, _LOSS_NUMBER_BYTES = 2, 4
+_LOSS = "loss"
+
+
+def striped_program(
+    machine: Machine,
+    kernels: Kernels,
+    devices: int,
+    computed: Sequence[Demand],
+    updated: Sequence[Demand],
+    *,
+    batch_elements: int = 0,
+    batch_bytes: int = 0,
+) -> Program:
+    """Return the program of one of the devices that a layer's units are divided over.
+
+    Args:
+        machine: whose times count.
+        kernels: of its memory.
+        devices: M.
+        computed: demands of the pass of one device that has all units.
+        updated: demands behind it.
+        batch_elements: numbers of the batch that a host prepares.
+        batch_bytes: that it sends.
+    """
+    last = {one.layer: i for i, one in enumerate(computed) if one.role in ("gradient", "unscaled")}
+    with_weights, entered = set(last), False
+    tasks: list[Task] = []
+    for i, one in enumerate(computed):
+        mine, gathered, partial = _part(one, devices, with_weights)
+        if one.role == "activation" and gathered and not entered:
+            entered, gathered = True, 0  # the network's input is on every device
+        adds = kernels.moved_ps((devices + 1) * partial) if partial else 0
+        parts, completes = parts_of(machine, mine), last.get(one.layer) == i
+        tasks.append(Task(one.layer, kind_of(one), parts, completes, gathered, partial, adds))
+    updates = [Task(one.layer, UPDATE, parts_of(machine, _divided(one, devices))) for one in updated]
+    return Program(merged(tasks), merged(updates), prepare_of(machine, batch_elements, batch_bytes))
+
+
+def _part(one: Demand, devices: int, with_weights: Collection[str]) -> tuple[Demand, int, int]:
+    """Return a device's part of an operation, bytes that each neighbour sends before, and gets behind it."""
+    if one.layer == _LOSS:
+        examples = next((size for fmt, size in one.operands if fmt is None), 0) if one.role == _LOSS else 0
+        return _divided(one, devices), _LOSS_NUMBERS * _LOSS_NUMBER_BYTES * examples, 0
+    is_product = one.multiply_adds and len(one.operands) > 1 and one.layer in with_weights
+    if not is_product or one.operation.startswith("embedding"):
+        return _divided(one, devices), 0, 0
+    if one.role == "activation":
+        return _divided(one, devices, whole=(0,)), _share(*next(iter(one.operands)), devices), 0
+    if one.role == "error":
+        partial = _share(one.result_format, one.results, devices)
+        return _divided(one, devices)._replace(results=one.results), 0, partial
+    return _divided(one, devices, whole=(1 if one.operation == "matmul" else 0,)), 0, 0
+
+
+def _divided(one: Demand, devices: int, whole: Collection[int] = ()) -> Demand:
+    """Return 1 / M of an operation, rounded up; operands at the places of `whole` are read whole."""
+    operands = tuple(
+        (fmt, size if place in whole else -(-size // devices)) for place, (fmt, size) in enumerate(one.operands)
+    )
+    return one._replace(
+        results=-(-one.results // devices), multiply_adds=-(-one.multiply_adds // devices), operands=operands
+    )
+
+
+def _share(fmt: Format | None, size: int, devices: int) -> int:
+    """Return the bytes of 1 / M of so many numbers."""
+    return -(-size // devices) * (0 if fmt is None else fmt.width_bits) // 8
+
+
+def striped_shapes(shapes: Iterable[tuple[int, int]], devices: int) -> list[tuple[int, int]]:
+    """Return columns and rows of the widest device's part of every gradient; of a vector it has a part of its rows."""
+    return [
+        (columns, -(-rows // devices)) if columns == 1 else (-(-columns // devices), rows) for columns, rows in shapes
+    ]

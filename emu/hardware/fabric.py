@@ -1,0 +1,181 @@
+"""Messages between the devices of many nodes: what they pass, what they wait for, when they arrive.
+
+    sender's device ──copy──► its host ──► port ═crossbar═ port ──► receiver's host ──copy──► its device
+                    ──────────────────────► port ═crossbar═ port ─────────────────────────────►
+
+The upper way where hosts are at the crossbar, the lower one where devices are. A station (a copy, the crossbar) gives a
+message two resources: a copy engine and the link to the host; the sender's port outward and the receiver's port inward.
+The message holds both at once, for ⌈bytes / bandwidth⌉; latency is added when it arrives, and holds nothing.
+
+    half duplex      both directions of a link are one resource
+    shared           the devices of a node have one link together
+    one copy engine  copies to and from a device exclude each other
+    chunks           each goes on as soon as it has passed a station; the message holds resources from the first to the
+                     last, also while it waits for the next
+
+A round is at most one message of every device. A resource works through the rounds in the order in which they are
+given, and takes a message of a round when those of the rounds before are through; within a round, copies to the host
+come before copies from it. Within a round and a station the earliest message begins; of several that could begin at
+the same time, first the one that arbitration names, then the next whose resources are still free. Copies are taken as
+they come, then those of the lowest sender.
+
+Times are integers, picoseconds; up to 2**63 of them, 106 days.
+
+Source: docs/design/machines.md. That a port takes rounds in order (a receive is posted after the one before it), and
+holds still between two chunks of a message, is our choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from emu.errors import ConfigError
+from emu.hardware.device import Device
+from emu.hardware.interconnect import TO_CROSSBAR, TO_HOST, Arbitration, Link, link_to, require_ports
+from emu.hardware.machine import SECOND_PS
+
+if TYPE_CHECKING:
+    from emu.hardware.traffic import Traffic
+
+#: Bandwidths above this leave no room for exact picoseconds in 64 bits.
+MOST_BYTES_PER_S = 9 * 10**12
+
+
+@dataclass(frozen=True)
+class Path:
+    """A link as messages see it.
+
+    Attributes:
+        bytes_per_s: in each direction.
+        latency_ps: of the first byte.
+        half_duplex: whether both directions are one.
+        per_node: whether the devices of a node have one together.
+        one_engine: whether copies in both directions exclude each other at every device.
+    """
+
+    bytes_per_s: int
+    latency_ps: int
+    half_duplex: bool
+    per_node: bool
+    one_engine: bool = False
+
+    @classmethod
+    def of(cls, link: Link) -> Path:
+        """Return the path over a link.
+
+        Raises:
+            ConfigError: it is too fast for exact picoseconds.
+        """
+        bandwidth, engines = round(link.bandwidth_bytes_per_s.value), link.copy_engines
+        if bandwidth > MOST_BYTES_PER_S:
+            raise ConfigError(
+                f"`bandwidth_bytes_per_s` of a link that messages pass must be at most {MOST_BYTES_PER_S:g}, so that "
+                f"picoseconds are exact, got {bandwidth:g} in the link to {link.to!r}; choose less"
+            )
+        return cls(
+            bandwidth,
+            round(link.latency_s.value * SECOND_PS),
+            link.duplex == "half",
+            link.shared or link.at == "host",
+            engines is not None and engines.value == 1,
+        )
+
+    def held_ps(self, size_bytes: int) -> int:
+        """Return how long a message holds it."""
+        return -(-size_bytes * SECOND_PS // self.bytes_per_s)
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """Nodes, their devices, and what connects them. Devices are numbered node by node.
+
+    Attributes:
+        name: of the device.
+        nodes: how many.
+        devices: of each node.
+        port: to the crossbar, with the latency of both.
+        host: between a device and its host; None where it is not said.
+        over_hosts: whether messages pass hosts.
+        arbitration: of the crossbar.
+
+    Examples:
+        >>> from emu.hardware import load_device
+        >>> fabric = Fabric.of(load_device("k20x-8x"), nodes=2)
+        >>> sent = fabric.begin().send([0, 0], to=[1, 0], size_bytes=[92_000_000, 92_000_000])
+        >>> sent.wire.end_ps.tolist()
+        [15333333334, 15333333334]
+    """
+
+    name: str
+    nodes: int
+    devices: int
+    port: Path
+    host: Path | None
+    over_hosts: bool
+    arbitration: Arbitration
+
+    @classmethod
+    def of(
+        cls, device: Device, nodes: int | None = None, devices: int | None = None, *, enough_ports: bool = False
+    ) -> Fabric:
+        """Return what connects devices of a kind.
+
+        Args:
+            device: with a crossbar.
+            nodes: how many; None for as many as its topology says, or its ports take.
+            devices: of each node; None for as many as its topology says, or one.
+            enough_ports: whether the crossbar is given as many ports as are needed: for curves that go beyond the
+                machine.
+
+        Raises:
+            ConfigError: the device has no crossbar, or it has too few ports.
+        """
+        crossbar, port, topology = device.crossbar, link_to(device.links, TO_CROSSBAR), device.topology
+        if crossbar is None or port is None:
+            raise ConfigError(
+                "a device must have [crossbar] and a link to it for messages between nodes, got none in "
+                f"{device.name}; choose one like k20x-8x, or add them"
+            )
+        if devices is None:
+            devices = int(topology.devices.value) if topology and topology.devices else 1
+        if nodes is None:
+            ports = int(crossbar.ports.value)
+            per_node = port.shared or port.at == "host"
+            nodes = int(topology.nodes.value) if topology else (ports if per_node else ports // devices)
+        if nodes < 1 or devices < 1:
+            raise ConfigError(
+                f"nodes and devices of each must be at least 1, got {nodes} x {devices} of {device.name}; take more"
+            )
+        if not enough_ports:
+            require_ports(crossbar, port, nodes, devices)
+        path, host = Path.of(port), link_to(device.links, TO_HOST)
+        latency_ps = path.latency_ps + (round(crossbar.latency_s.value * SECOND_PS) if crossbar.latency_s else 0)
+        return cls(
+            device.name,
+            nodes,
+            devices,
+            replace(path, latency_ps=latency_ps),
+            None if host is None else Path.of(host),
+            port.at == "host",
+            crossbar.arbitration,
+        )
+
+    @property
+    def processors(self) -> int:
+        """Devices of all nodes."""
+        return self.nodes * self.devices
+
+    def number(self, node: int, device: int = 0) -> int:
+        """Return the number of a device, by its node and its place there."""
+        return node * self.devices + device
+
+    def node_of(self, number: int) -> int:
+        """Return the node of a device."""
+        return number // self.devices
+
+    def begin(self) -> Traffic:
+        """Return the fabric at time 0: everything is free."""
+        from emu.hardware.traffic import Traffic
+
+        return Traffic(self)

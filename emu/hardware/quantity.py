@@ -1,0 +1,37 @@
+"""Numbers of a machine: each with its source beside it, its unit in the name of its key."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from emu._config import Table
+
+
+class Quantity(Table):
+    """A number of the machine; its unit is in the name of its key.
+
+    Attributes:
+        value: the number, above 0.
+        source: where it is from: a datasheet, a measurement, a design choice and its reason.
+    """
+
+    value: float = Field(gt=0)
+    source: str = Field(min_length=1)
+
+
+class Rate(Quantity):
+    """A number per second: cycles, bytes."""
+
+    value: float = Field(ge=1, le=1e18)
+
+
+class Count(Quantity):
+    """A whole number of things."""
+
+    value: float = Field(ge=1, le=2**31, multiple_of=1)
+
+
+class Latency(Quantity):
+    """A time in seconds."""
+
+    value: float = Field(gt=0, le=3600)

@@ -1,0 +1,271 @@
+"""What passes a fabric: rounds of messages and of copies, by the rules of `emu/hardware/fabric.py`.
+
+Every resource has a number, each kind a range of them; compiled loops (`fabric_rounds.py`) move messages past stations.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from emu.errors import ConfigError, ShapeError
+from emu.hardware.fabric import Fabric
+from emu.hardware.interconnect import Arbitration
+
+Integers = npt.NDArray[np.int64]
+
+#: Arbitrations in the order of their numbers in compiled code.
+ARBITRATIONS: tuple[Arbitration, ...] = ("first_come", "lowest", "round_robin")
+#: No message takes longer, in seconds.
+LONGEST_S = 86400
+
+
+class Held(NamedTuple):
+    """How long messages held the resources of a station; -1 of those that did not pass it.
+
+    Attributes:
+        begin_ps: the first byte enters.
+        end_ps: the last byte has left; latency comes after it.
+    """
+
+    begin_ps: Integers
+    end_ps: Integers
+
+
+class Sent(NamedTuple):
+    """What became of messages; arrays by sender, (P,), or by round and sender, (R, P); -1 where nothing was sent.
+
+    Attributes:
+        to: receivers.
+        size_bytes: sizes.
+        begin_ps: the sender begins, with its copy or its port.
+        arrived_ps: the last byte is at the receiving device.
+        up: copy to the sender's host; None where devices are at the crossbar.
+        wire: sender's port and receiver's port; -1 between devices of one host.
+        down: copy from the receiver's host; None where devices are at the crossbar.
+    """
+
+    to: Integers
+    size_bytes: Integers
+    begin_ps: Integers
+    arrived_ps: Integers
+    up: Held | None
+    wire: Held
+    down: Held | None
+
+
+class Copied(NamedTuple):
+    """What became of copies; arrays by device, (P,); -1 where nothing was copied.
+
+    Attributes:
+        size_bytes: sizes.
+        begin_ps: the first byte enters.
+        end_ps: the last byte has left.
+        arrived_ps: it is there.
+        to_host: whether to the host, or from it.
+    """
+
+    size_bytes: Integers
+    begin_ps: Integers
+    end_ps: Integers
+    arrived_ps: Integers
+    to_host: bool
+
+
+class Traffic:
+    """What has passed a fabric so far: from when on everything is free, and for how long it was busy.
+
+    Attributes:
+        fabric: it passes.
+    """
+
+    def __init__(self, fabric: Fabric) -> None:
+        """Begin at time 0."""
+        self.fabric = fabric
+        self._groups: dict[str, slice] = {}
+        count, node_of = fabric.processors, np.arange(fabric.processors) // fabric.devices
+        port, host = fabric.port, fabric.host
+        own = np.arange(count)
+        resources = np.full((3, 2, count), -1, np.int64)
+        resources[1, 0], resources[1, 1] = self._pair(node_of if port.per_node else own, "port", port.half_duplex)
+        speeds = np.ones((3, 2), np.int64)
+        speeds[1] = port.bytes_per_s, port.latency_ps
+        if host is not None:
+            resources[0, 1], resources[2, 0] = self._pair(
+                node_of if host.per_node else own, "host link", host.half_duplex
+            )
+            resources[0, 0], resources[2, 1] = self._pair(own, "copy engine", host.one_engine)
+            speeds[0] = speeds[2] = host.bytes_per_s, host.latency_ps
+        self._resources, self._speeds = resources, speeds
+        total = max(group.stop for group in self._groups.values())
+        self._state = np.zeros((4, total), np.int64)
+        self._state[2] = -1  # nobody served
+
+    def _pair(self, of: Integers, name: str, one: bool) -> tuple[Integers, Integers]:
+        """Give resources numbers: outward and inward, or one for both."""
+        base = max((group.stop for group in self._groups.values()), default=0)
+        size = int(of[-1]) + 1
+        if one:
+            self._groups[name] = slice(base, base + size)
+            return base + of, base + of
+        self._groups[f"{name} out"] = slice(base, base + size)
+        self._groups[f"{name} in"] = slice(base + size, base + 2 * size)
+        return base + of, base + size + of
+
+    # ---- messages ----
+
+    def send(self, ready_ps: npt.ArrayLike, to: npt.ArrayLike, size_bytes: npt.ArrayLike, chunks: int = 1) -> Sent:
+        """Send a round of messages, at most one of each device; return what became of them.
+
+        Args:
+            ready_ps: when each is ready at its sender, (P,).
+            to: number of its receiver, -1 for nothing, (P,).
+            size_bytes: its size, (P,) or one for all; not looked at where nothing is sent.
+            chunks: into which every message is cut, all of a size but the last.
+
+        Raises:
+            ShapeError: there is not one entry for each device.
+            ConfigError: a receiver is not there, or the sender itself; a size is below 1; a time is below 0.
+        """
+        receivers = np.asarray(to)
+        if receivers.ndim != 1:
+            raise ShapeError(f"`to` of a round must have one axis, devices, got shape {receivers.shape}")
+        return _round_of(self.rounds(ready_ps, receivers[None], size_bytes, chunks))
+
+    def rounds(self, ready_ps: npt.ArrayLike, to: npt.ArrayLike, size_bytes: npt.ArrayLike, chunks: int = 1) -> Sent:
+        """Send many rounds, in order; return what became of them.
+
+        Args:
+            ready_ps: as of `send`, (R, P), or what spreads to it.
+            to: as of `send`, (R, P).
+            size_bytes: as of `send`, (R, P), or what spreads to it.
+            chunks: as of `send`.
+
+        Raises:
+            ShapeError: as of `send`.
+            ConfigError: as of `send`.
+        """
+        from emu.hardware.fabric_rounds import pass_rounds
+
+        fabric = self.fabric
+        ready, receivers, size = self._checked(ready_ps, to, size_bytes, chunks)
+        times = np.empty((7 if fabric.over_hosts else 3, *receivers.shape), np.int64)
+        rule = ARBITRATIONS.index(fabric.arbitration)
+        pass_rounds(
+            ready,
+            receivers,
+            size,
+            chunks,
+            fabric.over_hosts,
+            rule,
+            self._resources,
+            self._speeds,
+            self._state,
+            times,
+        )
+        held = [Held(times[i], times[i + 1]) for i in range(0, len(times) - 1, 2)]
+        up, wire, down = held if fabric.over_hosts else (None, held[0], None)
+        return Sent(receivers, size, times[0], times[-1], up, wire, down)
+
+    def _checked(
+        self, ready_ps: npt.ArrayLike, to: npt.ArrayLike, size_bytes: npt.ArrayLike, chunks: int
+    ) -> tuple[Integers, Integers, Integers]:
+        from emu.hardware.fabric_rounds import first_wrong
+
+        processors, receivers = self.fabric.processors, _integers(to, "to")
+        if receivers.ndim != 2 or receivers.shape[1] != processors:
+            raise ShapeError(
+                f"`to` must have an entry for each of {processors} devices in every round, got shape {receivers.shape}"
+            )
+        if chunks < 1:
+            raise ConfigError(f"`chunks` must be at least 1, got {chunks}; 1 leaves messages whole")
+        ready, size = (
+            _spread(values, receivers.shape, name)
+            for values, name in ((ready_ps, "ready_ps"), (size_bytes, "size_bytes"))
+        )
+        most = LONGEST_S * min(path.bytes_per_s for path in (self.fabric.port, self.fabric.host) if path)
+        wrong, r, i = first_wrong(ready, receivers, size, most)
+        if wrong:
+            rules: tuple[tuple[Integers, str], ...] = (
+                (receivers, f"receivers must be -1 for nothing, or 0..{processors - 1}"),
+                (receivers, "receivers must be other devices than the sender"),
+                (size, "`size_bytes` must be at least 1, or the receiver -1 for nothing"),
+                (size, f"`size_bytes` must be at most {most}, what a link moves in a day"),
+                (ready, "`ready_ps` must be at least 0"),
+            )
+            found, rule = rules[int(wrong) - 1]
+            raise ConfigError(f"{rule}, got {found[r, i]} of sender {i} in round {r}; correct it")
+        return ready, receivers, size
+
+    def copy(self, ready_ps: npt.ArrayLike, size_bytes: npt.ArrayLike, *, to_host: bool) -> Copied:
+        """Copy between devices and their hosts: a round of its own, at most one copy of each device.
+
+        Args:
+            ready_ps: when each can begin, (P,) or one for all.
+            size_bytes: sizes, (P,) or one for all; 0 for no copy.
+            to_host: whether to the host, or from it.
+
+        Raises:
+            ConfigError: the device says no link to its host; a size or a time is below 0.
+        """
+        from emu.hardware.fabric_rounds import DOWN, UP, pass_station
+
+        path, processors = self.fabric.host, self.fabric.processors
+        if path is None:
+            raise ConfigError(
+                f"a device must have a link to its host for copies, got none in {self.fabric.name}; add one with "
+                '`to = "host"` to [[links]]'
+            )
+        ready = _spread(ready_ps, (processors,), "ready_ps")
+        size = _spread(size_bytes, (processors,), "size_bytes")
+        if ready.min() < 0 or size.min() < 0 or size.max() > LONGEST_S * path.bytes_per_s:
+            raise ConfigError(
+                "times and sizes of copies must be at least 0, and take a day at most, got times from "
+                f"{ready.min()} ps on and sizes of {size.min()}..{size.max()} bytes; correct them"
+            )
+        station = UP if to_host else DOWN
+        first, second = (np.where(size > 0, numbers, -1) for numbers in self._resources[station])
+        lies, known = ready.reshape(-1, 1).copy(), np.full((2, 2), -1, np.int64)
+        begin, end = np.empty(processors, np.int64), np.empty(processors, np.int64)
+        pass_station(first, second, size, self._speeds[station], 0, lies, self._state, begin, end, known)
+        return Copied(size, begin, end, np.where(size > 0, lies[:, 0], -1), to_host)
+
+    # ---- what has been done ----
+
+    @property
+    def end_ps(self) -> int:
+        """When everything is free; what has left last may still be on its way."""
+        return int(self._state[0].max())
+
+    @property
+    def busy_ps(self) -> dict[str, Integers]:
+        """For how long each port, link and copy engine has moved bytes so far, by kind: one entry for each.
+
+        Kinds are `port out` and `port in` (`port`, where half duplex), likewise `host link` and `copy engine`.
+        """
+        return {name: self._state[1, group].copy() for name, group in self._groups.items()}
+
+
+def _integers(values: npt.ArrayLike, name: str) -> Integers:
+    array = np.asarray(values)
+    if array.dtype.kind not in "iu" and array.size:
+        raise ConfigError(f"`{name}` must hold integers, got {array.dtype}; round them to whole picoseconds or bytes")
+    return np.ascontiguousarray(array, np.int64)
+
+
+def _spread(values: npt.ArrayLike, shape: tuple[int, ...], name: str) -> Integers:
+    array = _integers(values, name)
+    try:
+        return np.ascontiguousarray(np.broadcast_to(array, shape))
+    except ValueError:
+        raise ShapeError(f"`{name}` must spread to shape {shape}, got {array.shape}") from None
+
+
+def _round_of(sent: Sent) -> Sent:
+    """Return what became of a single round, without the axis of rounds."""
+    held = [None if one is None else Held(one.begin_ps[0], one.end_ps[0]) for one in (sent.up, sent.wire, sent.down)]
+    up, wire, down = held
+    assert wire is not None
+    return Sent(sent.to[0], sent.size_bytes[0], sent.begin_ps[0], sent.arrived_ps[0], up, wire, down)

@@ -1,0 +1,99 @@
+"""Clipping layer by layer: how much of each layer's gradient was set to a threshold, over the steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from emu.report.chart import SERIES_COLOURS, SERIES_DASHES, Chart, Spec, series_legend, specification
+from emu.report.evidence import Evidence
+from emu.report.html import Html, disclosure, join, paragraph, table
+from emu.report.page import Section, figure
+from emu.report.run_data import Columns
+from emu.report.words import NO_NUMBER, integer, number, percent
+
+_TITLE = "Clipping"
+_HEIGHT = 260
+#: Layers that are drawn: those with the largest shares; the table has all.
+_MOST_LAYERS = 8
+_READING = (
+    "The share of a layer's gradients that was clipped, of each logged interval, all workers together. A little at the "
+    "beginning is what clipping is for. A share that stays high means that the thresholds, and no longer the data, "
+    "decide the step."
+)
+
+
+def section(evidence: Evidence) -> Section | None:
+    """Return shares over steps and thresholds at the end; None for a run that clips nothing."""
+    columns = evidence.run.table("clipping")
+    if columns is None:
+        missing = evidence.run.missing.get("clipping.parquet")
+        return Section("clipping", _TITLE, paragraph(missing, class_="missing")) if missing else None
+    shares = _shares(columns)
+    clipped, elements = int(columns["clipped"].sum()), int(columns["elements"].sum())
+    nonfinite = int(columns["nonfinite"].sum())
+    said = f"{percent(clipped / max(elements, 1))} of all gradients were clipped, {integer(clipped)} elements."
+    if nonfinite:
+        said += f" {integer(nonfinite)} were NaN or infinite before."
+    parts: list[Html] = [paragraph(said, class_="summary")]
+    charts: list[Chart] = []
+    drawn = sorted(shares, key=lambda layer: -max(share for _, share in shares[layer]))[:_MOST_LAYERS]
+    if clipped:
+        label = f"Share of clipped gradients of {', '.join(drawn)}. {said}"
+        charts.append(Chart("clipping-chart", label, _spec({name: shares[name] for name in drawn}), _HEIGHT))
+        legend = series_legend(drawn, range(len(drawn)))
+        parts.append(figure("Share of gradients that was clipped", legend, charts[0].place(), reading=_READING))
+    parts.append(disclosure("Thresholds at the end as a table", _table(columns)))
+    return Section("clipping", _TITLE, join(parts), tuple(charts))
+
+
+def _shares(columns: Columns) -> dict[str, list[tuple[int, float]]]:
+    """Return layer -> (step, share) of its interval."""
+    layers = columns["layer"].astype(str)
+    found: dict[str, list[tuple[int, float]]] = {}
+    for layer in dict.fromkeys(layers.tolist()):
+        for step in np.unique(columns["step"][layers == layer]).tolist():
+            at = (layers == layer) & (columns["step"] == step)
+            share = int(columns["clipped"][at].sum()) / max(int(columns["elements"][at].sum()), 1)
+            found.setdefault(layer, []).append((int(step), share))
+    return found
+
+
+def _spec(shares: dict[str, list[tuple[int, float]]]) -> Spec:
+    import altair as alt
+
+    rows: list[dict[str, Any]] = [
+        {"step": step, "layer": layer, "share": float(f"{share:.4g}")}
+        for layer, points in shares.items()
+        for step, share in points
+    ]
+    names, last = list(shares), max(row["step"] for row in rows)
+    dashes = [list(dash) for dash in SERIES_DASHES[: len(names)]]
+    chart = (
+        alt.Chart(alt.NamedData("rows"), height=_HEIGHT - 60)
+        .mark_line(strokeWidth=2, clip=True)
+        .encode(
+            x=alt.X("step:Q", title="step", scale=alt.Scale(domain=[0, last], nice=False), axis=alt.Axis(grid=False)),
+            y=alt.Y("share:Q", title=None, axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(zero=True)),
+            color=alt.Color("layer:N", scale=alt.Scale(domain=names, range=list(SERIES_COLOURS[: len(names)]))),
+            strokeDash=alt.StrokeDash("layer:N", scale=alt.Scale(domain=names, range=dashes)),
+            tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("step:Q"), alt.Tooltip("share:Q", format=".3%")],
+        )
+    )
+    return specification(chart, rows=rows)
+
+
+def _table(columns: Columns) -> Html:
+    newest = columns["step"] == columns["step"].max()
+    names = ("layer", "part", "clipped", "elements", "low", "high")
+    rows = [
+        [str(layer), str(part), integer(int(clipped)), percent(clipped / max(elements, 1)), _limit(low), _limit(high)]
+        for layer, part, clipped, elements, low, high in zip(*(columns[name][newest] for name in names), strict=True)
+    ]
+    header = ["layer", "part", "clipped", "share", "lower threshold", "upper threshold"]
+    return table("The last interval", header, rows, numeric_from=2)
+
+
+def _limit(value: float) -> str:
+    return NO_NUMBER if np.isnan(value) else number(float(value), 4)

@@ -1,0 +1,66 @@
+"""The picture of `emu simulate`: speed-up against the number of nodes, with what messages alone allow drawn in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+from emu.report.chart import SERIES_COLOURS
+from emu.training.cluster_time import SimulatedCluster
+
+#: What the page of a report defines for its charts; a picture by itself brings it along.
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#b8a100", "#555555")
+_WIDTH, _HEIGHT = 460, 320
+#: Speed-ups beyond this many times the number of nodes are not drawn: the bound of few messages is far away.
+_MOST = 1.5
+
+
+def speed_up_picture(found: SimulatedCluster) -> str:
+    """Return the picture as SVG.
+
+    A line for every batch and number of bits: solid the speed-up, dashed the bound of communication, grey the number of
+    devices.
+    """
+    vl_convert: Any = import_module("vl_convert")
+    spec = _chart(found).to_dict()
+    spec["config"] = {"view": {"stroke": None}, "background": "transparent", "axis": {"domain": False}}
+    svg = str(vl_convert.vegalite_to_svg(spec))
+    for variable, colour in zip(SERIES_COLOURS, _COLOURS, strict=True):
+        svg = svg.replace(variable, colour)
+    return svg
+
+
+def _chart(found: SimulatedCluster) -> Any:
+    import altair as alt
+
+    rows = _rows(found)
+    names = list(dict.fromkeys(row["series"] for row in rows))
+    colours = [SERIES_COLOURS[i % len(SERIES_COLOURS)] for i in range(len(names))]
+    kinds = alt.Scale(domain=["speed-up", "most that messages allow", "one for each device"],
+                      range=[[1, 0], [6, 3], [1, 3]])  # fmt: skip
+    title = f"{found.model} on {found.device}"
+    return (
+        alt.Chart(alt.Data(values=rows), width=_WIDTH, height=_HEIGHT, title=title)
+        .mark_line(point={"size": 22}, clip=True)
+        .encode(
+            x=alt.X("nodes:Q", title="nodes", axis=alt.Axis(grid=False, tickMinStep=1)),
+            y=alt.Y("value:Q", title="speed-up against one device"),
+            color=alt.Color("series:N", title="batch, bits", scale=alt.Scale(domain=names, range=colours)),
+            strokeDash=alt.StrokeDash("kind:N", title=None, scale=kinds, legend=alt.Legend(symbolType="stroke")),
+        )
+    )
+
+
+def _rows(found: SimulatedCluster) -> Sequence[dict[str, Any]]:
+    most = _MOST * max(step.nodes * step.devices for step in found.steps)
+    rows: list[dict[str, Any]] = []
+    for step in found.steps:
+        series, devices = f"{step.batch}, {step.bits}", step.nodes * step.devices
+        values = {"speed-up": step.speed_up, "most that messages allow": step.bound, "one for each device": devices}
+        rows += [
+            {"nodes": step.nodes, "series": series, "kind": kind, "value": float(value)}
+            for kind, value in values.items()
+            if value is not None and value <= most
+        ]
+    return rows

@@ -1,0 +1,213 @@
+"""`emu.simulate`: how long a step takes on nodes that train together, without training.
+
+model, device, batch   ──► what a step asks (work.py) ──┐
+nodes, bits, [cluster] ──► the plan of a step           ├──► emu.cluster.timing ──► step time and its parts
+links, crossbar        ──► the fabric ──────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import product
+from typing import Any
+
+from emu.cluster.settings import ClusterTable
+from emu.cluster.timing import Plan, Share, StepTime, alone, fabric_of, plan_of, play, teams_of
+from emu.errors import ConfigError
+from emu.hardware import Device, Event, Fabric, Machine
+from emu.hardware.machine import SECOND_PS
+from emu.training.data_tables import SOURCE_BYTES
+from emu.training.recipe import Recipe
+from emu.training.work import work_of
+
+
+@dataclass(frozen=True)
+class SimulatedStep:
+    """A step of training on some nodes.
+
+    Attributes:
+        nodes: K, that exchange gradients.
+        devices: of each node.
+        batch: examples of a step, on all nodes together.
+        bits: of a gradient on its way.
+        time: of the step, and its parts.
+        speed_up: examples per second against those of one device with the same batch.
+        bound: the speed-up of nodes that compute in no time and only exchange; None of one that has nobody to.
+    """
+
+    nodes: int
+    devices: int
+    batch: int
+    bits: int
+    time: StepTime
+    speed_up: float
+    bound: float | None
+
+    @property
+    def samples_per_s(self) -> float:
+        """Examples that are trained on in a second."""
+        return self.batch * SECOND_PS / self.time.step_ps
+
+    def row(self) -> dict[str, Any]:
+        """Return plain data (JSON)."""
+        parts = {one.name: getattr(self.time, one.name) for one in fields(self.time) if one.name != "events"}
+        return {
+            "nodes": self.nodes,
+            "devices": self.devices,
+            "batch": self.batch,
+            "bits": self.bits,
+            **parts,
+            "link_use": self.time.link_use,
+            "samples_per_s": self.samples_per_s,
+            "speed_up": self.speed_up,
+            "bound": self.bound,
+        }
+
+
+@dataclass(frozen=True)
+class SimulatedCluster:
+    """Steps of one model on one kind of device.
+
+    Attributes:
+        model: its name.
+        device: its name.
+        parameters: numbers of a gradient.
+        steps: one for every batch, number of bits and number of nodes, in this order.
+        events: what the first nodes do in a step of the last one, if they were kept.
+    """
+
+    model: str
+    device: str
+    parameters: int
+    steps: tuple[SimulatedStep, ...]
+    events: tuple[Event, ...] = ()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return plain data (JSON), a row for every step; times in picoseconds."""
+        return [{"model": self.model, "device": self.device, **step.row()} for step in self.steps]
+
+
+def simulate(
+    recipe: Recipe,
+    device: Device,
+    *,
+    nodes: Sequence[int] = (),
+    batches: Sequence[int] = (),
+    bits: Sequence[int] = (),
+    overrides: Mapping[str, Any] | None = None,
+    keeps_events: bool = False,
+) -> SimulatedCluster:
+    """Return how long steps of training take on nodes that train together; nothing is trained.
+
+    Args:
+        recipe: network, optimiser, `[cluster]`; see `emu.model`.
+        device: each node's, with a clock, and with a crossbar for more than one; see `emu.device`.
+        nodes: how many; empty is powers of two, as far as the device's topology goes, or what `[cluster]` says.
+        batches: examples of a step, on all nodes together; empty is the recipe's.
+        bits: of a gradient on its way, 1..8 or 32; empty is what `[cluster]` says, else 1.
+        overrides: key path -> value, laid over the recipe, e.g. `{"cluster.streaming": True}`.
+        keeps_events: whether to keep what the first nodes do in a step of the last simulation, for a trace.
+
+    Raises:
+        ConfigError: the device has no clock, or no crossbar for more than one node, or too few ports; nodes do not
+            divide a batch; a number is out of range.
+
+    Examples:
+        >>> import emu
+        >>> found = emu.simulate(emu.model("mlp"), emu.device("k20x-8x"), nodes=[1, 8], batches=[4096])
+        >>> [step.time.step_ps // 1000 for step in found.steps]  # nanoseconds
+        [797930, 149607]
+    """
+    _require_positive("nodes", nodes)
+    _require_positive("batches", batches)
+    settings = dict(overrides or {})
+    given = recipe.cluster
+    if not nodes:
+        chosen = settings.get("cluster.nodes", given.nodes if given else None)
+        nodes = (1, chosen) if isinstance(chosen, int) and chosen > 1 else _powers_of_two(device)
+    batches = tuple(batches) or (recipe.training.batch,)
+    bits = tuple(bits) or (settings.get("cluster.bits", given.bits if given else 1),)
+    machine = Machine(recipe.machine(device))
+    run = _Simulation(recipe, device, machine, settings)
+    steps: list[SimulatedStep] = []
+    for batch, width in product(batches, bits):
+        baseline = play(run.alone(batch)).step_ps
+        steps += [run.step(count, batch, width, baseline) for count in nodes]
+    last = steps[-1]
+    events = run.time(last.nodes, last.batch, last.bits, keeps_events=True).events if keeps_events else ()
+    return SimulatedCluster(recipe.name, device.name, run.parameters, tuple(steps), events)
+
+
+class _Simulation:
+    """Plans of one model on one kind of device."""
+
+    def __init__(self, recipe: Recipe, device: Device, machine: Machine, settings: Mapping[str, Any]) -> None:
+        self._recipe, self._device, self._machine, self._settings = recipe, device, machine, settings
+        self.parameters = 0
+
+    def alone(self, batch: int) -> Plan:
+        """Return the plan of one device that has the whole model and the whole batch."""
+        return alone(self._machine, self._share(batch, travels=False))
+
+    def step(self, nodes: int, batch: int, bits: int, baseline_ps: int) -> SimulatedStep:
+        """Return a step on so many nodes."""
+        plan = self.plan(nodes, batch, bits)
+        time = play(plan)
+        bound = None
+        if plan.groups:
+            silent = play(plan.without_computing()).step_ps
+            bound = baseline_ps / silent if silent else None
+        return SimulatedStep(nodes, len(plan.teams.part) // nodes, batch, bits, time, baseline_ps / time.step_ps, bound)
+
+    def time(self, nodes: int, batch: int, bits: int, *, keeps_events: bool = False) -> StepTime:
+        """Return the time of a step on so many nodes."""
+        return play(self.plan(nodes, batch, bits), keeps_events=keeps_events)
+
+    def plan(self, nodes: int, batch: int, bits: int) -> Plan:
+        """Return the plan of a step on so many nodes."""
+        table = self._table(nodes, bits)
+        teams = teams_of(table)
+        if batch % teams.replicas:
+            raise ConfigError(
+                f"a batch must be a multiple of the {teams.replicas} models that share it, got {batch} for {nodes} "
+                "nodes; choose another batch, or another number of nodes"
+            )
+        if len(teams.part) == 1:
+            return self.alone(batch)
+        fabric = fabric_of(table, self._device)
+        share = self._share(batch // teams.replicas, travels=teams.replicas > 1)
+        return plan_of(table, self._machine, fabric, share)
+
+    def _table(self, nodes: int, bits: int) -> ClusterTable:
+        recipe = self._recipe.with_settings({**self._settings, "cluster.nodes": nodes, "cluster.bits": bits})
+        assert recipe.cluster is not None
+        return recipe.cluster
+
+    def _share(self, examples: int, *, travels: bool) -> Share:
+        others = {key: value for key, value in self._settings.items() if not key.startswith("cluster.")}
+        recipe = self._recipe.with_settings(others) if others else self._recipe
+        work = work_of(recipe, recipe.machine(self._device), examples, travels=travels)
+        self.parameters = work.parameters
+        return Share(
+            work.computed,
+            work.arrived + work.update,
+            work.shapes,
+            batch_elements=work.input_elements,
+            batch_bytes=work.input_elements * SOURCE_BYTES[recipe.data.kind],
+        )
+
+
+def _require_positive(name: str, numbers: Sequence[int]) -> None:
+    for number in numbers:
+        if type(number) is not int or number < 1:
+            raise ConfigError(f"`{name}` must be whole numbers from 1 on, got {number!r}")
+
+
+def _powers_of_two(device: Device) -> tuple[int, ...]:
+    """Return 1, 2, 4, ... nodes, as far as a device's topology goes."""
+    most = int(device.topology.nodes.value) if device.topology else 1
+    if device.topology is None and device.crossbar is not None:
+        most = Fabric.of(device).nodes
+    found = tuple(1 << i for i in range(most.bit_length()))
+    return found if found[-1] == most else (*found, most)

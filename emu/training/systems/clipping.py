@@ -1,0 +1,202 @@
+"""Clipping in a training run: `emu.cluster.clipping`.
+
+    gradients of every unit ──► S taken out ──► clipped, layer by layer ──► written ──► exchange, or update
+
+Layers are clipped from the last one to the first, the order in which backpropagation finishes them. What is clipped is
+written into the format of its gradient once more; a tensor of which nothing was clipped stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.autodiff import Value
+from emu.cluster.clipping import Clipped, ClippingTable, LayerGradients, apply_rules
+from emu.cluster.clipping.layer import Memory
+from emu.errors import ConfigError
+from emu.optim import ParameterState
+from emu.precision.loss_scaling import NoScaling
+from emu.training.model import Pass
+from emu.training.systems.contributions import columns_of, of_unit, units_of, written
+from emu.training.systems.system import Row, Surroundings, System
+from emu.training.update import unscaled
+
+Array = NDArray[Any]
+_MOMENTUM = "momentum"
+
+
+@dataclass
+class Counts:
+    """What happened to a tensor in an interval.
+
+    Attributes:
+        elements: that were looked at, of all units.
+        clipped: that were clipped.
+        nonfinite: that were NaN or infinite before.
+        low: threshold of the last step, of the first unit, with S and share taken out; None where there was none.
+        high: the same.
+    """
+
+    elements: int = 0
+    clipped: int = 0
+    nonfinite: int = 0
+    low: float | None = None
+    high: float | None = None
+
+
+class Clipping(System):
+    """Gradients of every unit clipped before they leave it."""
+
+    key = "clipping"
+    tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        # of each interval's steps and all units; low and high: thresholds of its last step on the first unit, S taken
+        # out, null without any; nonfinite: elements that were NaN or infinite before
+        "clipping": {
+            "step": "int64",
+            "layer": "string",
+            "part": "string",
+            "clipped": "int64",
+            "elements": "int64",
+            "nonfinite": "int64",
+            "low": "float64",
+            "high": "float64",
+        },
+    }
+
+    def __init__(self, run: Surroundings) -> None:
+        """Begin with nothing remembered, if the recipe clips.
+
+        Raises:
+            ConfigError: gradients, or parameters that a rule asks for, are not held as floats.
+        """
+        self._run, self._table = run, run.recipe.clipping
+        self._memories: dict[tuple[int, str], list[Memory]] = {}
+        self._counts: dict[tuple[str, str], Counts] = {}
+        self._clipped, self._nonfinite = 0, 0
+        if self._table is None:
+            return
+        scaling = run.recipe.loss_scaling
+        self._in_gradient = "gradient" in getattr(scaling, "compensation", ("gradient",))
+        self._role = "unscaled" if self._in_gradient and not isinstance(scaling, NoScaling) else "gradient"
+        self._layers: dict[str, list[ParameterState]] = {}
+        for state in reversed(run.model.states):
+            self._layers.setdefault(state.layer, []).insert(0, state)
+        self._require_floats(self._table)
+        self._updating = run.runner_of_updates()
+
+    def _require_floats(self, table: ClippingTable) -> None:
+        for state in self._run.model.states:
+            held = {"gradient": self._run.policy.stage(state.layer, self._role).format}
+            held |= {"master": state.master.format} if table.reads_masters else {}
+            held |= {_MOMENTUM: state.slots[_MOMENTUM].format} if table.reads_momentum else {}
+            for role, fmt in held.items():
+                if fmt.carries_raws:
+                    raise ConfigError(
+                        f"what [clipping] reads must fit float64, got {fmt} of role `{role}` of {state.name!r}; choose "
+                        "a narrower format"
+                    )
+
+    # ---- a step ----
+
+    def gradients(self, found: Pass) -> Pass:
+        """Clip what every unit has found; a step given up leaves m and v as they are."""
+        if self._table is None or not found.is_applied:
+            return found
+        taken_out = self._in_gradient and found.scale != 1
+        carried = found.share * (1.0 if self._in_gradient else found.scale)
+        gradients = dict(found.gradients)
+        for layer, states in self._layers.items():
+            for unit in units_of(states[0].name, found.gradients):
+                held = {state.part: gradients[of_unit(state.name, unit)] for state in states}
+                if taken_out:
+                    held = {s.part: unscaled(s, held[s.part], found.scale, self._updating) for s in states}
+                clipped = self._clip(self._table, layer, unit or 0, held, carried)
+                for state in states:
+                    gradients[of_unit(state.name, unit)] = self._handed_on(state, held[state.part], clipped)
+        return replace(found, gradients=gradients, scale=1.0 if self._in_gradient else found.scale)
+
+    def _clip(self, table: ClippingTable, layer: str, unit: int, held: Mapping[str, Value], carried: float) -> Clipped:
+        """Return the gradients of a unit's layer behind all rules."""
+        states = self._layers[layer]
+        columns = {state.part: columns_of(state, held[state.part].array) for state in states}
+        masters = {s.part: columns_of(s) for s in states} if table.reads_masters else {}
+        buffers = {s.part: columns_of(s, s.slots[_MOMENTUM].array) for s in states} if table.reads_momentum else {}
+        seen = LayerGradients(columns, carried, masters, buffers, self._run.update.slot_scale)
+        memories = self._memories.get((unit, layer)) or [{} for _ in table.rules]
+        clipped, self._memories[unit, layer] = apply_rules(table.rules, seen, memories)
+        self._count(layer, unit, seen, clipped)
+        return clipped
+
+    def _handed_on(self, state: ParameterState, came: Value, clipped: Clipped) -> Value:
+        if not clipped.counts[state.part]:
+            return came
+        return written(state, clipped.gradients[state.part], self._role, self._updating)
+
+    def _count(self, layer: str, unit: int, seen: LayerGradients, clipped: Clipped) -> None:
+        for part, array in seen.gradients.items():
+            counts = self._counts.setdefault((layer, part), Counts())
+            nonfinite = int(array.size - np.isfinite(array).sum())
+            counts.elements += array.size
+            counts.clipped += clipped.counts[part]
+            counts.nonfinite += nonfinite
+            self._clipped += clipped.counts[part]
+            self._nonfinite += nonfinite
+            if unit == 0:
+                counts.high, counts.low = (
+                    (_finite(limit / seen.carried) for limit in clipped.limits) if clipped.limits else (None, None)
+                )
+
+    # ---- what is written down ----
+
+    def interval(self) -> Iterator[Row]:
+        """Yield what was clipped of every tensor, in the order in which it was."""
+        for (layer, part), counts in self._counts.items():
+            yield "clipping", {"layer": layer, "part": part, **vars(counts)}
+        self._counts = {}
+
+    def metrics(self) -> dict[str, Any]:
+        """Return how many elements of gradients were clipped, and how many came in that were not finite."""
+        return {"clipped": self._clipped, "nonfinite_gradients": self._nonfinite}
+
+    # ---- checkpoints ----
+
+    def to_dict(self) -> Any:
+        """Return the counts of the run and of the interval in progress; None without clipping."""
+        if self._table is None:
+            return None
+        counts = [[layer, part, vars(counts)] for (layer, part), counts in self._counts.items()]
+        return {"clipped": self._clipped, "nonfinite": self._nonfinite, "counts": counts}
+
+    def load(self, data: Any) -> None:
+        """Take what `to_dict` returned."""
+        if self._table is not None:
+            self._clipped, self._nonfinite = data["clipped"], data["nonfinite"]
+            self._counts = {(layer, part): Counts(**counts) for layer, part, counts in data["counts"]}
+
+    def arrays(self) -> dict[str, Array]:
+        """Return what rules remember of every unit and layer."""
+        return {
+            f"{unit}/{place}/{name}/{layer}": array
+            for (unit, layer), memories in self._memories.items()
+            for place, memory in enumerate(memories)
+            for name, array in memory.items()
+        }
+
+    def load_arrays(self, arrays: dict[str, Array]) -> None:
+        """Take what `arrays` returned."""
+        if self._table is None:
+            return
+        self._memories = {}
+        for key, array in arrays.items():
+            unit, place, name, layer = key.split("/", 3)
+            memories = self._memories.setdefault((int(unit), layer), [{} for _ in self._table.rules])
+            memories[int(place)][name] = array
+
+
+def _finite(number: Any) -> float | None:
+    return float(number) if np.isfinite(number) else None

@@ -1,0 +1,65 @@
+"""Gradients of several units in one pass, while they are apart: `layer.part@unit`.
+
+Units are numbered over all nodes: those of a node are neighbours. A pass of one unit has names without a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from emu.autodiff import Operation, Value
+from emu.backends.arrays import on_host
+from emu.cluster.lines import Lines, lines_of, shaped
+from emu.optim import ParameterState
+from emu.training.model import StepRunner
+
+Array = NDArray[Any]
+_AT = "@"
+
+
+def of_unit(name: str, unit: int | None) -> str:
+    """Return the name of a unit's gradient; None is the only one.
+
+    Examples:
+        >>> of_unit("fc1.weight", 3), of_unit("fc1.weight", None)
+        ('fc1.weight@3', 'fc1.weight')
+    """
+    return name if unit is None else f"{name}{_AT}{unit}"
+
+
+def joined(units: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
+    """Return the gradients of units, in their order, under names with their numbers."""
+    return {of_unit(name, unit): value for unit, found in enumerate(units) for name, value in found.items()}
+
+
+def units_of(name: str, gradients: Mapping[str, Value]) -> Sequence[int | None]:
+    """Return the units that have a gradient of a parameter, ascending; [None] where it is the only one.
+
+    Args:
+        name: of the parameter.
+        gradients: of a pass.
+    """
+    found = [other.removeprefix(name + _AT) for other in gradients if other.startswith(name + _AT)]
+    return sorted(map(int, found)) if found else [None]
+
+
+def columns_of(state: ParameterState, array: Any = None, lines: Lines = "outputs") -> Array:
+    """Return a parameter, or an array of its shape, as lines of numbers that belong together; a vector is one line."""
+    return lines_of(on_host(state.master.array if array is None else array), lines)
+
+
+def written(state: ParameterState, columns: Array, role: str, runner: StepRunner, lines: Lines = "outputs") -> Value:
+    """Return lines as a gradient in the format of a role.
+
+    Args:
+        state: the parameter.
+        columns: of the shape that `columns_of` gives.
+        role: "gradient", or "unscaled" behind loss scaling.
+        runner: the datapath.
+        lines: what the columns are.
+    """
+    array = runner.place(shaped(columns, state.master.array.shape, lines))
+    return runner.run(Operation("quantize", (Value(array),), part=state.part), role, state.layer)

@@ -1,0 +1,265 @@
+"""The time of a cluster's step: closed forms, bytes, overlap, and one device as training simulates it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import emu
+from emu import ConfigError
+from emu.cluster import Exchange, Layout, Simulated
+from emu.cluster.codecs import codec_of
+from emu.cluster.settings import ClusterTable
+from emu.cluster.timing import Line, Plan, Processes, Share, Signal, Teams, alone, fabric_of, plan_of, play
+from emu.hardware import Demand, Fabric, Machine, Traffic, load_device
+from emu.training import load_recipe
+from emu.training.simulation import Simulation
+from emu.training.work import work_of
+
+FP32 = emu.parse("fp32")
+K20X = load_device("k20x-8x")
+MACHINE = Machine(K20X)
+#: Picoseconds of a byte's way and of a message's latency: 6 GB/s, 10 us.
+LATENCY_PS = 10_000_000
+
+
+def layers(count: int, size: int = 64, examples: int = 16) -> Share:
+    """Return what `count` linear layers of size x size ask."""
+    square, batch = size * size, examples * size
+    products = batch * size
+
+    def product(layer: int, role: str, results: int) -> Demand:
+        return Demand(f"fc{layer}", role, "matmul", results, products, 0, ((FP32, batch), (FP32, square)), FP32)
+
+    forward = [product(i, "activation", batch) for i in range(count)]
+    back = [product(i, role, n) for i in reversed(range(count)) for role, n in (("error", batch), ("gradient", square))]
+    update = [Demand(f"fc{i}", "master", "add", square, 0, 0, ((FP32, square),) * 2, FP32) for i in range(count)]
+    return Share(forward + back, update, {f"fc{i}.weight": (size, size) for i in range(count)})
+
+
+def plan(share: Share, **cluster: Any) -> Plan:
+    table = ClusterTable(**cluster)
+    fabric = Fabric.of(K20X, nodes=table.nodes * table.units * table.model_parallel, enough_ports=True)
+    return plan_of(table, MACHINE, fabric, share)
+
+
+@pytest.mark.parametrize("device", ["p100", "k20x-8x", "dlu16", "v100"])
+@pytest.mark.parametrize("model", ["mlp", "lenet", "transformer"])
+def test_a_device_alone_takes_as_long_as_in_training(model: str, device: str):
+    """Host, link, memory and all: `emu.training.simulation` plays operations one by one."""
+    recipe = load_recipe(model)
+    machine, work = Machine(load_device(device)), work_of(recipe, load_device(device), 32)
+    size = work.input_elements
+    share = Share(work.computed, work.update, work.shapes, batch_elements=size, batch_bytes=size)
+    training = Simulation(machine, size, size, decided_on_host=False)
+    for step in (1, 2):
+        before = training.total_ps
+        training.demands += [*work.computed, *work.update]
+        training.end_step(step, "training")
+    assert play(alone(machine, share)).step_ps == training.total_ps - before
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 8])
+def test_an_exchange_is_its_rounds_one_after_the_other_c6(nodes: int):
+    """2 (K - 1) messages of 1 / K of the gradient, and the latency of two phases: rounds follow without a gap."""
+    rows = 96
+    share = replace(layers(1), shapes={"fc0.weight": (nodes * 10, rows)})
+    quiet = play(plan(share, nodes=nodes, bits=32).without_computing())
+    message_ps = -(-10 * rows * 4 * 10**12 // (6 * 10**9))
+    assert quiet.step_ps == 2 * ((nodes - 1) * message_ps + LATENCY_PS)
+    assert quiet.send_ps == 2 * (nodes - 1) * message_ps
+
+
+@pytest.mark.parametrize("cluster", [
+    {"nodes": 4},
+    {"nodes": 5, "bits": 4, "owner_bits": 2},
+    {"nodes": 5, "owners": [4]},
+    {"nodes": 4, "owners": [1, 3, 3], "bits": 32},
+    {"nodes": 8, "streaming": True},
+])  # fmt: skip
+def test_the_bytes_sent_are_those_of_the_exchange_c5(cluster: dict[str, Any]):
+    share = replace(layers(3, 30), shapes={"fc0.weight": (30, 41), "fc1.weight": (9, 30), "fc2.weight": (1, 30)})
+    table = ClusterTable(**cluster)
+    codec, owner_codec = table.codecs()
+    real = Exchange(
+        dict(share.shapes), table.layout(), codec, Simulated(table.nodes), owner_codec=owner_codec
+    ).step_bytes()
+    assert play(plan(share, **cluster)).sent_bytes == real
+
+
+@pytest.mark.parametrize("cluster", [
+    {}, {"bits": 32}, {"streaming": True}, {"double_buffering": True, "bits": 32},
+    {"double_buffering": True, "streaming": True}, {"units": 2},
+])  # fmt: skip
+@pytest.mark.parametrize("nodes", [3, 4, 16])
+def test_two_nodes_stand_for_all_where_all_are_alike(
+    nodes: int, cluster: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    share = layers(3, 16 * nodes)
+    step = plan(share, nodes=nodes, **cluster)
+    assert step.is_alike
+    short = play(step)
+    monkeypatch.setattr(Plan, "is_alike", False)
+    assert play(step) == short
+
+
+def test_a_step_of_1024_nodes_and_50_layers_costs_rounds_and_not_messages(monkeypatch: pytest.MonkeyPatch):
+    """What is given to the fabric grows with K: two phases of K - 1 rounds for each layer, of two devices."""
+    passed: list[int] = []
+    through = Traffic.rounds
+
+    def counted(self: Traffic, ready: Any, to: Any, size: Any, chunks: int = 1) -> Any:
+        passed.append(np.asarray(to).size)
+        return through(self, ready, to, size, chunks)
+
+    monkeypatch.setattr(Traffic, "rounds", counted)
+    for nodes in (256, 1024):
+        passed.clear()
+        play(plan(layers(50, 1024), nodes=nodes, streaming=True))
+        assert sum(passed) == 2 * 2 * (nodes - 1) * 50
+
+
+def test_buffered_steps_take_the_longer_of_computing_and_exchanging_c7():
+    small, large = layers(3, 512, 16), layers(3, 512, 65536)
+    for share in (small, large):
+        found = play(plan(share, nodes=4, bits=32, double_buffering=True))
+        busy = found.compute_ps + found.quantise_ps + found.update_ps
+        if share is large:
+            assert found.step_ps == busy
+            assert found.wait_ps == 0
+        else:  # the ports work all the time, but for the latency and the sum between two phases
+            between = found.quantise_ps + 2 * LATENCY_PS
+            assert found.send_ps < found.step_ps <= found.send_ps + between
+
+
+def test_streaming_hides_all_but_the_first_layers_exchange_c7():
+    """The gradient of the layer that comes last backward has nothing left to hide behind."""
+    share = layers(6, 512, 16384)
+    whole, streamed = (play(plan(share, nodes=4, bits=1, streaming=streams)) for streams in (False, True))
+    assert whole.compute_ps == streamed.compute_ps
+    assert streamed.step_ps < whole.step_ps
+    one = play(plan(layers(1, 512), nodes=4, bits=1).without_computing()).step_ps
+    assert streamed.wait_ps <= one
+
+
+def test_copies_of_a_chunk_run_beside_the_send_of_another_c7():
+    """Over hosts a message is copied up, sent, copied down; in pieces, all three at once."""
+    device = load_device("k20x-dual-24")
+    times = []
+    for chunks in (1, 8):
+        table = ClusterTable(nodes=4, bits=32, chunks=chunks)
+        times.append(play(plan_of(table, Machine(device), fabric_of(table, device), layers(2, 512))).step_ps)
+    assert times[1] < times[0]
+
+
+def test_units_of_a_node_add_up_before_they_send_c1():
+    """Two units: what goes between nodes stays the same, and each unit sends float32 to the first, which answers."""
+    share = layers(2, 64)
+    one, two = (play(plan(share, nodes=4, units=units)) for units in (1, 2))
+    numbers, message = 2 * 64 * 64, 2 * codec_of(1).message_bytes(64, 64)
+    assert two.sent_bytes - one.sent_bytes == 4 * (4 * numbers + message)
+    assert two.quantise_ps > one.quantise_ps
+
+
+def test_four_by_two_halves_gradients_and_sends_activations_c9():
+    share = layers(3, 64, 32)
+    whole, striped = (play(plan(share, nodes=4, bits=32, model_parallel=m)) for m in (1, 2))
+    activations = 32 * 64 // 2 * 4  # half of a layer's units
+    forward, back = 2 * activations * 8, 3 * activations * 8  # the input is there; 8 devices send
+    assert striped.sent_bytes == whole.sent_bytes + forward + back
+    assert striped.compute_ps < whole.compute_ps
+    assert Teams(4, 1, 2).replicas == 4
+
+
+def test_events_of_a_step_name_their_nodes_and_add_up():
+    step = plan(layers(2, 64), nodes=3)
+    found = play(step, keeps_events=True)
+    assert {event.node for event in found.events} == {0, 1, 2}
+    for node in range(3):
+        kinds = {kind: sum(e.duration_ps for e in found.events if (e.node, e.kind) == (node, kind))
+                 for kind in ("forward", "backward", "update")}  # fmt: skip
+        assert kinds["forward"] + kinds["backward"] == found.compute_ps
+        assert kinds["update"] == found.update_ps
+    received = sum(event.details["bytes"] for event in found.events if event.kind == "receive")
+    assert received == found.sent_bytes
+
+
+def test_owners_and_model_striping_do_not_go_together():
+    with pytest.raises(ConfigError, match="`owners` must be left out where `model_parallel` is above 1"):
+        plan(layers(1), nodes=4, owners=[0], model_parallel=2)
+
+
+@pytest.mark.parametrize("cluster", [{"exchange": "controllers"}, {"workers": [0, 1]}])
+def test_what_does_not_go_from_all_nodes_in_stripes_has_no_time(cluster: dict[str, Any]):
+    with pytest.raises(ConfigError, match="an exchange that is simulated in time must be of stripes, from all nodes"):
+        plan(layers(1), nodes=4, **cluster)
+
+
+def test_more_owners_than_columns_are_refused():
+    with pytest.raises(ConfigError, match="at least one column for each of the 8 owners, got 4"):
+        plan(layers(1, 4), nodes=8)
+    assert Layout(8).owners == tuple(range(8))
+
+
+# ---- D4: backward, clip, send, on the same engine ----
+
+
+def clipped_step(layers: int, b: int, c: int, x: int, trigger: str) -> int:
+    """Return how long a step takes whose layers are clipped and sent as `trigger` says."""
+    line, run = Line(1), Processes()
+    ready = [Signal() for _ in range(layers)]
+    ends: list[int] = []
+
+    def does(resource: str, duration: int, now: Any) -> Any:
+        yield now
+        done = line.book(resource, trigger, duration, now)
+        ends.append(int(done[0]))
+        return done
+
+    def at(signal: Signal) -> Any:
+        yield signal
+        return signal.at_ps
+
+    def backward() -> Any:
+        now = line.start()
+        for signal in ready:
+            now = yield from does("compute", b, now)
+            run.set(signal, now)
+            if trigger == "serial":
+                now = yield from does("clip", c, now)
+                now = yield from does("port", x, now)
+
+    def behind(layer: int) -> Any:
+        now = yield from at(ready[layer if trigger == "own" else min(layer + 1, layers - 1)])
+        now = yield from does("clip", c, now)
+        yield from does("port", x, now)
+
+    def sent_then_clipped(layer: int) -> Any:
+        now = yield from at(ready[layer])
+        now = yield from does("port", x, now)
+        if layer == layers - 1:
+            for _ in range(layers):
+                now = yield from does("clip", c, now)
+
+    run.start(backward())
+    for layer in range(layers if trigger != "serial" else 0):
+        run.start(sent_then_clipped(layer) if trigger == "after_all" else behind(layer))
+    run.run()
+    return max(ends)
+
+
+@pytest.mark.parametrize(("trigger", "expected"), [("next", 13), ("own", 12), ("after_all", 21), ("serial", 30)])
+def test_ten_layers_of_cost_1_take_the_published_times_d4(trigger: str, expected: int):
+    assert clipped_step(10, 1, 1, 1, trigger) == expected
+
+
+@pytest.mark.parametrize("costs", [(5, 2, 3), (3, 3, 1), (2, 1, 2)])
+def test_other_costs_take_the_closed_forms_d4(costs: tuple[int, int, int]):
+    (b, c, x), count = costs, 7
+    assert clipped_step(count, b, c, x, "next") == count * b + c + max(c, x) + x
+    assert clipped_step(count, b, c, x, "own") == b + c + x + (count - 1) * max(b, c, x)
+    assert clipped_step(count, b, c, x, "after_all") == b + x + (count - 1) * max(b, x) + count * c
+    assert clipped_step(count, b, c, x, "serial") == count * (b + c + x)

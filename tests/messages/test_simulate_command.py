@@ -1,0 +1,68 @@
+"""What `emu simulate` says: a table, data, files, and the text of each error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+from typer.testing import CliRunner
+
+import emu
+from emu import ConfigError
+from emu.cli import app
+
+MLP = ("mlp", "--device", "k20x-8x")
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(app, ["simulate", *arguments])
+    if result.exception is not None:
+        raise result.exception
+    return result.stdout
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ((*MLP, "--nodes", "16", "--batch", "1024"), "`ports` of [crossbar] must be at least 16, for 16 nodes"),
+    (("mlp", "--device", "p100", "--nodes", "2"), "a device must have [crossbar] and a link to it"),
+    (("mlp", "--device", "fixed16"), "a device must give a clock and the lanes of a unit to have times"),
+    ((*MLP, "--nodes", "3", "--batch", "32"),
+     "a batch must be a multiple of the 3 models that share it, got 32 for 3 nodes; choose another batch, or another "
+     "number of nodes"),
+    ((*MLP, "--bits", "9"), "`bits` must be 1..8, or 32 for gradients as they are, got 9"),
+    ((*MLP, "--nodes", "2,x"),
+     "--nodes must be whole numbers from 1 on, separated by commas, got 'x' in '2,x'"),
+    ((*MLP, "--batch", "0"), "--batch must be whole numbers from 1 on, separated by commas, got '0' in '0'"),
+    (("mlp", "--device", "k20x-dual-24", "--nodes", "2", "--set", "cluster.units=3", "--batch", "96"),
+     "the 3 devices of a node must fill hosts of 2, as k20x-dual-24 has them"),
+])  # fmt: skip
+def test_bad_input_is_refused_with_its_remedy(arguments: tuple[str, ...], message: str):
+    with pytest.raises(ConfigError) as refused:
+        run(*arguments)
+    assert message in str(refused.value)
+
+
+def test_numbers_from_python_are_checked_as_well():
+    with pytest.raises(ConfigError, match="`nodes` must be whole numbers from 1 on, got 0"):
+        emu.simulate(emu.model("mlp"), emu.device("k20x-8x"), nodes=[0])
+
+
+def test_a_folder_has_data_a_picture_and_a_trace_with_a_process_per_node(tmp_path: Path):
+    run(*MLP, "--nodes", "1,4", "--batch", "64", "--out", str(tmp_path / "out"))
+    folder = tmp_path / "out"
+    rows = json.loads((folder / "simulate.json").read_text())
+    assert [row["nodes"] for row in rows] == [1, 4]
+    assert rows == parquet.read_table(folder / "simulate.parquet").to_pylist()
+    assert (folder / "speed-up.svg").read_text().startswith("<svg")
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    assert len({event["pid"] for event in events if event["ph"] == "X"}) == 4
+
+
+def test_data_can_be_printed():
+    assert json.loads(run(*MLP, "--nodes", "2", "--batch", "64", "--json"))[0]["batch"] == 64
+
+
+def test_without_nodes_the_topology_decides():
+    rows = json.loads(run("mlp", "--device", "k20x-8x", "--batch", "64", "--json"))
+    assert [row["nodes"] for row in rows] == [1, 2, 4, 8]

@@ -1,0 +1,103 @@
+"""What a step asks of a machine, found from shapes, is what a real step asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from emu.formats import Fixed
+from emu.hardware import Demand, Device, load_device
+from emu.training import Recipe, load_recipe, model_names
+from emu.training.trainer import Trainer
+from emu.training.work import work_of
+from tests.training.small_runs import MIXED
+
+#: Small batches and data sets; nothing is logged.
+SMALL: dict[str, dict[str, Any]] = {
+    "dnn46m": {"training.batch": 4, "data.count": 8, "data.test_count": 4},
+    "transformer": {"training.batch": 4},
+}
+DEVICES = ("float32", "fp16-mixed", "v100", "dlu16")
+
+
+def small(model: str, **settings: Any) -> Recipe:
+    there = SMALL.get(model, {"training.batch": 4})
+    return load_recipe(model).with_settings(there | {"training.steps": 2} | settings)
+
+
+def comparable(demands: list[Demand]) -> list[Any]:
+    """Return demands, points of fixed formats left out: a step decides them, and they cost nothing."""
+    return [
+        one._replace(
+            operands=tuple((_shown(fmt), size) for fmt, size in one.operands), result_format=_shown(one.result_format)
+        )
+        for one in demands
+    ]
+
+
+def _shown(fmt: Any) -> Any:
+    return f"{fmt.width_bits} {fmt.signed}" if isinstance(fmt, Fixed) else fmt
+
+
+def real(recipe: Recipe, device: Device, monkeypatch: pytest.MonkeyPatch) -> list[Demand]:
+    """Return the demands of a training step that computes."""
+    monkeypatch.setattr("emu.nn.initialise", lambda *args: np.full(args[2], 2.0**-6))
+    trainer = Trainer(recipe, device, "numba")
+    trainer.profile.demands = []
+    trainer.advance()
+    return trainer.profile.demands
+
+
+def require_equal(recipe: Recipe, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = work_of(recipe, device, recipe.training.batch)
+    found = comparable([*work.computed, *work.arrived, *work.update])
+    expected = comparable(real(recipe, device, monkeypatch))
+    for ours, theirs in zip(found, expected, strict=False):
+        assert ours == theirs
+    assert len(found) == len(expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("model", model_names())
+def test_the_demands_of_shapes_are_those_of_a_real_step(model: str, device: str, monkeypatch: pytest.MonkeyPatch):
+    settings = {"dynamic_point.pretraining_steps": 0} if device == "dlu16" else {}
+    recipe = small(model, **settings)
+    require_equal(recipe, recipe.machine(load_device(device)), monkeypatch)
+
+
+@pytest.mark.parametrize("settings", [
+    {"training.clip_norm": 1e-30},
+    {"training.optimiser": {"name": "momentum", "learning_rate": 0.1, "weight_decay": 0.01}},
+    {"training.optimiser": {"name": "adagrad", "learning_rate": 0.1, "weight_decay": 0.01}},
+    {"training.optimiser": {"name": "adam", "learning_rate": 0.1, "weight_decay": 0.01}},
+    {"loss_scaling": {"policy": "fixed", "scale": 8.0}},
+])  # fmt: skip
+def test_the_demands_of_an_update_are_those_of_a_real_one(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch):
+    recipe = small("mlp", **settings)
+    require_equal(recipe, load_device("fp16-mixed"), monkeypatch)
+
+
+def test_layers_that_no_shipped_model_has_are_followed(monkeypatch: pytest.MonkeyPatch):
+    recipe = Recipe.model_validate(MIXED)
+    require_equal(recipe, load_device("fixed16"), monkeypatch)
+
+
+def test_a_node_of_a_cluster_asks_what_shapes_say(monkeypatch: pytest.MonkeyPatch):
+    """The list of a step: a pass of every node, then what is the same on all of them."""
+    recipe = small("mlp", **{"training.batch": 8, "cluster.nodes": 2})
+    work = work_of(recipe, load_device("fp16-mixed"), 4, travels=True)
+    expected = comparable(real(recipe, load_device("fp16-mixed"), monkeypatch))
+    assert comparable([*work.computed, *work.computed, *work.arrived, *work.update]) == expected
+
+
+def test_no_number_is_computed_for_a_batch_of_16384():
+    """A matrix of 16384 x 9304 float32 alone would take 600 MB; nothing here depends on the batch but integers."""
+    recipe, device = load_recipe("dnn46m"), load_device("float32")
+    calls = [len(work_of(recipe, device, examples).computed) for examples in (2, 16384)]
+    assert calls[0] == calls[1]
+    whole = work_of(recipe, device, 16384)
+    assert whole.parameters == 45122648
+    products = sum(one.multiply_adds for one in whole.computed if one.operation == "matmul")
+    assert products == 16384 * (3 * 45099008 - 429 * 2048)  # no error goes back to the input
