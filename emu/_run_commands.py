@@ -12,6 +12,8 @@ from rich.table import Table
 
 from emu._runs import resume, train
 from emu._study_command import STUDY, rebuild_study_report
+from emu.cluster.launcher import started
+from emu.cluster.mpi import end_job, leave
 from emu.errors import ConfigError
 from emu.hardware import load_device
 from emu.report import build_report
@@ -76,7 +78,7 @@ def train_model(model: str | None, device: str | None, backend: str, settings: l
     _finish(
         folder,
         f"{recipe.name} on {machine.name}",
-        lambda bar: train(recipe, machine, out=folder, backend=backend, progress=bar),
+        lambda bar: train(recipe, machine, out=folder, backend=backend, progress=bar, report=False),
     )
 
 
@@ -92,16 +94,25 @@ def resume_run(
             f"--resume must stand without {' and '.join(given)}: a run goes on with its own recipe and device, "
             f"got {given[0]}; leave it out, or start a new run"
         )
-    _finish(folder, f"{folder}", lambda bar: resume(folder, backend=backend, progress=bar))
+    _finish(folder, f"{folder}", lambda bar: resume(folder, backend=backend, progress=bar, report=False))
 
 
 def _finish(folder: Path, title: str, work: Callable[[Bar], Run]) -> None:
     bar = Bar(title)
+    rank, ranks = started()
     try:
         run = work(bar)
+        if ranks > 1:
+            leave()  # the report is made without the others
+        if rank:
+            return
+        build_report(run.path)
     except KeyboardInterrupt:
         bar.finish()
-        print(f"emu: interrupted; go on with: emu train --resume {folder}", file=sys.stderr)
+        text = f"emu: interrupted; go on with: emu train --resume {folder}"
+        if ranks > 1:
+            end_job(text, 130)
+        print(text, file=sys.stderr)
         sys.exit(130)
     finally:
         bar.finish()

@@ -39,6 +39,20 @@ def main() -> None:
         _refuse(str(error))
     except MemoryError as error:
         _refuse(f"the arrays must fit the memory, got {error or 'more than it holds'}; choose smaller sizes")
+    except Exception as error:
+        if _rank() is not None:
+            from emu.cluster.mpi import failed
+
+            failed(error)
+        raise
+
+
+def _rank() -> int | None:
+    """Return the number of this process among several that a launcher has started; None of one alone."""
+    from emu.cluster.launcher import started
+
+    rank, ranks = started()
+    return rank if ranks > 1 else None
 
 
 def _refuse(message: str) -> NoReturn:
@@ -46,11 +60,17 @@ def _refuse(message: str) -> NoReturn:
     line = " ".join(message.split())
     if len(line) > MOST_CHARACTERS:
         line = f"{line[: MOST_CHARACTERS // 2]} ... {line[-MOST_CHARACTERS // 4 :]}"
+    if (rank := _rank()) is not None:
+        from emu.cluster.mpi import end_job
+
+        end_job(f"emu: rank {rank}: {line}", BAD_INPUT)
     print("emu:", line, file=sys.stderr)
     sys.exit(BAD_INPUT)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+    if _rank():
+        return  # rank 0 says it
     if issubclass(category, EmuWarning):
         print("emu: warning:", " ".join(str(message).split()), file=sys.stderr)
     else:

@@ -23,7 +23,7 @@ from emu.backends.arrays import on_host
 from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.layout import Layout
 from emu.cluster.observing import CodeCount, code_counts, norm
-from emu.cluster.parcels import ReplicaError, cut, digest_of, swapped
+from emu.cluster.parcels import ReplicaError, compared, cut, swapped
 from emu.cluster.transport import Transport
 from emu.datapath import stream_of
 from emu.errors import ConfigError
@@ -89,7 +89,7 @@ class Controllers:
     Attributes:
         layout: nodes and workers.
         controller_of: node by layer.
-        sent: bytes that local nodes have sent to others so far.
+        sent: bytes that all nodes have sent to others so far.
         divides: whether the mean is taken here, so that a worker's loss goes back at S.
         scale: S that residuals carry, and gradients of the last exchange did.
     """
@@ -142,7 +142,7 @@ class Controllers:
             if node in layout.workers
             for name, shape in self._shapes.items()
         }
-        self.sent, self.scale = 0, 1.0
+        self.sent, self._sending, self.scale = 0, 0, 1.0
         self._newest: dict[str, bytes] = {}
 
     def _message_bytes(self, name: str) -> int:
@@ -170,31 +170,43 @@ class Controllers:
 
     # ---- gradients ----
 
-    def exchange(self, gradients: Mapping[int, Mapping[str, Array]], step: int, scale: float = 1.0) -> dict[str, Array]:
+    def exchange(
+        self,
+        gradients: Mapping[int, Mapping[str, Array]],
+        step: int,
+        scale: float = 1.0,
+        workers: Sequence[int] | None = None,
+    ) -> dict[str, Array]:
         """Return the mean gradient of every tensor whose controller is local: of the dtype, (columns, rows), by name.
 
         Args:
             gradients: (columns, rows) by name, of every local worker.
             step: training step, where random choices are drawn.
             scale: S that they carry; what is held back of earlier ones is brought to it.
+            workers: those of the layout that take part; the others' residuals stay. None is all.
         """
+        taking_part = self.layout.workers if workers is None else workers
         if scale != self.scale:
             for memory in self._memories.values():
                 memory.rescale(scale / self.scale)
             self.scale = scale
-        there = self._contributions(gradients, step)
-        return {name: self._mean(name, there) for name in self._local()}
+        there = self._contributions(gradients, step, taking_part)
+        return {name: self._mean(name, there, taking_part) for name in self._local()}
 
     @property
     def result_scale(self) -> float:
         """S that what came out of the last exchange carries."""
         return self.scale
 
-    def _contributions(self, gradients: Mapping[int, Mapping[str, Array]], step: int) -> dict[tuple[str, int], bytes]:
+    def _contributions(
+        self, gradients: Mapping[int, Mapping[str, Array]], step: int, workers: Sequence[int]
+    ) -> dict[tuple[str, int], bytes]:
         """Encode, send, and return messages for local controllers, by tensor and worker."""
         there: dict[tuple[str, int], bytes] = {}
         parcels: dict[tuple[int, int], list[bytes]] = {}
         for (name, node), memory in self._memories.items():
+            if node not in workers:
+                continue
             controller = self.controller_of[layer_of(name)]
             at = Address(self._seed, stream_of(name, "contribution", node), step)
             data = self._codec.encode(gradients[node][name], memory, at).to_bytes()
@@ -207,27 +219,27 @@ class Controllers:
             else:
                 parcels.setdefault((node, controller), []).append(data)
         for (sender, receiver), data in self._swap(parcels).items():
-            names = self._of(receiver) if sender in self.layout.workers else []
+            names = self._of(receiver) if sender in workers else []
             for name, message in zip(names, cut(data, [self._message_bytes(n) for n in names]), strict=True):
                 there[name, sender] = message
         return there
 
-    def _mean(self, name: str, there: Mapping[tuple[str, int], bytes]) -> Array:
+    def _mean(self, name: str, there: Mapping[tuple[str, int], bytes], workers: Sequence[int]) -> Array:
         """Return the sum over workers in node order, divided once by their number."""
         columns, rows = self._shapes[name]
         total: Array | None = None
-        for worker in self.layout.workers:
+        for worker in workers:
             message = self._codec.message_of(there[name, worker], columns, rows)
             if total is None:
                 total = self._codec.decode(message, rows).astype(self._dtype)
             else:
                 self._codec.decode_and_add(message, total)
         assert total is not None, "there is at least one worker"
-        return total / self._dtype(len(self.layout.workers))
+        return total / self._dtype(len(workers))
 
     def _swap(self, parcels: Mapping[tuple[int, int], list[bytes]]) -> dict[tuple[int, int], bytes]:
         arrived, sent = swapped(self._transport, parcels)
-        self.sent += sent
+        self._sending += sent
         return arrived
 
     # ---- parameters ----
@@ -273,8 +285,8 @@ class Controllers:
     def _require_replicas(self, held: Mapping[int, Mapping[str, bytes]]) -> None:
         """Compare what nodes have received: a hash of 8 bytes each; everything only where hashes differ."""
         apart = {node: [messages[name] for name in self._shapes] for node, messages in held.items()}
-        digests = self._transport.gather({node: digest_of(messages) for node, messages in apart.items()})
-        node = next((node for node, digest in enumerate(digests) if digest != digests[0]), None)
+        node, sent = compared(self._transport, apart, self._sending)
+        self.sent, self._sending = self.sent + sent, 0
         if node is None:
             return
         whole = self._transport.gather({n: b"".join(messages) for n, messages in apart.items()})

@@ -9,7 +9,7 @@ An owner quantises its own part as well. A stripe's residual stays where it aros
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.layout import Layout, Stripe, stripes_of
 from emu.cluster.observing import CodeCount, code_counts, norm
 from emu.cluster.owner_rules import OwnerRule, Plain
-from emu.cluster.parcels import ReplicaError, cut, digest_of, swapped
+from emu.cluster.parcels import ReplicaError, compared, cut, swapped
 from emu.cluster.transport import Transport
 from emu.datapath import stream_of
 
@@ -63,7 +63,7 @@ class Exchange:
 
     Attributes:
         layout: nodes, workers, owners.
-        sent: bytes that local nodes have sent to others so far.
+        sent: bytes that all nodes have sent to others so far.
         divides: whether the mean is taken here: no, a worker's gradient is that of its share of the loss.
         scale: S that residuals carry, and gradients of the last exchange did.
     """
@@ -122,7 +122,7 @@ class Exchange:
             for piece in self._pieces
             if piece.owner in transport.local
         }
-        self.sent, self.scale = 0, 1.0
+        self.sent, self._sending, self.scale = 0, 0, 1.0
         self._newest: dict[str, bytes] = {}
 
     def _empty(self, piece: Piece) -> Memory:
@@ -139,20 +139,28 @@ class Exchange:
 
     # ---- one exchange ----
 
-    def exchange(self, gradients: Mapping[int, Mapping[str, Array]], step: int, scale: float = 1.0) -> dict[str, Array]:
+    def exchange(
+        self,
+        gradients: Mapping[int, Mapping[str, Array]],
+        step: int,
+        scale: float = 1.0,
+        workers: Sequence[int] | None = None,
+    ) -> dict[str, Array]:
         """Return the gradient that all nodes have behind the exchange: float32 or the dtype, (columns, rows), by name.
 
         Args:
             gradients: (columns, rows) by name, of every local worker.
             step: training step, where random choices are drawn.
             scale: S that they carry; what is held back of earlier ones is brought to it.
+            workers: those of the layout that take part; the others' residuals stay. None is all.
 
         Raises:
             ReplicaError: nodes have received different bytes.
         """
+        taking_part = self.layout.workers if workers is None else workers
         self._rescale(scale)
-        contributions = self._contributions(gradients, step)
-        sums = {piece.name(piece.owner): self._sum(piece, contributions) for piece in self._owned_pieces()}
+        contributions = self._contributions(gradients, step, taking_part)
+        sums = {p.name(p.owner): self._sum(p, contributions, taking_part) for p in self._owned_pieces()}
         arrived = self._aggregates(sums, step)
         self._require_replicas(arrived)
         return self._assembled(arrived[self._transport.local[0]])
@@ -181,12 +189,14 @@ class Exchange:
     def _owned_pieces(self) -> Iterator[Piece]:
         return (piece for piece in self._pieces if piece.owner in self._transport.local)
 
-    def _contributions(self, gradients: Mapping[int, Mapping[str, Array]], step: int) -> dict[str, bytes]:
+    def _contributions(
+        self, gradients: Mapping[int, Mapping[str, Array]], step: int, workers: Sequence[int]
+    ) -> dict[str, bytes]:
         """Phase 1: encode, send, and return messages for local owners, by piece and worker."""
         made: dict[str, bytes] = {}
         parcels: dict[tuple[int, int], list[bytes]] = {}
         for node in self._transport.local:
-            for piece in self._pieces if node in self.layout.workers else ():
+            for piece in self._pieces if node in workers else ():
                 name = piece.name(node)
                 part = gradients[node][piece.tensor][piece.stripe.columns]
                 at = Address(self._seed, stream_of(piece.tensor, f"contribution{piece.number}", node), step)
@@ -198,7 +208,7 @@ class Exchange:
                 else:
                     parcels.setdefault((node, piece.owner), []).append(data)
         for (sender, receiver), data in self._swap(parcels).items():
-            pieces = [piece for piece in self._pieces if piece.owner == receiver and sender in self.layout.workers]
+            pieces = [piece for piece in self._pieces if piece.owner == receiver and sender in workers]
             sizes = [self._codec.message_bytes(piece.stripe.width, piece.rows) for piece in pieces]
             for piece, message in zip(pieces, cut(data, sizes), strict=True):
                 made[piece.name(sender)] = message
@@ -210,10 +220,10 @@ class Exchange:
             memory.residual = np.zeros_like(memory.residual)
         return data
 
-    def _sum(self, piece: Piece, contributions: Mapping[str, bytes]) -> Array:
+    def _sum(self, piece: Piece, contributions: Mapping[str, bytes], workers: Sequence[int]) -> Array:
         """Return the sum over workers, in node order: an owner's own in its place."""
         total: Array | None = None
-        for worker in self.layout.workers:
+        for worker in workers:
             message = self._codec.message_of(contributions[piece.name(worker)], piece.stripe.width, piece.rows)
             if total is None:
                 total = self._codec.decode(message, piece.rows).astype(self._dtype)
@@ -248,7 +258,7 @@ class Exchange:
 
     def _swap(self, parcels: Mapping[tuple[int, int], list[bytes]]) -> dict[tuple[int, int], bytes]:
         arrived, sent = swapped(self._transport, parcels)
-        self.sent += sent
+        self._sending += sent
         return arrived
 
     def _assembled(self, messages: list[bytes]) -> dict[str, Array]:
@@ -262,8 +272,8 @@ class Exchange:
 
     def _require_replicas(self, arrived: Mapping[int, list[bytes]]) -> None:
         """Compare what nodes have received: a hash of 8 bytes each; everything only where hashes differ."""
-        digests = self._transport.gather({node: digest_of(messages) for node, messages in arrived.items()})
-        node = next((node for node, digest in enumerate(digests) if digest != digests[0]), None)
+        node, sent = compared(self._transport, arrived, self._sending)
+        self.sent, self._sending = self.sent + sent, 0
         if node is None:
             return
         held = self._transport.gather({node: b"".join(messages) for node, messages in arrived.items()})

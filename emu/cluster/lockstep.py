@@ -32,7 +32,13 @@ class Lockstep(Generic[ValueT]):
         [11, 11]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, everywhere: Callable[[list[ValueT]], list[ValueT]] = list) -> None:
+        """Begin.
+
+        Args:
+            everywhere: returns what the tasks of all processes have given, from what those of this one have.
+        """
+        self._everywhere = everywhere
         self._tasks = self._turn = self._done = 0
         self._given: list[ValueT] = []
         self._met: list[ValueT] = []
@@ -72,7 +78,7 @@ class Lockstep(Generic[ValueT]):
         assert not self._done, "every task meets the others equally often"
         self._given.append(value)
         if len(self._given) == self._tasks:
-            self._met, self._given = self._given, []
+            self._met, self._given = self._everywhere(self._given), []
         self._pass_on()
         self._wait()
         return self._met

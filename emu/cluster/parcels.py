@@ -9,6 +9,7 @@ from emu.cluster.transport import Transport
 from emu.errors import EmuError
 
 _DIGEST_BYTES = 8
+_SENT_BYTES = 8
 
 
 class ReplicaError(EmuError):
@@ -31,6 +32,22 @@ def swapped(
         if sender != receiver
     }
     return transport.swap(whole), sum(map(len, whole.values()))
+
+
+def compared(transport: Transport, messages: Mapping[int, Sequence[bytes]], sent_bytes: int) -> tuple[int | None, int]:
+    """Compare what nodes have, by a hash of 8 bytes each; return the first one that differs, and what all have sent.
+
+    Args:
+        transport: moves bytes.
+        messages: of every local node.
+        sent_bytes: that local nodes have sent since the last time.
+    """
+    first = transport.local[0]
+    sent = {node: (sent_bytes if node == first else 0).to_bytes(_SENT_BYTES, "little") for node in messages}
+    found = transport.gather({node: digest_of(held) + sent[node] for node, held in messages.items()})
+    digests = [data[:-_SENT_BYTES] for data in found]
+    total = sum(int.from_bytes(data[-_SENT_BYTES:], "little") for data in found)
+    return next((node for node, digest in enumerate(digests) if digest != digests[0]), None), total
 
 
 def cut(data: bytes, sizes: Sequence[int]) -> Iterator[bytes]:

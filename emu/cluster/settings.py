@@ -2,8 +2,10 @@
 
 [cluster]                nodes, workers, units, model_parallel, points; exchange, owners, controllers, bits, ...
                          streaming, chunks: when messages go, which changes no bit
+                         transport, timeout_s: what moves bytes, which changes none either
 [cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
 [cluster.owner_codec]    of the owners' one; without it, and without `owner_bits`, it is the workers'
+[cluster.search]         sizes of mini-batches, and how many nodes share them, by measurement
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from emu._config import Items, Table
+from emu.cluster.batch_search import SearchTable
 from emu.cluster.codecs import Codec, Quantiser, codec_of
 from emu.cluster.controller import Placement, require_controllers
 from emu.cluster.layout import Layout
@@ -95,6 +98,10 @@ class ClusterTable(Table):
         streaming: whether a layer's gradients are exchanged as soon as they are complete, while the layers before it
             still compute.
         chunks: into which every message is cut, so that one is copied to a host while another is sent.
+        search: sizes of mini-batches by measurement; None leaves them as `training.batch` says.
+        transport: what moves bytes: "simulated" in one process, "mpi", "nccl"; "auto" is MPI where its launcher has
+            started several processes. No bit depends on it.
+        timeout_s: seconds within which every process must answer. No bit depends on it.
     """
 
     nodes: int = Field(ge=1)
@@ -119,6 +126,9 @@ class ClusterTable(Table):
     warm_start: int = Field(default=0, ge=0)
     streaming: bool = Field(default=False, exclude_if=lambda streams: not streams)
     chunks: int = Field(default=1, ge=1, le=4096, exclude_if=lambda chunks: chunks == 1)
+    search: SearchTable | None = Field(default=None, exclude_if=lambda table: table is None)
+    transport: Literal["auto", "simulated", "mpi", "nccl"] = "auto"
+    timeout_s: float = Field(default=60.0, gt=0)
 
     @model_validator(mode="after")
     def _fits(self) -> ClusterTable:
@@ -128,6 +138,11 @@ class ClusterTable(Table):
         require_controllers(self.controllers, self.nodes)
         self._require_keys_of_exchange()
         return self
+
+    @property
+    def parts(self) -> int:
+        """How many parts a mini-batch is divided into: one for each unit of each worker."""
+        return len(self.layout().workers) * self.units
 
     def _require_keys_of_exchange(self) -> None:
         """Refuse what the other exchange would heed."""

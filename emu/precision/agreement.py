@@ -8,7 +8,6 @@ A node alone is the simplest agreement. Others belong to whoever knows the nodes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from emu.datapath import StatisticsRegister
@@ -48,10 +47,6 @@ class Agreement:
             register: of the node that asks; it stays as it is.
         """
         return register
-
-    def totals(self, registers: Mapping[Tensor, StatisticsRegister]) -> Mapping[Tensor, StatisticsRegister]:
-        """Return what all nodes have counted, given what those of this process have."""
-        return registers
 
     def moves(self, tensor: Tensor, node: int) -> bool:
         """Return whether a node moves a tensor's point; where all have the same one, a single node does."""

@@ -12,7 +12,8 @@ the first run's counts, and the flags those of the run that stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -105,12 +106,11 @@ class Points:
     def set_all(self, step: int) -> list[Tensor]:
         """Set every point from what was counted since the last time, and begin to count anew; return whose."""
         decided: list[Tensor] = []
-        for tensor, register in self.agreement.totals(self._window).items():
+        for tensor, register in self._window.items():
             word = self._word(tensor)
             if word is not None and register.total:
                 self.move(tensor, self.wanted(register, word, self.at(tensor, word)), step)
                 decided.append(tensor)
-        for register in self._window.values():
             register.reset()
         return decided
 
@@ -136,6 +136,32 @@ class Points:
         self._window = {Tensor(*names): StatisticsRegister.from_dict(held) for *names, held in data["window"]}
         self.redos, self.runs = data["redos"], data["runs"]
         self._events = []
+
+    @contextmanager
+    def apart(self, every: Callable[[dict[str, Any]], list[dict[str, Any]]]) -> Generator[None]:
+        """Leave behind what nodes of several processes have done inside, each by itself.
+
+        Args:
+            every: returns what all processes give (JSON), that of the first node's first.
+        """
+        before, events = self.to_dict(), self._events
+        self._window, self._events = {}, []
+        yield
+        noted = [[moved.step, *moved.tensor, moved.point, moved.redone] for moved in self._events]
+        found = every(self.to_dict() | {"events": noted})
+        self.load(before)
+        held, moved = dict(self.of), dict[Tensor, int]()
+        for one in found:
+            for *names, point in one["points"]:
+                if held.get(tensor := Tensor(*names)) != point:
+                    moved.setdefault(tensor, point)
+            for *names, register in one["window"]:
+                self.note(Tensor(*names), StatisticsRegister.from_dict(register))
+            self.redos += one["redos"] - before["redos"]
+            self.runs += one["runs"] - before["runs"]
+            for step, *names, point, redone in one["events"]:
+                events.append(PointEvent(step, Tensor(*names), point, redone))
+        self.of, self._events = held | moved, events
 
 
 class DynamicPointRunner:

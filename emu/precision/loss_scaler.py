@@ -102,7 +102,14 @@ class LossScaler:
         events: since they were last taken.
     """
 
-    def __init__(self, policy: LossScaling, formats: Policy, counts: CounterTable, backend: str = "auto") -> None:
+    def __init__(
+        self,
+        policy: LossScaling,
+        formats: Policy,
+        counts: CounterTable,
+        backend: str = "auto",
+        largest: Callable[[float], float] = float,
+    ) -> None:
         """Begin.
 
         Args:
@@ -110,6 +117,7 @@ class LossScaler:
             formats: of the tensors.
             counts: where counts of runs that stand go.
             backend: who computes.
+            largest: returns the largest of what several processes have found, each in its gradients.
 
         Raises:
             ConfigError: the `loss` role's format does not hold S, or a policy reads the range of gradients whose
@@ -122,7 +130,7 @@ class LossScaler:
                 f"policy {policy.policy!r} of [loss_scaling] reads how far gradients are from the end of their range, "
                 f"and must meet a format with its point in place, got {word}; choose `fixed` or `backoff`"
             )
-        self._now, self._backend = formats, backend
+        self._now, self._backend, self._largest = formats, backend, largest
         if not isinstance(policy, NoScaling):
             _require_room(formats.stage(LOSS_LAYER, "loss").format, policy.range)
         self.counters = counts if isinstance(policy, NoScaling) else CounterTable(formats.register)
@@ -211,8 +219,23 @@ class LossScaler:
                 if counts.register.max_exponent is not None:
                     exponents.append(counts.register.max_exponent)
         exponent = max(exponents) - math.frexp(scale)[1] + 1 if exponents else None
-        logarithm = _logarithm(run.gradients, scale, self._backend) if policy.needs_logarithm else None
+        logarithm = self._logarithm(run.gradients, scale) if policy.needs_logarithm else None
         return Measured(exponent, logarithm, min(limits, default=0))
+
+    def _logarithm(self, gradients: dict[str, Value], scale: float) -> float | None:
+        """Return log2 of the largest gradient without its scale, by the same operations on every backend."""
+        largest = 0.0
+        found = largest_magnitudes([gradient.array for gradient in gradients.values()], backend=self._backend)
+        for gradient, here in zip(gradients.values(), found, strict=True):
+            if gradient.format.carries_raws and isinstance(gradient.format, Fixed):
+                here *= 2.0**-gradient.format.frac_bits
+            largest = max(largest, here)
+        largest = self._largest(largest)
+        if largest == 0:
+            return None
+        fraction, exponent = math.frexp(largest / scale)
+        logarithm = float(function("log", np.array(fraction), out_format="fp64", backend="reference"))
+        return logarithm / LN_2 + exponent
 
     def _limit(self, layer: str, role: str) -> int:
         fmt = self._now.stage(layer, role).format
@@ -240,18 +263,3 @@ def _require_room(fmt: Format, bounds: tuple[float, float]) -> None:
                 f"the format of role `loss` must hold every S {name} {value:g} of [loss_scaling], got {fmt}; choose "
                 "a wider one, or other bounds"
             )
-
-
-def _logarithm(gradients: dict[str, Value], scale: float, backend: str) -> float | None:
-    """Return log2 of the largest gradient without its scale, by the same operations on every backend."""
-    largest = 0.0
-    found = largest_magnitudes([gradient.array for gradient in gradients.values()], backend=backend)
-    for gradient, here in zip(gradients.values(), found, strict=True):
-        if gradient.format.carries_raws and isinstance(gradient.format, Fixed):
-            here *= 2.0**-gradient.format.frac_bits
-        largest = max(largest, here)
-    if largest == 0:
-        return None
-    fraction, exponent = math.frexp(largest / scale)
-    logarithm = float(function("log", np.array(fraction), out_format="fp64", backend="reference"))
-    return logarithm / LN_2 + exponent

@@ -8,7 +8,7 @@ Times are measured, never reproduced: they enter no hash, and no bit depends on 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -164,6 +164,17 @@ class Profile:
         """Set every count and time to 0; places stay."""
         for work in self._work.values():
             work.reset()
+
+    def snapshot(self) -> dict[tuple[str, ...], Work]:
+        """Return what `put_back` takes."""
+        return {place: replace(work) for place, work in self._work.items()}
+
+    def put_back(self, kept: Mapping[tuple[str, ...], Work]) -> None:
+        """Forget what was done since a snapshot, but not that this process has been there."""
+        self.reset()
+        self._work |= {
+            place: replace(work, fresh=work.fresh and self._work[place].fresh) for place, work in kept.items()
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row of plain data (JSON) for each place where something was done, as `load` reads it."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from emu.cluster.launcher import started
 from emu.errors import ConfigError
 from emu.hardware import Device
 from emu.nn import Network
 from emu.training.build import require_network
+from emu.training.ranks import Ranks
 from emu.training.recipe import Recipe
 from emu.training.run import Progress, Run
-from emu.training.run_folder import RunFolder
+from emu.training.run_folder import RunFolder, SilentFolder
+from emu.training.summary import versions
 from emu.training.trainer import Trainer
 
 
@@ -47,8 +52,12 @@ def train(
     _require("recipe", recipe, Recipe, "emu.model")
     _require("device", device, Device, "emu.device")
     recipe = recipe.with_settings(overrides) if overrides else recipe
-    trainer = Trainer(recipe, recipe.machine(device), backend, network)
-    return trainer.run(RunFolder.create(out), progress)
+    ranks = Ranks.of(recipe.cluster)
+    with ranks.ending_together():
+        trainer = Trainer(recipe, recipe.machine(device), backend, network, ranks)
+        ranks.require_same(_identities(trainer))
+        path = ranks.agree(str(out))
+        return _run(trainer, RunFolder.create(path) if ranks.is_first else SilentFolder(path), progress)
 
 
 def _require(name: str, given: object, kind: type, maker: str) -> None:
@@ -76,11 +85,41 @@ def resume(
     Raises:
         ConfigError: the folder holds no run, its checkpoint is damaged or belongs to another recipe.
     """
-    folder = RunFolder.open(path)
-    info = folder.read_json()
-    require_network(info.get("network"), network, folder.path)
-    trainer = Trainer(*folder.read_setup(), backend or str(info.get("backend", "auto")), network)
-    if folder.has_checkpoint:
-        trainer.restore(folder)
-    trainer.started = str(info.get("started") or trainer.started)
-    return trainer.run(folder, progress)
+    folder = RunFolder.open(path) if started()[0] == 0 else SilentFolder(path)
+    recipe, device = folder.read_setup()
+    ranks = Ranks.of(recipe.cluster)
+    with ranks.ending_together():
+        info = folder.read_json()
+        require_network(info.get("network"), network, folder.path)
+        trainer = Trainer(recipe, device, backend or str(info.get("backend", "auto")), network, ranks)
+        if folder.has_checkpoint:
+            trainer.restore(folder)
+        trainer.started = str(info.get("started") or trainer.started)
+        ranks.require_same(_identities(trainer))
+        return _run(trainer, folder, progress)
+
+
+def _identities(trainer: Trainer) -> dict[str, str]:
+    """Return what must be the same on all ranks before the first step, by name."""
+    recipe, device = trainer.recipe, trainer.device
+    return {
+        "recipe": f"{recipe.name!r} ({_hash(recipe.decisive())})",
+        "device": f"{device.name!r} ({_hash(device.model_dump(mode='json'))})",
+        "network": _hash(repr(trainer.given)),
+        "data": trainer.data.sha256,
+        **{f"version of {name}": found for name, found in versions().items() if name != "machine"},
+        "checkpoint": f"step {trainer.step}, weights {trainer.model.sha256()}",
+    }
+
+
+def _hash(plain: object) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _run(trainer: Trainer, folder: RunFolder, progress: Progress | None) -> Run:
+    """Train, and see that all processes end in the same bits."""
+    ranks = trainer.ranks
+    run = trainer.run(folder, progress if ranks.is_first else None)
+    ranks.require_same({"weights at the end": run.weights_sha256, "registers at the end": run.registers_sha256})
+    ranks.close()
+    return run

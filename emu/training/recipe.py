@@ -2,7 +2,7 @@
 
     [network]      input, classes, loss, [[network.layers]]
     [data]         kind: images, text or frames, and what each needs
-    [training]     steps or epochs, batch, seed, [training.optimiser], [training.schedule]
+    [training]     steps or epochs, batch, seed, [training.optimiser], [training.schedule], [training.stop]
     [precision]    laid over the device's
     [loss_scaling] policy, and its options
     [dynamic_point] laid over the device's
@@ -32,6 +32,7 @@ from emu.nn import Flatten, every
 from emu.precision.loss_scaling import LossScaling, NoScaling
 from emu.training.data_tables import Data, Frames, Images, Text
 from emu.training.layers import Layer, Shape, build_layers, named, shapes_behind
+from emu.training.stop_tests import StopTests
 
 __all__ = [
     "AdaGrad",
@@ -192,6 +193,9 @@ class Training(Table):
         log_every: steps between logged points; None leaves it to the trainer.
         checkpoint_every: steps between checkpoints; None leaves it to the trainer.
         clip_norm: gradients whose norm, of all parameters together, is above it are shortened to it.
+        optimiser: moves parameters.
+        schedule: of the learning rate, over all planned steps.
+        stop: tests that end a run before its last planned step.
     """
 
     steps: int | None = Field(default=None, ge=1)
@@ -203,6 +207,7 @@ class Training(Table):
     clip_norm: float | None = Field(default=None, gt=0, exclude_if=_is_idle)
     optimiser: Optimiser
     schedule: Schedule = Constant()
+    stop: StopTests | None = Field(default=None, exclude_if=_is_idle)
 
     @model_validator(mode="after")
     def _one_length(self) -> Training:
@@ -302,6 +307,10 @@ class Recipe(Table):
         return device.with_precision(self.precision, origin=origin).with_dynamic_point(
             self.dynamic_point, origin=origin
         )
+
+    def decisive(self) -> dict[str, Any]:
+        """Return as plain data (JSON) what decides the bits of a run."""
+        return self.model_dump(mode="json", exclude={"cluster": {"transport", "timeout_s"}})
 
     def with_settings(self, settings: Mapping[str, Any], *, file: str | None = None) -> Recipe:
         """Return the recipe with the values of some key paths replaced.

@@ -258,6 +258,19 @@ class RunFolder:
             raise _unwritten(path, error) from None
 
 
+class SilentFolder(RunFolder):
+    """The folder of a run as its other processes see it: they read it, and leave it as it is."""
+
+    def write_table(self, name: str, columns: Mapping[str, Any]) -> None:
+        """Write nothing."""
+
+    def save_checkpoint(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
+        """Write nothing."""
+
+    def _replace(self, name: str, write: Callable[[BinaryIO], object]) -> None:
+        """Write nothing."""
+
+
 def _finite(data: object) -> object:
     """Return plain data with None in the place of floats that are not finite."""
     if isinstance(data, Mapping):

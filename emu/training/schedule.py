@@ -10,13 +10,13 @@ from emu.training.recipe import Cosine, Schedule, Step
 COSINE_TERMS = 16
 
 
-def learning_rate(base: float, schedule: Schedule, step: int, steps: int) -> float:
+def learning_rate(base: float, schedule: Schedule, step: float, steps: int) -> float:
     """Return the learning rate of a step.
 
     Args:
         base: the optimiser's rate.
         schedule: constant, step or cosine, with an optional warm-up.
-        step: 0..steps-1.
+        step: 0..steps-1; between two where mini-batches are larger or smaller than the run's length was counted in.
         steps: length of the run.
     """
     done = step / steps

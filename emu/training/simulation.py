@@ -130,6 +130,13 @@ class Simulation:
         self.by_phase[phase] += self.total_ps - began
         self._pending[work] += 1
 
+    def resize(self, batch_elements: int, batch_bytes: int) -> None:
+        """Let the batches that are prepared from here on have another size."""
+        if (batch_elements, batch_bytes) != (self._batch_elements, self._batch_bytes):
+            self.rows()  # what was spent with the size so far
+            self._played.cache_clear()
+            self._batch_elements, self._batch_bytes = batch_elements, batch_bytes
+
     def _keep(self, events: Iterable[Event], where: Mapping[str, Any]) -> None:
         """Keep events that are counted from now, and say where in training they are."""
         for event in events:

@@ -52,7 +52,7 @@ def described(run: Trainer, status: str) -> dict[str, Any]:
         "metrics": run.metrics(),
         "steps": run.step,
         "seconds": round(run.seconds, 3),
-        **{name: value for system in run.systems for name, value in system.about().items()},
+        **run.about(),
         "parameters": sum(state.master.array.size for state in run.model.states),
         "layers": run.model.network.names,
         "formats": formats_of(run.model, max(run.step - 1, 0)),

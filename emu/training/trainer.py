@@ -14,46 +14,40 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.reference.philox import random_integers
 from emu.backends.registry import load
-from emu.datapath import stream_of
 from emu.errors import ConfigError
 from emu.hardware import Device
 from emu.nn import Network
 from emu.precision import CounterTable, Policy, Profile
+from emu.training.batches import Batches
 from emu.training.build import (
     build_network,
     build_optimiser,
     require_functions,
 )
-from emu.training.data import Dataset, load_dataset
 from emu.training.data_tables import SOURCE_BYTES
 from emu.training.history import History, rates
+from emu.training.log_point import log_point
 from emu.training.model import Model, Pass, StepRunner
-from emu.training.probe import probe
+from emu.training.ranks import Ranks
 from emu.training.recipe import Recipe
 from emu.training.run import Progress, Run
 from emu.training.run_folder import RunFolder
 from emu.training.schedule import learning_rate
 from emu.training.summary import described
-from emu.training.systems import SYSTEMS, Attempt, PartAttempt, Row, Surroundings, System
+from emu.training.systems import SYSTEMS, Attempt, Examples, PartAttempt, Row, Surroundings, System
 from emu.training.update import Update
 
 Array = NDArray[Any]
-#: What a batch is made of, by kind of data.
-UNITS = {"images": "images", "text": "sequences", "frames": "frames"}
 #: Log points of a run whose recipe does not say, and the fewest steps between two.
 LOG_POINTS, LOG_STEPS = 40, 5
-#: Log points between two measurements of test accuracy and noise.
-LOG_POINTS_PER_TEST = 4
 #: Seconds after which a checkpoint is written even between log points.
 CHECKPOINT_SECONDS = 20.0
 #: How long rates of the interval stand in the progress bar before they are asked for again.
@@ -67,19 +61,16 @@ class Trainer:
         recipe: network, data, training.
         device: the machine, the recipe's `[precision]` laid over its own.
         given: the network, where it is not the recipe's.
+        ranks: the processes that train together.
     """
 
-    def __init__(self, recipe: Recipe, device: Device, backend: str, network: Network | None = None) -> None:
-        self.recipe, self.device, self.given = recipe, device, network
+    def __init__(
+        self, recipe: Recipe, device: Device, backend: str, network: Network | None = None, ranks: Ranks | None = None
+    ) -> None:
+        self.recipe, self.device, self.given, self.ranks = recipe, device, network, ranks or Ranks()
         self.backend = load(backend).name
-        self.data: Dataset = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
-        settings = recipe.training
-        if settings.batch > len(self.data.train_inputs):
-            there = f"{len(self.data.train_inputs)} training {UNITS[recipe.data.kind]}"
-            raise ConfigError(
-                f"`training.batch` must be at most the {there}, "
-                f"got {settings.batch}; choose a smaller batch, or keep fewer for the test"
-            )
+        self.batches, settings = Batches.of(recipe), recipe.training
+        self.data = self.batches.data
         self.policy = Policy(self.device.precision)
         optimiser = build_optimiser(settings.optimiser)
         self.update = Update.of(recipe, optimiser)
@@ -88,26 +79,29 @@ class Trainer:
         for policy in self.policy.every():
             require_functions(network, policy)
         self.model = Model.initial(network, self.policy, optimiser, settings.seed, self.backend)
-        self.batches_per_epoch = len(self.data.train_inputs) // settings.batch
-        self.outputs_per_step = self.data.train_labels[: settings.batch].size
-        self.steps = settings.steps or (settings.epochs or 1) * self.batches_per_epoch
+        self.batches_per_epoch = self.batches.per_epoch
         self.log_every = settings.log_every or max(LOG_STEPS, self.steps // LOG_POINTS)
         self.checkpoint_every = settings.checkpoint_every or self.log_every
         self.interval = CounterTable(self.policy.register)
         self.total = CounterTable(self.policy.register)
         self.profile = Profile()
-        self.step, self.seconds = 0, 0.0
+        self.step, self.seconds, self.is_over = 0, 0.0, False
         self.runners: list[StepRunner] = []
-        self.systems = self._begun()
+        self.systems: list[System] = []
+        self._begin_systems()
         self.runner, self.updating = self.runner_of_passes(), self.runner_of_updates()
         self.history = History()
         self.losses: list[float] = []
         self.correct: list[int] = []
         self.started = datetime.now(UTC).isoformat(timespec="seconds")
-        self._order: tuple[int, Array] = (-1, np.empty(0, np.int64))
 
-    def _begun(self) -> list[System]:
-        """Return every system at its beginning."""
+    @property
+    def steps(self) -> int:
+        """How many there are; of a run given in epochs, they depend on the sizes of mini-batches."""
+        settings = self.recipe.training
+        return settings.steps or self.batches.steps(settings.epochs or 1)
+
+    def _begin_systems(self) -> None:
         numbers = self.data.train_inputs[: self.recipe.training.batch].size
         found = Surroundings(
             self.recipe,
@@ -124,8 +118,15 @@ class Trainer:
             phase=self.phase,
             runner_of_passes=self.runner_of_passes,
             runner_of_updates=self.runner_of_updates,
+            about=self.about,
+            batches=self.batches,
+            steps_left=lambda: self.steps - self.step,
+            trial=self.trial,
+            step_times=lambda: next((found for system in self.systems if (found := system.step_times())), None),
+            ranks=self.ranks,
         )
-        return [system(found) for system in SYSTEMS]
+        for system in SYSTEMS:
+            self.systems.append(system(found))
 
     def runner_of_passes(self) -> StepRunner:
         """Return one more runner of passes, at the step in progress."""
@@ -146,23 +147,30 @@ class Trainer:
 
     # ---- one step ----
 
-    def batch(self, step: int) -> tuple[Array, Array]:
-        """Return inputs and labels of a step: a seeded permutation per epoch, the remainder left out."""
-        epoch, position = divmod(step, self.batches_per_epoch)
-        if self._order[0] != epoch:
-            n = len(self.data.train_inputs)
-            keys = random_integers(
-                n, 32, seed=self.recipe.training.seed, stream=stream_of("data", "order"), step=epoch, draw=0
-            )
-            self._order = (epoch, np.argsort(keys, kind="stable"))
-        size = self.recipe.training.batch
-        chosen = self._order[1][position * size : (position + 1) * size]
-        return self.data.train_inputs[chosen], self.data.train_labels[chosen]
+    def batch(self, step: int) -> Examples:
+        """Return inputs and labels of a step."""
+        return self.batches.batch(step)
 
     def advance(self) -> tuple[float, float]:
         """Run one step; return loss and accuracy of its batch."""
+        for system in self.systems:
+            system.begin_step(self.step)
+        return self._advance(*self.batch(self.step))
+
+    def trial(self, batches: Sequence[Examples]) -> list[float]:
+        """Run steps on these mini-batches from here on; return their losses, and leave no trace."""
+        (arrays, state), history, profile = self.state(), self.history, self.profile.snapshot()
+        arrays = {name: array.copy() for name, array in arrays.items()}
+        text, self.history = json.dumps(state), History()
+        try:
+            return [self._advance(*examples)[0] for examples in batches]
+        finally:
+            self.load(arrays, json.loads(text))
+            self.profile.put_back(profile)
+            self.history = history
+
+    def _advance(self, images: Array, labels: Array) -> tuple[float, float]:
         self.profile.begin_step()
-        images, labels = self.batch(self.step)
         for runner in self.runners:
             self._at_step(runner)
         on = self._attempt(images, labels)
@@ -175,12 +183,13 @@ class Trainer:
         for system in self.systems:
             result = system.gradients(result)
         if result.is_applied:
-            self.update.apply(self.model.states, result.gradients, self.rate(self.step), result.scale, self.updating)
+            rate = self.rate_of(self.step, len(images))
+            self.update.apply(self.model.states, result.gradients, rate, result.scale, self.updating)
             self.model.moments |= result.moments
         self.step += 1
         for system in self.systems:
             system.end_step(self.step)
-        self._write(system.events() for system in self.systems)
+        self.add_rows(system.events() for system in self.systems)
         self.losses.append(result.loss)
         self.correct.append(result.correct)
         self.profile.end_step()
@@ -212,14 +221,24 @@ class Trainer:
         """What the loss of the next pass is multiplied by."""
         return math.prod(system.scale for system in self.systems)
 
-    def _write(self, rows: Iterable[Iterable[Row]]) -> None:
+    def add_rows(self, rows: Iterable[Iterable[Row]]) -> None:
+        """Add rows that systems give to their tables."""
         for table, row in chain.from_iterable(rows):
             self.history.add(table, step=self.step, **row)
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of a step."""
-        settings = self.recipe.training
-        return learning_rate(settings.optimiser.learning_rate, settings.schedule, step, self.steps)
+        """Return the learning rate that the schedule gives a step; of a run given in epochs, it goes by these."""
+        settings, planned = self.recipe.training, self.recipe.training.steps
+        done = step if planned else self.batches.progress(step)
+        steps = planned or (settings.epochs or 1) * self.batches_per_epoch
+        return learning_rate(settings.optimiser.learning_rate, settings.schedule, done, steps)
+
+    def rate_of(self, step: int, examples: int) -> float:
+        """Return the learning rate of a step over so many examples."""
+        rate = self.rate(step)
+        for system in self.systems:
+            rate = system.rate(rate, examples)
+        return rate
 
     # ---- the run ----
 
@@ -230,7 +249,7 @@ class Trainer:
             progress.start(self.step, self.steps)
         before, saved_at = time.perf_counter(), time.perf_counter()
         shown, shown_at = (0.0, 0.0), -math.inf
-        while self.step < self.steps:
+        while not self.has_ended:
             loss, accuracy = self.advance()
             if progress:
                 if before - shown_at > SHOWN_SECONDS:  # a device's counts have a way to go
@@ -238,10 +257,11 @@ class Trainer:
                 progress.update(self.step, loss, accuracy, *shown)
             now = time.perf_counter()
             self.seconds, before = self.seconds + now - before, now
-            logged = self.step % self.log_every == 0 or self.step == self.steps
+            logged = self.step % self.log_every == 0 or self.has_ended
             if logged:
                 self.log()
-            if logged or self.step % self.checkpoint_every == 0 or now - saved_at > CHECKPOINT_SECONDS:
+            due = logged or self.step % self.checkpoint_every == 0
+            if due or self.ranks.agree(now - saved_at > CHECKPOINT_SECONDS):
                 self.save(folder)
                 saved_at = time.perf_counter()
         if progress:
@@ -251,43 +271,21 @@ class Trainer:
         folder.write_json("run.json", info)
         return Run(folder.path, info)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether no step is left."""
+        return self.is_over or self.step >= self.steps
+
     def log(self) -> None:
         """Write down the interval that ends here, and begin the next one."""
-        self.flush()
-        overflow, underflow = rates(self.interval)
-        point = self.step // self.log_every
-        measured = point % LOG_POINTS_PER_TEST == 0 or self.step == self.steps
-        test_loss, test_accuracy = self.evaluate() if measured else (None, None)
-        outputs = len(self.losses) * self.outputs_per_step
-        self.history.add(
-            "metrics",
-            step=self.step,
-            epoch=self.step / self.batches_per_epoch,
-            train_loss=sum(self.losses) / len(self.losses),
-            train_accuracy=sum(self.correct) / outputs,
-            test_accuracy=test_accuracy,
-            test_loss=test_loss,
-            overflow_rate=overflow,
-            underflow_rate=underflow,
-            learning_rate=self.rate(self.step - 1),
-        )
-        self.history.add_counts(self.step, self.interval, self.policy.table.register.counter_bits)
-        self.history.add_profile(self.step, self.profile)
-        self._write(system.interval() for system in self.systems)
-        if measured:
-            images_now, labels_now = self.batch(self.step - 1)
-            seed, step = self.recipe.training.seed, self.step - 1
-            where: dict[str, Any] = {"seed": seed, "step": step, "backend": self.backend, "scale": self.scale}
-            found = probe(self.model, images_now, labels_now, **where)
-            for layer, role, ratio in found.ratios:
-                self.history.add("snr", step=self.step, layer=layer, role=role, snr_db=ratio)
-            for role, exponent, count in found.exponents:
-                row = {"role": role, "exponent": exponent, "count": count, "scale": self.scale}
-                self.history.add("exponents", step=self.step, **row)
-        self.total.merge(self.interval)
-        self.interval.reset()
-        self.profile.reset()
-        self.losses, self.correct = [], []
+        log_point(self)
+
+    def decide(self, row: dict[str, Any]) -> bool:
+        """Return whether a system ends the run at a log point."""
+        found = {"seconds": self.seconds} | self.about() | row
+        for system in self.systems:
+            system.logged(found)
+        return any(system.is_over for system in self.systems)
 
     def evaluate(self) -> tuple[float, float]:
         """Return loss and accuracy on the test images."""
@@ -298,7 +296,7 @@ class Trainer:
 
     def identity(self) -> str:
         """Return the hash of what decides the bits: recipe, device and data."""
-        parts: list[Any] = [self.recipe.model_dump(mode="json"), self.device.model_dump(mode="json"), self.data.sha256]
+        parts: list[Any] = [self.recipe.decisive(), self.device.model_dump(mode="json"), self.data.sha256]
         if self.given is not None:
             parts.append(repr(self.given))
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -313,22 +311,27 @@ class Trainer:
         """Write tables, then the checkpoint."""
         self.flush()
         self.write_tables(folder)
+        arrays, state = self.state()
+        folder.save_checkpoint(arrays, state | {"identity": self.identity(), "profile": self.profile.rows()})
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return all that the next step depends on, and what was counted: arrays, and plain data (JSON)."""
+        self.flush()
         state = {
-            "identity": self.identity(),
             "step": self.step,
             "seconds": self.seconds,
             "losses": self.losses,
             "correct": self.correct,
             "interval": self.interval.to_dict(),
             "total": self.total.to_dict(),
-            "profile": self.profile.rows(),
             "update": self.update.to_dict(),
+            "batches": self.batches.to_dict(),
             **{system.key: system.to_dict() for system in self.systems},
         }
         arrays = self.model.arrays()
         for system in self.systems:
             arrays |= {f"{system.key}/{name}": array for name, array in system.arrays().items()}
-        folder.save_checkpoint(arrays, state)
+        return arrays, state
 
     def restore(self, folder: RunFolder) -> None:
         """Take everything from a checkpoint.
@@ -342,24 +345,32 @@ class Trainer:
                 f"a checkpoint must belong to the run's recipe, device and data, got another one's in {folder.path}; "
                 "resume the run it came from, or start a new run with --out"
             )
+        self.load(arrays, state)
+        self.profile.load(state.get("profile", ()))  # older checkpoints have none
+        self.history = History.read(folder, self.step)
+
+    def load(self, arrays: dict[str, Array], state: dict[str, Any]) -> None:
+        """Take what `state` returned."""
+        self.flush()
         self.model.load(arrays)
         self.step, self.seconds = state["step"], state["seconds"]
         self.losses, self.correct = state["losses"], state["correct"]
         self.interval.load(state["interval"])
         self.total.load(state["total"])
-        self.profile.load(state.get("profile", ()))  # older checkpoints have none of these
-        if "update" in state:
-            self.update.load(state["update"])
-        else:
-            self.update.applied = self.step
+        self.update.load(state.get("update", {"applied": self.step, "slot_scale": 1.0}))  # older ones have neither
+        self.batches.load(state.get("batches", self.batches.to_dict()))
         for system in self.systems:
             if state.get(system.key) is not None:
                 system.load(state[system.key])
             own = f"{system.key}/"
             system.load_arrays({n.removeprefix(own): array for n, array in arrays.items() if n.startswith(own)})
-        self.history = History.read(folder, self.step)
+        self.is_over = any(system.is_over for system in self.systems)
 
     # ---- what came out ----
+
+    def about(self) -> dict[str, Any]:
+        """Return the entries of `run.json` that systems have."""
+        return {name: value for system in self.systems for name, value in system.about().items()}
 
     def registers(self) -> CounterTable:
         """Return the counters of the whole run so far."""
@@ -373,7 +384,7 @@ class Trainer:
         overflow, underflow = rates(self.registers())
         names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
         newest = {name: self.history.last("metrics", name) for name in names}
-        if self.step == self.steps and newest["test_accuracy"] is None:  # the table was lost after the last step
+        if self.has_ended and newest["test_accuracy"] is None:  # the table was lost after the last step
             newest["test_loss"], newest["test_accuracy"] = self.evaluate()
         counts: dict[str, Any] = {"overflow_rate": overflow, "underflow_rate": underflow}
         for system in self.systems:

@@ -211,7 +211,7 @@ def test_nodes_that_share_no_memory_end_with_the_parameters_of_controllers_d3():
         assert {n: v.array.tobytes() for n, v in parameters.items()} == {
             n: v.array.tobytes() for n, v in expected.items()
         }
-    assert sum(sent for _, _, sent in found) == together.sent == together.step_bytes()
+    assert {sent for _, _, sent in found} == {together.sent} == {together.step_bytes()}
 
 
 def test_a_parameter_that_differs_is_named_with_node_tensor_and_index_d3():

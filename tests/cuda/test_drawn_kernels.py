@@ -107,6 +107,7 @@ def test_exact_sums_of_fixed_operands_write_the_references_bits_by_any_plan(cuda
     assert_product(cuda, data, emu.Mac(), sources, data.draw(formats(raws=True)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bins", [180, 300, 7000])
 def test_registers_of_more_positions_than_a_block_has_room_for_count_the_same(bins: int, cuda: str):
     x = np.ldexp(np.random.default_rng(1).normal(0, 1, 99), np.random.default_rng(2).integers(-90, 90, 99))
@@ -128,6 +129,7 @@ def test_means_that_wrap_are_the_references(cuda: str):
     assert_bits_equal(*means, emu.parse("fix16f8"))
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(st.data())
 def test_float32_in_order_writes_the_references_bits(cuda: str, data: st.DataObject):

@@ -25,6 +25,7 @@ from documents import (
     run_python,
 )
 
+from emu._config import merge
 from emu.cli import app
 from emu.hardware import Device, load_device
 from emu.testing import HEADER, check_backend
@@ -63,7 +64,7 @@ def test_unnamed_tables_are_a_recipes_or_a_devices(block: Block):
         Device.model_validate({**device, **tables})
         return
     recipe = load_recipe("lenet")
-    Recipe.model_validate({**recipe.model_dump(mode="json", exclude_unset=True), **tables})
+    Recipe.model_validate(merge(recipe.model_dump(mode="json", exclude_unset=True), tables))
 
 
 def test_functions_in_c_are_declared_as_the_page_shows_them():

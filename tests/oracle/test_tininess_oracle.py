@@ -49,6 +49,7 @@ def is_tiny(model: FloatModel, x: Real, mode: str, choice: str) -> bool:
     return wide.value_at(number) < smallest_normal(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: str(emu_format(model)))
 def test_underflow_is_tiny_and_inexact(model: FloatModel, mode: str):

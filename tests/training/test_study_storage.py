@@ -120,6 +120,7 @@ def without_names(out: Path) -> list[str]:
     return [(out / name).read_text().replace("trained/", "runs/") for name in ("report.html", "report.md")]
 
 
+@pytest.mark.slow
 def test_a_study_in_a_database_runs_to_the_report_of_one_in_a_folder(study: Path, tmp_path: Path):
     storage: Storage = SqliteStorage(tmp_path / "database")
     work(study, storage, "auto", [])

@@ -158,6 +158,10 @@ def test_the_trainer_names_no_system():
         "clipping",
         "sparse",
         "redo",
+        "search",
+        "stop",
     ):
         assert name not in text.lower(), name
-    assert [system.key for system in SYSTEMS] == ["dynamic_point", "simulation", "clipping", "cluster", "loss_scaling"]
+    assert [system.key for system in SYSTEMS] == [
+        "dynamic_point", "simulation", "clipping", "cluster", "loss_scaling", "search", "stop",
+    ]  # fmt: skip

@@ -134,6 +134,7 @@ def _seconds(call) -> float:
     return time.perf_counter() - start
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -147,6 +148,7 @@ def test_random_units_reach_every_kind(wanted):
     assert wanted(found(macs(blocks=True), wanted))
 
 
+@pytest.mark.slow
 def test_units_shrink_to_the_exact_sequential_one():
     assert found(macs(blocks=True), lambda mac: True) == emu.Mac()
 

@@ -339,6 +339,7 @@ def test_a_seeded_fault_of_a_unit_is_named(fault: str, tmp_path: Path):
     assert any(name in cause and "against" not in cause for cause in found.causes), found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mac", "out"), [
     ({"accumulator": "fp32"}, "fp32"),
     ({"accumulator": "fp32", "order": "blocks(4, 23)", "rounding": "toward_zero"}, "fp32"),
@@ -414,6 +415,7 @@ def computed(found: Vectors, mode: str, rule: str | None = None) -> Codes:
     return emu.parse(d.out_format).encode(result.reshape(-1)).astype(np.uint64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("operation", "formats", "out", "depth", "mode"), TOLD, ids=str)
 def test_every_other_mode_and_rule_changes_results(operation: str, formats: list, out: str, depth: int, mode: str):
     found = make_vectors(

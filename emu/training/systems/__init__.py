@@ -8,16 +8,28 @@ data_parallel.py   batches divided among nodes, gradients exchanged
 contributions.py   gradients of several units, while they are apart
 joint_points.py    points that nodes choose together
 loss_scaling.py    the loss at a scale, passes that run again at a smaller one
+batch_search.py    sizes of mini-batches, and how many nodes share them, by measurement
+stop.py            a run that ends where tests hold
 """
 
+from emu.training.systems.batch_search import BatchSearch
 from emu.training.systems.clipping import Clipping
 from emu.training.systems.data_parallel import DataParallel
 from emu.training.systems.dynamic_points import DynamicPoints
 from emu.training.systems.loss_scaling import ScaledLoss
 from emu.training.systems.simulated_time import SimulatedTime
-from emu.training.systems.system import Attempt, PartAttempt, Row, Surroundings, System
+from emu.training.systems.stop import Stop
+from emu.training.systems.system import Attempt, Examples, PartAttempt, Row, Surroundings, System
 
 #: Every system, the innermost around a pass first.
-SYSTEMS: tuple[type[System], ...] = (DynamicPoints, SimulatedTime, Clipping, DataParallel, ScaledLoss)
+SYSTEMS: tuple[type[System], ...] = (
+    DynamicPoints,
+    SimulatedTime,
+    Clipping,
+    DataParallel,
+    ScaledLoss,
+    BatchSearch,
+    Stop,
+)
 
-__all__ = ["SYSTEMS", "Attempt", "PartAttempt", "Row", "Surroundings", "System"]
+__all__ = ["SYSTEMS", "Attempt", "Examples", "PartAttempt", "Row", "Surroundings", "System"]

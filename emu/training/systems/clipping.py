@@ -9,7 +9,7 @@ written into the format of its gradient once more; a tensor of which nothing was
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +23,7 @@ from emu.optim import ParameterState
 from emu.precision.loss_scaling import NoScaling
 from emu.training.model import Pass
 from emu.training.systems.contributions import columns_of, of_unit, units_of, written
+from emu.training.systems.summed import Summed
 from emu.training.systems.system import Row, Surroundings, System
 from emu.training.update import unscaled
 
@@ -47,6 +48,43 @@ class Counts:
     nonfinite: int = 0
     low: float | None = None
     high: float | None = None
+
+
+@dataclass
+class Total:
+    """What happened to all tensors.
+
+    Attributes:
+        clipped: elements that were clipped in the run.
+        nonfinite: that were NaN or infinite before.
+        counts: of the interval, by layer and part.
+    """
+
+    clipped: int = 0
+    nonfinite: int = 0
+    counts: dict[tuple[str, str], Counts] = field(default_factory=dict[tuple[str, str], Counts])
+
+    def add(self, other: dict[str, Any], *, limits: bool = True) -> None:
+        """Add what `to_dict` returned, of later steps or of other units.
+
+        Args:
+            other: plain data.
+            limits: whether its thresholds are taken: they are the first unit's.
+        """
+        self.clipped += other["clipped"]
+        self.nonfinite += other["nonfinite"]
+        for layer, part, found in other["counts"]:
+            counts, more = self.counts.setdefault((layer, part), Counts()), Counts(**found)
+            counts.elements += more.elements
+            counts.clipped += more.clipped
+            counts.nonfinite += more.nonfinite
+            if limits:
+                counts.low, counts.high = more.low, more.high
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data (JSON) that `add` reads."""
+        counts = [[layer, part, vars(counts)] for (layer, part), counts in self.counts.items()]
+        return {"clipped": self.clipped, "nonfinite": self.nonfinite, "counts": counts}
 
 
 class Clipping(System):
@@ -76,8 +114,7 @@ class Clipping(System):
         """
         self._run, self._table = run, run.recipe.clipping
         self._memories: dict[tuple[int, str], list[Memory]] = {}
-        self._counts: dict[tuple[str, str], Counts] = {}
-        self._clipped, self._nonfinite = 0, 0
+        self._so_far = Total()
         if self._table is None:
             return
         scaling = run.recipe.loss_scaling
@@ -87,7 +124,7 @@ class Clipping(System):
         for state in reversed(run.model.states):
             self._layers.setdefault(state.layer, []).insert(0, state)
         self._require_floats(self._table)
-        self._updating = run.runner_of_updates()
+        self._updating, self._summed = run.runner_of_updates(), Summed(run)
 
     def _require_floats(self, table: ClippingTable) -> None:
         for state in self._run.model.states:
@@ -107,6 +144,18 @@ class Clipping(System):
         """Clip what every unit has found; a step given up leaves m and v as they are."""
         if self._table is None or not found.is_applied:
             return found
+        if units_of(self._run.model.states[0].name, found.gradients) == [None]:
+            return self._clipped_of(found, self._table)
+        before, self._so_far = self._so_far, Total()
+        with self._summed.over(self._updating):
+            clipped = self._clipped_of(found, self._table)
+        every, self._so_far = self._run.ranks.every(self._so_far.to_dict()), before
+        for rank, one in enumerate(every):
+            self._so_far.add(one, limits=rank == 0)
+        return clipped
+
+    def _clipped_of(self, found: Pass, table: ClippingTable) -> Pass:
+        """Return a pass whose gradients, of the units of this process, are clipped."""
         taken_out = self._in_gradient and found.scale != 1
         carried = found.share * (1.0 if self._in_gradient else found.scale)
         gradients = dict(found.gradients)
@@ -115,7 +164,7 @@ class Clipping(System):
                 held = {state.part: gradients[of_unit(state.name, unit)] for state in states}
                 if taken_out:
                     held = {s.part: unscaled(s, held[s.part], found.scale, self._updating) for s in states}
-                clipped = self._clip(self._table, layer, unit or 0, held, carried)
+                clipped = self._clip(table, layer, unit or 0, held, carried)
                 for state in states:
                     gradients[of_unit(state.name, unit)] = self._handed_on(state, held[state.part], clipped)
         return replace(found, gradients=gradients, scale=1.0 if self._in_gradient else found.scale)
@@ -139,13 +188,13 @@ class Clipping(System):
 
     def _count(self, layer: str, unit: int, seen: LayerGradients, clipped: Clipped) -> None:
         for part, array in seen.gradients.items():
-            counts = self._counts.setdefault((layer, part), Counts())
+            counts = self._so_far.counts.setdefault((layer, part), Counts())
             nonfinite = int(array.size - np.isfinite(array).sum())
             counts.elements += array.size
             counts.clipped += clipped.counts[part]
             counts.nonfinite += nonfinite
-            self._clipped += clipped.counts[part]
-            self._nonfinite += nonfinite
+            self._so_far.clipped += clipped.counts[part]
+            self._so_far.nonfinite += nonfinite
             if unit == 0:
                 counts.high, counts.low = (
                     (_finite(limit / seen.carried) for limit in clipped.limits) if clipped.limits else (None, None)
@@ -155,37 +204,41 @@ class Clipping(System):
 
     def interval(self) -> Iterator[Row]:
         """Yield what was clipped of every tensor, in the order in which it was."""
-        for (layer, part), counts in self._counts.items():
+        for (layer, part), counts in self._so_far.counts.items():
             yield "clipping", {"layer": layer, "part": part, **vars(counts)}
-        self._counts = {}
+        self._so_far.counts = {}
 
     def metrics(self) -> dict[str, Any]:
         """Return how many elements of gradients were clipped, and how many came in that were not finite."""
-        return {"clipped": self._clipped, "nonfinite_gradients": self._nonfinite}
+        return {"clipped": self._so_far.clipped, "nonfinite_gradients": self._so_far.nonfinite}
 
     # ---- checkpoints ----
 
     def to_dict(self) -> Any:
         """Return the counts of the run and of the interval in progress; None without clipping."""
-        if self._table is None:
-            return None
-        counts = [[layer, part, vars(counts)] for (layer, part), counts in self._counts.items()]
-        return {"clipped": self._clipped, "nonfinite": self._nonfinite, "counts": counts}
+        return None if self._table is None else self._so_far.to_dict()
 
     def load(self, data: Any) -> None:
         """Take what `to_dict` returned."""
         if self._table is not None:
-            self._clipped, self._nonfinite = data["clipped"], data["nonfinite"]
-            self._counts = {(layer, part): Counts(**counts) for layer, part, counts in data["counts"]}
+            self._so_far = Total()
+            self._so_far.add(data)
 
     def arrays(self) -> dict[str, Array]:
         """Return what rules remember of every unit and layer."""
-        return {
+        held = {
             f"{unit}/{place}/{name}/{layer}": array
             for (unit, layer), memories in self._memories.items()
+            if self._is_here(unit)
             for place, memory in enumerate(memories)
             for name, array in memory.items()
         }
+        return self._run.ranks.collected(held) if self._table is not None else held
+
+    def _is_here(self, unit: int) -> bool:
+        """Return whether this process computes for a unit."""
+        cluster = self._run.recipe.cluster
+        return cluster is None or unit // cluster.units in self._run.ranks.transport(cluster.nodes).local
 
     def load_arrays(self, arrays: dict[str, Array]) -> None:
         """Take what `arrays` returned."""

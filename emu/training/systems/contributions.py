@@ -5,7 +5,7 @@ Units are numbered over all nodes: those of a node are neighbours. A pass of one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -30,9 +30,9 @@ def of_unit(name: str, unit: int | None) -> str:
     return name if unit is None else f"{name}{_AT}{unit}"
 
 
-def joined(units: Iterable[Mapping[str, Value]]) -> dict[str, Value]:
-    """Return the gradients of units, in their order, under names with their numbers."""
-    return {of_unit(name, unit): value for unit, found in enumerate(units) for name, value in found.items()}
+def joined(units: Mapping[int, Mapping[str, Value]]) -> dict[str, Value]:
+    """Return the gradients of units, by their number, under names with it."""
+    return {of_unit(name, unit): value for unit, found in units.items() for name, value in found.items()}
 
 
 def units_of(name: str, gradients: Mapping[str, Value]) -> Sequence[int | None]:

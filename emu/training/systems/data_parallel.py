@@ -5,7 +5,8 @@
 Every unit of every node computes one part. Its loss goes back at S / parts, so that contributions add up to the
 gradient of the whole batch; at S / units of a node where controllers divide by the number of nodes. A node adds up what
 its units have found before it sends anything. Nodes share one model: what they would hold each is equal bit for bit
-(the exchange compares it).
+(the exchange compares it). In several processes, each computes the parts of its own nodes, and everything but gradients
+and residuals is that of all nodes in every process.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from emu import engine
 from emu.autodiff import Value
 from emu.backends.arrays import on_host
-from emu.cluster import Controllers, Exchange, Layout, Simulated
+from emu.cluster import Controllers, Exchange, Layout
 from emu.cluster.lines import Lines
 from emu.cluster.settings import ClusterTable
 from emu.errors import ConfigError
@@ -32,6 +33,7 @@ from emu.training.model import Pass, StepRunner
 from emu.training.model import written as written_into
 from emu.training.systems.contributions import columns_of, joined, of_unit, written
 from emu.training.systems.joint_points import JointPoints
+from emu.training.systems.summed import Summed
 from emu.training.systems.system import Attempt, PartAttempt, Row, Surroundings, System
 from emu.training.update import unscaled
 
@@ -74,9 +76,8 @@ class DataParallel(System):
         if self._table is None:
             return
         layout, batch, units = self._table.layout(), run.recipe.training.batch, self._table.units
-        self._parts = len(layout.workers) * units
         self._lines: Lines = self._table.lines
-        if batch % self._parts:
+        if batch % self._table.parts:
             nodes = f"{len(layout.workers)} nodes" + (f" of {units} units each" if units > 1 else "")
             raise ConfigError(
                 f"`training.batch` must be a multiple of the {nodes} of [cluster], got {batch}; "
@@ -84,7 +85,7 @@ class DataParallel(System):
             )
         self._carries_scale = "gradient" not in getattr(run.recipe.loss_scaling, "compensation", ("gradient",))
         run.model.stripes = self._table.model_parallel
-        self._joint = JointPoints(own=self._table.points == "own")
+        self._joint = JointPoints(run.ranks, own=self._table.points == "own")
         if run.model.points is not None:
             run.model.points.agreement = self._joint
         unscaled = not self._carries_scale and not isinstance(run.recipe.loss_scaling, NoScaling)
@@ -98,15 +99,16 @@ class DataParallel(System):
                 )
         wide = any(fmt.carrier == np.float64 for fmt in formats.values())
         self._dtype = np.float64 if wide else np.float32
+        self._nodes = [node for node in run.ranks.transport(layout.nodes).local if node in layout.workers]
         self._exchange = self._begun(self._table, layout)
-        self._shares = units if self._exchange.divides else self._parts
         self._returns = False
         self._updating = run.runner_of_updates()
         self._runners: list[StepRunner] = []
+        self._summed = Summed(run)
 
     def _begun(self, table: ClusterTable, layout: Layout) -> Exchange | Controllers:
         """Return the exchange of a table at its beginning."""
-        states, transport = self._run.model.states, Simulated(layout.nodes)
+        states, transport = self._run.model.states, self._run.ranks.transport(layout.nodes)
         shapes = {state.name: columns_of(state, lines=self._lines).shape for state in states}
         options: dict[str, Any] = {"seed": self._run.recipe.training.seed, "dtype": self._dtype}
         options["feedback"] = table.error_feedback
@@ -129,23 +131,29 @@ class DataParallel(System):
 
         def together(scale: float) -> Pass:
             share = self._share(scale)
-            tasks = [partial(on, share, slice(i * part, (i + 1) * part), runner) for i, runner in enumerate(runners)]
+            tasks = [partial(on, share, slice(r.node * part, (r.node + 1) * part), r) for r in runners]
             decided = points is not None and points.in_pretraining(step) and not points.in_float(step)
-            passes = self._joint.run(tasks) if decided else [task() for task in tasks]
-            gradients = joined(found.gradients for found in passes)
-            loss = sum(found.loss for found in passes) / len(passes)
-            correct = sum(found.correct for found in passes)
-            return Pass(loss, correct, gradients, self._moments(passes), scale, share=1 / self._shares)
+            with self._summed.over(self._runners[0]):
+                passes = self._joint.run(tasks) if decided else [task() for task in tasks]
+            gradients = joined({r.node: found.gradients for r, found in zip(runners, passes, strict=True)})
+            return replace(self._whole(passes), gradients=gradients, scale=scale, share=1 / self._shares)
 
         return together
 
     def _runners_of_units(self) -> list[StepRunner]:
-        """Return the runner of every unit of every node, in their order."""
-        while len(self._runners) < self._parts:
-            runner = self._run.runner_of_passes()
-            runner.node = len(self._runners)
-            self._runners.append(runner)
-        return self._runners
+        """Return the runners of units of this process that take part; units are numbered over all nodes."""
+        if not self._runners:
+            units = [unit for node in self._nodes for unit in self._units_of(node)]
+            for unit in units or [self._parts]:  # a process without workers still adds up what others count
+                self._runners.append(self._run.runner_of_passes())
+                self._runners[-1].node = unit
+        return [runner for runner in self._runners if runner.node < self._parts]
+
+    def _units_of(self, node: int) -> range:
+        assert self._exchange is not None
+        assert self._table is not None
+        place = self._exchange.layout.workers.index(node)
+        return range(place * self._table.units, (place + 1) * self._table.units)
 
     def gradients(self, found: Pass) -> Pass:
         """Exchange the contributions of nodes; a step given up sends nothing and leaves residuals as they are."""
@@ -155,7 +163,9 @@ class DataParallel(System):
         scale = 1.0
         if found.is_applied:
             carried = found.scale if self._carries_scale else 1.0
-            arrived = self._exchange.exchange(self._contributions(found), self._step, carried)
+            arrived = self._exchange.exchange(self._contributions(found), self._step, carried, self._workers)
+            if self._exchange.divides:  # every process makes the update of what controllers have
+                arrived = self._run.ranks.shared(arrived)
             scale = self._exchange.result_scale
         if self._table is not None and self._table.double_buffering:
             arrived, self._flying = self._flying, arrived
@@ -182,6 +192,25 @@ class DataParallel(System):
             state.master = there[state.name]
 
     @property
+    def _workers(self) -> tuple[int, ...]:
+        """Nodes that take part in the step: the first ones."""
+        assert self._exchange is not None
+        return self._exchange.layout.workers[: self._run.batches.workers]
+
+    @property
+    def _parts(self) -> int:
+        """Parts of the step's batch."""
+        assert self._table is not None
+        return len(self._workers) * self._table.units
+
+    @property
+    def _shares(self) -> int:
+        """Parts whose gradients are added up without a division behind them."""
+        assert self._exchange is not None
+        assert self._table is not None
+        return self._table.units if self._exchange.divides else self._parts
+
+    @property
     def _is_warm(self) -> bool:
         return self._table is not None and self._step < self._table.warm_start
 
@@ -196,28 +225,31 @@ class DataParallel(System):
             )
         return share
 
-    def _moments(self, passes: list[Pass]) -> dict[str, Value]:
-        """Return the mean of running moments over nodes, added in their order, in the moments' format."""
-        found: dict[str, Value] = {}
-        for name, first in passes[0].moments.items():
-            total = on_host(first.array).astype(np.float64)
-            for other in passes[1:]:
-                total = total + on_host(other.moments[name].array)
-            found[name] = written_into(total / len(passes), first.format, backend="reference")
-        return found
+    def _whole(self, passes: list[Pass]) -> Pass:
+        """Return what all nodes have found: means of losses and of running moments, added in the order of nodes."""
+        here = [
+            (p.loss, p.correct, {name: on_host(m.array).astype(np.float64).tolist() for name, m in p.moments.items()})
+            for p in passes
+        ]
+        parts = [part for rank in self._run.ranks.every(here) for part in rank]
+        moments: dict[str, Value] = {}
+        for name, first in parts[0][2].items():
+            total = np.array(first)
+            for part in parts[1:]:
+                total = total + np.array(part[2][name])
+            moments[name] = written_into(total / len(parts), self._run.model.moments[name].format, backend="reference")
+        return Pass(sum(part[0] for part in parts) / len(parts), sum(part[1] for part in parts), {}, moments)
 
     def _contributions(self, found: Pass) -> dict[int, dict[str, Array]]:
         """Return the gradients of every node as they travel, as columns: its units' added in their order."""
-        assert self._exchange is not None
-        assert self._table is not None
-        apart: dict[int, dict[str, Array]] = {node: {} for node in self._exchange.layout.workers}
-        for state in self._run.model.states:
-            for place, held in enumerate(apart.values()):
-                units = range(place * self._table.units, (place + 1) * self._table.units)
-                first, *others = (self._columns_of(state, found, unit) for unit in units)
-                for other in others:
-                    first = first + other
-                held[state.name] = first
+        apart: dict[int, dict[str, Array]] = {node: {} for node in self._nodes if node in self._workers}
+        with self._summed.over(self._updating):
+            for state in self._run.model.states:
+                for node, held in apart.items():
+                    first, *others = (self._columns_of(state, found, unit) for unit in self._units_of(node))
+                    for other in others:
+                        first = first + other
+                    held[state.name] = first
         return apart
 
     def _columns_of(self, state: ParameterState, found: Pass, unit: int) -> Array:
@@ -258,7 +290,8 @@ class DataParallel(System):
         """Return residuals and all else that nodes and owners remember, and gradients on their way."""
         if self._exchange is None:
             return {}
-        return self._exchange.arrays() | {f"{_IN_FLIGHT}{name}": array for name, array in self._flying.items()}
+        held = self._run.ranks.collected(self._exchange.arrays())
+        return held | {f"{_IN_FLIGHT}{name}": array for name, array in self._flying.items()}
 
     def load_arrays(self, arrays: dict[str, Array]) -> None:
         """Take what `arrays` returned."""

@@ -8,6 +8,7 @@ from typing import TypeVar
 from emu.cluster.lockstep import Lockstep
 from emu.datapath import StatisticsRegister
 from emu.precision.agreement import Agreement, Tensor
+from emu.training.ranks import Ranks
 
 ResultT = TypeVar("ResultT")
 #: Roles that each node may have points of its own for: what no other node sees.
@@ -20,10 +21,18 @@ class JointPoints(Agreement):
     With `own`, activations and errors are left to each node; weights, gradients and updates stay joint.
     """
 
-    def __init__(self, *, own: bool) -> None:
-        self._own = own
-        self._lockstep: Lockstep[StatisticsRegister] = Lockstep()
+    def __init__(self, ranks: Ranks, *, own: bool) -> None:
+        self._ranks, self._own = ranks, own
+        self._lockstep: Lockstep[StatisticsRegister] = Lockstep(self._everywhere)
         self._together = False
+
+    def _everywhere(self, registers: list[StatisticsRegister]) -> list[StatisticsRegister]:
+        """Return the registers of all ranks, those of each as one."""
+        first, *others = registers
+        here = StatisticsRegister(first.lowest, first.bins)
+        for register in (first, *others):
+            here.merge(register)
+        return [StatisticsRegister.from_dict(found) for found in self._ranks.every(here.to_dict())]
 
     def run(self, passes: Sequence[Callable[[], ResultT]]) -> list[ResultT]:
         """Return the results of passes of all nodes, which decide every operation's redo together."""

@@ -27,7 +27,10 @@ class ScaledLoss(System):
 
     def __init__(self, run: Surroundings) -> None:
         """Begin with the recipe's policy."""
-        self._scaler = LossScaler(run.recipe.loss_scaling, run.policy, run.counters, run.backend)
+        ranks = run.ranks
+        self._scaler = LossScaler(
+            run.recipe.loss_scaling, run.policy, run.counters, run.backend, lambda found: max(ranks.every(found))
+        )
         self.counters, self.repeats = self._scaler.counters, self._scaler.is_active
 
     @property

@@ -63,13 +63,19 @@ class SimulatedTime(System):
             self._missing = "`emu simulate` has the time of model striping, training has not"
             return None
         shapes = {state.name: columns_and_rows(state.master.shape) for state in run.model.states}
-        models = table.nodes * table.units
-        sizes = (run.batch_elements // models, run.batch_bytes // models)
+        sizes = self._share(run.batches.planned)
         try:
             return ClusterSimulation(machine, *sizes, decided_on_host=on_host, table=table, shapes=shapes)
         except ConfigError as error:  # the device's bits can be trained with all the same
             self._missing = str(error)
             return None
+
+    def _share(self, examples: int) -> tuple[int, int]:
+        """Return numbers and bytes of a batch that one host prepares."""
+        run, table = self._run, self._run.recipe.cluster
+        models = table.nodes * table.units if table else 1
+        numbers, size = (whole * examples // run.batches.planned for whole in (run.batch_elements, run.batch_bytes))
+        return numbers // models, size // models
 
     def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
         """Charge the time of every pass; that of one that runs again as such."""
@@ -89,6 +95,7 @@ class SimulatedTime(System):
     def end_step(self, steps: int) -> None:
         """Play the step."""
         if self._time is not None:
+            self._time.resize(*self._share(self._run.batches.size_at(steps)))
             self._time.end_step(steps, self._run.phase(steps - 1))
 
     def interval(self) -> Iterator[Row]:

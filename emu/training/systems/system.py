@@ -1,10 +1,12 @@
 """The shape of every system: what it may do to a training run, and when.
 
     made       with the run, before its first step; one that a run does not use does nothing
+    begin_step before a step; it may try some first
     divided    the batch of a step among nodes
     around     every pass: forward and backward at a scale of the loss; it may run the pass again
     gradients  between gradients and update
     end_step   behind the update
+    logged     at a log point: what was measured; the run may be over
     ...        what it tells tables and run.json, and leaves to a checkpoint
 
 The trainer knows this shape and the list of systems (`emu.training.systems`), and none of them by name.
@@ -12,7 +14,7 @@ The trainer knows this shape and the list of systems (`emu.training.systems`), a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,9 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from emu.cluster import StepTimes
     from emu.hardware import Device
     from emu.precision import CounterTable, Policy, Profile
+    from emu.training.batches import Batches
     from emu.training.model import Model, Pass, StepRunner
+    from emu.training.ranks import Ranks
     from emu.training.recipe import Recipe
     from emu.training.run_folder import RunFolder
     from emu.training.update import Update
@@ -32,6 +37,8 @@ Array = NDArray[np.generic]
 Attempt = Callable[[float], "Pass"]
 #: One pass over a part of the batch: at a scale of the loss, over these examples, by this runner.
 PartAttempt = Callable[[float, slice, "StepRunner"], "Pass"]
+#: Inputs and labels.
+Examples = tuple[Array, Array]
 #: A table of the run folder, and a row of it.
 Row = tuple[str, dict[str, Any]]
 
@@ -55,6 +62,12 @@ class Surroundings:
         phase: what a step is part of.
         runner_of_passes: makes one more runner of passes; the trainer keeps its step and flushes it.
         runner_of_updates: makes one more runner of what stands whether a pass does or not.
+        about: entries of `run.json` that systems made before this one have.
+        batches: sizes of mini-batches, and how many nodes take part.
+        steps_left: how many steps the run has, if mini-batches keep their size.
+        trial: losses of steps that are tried from here on, one for each mini-batch given; they leave no trace.
+        step_times: simulated times of the step that has ended; None where no time is simulated.
+        ranks: the processes that train together.
     """
 
     recipe: Recipe
@@ -71,6 +84,12 @@ class Surroundings:
     phase: Callable[[int], str]
     runner_of_passes: Callable[[], StepRunner]
     runner_of_updates: Callable[[], StepRunner]
+    about: Callable[[], dict[str, Any]]
+    batches: Batches
+    steps_left: Callable[[], int]
+    trial: Callable[[Sequence[Examples]], list[float]]
+    step_times: Callable[[], StepTimes | None]
+    ranks: Ranks
 
 
 class System:
@@ -92,6 +111,13 @@ class System:
         """Begin."""
 
     # ---- a step ----
+
+    def begin_step(self, step: int) -> None:
+        """Take notice that a step begins."""
+
+    def rate(self, rate: float, examples: int) -> float:
+        """Return the learning rate of a step over so many examples, of the rate that the schedule gives."""
+        return rate
 
     @property
     def scale(self) -> float:
@@ -124,6 +150,22 @@ class System:
 
     def end_step(self, steps: int) -> None:
         """Take notice that so many steps are done."""
+
+    def step_times(self) -> StepTimes | None:
+        """Return simulated times of the step that has ended; None leaves that to others."""
+        return None
+
+    def logged(self, found: Mapping[str, Any]) -> None:
+        """Take notice of a log point.
+
+        Args:
+            found: its row of `metrics`, `seconds` of training so far, and entries of `run.json` that systems have.
+        """
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run shall end at this log point."""
+        return False
 
     def phase(self, step: int) -> str | None:
         """Return what a step is part of; None leaves that to others."""

@@ -1,0 +1,107 @@
+"""The channel between processes with a GPU each: bytes travel from one GPU's memory to another's, through NCCL.
+
+MPI    numbers the processes, carries NCCL's name of the job and the lengths of parcels, and names ranks that are late
+NCCL   carries the parcels
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from emu.cluster.transport import Channel, RankError
+from emu.errors import BackendUnavailable
+
+_LENGTH_BYTES = 8
+_PAUSE_S = 2e-4
+
+
+class Nccl:
+    """A channel over NCCL, beside another one.
+
+    Attributes:
+        rank: number of this process.
+        ranks: how many there are.
+    """
+
+    def __init__(self, beside: Channel, timeout_s: float) -> None:
+        """Begin NCCL together with all ranks.
+
+        Args:
+            beside: carries what begins NCCL.
+            timeout_s: seconds within which parcels must arrive.
+
+        Raises:
+            BackendUnavailable: there is no CuPy with NCCL, or no GPU.
+        """
+        self._beside, self._timeout_s = beside, timeout_s
+        self.rank, self.ranks = beside.rank, beside.ranks
+        self._cupy, self._nccl = _modules()
+        self._cupy.cuda.Device(self.rank % self._cupy.cuda.runtime.getDeviceCount()).use()
+        own = np.array(self._nccl.get_unique_id(), np.int8).tobytes() if self.rank == 0 else b""
+        name = np.frombuffer(beside.swap([own] * self.ranks)[0], np.int8)
+        self._joined = self._nccl.NcclCommunicator(self.ranks, tuple(name.tolist()), self.rank)
+        self._stream = self._cupy.cuda.Stream(non_blocking=True)
+
+    def swap(self, parcels: Sequence[bytes]) -> list[bytes]:
+        """Send every rank its parcel, and return what each has sent to this one; its own comes back.
+
+        Raises:
+            RankError: a rank has not answered in time.
+        """
+        lengths = self._beside.swap([len(parcel).to_bytes(_LENGTH_BYTES, "little") for parcel in parcels])
+        cupy, byte = self._cupy, self._nccl.NCCL_UINT8
+        with self._stream:
+            leaving = [cupy.asarray(np.frombuffer(parcel, np.uint8)) for parcel in parcels]
+            arriving = [cupy.empty(int.from_bytes(length, "little"), np.uint8) for length in lengths]
+        self._nccl.groupStart()
+        for r in range(1, self.ranks):
+            to, source = (self.rank + r) % self.ranks, (self.rank - r) % self.ranks
+            for move, held, rank in (
+                (self._joined.send, leaving[to], to),
+                (self._joined.recv, arriving[source], source),
+            ):
+                if held.size:
+                    move(held.data.ptr, held.size, byte, rank, self._stream.ptr)
+        self._nccl.groupEnd()
+        self._wait()
+        return [parcels[r] if r == self.rank else cupy.asnumpy(held).tobytes() for r, held in enumerate(arriving)]
+
+    def _wait(self) -> None:
+        """Wait until everything has arrived."""
+        event, until = self._cupy.cuda.Event(), time.monotonic() + self._timeout_s
+        event.record(self._stream)
+        while not event.done:
+            if time.monotonic() > until:
+                self._joined.abort()
+                raise RankError(
+                    f"NCCL must have moved all parcels within {self._timeout_s:g} s, and has not, seen from rank "
+                    f"{self.rank}; the job ends, its last checkpoint is intact; look at the links between GPUs, or "
+                    "raise `cluster.timeout_s`, and start again with --resume"
+                )
+            time.sleep(_PAUSE_S)
+
+    def close(self) -> None:
+        """Wait for all ranks, and let go of NCCL."""
+        self._joined.destroy()
+        self._beside.close()
+
+
+def _modules() -> tuple[Any, Any]:
+    """Return CuPy and its NCCL."""
+    try:
+        cupy, nccl = import_module("cupy"), import_module("cupy.cuda.nccl")
+        if not nccl.available:
+            raise ImportError("a CuPy that was built without NCCL")
+        if not cupy.cuda.runtime.getDeviceCount():
+            raise ImportError("no GPU")
+    except Exception as error:  # a driver that is missing raises an error of CuPy's own
+        raise BackendUnavailable(
+            f"`cluster.transport` 'nccl' must have CuPy with NCCL and a GPU for each process, got "
+            f"{' '.join(str(error).split())!r}; install them with pip install -e '.[cuda12,mpi]', or set it to 'mpi'"
+        ) from None
+    return cupy, nccl

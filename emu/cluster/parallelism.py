@@ -1,0 +1,107 @@
+"""How many nodes share a mini-batch: as many as leave computation no faster than the transfer beside it.
+
+    computation of a node        C / K        C: of the whole mini-batch on one node
+    transfer of a node           T            nearly the same, however many nodes compute: all of them own stripes
+    balanced                     K = C / T    beyond it, nodes wait for the transfer
+
+C and T are averages of what steps have taken: C is what the part of one node took, times K, by example.
+
+Source: CN106062786A; Seide et al., Interspeech 2014. The averages are our choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+#: Times of one example are averaged in this part of a picosecond.
+_FINE = 1000
+
+
+class StepTimes(NamedTuple):
+    """What the parts of a step took.
+
+    Attributes:
+        workers: nodes that took part.
+        examples: of the mini-batch.
+        compute_ps: forward and backward over the part of one node, the longest, in picoseconds.
+        transfer_ps: the exchange, if nothing were beside it, in picoseconds; 0 where there was none.
+    """
+
+    workers: int
+    examples: int
+    compute_ps: int
+    transfer_ps: int
+
+
+def balanced_workers(compute_ps: int, transfer_ps: int, choices: Sequence[int]) -> int:
+    """Return the largest number of nodes whose computation takes at least as long as their transfer.
+
+    Args:
+        compute_ps: C, of the whole mini-batch on one node, in picoseconds.
+        transfer_ps: T, of the exchange, in picoseconds.
+        choices: numbers of nodes to choose from; 1 where none of them is balanced.
+
+    Examples:
+        >>> balanced_workers(800, 100, (1, 2, 4, 8)), balanced_workers(799, 100, (1, 2, 4, 8))
+        (8, 4)
+    """
+    return max((workers for workers in choices if transfer_ps * workers <= compute_ps), default=1)
+
+
+@dataclass
+class _Average:
+    """Exponential average, in whole picoseconds; None before the first value."""
+
+    decay: float
+    now_ps: int | None = None
+
+    def add(self, value_ps: int) -> None:
+        kept = value_ps if self.now_ps is None else self.decay * self.now_ps + (1 - self.decay) * value_ps
+        self.now_ps = round(kept)
+
+
+class ParallelismFactor:
+    """Chooses how many nodes share the next mini-batch, from what steps have taken.
+
+    Attributes:
+        choices: numbers of nodes to choose from, ascending.
+        workers: the choice so far.
+    """
+
+    def __init__(self, choices: Sequence[int], decay: float = 0.9) -> None:
+        """Begin with the most nodes.
+
+        Args:
+            choices: numbers of nodes to choose from, ascending.
+            decay: share of an average that stays.
+        """
+        self.choices, self.workers = tuple(choices), choices[-1]
+        self._compute, self._transfer = _Average(decay), _Average(decay)
+
+    def observe(self, times: StepTimes, next_examples: int) -> int:
+        """Take what a step took; return how many nodes shall share the next mini-batch.
+
+        A step without an exchange, as in a warm start, leaves the average of transfer as it is.
+
+        Args:
+            times: of the step.
+            next_examples: of the next mini-batch.
+        """
+        self._compute.add(times.compute_ps * times.workers * _FINE // times.examples)
+        if times.transfer_ps:
+            self._transfer.add(times.transfer_ps)
+        if self._transfer.now_ps is not None and self._compute.now_ps is not None:
+            compute_ps = self._compute.now_ps * next_examples // _FINE
+            self.workers = balanced_workers(compute_ps, self._transfer.now_ps, self.choices)
+        return self.workers
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data (JSON) that `load` reads back."""
+        return {"workers": self.workers, "compute": asdict(self._compute), "transfer": asdict(self._transfer)}
+
+    def load(self, data: dict[str, Any]) -> None:
+        """Take what `to_dict` returned."""
+        self.workers = data["workers"]
+        self._compute, self._transfer = _Average(**data["compute"]), _Average(**data["transfer"])

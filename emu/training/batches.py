@@ -1,0 +1,153 @@
+"""Which examples every mini-batch has: a seeded permutation per epoch, places counted in examples.
+
+    epoch e    | size | size |  larger  |  larger  | rest left out |
+    step         0      1       2          3           4 is in epoch e + 1
+
+Mini-batches may get another size from a step on. All that a step's examples depend on is the seed, the step, and the
+sizes of the steps before it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.reference.philox import random_integers
+from emu.datapath import stream_of
+from emu.errors import ConfigError
+from emu.training.data import Dataset, load_dataset
+from emu.training.recipe import Recipe
+
+Array = NDArray[Any]
+#: What a batch is made of, by kind of data.
+UNITS = {"images": "images", "text": "sequences", "frames": "frames"}
+
+
+class Span(NamedTuple):
+    """Steps of one size.
+
+    Attributes:
+        step: the first of them.
+        epoch: it lies in.
+        offset: examples of the epoch that come before it.
+        size: examples of each of their mini-batches.
+    """
+
+    step: int
+    epoch: int
+    offset: int
+    size: int
+
+
+class Batches:
+    """The mini-batches of a run.
+
+    Attributes:
+        data: examples.
+        planned: examples of a mini-batch as the recipe has it.
+        per_epoch: mini-batches of an epoch of that size.
+        workers: nodes that take part; None is all of them.
+    """
+
+    def __init__(self, data: Dataset, size: int, seed: int) -> None:
+        """Begin at the first epoch.
+
+        Args:
+            data: examples.
+            size: of a mini-batch.
+            seed: of their order.
+        """
+        self.data, self.planned, self._seed = data, size, seed
+        self.per_epoch = self.examples // size
+        self.workers: int | None = None
+        self._spans = [Span(0, 0, 0, size)]
+        self._order: tuple[int, Array] = (-1, np.empty(0, np.int64))
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> Batches:
+        """Return those of a recipe.
+
+        Raises:
+            ConfigError: the data cannot be used, or are fewer than a mini-batch has.
+        """
+        data, size = load_dataset(recipe.data, recipe.network.input, recipe.network.classes), recipe.training.batch
+        if size > len(data.train_inputs):
+            there = f"{len(data.train_inputs)} training {UNITS[recipe.data.kind]}"
+            raise ConfigError(
+                f"`training.batch` must be at most the {there}, "
+                f"got {size}; choose a smaller batch, or keep fewer for the test"
+            )
+        return cls(data, size, recipe.training.seed)
+
+    @property
+    def examples(self) -> int:
+        """How many there are to train."""
+        return len(self.data.train_inputs)
+
+    @property
+    def size(self) -> int:
+        """Examples of a mini-batch from here on."""
+        return self._spans[-1].size
+
+    def size_at(self, step: int) -> int:
+        """Return how many examples the mini-batch of a step has."""
+        return self._span(step).size
+
+    def outputs(self, steps: range) -> int:
+        """Return how many outputs the mini-batches of some steps have together."""
+        return sum(self.size_at(step) for step in steps) * self.data.train_labels[:1].size
+
+    def _span(self, step: int) -> Span:
+        return self._spans[bisect_right(self._spans, step, key=lambda span: span.step) - 1]
+
+    def place(self, step: int) -> tuple[int, int]:
+        """Return the epoch of a step, and how many of its examples come before the step's."""
+        span = self._span(step)
+        done, here = step - span.step, (self.examples - span.offset) // span.size
+        if done < here:
+            return span.epoch, span.offset + done * span.size
+        epochs, position = divmod(done - here, self.examples // span.size)
+        return span.epoch + 1 + epochs, position * span.size
+
+    def progress(self, step: int) -> float:
+        """Return how many steps of the planned size lie behind a step: itself, where no size has changed."""
+        epoch, offset = self.place(step)
+        return epoch * self.per_epoch + min(offset / self.planned, self.per_epoch)
+
+    def steps(self, epochs: int) -> int:
+        """Return how many steps so many epochs take, if the size stays from here on."""
+        last = self._spans[-1]
+        here, whole = (self.examples - last.offset) // last.size, self.examples // last.size
+        return last.step + here + (epochs - last.epoch - 1) * whole
+
+    def batch(self, step: int) -> tuple[Array, Array]:
+        """Return inputs and labels of a step: the next ones of a permutation, what is left of an epoch left out."""
+        epoch, offset = self.place(step)
+        if self._order[0] != epoch:
+            keys = random_integers(
+                self.examples, 32, seed=self._seed, stream=stream_of("data", "order"), step=epoch, draw=0
+            )
+            self._order = (epoch, np.argsort(keys, kind="stable"))
+        chosen = self._order[1][offset : offset + self.size_at(step)]
+        return self.data.train_inputs[chosen], self.data.train_labels[chosen]
+
+    def resize(self, step: int, size: int) -> None:
+        """Give mini-batches another size from a step on."""
+        if size != self.size_at(step):
+            epoch, offset = self.place(step)
+            self._spans = [*(span for span in self._spans if span.step < step), Span(step, epoch, offset, size)]
+
+    # ---- checkpoints ----
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data (JSON) that `load` reads back."""
+        return {"spans": self._spans, "workers": self.workers}
+
+    def load(self, data: dict[str, Any]) -> None:
+        """Take what `to_dict` returned."""
+        spans: Sequence[Sequence[int]] = data["spans"]
+        self._spans, self.workers = [Span(*span) for span in spans], data["workers"]

@@ -1,0 +1,158 @@
+"""The processes of a run: what they decide together, and who writes.
+
+    every rank     the same steps: its nodes' part of each batch, then the same update
+    rank 0 alone   writes the folder, shows progress
+    together       counts, losses and decisions are those of all nodes on every rank
+
+A process alone is the one rank of its job: nothing here asks how many there are where it need not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.cluster.launcher import started
+from emu.cluster.settings import ClusterTable
+from emu.cluster.transport import Channel, Distributed, Simulated, Solo, Transport
+from emu.errors import ConfigError
+
+Array = NDArray[Any]
+T = TypeVar("T")
+
+
+class Ranks:
+    """The processes that train together.
+
+    Attributes:
+        channel: between them.
+        is_first: whether this is rank 0.
+        several: whether there are others.
+    """
+
+    def __init__(self, channel: Channel | None = None) -> None:
+        self.channel: Channel = channel or Solo()
+        self.is_first, self.several = self.channel.rank == 0, self.channel.ranks > 1
+
+    @classmethod
+    def of(cls, table: ClusterTable | None) -> Ranks:
+        """Return the processes that the launcher has started.
+
+        Raises:
+            ConfigError: their number does not fit the nodes.
+            BackendUnavailable: there is no MPI, or no NCCL.
+        """
+        if (channel := _channel(table)) is None:
+            return cls()
+        assert table is not None
+        Distributed(table.nodes, channel)  # refuses what does not fit
+        return cls(channel)
+
+    def transport(self, nodes: int) -> Transport:
+        """Return what moves bytes between so many nodes."""
+        return Distributed(nodes, self.channel) if self.several else Simulated(nodes)
+
+    def every(self, value: T) -> list[T]:
+        """Return the plain data (JSON) that every rank gives."""
+        if not self.several:
+            return [value]
+        data = json.dumps(value).encode()
+        return [json.loads(found) for found in self.channel.swap([data] * self.channel.ranks)]
+
+    def agree(self, value: T) -> T:
+        """Return what rank 0 gives."""
+        return self.every(value)[0]
+
+    def collected(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return at rank 0 what every rank gives, at others what they give themselves."""
+        return self._gathered(arrays, to=range(1))
+
+    def shared(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return what every rank gives."""
+        return self._gathered(arrays, to=range(self.channel.ranks))
+
+    def _gathered(self, arrays: Mapping[str, Array], to: range) -> dict[str, Array]:
+        if not self.several:
+            return dict(arrays)
+        tensors: Any = import_module("safetensors.numpy")
+        own = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in arrays.items()}
+        packed, found = tensors.save(own), dict(arrays)
+        every = range(self.channel.ranks)
+        arrived = self.channel.swap([packed if rank in to and rank != self.channel.rank else b"" for rank in every])
+        for data in arrived:
+            found |= tensors.load(data) if data else {}
+        return found
+
+    def require_same(self, what: Mapping[str, str]) -> None:
+        """Refuse ranks that differ from rank 0.
+
+        Args:
+            what: must be the same, by its name.
+
+        Raises:
+            ConfigError: names the first such rank, and what differs.
+        """
+        first, *others = self.every(dict(what))
+        for rank, found in enumerate(others, 1):
+            name = next((name for name in first if first[name] != found.get(name)), None)
+            if name is not None:
+                raise ConfigError(
+                    f"all ranks must have the same {name}, got {found.get(name)} on rank {rank} and {first[name]} on "
+                    "rank 0; start all ranks with the same command, in the same environment"
+                )
+
+    def close(self) -> None:
+        """Wait for all ranks, and let go of the channel."""
+        self.channel.close()
+
+    @contextmanager
+    def ending_together(self) -> Generator[None]:
+        """End all ranks where one cannot go on: it says why, with its number in front."""
+        if not self.several:
+            yield
+            return
+        from emu.cluster.mpi import failed
+
+        try:
+            yield
+        except BaseException as error:
+            failed(error)
+            raise
+
+
+def _channel(table: ClusterTable | None) -> Channel | None:
+    """Return the channel of a job; None of a process alone."""
+    _, ranks = started()
+    if table is None:
+        if ranks > 1:
+            raise ConfigError(
+                f"a recipe must have a [cluster] for several processes, got none for {ranks}; add --set "
+                f"cluster.nodes={ranks}, or start one process"
+            )
+        return None
+    if table.transport == "simulated" and ranks > 1:
+        raise ConfigError(
+            f"`cluster.transport` 'simulated' must run in one process, got {ranks} that a launcher started; leave it "
+            "out, or start one process"
+        )
+    if table.transport == "simulated" or (table.transport == "auto" and ranks == 1):
+        return None
+    if ranks == 1 and table.nodes > 1:
+        raise ConfigError(
+            f"`cluster.transport` {table.transport!r} must have several processes, got one; start them with mpirun -n "
+            f"{table.nodes}, or set it to 'simulated'"
+        )
+    from emu.cluster.mpi import Mpi
+
+    channel = Mpi(table.timeout_s)
+    if table.transport == "nccl":
+        from emu.cluster.nccl import Nccl
+
+        return Nccl(channel, table.timeout_s)
+    return channel

@@ -1,0 +1,127 @@
+"""`[training.stop]`: a run may end before its last planned step, at a log point where tests hold.
+
+[training.stop]              when, test_accuracy, train_error, seconds, epochs, ...
+[training.stop.improvement]  below, of, points
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from emu._config import Table
+from emu.errors import ConfigError
+
+#: Columns of `metrics` that tests read.
+Column = Literal["train_loss", "test_loss", "train_accuracy", "test_accuracy"]
+COLUMNS: tuple[Column, ...] = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
+
+
+class Improvement(Table):
+    """Holds where too little was gained: a loss that has not fallen, an accuracy that has not risen.
+
+    Attributes:
+        below: the gain must be less, in the unit of the metric.
+        of: metric.
+        points: over so many log points at which it was measured.
+    """
+
+    below: float
+    of: Column = "train_loss"
+    points: int = Field(default=1, ge=1)
+
+    def holds(self, measured: Sequence[float]) -> bool:
+        """Return whether the gain over the last points is below the limit; one that is not a number is none.
+
+        Args:
+            measured: values of the metric at all log points so far, the newest last.
+
+        Examples:
+            >>> Improvement(below=0.1, points=2).holds([0.9, 0.5, 0.45, 0.42])
+            True
+            >>> Improvement(below=0.1, points=3).holds([0.9, 0.5, 0.45, 0.42])
+            False
+        """
+        if len(measured) <= self.points:
+            return False
+        gain = measured[-1 - self.points] - measured[-1]
+        return not (gain if self.of.endswith("loss") else -gain) >= self.below
+
+
+class StopTests(Table):
+    """`[training.stop]` of a recipe.
+
+    Attributes:
+        when: "any" test must hold, "all" of them, or at least so many.
+        train_accuracy: of the interval before a log point, at least this.
+        test_accuracy: as it was measured last, at least this.
+        train_error: 1 - `train_accuracy`, at most this.
+        test_error: 1 - `test_accuracy`, at most this.
+        train_loss: of the interval, at most this.
+        test_loss: as it was measured last, at most this.
+        seconds: that training has taken on the computer, at least; a run that is repeated may end at another step.
+        simulated_seconds: on the clock of the machine that is emulated, at least.
+        epochs: passes over the training data, at least.
+        improvement: of a metric, less than a limit.
+    """
+
+    when: Literal["any", "all"] | int = "any"
+    train_accuracy: float | None = Field(default=None, gt=0, le=1)
+    test_accuracy: float | None = Field(default=None, gt=0, le=1)
+    train_error: float | None = Field(default=None, ge=0, lt=1)
+    test_error: float | None = Field(default=None, ge=0, lt=1)
+    train_loss: float | None = Field(default=None, ge=0)
+    test_loss: float | None = Field(default=None, ge=0)
+    seconds: float | None = Field(default=None, gt=0)
+    simulated_seconds: float | None = Field(default=None, gt=0)
+    epochs: float | None = Field(default=None, gt=0)
+    improvement: Improvement | None = None
+
+    @model_validator(mode="after")
+    def _some(self) -> StopTests:
+        tests = self.names
+        if not tests:
+            every = ", ".join(name for name in type(self).model_fields if name != "when")
+            raise ConfigError(f"[training.stop] must have at least one test, got none; give one of {every}")
+        if isinstance(self.when, int) and not 1 <= self.when <= len(tests):
+            raise ConfigError(
+                f"`when` of [training.stop] must be 'any', 'all', or 1..{len(tests)} of its tests, got {self.when}; "
+                "change it, or give more tests"
+            )
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Tests that are given."""
+        return tuple(name for name in type(self).model_fields if name != "when" and getattr(self, name) is not None)
+
+    def holding(self, found: Mapping[str, Any], past: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
+        """Return the names of tests that hold at a log point.
+
+        Args:
+            found: `epoch`, `seconds` and `simulated_seconds` of the log point.
+            past: column of `metrics` -> its values so far, the newest last.
+        """
+        return tuple(name for name in self.names if self._holds(name, found, past))
+
+    def is_met(self, holding: Sequence[str]) -> bool:
+        """Return whether enough tests hold."""
+        enough = {"any": 1, "all": len(self.names)}.get(str(self.when), self.when)
+        return len(holding) >= int(enough)
+
+    def _holds(self, name: str, found: Mapping[str, Any], past: Mapping[str, Sequence[float]]) -> bool:
+        if self.improvement is not None and name == "improvement":
+            return self.improvement.holds(past[self.improvement.of])
+        limit = getattr(self, name)
+        if name in ("seconds", "simulated_seconds", "epochs"):
+            return found["epoch" if name == "epochs" else name] >= limit
+        column = name.replace("error", "accuracy")
+        if not past[column]:
+            return False
+        newest = past[column][-1]
+        if name.endswith("error"):
+            return 1 - Decimal(repr(newest)) <= Decimal(repr(limit))  # in floats, 1 - 0.7 is more than 0.3
+        return newest >= limit if name.endswith("accuracy") else newest <= limit

@@ -1,0 +1,58 @@
+"""Stop tests in a training run: `emu.training.stop_tests`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from emu.errors import ConfigError
+from emu.training.stop_tests import COLUMNS
+from emu.training.systems.system import Surroundings, System
+
+
+class Stop(System):
+    """A run that ends where tests of its recipe hold."""
+
+    key = "stop"
+
+    def __init__(self, run: Surroundings) -> None:
+        """Begin with nothing measured.
+
+        Raises:
+            ConfigError: simulated seconds are asked for where no clock is simulated.
+        """
+        self._tests = run.recipe.training.stop
+        self._past: dict[str, list[float]] = {name: [] for name in COLUMNS}
+        self._stopped_by: list[str] = []
+        if self._tests and self._tests.simulated_seconds and run.about()["simulated_seconds"] is None:
+            raise ConfigError(
+                f"`simulated_seconds` of [training.stop] must be left out where no time is simulated, got "
+                f"{self._tests.simulated_seconds:g} on {run.device.name!r}; use `seconds`, or a device with a clock"
+            )
+
+    def logged(self, found: Mapping[str, Any]) -> None:
+        """Test what was measured."""
+        if self._tests is None:
+            return
+        for name, past in self._past.items():
+            if found[name] is not None:
+                past.append(found[name])
+        holding = self._tests.holding(found, self._past)
+        self._stopped_by = list(holding) if self._tests.is_met(holding) else []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether enough tests hold."""
+        return bool(self._stopped_by)
+
+    def about(self) -> dict[str, Any]:
+        """Return the tests that ended the run; none where it took all its steps."""
+        return {"stopped_by": self._stopped_by}
+
+    def to_dict(self) -> Any:
+        """Return what was measured; None without tests."""
+        return None if self._tests is None else {"past": self._past, "stopped_by": self._stopped_by}
+
+    def load(self, data: Any) -> None:
+        """Take what `to_dict` returned."""
+        self._past, self._stopped_by = data["past"], data["stopped_by"]

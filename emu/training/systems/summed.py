@@ -1,0 +1,48 @@
+"""What several processes have counted, added up: registers, flags and points are those of all nodes in each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from emu.precision import CounterTable
+from emu.training.model import StepRunner
+from emu.training.systems.system import Surroundings
+
+
+class Summed:
+    """Adds up what the nodes of every process count while each works on its own parts."""
+
+    def __init__(self, run: Surroundings) -> None:
+        self._run = run
+
+    @contextmanager
+    def over(self, runner: StepRunner) -> Generator[None]:
+        """Leave behind what all nodes have counted inside.
+
+        Args:
+            runner: one of those that count; the tables and points are the same for all of them.
+        """
+        ranks, table, points = self._run.ranks, runner.counters, self._run.model.points
+        if not ranks.several or table is None:
+            yield
+            return
+        self._run.flush()
+        demands = self._run.profile.demands
+        before, begun = table.to_dict(), len(demands or ())
+        table.reset()
+        with points.apart(ranks.every) if points else nullcontext():
+            yield
+            self._run.flush()
+        found = ranks.every(table.to_dict())
+        table.reset()
+        for counts in (before, *found):
+            table.merge(self._copy(counts))
+        if demands is not None:  # nodes do the same
+            demands[begun:] = demands[begun:] * ranks.channel.ranks
+
+    def _copy(self, counts: dict[str, Any]) -> CounterTable:
+        table = CounterTable(self._run.policy.register)
+        table.load(counts)
+        return table

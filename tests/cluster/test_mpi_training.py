@@ -1,0 +1,282 @@
+"""`mpirun -n 4 emu train`: the bits of one process, whatever happens on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobs import Ended, emu_on, job, needs_mpi
+
+import emu
+from emu import training
+from emu.training.run_folder import RunFolder
+
+pytestmark = needs_mpi
+
+SMALL: dict[str, Any] = {
+    "training.steps": 6,
+    "training.batch": 8,
+    "data.test_images": 8,
+    "training.log_every": 3,
+    "training.checkpoint_every": 2,
+    "cluster.nodes": 4,
+    "cluster.timeout_s": 6.0,
+}
+#: Systems whose nodes meet: a line each.
+SYSTEMS: dict[str, dict[str, Any]] = {
+    "C": {"cluster.bits": 1},
+    "D": {
+        "clipping.rules": [{"rule": "variance", "k": 1.0}],
+        "cluster.exchange": "controllers",
+        "cluster.controllers": [0, 3],
+    },
+}
+OVERLAP: dict[str, dict[str, Any]] = {"in step": {}, "one step late": {"cluster.double_buffering": True}}
+
+#: On one rank, before its n-th update of a parameter; mlp has 6 of them in a step.
+IN_UPDATE = """
+from emu.optim import GradientDescent
+real, calls = GradientDescent.apply, []
+def apply(*arguments):
+    calls.append(1)
+    if rank in {ranks} and len(calls) == {n}:
+        os.kill(os.getpid(), signal.{signal})
+    real(*arguments)
+GradientDescent.apply = apply
+"""
+#: At rank 0, the n-th time a file is about to be moved into its place; saves are behind steps 2, 3, 4 and 6.
+AT_FILE = """
+real, calls = os.replace, []
+def replace(*arguments):
+    calls.extend([1] * str(arguments[1]).endswith("{file}"))
+    if len(calls) == {n}:
+        {what}
+    real(*arguments)
+os.replace = replace
+"""
+FULL = "raise OSError(28, 'No space left on device')"
+KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+
+
+def arguments(settings: dict[str, Any]) -> list[str]:
+    return [word for name, value in (SMALL | settings).items() for word in ("--set", f"{name}={toml(value)}")]
+
+
+def toml(value: Any) -> str:
+    """Return a value as TOML has it inline."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {toml(held)}" for name, held in value.items()) + "}"
+    return "[" + ", ".join(map(toml, value)) + "]" if isinstance(value, list) else json.dumps(value)
+
+
+def train(out: Path, settings: dict[str, Any], device: str, backend: str, before: str = "", ranks: int = 4) -> Ended:
+    options = ["--device", device, "--backend", backend, "--out", str(out)]
+    return job(emu_on(ranks, "train", "mlp", *options, *arguments(settings), before=before))
+
+
+def hashes(info: dict[str, Any]) -> tuple[str, str]:
+    return info["weights_sha256"], info["registers_sha256"]
+
+
+def simulated(out: Path, settings: dict[str, Any], device: str = "fixed8", backend: str = "numba") -> dict[str, Any]:
+    options: dict[str, Any] = {"backend": backend, "overrides": SMALL | settings}
+    return training.train(emu.model("mlp"), emu.device(device), out=out, **options).info
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a run of one process ends in; kernels are compiled behind it."""
+    return simulated(tmp_path_factory.mktemp("undisturbed") / "run", {})
+
+
+def cases() -> list[Any]:
+    fast = {("C", "in step", "numba"), ("C", "one step late", "reference"), ("D", "one step late", "numba")}
+    return [
+        pytest.param(system, overlap, backend, marks=[] if (system, overlap, backend) in fast else pytest.mark.slow)
+        for system in SYSTEMS
+        for overlap in OVERLAP
+        for backend in ("reference", "numba")
+    ]
+
+
+@pytest.mark.parametrize(("system", "overlap", "backend"), cases())
+def test_four_processes_end_in_the_bits_of_one_that_simulates_them(
+    system: str, overlap: str, backend: str, tmp_path: Path
+):
+    settings = SYSTEMS[system] | OVERLAP[overlap]
+    alone = simulated(tmp_path / "alone", settings, backend=backend)
+    ended = train(tmp_path / "several", settings, "fixed8", backend)
+    assert ended.code == 0, ended.errors
+    info = RunFolder(tmp_path / "several").read_json()
+    assert hashes(info) == hashes(alone)
+    assert info["metrics"] == alone["metrics"]
+    assert info["status"] == "finished"
+    assert (tmp_path / "several" / "report.html").is_file()
+    assert ended.output.count(hashes(alone)[0]) == 1, "one rank says it"
+    assert ended.errors.count("step 6/6") == 1, "one rank shows progress"
+    assert ended.outlived == []
+
+
+def resumed(path: Path, *, ranks: int = 4) -> tuple[str, str]:
+    """Return the hashes of a run that goes on under mpirun."""
+    ended = job(emu_on(ranks, "train", "--resume", str(path)))
+    assert ended.code == 0, ended.errors
+    assert not list(path.glob("*.emu-tmp"))
+    return hashes(RunFolder(path).read_json())
+
+
+def step_of(path: Path) -> int:
+    return RunFolder(path).load_checkpoint()[1]["step"]
+
+
+FAULTS: dict[str, tuple[str, str]] = {
+    "killed": (IN_UPDATE.format(ranks=(2,), n=6 * 4 + 3, signal="SIGKILL"), "emu: rank 2 has died: process "),
+    "stopped": (
+        IN_UPDATE.format(ranks=(2,), n=6 * 4 + 3, signal="SIGSTOP"),
+        "emu: rank 0: rank 2 has not answered within 6 s; the job ends, its last checkpoint is intact; ",
+    ),
+    "full disk": (
+        "if rank == 0:" + AT_FILE.format(file="flags.parquet", n=3, what=FULL).replace("\n", "\n    "),
+        "emu: rank 0: {path}/flags.parquet must be writable, got 'No space left on device'; ",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_on_one_rank_ends_the_job_with_its_name_and_leaves_the_last_checkpoint(
+    fault: str, tmp_path: Path, undisturbed: dict[str, Any]
+):
+    before, text = FAULTS[fault]
+    path = tmp_path / "run"
+    ended = train(path, {}, "fixed8", "numba", before)
+    assert ended.code != 0
+    assert len(ended.of_emu()) == 1, ended.errors
+    assert ended.of_emu()[0].startswith(text.format(path=path))
+    assert "--resume" in ended.of_emu()[0]
+    assert ended.outlived == []
+    assert step_of(path) in (3, 4)
+    again = training.resume(path)  # in one process: what moves bytes decides no bit
+    assert hashes(again.info) == hashes(undisturbed)
+
+
+def killed_at(file: str, n: int) -> str:
+    return "if rank == 0:" + AT_FILE.format(file=file, n=n, what=KILL).replace("\n", "\n    ")
+
+
+def all_killed_in(update: int) -> str:
+    return IN_UPDATE.format(ranks=(0, 1, 2, 3), n=update, signal="SIGKILL")
+
+
+#: Where all processes are killed, and the step of the last checkpoint: 0 before the first one.
+KILLS: list[tuple[str, str, int]] = [
+    ("inside step 5", all_killed_in(6 * 4 + 3), 4),
+    ("between two tables of the second save", killed_at("flags.parquet", 2), 2),
+    ("before anything is written", killed_at("run.json", 1), -1),
+    ("inside step 1", all_killed_in(2), 0),
+    ("before the first checkpoint", killed_at("checkpoint.safetensors", 1), 0),
+    ("behind the first checkpoint", killed_at("metrics.parquet", 2), 2),
+    ("inside step 3", all_killed_in(6 * 2 + 1), 2),
+    ("before the second checkpoint", killed_at("checkpoint.safetensors", 2), 2),
+    ("inside step 4", all_killed_in(6 * 3 + 6), 3),
+    ("inside step 6", all_killed_in(6 * 5 + 5), 4),
+]
+
+
+@pytest.mark.parametrize(
+    ("before", "step"),
+    [
+        pytest.param(before, step, id=name, marks=[pytest.mark.slow] * (place > 1))
+        for place, (name, before, step) in enumerate(KILLS)
+    ],
+)
+def test_a_job_whose_processes_are_all_killed_goes_on_to_the_same_bits(
+    before: str, step: int, tmp_path: Path, undisturbed: dict[str, Any]
+):
+    path = tmp_path / "run"
+    ended = train(path, {}, "fixed8", "numba", before)
+    assert ended.code != 0
+    assert ended.outlived == []
+    folder = RunFolder(path)
+    assert (step_of(path) if folder.has_checkpoint else 0 if (path / "run.json").is_file() else -1) == step
+    if step < 0:
+        assert hashes(again_from_the_start(path)) == hashes(undisturbed)
+    else:
+        assert resumed(path) == hashes(undisturbed)
+
+
+def again_from_the_start(path: Path) -> dict[str, Any]:
+    for left in path.iterdir():
+        left.unlink()
+    ended = train(path, {}, "fixed8", "numba")
+    assert ended.code == 0, ended.errors
+    return RunFolder(path).read_json()
+
+
+# ---- what is refused ----
+
+
+def test_ranks_with_other_recipes_devices_or_versions_are_refused_at_the_start_and_named(tmp_path: Path):
+    same = [*arguments({"cluster.nodes": 2}), "--out", str(tmp_path / "run")]
+    other_recipe = job(emu_on(1, "train", "mlp", *same), emu_on(1, "train", "mlp", *same, "--set", "training.seed=7"))
+    assert [line.split(";")[0][:-1].split("(")[0] for line in other_recipe.of_emu()] == [
+        "emu: rank 0: all ranks must have the same recipe, got 'mlp' "
+    ]
+    other_device = job(emu_on(1, "train", "mlp", *same), emu_on(1, "train", "mlp", *same, "--device", "fp16"))
+    assert "must have the same device, got 'fp16' (" in other_device.errors
+    before = (
+        "import emu.training.summary as s; real = s.version; s.version = lambda n: '9.9' if n == 'numpy' else real(n)"
+    )
+    other_version = job(emu_on(1, "train", "mlp", *same), emu_on(1, "train", "mlp", *same, before=before))
+    assert "must have the same version of numpy, got 9.9 on rank 1 and " in other_version.errors
+    for ended in (other_recipe, other_device, other_version):
+        assert (ended.code, ended.outlived, len(ended.of_emu())) == (2, [], 1)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "settings", "text"),
+    [
+        (
+            3,
+            {},
+            "`cluster.nodes` must be a multiple of the 3 ranks of the job, got 4; start as many ranks as nodes, e.g. "
+            "mpirun -n 4",
+        ),
+        (
+            2,
+            {"cluster.transport": "simulated"},
+            "`cluster.transport` 'simulated' must run in one process, got 2 that a launcher started; leave it out, or "
+            "start one process",
+        ),
+    ],
+    ids=["three ranks for four nodes", "simulated on two ranks"],
+)
+def test_processes_that_do_not_fit_are_refused_by_one_of_them(
+    ranks: int, settings: dict[str, Any], text: str, tmp_path: Path
+):
+    ended = train(tmp_path / "run", settings, "float32", "numba", ranks=ranks)
+    assert ended.of_emu() == [f"emu: rank 0: {text}"]
+    assert (ended.code, ended.outlived) == (2, [])
+    assert not (tmp_path / "run").exists()
+
+
+def test_several_processes_of_a_recipe_without_a_cluster_are_refused(tmp_path: Path):
+    ended = job(emu_on(2, "train", "mlp", "--out", str(tmp_path / "run")))
+    assert ended.of_emu() == [
+        "emu: rank 0: a recipe must have a [cluster] for several processes, got none for 2; add --set "
+        "cluster.nodes=2, or start one process"
+    ]
+    assert ended.code == 2
+
+
+def test_mpi_asked_for_without_its_launcher_is_refused(tmp_path: Path):
+    assert "PMI_SIZE" not in os.environ
+    with pytest.raises(emu.EmuError) as caught:
+        simulated(tmp_path / "run", {"cluster.transport": "mpi"})
+    assert str(caught.value) == (
+        "`cluster.transport` 'mpi' must have several processes, got one; start them with mpirun -n 4, or set it to "
+        "'simulated'"
+    )

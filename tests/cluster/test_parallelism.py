@@ -1,0 +1,286 @@
+"""How many nodes share a mini-batch, by what steps have taken; the others' residuals stay."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import emu
+from emu.cluster import Controllers, Exchange, Layout, ParallelismFactor, Simulated, StepTimes, balanced_workers
+from emu.cluster.codecs import codec_of
+from emu.errors import ConfigError
+from emu.formats import parse
+from emu.training.run_folder import RunFolder
+from emu.training.summary import described
+from emu.training.systems import SYSTEMS, System
+from emu.training.systems.data_parallel import DataParallel
+from emu.training.trainer import Trainer
+
+CHOICES = (1, 2, 4, 8)
+
+# ---- the rule ----
+
+
+@given(compute=st.integers(0, 10**15), transfer=st.integers(0, 10**15))
+def test_computation_takes_at_least_as_long_as_the_transfer_beside_it_c8(compute: int, transfer: int):
+    """With K nodes, computation takes C / K and transfer T: compared as fractions, for each K."""
+    balanced = [k for k in CHOICES if Fraction(compute, k) >= transfer]
+    assert balanced_workers(compute, transfer, CHOICES) == max(balanced, default=1)
+
+
+@pytest.mark.parametrize(
+    ("compute", "transfer", "workers"),
+    [(800, 100, 8), (799, 100, 4), (400, 100, 4), (399, 100, 2), (200, 100, 2), (199, 100, 1), (0, 100, 1), (0, 0, 8)],
+)
+def test_nodes_are_balanced_at_computation_over_transfer_c8(compute: int, transfer: int, workers: int):
+    assert balanced_workers(compute, transfer, CHOICES) == workers
+
+
+def steps(compute_ps: int, transfer_ps: int, examples: int, workers: int) -> StepTimes:
+    """The times of a machine: so long for an example, and for an exchange."""
+    return StepTimes(workers, examples, compute_ps * examples // workers, transfer_ps)
+
+
+def test_the_factor_comes_to_rest_at_the_balanced_number_of_nodes_c8():
+    factor = ParallelismFactor(CHOICES)
+    for _ in range(5):
+        factor.observe(steps(10, 75, 32, factor.workers), 32)  # C = 320, T = 75: 4.3 nodes
+    assert factor.workers == 4
+
+
+def test_the_factor_follows_the_size_of_the_next_mini_batch_c8():
+    factor = ParallelismFactor(CHOICES)
+    assert factor.observe(steps(10, 75, 32, 8), 32) == 4
+    assert factor.observe(steps(10, 75, 32, 4), 80) == 8  # C = 800: 10.7 nodes
+    assert factor.observe(steps(10, 75, 80, 8), 16) == 2  # C = 160: 2.1
+    assert factor.observe(steps(10, 75, 16, 2), 8) == 1  # C = 80: 1.1
+
+
+def test_the_factor_follows_an_average_of_what_is_measured_c8():
+    """T goes from 60 to 400; the average with decay 1/2 is 230, 315, and back down: 145, 97.5."""
+    factor, fast, slow = ParallelismFactor(CHOICES, decay=0.5), steps(10, 60, 48, 4), steps(10, 400, 48, 4)
+    averages, workers = [], []
+    for times in (fast, fast, slow, slow, steps(10, 60, 48, 1), fast, fast):
+        workers.append(factor.observe(times, 48))
+        averages.append(factor.to_dict()["transfer"]["now_ps"])
+    assert averages == [60, 60, 230, 315, 188, 124, 92]  # 187.5 and halves of even numbers, each to the even one
+    assert workers == [8, 8, 2, 1, 2, 2, 4], "of C = 480"
+    assert factor.to_dict()["compute"]["now_ps"] == 10_000
+    lazy = ParallelismFactor(CHOICES, decay=0.99)
+    lazy.observe(steps(10, 100, 48, 4), 48)
+    assert lazy.observe(slow, 48) == 4, "of T = 103, C = 480 is 4.7 nodes"
+
+
+def test_a_step_without_an_exchange_says_nothing_of_transfer_c8():
+    factor = ParallelismFactor(CHOICES)
+    assert factor.observe(steps(10, 0, 32, 1), 32) == 8, "nothing is known yet"
+    assert factor.observe(steps(10, 100, 32, 8), 32) == 2
+    assert factor.observe(steps(10, 0, 32, 1), 32) == 2
+
+
+def test_the_factor_goes_on_from_its_checkpoint_c8():
+    factor, again = ParallelismFactor(CHOICES, decay=0.7), ParallelismFactor(CHOICES, decay=0.7)
+    factor.observe(steps(13, 170, 24, 8), 24)
+    again.load(json.loads(json.dumps(factor.to_dict())))
+    for transfer in (90, 1234, 50):
+        times = steps(13, transfer, 24, factor.workers)
+        assert again.observe(times, 24) == factor.observe(times, 24)
+        assert again.to_dict() == factor.to_dict()
+
+
+# ---- an exchange among some of the nodes ----
+
+
+@pytest.mark.parametrize("bits", [1, 2, 32])
+def test_no_gradient_is_lost_while_nodes_are_idle_c8(bits: int):
+    """Sum of what is applied and of all residuals equals the sum of gradients: float64, 1e-12 of the largest sum."""
+    rng, shape = np.random.default_rng(5), (12, 30)
+    exchange = Exchange(
+        {"w": shape}, Layout(4), codec_of(bits), Simulated(4), owner_codec=codec_of(32), dtype=np.float64
+    )
+    true, applied = np.zeros(shape), np.zeros(shape)
+    for step, taking_part in enumerate([(0, 1, 2, 3), (0, 1), (0, 1), (0,), (0, 1, 2), (0, 1, 2, 3)]):
+        before = exchange.arrays()
+        gradients = {node: {"w": rng.standard_normal(shape)} for node in taking_part}
+        applied += exchange.exchange(gradients, step, workers=taking_part)["w"]
+        true += sum(parts["w"] for parts in gradients.values())
+        for name, array in exchange.arrays().items():
+            if name.startswith("worker/") and int(name.rpartition("@")[2].partition("/")[0]) not in taking_part:
+                assert array.tobytes() == before[name].tobytes(), "what an idle node remembers stays"
+    left = exchange.residuals()["w"]
+    assert np.abs(applied + left - true).max() <= 1e-12 * np.abs(true).max()
+    assert np.abs(left).max() > 0
+
+
+def test_controllers_divide_by_the_number_of_nodes_that_take_part_c8():
+    formats = {"w.weight": parse("fp32")}
+    controllers = Controllers({"w.weight": (4, 3)}, formats, Layout(4), codec_of(1), Simulated(4), controllers=(3,))
+    before = controllers.arrays()
+    parts = {node: {"w.weight": np.full((4, 3), value, np.float32)} for node, value in ((0, 1.0), (1, 3.0))}
+    found = controllers.exchange(parts, 0, workers=(0, 1))["w.weight"]
+    np.testing.assert_array_equal(found, np.full((4, 3), 2.0))
+    for name, array in controllers.arrays().items():
+        if "@2" in name or "@3" in name:
+            assert array.tobytes() == before[name].tobytes()
+
+
+def test_an_exchange_among_some_adds_up_those_in_node_order_c8():
+    exchange = Exchange({"w": (4, 3)}, Layout(4), codec_of(32), Simulated(4))
+    parts = {node: np.full((4, 3), value, np.float32) for node, value in ((0, 1e8), (1, 3.0), (2, -1e8))}
+    found = exchange.exchange({node: {"w": part} for node, part in parts.items()}, 0, workers=(0, 1, 2))["w"]
+    np.testing.assert_array_equal(found, parts[0] + parts[1] + parts[2])
+
+
+# ---- in training ----
+
+
+class Clock(System):
+    """Times of a step that a test sets: of an example, and of an exchange."""
+
+    key = "clock"
+    compute_ps, transfer_ps = 1000, 4000
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self.seen: list[StepTimes] = []
+
+    def step_times(self) -> StepTimes:
+        workers = self._run.batches.workers or 4
+        self.seen.append(steps(self.compute_ps, self.transfer_ps, self._run.batches.size, workers))
+        return self.seen[-1]
+
+
+SMALL: dict[str, Any] = {
+    "training.steps": 12,
+    "training.batch": 8,
+    "data.test_images": 8,
+    "network.layers.fc1.out_features": 24,
+    "network.layers.fc2.out_features": 16,
+    "cluster.nodes": 4,
+    "cluster.search": {"parallelism": True, "multiple": 4, "decay": 0.0},
+}
+
+
+@pytest.fixture
+def with_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emu.training.trainer.SYSTEMS", (*SYSTEMS, Clock))
+
+
+def trainer(backend: str = "numba", device: str = "float32", **settings: Any) -> Trainer:
+    named = {key.replace("__", "."): value for key, value in settings.items()}
+    recipe = emu.model("mlp").with_settings(SMALL | named)
+    return Trainer(recipe, recipe.machine(emu.device(device)), backend)
+
+
+def clock_of(found: Trainer) -> Clock:
+    return next(system for system in found.systems if isinstance(system, Clock))
+
+
+def advanced(found: Trainer, transfers: list[int]) -> Trainer:
+    """Run a step for each time that transfer takes in it."""
+    for transfer_ps in transfers:
+        clock_of(found).transfer_ps = transfer_ps
+        found.advance()
+    return found
+
+
+#: With C = 8000 ps, four nodes are balanced behind the first step, then two, two, four, one, two.
+TRANSFERS = [2000, 4000, 3000, 2000, 5000, 4000]
+NODES = [4, 4, 2, 2, 4, 1]
+
+
+@pytest.mark.usefixtures("with_clock")
+def test_as_many_nodes_take_part_as_times_say_c8(monkeypatch: pytest.MonkeyPatch):
+    found, parts = trainer(), []
+    run = found.model.run
+    monkeypatch.setattr(found.model, "run", lambda *a, **k: (parts.append((len(a[1]), a[0].node)), run(*a, **k))[1])
+    advanced(found, TRANSFERS)
+    expected = [(8 // nodes, node) for nodes in NODES for node in range(nodes)]
+    assert parts == expected
+    rows = found.history._columns["parallelism"]
+    assert (rows["step"], rows["workers"]) == ([2, 4, 5, 6], [2, 4, 1, 2])
+    assert described(found, "running")["workers"] == 2
+
+
+@pytest.mark.usefixtures("with_clock")
+def test_residuals_of_idle_nodes_stay_and_are_sent_when_they_take_part_again_c8():
+    found = advanced(trainer(cluster__search=SMALL["cluster.search"] | {"decay": 0.0}), [2000, 4000])
+    system = next(s for s in found.systems if isinstance(s, DataParallel))
+    idle = {name: array.copy() for name, array in system.arrays().items() if name.startswith("worker/")}
+    idle = {name: array for name, array in idle.items() if name.endswith(("@2/residual", "@3/residual"))}
+    assert len(idle) == 2 * (3 * 4 + 3), "of a weight, four stripes; of a bias, one"
+    advanced(found, [4000, 2000])  # two nodes, and two
+    assert found.batches.workers == 4
+    assert all(system.arrays()[name].tobytes() == array.tobytes() for name, array in idle.items())
+    advanced(found, [2000])
+    assert any(system.arrays()[name].tobytes() != array.tobytes() for name, array in idle.items())
+
+
+@pytest.mark.usefixtures("with_clock")
+def test_two_of_four_nodes_give_the_gradients_of_two_c8():
+    """At 32 bits, a step of two nodes of four is one of two nodes."""
+    settings: Any = {"cluster__bits": 32, "training__schedule": {"name": "constant"}}
+    of_four = advanced(trainer(**settings), [4000])
+    of_two = advanced(trainer(**settings, cluster__nodes=2), [1])
+    of_two.load({**of_two.state()[0], **of_four.model.arrays()}, of_two.state()[1])
+    for found in (of_four, of_two):
+        clock_of(found).transfer_ps = 4000
+        found.advance()
+    assert of_four.model.sha256() == of_two.model.sha256()
+
+
+@pytest.mark.usefixtures("with_clock")
+@pytest.mark.parametrize("at", [1, 2, 4, 5])
+def test_a_run_goes_on_with_as_many_nodes_c8(at: int, tmp_path: Path):
+    whole = advanced(trainer(), TRANSFERS)
+    folder = RunFolder.create(tmp_path / "run")
+    advanced(trainer(), TRANSFERS[:at]).save(folder)
+    again = trainer()
+    again.restore(folder)
+    assert advanced(again, TRANSFERS[at:]).model.sha256() == whole.model.sha256()
+    assert again.batches.workers == whole.batches.workers == 2
+
+
+@pytest.mark.usefixtures("with_clock")
+def test_sizes_and_nodes_are_searched_together_in_the_same_bits_everywhere_c8():
+    search = SMALL["cluster.search"] | {"every": 2, "trial": 2, "tolerance": 1e9}
+    options: Any = {"device": "fp16-mixed", "loss_scaling": {"policy": "backoff"}, "cluster__search": search}
+    found = [advanced(trainer(backend, **options), [9000] * 5) for backend in ("reference", "numba")]
+    assert found[0].model.sha256() == found[1].model.sha256()
+    assert [found[0].batches.size_at(step) for step in range(5)] == [8, 8, 16, 16, 32]
+    assert [times.workers for times in clock_of(found[1]).seen[:3]] == [4, 1, 1]
+    assert found[1].batches.workers == 2, "of C = 32000 and T = 9000, 3.6 nodes are balanced"
+
+
+def test_nodes_are_chosen_among_numbers_that_divide_every_size_c8(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("emu.training.trainer.SYSTEMS", (*SYSTEMS, Clock))
+    search = SMALL["cluster.search"] | {"multiple": 6}
+    found = trainer(cluster__nodes=6, training__batch=12, cluster__search=search)
+    factor = next(system for system in found.systems if system.key == "search")._factor
+    assert factor.choices == (1, 2, 3, 6)
+
+
+@pytest.mark.usefixtures("with_clock")
+def test_every_unit_of_a_node_that_takes_part_has_its_part_c8(monkeypatch: pytest.MonkeyPatch):
+    search = SMALL["cluster.search"] | {"multiple": 8}
+    found, parts = trainer(cluster__units=2, cluster__search=search), []
+    run = found.model.run
+    monkeypatch.setattr(found.model, "run", lambda *a, **k: (parts.append((len(a[1]), a[0].node)), run(*a, **k))[1])
+    advanced(found, [4000, 4000])
+    assert parts == [(1, unit) for unit in range(8)] + [(2, unit) for unit in range(4)]
+
+
+def test_parallelism_without_simulated_times_is_refused_c8():
+    with pytest.raises(ConfigError) as caught:
+        trainer().advance()
+    assert str(caught.value) == (
+        "`parallelism` of [cluster.search] must be left out where the parts of a step have no simulated times, got "
+        "true on 'float32'; remove it"
+    )
