@@ -65,7 +65,18 @@ _LAZY = {
     "evaluate": ("emu.training", "evaluate"),
     "simulate": ("emu.training.cluster_time", "simulate"),
 }
-_LAZY_MODULES = ("autodiff", "cluster", "hardware", "nn", "optim", "precision", "report", "testing", "training")
+_LAZY_MODULES = (
+    "autodiff",
+    "cluster",
+    "hardware",
+    "nn",
+    "optim",
+    "precision",
+    "report",
+    "sparse",
+    "testing",
+    "training",
+)
 
 if TYPE_CHECKING:
     from emu._runs import resume, train

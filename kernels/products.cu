@@ -1,139 +1,17 @@
 // Matrix products: exact sums, and accumulators that round or saturate at every add. One thread per result.
-#include "product.cuh"
+#include "unit.cuh"
 
-// ---- the unit ------------------------------------------------------------------------------------------------------
-
-enum Order { SEQUENTIAL = 0, PAIRWISE = 1, LANES = 2 };
-// Of a unit: order, lanes, whether products round, their stage, the accumulator's stage.
-#define ORDER_AT MAC_AT
-#define LANES_AT (MAC_AT + 1)
-#define ROUNDS_PRODUCTS_AT (MAC_AT + 2)
-#define PRODUCT_STAGE_AT (MAC_AT + 3)
-#define SUM_STAGE_AT (PRODUCT_STAGE_AT + STAGE_FIELDS)
-#define BLOCKS_AT (SUM_STAGE_AT + STAGE_FIELDS)
-
-// How it rounds, and what happened in it.
-struct Unit {
-    Stage product, sum;
-    i32 rounds_products;
-    bool touched, from_nan;
+// The operands of a result: a row of one matrix, a column of the other.
+struct Pair {
+    Matrix left, right;
+    Place place;
+    i64 depth;
 };
 
-EMU_FN Unit read_unit(const i64* task) {
-    Unit u;
-    u.product = read_stage(task + PRODUCT_STAGE_AT);
-    u.sum = read_stage(task + SUM_STAGE_AT);
-    u.rounds_products = static_cast<i32>(task[ROUNDS_PRODUCTS_AT]);
-    u.touched = u.from_nan = false;
-    return u;
-}
+EMU_FN Number left_of(const Pair& x, i64 k) { return element_of(x.left, x.place.batch, x.place.row, k); }
+EMU_FN Number right_of(const Pair& x, i64 k) { return element_of(x.right, x.place.batch, k, x.place.column); }
 
-EMU_FN u32 draw_inside(const i64* task, const Stage& stage, u64 result, i64 number) {
-    return stage.rounding == STOCHASTIC ? philox(read_random(task), result, static_cast<u32>(number), stage.n_rbits) : 0u;
-}
-
-EMU_FN Number held(const Number& x, const Stage& stage, u32 u, u32* flags) {
-    Written written = write(x, stage, u);
-    *flags = written.flags;
-    u64 bits = written.bits;  // one element of an array
-    return load(&bits, 0, stage.storage, stage.format.quantum);
-}
-
-// R(x) in the accumulator.
-EMU_FN Number accumulated(Unit& unit, const Number& x, const i64* task, u64 result, i64 number) {
-    u32 flags;
-    Number y = held(x, unit.sum, draw_inside(task, unit.sum, result, number), &flags);
-    if (unit.sum.overflow != WRAP && unit.sum.overflow != IEEE && (flags & OVERFLOWED)) unit.touched = true;
-    return y;
-}
-
-EMU_FN Number term_at(Unit& unit, const Matrix& left, const Matrix& right, const Place& p, i64 k, const i64* task, u64 result) {
-    Number x = element_of(left, p.batch, p.row, k), y = element_of(right, p.batch, k, p.column);
-    unit.from_nan = unit.from_nan || x.kind >= NOT_A_NUMBER || y.kind >= NOT_A_NUMBER;
-    Number product = multiply(x, y);
-    if (!unit.rounds_products) return product;
-    u32 flags;
-    return held(product, unit.product, draw_inside(task, unit.product, result, 1 + 2 * k), &flags);
-}
-
-// ---- exact sums ----------------------------------------------------------------------------------------------------
-
-// Signed sums modulo 2**(64 * words), counted from 2**lowest.
-#define MOST_WORDS 72
-static_assert(MOST_WORDS >= 67, "exact products of float64 take 67 words");
-
-EMU_FN void add_to(u64* sum, i32 words, const Number& x, i32 lowest) {
-    if (is_zero(x.significand)) return;
-    i32 up = x.exponent - lowest;
-    // below `lowest` a significand has zeros alone
-    Wide aligned = up >= 0 ? shifted_left(x.significand, up & 63) : shifted_right(x.significand, smaller(-up, WIDE_BITS));
-    up = larger(up, 0);
-    u64 carry = 0;
-    for (i32 i = up >> 6, j = 0; i < words; i++, j++) {
-        u64 word = j < WIDE_WORDS ? word_at(aligned, j) : 0ull;
-        if (j >= WIDE_WORDS && carry == 0) break;
-        u64 before = sum[i];
-        if (x.negative) {
-            u64 partial = before - word;
-            sum[i] = partial - carry;
-            carry = (before < word) | (partial < carry);
-        } else {
-            u64 partial = before + carry;
-            sum[i] = partial + word;
-            carry = (partial < carry) | (sum[i] < partial);
-        }
-    }
-}
-
-// The highest words of a sum, the rest sticky. `quantum`: of a stage that wraps.
-EMU_FN Number number_from(u64* sum, i32 words, i32 lowest, i32 quantum) {
-    u32 negative = static_cast<u32>(sum[words - 1] >> 63);
-    u64 carry = negative;
-    for (i32 i = 0; negative && i < words; i++) {
-        sum[i] = ~sum[i] + carry;
-        carry = carry && sum[i] == 0;
-    }
-    i32 top = words - 1;
-    while (top > 0 && sum[top] == 0) top--;
-    i32 first = larger(top - (WIDE_WORDS - 1), 0);
-    Wide significand;
-    for (i32 i = 0; i < WIDE_WORDS; i++) significand.word[i] = first + i < words ? sum[first + i] : 0ull;
-    u64 rest = 0;
-    for (i32 i = 0; i < first; i++) rest |= sum[i];
-    Number x = number_of(negative, significand, lowest + 64 * first, rest != 0);
-#if WIDE_WORDS >= 4
-    if (rest != 0 && lacks_low_bits(x.exponent, quantum)) {
-        i32 from = larger(quantum - LOW_BITS_BELOW - lowest, 0) >> 6;
-        x.has_low = 1;
-        x.low_exponent = lowest + 64 * from;
-        x.low_sticky = 0;
-        for (i32 i = 0; i < from; i++) x.low_sticky |= sum[i] != 0;
-        for (i32 i = 0; i < WIDE_WORDS; i++) x.low.word[i] = from + i < words ? sum[from + i] : 0ull;
-    }
-#endif
-    return x;
-}
-
-// Infinities and NaN among the terms of a sum.
-struct Specials {
-    u32 infinities;  // 1: positive, 2: negative
-    u32 is_nan;
-};
-
-EMU_FN void see(Specials& specials, const Number& x) {
-    if (x.kind == INFINITE) specials.infinities |= x.negative ? 2u : 1u;
-    else if (x.kind != FINITE) specials.is_nan = 1;
-}
-
-// A sum, replaced by what an infinity or a NaN among its terms makes of it.
-EMU_FN Number total_of(u64* sum, i32 words, i32 lowest, const Specials& specials, i32 quantum) {
-    if (specials.is_nan || specials.infinities == 3u) return special(NOT_A_NUMBER, 0);
-    if (specials.infinities != 0) return special(INFINITE, specials.infinities == 2u);
-    return number_from(sum, words, lowest, quantum);
-}
-
-// Sums of products, exact or rounded into a format of their own, and an addend, rounded once. `lowest`: exponent no term
-// goes below; `words` hold every sum.
+// Sums of products, exact or rounded into a format of their own, and an addend, rounded once.
 extern "C" __global__ void exact_product(EMU_GIVEN Task given, const void* a, const i64* a_rows, const i64* a_columns,
                                          const void* b, const i64* b_rows, const i64* b_columns, const void* addend,
                                          const u32* recorded, void* out, u64* totals, i32 lowest, i32 words) {
@@ -143,46 +21,22 @@ extern "C" __global__ void exact_product(EMU_GIVEN Task given, const void* a, co
     Register positions = read_register(task + REGISTER_AT);
     Tally tally = open_tally(room, positions);
     Shape shape = read_shape(task);
-    Matrix left = matrix_of(a, a_rows, a_columns, task[STEPS_AT], read_operand(task, 0));
-    Matrix right = matrix_of(b, b_rows, b_columns, task[STEPS_AT + 1], read_operand(task, 1));
+    Pair terms;
+    terms.left = matrix_of(a, a_rows, a_columns, task[STEPS_AT], read_operand(task, 0));
+    terms.right = matrix_of(b, b_rows, b_columns, task[STEPS_AT + 1], read_operand(task, 1));
+    terms.depth = shape.depth;
     i64 n = shape.batches * shape.rows * shape.columns, stride = static_cast<i64>(blockDim.x) * gridDim.x;
     for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
-        Place p = place_of(i, shape);
-        u64 sum[MOST_WORDS];
-        for (i32 j = 0; j < words; j++) sum[j] = 0;
-        Specials specials = {0, 0};
+        terms.place = place_of(i, shape);
         Unit unit = read_unit(task);
-        for (i64 k = 0; k <= shape.depth; k++) {
-            if (k == shape.depth && addend == nullptr) break;
-            Number term;
-            if (k < shape.depth) {
-                term = term_at(unit, left, right, p, k, task, static_cast<u64>(i));
-            } else {
-                term = addend_of(addend, task, p);
-                unit.from_nan = unit.from_nan || term.kind >= NOT_A_NUMBER;
-            }
-            see(specials, term);
-            if (term.kind == FINITE) add_to(sum, words, term, lowest);
-        }
-        Number content = marked(total_of(sum, words, lowest, specials, wrapping_quantum(stage)), unit.from_nan);
-        finish(content, false, i, task, stage, recorded, out, tally, positions);
+        Number content = exact_content(unit, terms, addend, terms.place, task, static_cast<u64>(i), lowest, words, wrapping_quantum(stage));
+        finish(marked(content, unit.from_nan), unit.touched, i, task, stage, recorded, out, tally, positions);
     }
     close_tally(tally, positions, totals);
 }
 EMU_KERNEL(exact_product)
 
-// ---- accumulators that round ---------------------------------------------------------------------------------------
-
-#define MOST_LEVELS 40
-static_assert(MOST_LEVELS >= 40, "one a level: a tree of as many leaves as memory could hold, or of 2**31 lanes");
-
-// What a unit does next.
-enum Step { TAKE_ADDEND, TAKE_TERM, JOIN, ADD_ADDEND, DONE };
-
-// Products added one by one; in lanes, joined as a binary tree; or all as leaves of that tree.
-//
-// One loop around one addition: whatever comes next is chosen, added, rounded. A lane is joined with its left neighbour as
-// soon as both are there; left ones wait, one per level.
+// Accumulators that round: in order, in lanes, as a tree.
 extern "C" __global__ void ordered_product(EMU_GIVEN Task given, const void* a, const i64* a_rows, const i64* a_columns,
                                            const void* b, const i64* b_rows, const i64* b_columns, const void* addend,
                                            const u32* recorded, void* out, u64* totals) {
@@ -192,109 +46,22 @@ extern "C" __global__ void ordered_product(EMU_GIVEN Task given, const void* a, 
     Register positions = read_register(task + REGISTER_AT);
     Tally tally = open_tally(room, positions);
     Shape shape = read_shape(task);
-    Matrix left = matrix_of(a, a_rows, a_columns, task[STEPS_AT], read_operand(task, 0));
-    Matrix right = matrix_of(b, b_rows, b_columns, task[STEPS_AT + 1], read_operand(task, 1));
-    i32 order = static_cast<i32>(task[ORDER_AT]);
-    i64 lanes = order == PAIRWISE ? shape.depth : order == LANES ? task[LANES_AT] : 1;
-    i64 apart = order == PAIRWISE ? shape.depth : lanes;  // from a term of a lane to the next
-    i32 levels = 0;
-    while ((1ll << levels) < lanes) levels++;
-    i64 first_join = 2 * shape.depth + 1;
+    Pair terms;
+    terms.left = matrix_of(a, a_rows, a_columns, task[STEPS_AT], read_operand(task, 0));
+    terms.right = matrix_of(b, b_rows, b_columns, task[STEPS_AT + 1], read_operand(task, 1));
+    terms.depth = shape.depth;
     i64 n = shape.batches * shape.rows * shape.columns, stride = static_cast<i64>(blockDim.x) * gridDim.x;
     for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
-        Place p = place_of(i, shape);
+        terms.place = place_of(i, shape);
         Unit unit = read_unit(task);
-        Number zero = number_of(0, wide_of(0), 0, 0), start = zero;
-        if (addend != nullptr) {
-            start = addend_of(addend, task, p);
-            unit.from_nan = start.kind >= NOT_A_NUMBER;
-        }
-        Number state = zero, waiting[MOST_LEVELS];
-        i64 lane = 0, k = 0, index = 0, join = 0;
-        i32 level = 0;
-        Step step = order == SEQUENTIAL && addend != nullptr ? TAKE_ADDEND : TAKE_TERM;
-        while (true) {
-            if (step == TAKE_TERM && (lane >= lanes || k >= shape.depth)) {
-                step = JOIN;
-                level = 0;
-                if (lane >= shape.depth)  // no more products: the largest tree of zeros that begins here, at once
-                    while (level < levels && (lane >> level & 1) == 0) level++;
-                index = lane >> level;
-                join = first_join + (1ll << levels) - (1ll << (levels - level));
-                lane += (1ll << level) - 1;
-            }
-            if (step == JOIN && (index & 1) == 0) {
-                if (level < levels) {  // the right neighbour comes later
-                    waiting[level] = state;
-                    state = zero;
-                    k = ++lane;
-                    step = TAKE_TERM;
-                    continue;
-                }
-                step = order != SEQUENTIAL && addend != nullptr ? ADD_ADDEND : DONE;
-            }
-            if (step == DONE) break;
-            Number other = start;
-            bool alone = step == TAKE_ADDEND || (step == TAKE_TERM && order == PAIRWISE);
-            i64 number = first_join;
-            if (step == TAKE_TERM) {
-                other = term_at(unit, left, right, p, k, task, static_cast<u64>(i));
-                number = 2 + 2 * k;
-                k += apart;
-            } else if (step == JOIN) {
-                other = waiting[level];
-                index >>= 1;
-                number = join + index;
-                join += 1ll << (levels - level - 1);
-                level++;
-            } else if (step == ADD_ADDEND) {
-                number = first_join + (1ll << levels) - 1;
-                step = DONE;
-            } else {
-                step = TAKE_TERM;
-            }
-            Number sum = alone ? other : add(state, other, unit.sum.rounding, wrapping_quantum(unit.sum));
-            state = accumulated(unit, sum, task, static_cast<u64>(i), number);
-        }
-        finish(marked(state, unit.from_nan), unit.touched, i, task, stage, recorded, out, tally, positions);
+        Number content = ordered_content(unit, terms, addend, terms.place, task, static_cast<u64>(i));
+        finish(marked(content, unit.from_nan), unit.touched, i, task, stage, recorded, out, tally, positions);
     }
     close_tally(tally, positions, totals);
 }
 EMU_KERNEL(ordered_product)
 
-// ---- blocks, as matrix units add -----------------------------------------------------------------------------------
-
-// Of blocks: products of one, fraction bits kept, whether the accumulator is added after each period, floor of the
-// alignment, smallest exponents of both operands, length of a period.
-static_assert(BLOCKS_AT + 7 == TASK_NUMBERS, "the longest task");
-#define NOWHERE (-(1 << 29))
-static_assert(NOWHERE < -(1 << 20), "below every exponent; two of them add up in 32 bits");
-#define BLOCK_WORDS WIDE_WORDS
-
-// The exponent a register shows: subnormals have that of the smallest normal number.
-EMU_FN i32 shown_exponent(const Number& x, i32 emin) { return is_zero(x) ? NOWHERE : larger(leading(x), emin); }
-
-// Toward zero, to a multiple of 2**unit.
-EMU_FN Number cut(const Number& x, i32 unit) {
-    i32 drop = unit - x.exponent;
-    if (drop <= 0) return x;
-    return number_of(x.negative, shifted_right(x.significand, smaller(drop, WIDE_BITS)), unit, 0);
-}
-
-// R(x), infinite beyond the largest where the accumulator has infinities.
-EMU_FN Number rounded_block(Unit& unit, const Number& x, const Stage& stage, u32 u) {
-    u32 flags;
-    Number y = held(x, stage, u, &flags);
-    if (!(flags & OVERFLOWED)) return y;
-    if (stage.overflow != IEEE) {
-        unit.touched = true;
-        return y;
-    }
-    if (stage.format.has_infinity) return special(INFINITE, x.negative);
-    return stage.format.has_nan ? special(NOT_A_NUMBER, 0) : number_of(0, wide_of(0), 0, 0);
-}
-
-// `taken`: the k of a period in the order they are added.
+// Blocks, as matrix units add. `taken`: the k of a period in the order they are added.
 extern "C" __global__ void block_product(EMU_GIVEN Task given, const void* a, const i64* a_rows, const i64* a_columns,
                                          const void* b, const i64* b_rows, const i64* b_columns, const void* addend,
                                          const u32* recorded, void* out, u64* totals, const i64* taken) {
@@ -304,59 +71,16 @@ extern "C" __global__ void block_product(EMU_GIVEN Task given, const void* a, co
     Register positions = read_register(task + REGISTER_AT);
     Tally tally = open_tally(room, positions);
     Shape shape = read_shape(task);
-    Matrix left = matrix_of(a, a_rows, a_columns, task[STEPS_AT], read_operand(task, 0));
-    Matrix right = matrix_of(b, b_rows, b_columns, task[STEPS_AT + 1], read_operand(task, 1));
-    const i64* blocks = task + BLOCKS_AT;
-    i64 size = blocks[0], period = blocks[6];
-    i32 fraction_bits = static_cast<i32>(blocks[1]), emin_a = static_cast<i32>(blocks[4]), emin_b = static_cast<i32>(blocks[5]);
-    bool adds_after = blocks[2] != 0;
-    i32 lowest_alignment = blocks[3] < NOWHERE ? NOWHERE : static_cast<i32>(blocks[3]);
+    Pair terms;
+    terms.left = matrix_of(a, a_rows, a_columns, task[STEPS_AT], read_operand(task, 0));
+    terms.right = matrix_of(b, b_rows, b_columns, task[STEPS_AT + 1], read_operand(task, 1));
+    terms.depth = shape.depth;
     i64 n = shape.batches * shape.rows * shape.columns, stride = static_cast<i64>(blockDim.x) * gridDim.x;
     for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
-        Place p = place_of(i, shape);
+        terms.place = place_of(i, shape);
         Unit unit = read_unit(task);
-        Stage adder = unit.sum;
-        adder.rounding = NEAREST_EVEN;
-        u64 result = static_cast<u64>(i);
-        Number zero = number_of(0, wide_of(0), 0, 0), state = zero;
-        if (addend != nullptr) {
-            Number start = addend_of(addend, task, p);
-            unit.from_nan = start.kind >= NOT_A_NUMBER;
-            state = rounded_block(unit, start, unit.sum, draw_inside(task, unit.sum, result, 2 * shape.depth + 1));
-        }
-        for (i64 start = 0; start < shape.depth; start += period) {
-            Number total = adds_after ? zero : state;
-            for (i64 first = 0; first < period; first += size) {
-                i32 emin_sum = unit.sum.format.emin;
-                i32 largest = total.kind == FINITE ? shown_exponent(total, emin_sum) : NOWHERE;
-                Specials specials = {0, 0};
-                see(specials, total);
-                for (i64 j = first; j < first + size; j++) {
-                    i64 k = start + taken[j];
-                    if (k >= shape.depth) continue;
-                    Number x = element_of(left, p.batch, p.row, k), y = element_of(right, p.batch, k, p.column);
-                    unit.from_nan = unit.from_nan || x.kind >= NOT_A_NUMBER || y.kind >= NOT_A_NUMBER;
-                    see(specials, multiply(x, y));
-                    if (x.kind != FINITE || y.kind != FINITE || is_zero(x) || is_zero(y)) continue;
-                    largest = larger(largest, shown_exponent(x, emin_a) + shown_exponent(y, emin_b));
-                }
-                largest = largest == NOWHERE ? 0 : larger(largest, lowest_alignment);
-                i32 place = largest - fraction_bits;
-                u64 sum[BLOCK_WORDS];
-                for (i32 j = 0; j < BLOCK_WORDS; j++) sum[j] = 0;
-                if (total.kind == FINITE) add_to(sum, BLOCK_WORDS, cut(total, place), place);
-                for (i64 j = first; j < first + size; j++) {
-                    i64 k = start + taken[j];
-                    if (k >= shape.depth) continue;
-                    Number x = element_of(left, p.batch, p.row, k), y = element_of(right, p.batch, k, p.column);
-                    if (x.kind == FINITE && y.kind == FINITE) add_to(sum, BLOCK_WORDS, cut(multiply(x, y), place), place);
-                }
-                Number exact = total_of(sum, BLOCK_WORDS, place, specials, NO_LOW_BITS);
-                total = rounded_block(unit, exact, unit.sum, draw_inside(task, unit.sum, result, 2 + 2 * (start + first)));
-            }
-            state = adds_after ? rounded_block(unit, add(state, total, NEAREST_EVEN, NO_LOW_BITS), adder, 0) : total;
-        }
-        finish(marked(state, unit.from_nan), unit.touched, i, task, stage, recorded, out, tally, positions);
+        Number content = block_content(unit, terms, addend, terms.place, task, static_cast<u64>(i), taken);
+        finish(marked(content, unit.from_nan), unit.touched, i, task, stage, recorded, out, tally, positions);
     }
     close_tally(tally, positions, totals);
 }

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from emu.backends.arrays import is_on_device, namespace
 from emu.backends.codecs import CodecKernels
 from emu.backends.gathered import Gathered
+from emu.backends.pattern import Columns, Indices, Pattern
 from emu.datapath import Mac, OutputStage, Philox, RandomSource, RecordedBits, StatisticsRegister
 from emu.datapath.order import Blocks, Lanes, Pairwise
 from emu.datapath.owed import Counted, Owed
@@ -108,13 +109,17 @@ NO_QUANTUM = -(1 << 40)
 
 
 class RandomCode(NamedTuple):
-    """Where random bits come from: Philox numbers, or recorded bits of the result's shape."""
+    """Where random bits come from: Philox numbers, or recorded bits of the result's shape.
+
+    `elements`: the number of every result, where these are some of a larger whole; else 0, 1, 2 ... in C order.
+    """
 
     seed: int
     stream: int
     step: int
     draw: int
     recorded: Array | None
+    elements: NDArray[np.int64] | None = None
 
 
 NO_FLOOR = -(1 << 40)
@@ -270,6 +275,49 @@ class Kernels(CodecKernels, Protocol):
         divisor: int,
     ) -> str:
         """Return why a product on this path is left to the reference, "" if this backend computes it."""
+        ...
+
+    def sparse_product(
+        self,
+        data: Array,
+        dense: Array,
+        addend: Array | None,
+        pattern: Pattern,
+        formats: tuple[FormatCode, FormatCode, FormatCode | None],
+        mac: MacCode,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        path: str,
+    ) -> Outcome:
+        """Write for every result the dot products of its entries, in storage order, plus an addend: (R, H).
+
+        Args:
+            data: carriers of the stored entries, one line.
+            dense: carriers (rows, H).
+            addend: carriers (R or 1, H or 1), or None.
+            pattern: what is multiplied with what.
+            formats: of the three.
+            mac: the unit.
+            stage: output stage.
+            random: source of random bits, numbered over all results.
+            register: positions of the statistics register, or None.
+            path: the plan's.
+        """
+        ...
+
+    def declines_sparse(
+        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, stage: StageCode, path: str
+    ) -> str:
+        """Return why a sparse product on this path is left to the reference, "" if this backend computes it."""
+        ...
+
+    def way_of_sparse(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str) -> str:
+        """Return how a sparse product on this path is computed, in words behind its proof."""
+        ...
+
+    def columns(self, index: Indices, count: int) -> Columns:
+        """Return which of `count` columns have entries, (entries,) int32 or int64: marked and counted up."""
         ...
 
     def dots(self, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:

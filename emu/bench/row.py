@@ -86,6 +86,26 @@ class PairWork:
 
 
 @dataclass(frozen=True)
+class SparseWork:
+    """The product of a transposed sparse matrix and a dense one: `(M, N).T @ (M, H)`.
+
+    `data` and `columns` of shape `(entries,)`, `starts` of `(M + 1,)`, `dense` of `(M, H)`; both operands in `format`.
+    """
+
+    data: Array
+    columns: Array
+    starts: Array
+    dense: Array
+    format: Format
+    out_format: Format
+
+    @property
+    def macs(self) -> int:
+        """How many multiply-adds the product has."""
+        return self.data.size * self.dense.shape[1]
+
+
+@dataclass(frozen=True)
 class CodecWork:
     """Gradients as one bit each: "encode", "decode" or "sum" of float32 columns `(columns, rows)`."""
 
@@ -93,7 +113,7 @@ class CodecWork:
     action: str
 
 
-Task = StageWork | ProductWork | StepWork | PairWork | CodecWork
+Task = StageWork | ProductWork | StepWork | PairWork | CodecWork | SparseWork
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ def write_product(
     place = request.place(accumulator_of(*formats, left.shape[2], mac), lowered)
     plan = _plan(request, formats, left, right, mac, divisor)
     if addend is not None and plan.addend is not None:
-        addend = _rounded(addend, formats[2], plan.addend, mac, request)
+        addend = held_by(addend, formats[2], plan.addend, mac, request)
     outcome = request.kernels.product(
         left,
         right,
@@ -222,7 +222,7 @@ def write_product(
     return request.account(outcome, lowered)
 
 
-def _rounded(addend: Array, fmt: Format | None, held: Fixed, mac: Mac, request: Request) -> Array:
+def held_by(addend: Array, fmt: Format | None, held: Fixed, mac: Mac, request: Request) -> Array:
     """Return an addend as a fixed accumulator holds it."""
     stage = encode_mac(mac).accumulator
     assert fmt is not None

@@ -120,8 +120,7 @@ class Request(NamedTuple):
 
     def in_step(self, step: int) -> Request:
         """Return the same request for another step's random bits."""
-        seed, stream, _, draw, recorded = self.random
-        random = RandomCode(seed, stream, step % 2**32, draw, recorded)
+        random = self.random._replace(step=step % 2**32)
         return Request(self.stage, self.stage_code, random, self.kernels, self.register, self.flags)
 
     def place(self, accumulator: Fixed | None, lowered: int = 0) -> RegisterCode | None:

@@ -219,23 +219,8 @@ class LossScaler:
                 if counts.register.max_exponent is not None:
                     exponents.append(counts.register.max_exponent)
         exponent = max(exponents) - math.frexp(scale)[1] + 1 if exponents else None
-        logarithm = self._logarithm(run.gradients, scale) if policy.needs_logarithm else None
+        logarithm = _logarithm(run.gradients, scale, self._backend, self._largest) if policy.needs_logarithm else None
         return Measured(exponent, logarithm, min(limits, default=0))
-
-    def _logarithm(self, gradients: dict[str, Value], scale: float) -> float | None:
-        """Return log2 of the largest gradient without its scale, by the same operations on every backend."""
-        largest = 0.0
-        found = largest_magnitudes([gradient.array for gradient in gradients.values()], backend=self._backend)
-        for gradient, here in zip(gradients.values(), found, strict=True):
-            if gradient.format.carries_raws and isinstance(gradient.format, Fixed):
-                here *= 2.0**-gradient.format.frac_bits
-            largest = max(largest, here)
-        largest = self._largest(largest)
-        if largest == 0:
-            return None
-        fraction, exponent = math.frexp(largest / scale)
-        logarithm = float(function("log", np.array(fraction), out_format="fp64", backend="reference"))
-        return logarithm / LN_2 + exponent
 
     def _limit(self, layer: str, role: str) -> int:
         fmt = self._now.stage(layer, role).format
@@ -263,3 +248,21 @@ def _require_room(fmt: Format, bounds: tuple[float, float]) -> None:
                 f"the format of role `loss` must hold every S {name} {value:g} of [loss_scaling], got {fmt}; choose "
                 "a wider one, or other bounds"
             )
+
+
+def _logarithm(
+    gradients: dict[str, Value], scale: float, backend: str, largest_of_all: Callable[[float], float] = float
+) -> float | None:
+    """Return log2 of the largest gradient without its scale, by the same operations on every backend."""
+    largest = 0.0
+    found = largest_magnitudes([gradient.array for gradient in gradients.values()], backend=backend)
+    for gradient, here in zip(gradients.values(), found, strict=True):
+        if gradient.format.carries_raws and isinstance(gradient.format, Fixed):
+            here *= 2.0**-gradient.format.frac_bits
+        largest = max(largest, here)
+    largest = largest_of_all(largest)
+    if largest == 0:
+        return None
+    fraction, exponent = math.frexp(largest / scale)
+    logarithm = float(function("log", np.array(fraction), out_format="fp64", backend="reference"))
+    return logarithm / LN_2 + exponent

@@ -59,7 +59,7 @@ def test_a_constant_outside_its_bounds_stops_the_import():
 @pytest.mark.parametrize(
     ("kernel", "theirs", "module", "ours"),
     [
-        ("products.cu", "MOST_WORDS", "emu.backends.cuda.layout", "MOST_SUM_WORDS"),
+        ("include/unit.cuh", "MOST_WORDS", "emu.backends.cuda.layout", "MOST_SUM_WORDS"),
         ("include/task.cuh", "NO_FLUSH", "emu.backends.cuda.layout", "NO_FLUSH"),
         ("include/task.cuh", "TASK_NUMBERS", "emu.backends.cuda.layout", "TASK_NUMBERS"),
         ("include/stage.cuh", "N_FLAGS", "emu.backends.interface", "N_FLAGS"),

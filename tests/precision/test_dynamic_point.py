@@ -14,7 +14,7 @@ from emu import training
 from emu.autodiff import Operation, Value
 from emu.formats import Fixed, parse
 from emu.hardware import Device, DynamicPoint, load_device
-from emu.hardware.device import Quantity
+from emu.hardware.quantity import Quantity
 from emu.precision import CounterTable, DatapathRunner, Policy
 from emu.precision.dynamic_point import DynamicPointRunner, Points, Tensor
 from emu.precision.point_rules import by_leading_bits, by_single_bits, next_point, range_exponent

@@ -35,9 +35,9 @@ _FEW_WORDS = (1, 2)
 _ALL_BITS = 1 << 20
 #: Operands that are not flushed.
 NO_FLUSH = bounded(-(1 << 30), -(1 << 31), -(1 << 20), "an int32 below every exponent")
-#: Words of 64 bits of an exact sum, as `products.cu` has them.
+#: Words of 64 bits of an exact sum, as `unit.cuh` has them.
 MOST_SUM_WORDS = bounded(72, 67, 512, "exact products of float64 take 67; a thread's memory holds them")
-#: Bits of a sum of one block, with its sign, as `products.cu` has them.
+#: Bits of a sum of one block, with its sign, as `unit.cuh` has them.
 BLOCK_SUM_BITS = bounded(256, 1, 256, "four words")
 #: Terms of a sum, as no array holds more.
 _MOST_TERMS = 1 << 48

@@ -55,7 +55,7 @@ _LARGE_TILES, _INTEGER_TILE = 512, 64
 _SUMS_IN_WORDS = {PACKED_I32: (5, 2), PACKED_I64: (6, 3)}
 
 
-class _Work(NamedTuple):
+class Work(NamedTuple):
     """A product on the device: operands, sizes, and what a launch is told of them."""
 
     left: Gathered
@@ -103,7 +103,7 @@ def write_product(
         *layout.blocks_numbers(mac, formats),
     ]
     third = None if addend is None else launcher.taken(addend)
-    work = _Work(left, right, third, formats, sizes, numbers)
+    work = Work(left, right, third, formats, sizes, numbers)
     values, counts = xp.empty(work.results, carrier_of(stage.format)), Counts(launcher, register)
     task = layout.task(numbers)
     ending = (third, launcher.recorded(random), values, counts.totals)
@@ -121,7 +121,7 @@ def write_product(
         source, kernel = "around", "settle"
         arguments = (task, sums.array, *sums.numbers, *_places(launcher, left), *_places(launcher, right), *ending)
     else:
-        source, (kernel, extra, words) = "products", _kernel_of(launcher, work, mac, stage, divisor)
+        source, (kernel, extra, words) = "products", kernel_of(launcher, work, mac, stage, divisor)
         arguments = (task, *_places(launcher, left), *_places(launcher, right), *ending, *extra)
     launcher.launch(source, kernel, values.size, arguments, shared_bytes=counted_bytes(register), words=words)
     batches, rows, _, columns = sizes
@@ -167,8 +167,8 @@ def _tiles_of_integers(formats: Formats, mac: MacCode) -> int | None:
     return PACKED_I32 if bits <= 32 else PACKED_I64 if bits <= 64 else None
 
 
-def _kernel_of(
-    launcher: Launcher, work: _Work, mac: MacCode, stage: StageCode, divisor: int
+def kernel_of(
+    launcher: Launcher, work: Work, mac: MacCode, stage: StageCode, divisor: int
 ) -> tuple[str, tuple[Any, ...], int]:
     """Return the kernel that runs a unit itself, what it takes beside operands and results, and its words."""
     product_bits = sum(layout.SIGNIFICANT[x.dtype] for x in (work.left, work.right))
@@ -203,7 +203,7 @@ class _Sums(NamedTuple):
     exact: bool
 
 
-def _vendor_sums(launcher: Launcher, work: _Work, task: np.void, path: str) -> _Sums:
+def _vendor_sums(launcher: Launcher, work: Work, task: np.void, path: str) -> _Sums:
     """Return exact sums by the vendor's library."""
     batches, rows, depth, columns = work.sizes
     packing = _packing(path, depth)
@@ -218,7 +218,7 @@ def _vendor_sums(launcher: Launcher, work: _Work, task: np.void, path: str) -> _
     return _settled(sums, layout.STORED_I32, work.formats[0].quantum + work.formats[1].quantum, exact=True)
 
 
-def _integer_sums(launcher: Launcher, work: _Work, task: np.void, packing: int) -> _Sums:
+def _integer_sums(launcher: Launcher, work: Work, task: np.void, packing: int) -> _Sums:
     """Return exact sums of more bits than floats have."""
     batches, rows, depth, columns = work.sizes
     left = _packed(launcher, task, 0, work.left, packing, (rows, depth))
@@ -261,7 +261,7 @@ def _packed(
     return out
 
 
-def _sums_in_order(launcher: Launcher, work: _Work, task: np.void) -> _Sums:
+def _sums_in_order(launcher: Launcher, work: Work, task: np.void) -> _Sums:
     """Return what float32 accumulators hold."""
     batches, rows, _, columns = work.sizes
     side = 128 if min(rows, columns) >= _LARGE_TILES else 64

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from emu.backends.arrays import is_on_device, on_host
-from emu.backends.cuda import layout, products
+from emu.backends.cuda import layout, products, sparse
 from emu.backends.cuda.codecs import CudaCodecs
 from emu.backends.cuda.device import Device
 from emu.backends.cuda.launching import SHARED_BYTES, Counts, Launcher, counted_bytes
@@ -29,6 +29,7 @@ from emu.backends.interface import (
     encode_format,
     is_one_number,
 )
+from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.reference import ReferenceKernels
 from emu.backends.reference.arithmetic import flush_operands
 from emu.formats.arrays import as_float64, code_dtype_for
@@ -206,6 +207,47 @@ class CudaKernels(CudaCodecs):
     def _there(self, found: Outcome, operands: tuple[Array, ...]) -> Outcome:
         """Return what the definition wrote on the host, where the operands are."""
         return found.elsewhere(self.place(found.values)) if any(map(is_on_device, operands)) else found
+
+    def sparse_product(
+        self,
+        data: Array,
+        dense: Array,
+        addend: Array | None,
+        pattern: Pattern,
+        formats: Formats,
+        mac: MacCode,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        path: str,
+    ) -> Outcome:
+        """Write the dot products of every result's entries, one thread per result."""
+        given = (pattern, formats, mac, stage, random, register)
+        if self.declines_sparse(formats, mac, stage, path) or not self._takes(pattern, register):
+            third = None if addend is None else on_host(addend)
+            found = ReferenceKernels().sparse_product(on_host(data), on_host(dense), third, *given, path)
+            return self._there(found, (data, dense))
+        return sparse.write(self._launcher, data, dense, addend, *given)
+
+    def _takes(self, pattern: Pattern, register: RegisterCode | None) -> bool:
+        return sparse.fits(pattern) and counted_bytes(register) <= SHARED_BYTES
+
+    def declines_sparse(self, formats: Formats, mac: MacCode, stage: StageCode, path: str) -> str:
+        """Return why a sparse product is left to the reference: sums wider than a kernel's integers.
+
+        (And more entries than 32 bits count, registers of so many positions that a block of threads has no room.)
+        """
+        return layout.declines_sums(formats, mac)
+
+    def way_of_sparse(self, formats: Formats, mac: MacCode, path: str) -> str:
+        """Return that one thread has a result."""
+        return sparse.WAY
+
+    def columns(self, index: Indices, count: int) -> Columns:
+        """Return which of `count` columns have entries."""
+        if max(index.size, count) >= sparse.MOST_ENTRIES:
+            return ReferenceKernels().columns(index, count)
+        return sparse.columns(self._launcher, index, count)
 
     def dots(self, formats: Formats) -> bool:
         """Return whether exact sums of these operands come from products of 8-bit integers."""

@@ -208,7 +208,8 @@ def _float_rows(a: Any, b: Any, addend: Any, out: Any, unit: Any, start: int, st
 
 
 @kernel
-def _limit(s: float, unit: Any) -> float:
+def limit(s: float, unit: Any) -> float:
+    """Return a sum, in units of the accumulator's last place, as the accumulator's rule lets it stay."""
     if unit.overflow == WRAP:
         s = s - np.floor(s / unit.modulus) * unit.modulus
         return s - unit.modulus if s > unit.high else s
@@ -230,13 +231,13 @@ def _fixed_rows(a: Any, b: Any, addend: Any, out: Any, touched: Any, unit: Any, 
                 np.float64(addend[batch % addend.shape[0], m % addend.shape[1], j % addend.shape[2]])
                 * unit.product_scale
             )
-            acc[j] = _limit(first, unit)
+            acc[j] = limit(first, unit)
             hit[j] = acc[j] != first
         for step in range(depth):
             left = np.float64(a[batch, m, step]) * unit.product_scale
             for j in range(columns):
                 s = acc[j] + left * np.float64(b[batch, step, j])
-                w = _limit(s, unit)
+                w = limit(s, unit)
                 hit[j] |= w != s
                 acc[j] = w
         for j in range(columns):

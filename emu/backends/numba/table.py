@@ -35,6 +35,8 @@ from emu.backends.numba import (
     integers,
     ordered,
     pairwise_sums,
+    sparse,
+    sparse_groups,
     speculation,
     wide_sums,
 )
@@ -51,6 +53,7 @@ from emu.backends.numba.selection import (
     unpool_range,
 )
 from emu.backends.numba.stage import run_stage, supports
+from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, leading_bound
 from emu.backends.reference import ReferenceKernels
 from emu.backends.reference.arithmetic import flush_operands
@@ -199,6 +202,52 @@ class NumbaKernels(NumbaCodecs):
         if in_tiles.unit_for(mac, formats) is not None or in_order.unit_for(mac, formats) is not None:
             return ""
         return ordered.declines(formats, mac)
+
+    def sparse_product(
+        self,
+        data: Array,
+        dense: Array,
+        addend: Array | None,
+        pattern: Pattern,
+        formats: tuple[FormatCode, FormatCode, FormatCode | None],
+        mac: MacCode,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        path: str,
+    ) -> Outcome:
+        """Write the dot products of every result's entries: in strips, or gathered."""
+        if self.declines_sparse(formats, mac, stage, path):
+            given = (data, dense, addend, pattern, formats, mac, stage, random, register, path)
+            return self._reference.sparse_product(*given)
+        if not sparse.applies(formats, mac, path):
+            parts = (data, dense, addend, pattern, formats, mac, stage, random, register, path)
+            return sparse_groups.write(self.product, *parts)
+        sums, touched = sparse.contents(data, dense, addend, pattern, formats, mac, path)
+        outcome = run_stage("quantize", (sums,), stage, random, register)
+        if touched is not None:
+            outcome.flags[k.ACCUMULATOR_FLAG] += int(np.count_nonzero(touched))
+        if stage.format.has_nan and (nans := np.isnan(sums)).any():
+            seen = sparse.nan_among(data, dense, addend, pattern)
+            outcome.flags[k.INVALID_FLAG] += int((nans & ~seen).sum())
+        return outcome
+
+    def declines_sparse(
+        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, stage: StageCode, path: str
+    ) -> str:
+        """Return why a sparse product on this path is left to the reference."""
+        inside = [part for part in (mac.product, mac.accumulator) if part is not None]
+        if any(part.rounding == k.STOCHASTIC for part in inside):
+            return "random bits inside the unit are numbered by result, and gathered operands have numbers of their own"
+        return self.declines(formats, mac, stage, path, 1)
+
+    def way_of_sparse(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str) -> str:
+        """Return whether entries are added in strips or gathered."""
+        return sparse.WAY if sparse.applies(formats, mac, path) else sparse_groups.WAY
+
+    def columns(self, index: Indices, count: int) -> Columns:
+        """Return which of `count` columns have entries."""
+        return sparse.columns(index, count)
 
     def dots(self, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
         """Return whether exact sums of these operands come from integer dot-product instructions."""

@@ -40,18 +40,46 @@ def random_integers(n: int, n_rbits: int, *, seed: int, stream: int, step: int, 
     Raises:
         ShapeError: the result needs 2**32 counters or more.
     """
+    per_block = _numbered(n, n_rbits)
+    fields = _fields(np.arange(-(-n // per_block)), per_block, seed, stream, step, draw)
+    return (fields.reshape(-1)[:n] >> np.uint32(128 // per_block - n_rbits)).astype(np.int64)
+
+
+def random_integers_of(
+    elements: NDArray[np.int64], n_rbits: int, *, seed: int, stream: int, step: int, draw: int
+) -> NDArray[np.int64]:
+    """Return u of some elements, by their numbers, any shape: each what `random_integers` gives it.
+
+    Raises:
+        ShapeError: a number needs 2**32 counters or more.
+    """
+    per_block = _numbered(int(elements.max(initial=-1)) + 1, n_rbits)
+    blocks, place = np.divmod(elements.reshape(-1), per_block)
+    whole, where = np.unique(blocks, return_inverse=True)
+    fields = _fields(whole, per_block, seed, stream, step, draw).reshape(-1, per_block)
+    u = fields[where.reshape(-1), place] >> np.uint32(128 // per_block - n_rbits)
+    return u.astype(np.int64).reshape(elements.shape)
+
+
+def _numbered(n: int, n_rbits: int) -> int:
+    """Return how many elements share a counter, where there are enough counters for `n` of them."""
     per_block = fields_per_block(n_rbits)
-    blocks = -(-n // per_block)
-    if blocks >= INDEX_LIMIT:
+    if -(-n // per_block) >= INDEX_LIMIT:
         raise ShapeError(
             f"stochastic rounding numbers at most 2**32 blocks of {per_block} elements, got {n} elements; "
             "split the array"
         )
-    counter = np.empty((4, blocks), np.uint32)
-    counter[0] = np.arange(blocks, dtype=np.uint64).astype(np.uint32)
+    return per_block
+
+
+def _fields(
+    blocks: NDArray[np.int64], per_block: int, seed: int, stream: int, step: int, draw: int
+) -> NDArray[np.uint32]:
+    """Return the fields of some counters, (blocks, 4, fields per word)."""
+    counter = np.empty((4, blocks.size), np.uint32)
+    counter[0] = blocks.astype(np.uint64).astype(np.uint32)
     counter[1], counter[2], counter[3] = draw, stream, step
     words = philox4x32(counter, np.array([seed & 0xFFFFFFFF, seed >> 32], np.uint32)).T  # (blocks, 4), word 0 lowest
     field_bits = 128 // per_block
     shifts = np.arange(0, 32, field_bits, dtype=np.uint32)
-    fields = (words[:, :, None] >> shifts) & np.uint32((1 << field_bits) - 1)
-    return (fields.reshape(-1)[:n] >> np.uint32(field_bits - n_rbits)).astype(np.int64)
+    return (words[:, :, None] >> shifts) & np.uint32((1 << field_bits) - 1)

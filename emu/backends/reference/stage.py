@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
 from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, NEW_NAN, Exact
-from emu.backends.reference.philox import random_integers
+from emu.backends.reference.philox import random_integers, random_integers_of
 from emu.backends.reference.rounding import round_magnitude
 from emu.datapath.owed import NO_EXPONENT
 
@@ -60,8 +60,10 @@ def draw_bits(shape: tuple[int, ...], stage: StageCode, random: RandomCode) -> A
     if random.recorded is not None:
         return random.recorded.astype(np.int64)
     n = int(np.prod(shape, dtype=np.int64))
-    u = random_integers(n, stage.n_rbits, seed=random.seed, stream=random.stream, step=random.step, draw=random.draw)
-    return u.reshape(shape)
+    numbers = {"seed": random.seed, "stream": random.stream, "step": random.step, "draw": random.draw}
+    if random.elements is not None:
+        return random_integers_of(random.elements, stage.n_rbits, **numbers)
+    return random_integers(n, stage.n_rbits, **numbers).reshape(shape)
 
 
 def observe(exact: Exact, register: RegisterCode) -> tuple[NDArray[np.int64], int]:

@@ -19,7 +19,8 @@ from emu.backends.interface import (
     Result,
     StageCode,
 )
-from emu.backends.reference import arithmetic, products
+from emu.backends.pattern import Columns, Indices, Pattern
+from emu.backends.reference import arithmetic, products, sparse
 from emu.backends.reference.codecs import ReferenceCodecs
 from emu.backends.reference.stage import finish
 from emu.formats.arrays import as_float64, code_dtype_for
@@ -106,6 +107,37 @@ class ReferenceKernels(ReferenceCodecs):
     ) -> str:
         """Return "": the definition runs everything."""
         return ""
+
+    def sparse_product(
+        self,
+        data: Array,
+        dense: Array,
+        addend: Array | None,
+        pattern: Pattern,
+        formats: tuple[FormatCode, FormatCode, FormatCode | None],
+        mac: MacCode,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        path: str,
+    ) -> Outcome:
+        """Write the dot products of every result's entries; the path is for other backends to read."""
+        contents, touched = sparse.sums(data, dense, addend, pattern, formats, mac, random)
+        return finish(contents, stage, random, register, touched)
+
+    def declines_sparse(
+        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, stage: StageCode, path: str
+    ) -> str:
+        """Return "": the definition runs everything."""
+        return ""
+
+    def way_of_sparse(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str) -> str:
+        """Return nothing: the definition adds in storage order."""
+        return ""
+
+    def columns(self, index: Indices, count: int) -> Columns:
+        """Return which of `count` columns have entries."""
+        return sparse.columns(index, count)
 
     def dots(self, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
         """Return False: the definition has no instructions."""

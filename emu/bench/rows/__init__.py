@@ -6,13 +6,13 @@ from fnmatch import fnmatchcase
 from itertools import groupby
 
 from emu.bench.row import Row
-from emu.bench.rows import codecs, growth, matrix, pairs, products, stage, step
+from emu.bench.rows import codecs, growth, matrix, pairs, products, sparse, stage, step
 from emu.errors import ConfigError
 
 
 def all_rows() -> list[Row]:
     """Return every row: those of the table first, in the table's order."""
-    kinds = (stage, products, codecs, step, pairs, matrix, growth)
+    kinds = (stage, products, codecs, sparse, step, pairs, matrix, growth)
     return [row for kind in kinds for row in kind.rows()]
 
 

@@ -124,16 +124,17 @@ def _in_stripes(
 ) -> tuple[Group, ...]:
     """Return groups of tensors in stripes to owners: those of a layer, or all of them, or all of a device."""
     Layout(table.nodes, owners=table.owners).require_stripes([columns for columns, _ in shapes.values()])
-    together: dict[str, list[str]] = {layer: [layer] for layer in program.layers if table.streaming}
-    for layer in program.layers if not table.streaming else ():
-        name = f"gradients of device {device_of[layer]}" if device_of else "gradients"
-        together.setdefault(name, []).append(layer)
+    together: dict[str, list[str]] = {layer: [] for layer in program.layers if table.streaming}
+    for tensor in shapes:
+        whole = f"gradients of device {device_of[layer_of(tensor)]}" if device_of else "gradients"
+        together.setdefault(layer_of(tensor) if table.streaming else whole, []).append(tensor)
     groups: list[Group] = []
-    for name, layers in together.items():
-        members = [shape for tensor, shape in shapes.items() if layer_of(tensor) in layers]
+    for name, tensors in together.items():
+        layers = frozenset(map(layer_of, tensors))
+        members = [shapes[tensor] for tensor in tensors]
         messages = messages_of(members, table.nodes, table.owners, kernels.codec, kernels.owner_codec)
-        one = _group(name, frozenset(layers), sum(columns * rows for columns, rows in members), messages)
-        groups.append(one._replace(device=device_of.get(layers[0])))
+        one = _group(name, layers, sum(columns * rows for columns, rows in members), messages)
+        groups.append(one._replace(device=device_of.get(layer_of(tensors[0]))))
     return tuple(groups)
 
 

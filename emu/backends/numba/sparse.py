@@ -1,0 +1,252 @@
+"""Sparse products in strips of columns: entries are read in storage order, nothing is transposed or copied.
+
+A thread has some columns of the dense operand and of the result. Its strip of the result stays in the second-level
+cache; a row of the dense operand's strip in registers. Each result adds up its terms in storage order, whoever has it:
+
+    for row r of x:  for entry p of r:  strip[index[p], :] += data[p] * dense[r, strip]
+
+Sums in order: float32 accumulators, fixed ones that saturate or wrap, exact ones bounded by the planner. All others:
+operands gathered for results of equal many terms, through the backend's ordinary products.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.interface import FormatCode, MacCode
+from emu.backends.memory import empty
+from emu.backends.numba.compiling import kernel, over_ranges, thread_count
+from emu.backends.numba.in_order import FIXED, FLOAT32, WIDE32, Unit, limit, unit_for
+from emu.backends.numba.vector.lanes import address
+from emu.backends.numba.vector.strips import gather_row, spread_row
+from emu.backends.pattern import Columns, Indices, Pattern
+
+Array = NDArray[Any]
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+#: Columns of a strip of float32, of a strip of float64; those of narrower strips are multiples of the lanes.
+WIDE, NARROW, LANES = 64, 32, 16
+#: Multiply-adds below which a second thread is not worth waking.
+GRAIN_MACS = 1 << 17
+WAY = "entry by entry, in storage order, in strips of columns"
+EXACT_DTYPES = {"float32_blas": np.dtype(np.float32), "float64_blas": np.dtype(np.float64)}
+
+
+@kernel
+def _begin(addend: Any, strip: Any, first: int, width: int) -> None:
+    """Put the addend, (R or 1, H or 1), in a strip, (results, width), whose columns begin at `first`."""
+    if addend.size == 1:
+        strip[:, :width] = addend[0, 0]
+        return
+    for r in range(strip.shape[0]):
+        for j in range(width):
+            strip[r, j] = addend[r % addend.shape[0], (first + j) % addend.shape[1]]
+
+
+@kernel
+def _end(strip: Any, sums: Any, first: int, width: int) -> None:
+    for r in range(sums.shape[0]):
+        for j in range(width):
+            sums[r, first + j] = strip[r, j]
+
+
+@kernel
+def _spread_rows(starts: Any, index: Any, data: Any, dense: Any, first: int, width: int, strip: Any) -> None:
+    """Add entries by columns: a row of the dense operand goes to many results."""
+    indices, entries, rows, sums = address(index), address(data), address(dense), address(strip)
+    kinds = index.dtype.type(0), data.dtype.type(0), dense.dtype.type(0), strip.dtype.type(0)
+    for r in range(starts.size - 1):
+        row, begin, end = rows + (r * dense.shape[1] + first) * dense.itemsize, starts[r], starts[r + 1]
+        if width == WIDE:
+            spread_row(indices, kinds[0], entries, kinds[1], begin, end, row, kinds[2], sums, kinds[3], WIDE)
+        elif width == NARROW:
+            spread_row(indices, kinds[0], entries, kinds[1], begin, end, row, kinds[2], sums, kinds[3], NARROW)
+        else:
+            for p in range(begin, end):
+                left = strip.dtype.type(data[p])
+                for j in range(width):
+                    strip[index[p], j] += left * strip.dtype.type(dense[r, first + j])
+
+
+@kernel
+def _gather_rows(starts: Any, index: Any, data: Any, dense: Any, first: int, width: int, strip: Any) -> None:
+    """Add entries by rows: a result takes many rows of the dense operand."""
+    indices, entries, step = address(index), address(data), dense.shape[1]
+    rows = address(dense) + first * dense.itemsize
+    kinds = index.dtype.type(0), data.dtype.type(0), dense.dtype.type(0), strip.dtype.type(0)
+    for r in range(starts.size - 1):
+        sums, begin, end = address(strip) + r * width * strip.itemsize, starts[r], starts[r + 1]
+        if width == WIDE:
+            gather_row(indices, kinds[0], entries, kinds[1], begin, end, rows, kinds[2], step, sums, kinds[3], WIDE)
+        elif width == NARROW:
+            gather_row(indices, kinds[0], entries, kinds[1], begin, end, rows, kinds[2], step, sums, kinds[3], NARROW)
+        else:
+            for p in range(begin, end):
+                left = strip.dtype.type(data[p])
+                for j in range(width):
+                    strip[r, j] += left * strip.dtype.type(dense[index[p], first + j])
+
+
+@kernel
+def _add_wide_products(
+    starts: Any, index: Any, by_columns: bool, data: Any, dense: Any, first: int, width: int, strip: Any
+) -> None:
+    """Add products that float64 holds to float32: summed in float64, then rounded once more, which is innocuous."""
+    for r in range(starts.size - 1):
+        for p in range(starts[r], starts[r + 1]):
+            target, source = (index[p], r) if by_columns else (r, index[p])
+            left = np.float64(data[p])
+            for j in range(width):
+                strip[target, j] = np.float32(
+                    np.float64(strip[target, j]) + left * np.float64(dense[source, first + j])
+                )
+
+
+@kernel
+def _begin_limited(strip: Any, hits: Any, width: int, unit: Any) -> None:
+    for r in range(strip.shape[0]):
+        for j in range(width):
+            start = strip[r, j] * unit.product_scale
+            strip[r, j] = limit(start, unit)
+            hits[r, j] = strip[r, j] != start
+
+
+@kernel
+def _add_limited(
+    starts: Any,
+    index: Any,
+    by_columns: bool,
+    data: Any,
+    dense: Any,
+    first: int,
+    width: int,
+    strip: Any,
+    hits: Any,
+    unit: Any,
+) -> None:
+    """Add products of fixed-point numbers, in units of the accumulator's last place, limited at every add."""
+    for r in range(starts.size - 1):
+        for p in range(starts[r], starts[r + 1]):
+            target, source = (index[p], r) if by_columns else (r, index[p])
+            left = np.float64(data[p]) * unit.product_scale
+            for j in range(width):
+                s = strip[target, j] + left * np.float64(dense[source, first + j])
+                held = limit(s, unit)
+                hits[target, j] |= held != s
+                strip[target, j] = held
+
+
+@kernel
+def _count_columns(index: Any, counts: Any) -> int:
+    longest = 0
+    for p in range(index.size):
+        c = index[p]
+        counts[c] += 1
+        longest = max(longest, counts[c])
+    return longest
+
+
+@kernel
+def _number_columns(counts: Any, used: Any) -> int:
+    """Turn counts into places among the columns that have entries: an exclusive prefix sum."""
+    place = 0
+    for c in range(counts.size):
+        here = counts[c] > 0
+        counts[c] = place
+        if here:
+            used[place] = c
+            place += 1
+    return place
+
+
+@kernel
+def _place_entries(index: Any, place: Any, places: Any) -> None:
+    for p in range(index.size):
+        places[p] = place[index[p]]
+
+
+def columns(index: Indices, count: int) -> Columns:
+    """Return which of `count` columns have entries."""
+    index = np.ascontiguousarray(index)
+    counts, used = np.zeros(count, index.dtype), np.empty(count, index.dtype)
+    longest = int(_count_columns(index, counts))
+    found = int(_number_columns(counts, used))
+    places = np.empty(index.size, index.dtype)
+    _place_entries(index, counts, places)
+    return Columns(places, used[:found].copy(), longest)
+
+
+def unit_in_strips(formats: Formats, mac: MacCode) -> Unit | None:
+    """Return the accumulator that strips add up in, None of one that takes gathered operands."""
+    if any(f is not None and f.carries_raws for f in formats):
+        return None
+    unit = unit_for(mac, formats)
+    return unit if unit is not None and unit.kind in (FLOAT32, WIDE32, FIXED) else None
+
+
+def applies(formats: Formats, mac: MacCode, path: str) -> bool:
+    """Return whether strips add up what the reference does."""
+    return path in EXACT_DTYPES or unit_in_strips(formats, mac) is not None
+
+
+def contents(
+    data: Array, dense: Array, addend: Array | None, pattern: Pattern, formats: Formats, mac: MacCode, path: str
+) -> tuple[Array, Array | None]:
+    """Return the (R, H) accumulators' contents and where they touched a limit; the unit is one that `applies`."""
+    unit = None if path in EXACT_DTYPES else unit_in_strips(formats, mac)
+    limited = unit is not None and unit.kind == FIXED
+    dtype = EXACT_DTYPES[path] if unit is None else np.dtype(np.float64 if limited else np.float32)
+    shape = (pattern.results, dense.shape[1])
+    sums, touched = empty(shape, dtype), np.zeros(shape, np.uint8) if limited else None
+    data, dense = np.ascontiguousarray(data), np.ascontiguousarray(dense)
+    start = np.zeros((1, 1), np.float32) if addend is None else np.ascontiguousarray(addend)
+    threads = thread_count() if data.size * shape[1] >= GRAIN_MACS else 1
+    width = strip_width(shape[1], threads, dtype.itemsize)
+    given = (pattern.starts, pattern.index)
+
+    def work(_: int, begin: int, end: int) -> None:
+        strip = empty((shape[0], width), dtype)
+        hits = np.empty((shape[0], width), np.uint8)
+        for first in range(begin * width, min(end * width, shape[1]), width):
+            place = (first, min(width, shape[1] - first))
+            _begin(start, strip, *place)
+            if touched is not None:
+                _begin_limited(strip, hits, place[1], unit)
+                _add_limited(*given, pattern.by_columns, data, dense, *place, strip, hits, unit)
+                _end(hits, touched, *place)
+            elif unit is not None and unit.kind == WIDE32:
+                _add_wide_products(*given, pattern.by_columns, data, dense, *place, strip)
+            else:
+                _add_rows(pattern, data, dense, *place, strip)
+            _end(strip, sums, *place)
+
+    strips = -(-shape[1] // width)
+    over_ranges(work, strips, 1, 1 if threads > 1 else max(strips, 1))
+    if unit is not None and limited:
+        sums /= unit.product_scale
+    return sums, None if unit is None or unit.overflow == k.WRAP else touched
+
+
+def _add_rows(pattern: Pattern, data: Array, dense: Array, first: int, width: int, strip: Array) -> None:
+    add = _spread_rows if pattern.by_columns else _gather_rows
+    add(pattern.starts, pattern.index, data, dense, first, width, strip)
+
+
+def strip_width(columns: int, threads: int, itemsize: int) -> int:
+    """Return the columns of a strip: enough strips for every thread, lanes filled."""
+    share = -(-max(columns, 1) // threads)
+    return min(WIDE if itemsize == 4 else NARROW, -(-share // LANES) * LANES)
+
+
+def nan_among(data: Array, dense: Array, addend: Array | None, pattern: Pattern) -> NDArray[np.bool_]:
+    """Return, per result, whether any operand of its entries was NaN: counted as numbers are added."""
+    seen = np.zeros((pattern.results, dense.shape[1]), bool)
+    here, there = np.isnan(data).astype(np.float64), np.isnan(dense).astype(np.float64)
+    for left, right in ((np.ones_like(here), there), (here, np.ones_like(there))):
+        counts = np.zeros(seen.shape, np.float64)
+        _add_rows(pattern, left, right, 0, seen.shape[1], counts)
+        seen |= counts > 0
+    return seen if addend is None else seen | np.isnan(addend)

@@ -1,0 +1,140 @@
+"""Vector code of sparse products: the entries of one stored row, with a strip of columns.
+
+    spread_row     strip[index[p], :] += data[p] * row            the row stays in registers
+    gather_row     sums += data[p] * strip_of_dense[index[p], :]  the sums stay in registers
+
+Every product and every sum is rounded to the kind of the sums, float32 or float64; entries come in storage order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+
+from emu.backends.numba.vector.lanes import F32, F64, I8, I32, I64, IR, LANES, Emitter, Vector, intrinsic
+
+_FLOATS, _INTEGERS = {32: F32, 64: F64}, {32: I32, 64: I64}
+
+
+class _Entries:
+    """The entries of a row, as a kernel hands them over: addresses, and a number of each kind."""
+
+    def __init__(self, e: Emitter, args: Any, signature: Any) -> None:
+        self.e, builder = e, e.builder
+        self._index_kind, self._data_kind = _INTEGERS[signature.args[1].bitwidth], _FLOATS[signature.args[3].bitwidth]
+        self._index, self._data = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (0, 2))
+        self.first, self.count = args[4], builder.sub(args[5], args[4])
+
+    def at(self, number: Any, kind: Any) -> tuple[Any, Vector]:
+        """Return an entry's index, 64 bits, and its value in all lanes."""
+        builder = self.e.builder
+        place = builder.add(self.first, number)
+        index = self.e.load_scalar(self._index_kind, self._index, place)
+        value = self.e.load_scalar(self._data_kind, self._data, place)
+        index = index if self._index_kind is I64 else builder.sext(index, I64)
+        return index, self.e.splat(self._data_kind, value).as_kind(kind)
+
+
+@intrinsic
+def spread_row(
+    typing_context: Any,
+    index: Any,
+    index_kind: Any,
+    data: Any,
+    data_kind: Any,
+    start: Any,
+    stop: Any,
+    row: Any,
+    row_kind: Any,
+    strip: Any,
+    kind: Any,
+    lanes: Any,
+) -> Any:
+    """Add the products of some entries and one row to the rows of a strip that the entries name.
+
+    Args:
+        typing_context: Numba's.
+        index: address of the strip's row of each entry.
+        index_kind: a number of its kind, int32 or int64.
+        data: address of the entries.
+        data_kind: a number of their kind.
+        start: first entry.
+        stop: end of the entries.
+        row: address of the row.
+        row_kind: a number of the kind of its elements.
+        strip: address of the sums.
+        kind: a number of their kind, which holds every operand.
+        lanes: columns of the strip, a literal multiple of 16.
+    """
+    given = (index, index_kind, data, data_kind, start, stop, row, row_kind, strip, kind, lanes)
+    width = lanes.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e, held, source = Emitter(builder), _FLOATS[kind.bitwidth], _FLOATS[row_kind.bitwidth]
+        entries = _Entries(e, args, signature)
+        factors, sums = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (6, 8))
+        row_held = [e.load(source, factors, e.integer(j)).as_kind(held) for j in range(0, width, LANES)]
+        with e.loop(entries.count) as number:
+            target, value = entries.at(number, held)
+            first = builder.mul(target, e.integer(width))
+            for j, factor in enumerate(row_held):
+                place = builder.add(first, e.integer(j * LANES))
+                e.store(e.load(held, sums, place) + value * factor, sums, place)
+        return context.get_dummy_value()
+
+    return types.void(*given), generate
+
+
+@intrinsic
+def gather_row(
+    typing_context: Any,
+    index: Any,
+    index_kind: Any,
+    data: Any,
+    data_kind: Any,
+    start: Any,
+    stop: Any,
+    dense: Any,
+    row_kind: Any,
+    step: Any,
+    result: Any,
+    kind: Any,
+    lanes: Any,
+) -> Any:
+    """Add the products of some entries and the rows that they name to one row of sums.
+
+    Args:
+        typing_context: Numba's.
+        index: address of the dense operand's row of each entry.
+        index_kind: a number of its kind, int32 or int64.
+        data: address of the entries.
+        data_kind: a number of their kind.
+        start: first entry.
+        stop: end of the entries.
+        dense: address of the strip's first column in the dense operand.
+        row_kind: a number of the kind of its elements.
+        step: elements from one of its rows to the next.
+        result: address of the sums.
+        kind: a number of their kind, which holds every operand.
+        lanes: how many, a literal multiple of 16.
+    """
+    given = (index, index_kind, data, data_kind, start, stop, dense, row_kind, step, result, kind, lanes)
+    width = lanes.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        e, held, source = Emitter(builder), _FLOATS[kind.bitwidth], _FLOATS[row_kind.bitwidth]
+        entries = _Entries(e, args, signature)
+        rows, sums = (builder.inttoptr(args[i], IR.PointerType(I8)) for i in (6, 9))
+        totals = [e.variable(e.load(held, sums, e.integer(j))) for j in range(0, width, LANES)]
+        with e.loop(entries.count) as number:
+            row, value = entries.at(number, held)
+            first = builder.mul(row, args[8])
+            for j, total in enumerate(totals):
+                factor = e.load(source, rows, builder.add(first, e.integer(j * LANES))).as_kind(held)
+                total.set(total.now + value * factor)
+        for j, total in enumerate(totals):
+            e.store(total.now, sums, e.integer(j * LANES))
+        return context.get_dummy_value()
+
+    return types.void(*given), generate

@@ -1,0 +1,93 @@
+"""Sparse products: each result's operands are gathered and multiplied as any product's are.
+
+Results of equal many terms are computed together. Random bits stay those of the result's place among all results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.interface import FormatCode, MacCode, RandomCode
+from emu.backends.pattern import Columns, Indices, Pattern
+from emu.backends.reference.exact import Exact
+from emu.backends.reference.products import exact_sums, ordered_sums
+
+Array = NDArray[Any]
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+#: Operands gathered at once, at most, where one result does not need more.
+GATHERED_ELEMENTS = 1 << 20
+
+
+class Group(NamedTuple):
+    """Results of equal many terms, and their operands: (G,), (G, 1, K), (G, K, H), (G or 1, 1, H or 1)."""
+
+    results: NDArray[np.int64]
+    left: Array
+    right: Array
+    addend: Array | None
+
+
+def groups_of(data: Array, dense: Array, addend: Array | None, pattern: Pattern) -> Iterator[Group]:
+    """Yield all results, in groups of equal many terms."""
+    starts, entries, rows = pattern.segments
+    lengths: NDArray[np.int64] = np.diff(starts)
+    for length in map(int, np.unique(lengths)):
+        alike = np.flatnonzero(lengths == length)
+        most = max(1, GATHERED_ELEMENTS // max(length * dense.shape[1], 1))
+        for first in range(0, alike.size, most):
+            results = alike[first : first + most]
+            places: Array = starts[results, None] + _steps(length)
+            third = None if addend is None else addend[results if addend.shape[0] > 1 else slice(None), None, :]
+            yield Group(results, data[entries[places]][:, None, :], dense[rows[places]], third)
+
+
+def _steps(count: int) -> NDArray[np.int64]:
+    return np.arange(count, dtype=np.int64)
+
+
+def sums(
+    data: Array,
+    dense: Array,
+    addend: Array | None,
+    pattern: Pattern,
+    formats: Formats,
+    mac: MacCode,
+    random: RandomCode,
+) -> tuple[Exact, NDArray[np.bool_] | None]:
+    """Return the (R, H) accumulators' contents, and where they touched a limit."""
+    shape = (pattern.results, dense.shape[1])
+    parts: list[tuple[NDArray[np.int64], Exact, NDArray[np.bool_] | None]] = []
+    for group in groups_of(data, dense, addend, pattern):
+        numbers: Array = group.results[:, None, None] * shape[1] + _steps(shape[1])
+        if mac.product is None and mac.accumulator is None:
+            content, touched = exact_sums(group.left, group.right, group.addend, formats), None
+        else:
+            addressed = random._replace(elements=numbers)
+            content, touched = ordered_sums(group.left, group.right, group.addend, formats, mac, addressed)
+        parts.append((group.results, content, touched))
+    wide = any(content.significand.dtype == object for _, content, _ in parts)
+    whole = Exact(
+        np.zeros(shape, bool),
+        np.zeros(shape, object if wide else np.int64),
+        np.zeros(shape, np.int64),
+        np.zeros(shape, np.uint8),
+    )
+    limits = np.zeros(shape, bool)
+    for results, content, touched in parts:
+        for name in ("negative", "significand", "exponent", "kind"):
+            getattr(whole, name)[results] = getattr(content, name)[:, 0, :]
+        if touched is not None:
+            limits[results] = touched[:, 0, :]
+    return whole, limits
+
+
+def columns(index: Indices, count: int) -> Columns:
+    """Return which of `count` columns have entries: marked, then numbered by an exclusive prefix sum."""
+    counts = np.bincount(index, minlength=count)
+    marks = counts > 0
+    places = (np.cumsum(marks) - marks).astype(index.dtype)
+    return Columns(places[index], np.flatnonzero(marks).astype(index.dtype), int(counts.max(initial=0)))

@@ -1,0 +1,89 @@
+"""Results for some rows of a matrix, and updates that touch these rows alone.
+
+A gradient x^T dy has a row for every column of x; those of columns without an entry are 0 and are not there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.arrays import namespace, on_host
+from emu.backends.pattern import Indices
+from emu.engine import add, multiply
+from emu.engine.quantize import require_array, require_writable
+from emu.errors import ShapeError
+from emu.formats import Format
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Compact:
+    """Some rows of a matrix; all others are 0.
+
+    Attributes:
+        rows: which rows, ascending, (U,).
+        values: carriers of `format`, (U, H).
+        height: rows of the whole matrix.
+        format: of the values.
+    """
+
+    rows: Indices
+    values: Array
+    height: int
+    format: Format
+
+    def to_dense(self) -> Array:
+        """Return the whole matrix, (height, H)."""
+        dense = np.zeros((self.height, self.values.shape[1]), self.values.dtype)
+        dense[self.rows] = on_host(self.values)
+        return dense
+
+
+def update_rows(
+    w: Array,
+    gradient: Compact,
+    rate: float,
+    *,
+    w_format: str | Format,
+    update_format: str | Format,
+    stream: int = 0,
+    **options: Any,
+) -> None:
+    """Add -rate * gradient to the gradient's rows of `w`, in place; no other row is read or written.
+
+    Both operations are those of plain gradient descent: the product is written in `update_format`, the sum in
+    `w_format`.
+
+    Args:
+        w: carriers of `w_format`, (height, H), written in place.
+        gradient: of some rows.
+        rate: learning rate; a float32 enters the product, as in the optimisers.
+        w_format: format of the weights.
+        update_format: format of -rate * gradient.
+        stream: stream of Philox of the product; the sum has the next one. Bits are numbered over the compact rows.
+        **options: other options of `emu.multiply` and `emu.add`: rounding, overflow, register, flags, backend ...
+
+    Raises:
+        ShapeError: the gradient does not fit `w`, or `w` cannot be written.
+        FormatError: a value that a format does not hold.
+
+    Source: US 12,008,475.
+    """
+    require_array(w)
+    require_writable(w)
+    expected = (gradient.height, gradient.values.shape[1])
+    if w.shape != expected:
+        raise ShapeError(f"`w` must have the gradient's shape {expected}, got {w.shape}")
+    if not gradient.rows.size:
+        return
+    xp = namespace(w)
+    rows, factor = xp.asarray(gradient.rows), np.float32(-rate)
+    formats = {"a_format": gradient.format, "out_format": update_format}
+    update = multiply(xp.asarray(gradient.values), factor, **formats, stream=stream, **options)
+    formats = {"a_format": w_format, "b_format": update_format, "out_format": w_format}
+    w[rows] = add(w[rows], update, **formats, stream=stream + 1, **options)

@@ -1,0 +1,131 @@
+"""Every backend gives the reference's bits; the reference gives those of one dense product per result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from sparse_cases import UNITS, cases, random_matrix, values
+
+import emu
+from emu import Flags, Mac, StatisticsRegister, sparse
+from emu.sparse import CSR
+from emu.testing import assert_bits_equal
+
+
+def computed(unit: Any, x: CSR, w: Any, dy: Any, bias: Any, backend: str) -> list[Any]:
+    """Return results and counts of both products."""
+    found: list[Any] = []
+    options = {"mac": unit.mac, "out_format": unit.out, "backend": backend, **unit.options}
+    for transposed in (False, True):
+        register, flags = StatisticsRegister(), Flags()
+        counted = {"register": register, "flags": flags, **options}
+        if transposed:
+            columns = x.columns(backend)
+            known = CSR(x.data, x.indices, x.indptr, x.shape, x.format, columns)
+            results = sparse.transposed_matmul(known, dy, dy_format=unit.dense, **counted).values
+            found += [columns.places.tolist(), columns.used.tolist(), columns.longest]
+        else:
+            added = {} if bias is None else {"addend": bias, "addend_format": unit.addend}
+            results = sparse.matmul(x, w, w_format=unit.dense, **added, **counted)
+        found += [results, repr(flags), register.to_dict()]
+    return found
+
+
+def assert_equal_to_reference(case: Any, backend: str) -> None:
+    name, seed, (rows, columns), width, special, biased = case
+    unit, rng = UNITS[name], np.random.default_rng(seed)
+    x = random_matrix(rng, rows, columns, unit.x, 6, special=special)
+    w, dy = (values(rng, (n, width), unit.dense, special=special) for n in (columns, rows))
+    bias = values(rng, (width,), unit.addend) if biased else None
+    expected = computed(unit, x, w, dy, bias, "reference")
+    for actual, right in zip(computed(unit, x, w, dy, bias, backend), expected, strict=True):
+        if isinstance(right, np.ndarray):
+            assert_bits_equal(actual, right, emu.parse(unit.out))
+        else:
+            assert actual == right
+
+
+@given(case=cases)
+def test_random_matrices_have_the_same_bits_on_numba_as_on_the_reference_e2(case: Any):
+    assert_equal_to_reference(case, "numba")
+
+
+@pytest.mark.parametrize("name", sorted(UNITS))
+def test_every_unit_has_the_same_bits_on_numba_as_on_the_reference_e4(name: str):
+    for seed in range(4):
+        assert_equal_to_reference((name, seed, (17, 12), 40, bool(seed % 2), seed < 2), "numba")
+
+
+@pytest.mark.parametrize(
+    "name", sorted(set(UNITS) - {"stochastic-results", "stochastic-gathered", "stochastic-inside"})
+)
+def test_each_result_is_the_dense_product_of_its_entries_in_storage_order_e2(name: str, backend: str):
+    unit, rng = UNITS[name], np.random.default_rng(7)
+    x = random_matrix(rng, 9, 7, unit.x, 5, special=False)
+    w, dy = (values(rng, (n, 3), unit.dense) for n in (7, 9))
+    options = {"mac": unit.mac, "out_format": unit.out, **unit.options}
+    forward = sparse.matmul(x, w, w_format=unit.dense, backend=backend, **options)
+    backward = sparse.transposed_matmul(x, dy, dy_format=unit.dense, backend=backend, **options)
+    formats = {"a_format": unit.x, "b_format": unit.dense}
+    for row in range(9):
+        inside = slice(x.indptr[row], x.indptr[row + 1])
+        expected = emu.matmul(x.data[inside], w[x.indices[inside]], **formats, **options, backend="reference")
+        assert_bits_equal(forward[row], expected, emu.parse(unit.out))
+    for place, column in enumerate(backward.rows):
+        mine = np.flatnonzero(x.indices == column)
+        expected = emu.matmul(x.data[mine], dy[x.rows[mine]], **formats, **options, backend="reference")
+        assert_bits_equal(backward.values[place], expected, emu.parse(unit.out))
+
+
+def test_random_bits_inside_a_unit_are_numbered_by_the_result_among_all_results_e4(backend: str):
+    """A full matrix is multiplied as a dense one is: the same random bits at the same results."""
+    rng = np.random.default_rng(3)
+    dense, w = values(rng, (5, 6), "fp16"), values(rng, (6, 4), "fp16")
+    dense[dense == 0] = 1
+    x = CSR.from_dense(dense, "fp16")
+    mac = Mac(accumulator="fp16", rounding="stochastic")
+    options = {"out_format": "fp8_e4m3", "mac": mac, "rounding": "stochastic", "seed": 11, "backend": backend}
+    expected = emu.matmul(x.to_dense(), w, a_format="fp16", b_format="fp16", **options)
+    assert_bits_equal(sparse.matmul(x, w, w_format="fp16", **options), expected, emu.parse("fp8_e4m3"))
+
+
+@pytest.mark.parametrize("width", [1, 15, 16, 17, 63, 64, 65, 130])
+def test_strips_of_every_width_and_many_threads_give_the_same_bits_e2(width: int, monkeypatch: pytest.MonkeyPatch):
+    from emu.backends.numba import compiling
+    from emu.backends.numba import sparse as strips
+
+    rng = np.random.default_rng(width)
+    x = random_matrix(rng, 300, 40, "fp32", 30, special=False)
+    dy = values(rng, (300, width), "fp32")
+    options = {"dy_format": "fp32", "out_format": "fp32", "mac": Mac(product="fp32", accumulator="fp32")}
+    expected = sparse.transposed_matmul(x, dy, **options, backend="reference").values
+    monkeypatch.setattr(strips, "GRAIN_MACS", 1)
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(strips, "thread_count", lambda threads=threads: threads)
+        monkeypatch.setattr(compiling, "thread_count", lambda threads=threads: threads)
+        found = sparse.transposed_matmul(x, dy, **options, backend="numba").values
+        assert_bits_equal(found, expected, emu.parse("fp32"))
+
+
+@pytest.mark.parametrize(
+    ("fmt", "mac", "words"),
+    [
+        ("fp32", Mac(product="fp32", accumulator="fp32"), "entry by entry, in storage order, in strips of columns"),
+        ("fix16f8", Mac(), "exact in float64 in any order; entry by entry, in storage order, in strips of columns"),
+        (
+            "fp16",
+            Mac(accumulator="fp16", order="pairwise"),
+            "operands gathered, results of equal many entries together",
+        ),
+        ("fp16", Mac(accumulator="fp16", rounding="stochastic"), "left to the reference: random bits inside the unit"),
+    ],
+)
+def test_explain_tells_how_a_sparse_product_is_computed_e4(fmt: str, mac: Mac, words: str):
+    x = CSR.from_dense(np.eye(4), fmt)
+    given: dict[str, Any] = {"out_format": fmt, "mac": mac, "backend": "numba"}
+    assert words in str(emu.explain(sparse.transposed_matmul, x, np.eye(4), dy_format=fmt, **given))
+    assert words in str(emu.explain(sparse.matmul, x, np.eye(4), w_format=fmt, **given))
+    assert words in str(emu.explain(sparse.compact_matmul, x, np.eye(4), w_format=fmt, **given))
