@@ -168,6 +168,21 @@ class CSR:
         dense[self.rows, self.indices] = self.data
         return dense
 
+    def with_data(self, data: Array, fmt: Format) -> CSR:
+        """Return the matrix with other entries in the same places.
+
+        Args:
+            data: carriers of `fmt`, (entries,).
+            fmt: of the entries.
+        """
+        return CSR(data, self.indices, self.indptr, self.shape, fmt, self.known or self.__dict__.get("_columns"))
+
+    def used(self, backend: str = "auto") -> CSR:
+        """Return the columns that have entries, side by side: x w of these rows of w is x w of all of them."""
+        places, used, longest = self.columns(backend)
+        known = Columns(places, lasting(np.arange(used.size, dtype=used.dtype)), longest)
+        return CSR(self.data, places, self.indptr, (self.shape[0], used.size), self.format, known)
+
     @property
     def nnz(self) -> int:
         """Stored entries, explicit zeros and duplicates included."""
