@@ -48,6 +48,7 @@ class Demand(NamedTuple):
         operands: formats and numbers of elements read; None is an index or a mask, which is not counted.
         result_format: of what is written.
         again: whether the same operation ran before, at another point.
+        index_bytes: that say where the entries of a sparse operand lie; they are read beside them.
     """
 
     layer: str
@@ -59,6 +60,7 @@ class Demand(NamedTuple):
     operands: tuple[tuple[Format | None, int], ...]
     result_format: Format | None
     again: bool = False
+    index_bytes: int = 0
 
 
 class Cost(NamedTuple):
@@ -178,7 +180,7 @@ class Machine:
             cycles = -(-operations // _lanes(unit))
             return Cost(name, cycles, self._cycles_ps(name, cycles), sum(self.host_bytes(demand)), 0, operations)
         cycles, operations = _cycles(unit, demand), demand.multiply_adds or max(demand.passes, 1) * demand.results
-        moved = self._bytes([*demand.operands, (demand.result_format, demand.results)])
+        moved = demand.index_bytes + self._bytes([*demand.operands, (demand.result_format, demand.results)])
         memory_ps = 0 if self._bandwidth is None else _rounded_up(moved, self._bandwidth)
         return Cost(name, cycles, self._cycles_ps(name, cycles), moved, memory_ps, operations)
 

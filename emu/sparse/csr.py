@@ -222,6 +222,12 @@ class CSR:
         matrix.__dict__.update({name: built for name, built in self.__dict__.items() if name not in own})
         return matrix
 
+    def used(self, backend: str = "auto") -> CSR:
+        """Return the columns that have entries, side by side: x w of these rows of w is x w of all of them."""
+        places, used, longest = self.columns(backend)
+        known = Columns(places, lasting(np.arange(used.size, dtype=used.dtype)), longest)
+        return CSR(self.data, places, self.indptr, (self.shape[0], used.size), self.format, known)
+
     @property
     def nnz(self) -> int:
         """Stored entries, explicit zeros and duplicates included."""

@@ -31,6 +31,7 @@ from emu.training.build import (
     build_network,
     build_optimiser,
     require_functions,
+    require_rows,
 )
 from emu.training.data_tables import SOURCE_BYTES
 from emu.training.history import History, rates
@@ -76,6 +77,7 @@ class Trainer:
         self.update = Update.of(recipe, optimiser)
         network = network or build_network(recipe.network)
         network.require_own_names()
+        require_rows(network, optimiser)
         for policy in self.policy.every():
             require_functions(network, policy)
         self.model = Model.initial(network, self.policy, optimiser, settings.seed, self.backend)

@@ -24,7 +24,7 @@ from emu.optim import ParameterState
 from emu.precision import Policy
 from emu.precision.loss_scaling import NoScaling
 from emu.precision.shapes import ShapeRunner
-from emu.training.build import build_network, build_optimiser, require_functions
+from emu.training.build import build_network, build_optimiser, require_functions, require_rows
 from emu.training.data_tables import Text
 from emu.training.model import Model, columns_and_rows
 from emu.training.recipe import Recipe
@@ -85,10 +85,11 @@ def work_of(recipe: Recipe, device: Device, examples: int, *, travels: bool = Fa
     network = build_network(recipe.network)
     require_functions(network, policy)
     optimiser = build_optimiser(recipe.training.optimiser)
+    require_rows(network, optimiser)
     model = Model(network, policy, [], {})
     for layer, p in network.parameters():
         master = Value(_zeros(p.shape, np.float64), policy.stage(layer.name, "master").format)
-        model.states.append(ParameterState(layer.name, p.part, master))
+        model.states.append(ParameterState(layer.name, p.part, master, by_rows=p.by_rows))
         optimiser.start(model.states[-1], partial(_format_of, policy, layer.name))
     for layer, m in network.moments():
         model.moments[f"{layer.name}.{m.part}"] = Value(
