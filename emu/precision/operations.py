@@ -26,9 +26,9 @@ from emu.engine.quantize import write_quantized
 from emu.engine.reductions import one_of, write_total
 from emu.engine.request import as_operand
 from emu.precision.host import HOST_OPERATIONS
+from emu.precision.unit import Unit, carrier, elementwise, number
 from emu.sparse import CSR
 from emu.sparse.products import write_sparse
-from emu.precision.unit import Unit, carrier, elementwise, number
 
 Array = NDArray[Any]
 #: Bits of the numbers that decide which values dropout keeps.

@@ -28,7 +28,7 @@ def build_optimiser(spec: tables.Optimiser) -> optim.Optimiser:
 
 
 def require_rows(network: nn.Network, optimiser: optim.Optimiser) -> None:
-    """Raise ConfigError where a layer that reads sparse input is not the first, or rows would move that no pass reads."""
+    """Raise ConfigError where a layer reads sparse input and is not the first, or rows move that no pass reads."""
     for layer in nn.every(network.layers[1:] if network.reads_sparse else network.layers):
         if layer.reads_sparse:
             raise ConfigError(
@@ -38,9 +38,9 @@ def require_rows(network: nn.Network, optimiser: optim.Optimiser) -> None:
         return
     if not optimiser.is_still:
         raise ConfigError(
-            f"layer {network.layers[0].name!r} (sparse_linear) must be trained by an optimiser that leaves a weight whose "
-            "gradient is 0 as it is: a step reads the rows of the batch's inputs alone; choose `training.optimiser.name` "
-            "'sgd' or 'adagrad', without `weight_decay`"
+            f"layer {network.layers[0].name!r} (sparse_linear) must be trained by an optimiser that leaves a weight "
+            "whose gradient is 0 as it is: a step reads the rows of the batch's inputs alone; choose "
+            "`training.optimiser.name` 'sgd' or 'adagrad', without `weight_decay`"
         )
 
 

@@ -38,7 +38,7 @@ def network(kind: type[nn.Layer]) -> nn.Network:
 
 
 def model(kind: type[nn.Layer], device: str, optimiser: Any, backend: str) -> tuple[Model, Any, Update, CounterTable]:
-    """Return a model whose first layer has the same weights whichever kind it is, its runner, its update, its counts."""
+    """Return a model whose first layer begins with the same weights whichever kind it is; runner, update, counts."""
     policy = Policy(load_device(device).precision).at(0)
     made = Model.initial(network(kind), policy, optimiser, 1, backend)
     first = next(state for state in made.states if state.name == "fc1.weight")
@@ -153,8 +153,8 @@ def test_optimisers_that_move_every_row_are_refused(optimiser: Any):
     with pytest.raises(ConfigError) as found:
         require_rows(network(nn.SparseLinear), optimiser)
     assert str(found.value) == (
-        "layer 'fc1' (sparse_linear) must be trained by an optimiser that leaves a weight whose gradient is 0 as it is: "
-        "a step reads the rows of the batch's inputs alone; choose `training.optimiser.name` 'sgd' or 'adagrad', "
+        "layer 'fc1' (sparse_linear) must be trained by an optimiser that leaves a weight whose gradient is 0 as it "
+        "is: a step reads the rows of the batch's inputs alone; choose `training.optimiser.name` 'sgd' or 'adagrad', "
         "without `weight_decay`"
     )
 
