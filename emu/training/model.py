@@ -21,10 +21,9 @@ from emu.optim import Optimiser, ParameterState
 from emu.precision import CounterTable, DatapathRunner, Policy
 from emu.precision.dynamic_point import DynamicPointRunner, Points, make_runner
 from emu.sparse import CSR
+from emu.training.data_tables import Inputs
 
 Array = NDArray[Any]
-#: Inputs of a batch: an array, or a sparse matrix with a row for each example.
-Inputs: TypeAlias = Array | CSR
 #: What runs the operations of a step.
 StepRunner: TypeAlias = DatapathRunner | DynamicPointRunner
 #: Inputs per batch in evaluation.
