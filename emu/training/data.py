@@ -18,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import ConfigError
+from emu.sparse import CSR
 from emu.training.data_files import Raw, read_digits, read_idx_folder, read_npy, read_npz
-from emu.training.data_tables import Data, Frames, Images, Text
+from emu.training.data_tables import Arrays, Data, Frames, Images, Inputs, Labels, Text
 from emu.training.sequences import synthetic_frames, text_sequences
-
-Array = NDArray[Any]
-Labels = NDArray[np.int64]
 
 #: Names the split; another text would be another split, and change every accuracy.
 SPLIT_KEY = "emu test split 1"
@@ -34,23 +32,25 @@ class Dataset:
     """Inputs and labels, ready for the network.
 
     Attributes:
-        train_inputs: float32, shape (N, channels, rows, columns) or (N, features), finite; tokens int64, (N, length).
+        train_inputs: float32, shape (N, channels, rows, columns) or (N, features), finite; tokens int64, (N, length);
+            or a sparse matrix of format fp32, (N, columns).
         train_labels: int64, shape (N,), 0..classes-1; of tokens (N, length).
         test_inputs: as `train_inputs`; none is in both.
         test_labels: as `train_labels`.
         source: one sentence: where the data are from and what was done to them.
-        sha256: of shapes and values of all four arrays, in the order above.
+        sha256: of shapes and values of all four, in the order above; of a sparse matrix: shape, entries, columns, and
+            where rows begin.
     """
 
-    train_inputs: Array
+    train_inputs: Inputs
     train_labels: Labels
-    test_inputs: Array
+    test_inputs: Inputs
     test_labels: Labels
     source: str
     sha256: str
 
     @classmethod
-    def of(cls, arrays: tuple[Array, Labels, Array, Labels], source: str) -> Dataset:
+    def of(cls, arrays: Arrays, source: str) -> Dataset:
         """Return a data set of these arrays, in the order of the attributes."""
         return cls(*arrays, source=source, sha256=_sha256(arrays))
 
@@ -201,9 +201,13 @@ def _prepare(raw: Raw, spec: Images, input_shape: Sequence[int]) -> tuple[NDArra
     return np.ascontiguousarray(images), f"divided by {scale:g}, upsampled {upsample}x, padded by {pad}"
 
 
-def _sha256(arrays: Sequence[NDArray[Any]]) -> str:
+def _sha256(given: Sequence[Inputs]) -> str:
     digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(cast(Any, np.ascontiguousarray(array)))
+    for item in given:
+        arrays = [item] if isinstance(item, np.ndarray) else [item.data, item.indices, item.indptr]
+        if isinstance(item, CSR):
+            digest.update(f"sparse{item.shape}".encode())
+        for array in arrays:
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(cast(Any, np.ascontiguousarray(array)))
     return digest.hexdigest()

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from emu._config import Table
 from emu.errors import ConfigError
+from emu.sparse import CSR
 from emu.training.layers import Embedding, Layer, Shape, flattened
+
+#: Inputs of some examples, their first axis: an array, or a sparse matrix with a row for each. Both have `len`,
+#: `shape`, `size` (numbers that are stored) and `dtype`, and give the rows that a slice or an array of integers names.
+Inputs: TypeAlias = NDArray[Any] | CSR
+Labels: TypeAlias = NDArray[np.int64]
+#: Inputs and labels to train, inputs and labels to test.
+Arrays: TypeAlias = tuple[Inputs, Labels, Inputs, Labels]
 
 #: Text is bytes.
 BYTES = 256
 
-#: Bytes of a number of a batch as its source holds it: a pixel, a letter, a float32.
-SOURCE_BYTES = {"images": 1, "text": 1, "frames": 4}
+#: Bytes of a number of a batch as its source holds it: a pixel, a letter, a float32, an entry and its column.
+SOURCE_BYTES = {"images": 1, "text": 1, "frames": 4, "svmlight": 8, "ngrams": 8}
 
 
 class DataTable(Table):

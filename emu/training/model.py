@@ -21,10 +21,9 @@ from emu.optim import Optimiser, ParameterState
 from emu.precision import CounterTable, DatapathRunner, Policy
 from emu.precision.dynamic_point import DynamicPointRunner, Points, make_runner
 from emu.sparse import CSR
+from emu.training.data_tables import Inputs
 
 Array = NDArray[Any]
-#: Inputs of a batch: an array, or a sparse matrix with a row for each example.
-Examples: TypeAlias = Array | CSR
 #: What runs the operations of a step.
 StepRunner: TypeAlias = DatapathRunner | DynamicPointRunner
 #: Inputs per batch in evaluation.
@@ -111,7 +110,7 @@ class Model:
             copies.setdefault(state.layer, {})[state.part] = copy
         return copies
 
-    def run(self, runner: Runner, images: Examples, labels: Array, *, backward: bool, scale: float = 1.0) -> Pass:
+    def run(self, runner: Runner, images: Inputs, labels: Array, *, backward: bool, scale: float = 1.0) -> Pass:
         """Run a batch forward, and backward if asked.
 
         Args:
@@ -126,7 +125,7 @@ class Model:
         return Pass(float(loss.array), correct, gradients, moments, scale)
 
     def traced(
-        self, runner: Runner, images: Examples, labels: Array, *, backward: bool, scale: float = 1.0
+        self, runner: Runner, images: Inputs, labels: Array, *, backward: bool, scale: float = 1.0
     ) -> tuple[Value, Value, dict[str, Value], dict[str, Value]]:
         """Return loss, output, gradients and moments of a pass, as the runner gives them; arguments as of `run`."""
         if self.stripes > 1:
@@ -150,7 +149,7 @@ class Model:
         }
         return loss.value, output.value, gradients, moments
 
-    def _input(self, runner: Runner, images: Examples) -> tuple[Value, Any]:
+    def _input(self, runner: Runner, images: Inputs) -> tuple[Value, Any]:
         """Return a batch as the network reads it, and which rows of parameters that are read by rows; None is all.
 
         The columns of a sparse batch that have entries stand side by side, as those rows do.
@@ -183,7 +182,7 @@ class Model:
 
     def evaluate(
         self,
-        images: Examples,
+        images: Inputs,
         labels: Array,
         *,
         seed: int,

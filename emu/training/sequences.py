@@ -12,10 +12,9 @@ from emu._paths import content_folder
 from emu.backends.reference.philox import random_integers
 from emu.datapath import stream_of
 from emu.errors import ConfigError
-from emu.training.data_tables import Frames, Text
+from emu.training.data_tables import Arrays, Frames, Text
 
 Array = NDArray[Any]
-Arrays = tuple[Array, NDArray[np.int64], Array, NDArray[np.int64]]
 #: The bundled text, and where it is from.
 BUNDLED = "alice"
 _TITLES = {BUNDLED: "Lewis Carroll, Alice's Adventures in Wonderland (1865), chapter I"}
