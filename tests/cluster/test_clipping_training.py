@@ -291,8 +291,12 @@ def test_a_killed_run_goes_on_to_the_same_bits_and_rows_d2(where: str, rule: str
 # ---- with loss scaling ----
 
 
-@pytest.mark.parametrize("places", [["gradient"], ["learning_rate", "clip_threshold"]], ids=str)
-@pytest.mark.parametrize("rule", RULES)
+@most_are_slow(
+    ("rule", "places"),
+    product(RULES, [["gradient"], ["learning_rate", "clip_threshold"]]),
+    keep=lambda rule, places: rule == "variance" or len(places) == 2,
+    ids=str,
+)
 def test_scaling_the_loss_leaves_what_is_clipped_as_it_is_a7_d2(rule: str, places: Any):
     """In float32, with S a power of two that grows every second step."""
     scaled: Any = {"loss_scaling__policy": "backoff", "loss_scaling__interval": 2, "loss_scaling__compensation": places}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 
 import emu
 from emu._config import checked
@@ -329,7 +330,11 @@ UNITS: dict[str, tuple[dict, Callable[[Path], Codes], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", UNITS)
+@most_are_slow(
+    "fault",
+    UNITS,
+    keep=["a narrow accumulator", "an addend subtracted", "a sum for a difference", "lines out of step"],
+)
 def test_a_seeded_fault_of_a_unit_is_named(fault: str, tmp_path: Path):
     description, seeded, name = UNITS[fault]
     folder = vectors(tmp_path, **description)
