@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -35,6 +35,17 @@ def most_are_slow(
         for param, is_kept in zip(params, kept, strict=True)
     ]
     return pytest.mark.parametrize(names, marked, ids=ids)
+
+
+def with_something_new(cases: Iterable[Any], traits: Callable[[Any], Iterable[Hashable]]) -> list[Any]:
+    """Return the cases with a trait that no case before them has: each trait is there at least once."""
+    seen: set[Hashable] = set()
+    kept: list[Any] = []
+    for case in cases:
+        if new := set(traits(case)) - seen:
+            kept.append(case)
+            seen |= new
+    return kept
 
 
 def _param(case: Any, several: bool) -> Any:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -129,8 +130,11 @@ def root_of(x: Fraction, digits: int = 240) -> Fraction:
     return Fraction(2 * root + (not exact), 2) / Fraction(2) ** (up // 2)
 
 
-@pytest.mark.parametrize("fmt", IEEE)
-@pytest.mark.parametrize("name", ["fma", "sqrt", "add", "divide", "quantize"])
+@most_are_slow(
+    ("name", "fmt"),
+    product(["fma", "sqrt", "add", "divide", "quantize"], IEEE),
+    keep=[("fma", "fp16"), ("sqrt", "fp32"), ("add", "fp64"), ("divide", "fp16"), ("quantize", "fp32")],
+)
 def test_lines_of_testfloat_are_what_fractions_rounded_once_say(name: str, fmt: str, tmp_path: Path):
     operands = {"fma": 3, "sqrt": 1, "quantize": 1}.get(name, 2)
     source = {"fp16": "fp32", "fp32": "fp64", "fp64": "fp32"}[fmt] if name == "quantize" else fmt
