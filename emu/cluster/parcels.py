@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from emu.cluster.transport import Transport
 from emu.errors import EmuError
@@ -50,21 +50,27 @@ def compared(transport: Transport, messages: Mapping[int, Sequence[bytes]], sent
     return next((node for node, digest in enumerate(digests) if digest != digests[0]), None), total
 
 
-def cut(data: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
+def cut(data: bytes, sizes: Sequence[int | Callable[[memoryview], int]]) -> Iterator[bytes]:
     """Yield the messages of a parcel.
+
+    Args:
+        data: the parcel.
+        sizes: of its messages in bytes; or what finds the size of the first message of what is left.
 
     Raises:
         ReplicaError: it has another size than all of them together.
     """
-    if len(data) != sum(sizes):
+    start, left, found = 0, memoryview(data), list[bytes]()
+    for size in sizes:
+        end = start + (size(left[start:]) if callable(size) else size)
+        found.append(data[start:end])
+        start = end
+    if start != len(data):
         raise ReplicaError(
-            f"a parcel must have {sum(sizes)} bytes, got {len(data)}; all nodes must have the same recipe, device and "
+            f"a parcel must have {start} bytes, got {len(data)}; all nodes must have the same recipe, device and "
             "version"
         )
-    start = 0
-    for size in sizes:
-        yield data[start : start + size]
-        start += size
+    yield from found
 
 
 def digest_of(messages: Iterable[bytes]) -> bytes:

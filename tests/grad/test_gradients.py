@@ -235,7 +235,7 @@ def test_products_of_more_than_two_axes_are_products_of_rows():
 
 
 class Case(NamedTuple):
-    """What a primitive is differentiated at: tracked inputs, operands behind them, its options, operands before them."""
+    """What a primitive is differentiated at: tracked inputs, operands behind and before them, its options."""
 
     inputs: tuple[np.ndarray, ...]
     constants: tuple[np.ndarray, ...]
