@@ -2,7 +2,7 @@
 
     digits | folder of IDX files | .npz | .npy ──► scale ──► repeat pixels ──► pad with zeros ──► (N, C, H, W) float32
 
-Text and synthetic frames: `sequences.py`. Pixels of the bundled digits are n/16, exact in every format with 5
+Text and synthetic frames: `sequences.py`; sparse examples: `svmlight.py`, `ngrams.py`. Pixels of the bundled digits are n/16, exact in every format with 5
 significant bits; others are one float32 division.
 """
 
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from emu.errors import ConfigError
 from emu.sparse import CSR
 from emu.training.data_files import Raw, read_digits, read_idx_folder, read_npy, read_npz
-from emu.training.data_tables import Arrays, Data, Frames, Images, Inputs, Labels, Text
+from emu.training.data_tables import Arrays, Data, Frames, Images, Inputs, Labels, Ngrams, SvmLight, Text
+from emu.training.ngrams import ngram_examples
 from emu.training.sequences import synthetic_frames, text_sequences
-
-#: Names the split; another text would be another split, and change every accuracy.
-SPLIT_KEY = "emu test split 1"
+from emu.training.split import held_out
+from emu.training.svmlight import svmlight_examples
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,10 +67,24 @@ def load_dataset(spec: Data, input_shape: Sequence[int], classes: int) -> Datase
         ConfigError: a file is missing, truncated or of another kind, a value is not finite, a label is out of range,
             counts differ, or the data do not reach `input_shape`; names the file.
     """
-    if isinstance(spec, Text):
-        return Dataset.of(*text_sequences(spec, input_shape[0]))
-    if isinstance(spec, Frames):
-        return Dataset.of(*synthetic_frames(spec, input_shape[0], classes))
+    return Dataset.of(*_load(spec, input_shape, classes))
+
+
+def _load(spec: Data, input_shape: Sequence[int], classes: int) -> tuple[Arrays, str]:
+    match spec:
+        case Images():
+            return _images(spec, input_shape, classes)
+        case Text():
+            return text_sequences(spec, input_shape[0])
+        case Frames():
+            return synthetic_frames(spec, input_shape[0], classes)
+        case SvmLight():
+            return svmlight_examples(spec, input_shape[0], classes)
+        case Ngrams():
+            return ngram_examples(spec, input_shape[0])
+
+
+def _images(spec: Images, input_shape: Sequence[int], classes: int) -> tuple[Arrays, str]:
     train, test = _read(spec.source)
     for raw in (train, test):
         if raw is not None:
@@ -80,7 +94,7 @@ def load_dataset(spec: Data, input_shape: Sequence[int], classes: int) -> Datase
     (train_images, how), (test_images, _) = (_prepare(raw, spec, input_shape) for raw in (train, test))
     arrays = (train_images, train.labels.astype(np.int64), test_images, test.labels.astype(np.int64))
     source = f"{train.title}: {len(train_images)} images to train, {len(test_images)} to test; {how}"
-    return Dataset.of(arrays, source)
+    return arrays, source
 
 
 def _read(source: str) -> tuple[Raw, Raw | None]:
@@ -104,9 +118,7 @@ def _read(source: str) -> tuple[Raw, Raw | None]:
 
 
 def split(raw: Raw, test_images: int) -> tuple[Raw, Raw]:
-    """Return training and test images: each class gives the test set its share, chosen by a fixed key.
-
-    The choice depends on positions and labels alone: images are ranked by SHA-256 of the key and their position.
+    """Return training and test images, these chosen by `held_out`.
 
     Raises:
         ConfigError: nothing would be left to train on.
@@ -117,18 +129,7 @@ def split(raw: Raw, test_images: int) -> tuple[Raw, Raw]:
             f"`test_images` must be below the number of images, got {test_images} of {count} in {raw.path}; "
             "choose fewer"
         )
-    rank = [hashlib.sha256(f"{SPLIT_KEY}/{i}".encode()).digest() for i in range(count)]
-    classes, sizes = np.unique(raw.labels, return_counts=True)
-    exact = [int(size) * test_images for size in sizes]
-    quota = [share // count for share in exact]
-    # largest remainders first, so that the shares add up to test_images
-    by_remainder = sorted(range(len(exact)), key=lambda c: (-(exact[c] % count), c))
-    for c in by_remainder[: test_images - sum(quota)]:
-        quota[c] += 1
-    chosen = np.zeros(count, dtype=bool)
-    for label, share in zip(classes, quota, strict=True):
-        members = np.flatnonzero(raw.labels == label)
-        chosen[sorted(members, key=lambda i: rank[i])[:share]] = True
+    chosen = held_out(raw.labels, test_images)
     return raw.select(~chosen), raw.select(chosen)
 
 
