@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -18,6 +19,7 @@ from emu.errors import ConfigError
 from emu.hardware import load_device
 from emu.report import build_report
 from emu.training import Run, evaluate, load_recipe
+from emu.training.stop_tests import in_words
 
 RUNS = Path("runs")
 DEFAULT_DEVICE = "float32"
@@ -129,6 +131,10 @@ def _print_run(run: Run) -> None:
         highlight=False,
         soft_wrap=True,
     )
+    if stopped := run.info.get("stopped_by"):
+        tests: dict[str, Any] = run.info["recipe"]["training"]["stop"]
+        held = " and ".join(in_words(name, tests) for name in stopped)
+        console.print(f"stopped   at step {run.info['steps']}: {held}", highlight=False, soft_wrap=True)
     console.print(f"weights   {run.weights_sha256}\nregisters {run.registers_sha256}", highlight=False, soft_wrap=True)
     console.print(f"report    {run.path / 'report.html'}", highlight=False, soft_wrap=True)
 

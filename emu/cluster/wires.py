@@ -63,20 +63,20 @@ def part_of(lines: Columns, stripe: Stripe) -> Columns:
 
 def put_together(parts: Sequence[tuple[Stripe, Columns]]) -> Columns:
     """Return the lines of stripes that lie side by side, in their order."""
-    touched = [
-        Touched(lines.places + stripe.start, lines.lines) for stripe, lines in parts if isinstance(lines, Touched)
-    ]
-    if touched:
-        return Touched(
-            np.concatenate([some.places for some in touched]), np.concatenate([some.lines for some in touched])
-        )
-    return np.concatenate([lines for _, lines in parts if not isinstance(lines, Touched)])
+    whole = [lines for _, lines in parts if not isinstance(lines, Touched)]
+    if whole:
+        return np.concatenate(whole)
+    some = [(lines.places + stripe.start, lines.lines) for stripe, lines in parts if isinstance(lines, Touched)]
+    places, numbers = ([pair[i] for pair in some] for i in (0, 1))
+    return Touched(np.concatenate(places), np.concatenate(numbers))
 
 
 def added(one: Columns, other: Columns) -> Columns:
     """Return the sum of lines of one tensor: of some, every line that either has, beginning with 0."""
-    if not (isinstance(one, Touched) and isinstance(other, Touched)):
+    if not isinstance(one, Touched):
+        assert not isinstance(other, Touched), "a tensor's lines are all there, or some of them"
         return one + other
+    assert isinstance(other, Touched), "a tensor's lines are all there, or some of them"
     places = np.union1d(one.places, other.places)
     total = np.zeros((len(places), one.lines.shape[1]), one.lines.dtype)
     for some in (one, other):

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from emu.datapath.registers import DEFAULT_FLOAT_BINS
 from emu.errors import ConfigError
-from emu.formats import Fixed, Format
+from emu.formats import Fixed, Format, parse
 from emu.hardware.device import HOST, MAC_ARRAY, MATRIX_UNIT, STATISTICS, Device, Unit
 
 #: Picoseconds of a second.
@@ -61,6 +61,19 @@ class Demand(NamedTuple):
     result_format: Format | None
     again: bool = False
     index_bytes: int = 0
+
+    def to_list(self) -> list[Any]:
+        """Return plain data (JSON) that `of_list` reads back: formats by their text."""
+        operands = [[_text_of(fmt), size] for fmt, size in self.operands]
+        return [*self[:6], operands, _text_of(self.result_format), self.again]
+
+    @classmethod
+    def of_list(cls, data: Sequence[Any]) -> Demand:
+        """Return what `to_list` wrote."""
+        layer, role, operation, results, multiply_adds, passes, operands, result_format, again = data
+        held = tuple((_format_of(text), size) for text, size in operands)
+        written = _format_of(result_format)
+        return cls(layer, role, operation, results, multiply_adds, passes, held, written, again)
 
 
 class Cost(NamedTuple):
@@ -251,6 +264,14 @@ def _cycles(unit: Unit, demand: Demand) -> int:
 def _is_fixed(part: tuple[Format | None, int]) -> bool:
     """Return whether an operand of the host lies on the device: what is float lies on the host already."""
     return isinstance(part[0], Fixed)
+
+
+def _text_of(fmt: Format | None) -> str | None:
+    return None if fmt is None else str(fmt)
+
+
+def _format_of(text: str | None) -> Format | None:
+    return None if text is None else parse(text)
 
 
 def _bits(fmt: Format | None) -> int:

@@ -59,11 +59,12 @@ class Points:
         redos: operations that ran again, on any node.
         runs: operations that ran in pre-training, those again included.
         agreement: how nodes that train together decide; a node alone decides by itself.
+        are_held: whether operations of pre-training leave points where they are.
     """
 
     def __init__(self, table: DynamicPoint, policy: Policy) -> None:
         self.table, self._policy = table, policy
-        self.agreement = Agreement()
+        self.agreement, self.are_held = Agreement(), False
         self.of: dict[Tensor, int] = {}
         self.redos = self.runs = 0
         self._events: list[PointEvent] = []
@@ -136,6 +137,15 @@ class Points:
         self._window = {Tensor(*names): StatisticsRegister.from_dict(held) for *names, held in data["window"]}
         self.redos, self.runs = data["redos"], data["runs"]
         self._events = []
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Let operations of pre-training leave points where they are: what is written once more moves none."""
+        self.are_held = True
+        try:
+            yield
+        finally:
+            self.are_held = False
 
     @contextmanager
     def apart(self, every: Callable[[dict[str, Any]], list[dict[str, Any]]]) -> Generator[None]:
@@ -267,7 +277,7 @@ class DynamicPointRunner:
                 return self._plain.run(operation, role, layer, held.frac_bits)
         tensor = self.points.agreement.key(Tensor(layer, role, operation.part), self.node)
         point = self.points.at(tensor, word)
-        if not self.moving:
+        if not self.moving or (self.points.are_held and self.is_pretraining):
             return self._plain.run(operation, role, layer, point)
         self.points.of.setdefault(tensor, point)
         if not self.is_pretraining:

@@ -9,6 +9,7 @@ from emu.report.evidence import gather
 from emu.report.header import footer, header
 from emu.report.page import page
 from emu.report.pictures import (
+    batch_search,
     clipping,
     cluster,
     curves,
@@ -28,6 +29,7 @@ SECTIONS = (
     loss_scale,
     clipping,
     cluster,
+    batch_search,
     leading_bits,
     range_events,
     noise,

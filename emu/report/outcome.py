@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from emu.report.run_data import Columns, Run, table_of
 from emu.report.words import accuracy, integer, number, percent, seconds
+from emu.training.stop_tests import in_words
 
 #: Accuracy below this multiple of guessing is no better than guessing on a small test set.
 CHANCE_FACTOR = 1.5
@@ -32,6 +33,7 @@ class Outcome:
         collapsed_from: best test accuracy and its step, if the last is far below it, or None.
         seconds: wall-clock time, or None.
         failures: what the run itself reports as failed.
+        stopped_by: stop tests that ended it, in words; none where it took all its steps.
     """
 
     finished: bool
@@ -43,6 +45,7 @@ class Outcome:
     collapsed_from: tuple[float, int] | None
     seconds: float | None
     failures: tuple[str, ...]
+    stopped_by: tuple[str, ...] = ()
 
     @property
     def at_chance(self) -> bool:
@@ -57,6 +60,8 @@ class Outcome:
         done = f"Trained {integer(self.steps)} steps{time}"
         if not self.finished:
             done = f"Still running, or interrupted, at step {integer(self.steps)}"
+        elif self.stopped_by:
+            done += f" until a stop test held ({' and '.join(self.stopped_by)})"
         if self.first_nonfinite_step is not None:
             return f"{done}, but the loss is not a finite number from step {integer(self.first_nonfinite_step)} on."
         if self.at_chance:
@@ -76,6 +81,7 @@ def outcome_of(run: Run) -> Outcome:
     logged = int(columns["step"][-1]) if "step" in columns else said
     steps = max(logged, said) if finished else logged
     classes = table_of(run.section("recipe").get("network")).get("classes")
+    tests = table_of(table_of(run.section("recipe").get("training")).get("stop"))
     return Outcome(
         finished=finished,
         steps=steps,
@@ -86,6 +92,7 @@ def outcome_of(run: Run) -> Outcome:
         collapsed_from=_collapse(columns),
         seconds=_number(run.info.get("seconds")),
         failures=tuple(str(failure) for failure in run.info.get("failures") or ()),
+        stopped_by=tuple(in_words(str(name), tests) for name in run.info.get("stopped_by") or ()),
     )
 
 

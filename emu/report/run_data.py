@@ -116,6 +116,7 @@ class _RunInfo(BaseModel):
     layers: list[str] | None = None
     formats: list[_Row] | None = None
     failures: list[str] | None = None
+    stopped_by: list[str] | None = None
 
 
 @dataclass(frozen=True)

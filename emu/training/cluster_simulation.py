@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from emu.cluster.clipping import ClippingTable
+from emu.cluster.parallelism import StepTimes
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Plan, Share, alone, fabric_of, plan_of, play, teams_of
 from emu.hardware import Demand, Machine
@@ -21,6 +23,24 @@ from emu.training.simulation import CLIP, QUANTISE, SEND, Simulation, Spent, Ste
 
 #: What sends, of every node.
 PORT = "port"
+
+
+class _Asked(NamedTuple):
+    """What a step asks of a node.
+
+    Attributes:
+        table: `[cluster]`, with the workers that take part.
+        computed: demands of its pass.
+        updated: demands behind the exchange.
+        several: whether all that take part have computed, not one alone.
+        exchanges: whether gradients travel.
+    """
+
+    table: ClusterTable
+    computed: Sequence[Demand]
+    updated: Sequence[Demand]
+    several: bool
+    exchanges: bool
 
 
 class ClusterSimulation(Simulation):
@@ -59,27 +79,72 @@ class ClusterSimulation(Simulation):
         self._table, self._shapes = table, dict(shapes)
         self._of_parts = divided
         self._parameter_bytes, self._clipping = dict(parameter_bytes), clipping
-        self._teams = teams_of(table)
-        if len(self._teams.part) > 1:
+        if len(teams_of(table).part) > 1:
             fabric_of(table, machine.device)
+        self._ended: tuple[Demand, ...] = ()
+        self._times = lru_cache(maxsize=128)(self._parts)
 
-    @property
-    def models(self) -> int:
-        """Passes of a step."""
-        return self._teams.replicas
+    def _sharing(self, workers: int | None) -> ClusterTable:
+        """Return the table of steps that the first ones of its workers take."""
+        every = self._table.layout().workers
+        taking_part = every[:workers]
+        return self._table if taking_part == every else self._table.model_copy(update={"workers": taking_part})
+
+    # ---- steps ----
+
+    def end_step(self, step: int, phase: str) -> None:
+        """Take the step's work into account, and wait for the next one's."""
+        self._ended = tuple(self.demands)
+        super().end_step(step, phase)
+
+    def step_times(self, examples: int) -> StepTimes | None:
+        """Return what the parts of the last step took; None of one that a node took alone, as in a warm start.
+
+        Args:
+            examples: of its mini-batch.
+        """
+        times = self._times(self._ended, self._workers)
+        return times and times._replace(examples=examples)
+
+    def _parts(self, work: tuple[Demand, ...], workers: int | None) -> StepTimes | None:
+        """Play the pass of a step, and its exchange, each by itself."""
+        asked = self._asked(work, workers)
+        if not asked.several:
+            return None
+        plan = self._plan(asked)
+        transfer_ps = play(plan.exchange_alone()).step_ps if asked.exchanges and plan.groups else 0
+        return StepTimes(len(asked.table.layout().workers), 0, play(plan.pass_alone()).step_ps, transfer_ps)
+
+    def _asked(self, work: tuple[Demand, ...], workers: int | None) -> _Asked:
+        """Return what a step asks of a node, of the demands of all of them."""
+        table = self._sharing(workers)
+        teams = teams_of(table)
+        models = teams.replicas
+        passes, behind = _divided(joined(work, self._of_parts))
+        several = _is_of(passes, models)
+        computed = _of_one(passes, models if several else 1)
+        taken_out = _of_one([one for one in behind if _is_taken_out(one)], models)
+        # what one model alone exchanges with itself is not charged
+        updated = [one for one in behind if not _is_taken_out(one) and (teams.exchanges or not _is_written(one))]
+        exchanges = several and (bool(updated) or table.double_buffering)
+        return _Asked(table, [*computed, *taken_out], updated, several, exchanges)
 
     def _play(self, work: tuple[Demand, ...]) -> StepTime:
-        passes, behind = _divided(joined(work, self._of_parts))
-        several = _is_of(passes, self.models)
-        computed = _of_one(passes, self.models if several else 1)
-        per_gradient = Counter(_what(one) for one in behind if _is_taken_out(one))
-        taken_out = _of_one([one for one in behind if _is_taken_out(one)], self.models if per_gradient else 1)
-        arrives = self.models > 1  # what one model alone exchanges with itself is not charged
-        updated = [one for one in behind if not _is_taken_out(one) and (arrives or not _is_written(one))]
-        found = super()._play((*computed, *taken_out, *updated))
+        asked = self._asked(work, self._workers)
+        found = super()._play((*asked.computed, *asked.updated))
+        step, spent = play(self._plan(asked), keeps_events=True), dict(found.spent)
+        if asked.exchanges:
+            put(spent, ("", "", PORT, SEND), Spent(1, 0, step.send_ps, 0, step.sent_bytes // self._table.nodes))
+            put(spent, ("", "", "", QUANTISE), Spent(1, 0, step.quantise_ps, 0, 0))
+        if step.clip_ps:
+            put(spent, ("", "", "", CLIP), Spent(1, 0, step.clip_ps, 0, 0))
+        return StepTime(step.step_ps, spent, list(step.events))
+
+    def _plan(self, asked: _Asked) -> Plan:
+        """Return the plan of a step of all nodes together, or of one of them alone."""
         share = Share(
-            [*computed, *taken_out],
-            updated,
+            asked.computed,
+            asked.updated,
             self._shapes,
             self._parameter_bytes,
             self._clipping,
@@ -87,20 +152,8 @@ class ClusterSimulation(Simulation):
             self._batch_bytes,
             self._decided_on_host,
         )
-        exchanges = several and (bool(updated) or self._table.double_buffering)
-        plan = self._plan(share, together=exchanges)
-        step, spent = play(plan, keeps_events=True), dict(found.spent)
-        if exchanges:
-            put(spent, ("", "", PORT, SEND), Spent(1, 0, step.send_ps, 0, step.sent_bytes // self._table.nodes))
-            put(spent, ("", "", "", QUANTISE), Spent(1, 0, step.quantise_ps, 0, 0))
-        if step.clip_ps:
-            put(spent, ("", "", "", CLIP), Spent(1, 0, step.clip_ps, 0, 0))
-        return StepTime(step.step_ps, spent, list(step.events))
-
-    def _plan(self, share: Share, *, together: bool) -> Plan:
-        """Return the plan of a step of all nodes together, or of one of them alone."""
-        table, given = self._table, self._table
-        if not together:
+        table, given = asked.table, self._table
+        if not asked.exchanges:
             table = ClusterTable(nodes=1, model_parallel=given.model_parallel, model_split=given.model_split)
         if table.nodes * table.units * table.model_parallel == 1:
             return alone(self.machine, share)

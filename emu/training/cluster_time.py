@@ -179,7 +179,7 @@ class _Simulation:
         if len(teams.part) == 1:
             return self.alone(batch)
         fabric = fabric_of(table, self._device)
-        share = self._share(batch // teams.replicas, travels=teams.replicas > 1)
+        share = self._share(batch // teams.replicas, travels=teams.exchanges)
         return plan_of(table, self._machine, fabric, share)
 
     def _table(self, nodes: int, bits: int) -> ClusterTable:

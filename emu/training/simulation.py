@@ -104,6 +104,7 @@ class Simulation:
         self.events: list[Event] = []
         self._traced: Counter[str] = Counter()
         self._batch_elements, self._batch_bytes = batch_elements, batch_bytes
+        self._workers: int | None = None
         self._decided_on_host = decided_on_host and machine.host is not None
         self._pending: Counter[tuple[Demand, ...]] = Counter()
         self._spent: dict[SpentAt, Spent] = {}
@@ -130,12 +131,18 @@ class Simulation:
         self.by_phase[phase] += self.total_ps - began
         self._pending[work] += 1
 
-    def resize(self, batch_elements: int, batch_bytes: int) -> None:
-        """Let the batches that are prepared from here on have another size."""
-        if (batch_elements, batch_bytes) != (self._batch_elements, self._batch_bytes):
+    def resize(self, batch_elements: int, batch_bytes: int, workers: int | None = None) -> None:
+        """Let the batches that are prepared from here on have another size, and another number of nodes share them.
+
+        Args:
+            batch_elements: numbers that a host prepares per step.
+            batch_bytes: that it sends.
+            workers: of a cluster, nodes that take part; None is all of them.
+        """
+        if (batch_elements, batch_bytes, workers) != (self._batch_elements, self._batch_bytes, self._workers):
             self.rows()  # what was spent with the size so far
             self._played.cache_clear()
-            self._batch_elements, self._batch_bytes = batch_elements, batch_bytes
+            self._batch_elements, self._batch_bytes, self._workers = batch_elements, batch_bytes, workers
 
     def _keep(self, events: Iterable[Event], where: Mapping[str, Any]) -> None:
         """Keep events that are counted from now, and say where in training they are."""

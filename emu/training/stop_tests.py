@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,28 @@ from emu.errors import ConfigError
 #: Columns of `metrics` that tests read.
 Column = Literal["train_loss", "test_loss", "train_accuracy", "test_accuracy"]
 COLUMNS: tuple[Column, ...] = ("train_loss", "test_loss", "train_accuracy", "test_accuracy")
+
+
+def in_words(name: str, tests: Mapping[str, Any]) -> str:
+    """Return a test and its limit.
+
+    Args:
+        name: of the test.
+        tests: `[training.stop]` as `run.json` has it.
+
+    Examples:
+        >>> in_words("test_error", {"test_error": 0.03})
+        'test_error at most 0.03'
+    """
+    limit = tests.get(name)
+    if name == "improvement" and isinstance(limit, dict):
+        found = cast("dict[str, Any]", limit)
+        points = found.get("points", 1)
+        over = "the last log point" if points == 1 else f"the last {points} log points"
+        return f"{found.get('of', 'train_loss')} improved by less than {found['below']:g} over {over}"
+    if limit is None:
+        return name
+    return f"{name} {'at most' if name.endswith(('error', 'loss')) else 'at least'} {limit:g}"
 
 
 class Improvement(Table):

@@ -21,6 +21,7 @@ from emu.training.run_folder import RunFolder
 from emu.training.summary import described
 from emu.training.systems import SYSTEMS, System
 from emu.training.systems.data_parallel import DataParallel
+from emu.training.systems.simulated_time import SimulatedTime
 from emu.training.trainer import Trainer
 
 CHOICES = (1, 2, 4, 8)
@@ -151,6 +152,9 @@ class Clock(System):
         self._run = run
         self.seen: list[StepTimes] = []
 
+    def about(self) -> dict[str, Any]:
+        return {"simulated_seconds": 0.0}
+
     def step_times(self) -> StepTimes:
         workers = self._run.batches.workers or 4
         self.seen.append(steps(self.compute_ps, self.transfer_ps, self._run.batches.size, workers))
@@ -170,7 +174,8 @@ SMALL: dict[str, Any] = {
 
 @pytest.fixture
 def with_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("emu.training.trainer.SYSTEMS", (*SYSTEMS, Clock))
+    at = SYSTEMS.index(SimulatedTime) + 1
+    monkeypatch.setattr("emu.training.trainer.SYSTEMS", (*SYSTEMS[:at], Clock, *SYSTEMS[at:]))
 
 
 def trainer(backend: str = "numba", device: str = "float32", **settings: Any) -> Trainer:
@@ -255,12 +260,14 @@ def test_sizes_and_nodes_are_searched_together_in_the_same_bits_everywhere_c8():
     found = [advanced(trainer(backend, **options), [9000] * 5) for backend in ("reference", "numba")]
     assert found[0].model.sha256() == found[1].model.sha256()
     assert [found[0].batches.size_at(step) for step in range(5)] == [8, 8, 16, 16, 32]
-    assert [times.workers for times in clock_of(found[1]).seen[:3]] == [4, 1, 1]
+    seen = clock_of(found[1]).seen
+    assert [times.workers for times in seen[:3]] == [4, 1, 1]
+    assert [times.examples for times in seen] == [8, 8, 16, 16, 32], "trials are not asked"
     assert found[1].batches.workers == 2, "of C = 32000 and T = 9000, 3.6 nodes are balanced"
 
 
-def test_nodes_are_chosen_among_numbers_that_divide_every_size_c8(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("emu.training.trainer.SYSTEMS", (*SYSTEMS, Clock))
+@pytest.mark.usefixtures("with_clock")
+def test_nodes_are_chosen_among_numbers_that_divide_every_size_c8():
     search = SMALL["cluster.search"] | {"multiple": 6}
     found = trainer(cluster__nodes=6, training__batch=12, cluster__search=search)
     factor = next(system for system in found.systems if system.key == "search")._factor
@@ -277,10 +284,194 @@ def test_every_unit_of_a_node_that_takes_part_has_its_part_c8(monkeypatch: pytes
     assert parts == [(1, unit) for unit in range(8)] + [(2, unit) for unit in range(4)]
 
 
-def test_parallelism_without_simulated_times_is_refused_c8():
+# ---- with simulated time ----
+
+#: An operation a nanosecond, and a byte a nanosecond; a message's latency is a nanosecond, too.
+DEVICE = "\n".join(
+    [
+        'name = "hand"',
+        'description = "Times by hand."',
+        'source = "made up"',
+        *(
+            f'[precision.{role}]\nformat = "fp32"'
+            for role in ("weight", "bias", "activation", "error", "gradient", "update", "master", "loss")
+        ),
+        '[compute]\nclock_hz = { value = 1e9, source = "made up" }',
+        '[compute.units.one]\nkind = "mac_array"\nlanes = { value = 1, source = "made up" }',
+        '[[links]]\nto = "crossbar"',
+        'bandwidth_bytes_per_s = { value = 1e9, source = "made up" }',
+        'latency_s = { value = 1e-9, source = "made up" }',
+        '[crossbar]\nports = { value = 4, source = "made up" }\narbitration = "first_come"',
+    ]
+)
+#: 64 inputs, 12 outputs: 768 weights, three columns for each of four owners.
+ONE_LAYER: dict[str, Any] = {
+    "network": {
+        "input": [1, 8, 8],
+        "classes": 12,
+        "loss": "mse",
+        "layers": [{"type": "flatten"}, {"type": "linear", "name": "fc", "out_features": 12, "bias": False}],
+    },
+    "data.upsample": 1,
+    "data.pad": 0,
+    "data.test_images": 8,
+    "training.steps": 6,
+    "training.batch": 8,
+    "training.optimiser": {"name": "sgd", "learning_rate": 0.1},
+    "cluster.nodes": 4,
+    "cluster.bits": 32,
+    "cluster.search": {"parallelism": True, "multiple": 4, "decay": 0.0},
+}
+NS = 1000
+
+
+def pass_ps(examples: int) -> int:
+    """A pass of a node: weights read into fp32; inputs, two products, the loss (12 numbers) and its gradient (24)."""
+    return NS * (768 + examples * (64 + 768 + 12 + 24 + 768))
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> emu.Device:
+    (tmp_path / "hand.toml").write_text(DEVICE)
+    return emu.device(str(tmp_path / "hand.toml"))
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> emu.Device:
+    """The same with a link ten times as slow."""
+    (tmp_path / "slow.toml").write_text(DEVICE.replace("per_s = { value = 1e9", "per_s = { value = 1e8"))
+    return emu.device(str(tmp_path / "slow.toml"))
+
+
+#: Sizes and nodes both change.
+SEARCHED: dict[str, Any] = {
+    "training__batch": 4,
+    "cluster__bits": 4,
+    "cluster__search": ONE_LAYER["cluster.search"] | {"every": 1, "trial": 2, "tolerance": 1e9},
+    "training__steps": 8,
+}
+#: T = 2 * (3 * 120 * 10 + 1) ns = 7202 ns: 3 columns of both ends of the range and 64 codes are 120 bytes. A size grows
+#: behind the choice, so that C is 9616, 13856, 26944, 53888 ns at 4, 8, 16, 32 examples.
+SIZES, CHOSEN = [4, 8, 16, 32, 64, 128], [4, 1, 1, 2, 4, 4]
+
+
+def simulated(device: emu.Device, backend: str = "numba", **settings: Any) -> Trainer:
+    named = {key.replace("__", "."): value for key, value in settings.items()}
+    recipe = emu.model("mlp").with_settings(ONE_LAYER | named)
+    return Trainer(recipe, recipe.machine(device), backend)
+
+
+def times_of(found: Trainer, steps: int) -> list[StepTimes]:
+    system = next(one for one in found.systems if isinstance(one, SimulatedTime))
+    seen: list[StepTimes] = []
+    for _ in range(steps):
+        found.advance()
+        times = system.step_times()
+        assert times is not None
+        seen.append(times)
+    return seen
+
+
+#: Two phases, in each of which a node sends three messages of 3 columns, 64 rows, 4 bytes, one after the other.
+TRANSFER_PS = 2 * NS * (3 * 768 + 1)
+
+
+@pytest.mark.parametrize(
+    ("batch", "settings", "nodes"),
+    [
+        (16, {}, [4, 4, 4, 4]),  # C = 4 * 7312 ns, T = 4610 ns: 6.3 nodes
+        (8, {}, [4, 2, 2, 2]),  # 4 * 4040 ns: 3.5 nodes; then 2 * 7312 ns: 3.2
+        (4, {}, [4, 2, 1, 1]),  # 4 * 2404 ns: 2.1 nodes; then 2 * 4040 ns: 1.8, as each reads all weights; then 1.6
+        (4, {"cluster__search": ONE_LAYER["cluster.search"] | {"decay": 0.5}}, [4, 2, 1, 1]),  # 9616, 8848, 8080
+    ],
+)
+def test_as_many_nodes_take_part_as_simulated_time_says_c8(
+    batch: int, settings: dict[str, Any], nodes: list[int], device: emu.Device
+):
+    found = simulated(device, training__batch=batch, **settings)
+    expected = [StepTimes(k, batch, pass_ps(batch // k), TRANSFER_PS) for k in nodes]
+    assert times_of(found, 4) == expected
+    moved = [(step, k) for step, (k, before) in enumerate(zip(nodes[1:], nodes, strict=False), 1) if k != before]
+    rows = found.history._columns.get("parallelism", {"step": [], "workers": []})
+    assert list(zip(rows["step"], rows["workers"], strict=True)) == moved
+
+
+def test_nodes_that_compute_send_to_a_controller_and_it_to_all_c8(device: emu.Device):
+    """Whole layers of 3072 bytes come to its port one after the other, and leave it one after the other."""
+    settings: Any = {"cluster__exchange": "controllers", "training__batch": 8}
+    found = simulated(device, **settings)
+    (of_four,) = times_of(found, 1)
+    assert of_four == StepTimes(4, 8, pass_ps(2), NS * (3 * 3072 + 1 + 3 * 3072 + 1))
+    assert found.batches.workers == 1, "C = 16160 ns, T = 18434 ns"
+    (of_one,) = times_of(found, 1)  # the controller itself
+    assert of_one == StepTimes(1, 8, pass_ps(8), NS * (3 * 3072 + 1))
+
+
+def test_a_step_of_some_nodes_takes_as_long_as_theirs_and_sends_their_bytes_c8(device: emu.Device):
+    found = simulated(device, cluster__double_buffering=True)
+    system = next(one for one in found.systems if isinstance(one, SimulatedTime))
+    of_two = {key: value for key, value in ONE_LAYER.items() if key != "cluster.search"}
+    recipe = emu.model("mlp").with_settings(of_two | {"cluster.workers": [0, 1], "cluster.double_buffering": True})
+    (step,) = emu.simulate(recipe, device, nodes=[4], batches=[8]).steps
+    found.advance()
+    before, sent = system.about()["simulated_seconds"], found.metrics()["bytes_sent"]
+    assert sent == 2 * 4 * 3 * 768
+    found.advance()
+    assert found.metrics()["bytes_sent"] - sent == step.time.sent_bytes == (2 + 4) * 3 * 768
+    assert round((system.about()["simulated_seconds"] - before) * 1e12) == step.time.step_ps
+    rows = [row for name, row in system.interval() if name == "simulation" and row["kind"] == "send"]
+    assert sum(row["bytes"] for row in rows) * 4 == found.metrics()["bytes_sent"]
+
+
+def test_a_warm_start_says_nothing_of_balance_c8(device: emu.Device):
+    found = simulated(device, training__batch=4, cluster__warm_start=2)
+    system = next(one for one in found.systems if isinstance(one, SimulatedTime))
+    seen = []
+    for _ in range(4):
+        found.advance()
+        seen.append((system.step_times() is None, found.batches.workers))
+    assert seen == [(True, None), (True, None), (False, 2), (False, 1)]
+
+
+def test_simulated_time_leads_to_the_same_bits_everywhere_c8(slow: emu.Device):
+    found = [simulated(slow, backend, **SEARCHED) for backend in ("reference", "numba")]
+    for one in found:
+        assert [(times.examples, times.workers) for times in times_of(one, 6)] == list(zip(SIZES, CHOSEN, strict=True))
+    assert found[0].model.sha256() == found[1].model.sha256()
+    assert found[0].state()[1]["simulation"] == found[1].state()[1]["simulation"]
+
+
+@pytest.mark.parametrize("at", [1, 3, 4, 5])
+def test_a_run_goes_on_with_as_many_nodes_by_simulated_time_c8(at: int, slow: emu.Device, tmp_path: Path):
+    whole = simulated(slow, **SEARCHED)
+    seen = times_of(whole, 6)
+    folder = RunFolder.create(tmp_path / "run")
+    killed = simulated(slow, **SEARCHED)
+    times_of(killed, at)
+    killed.save(folder)
+    again = simulated(slow, **SEARCHED)
+    again.restore(folder)
+    assert times_of(again, 6 - at) == seen[at:]
+    assert again.model.sha256() == whole.model.sha256()
+    info, expected = described(again, "running"), described(whole, "running")
+    for name in ("workers", "batch_size", "simulated_seconds"):
+        assert info[name] == expected[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("float32", "a device must have a clock, got none in float32; choose one like k20x-8x"),
+        (
+            "p100",
+            "a device must have [crossbar] and a link to it for messages between nodes, got none in p100; choose one "
+            "like k20x-8x, or add them",
+        ),
+    ],
+)
+def test_parallelism_without_simulated_time_is_refused_before_the_first_step_c8(name: str, why: str):
     with pytest.raises(ConfigError) as caught:
-        trainer().advance()
+        trainer(device=name)
     assert str(caught.value) == (
-        "`parallelism` of [cluster.search] must be left out where the parts of a step have no simulated times, got "
-        "true on 'float32'; remove it"
+        f"`parallelism` of [cluster.search] must be removed where no time is simulated, got true on {name!r}: {why}"
     )

@@ -46,6 +46,29 @@ CASES: dict[str, dict[str, Any]] = {
         "cluster__double_buffering": True,
         "clipping__rules": [{"rule": "momentum", "k": 0.5}],
     },
+    "simulated time of two workers": {"device": "k20x-8x", "training__batch": 16, "cluster__workers": [1, 3]},
+    "as many nodes as time says": {
+        "device": "k20x-8x",
+        "training__steps": 5,
+        "training__batch": 16,
+        "cluster__search": {"parallelism": True, "multiple": 4, "decay": 0.0},
+    },
+    "a controller without passes": {
+        "device": "dlu16",
+        "dynamic_point__pretraining_steps": 2,
+        "cluster__exchange": "controllers",
+        "cluster__workers": [0, 1],
+        "cluster__controllers": [3],
+        "training__batch": 8,
+        "clipping__rules": [{"rule": "variance", "k": 1.0}],
+    },
+    "points of every worker": {
+        "device": "dlu16",
+        "dynamic_point__pretraining_steps": 2,
+        "cluster__points": "own",
+        "cluster__workers": [1, 2],
+        "training__batch": 8,
+    },
     "moments": {"model": "resnet8", "training__steps": 1, "training__batch": 4},
 }
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import emu
 from emu import ConfigError
 from emu.formats import Format
-from emu.hardware import Device, Machine, load_device, machine_of
-from emu.hardware.machine import Demand
+from emu.hardware import DECISION, Demand, Device, Machine, device_names, load_device, machine_of
+from emu.training import load_recipe
+from emu.training.work import work_of
 
 FP16, FP32, WORD, MASTER = (emu.parse(name) for name in ("fp16", "fp32", "fix16f10", "fix32f28"))
 
@@ -93,3 +96,16 @@ def test_an_unknown_kind_of_unit_is_refused():
     data["compute"]["units"]["fp16"]["kind"] = "gpu"
     with pytest.raises(ValueError, match="kind"):
         Device.model_validate(data)
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_what_a_step_asks_is_read_back_as_it_was_written(name: str):
+    recipe = load_recipe("lenet")
+    work = work_of(recipe, recipe.machine(load_device(name)), 8, travels=True)
+    for demand in (
+        *work.computed,
+        *work.arrived,
+        *work.update,
+        Demand("fc", "error", DECISION, 0, 0, 0, (), None, True),
+    ):
+        assert Demand.of_list(json.loads(json.dumps(demand.to_list()))) == demand

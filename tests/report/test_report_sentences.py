@@ -144,6 +144,31 @@ def test_the_outcome_of_a_run_that_has_not_finished(tmp_path):
     assert evidence.outcome.sentence() == "Still running, or interrupted, at step 5: training loss 2."
 
 
+@pytest.mark.parametrize(
+    ("stop", "stopped_by", "held"),
+    [
+        ({"test_accuracy": 0.97}, ["test_accuracy"], "test_accuracy at least 0.97"),
+        ({"test_error": 0.03, "epochs": 9}, ["test_error", "epochs"], "test_error at most 0.03 and epochs at least 9"),
+        (
+            {"improvement": {"below": 0.001, "of": "test_loss", "points": 3}},
+            ["improvement"],
+            "test_loss improved by less than 0.001 over the last 3 log points",
+        ),
+        ({"improvement": {"below": 0.5, "of": "train_loss", "points": 1}}, ["improvement"],
+         "train_loss improved by less than 0.5 over the last log point"),
+        ({}, ["epochs"], "epochs"),
+    ],
+)  # fmt: skip
+def test_the_outcome_of_a_run_that_a_stop_test_ended_names_it_c10(tmp_path, stop, stopped_by, held):
+    metrics = {"step": [5, 10], "train_loss": [2.0, 0.0812], "test_accuracy": [None, 0.973]}
+    evidence = run_with(
+        tmp_path, metrics=metrics, seconds=74.2, stopped_by=stopped_by, recipe={"training": {"stop": stop}}
+    )
+    assert evidence.outcome.sentence() == (
+        f"Trained 10 steps in 74 s until a stop test held ({held}): 97.3% test accuracy, training loss 0.0812."
+    )
+
+
 def test_accuracy_that_was_lost_again_is_a_finding(tmp_path):
     metrics = {"step": [5, 10], "train_loss": [0.3, 1.0], "test_accuracy": [0.9, 0.5]}
     evidence = run_with(tmp_path, metrics=metrics)

@@ -11,6 +11,7 @@ from small_runs import hashes, train
 
 import emu
 from emu import training
+from emu._run_commands import _print_run
 from emu.errors import ConfigError
 from emu.training import log_point, trainer
 from emu.training.recipe import Training
@@ -147,6 +148,13 @@ def test_a_run_ends_at_the_first_log_point_where_a_test_holds_c10(
     assert stopped.info["ended"]
     assert table(tmp_path / "stopped", column) == values[: at + 1]
     assert hashes(short) == hashes(stopped), "at a constant rate, a stopped run is a short one"
+
+
+def test_the_commands_last_lines_say_which_test_ended_a_run_c10(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    _print_run(train(tmp_path / "stopped", **EVERY_POINT, training__stop={"train_loss": 100.0}))
+    assert "stopped   at step 2: train_loss at most 100\n" in capsys.readouterr().out
+    _print_run(train(tmp_path / "whole", training__steps=2))
+    assert "stopped" not in capsys.readouterr().out.partition("report ")[0]
 
 
 def test_a_run_that_takes_all_its_steps_was_stopped_by_nothing_c10(tmp_path: Path):

@@ -96,7 +96,7 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
         )
     clips = _clips(share.clipping, kernels, shapes, device_of)
     groups: tuple[Group, ...] = ()
-    if teams.replicas > 1:
+    if teams.exchanges:
         by_controllers = table.exchange == "controllers"
         groups = _to_controllers(table, kernels, program, share, shapes) if by_controllers else ()
         groups = groups or _in_stripes(table, kernels, program, shapes, device_of)

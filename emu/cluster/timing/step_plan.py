@@ -122,6 +122,17 @@ class Plan:
             clips=None,
         )
 
+    def pass_alone(self) -> Plan:
+        """Return the plan of forward and backward without what comes behind it, and beside it."""
+        program = Program(self.program.passes, ())
+        return replace(self, program=program, groups=(), double_buffering=False, clips=None)
+
+    def exchange_alone(self) -> Plan:
+        """Return the plan of the exchange of gradients that are there at once, on devices that compute in no time."""
+        silent = self.without_computing()
+        passes = tuple(replace(task, gathered_bytes=0, partial_bytes=0) for task in silent.program.passes)
+        return replace(silent, program=Program(passes, ()))
+
 
 @dataclass(frozen=True)
 class StepTime:

@@ -57,6 +57,11 @@ class Teams:
         """Models that are trained side by side, each on its part of the batch."""
         return self.contributions * self.members
 
+    @property
+    def exchanges(self) -> bool:
+        """Whether a gradient travels at all: to another node, or to another replica of its own."""
+        return self.count * self.members > 1
+
     def standing_for_all(self) -> Teams:
         """Return two nodes that go through as many rounds with each other as all do: where all are alike."""
         return Teams(2, self.members, self.parts, rounds=self.rounds)

@@ -41,19 +41,31 @@ class BatchSearch(System):
         """Begin with the recipe's size, and all nodes.
 
         Raises:
-            ConfigError: sizes cannot be divided among nodes, or their bounds leave out `training.batch`.
+            ConfigError: sizes cannot be divided among nodes, or their bounds leave out `training.batch`, or nodes are
+                to be chosen where no time is simulated.
         """
         self._run, self._cluster = run, run.recipe.cluster
         self._table = self._cluster.search if self._cluster else None
         self._rows: list[Row] = []
         self._factor: ParallelismFactor | None = None
+        self._tries = False
         if self._cluster is None or self._table is None:
             return
         parts, nodes = self._cluster.parts, len(self._cluster.layout().workers)
         self._table.require_fit(run.recipe.training.batch, parts, run.batches.examples)
         if self._table.parallelism:
+            self._require_time(run.about())
             choices = [k for k in range(1, nodes + 1) if self._table.multiple % (k * self._cluster.units) == 0]
             self._factor = ParallelismFactor(choices, self._table.decay)
+
+    def _require_time(self, about: Mapping[str, Any]) -> None:
+        if about["simulated_seconds"] is None:
+            name = self._run.device.name
+            no_clock = f"a device must have a clock, got none in {name}; choose one like k20x-8x"
+            raise ConfigError(
+                "`parallelism` of [cluster.search] must be removed where no time is simulated, got true on "
+                f"{name!r}: {about.get('simulated_time_missing', no_clock)}"
+            )
 
     # ---- sizes ----
 
@@ -79,7 +91,9 @@ class BatchSearch(System):
         inputs, labels = examples
         starts = range(0, len(inputs), size)
         parts = [(inputs[start : start + size], labels[start : start + size]) for start in starts]
+        self._tries = True
         losses = self._run.trial(parts)
+        self._tries = False
         if not all(map(math.isfinite, losses)):
             return math.nan
         weighted = [loss * len(part) for loss, (part, _) in zip(losses, parts, strict=True)]
@@ -94,19 +108,10 @@ class BatchSearch(System):
     # ---- nodes ----
 
     def end_step(self, steps: int) -> None:
-        """Choose how many nodes share the next mini-batch.
-
-        Raises:
-            ConfigError: no time is simulated.
-        """
-        if self._factor is None:
+        """Choose how many nodes share the next mini-batch; trials, and steps that one node takes alone, say nothing."""
+        times = None if self._factor is None or self._tries else self._run.step_times()
+        if self._factor is None or times is None:
             return
-        times = self._run.step_times()
-        if times is None:
-            raise ConfigError(
-                "`parallelism` of [cluster.search] must be left out where the parts of a step have no simulated times, "
-                f"got true on {self._run.device.name!r}; remove it"
-            )
         before = self._factor.workers
         workers = self._factor.observe(times, self._run.batches.size_at(steps))
         self._run.batches.workers = workers

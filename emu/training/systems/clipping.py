@@ -9,6 +9,7 @@ written into the format of its gradient once more; a tensor of which nothing was
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -160,15 +161,16 @@ class Clipping(System):
         taken_out = self._in_gradient and found.scale != 1
         carried = found.share * (1.0 if self._in_gradient else found.scale)
         gradients, demands = dict(found.gradients), self._run.profile.demands
-        begun = 0 if demands is None else len(demands)
+        begun, points = 0 if demands is None else len(demands), self._run.model.points
         for layer, states in self._layers.items():
             for unit in units_of(states[0].name, found.gradients):
                 held = {state.part: gradients[of_unit(state.name, unit)] for state in states}
                 if taken_out:
                     held = {s.part: unscaled(s, held[s.part], found.scale, self._updating) for s in states}
                 clipped = self._clip(table, layer, unit or 0, held, carried)
-                for state in states:
-                    gradients[of_unit(state.name, unit)] = self._handed_on(state, held[state.part], clipped)
+                with points.held() if points else nullcontext():
+                    for state in states:
+                        gradients[of_unit(state.name, unit)] = self._handed_on(state, held[state.part], clipped)
         if demands is not None:  # simulated time has the writes in what clipping costs, whatever was clipped
             demands[begun:] = [one for one in demands[begun:] if one.operation != "quantize"]
         return replace(found, gradients=gradients, scale=1.0 if self._in_gradient else found.scale)

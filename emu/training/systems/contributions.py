@@ -37,14 +37,14 @@ def joined(units: Mapping[int, Mapping[str, Value]]) -> dict[str, Value]:
 
 
 def units_of(name: str, gradients: Mapping[str, Value]) -> Sequence[int | None]:
-    """Return the units that have a gradient of a parameter, ascending; [None] where it is the only one.
+    """Return the units that have a gradient of a parameter, ascending; [None] where it is the only one; none without.
 
     Args:
         name: of the parameter.
         gradients: of a pass.
     """
     found = [other.removeprefix(name + _AT) for other in gradients if other.startswith(name + _AT)]
-    return sorted(map(int, found)) if found else [None]
+    return sorted(map(int, found)) or ([None] if name in gradients else [])
 
 
 def columns_of(state: ParameterState, array: Any = None, lines: Lines = "outputs") -> Array:

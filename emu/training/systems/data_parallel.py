@@ -144,8 +144,9 @@ class DataParallel(System):
     def _runners_of_units(self) -> list[StepRunner]:
         """Return the runners of units of this process that take part; units are numbered over all nodes."""
         if not self._runners:
+            assert self._table is not None
             units = [unit for node in self._nodes for unit in self._units_of(node)]
-            for unit in units or [self._parts]:  # a process without workers still adds up what others count
+            for unit in units or [self._table.parts]:  # a process without workers still adds up what others count
                 self._runners.append(self._run.runner_of_passes())
                 self._runners[-1].node = unit
         return [runner for runner in self._runners if runner.node < self._parts]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from emu.cluster.lockstep import Lockstep
 from emu.datapath import StatisticsRegister
@@ -27,20 +27,27 @@ class JointPoints(Agreement):
         self._together = False
 
     def _everywhere(self, registers: list[StatisticsRegister]) -> list[StatisticsRegister]:
-        """Return the registers of all ranks, those of each as one."""
+        """Return the registers of all ranks that have passes to run, those of each as one."""
         first, *others = registers
         here = StatisticsRegister(first.lowest, first.bins)
         for register in (first, *others):
             here.merge(register)
-        return [StatisticsRegister.from_dict(found) for found in self._ranks.every(here.to_dict())]
+        every: list[dict[str, Any] | None] = self._ranks.every(here.to_dict())
+        return [StatisticsRegister.from_dict(found) for found in every if found is not None]
 
     def run(self, passes: Sequence[Callable[[], ResultT]]) -> list[ResultT]:
-        """Return the results of passes of all nodes, which decide every operation's redo together."""
+        """Return the results of passes of all nodes, which decide every operation's redo together.
+
+        A rank without passes, or behind its own, has no registers, and goes on until that holds for all ranks.
+        """
         self._together = True
         try:
-            return self._lockstep.run(passes)
+            results = self._lockstep.run(passes)
         finally:
             self._together = False
+        while any(found is not None for found in self._ranks.every(None)):
+            pass
+        return results
 
     def _is_own(self, tensor: Tensor) -> bool:
         return self._own and tensor.role in OWN_ROLES

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from emu.cluster.parallelism import StepTimes
 from emu.cluster.settings import ClusterTable
 from emu.cluster.striped import striped_layers
 from emu.errors import ConfigError
@@ -49,7 +50,7 @@ class SimulatedTime(System):
 
     def __init__(self, run: Surroundings) -> None:
         """Begin at time 0, if the device has a clock, and a crossbar where it trains with others."""
-        self._run, self._missing = run, ""
+        self._run, self._missing, self._steps = run, "", 0
         self._time = self._begun(run)
         if self._time is not None:
             run.profile.demands = self._time.demands
@@ -78,7 +79,7 @@ class SimulatedTime(System):
     def _share(self, examples: int) -> tuple[int, int]:
         """Return numbers and bytes of a batch that one host prepares."""
         run, table = self._run, self._run.recipe.cluster
-        models = table.parts if table else 1
+        models = table.units * len(table.layout().workers[: run.batches.workers]) if table else 1
         numbers, size = (whole * examples // run.batches.planned for whole in (run.batch_elements, run.batch_bytes))
         return numbers // models, size // models
 
@@ -99,9 +100,17 @@ class SimulatedTime(System):
 
     def end_step(self, steps: int) -> None:
         """Play the step."""
+        self._steps = steps
         if self._time is not None:
-            self._time.resize(*self._share(self._run.batches.size_at(steps)))
+            batches = self._run.batches
+            self._time.resize(*self._share(batches.size_at(steps)), batches.workers)
             self._time.end_step(steps, self._run.phase(steps - 1))
+
+    def step_times(self) -> StepTimes | None:
+        """Return simulated times of the step that has ended, played in parts; None of a step that one node took."""
+        if not isinstance(self._time, ClusterSimulation):
+            return None
+        return self._time.step_times(self._run.batches.size_at(self._steps - 1))
 
     def interval(self) -> Iterator[Row]:
         """Yield what was spent where."""

@@ -1,4 +1,4 @@
-"""What several processes have counted, added up: registers, flags and points are those of all nodes in each of them."""
+"""What several processes have counted, added up: registers, flags, points and simulated work are those of all nodes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from emu.hardware import Demand
 from emu.precision import CounterTable
 from emu.training.model import StepRunner
 from emu.training.systems.system import Surroundings
@@ -35,12 +36,14 @@ class Summed:
         with points.apart(ranks.every) if points else nullcontext():
             yield
             self._run.flush()
-        found = ranks.every(table.to_dict())
+        noted = [one.to_list() for one in (demands or ())[begun:]]
+        here: dict[str, Any] = {"counts": table.to_dict(), "demands": noted}
+        found = ranks.every(here)
         table.reset()
-        for counts in (before, *found):
+        for counts in (before, *(one["counts"] for one in found)):
             table.merge(self._copy(counts))
-        if demands is not None:  # nodes do the same
-            demands[begun:] = demands[begun:] * ranks.channel.ranks
+        if demands is not None:
+            demands[begun:] = [Demand.of_list(data) for one in found for data in one["demands"]]
 
     def _copy(self, counts: dict[str, Any]) -> CounterTable:
         table = CounterTable(self._run.policy.register)
