@@ -23,7 +23,7 @@ from emu.backends.arrays import on_host
 from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.layout import Layout
 from emu.cluster.observing import CodeCount, code_counts, norm
-from emu.cluster.parcels import ReplicaError, compared, cut, swapped
+from emu.cluster.parcels import ReplicaError, compared, cut, encoded, summed, swapped
 from emu.cluster.transport import Transport
 from emu.datapath import stream_of
 from emu.errors import ConfigError
@@ -209,9 +209,7 @@ class Controllers:
                 continue
             controller = self.controller_of[layer_of(name)]
             at = Address(self._seed, stream_of(name, "contribution", node), step)
-            data = self._codec.encode(gradients[node][name], memory, at).to_bytes()
-            if not self._feedback:
-                memory.residual = np.zeros_like(memory.residual)
+            data = encoded(self._codec, gradients[node][name], memory, at, feedback=self._feedback)
             if node == self._transport.local[0]:
                 self._newest[name] = data
             if controller == node:
@@ -226,16 +224,8 @@ class Controllers:
 
     def _mean(self, name: str, there: Mapping[tuple[str, int], bytes], workers: Sequence[int]) -> Array:
         """Return the sum over workers in node order, divided once by their number."""
-        columns, rows = self._shapes[name]
-        total: Array | None = None
-        for worker in workers:
-            message = self._codec.message_of(there[name, worker], columns, rows)
-            if total is None:
-                total = self._codec.decode(message, rows).astype(self._dtype)
-            else:
-                self._codec.decode_and_add(message, total)
-        assert total is not None, "there is at least one worker"
-        return total / self._dtype(len(workers))
+        messages = (there[name, worker] for worker in workers)
+        return summed(self._codec, messages, self._shapes[name], self._dtype) / self._dtype(len(workers))
 
     def _swap(self, parcels: Mapping[tuple[int, int], list[bytes]]) -> dict[tuple[int, int], bytes]:
         arrived, sent = swapped(self._transport, parcels)

@@ -21,7 +21,7 @@ from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.layout import Layout, Stripe, stripes_of
 from emu.cluster.observing import CodeCount, code_counts, norm
 from emu.cluster.owner_rules import OwnerRule, Plain
-from emu.cluster.parcels import ReplicaError, compared, cut, swapped
+from emu.cluster.parcels import ReplicaError, compared, cut, encoded, summed, swapped
 from emu.cluster.transport import Transport
 from emu.datapath import stream_of
 
@@ -200,7 +200,7 @@ class Exchange:
                 name = piece.name(node)
                 part = gradients[node][piece.tensor][piece.stripe.columns]
                 at = Address(self._seed, stream_of(piece.tensor, f"contribution{piece.number}", node), step)
-                data = self._encoded(self._codec, part, self._memories[name], at)
+                data = encoded(self._codec, part, self._memories[name], at, feedback=self._feedback)
                 if node == self._transport.local[0]:
                     self._newest[name] = data
                 if piece.owner == node:
@@ -214,23 +214,10 @@ class Exchange:
                 made[piece.name(sender)] = message
         return made
 
-    def _encoded(self, codec: Codec, values: Array, memory: Memory, at: Address) -> bytes:
-        data = codec.encode(values, memory, at).to_bytes()
-        if not self._feedback:
-            memory.residual = np.zeros_like(memory.residual)
-        return data
-
     def _sum(self, piece: Piece, contributions: Mapping[str, bytes], workers: Sequence[int]) -> Array:
         """Return the sum over workers, in node order: an owner's own in its place."""
-        total: Array | None = None
-        for worker in workers:
-            message = self._codec.message_of(contributions[piece.name(worker)], piece.stripe.width, piece.rows)
-            if total is None:
-                total = self._codec.decode(message, piece.rows).astype(self._dtype)
-            else:
-                self._codec.decode_and_add(message, total)
-        assert total is not None, "there is at least one worker"
-        return total
+        messages = (contributions[piece.name(worker)] for worker in workers)
+        return summed(self._codec, messages, (piece.stripe.width, piece.rows), self._dtype)
 
     def _aggregates(self, sums: Mapping[str, Array], step: int) -> dict[int, list[bytes]]:
         """Phase 2: encode sums, send them to all, and return the messages of all pieces that each local node has."""
@@ -241,7 +228,7 @@ class Exchange:
             owned = self._owned[name]
             ruled, owned.state = self._rule.apply(sums[name], owned.state, self.scale)
             at = Address(self._seed, stream_of(piece.tensor, f"sum{piece.number}", piece.owner), step)
-            made[name] = self._encoded(self._owner_codec, ruled, owned.memory, at)
+            made[name] = encoded(self._owner_codec, ruled, owned.memory, at, feedback=self._feedback)
             for node in range(self.layout.nodes):
                 if node != piece.owner:
                     parcels.setdefault((piece.owner, node), []).append(made[name])
