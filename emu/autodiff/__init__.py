@@ -1,6 +1,6 @@
 """Reverse-mode differentiation, small and table-driven.
 
-value.py     an array and the format whose values it holds
+value.py     an array and the format whose values it holds; all elements, entries of a sparse matrix, or some rows
 runner.py    the protocol by which a primitive reaches arithmetic: run(operation, role, layer) -> value
 graph.py     the tape: apply a primitive, remember how to go back
 context.py   what rules work with
@@ -13,13 +13,15 @@ from emu.autodiff.check import check_gradient, check_second_derivative
 from emu.autodiff.graph import Graph, Tensor
 from emu.autodiff.plain import PlainRunner
 from emu.autodiff.runner import Operation, Runner
-from emu.autodiff.value import Value
+from emu.autodiff.value import RowsValue, SparseValue, Value
 
 __all__ = [
     "Graph",
     "Operation",
     "PlainRunner",
+    "RowsValue",
     "Runner",
+    "SparseValue",
     "Tensor",
     "Value",
     "check_gradient",

@@ -11,7 +11,7 @@ from typing import Any
 
 from emu.autodiff.rules import windows_of
 from emu.autodiff.runner import Operation
-from emu.autodiff.value import Value
+from emu.autodiff.value import SparseValue, Value
 from emu.backends.arrays import namespace
 from emu.backends.reference.philox import random_integers
 
@@ -21,7 +21,7 @@ class PlainRunner:
 
     def run(self, operation: Operation, role: str, layer: str) -> Value:
         """Return the operation's result in float64."""
-        arrays = [value.array for value in operation.operands]
+        arrays = [_whole(value) for value in operation.operands]
         xp = namespace(arrays[0])
         return Value(_OPERATIONS[operation.name](xp, *arrays, **operation.options))
 
@@ -34,8 +34,26 @@ class PlainRunner:
         return [task() for task in tasks]
 
 
+def _whole(value: Value) -> Any:
+    """Return all elements of an operand: a sparse matrix as a dense one, entries of one place added up."""
+    if not isinstance(value, SparseValue):
+        return value.array
+    xp, x = namespace(value.array), value.structure
+    dense = xp.zeros(x.shape, value.array.dtype)
+    xp.add.at(dense, (x.rows, x.indices), value.array)
+    return dense
+
+
 def _matmul(xp: Any, a: Any, b: Any, bias: Any = None) -> Any:
     return a @ b if bias is None else a @ b + bias
+
+
+def _sparse_matmul(xp: Any, x: Any, w: Any, bias: Any = None, *, entries: int) -> Any:
+    return _matmul(xp, x, w, bias)
+
+
+def _sparse_transposed_matmul(xp: Any, x: Any, g: Any, *, entries: int) -> Any:
+    return x.T @ g
 
 
 def _columns(xp: Any, x: Any, kernel: Any, stride: Any, padding: Any) -> Any:
@@ -229,6 +247,8 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "divide_by": _divide_by,
     "sum": _sum,
     "matmul": _matmul,
+    "sparse_matmul": _sparse_matmul,
+    "sparse_transposed_matmul": _sparse_transposed_matmul,
     "conv2d": _conv2d,
     "conv2d_weight_gradient": _conv2d_weight_gradient,
     "conv2d_input_gradient": _conv2d_input_gradient,

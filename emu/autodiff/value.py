@@ -1,4 +1,9 @@
-"""A value on the tape: an array, and the format whose values it holds."""
+"""A value on the tape: an array, and the format whose values it holds.
+
+Value         all elements of a tensor
+SparseValue   the entries of a sparse matrix
+RowsValue     some rows of a matrix, all others 0
+"""
 
 from __future__ import annotations
 
@@ -27,3 +32,65 @@ class Value:
     def with_array(self, array: Any) -> Value:
         """Return the same format around another array: what a move, a selection or a reshape makes."""
         return Value(array, self.format)
+
+    def holding(self, found: Value) -> Value:
+        """Return what an operation made of each element, in the place of this value."""
+        return found
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes that say where elements lie: none, where all are there."""
+        return 0
+
+
+@dataclass(frozen=True, eq=False)
+class SparseValue(Value):
+    """The entries of a sparse matrix.
+
+    Attributes:
+        structure: the matrix (`emu.sparse.CSR`), opaque here: where the entries lie; its own entries are not read.
+    """
+
+    structure: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return self.structure.shape
+
+    def with_array(self, array: Any) -> Value:
+        """Return other entries in the same places."""
+        return SparseValue(array, self.format, self.structure)
+
+    def holding(self, found: Value) -> Value:
+        """Return what an operation made of each entry."""
+        return SparseValue(found.array, found.format, self.structure)
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of columns and row starts."""
+        return self.structure.indices.nbytes + self.structure.indptr.nbytes
+
+
+@dataclass(frozen=True, eq=False)
+class RowsValue(Value):
+    """Some rows of a matrix; all others are 0.
+
+    Attributes:
+        rows: integers, ascending: which ones `array` holds.
+    """
+
+    rows: Any = None
+
+    def with_array(self, array: Any) -> Value:
+        """Return the same rows with other numbers."""
+        return RowsValue(array, self.format, self.rows)
+
+    def holding(self, found: Value) -> Value:
+        """Return what an operation made of each element of these rows."""
+        return RowsValue(found.array, found.format, self.rows)
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes that say which rows."""
+        return self.rows.nbytes

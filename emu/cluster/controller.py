@@ -12,7 +12,8 @@ Source: US 2023/0169333.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,8 +24,10 @@ from emu.backends.arrays import on_host
 from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.layout import Layout
 from emu.cluster.observing import CodeCount, code_counts, norm
-from emu.cluster.parcels import ReplicaError, compared, cut, encoded, summed, swapped
+from emu.cluster.owner_rules import Plain, require_touchable
+from emu.cluster.parcels import ReplicaError, compared, cut, swapped
 from emu.cluster.transport import Transport
+from emu.cluster.wires import Columns, Touched, count_of, header_bytes, header_of, places_of, wire_of
 from emu.datapath import stream_of
 from emu.errors import ConfigError
 from emu.formats import Format
@@ -109,6 +112,7 @@ class Controllers:
         seed: int = 0,
         dtype: type[np.floating[Any]] = np.float32,
         feedback: bool = True,
+        touched: Collection[str] = (),
     ) -> None:
         """Begin with residuals of 0.
 
@@ -123,17 +127,26 @@ class Controllers:
             seed: of random choices of codecs.
             dtype: of gradients.
             feedback: whether what a message does not say is added to the next gradient, or lost.
+            touched: tensors of whose columns a step touches some: these alone are returned.
 
         Raises:
-            ConfigError: a controller is no node, or comes twice.
+            ConfigError: a controller is no node, or comes twice; or columns that come and go meet a codec that looks
+                back at others.
         """
         require_controllers(controllers, layout.nodes)
         self.layout, self._transport, self._codec = layout, transport, codec
-        self._seed, self._dtype, self._formats, self._feedback = seed, dtype, dict(formats), feedback
+        self._seed, self._dtype, self._formats = seed, dtype, dict(formats)
+        if touched:
+            require_touchable(codec, codec, Plain())
+        self._touched = {name: np.arange(0) for name in touched}
         layers: dict[str, list[str]] = {}
         for name in shapes:
             layers.setdefault(layer_of(name), []).append(name)
         self._shapes = {name: shapes[name] for layer in reversed(layers) for name in layers[layer]}
+        self._wires = {
+            name: wire_of(codec, *shape, dtype, feedback=feedback, touched=name in touched)
+            for name, shape in self._shapes.items()
+        }
         sizes = {layer: sum(map(self._message_bytes, layers[layer])) for layer in reversed(layers)}
         self.controller_of = placed(sizes, controllers, placement)
         self._memories = {
@@ -160,7 +173,7 @@ class Controllers:
         return (name for name in self._shapes if self.controller_of[layer_of(name)] in self._transport.local)
 
     def step_bytes(self) -> int:
-        """Return how many bytes all nodes together send to others in one step: gradients, and parameters."""
+        """Return how many bytes all nodes together send to others in one step of all columns: gradients, parameters."""
         total, workers = 0, self.layout.workers
         for name in self._shapes:
             senders = len(workers) - (self.controller_of[layer_of(name)] in workers)
@@ -172,15 +185,15 @@ class Controllers:
 
     def exchange(
         self,
-        gradients: Mapping[int, Mapping[str, Array]],
+        gradients: Mapping[int, Mapping[str, Columns]],
         step: int,
         scale: float = 1.0,
         workers: Sequence[int] | None = None,
-    ) -> dict[str, Array]:
+    ) -> dict[str, Columns]:
         """Return the mean gradient of every tensor whose controller is local: of the dtype, (columns, rows), by name.
 
         Args:
-            gradients: (columns, rows) by name, of every local worker.
+            gradients: (columns, rows) by name, of every local worker; some columns of tensors that are touched.
             step: training step, where random choices are drawn.
             scale: S that they carry; what is held back of earlier ones is brought to it.
             workers: those of the layout that take part; the others' residuals stay. None is all.
@@ -199,7 +212,7 @@ class Controllers:
         return self.scale
 
     def _contributions(
-        self, gradients: Mapping[int, Mapping[str, Array]], step: int, workers: Sequence[int]
+        self, gradients: Mapping[int, Mapping[str, Columns]], step: int, workers: Sequence[int]
     ) -> dict[tuple[str, int], bytes]:
         """Encode, send, and return messages for local controllers, by tensor and worker."""
         there: dict[tuple[str, int], bytes] = {}
@@ -209,7 +222,7 @@ class Controllers:
                 continue
             controller = self.controller_of[layer_of(name)]
             at = Address(self._seed, stream_of(name, "contribution", node), step)
-            data = encoded(self._codec, gradients[node][name], memory, at, feedback=self._feedback)
+            data = self._wires[name].encoded(gradients[node][name], memory, at)
             if node == self._transport.local[0]:
                 self._newest[name] = data
             if controller == node:
@@ -218,14 +231,17 @@ class Controllers:
                 parcels.setdefault((node, controller), []).append(data)
         for (sender, receiver), data in self._swap(parcels).items():
             names = self._of(receiver) if sender in workers else []
-            for name, message in zip(names, cut(data, [self._message_bytes(n) for n in names]), strict=True):
+            for name, message in zip(names, cut(data, [self._wires[n].size_of for n in names]), strict=True):
                 there[name, sender] = message
         return there
 
-    def _mean(self, name: str, there: Mapping[tuple[str, int], bytes], workers: Sequence[int]) -> Array:
+    def _mean(self, name: str, there: Mapping[tuple[str, int], bytes], workers: Sequence[int]) -> Columns:
         """Return the sum over workers in node order, divided once by their number."""
-        messages = (there[name, worker] for worker in workers)
-        return summed(self._codec, messages, self._shapes[name], self._dtype) / self._dtype(len(workers))
+        total, count = self._wires[name].summed([there[name, worker] for worker in workers]), self._dtype(len(workers))
+        if not isinstance(total, Touched):
+            return total / count
+        self._touched[name] = total.places
+        return Touched(total.places, total.lines / count)
 
     def _swap(self, parcels: Mapping[tuple[int, int], list[bytes]]) -> dict[tuple[int, int], bytes]:
         arrived, sent = swapped(self._transport, parcels)
@@ -235,15 +251,41 @@ class Controllers:
     # ---- parameters ----
 
     def parameters_message(self, name: str, parameter: Value) -> bytes:
-        """Return a parameter as bytes: codes of its format, each in whole bytes, little-endian."""
-        codes = self._formats[name].encode(on_host(parameter.array))
-        return codes.astype(codes.dtype.newbyteorder("<")).tobytes()
+        """Return a parameter as bytes: codes of its format, each in whole bytes, little-endian.
+
+        Of one that the step has touched, which columns, and these.
+        """
+        array, header = on_host(parameter.array), b""
+        if name in self._touched:
+            places = self._touched[name]
+            array, header = array[places], header_of(places, self._shapes[name][0])
+        codes = self._formats[name].encode(array)
+        return header + codes.astype(codes.dtype.newbyteorder("<")).tobytes()
 
     def parameter_of(self, name: str, data: bytes, held: Value) -> Value:
         """Return the parameter of bytes, in place of the one that is held."""
         fmt = self._formats[name]
-        codes = np.frombuffer(data, code_dtype_for(fmt.width_bits).newbyteorder("<")).reshape(held.shape)
-        return held.with_array(fmt.decode(codes.astype(codes.dtype.newbyteorder("="))).astype(fmt.carrier))
+        words, (lines, numbers) = code_dtype_for(fmt.width_bits).newbyteorder("<"), self._shapes[name]
+
+        def numbers_of(codes: bytes, shape: tuple[int, ...]) -> Array:
+            found = np.frombuffer(codes, words).reshape(shape)
+            return fmt.decode(found.astype(words.newbyteorder("="))).astype(fmt.carrier)
+
+        if name not in self._touched:
+            return held.with_array(numbers_of(data, held.shape))
+        places = places_of(data, lines)
+        array = on_host(held.array)
+        array = array if array.flags.writeable else array.copy()
+        array[places] = numbers_of(data[header_bytes(len(places), lines) :], (len(places), numbers))
+        return held.with_array(array)
+
+    def _parameter_size(self, name: str, data: memoryview) -> int:
+        """Return the bytes of the message of a parameter that others follow."""
+        if name not in self._touched:
+            return self._parameter_bytes(name)
+        (lines, numbers), count = self._shapes[name], count_of(data)
+        word = code_dtype_for(self._formats[name].width_bits).itemsize
+        return header_bytes(count, lines) + count * numbers * word
 
     def returned(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
         """Send parameters from their controllers to all nodes; return what this process has behind it.
@@ -264,7 +306,7 @@ class Controllers:
         held = {node: {name: made[name] for name in self._of(node)} for node in self._transport.local}
         for (sender, receiver), data in self._swap(parcels).items():
             names = self._of(sender)
-            held[receiver] |= zip(names, cut(data, [self._parameter_bytes(n) for n in names]), strict=True)
+            held[receiver] |= zip(names, cut(data, [partial(self._parameter_size, n) for n in names]), strict=True)
         self._require_replicas(held)
         first = held[self._transport.local[0]]
         return {
@@ -280,27 +322,42 @@ class Controllers:
         if node is None:
             return
         whole = self._transport.gather({n: b"".join(messages) for n, messages in apart.items()})
-        sizes = [self._parameter_bytes(name) for name in self._shapes]
+        sizes = [partial(self._parameter_size, name) for name in self._shapes]
         for name, first, other in zip(self._shapes, cut(whole[0], sizes), cut(whole[node], sizes), strict=True):
             if first != other:
-                words = code_dtype_for(self._formats[name].width_bits)
-                mine, theirs = np.frombuffer(first, words), np.frombuffer(other, words)
-                place = int(np.flatnonzero(mine != theirs)[0])
-                column, row = divmod(place, self._shapes[name][1])
-                raise ReplicaError(
-                    "all nodes must have the same parameters behind a step, got code "
-                    f"{int(theirs[place]):#x} on node {node} and {int(mine[place]):#x} on node 0 in {name!r}, column "
-                    f"{column}, row {row}; the transport or the memory of a node is damaged: resume from the last "
-                    "checkpoint"
+                raise self._differing(name, node, first, other)
+
+    def _differing(self, name: str, node: int, first: bytes, other: bytes) -> ReplicaError:
+        """Return the error that names the first code that is another one."""
+        lines, numbers = self._shapes[name]
+        words, places = code_dtype_for(self._formats[name].width_bits), np.arange(lines)
+        if name in self._touched:
+            places = places_of(first, lines)
+            begin = header_bytes(len(places), lines)
+            if first[:begin] != other[:begin]:
+                return ReplicaError(
+                    f"all nodes must have the same parameters behind a step, got other columns of {name!r} on node "
+                    f"{node} than on node 0; the transport is damaged: resume from the last checkpoint"
                 )
+            first, other = first[begin:], other[begin:]
+        mine, theirs = np.frombuffer(first, words), np.frombuffer(other, words)
+        place = int(np.flatnonzero(mine != theirs)[0])
+        column, row = divmod(place, numbers)
+        return ReplicaError(
+            "all nodes must have the same parameters behind a step, got code "
+            f"{int(theirs[place]):#x} on node {node} and {int(mine[place]):#x} on node 0 in {name!r}, column "
+            f"{places[column]}, row {row}; the transport or the memory of a node is damaged: resume from the last "
+            "checkpoint"
+        )
 
     # ---- what people look at ----
 
     def code_counts(self) -> Iterator[tuple[str, CodeCount]]:
         """Yield what the newest codes of the first local node stood for, by tensor."""
         for name, data in self._newest.items():
-            message = self._codec.message_of(data, *self._shapes[name])
-            for count in code_counts(self._codec, message, self._memories[name, self._transport.local[0]]):
+            own, memory = self._wires[name].newest(data, self._memories[name, self._transport.local[0]])
+            message = self._codec.message_of(own, *memory.residual.shape)
+            for count in code_counts(self._codec, message, memory):
                 yield name, count
 
     def residual_norms(self) -> Iterator[tuple[str, str, float]]:

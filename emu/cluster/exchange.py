@@ -9,7 +9,7 @@ An owner quantises its own part as well. A stripe's residual stays where it aros
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,9 +20,10 @@ from emu.autodiff import Value
 from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.layout import Layout, Stripe, stripes_of
 from emu.cluster.observing import CodeCount, code_counts, norm
-from emu.cluster.owner_rules import OwnerRule, Plain
-from emu.cluster.parcels import ReplicaError, compared, cut, encoded, summed, swapped
+from emu.cluster.owner_rules import OwnerRule, Plain, apply_to, require_touchable
+from emu.cluster.parcels import ReplicaError, compared, cut, swapped
 from emu.cluster.transport import Transport
+from emu.cluster.wires import Columns, Touched, Wire, part_of, put_together, wire_of
 from emu.datapath import stream_of
 
 Array = NDArray[Any]
@@ -36,14 +37,16 @@ class Piece(NamedTuple):
         number: of the stripe.
         owner: node that adds it up.
         stripe: its columns.
-        rows: of a column.
+        wire: on which workers send it.
+        owner_wire: on which its owner does.
     """
 
     tensor: str
     number: int
     owner: int
     stripe: Stripe
-    rows: int
+    wire: Wire
+    owner_wire: Wire
 
     def name(self, node: int) -> str:
         """Return the name of what a node remembers of it."""
@@ -82,6 +85,7 @@ class Exchange:
         seed: int = 0,
         dtype: type[np.floating[Any]] = np.float32,
         feedback: bool = True,
+        touched: Collection[str] = (),
     ) -> None:
         """Begin with residuals of 0.
 
@@ -95,17 +99,26 @@ class Exchange:
             seed: of random choices of codecs.
             dtype: of gradients.
             feedback: whether what a message does not say is added to the next gradient, or lost.
+            touched: tensors of whose columns a step touches some.
 
         Raises:
-            ConfigError: an owner would have no stripe.
+            ConfigError: an owner would have no stripe; or columns that come and go meet a codec or a rule that moves
+                what it does not get.
         """
         layout.require_stripes([columns for columns, _ in shapes.values()])
         self.layout, self._transport, self._seed, self._dtype = layout, transport, seed, dtype
         self._codec, self._owner_codec, self._rule = codec, owner_codec or codec, rule or Plain()
-        self._shapes, self._feedback = dict(shapes), feedback
+        self._shapes = dict(shapes)
+        if touched:
+            require_touchable(codec, self._owner_codec, self._rule)
+
+        def wire(codec: Codec, name: str, stripe: Stripe) -> Wire:
+            sizes = (stripe.width, self._shapes[name][1])
+            return wire_of(codec, *sizes, dtype, feedback=feedback, touched=name in touched)
+
         self._pieces = [
-            Piece(name, number, owner, stripe, rows)
-            for name, (columns, rows) in shapes.items()
+            Piece(name, number, owner, stripe, wire(codec, name, stripe), wire(self._owner_codec, name, stripe))
+            for name, (columns, _) in shapes.items()
             for number, (owner, stripe) in enumerate(
                 zip(layout.owners, stripes_of(columns, len(layout.owners)), strict=True)
             )
@@ -126,30 +139,31 @@ class Exchange:
         self._newest: dict[str, bytes] = {}
 
     def _empty(self, piece: Piece) -> Memory:
-        return Memory.empty(piece.stripe.width, piece.rows, self._dtype)
+        return Memory.empty(piece.stripe.width, self._shapes[piece.tensor][1], self._dtype)
 
     def step_bytes(self) -> int:
-        """Return how many bytes all nodes together send to others in one exchange."""
+        """Return how many bytes all nodes together send to others in one exchange of all columns."""
         nodes, total = self.layout.nodes, 0
         for piece in self._pieces:
+            rows = self._shapes[piece.tensor][1]
             senders = len(self.layout.workers) - (piece.owner in self.layout.workers)
-            total += senders * self._codec.message_bytes(piece.stripe.width, piece.rows)
-            total += (nodes - 1) * self._owner_codec.message_bytes(piece.stripe.width, piece.rows)
+            total += senders * self._codec.message_bytes(piece.stripe.width, rows)
+            total += (nodes - 1) * self._owner_codec.message_bytes(piece.stripe.width, rows)
         return total
 
     # ---- one exchange ----
 
     def exchange(
         self,
-        gradients: Mapping[int, Mapping[str, Array]],
+        gradients: Mapping[int, Mapping[str, Columns]],
         step: int,
         scale: float = 1.0,
         workers: Sequence[int] | None = None,
-    ) -> dict[str, Array]:
+    ) -> dict[str, Columns]:
         """Return the gradient that all nodes have behind the exchange: float32 or the dtype, (columns, rows), by name.
 
         Args:
-            gradients: (columns, rows) by name, of every local worker.
+            gradients: (columns, rows) by name, of every local worker; some columns of tensors that are touched.
             step: training step, where random choices are drawn.
             scale: S that they carry; what is held back of earlier ones is brought to it.
             workers: those of the layout that take part; the others' residuals stay. None is all.
@@ -190,7 +204,7 @@ class Exchange:
         return (piece for piece in self._pieces if piece.owner in self._transport.local)
 
     def _contributions(
-        self, gradients: Mapping[int, Mapping[str, Array]], step: int, workers: Sequence[int]
+        self, gradients: Mapping[int, Mapping[str, Columns]], step: int, workers: Sequence[int]
     ) -> dict[str, bytes]:
         """Phase 1: encode, send, and return messages for local owners, by piece and worker."""
         made: dict[str, bytes] = {}
@@ -198,9 +212,9 @@ class Exchange:
         for node in self._transport.local:
             for piece in self._pieces if node in workers else ():
                 name = piece.name(node)
-                part = gradients[node][piece.tensor][piece.stripe.columns]
+                part = part_of(gradients[node][piece.tensor], piece.stripe)
                 at = Address(self._seed, stream_of(piece.tensor, f"contribution{piece.number}", node), step)
-                data = encoded(self._codec, part, self._memories[name], at, feedback=self._feedback)
+                data = piece.wire.encoded(part, self._memories[name], at)
                 if node == self._transport.local[0]:
                     self._newest[name] = data
                 if piece.owner == node:
@@ -209,26 +223,25 @@ class Exchange:
                     parcels.setdefault((node, piece.owner), []).append(data)
         for (sender, receiver), data in self._swap(parcels).items():
             pieces = [piece for piece in self._pieces if piece.owner == receiver and sender in workers]
-            sizes = [self._codec.message_bytes(piece.stripe.width, piece.rows) for piece in pieces]
-            for piece, message in zip(pieces, cut(data, sizes), strict=True):
+            for piece, message in zip(pieces, cut(data, [piece.wire.size_of for piece in pieces]), strict=True):
                 made[piece.name(sender)] = message
         return made
 
-    def _sum(self, piece: Piece, contributions: Mapping[str, bytes], workers: Sequence[int]) -> Array:
+    @staticmethod
+    def _sum(piece: Piece, contributions: Mapping[str, bytes], workers: Sequence[int]) -> Columns:
         """Return the sum over workers, in node order: an owner's own in its place."""
-        messages = (contributions[piece.name(worker)] for worker in workers)
-        return summed(self._codec, messages, (piece.stripe.width, piece.rows), self._dtype)
+        return piece.wire.summed([contributions[piece.name(worker)] for worker in workers])
 
-    def _aggregates(self, sums: Mapping[str, Array], step: int) -> dict[int, list[bytes]]:
+    def _aggregates(self, sums: Mapping[str, Columns], step: int) -> dict[int, list[bytes]]:
         """Phase 2: encode sums, send them to all, and return the messages of all pieces that each local node has."""
         made: dict[str, bytes] = {}
         parcels: dict[tuple[int, int], list[bytes]] = {}
         for piece in self._owned_pieces():
             name = piece.name(piece.owner)
             owned = self._owned[name]
-            ruled, owned.state = self._rule.apply(sums[name], owned.state, self.scale)
+            ruled, owned.state = apply_to(self._rule, sums[name], owned.state, self.scale, piece.stripe.width)
             at = Address(self._seed, stream_of(piece.tensor, f"sum{piece.number}", piece.owner), step)
-            made[name] = encoded(self._owner_codec, ruled, owned.memory, at, feedback=self._feedback)
+            made[name] = piece.owner_wire.encoded(ruled, owned.memory, at)
             for node in range(self.layout.nodes):
                 if node != piece.owner:
                     parcels.setdefault((piece.owner, node), []).append(made[name])
@@ -238,8 +251,7 @@ class Exchange:
         }
         for (sender, receiver), data in self._swap(parcels).items():
             pieces = [piece for piece in self._pieces if piece.owner == sender]
-            sizes = [self._owner_codec.message_bytes(piece.stripe.width, piece.rows) for piece in pieces]
-            for piece, message in zip(pieces, cut(data, sizes), strict=True):
+            for piece, message in zip(pieces, cut(data, [piece.owner_wire.size_of for piece in pieces]), strict=True):
                 arrived[receiver][piece.name(sender)] = message
         return {node: [messages[p.name(p.owner)] for p in self._pieces] for node, messages in arrived.items()}
 
@@ -248,12 +260,11 @@ class Exchange:
         self._sending += sent
         return arrived
 
-    def _assembled(self, messages: list[bytes]) -> dict[str, Array]:
-        found = {name: np.zeros(shape, self._dtype) for name, shape in self._shapes.items()}
+    def _assembled(self, messages: list[bytes]) -> dict[str, Columns]:
+        parts: dict[str, list[tuple[Stripe, Columns]]] = {name: [] for name in self._shapes}
         for piece, data in zip(self._pieces, messages, strict=True):
-            message = self._owner_codec.message_of(data, piece.stripe.width, piece.rows)
-            found[piece.tensor][piece.stripe.columns] = self._owner_codec.decode(message, piece.rows)
-        return found
+            parts[piece.tensor].append((piece.stripe, piece.owner_wire.decoded(data)))
+        return {name: put_together(found) for name, found in parts.items()}
 
     # ---- replicas ----
 
@@ -264,8 +275,9 @@ class Exchange:
         if node is None:
             return
         held = self._transport.gather({node: b"".join(messages) for node, messages in arrived.items()})
-        sizes = [self._owner_codec.message_bytes(piece.stripe.width, piece.rows) for piece in self._pieces]
-        first, other = (self._assembled(list(cut(held[n], sizes))) for n in (0, node))
+        sizes = [piece.owner_wire.size_of for piece in self._pieces]
+        whole = [self._assembled(list(cut(held[n], sizes))) for n in (0, node)]
+        first, other = ({name: self._all_of(name, lines) for name, lines in found.items()} for found in whole)
         for name in self._shapes:
             word = f"u{np.dtype(self._dtype).itemsize}"
             differs = np.argwhere(first[name].view(word) != other[name].view(word))
@@ -279,6 +291,9 @@ class Exchange:
                 )
         raise ReplicaError(f"all nodes must have the same bytes behind an exchange, got others on node {node}")
 
+    def _all_of(self, name: str, lines: Columns) -> Array:
+        return lines.whole(self._shapes[name][0]) if isinstance(lines, Touched) else lines
+
     # ---- what people look at ----
 
     def code_counts(self) -> Iterator[tuple[str, CodeCount]]:
@@ -286,8 +301,9 @@ class Exchange:
         node = self._transport.local[0]
         for piece in self._pieces:
             if data := self._newest.get(name := piece.name(node)):
-                message = self._codec.message_of(data, piece.stripe.width, piece.rows)
-                for count in code_counts(self._codec, message, self._memories[name]):
+                own, memory = piece.wire.newest(data, self._memories[name])
+                message = self._codec.message_of(own, *memory.residual.shape)
+                for count in code_counts(self._codec, message, memory):
                     yield piece.tensor, count
 
     def residual_norms(self) -> Iterator[tuple[str, str, float]]:

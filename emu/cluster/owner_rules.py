@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.cluster.codecs import Codec
+from emu.cluster.wires import Columns, Touched
 from emu.errors import ConfigError
 
 Array = NDArray[Any]
@@ -19,10 +21,12 @@ class OwnerRule(Protocol):
     Attributes:
         carries_scale: whether what is sent is S times as large where sums are.
         state_power: power of S that the state carries.
+        is_still: whether a sum of 0 is sent as 0 and leaves the state as it is.
     """
 
     carries_scale: ClassVar[bool]
     state_power: ClassVar[int]
+    is_still: ClassVar[bool]
 
     def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
         """Return what is sent, and what is remembered for the next mini-batch.
@@ -40,6 +44,7 @@ class Plain:
 
     carries_scale: ClassVar[bool] = True
     state_power: ClassVar[int] = 0
+    is_still: ClassVar[bool] = True
 
     def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
         """Return the sum."""
@@ -57,6 +62,7 @@ class MomentumRule:
     momentum: float
     carries_scale: ClassVar[bool] = True
     state_power: ClassVar[int] = 1
+    is_still: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.momentum < 1:
@@ -79,6 +85,7 @@ class AdaGradRule:
     eps: float = 1e-8
     carries_scale: ClassVar[bool] = False
     state_power: ClassVar[int] = 2
+    is_still: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.eps > 0:
@@ -88,3 +95,43 @@ class AdaGradRule:
         """Return the normalised sum: eps is multiplied by S, so that the result is free of it."""
         squares = total * total if state is None else state + total * total
         return total / (np.sqrt(squares) + total.dtype.type(self.eps * scale)), squares
+
+
+def apply_to(
+    rule: OwnerRule, total: Columns, state: Array | None, scale: float, lines: int
+) -> tuple[Columns, Array | None]:
+    """Return what a rule makes of a sum, of which some lines may be all there is; see `OwnerRule.apply`.
+
+    Args:
+        rule: of a sum that has some lines only, one that leaves others as they are.
+        total: the sum.
+        state: of all lines.
+        scale: S that sums and state carry.
+        lines: of the stripe.
+    """
+    if not isinstance(total, Touched):
+        return rule.apply(total, state, scale)
+    ruled, some = rule.apply(total.lines, None if state is None else state[total.places], scale)
+    if some is not None:
+        state = np.zeros((lines, total.lines.shape[1]), some.dtype) if state is None else state.copy()
+        state[total.places] = some
+    return Touched(total.places, ruled), state
+
+
+def require_touchable(codec: Codec, owner_codec: Codec, rule: OwnerRule) -> None:
+    """Refuse what moves, or looks back at, columns that a step has not touched.
+
+    Raises:
+        ConfigError: it does.
+    """
+    if codec.looks_back or owner_codec.looks_back:
+        raise ConfigError(
+            "gradients of which a step has some rows must be quantised by themselves, got levels or a threshold of "
+            "earlier mini-batches; remove `lag`, `smoothing`, `interval` and threshold 'previous_mean' of "
+            "[cluster.codec] and [cluster.owner_codec]"
+        )
+    if not rule.is_still:
+        raise ConfigError(
+            "sums of which a step has some rows must be left by their owner where nothing came, got momentum; choose "
+            "`rule` 'none' or 'adagrad' of [cluster]"
+        )

@@ -1,15 +1,10 @@
-"""Messages of several tensors: made, added up, as one parcel for each pair of nodes, and their digests."""
+"""Messages of several tensors as one parcel for each pair of nodes, and their digests."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
-from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.transport import Transport
 from emu.errors import EmuError
 
@@ -17,47 +12,8 @@ _DIGEST_BYTES = 8
 _SENT_BYTES = 8
 
 
-Array = NDArray[Any]
-
-
 class ReplicaError(EmuError):
     """Nodes hold different gradients; the message names the first differing node, tensor and index."""
-
-
-def encoded(codec: Codec, values: Array, memory: Memory, at: Address, *, feedback: bool) -> bytes:
-    """Return values as a message.
-
-    Args:
-        codec: of their sender.
-        values: (columns, rows).
-        memory: what the codec remembers of them.
-        at: where random choices are drawn.
-        feedback: whether what the message does not say is kept for the next one, or lost.
-    """
-    data = codec.encode(values, memory, at).to_bytes()
-    if not feedback:
-        memory.residual = np.zeros_like(memory.residual)
-    return data
-
-
-def summed(codec: Codec, messages: Iterable[bytes], shape: tuple[int, int], dtype: type[np.floating[Any]]) -> Array:
-    """Return the sum of messages, in their order.
-
-    Args:
-        codec: of their senders.
-        messages: at least one.
-        shape: columns and rows of each.
-        dtype: of the sum.
-    """
-    total: Array | None = None
-    for data in messages:
-        message = codec.message_of(data, *shape)
-        if total is None:
-            total = codec.decode(message, shape[1]).astype(dtype)
-        else:
-            codec.decode_and_add(message, total)
-    assert total is not None, "there is at least one worker"
-    return total
 
 
 def swapped(
@@ -94,21 +50,27 @@ def compared(transport: Transport, messages: Mapping[int, Sequence[bytes]], sent
     return next((node for node, digest in enumerate(digests) if digest != digests[0]), None), total
 
 
-def cut(data: bytes, sizes: Sequence[int]) -> Iterator[bytes]:
+def cut(data: bytes, sizes: Sequence[int | Callable[[memoryview], int]]) -> Iterator[bytes]:
     """Yield the messages of a parcel.
+
+    Args:
+        data: the parcel.
+        sizes: of its messages in bytes; or what finds the size of the first message of what is left.
 
     Raises:
         ReplicaError: it has another size than all of them together.
     """
-    if len(data) != sum(sizes):
+    start, left, found = 0, memoryview(data), list[bytes]()
+    for size in sizes:
+        end = start + (size(left[start:]) if callable(size) else size)
+        found.append(data[start:end])
+        start = end
+    if start != len(data):
         raise ReplicaError(
-            f"a parcel must have {sum(sizes)} bytes, got {len(data)}; all nodes must have the same recipe, device and "
+            f"a parcel must have {start} bytes, got {len(data)}; all nodes must have the same recipe, device and "
             "version"
         )
-    start = 0
-    for size in sizes:
-        yield data[start : start + size]
-        start += size
+    yield from found
 
 
 def digest_of(messages: Iterable[bytes]) -> bytes:

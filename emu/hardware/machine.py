@@ -48,6 +48,7 @@ class Demand(NamedTuple):
         operands: formats and numbers of elements read; None is an index or a mask, which is not counted.
         result_format: of what is written.
         again: whether the same operation ran before, at another point.
+        index_bytes: that say where the entries of a sparse operand lie; they are read beside them.
     """
 
     layer: str
@@ -59,19 +60,20 @@ class Demand(NamedTuple):
     operands: tuple[tuple[Format | None, int], ...]
     result_format: Format | None
     again: bool = False
+    index_bytes: int = 0
 
     def to_list(self) -> list[Any]:
         """Return plain data (JSON) that `of_list` reads back: formats by their text."""
         operands = [[_text_of(fmt), size] for fmt, size in self.operands]
-        return [*self[:6], operands, _text_of(self.result_format), self.again]
+        return [*self[:6], operands, _text_of(self.result_format), self.again, self.index_bytes]
 
     @classmethod
     def of_list(cls, data: Sequence[Any]) -> Demand:
         """Return what `to_list` wrote."""
-        layer, role, operation, results, multiply_adds, passes, operands, result_format, again = data
+        layer, role, operation, results, multiply_adds, passes, operands, result_format, again, index_bytes = data
         held = tuple((_format_of(text), size) for text, size in operands)
         written = _format_of(result_format)
-        return cls(layer, role, operation, results, multiply_adds, passes, held, written, again)
+        return cls(layer, role, operation, results, multiply_adds, passes, held, written, again, index_bytes)
 
 
 class Cost(NamedTuple):
@@ -191,7 +193,7 @@ class Machine:
             cycles = -(-operations // _lanes(unit))
             return Cost(name, cycles, self._cycles_ps(name, cycles), sum(self.host_bytes(demand)), 0, operations)
         cycles, operations = _cycles(unit, demand), demand.multiply_adds or max(demand.passes, 1) * demand.results
-        moved = self._bytes([*demand.operands, (demand.result_format, demand.results)])
+        moved = demand.index_bytes + self._bytes([*demand.operands, (demand.result_format, demand.results)])
         memory_ps = 0 if self._bandwidth is None else _rounded_up(moved, self._bandwidth)
         return Cost(name, cycles, self._cycles_ps(name, cycles), moved, memory_ps, operations)
 

@@ -1,6 +1,6 @@
 """Layers and networks. Layers name their parameters and apply primitives; they never see a format.
 
-layers.py         Linear, Conv2d, pooling, activations, dropout, tables
+layers.py         Linear, SparseLinear, Conv2d, pooling, activations, dropout, tables
 normalisation.py  BatchNorm, LayerNorm
 blocks.py         layers made of layers: Residual, Attention
 network.py        a sequence of layers and a loss
@@ -23,6 +23,7 @@ from emu.nn.layers import (
     Parameter,
     Parameters,
     Position,
+    SparseLinear,
     every,
 )
 from emu.nn.network import Network
@@ -48,6 +49,7 @@ __all__ = [
     "Parameters",
     "Position",
     "Residual",
+    "SparseLinear",
     "every",
     "initialise",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from emu.autodiff import Graph, Tensor
 
@@ -19,6 +19,7 @@ class Parameter:
         initialiser: how it begins.
         fan_in: inputs that meet in one output.
         fan_out: outputs one input reaches.
+        by_rows: whether a pass reads, and changes, only some of its rows: those of inputs that are not 0.
     """
 
     part: Literal["weight", "bias"]
@@ -26,6 +27,7 @@ class Parameter:
     initialiser: str
     fan_in: int
     fan_out: int
+    by_rows: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,11 @@ class Layer:
 
     Attributes:
         name: unique in its network; formats, registers and parameters go by it.
+        reads_sparse: whether its input is a sparse matrix.
     """
 
     name: str
+    reads_sparse: ClassVar[bool] = False
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the parameters the layer itself asks for."""
@@ -103,6 +107,30 @@ class Linear(Layer):
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Apply the product; the bias is the unit's addend."""
         return graph.apply("linear", x, *parameters[self.name].values(), layer=self.name)
+
+
+@dataclass(frozen=True)
+class SparseLinear(Layer):
+    """y = x W + b of a sparse x: (N, in_features) to (N, out_features); weight (in_features, out_features).
+
+    The first layer of a network. A pass reads the rows of W whose inputs have entries, and finds a gradient of these.
+    """
+
+    in_features: int
+    out_features: int
+    bias: bool = True
+    initialiser: str = "he"
+    reads_sparse: ClassVar[bool] = True
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return weight and bias."""
+        fans = (self.in_features, self.out_features)
+        weight = Parameter("weight", fans, self.initialiser, *fans, by_rows=True)
+        return (weight, Parameter("bias", (self.out_features,), "zero", *fans)) if self.bias else (weight,)
+
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
+        """Apply the product; the bias is the unit's addend."""
+        return graph.apply("sparse_linear", x, *parameters[self.name].values(), layer=self.name)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,11 @@ class Network:
         """Names that tensors carry, in order: the input, every layer's results, the loss."""
         return [INPUT_LAYER, *(name for layer in self.layers for name in layer.results()), LOSS_LAYER]
 
+    @property
+    def reads_sparse(self) -> bool:
+        """Whether the first layer reads a sparse matrix."""
+        return bool(self.layers) and self.layers[0].reads_sparse
+
     def parameters(self) -> list[tuple[Layer, Parameter]]:
         """Return every parameter with its layer, in order."""
         return [(layer, parameter) for layer in every(self.layers) for parameter in layer.parameters()]

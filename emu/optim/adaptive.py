@@ -52,6 +52,11 @@ class AdaGrad:
         """The sum holds squares of gradients."""
         return {"squares": 2}
 
+    @property
+    def is_still(self) -> bool:
+        """Without decay: 0 is divided by what past gradients have left."""
+        return not self.weight_decay
+
     def apply(
         self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
     ) -> None:
@@ -90,6 +95,11 @@ class Adam:
     def slot_powers(self) -> Mapping[str, int]:
         """One mean holds gradients, the other their squares."""
         return {"mean": 1, "squares": 2}
+
+    @property
+    def is_still(self) -> bool:
+        """Never: means of past gradients move it."""
+        return False
 
     def apply(
         self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0

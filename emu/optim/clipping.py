@@ -42,4 +42,7 @@ def clip_by_norm(
     if not float(on_host(norm.array)) > float(limit.array):
         return gradients
     factor = runner.run(Operation("divide", (limit, norm), part="factor"), "norm", EVERYWHERE)
-    return {s.name: Unit(runner, s).run("multiply", "clipped", gradients[s.name], factor) for s in states}
+    return {
+        s.name: gradients[s.name].holding(Unit(runner, s).run("multiply", "clipped", gradients[s.name], factor))
+        for s in states
+    }

@@ -38,6 +38,11 @@ class GradientDescent:
         """The previous direction grows with the gradient."""
         return {"momentum": 1} if self.momentum else {}
 
+    @property
+    def is_still(self) -> bool:
+        """Without momentum and decay."""
+        return not self.momentum and not self.weight_decay
+
     def apply(
         self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
     ) -> None:

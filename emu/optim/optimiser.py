@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.autodiff import Operation, Runner, Value
+from emu.backends.arrays import namespace
 from emu.formats import PRESETS, Format
 
 Array = NDArray[Any]
@@ -25,17 +26,43 @@ class ParameterState:
         part: "weight" or "bias".
         master: high-precision copy.
         slots: what the optimiser keeps beside it, by name.
+        by_rows: whether its gradients may have some rows only.
     """
 
     layer: str
     part: str
     master: Value
     slots: dict[str, Value] = field(default_factory=dict[str, Value])
+    by_rows: bool = False
 
     @property
     def name(self) -> str:
         """Name in checkpoints and hashes: `layer.part`."""
         return f"{self.layer}.{self.part}"
+
+    def rows(self, chosen: Any) -> ParameterState:
+        """Return some rows, a copy."""
+
+        def some(value: Value) -> Value:
+            return value.with_array(value.array[namespace(value.array).asarray(chosen)])
+
+        slots = {slot: some(value) for slot, value in self.slots.items()}
+        return ParameterState(self.layer, self.part, some(self.master), slots)
+
+    def put(self, chosen: Any, some: ParameterState) -> None:
+        """Write rows that `rows` has returned back to their places; no other row is read or written."""
+        self.master = _written(self.master, chosen, some.master)
+        for slot, value in some.slots.items():
+            self.slots[slot] = _written(self.slots[slot], chosen, value)
+
+
+def _written(whole: Value, chosen: Any, some: Value) -> Value:
+    xp = namespace(some.array)
+    array = xp.asarray(whole.array)  # to where the operations were
+    if array is whole.array and not getattr(array.flags, "writeable", True):
+        array = array.copy()
+    array[xp.asarray(chosen)] = some.array
+    return whole.with_array(array)
 
 
 class Optimiser(Protocol):
@@ -53,6 +80,11 @@ class Optimiser(Protocol):
     @property
     def slot_powers(self) -> Mapping[str, int]:
         """The power of the gradient that each slot holds: 1 for a mean, 2 for a mean of squares."""
+        ...
+
+    @property
+    def is_still(self) -> bool:
+        """Whether an element stays as it is where its gradient is 0."""
         ...
 
     def apply(

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu import engine
-from emu.autodiff import Value
+from emu.autodiff import SparseValue, Value
 from emu.backends.arrays import namespace, negated
 from emu.backends.gathered import Gathered
 from emu.backends.reference.philox import random_integers
@@ -27,6 +27,8 @@ from emu.engine.reductions import one_of, write_total
 from emu.engine.request import as_operand
 from emu.precision.host import HOST_OPERATIONS
 from emu.precision.unit import Unit, carrier, elementwise, number
+from emu.sparse import CSR
+from emu.sparse.products import write_sparse
 
 Array = NDArray[Any]
 #: Bits of the numbers that decide which values dropout keeps.
@@ -41,6 +43,34 @@ def _matmul(unit: Unit, a: Value, b: Value, addend: Value | None = None) -> Valu
     mac = unit.mac(a.format, b.format)
     written = write_product(left, right, third, formats, mac, unit.request(), 1, unit.log)
     return unit.value(written.reshape(shape))
+
+
+def _sparse_matmul(unit: Unit, x: Value, w: Value, bias: Value | None = None, *, entries: int) -> Value:
+    """Each result over the entries of its row, in storage order."""
+    matrix = _matrix(x)
+    formats = (x.format, w.format, None if bias is None else bias.format)
+    dense = carrier(w)
+    shape = (matrix.shape[0], dense.shape[1])
+    third = None if bias is None else as_addend(carrier(bias), shape, shape)[0]
+    given = (formats, matrix.by_rows, unit.mac(x.format, w.format), unit.request(), unit.log)
+    return unit.value(write_sparse(matrix, dense, third, *given))
+
+
+def _sparse_transposed_matmul(unit: Unit, x: Value, g: Value, *, entries: int) -> Value:
+    """Each result over the entries of its column, row by row: rows of columns without entries are zeros."""
+    matrix = _matrix(x)
+    pattern, mac = matrix.by_columns(unit.backend), unit.mac(x.format, g.format)
+    written = write_sparse(matrix, carrier(g), None, (x.format, g.format, None), pattern, mac, unit.request(), unit.log)
+    if pattern.results == matrix.shape[1]:
+        return unit.value(written)
+    whole = namespace(written).zeros((matrix.shape[1], written.shape[1]), written.dtype)
+    whole[matrix.unique_columns] = written
+    return unit.value(whole)
+
+
+def _matrix(x: Value) -> CSR:
+    assert isinstance(x, SparseValue), "a sparse product needs a sparse operand"
+    return x.structure.with_data(x.array, x.format, check=False)
 
 
 def _conv2d(unit: Unit, x: Value, w: Value, bias: Value | None = None, *, stride: Any, padding: Any) -> Value:
@@ -207,6 +237,8 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     "sum": _sum,
     "average": _average,
     "matmul": _matmul,
+    "sparse_matmul": _sparse_matmul,
+    "sparse_transposed_matmul": _sparse_transposed_matmul,
     "conv2d": _conv2d,
     "conv2d_input_gradient": _conv2d_input_gradient,
     "conv2d_weight_gradient": _conv2d_weight_gradient,

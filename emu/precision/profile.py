@@ -147,7 +147,8 @@ class Profile:
             self.log.clear()
         if self.demands is not None:
             read = tuple([(operand.format, operand.array.size) for operand in operation.operands])
-            demand = (layer, role, operation.name, elements, multiply_adds, passes, read, value.format, again)
+            indices = sum([operand.index_bytes for operand in operation.operands])
+            demand = (layer, role, operation.name, elements, multiply_adds, passes, read, value.format, again, indices)
             self.demands.append(Demand(*demand))
 
     def _at(self, place: tuple[str, ...]) -> Work:

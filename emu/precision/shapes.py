@@ -155,6 +155,16 @@ def _matmul(operands: Sequence[Shape], options: Options) -> Asked:
     return Asked(shape, _size(shape) * a[-1])
 
 
+def _sparse_matmul(operands: Sequence[Shape], options: Options) -> Asked:
+    shape = (operands[0][0], operands[1][1])
+    return Asked(shape, options["entries"] * shape[1])
+
+
+def _sparse_transposed_matmul(operands: Sequence[Shape], options: Options) -> Asked:
+    shape = (operands[0][1], operands[1][1])
+    return Asked(shape, options["entries"] * shape[1])
+
+
 def _conv2d(operands: Sequence[Shape], options: Options) -> Asked:
     x, w = operands[:2]
     sizes = (convolved_size(x[2 + i], w[2 + i], options["stride"][i], options["padding"][i]) for i in (0, 1))
@@ -241,6 +251,8 @@ RULES: dict[str, Rule] = {
     "sum": _sum,
     "average": _average,
     "matmul": _matmul,
+    "sparse_matmul": _sparse_matmul,
+    "sparse_transposed_matmul": _sparse_transposed_matmul,
     "conv2d": _conv2d,
     "conv2d_input_gradient": _conv2d_input_gradient,
     "conv2d_weight_gradient": _conv2d_weight_gradient,
@@ -285,7 +297,9 @@ class ShapeRunner:
         fmt = self._format(operation, role, layer)
         read = tuple([(value.format, value.array.size) for value in operands])
         size = _size(asked.shape)
-        self.demands.append(Demand(layer, role, operation.name, size, asked.multiply_adds, asked.passes, read, fmt))
+        indices = sum(value.index_bytes for value in operands)
+        demand = (layer, role, operation.name, size, asked.multiply_adds, asked.passes, read, fmt, False, indices)
+        self.demands.append(Demand(*demand))
         written = ShapeArray(asked.shape, fmt.carrier)
         return Value(self._with_saved(operation, written), fmt)
 

@@ -13,7 +13,7 @@ Source: US 12,008,475.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -168,10 +168,80 @@ class CSR:
         dense[self.rows, self.indices] = self.data
         return dense
 
+    def __len__(self) -> int:
+        """Rows."""
+        return self.shape[0]
+
+    def __getitem__(self, chosen: Any) -> CSR:
+        """Return some rows, in the order asked for; entries of a row keep their order.
+
+        Args:
+            chosen: a slice, or an array of row numbers, as NumPy takes them: repeated, negative, or a mask.
+
+        Raises:
+            IndexError: a row that is not there.
+            ShapeError: `chosen` does not name rows in one dimension, such as a single number.
+
+        Examples:
+            >>> x = CSR.from_dense([[0, 2, 0], [1, 0, 3]], "fix8f0")
+            >>> x[[1, 1, 0]].to_dense().tolist()
+            [[1.0, 0.0, 3.0], [1.0, 0.0, 3.0], [0.0, 2.0, 0.0]]
+        """
+        begins, ends = self.indptr[:-1][chosen], self.indptr[1:][chosen]
+        if begins.ndim != 1:
+            raise ShapeError(
+                f"rows must be chosen by a slice or by a vector of integers, got {chosen!r}; `x[3:4]` is one row"
+            )
+        starts = np.zeros(begins.size + 1, np.int64)
+        np.cumsum(ends - begins, out=starts[1:])
+        if isinstance(chosen, slice) and (begins[1:] == ends[:-1]).all():
+            places = slice(int(begins[0]), int(ends[-1])) if begins.size else slice(0)
+        else:
+            places = np.repeat(begins - starts[:-1], ends - begins) + np.arange(int(starts[-1]))
+        shape = (begins.size, self.shape[1])
+        return CSR(self.data[places], lasting(self.indices[places]), lasting(starts), shape, self.format)
+
+    def with_data(self, data: Any, fmt: str | Format, *, check: bool = True) -> CSR:
+        """Return a matrix with other entries in the same places; V1, V2 and patterns that are built are shared.
+
+        Args:
+            data: values of `fmt`, (entries,).
+            fmt: of the entries.
+            check: whether to check that they are values of the format.
+
+        Raises:
+            ShapeError: not one value per entry.
+            FormatError: a value that the format does not hold.
+        """
+        parsed = parse(fmt)
+        values = as_operand(data, parsed, "data", check=check)[0]
+        if values.shape != self.indices.shape:
+            raise ShapeError(f"`data` must have one element per entry, shape {self.indices.shape}, got {values.shape}")
+        matrix = CSR(values, self.indices, self.indptr, self.shape, parsed, self.known)
+        own = {item.name for item in fields(self)}
+        matrix.__dict__.update({name: built for name, built in self.__dict__.items() if name not in own})
+        return matrix
+
+    def used(self, backend: str = "auto") -> CSR:
+        """Return the columns that have entries, side by side: x w of these rows of w is x w of all of them."""
+        places, used, longest = self.columns(backend)
+        known = Columns(places, lasting(np.arange(used.size, dtype=used.dtype)), longest)
+        return CSR(self.data, places, self.indptr, (self.shape[0], used.size), self.format, known)
+
     @property
     def nnz(self) -> int:
         """Stored entries, explicit zeros and duplicates included."""
         return self.indices.size
+
+    @property
+    def size(self) -> int:
+        """Numbers that are stored: `nnz`, as of SciPy's containers."""
+        return self.nnz
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the entries' carriers."""
+        return self.data.dtype
 
     @cached_property
     def rows(self) -> Indices:

@@ -26,6 +26,7 @@ from emu.engine.planner import Plan, may_gain_from_maxima, plan_product
 from emu.engine.products import DEFINITION, accumulator_of, as_addend, held_by, written_to
 from emu.engine.request import Request, as_operand
 from emu.engine.sources import require_addressed, source_of
+from emu.engine.work import WorkRecord
 from emu.errors import FormatError, ShapeError
 from emu.formats import Format, parse
 from emu.sparse.compact import Compact
@@ -122,14 +123,42 @@ def _written(
         source = source_of(given["random"], given["rbits"], given["seed"], given["stream"], given["step"])
         require_addressed(source, mac)
     request = _request(given, out_format, shape)
-    formats = (x.format, fb, fc)
-    plan = _plan(request, formats, x.data, right, pattern.longest, mac)
+    values = write_sparse(x, right, addend, (x.format, fb, fc), pattern, mac, request)
+    return values if given["out"] is None else written_to(given["out"], values)
+
+
+def write_sparse(
+    x: CSR,
+    dense: Array,
+    addend: Array | None,
+    formats: Formats,
+    pattern: Pattern,
+    mac: Mac,
+    request: Request,
+    log: list[WorkRecord] | None = None,
+) -> Array:
+    """Write the dot products of a pattern as the request says: what every product here comes to.
+
+    Args:
+        x: sparse matrix.
+        dense: (rows the pattern reads, H) carriers.
+        addend: (results or 1, H or 1) carriers, or None.
+        formats: of entries, dense operand and addend.
+        pattern: of `x`: by rows or by columns.
+        mac: the unit.
+        request: stage, random bits, register, flags, backend.
+        log: is given a record of the work: one row whose inner size is the number of entries.
+
+    Returns:
+        Carriers (results, H).
+    """
+    plan = _plan(request, formats, x.data, dense, pattern.longest, mac)
     if addend is not None and plan.addend is not None:
-        addend = held_by(addend, fc, plan.addend, mac, request)
+        addend = held_by(addend, formats[2], plan.addend, mac, request)
     place = request.place(accumulator_of(*formats, pattern.longest, mac))
     outcome = request.kernels.sparse_product(
         x.data,
-        right,
+        dense,
         addend,
         pattern,
         _codes(formats, plan),
@@ -139,8 +168,9 @@ def _written(
         place,
         plan.path,
     )
-    values = request.account(outcome)
-    return values if given["out"] is None else written_to(given["out"], values)
+    if log is not None:
+        log.append(WorkRecord((1, 1, x.nnz, dense.shape[1]), formats, plan))
+    return request.account(outcome)
 
 
 def _settings(options: dict[str, Any]) -> dict[str, Any]:

@@ -20,11 +20,12 @@ from emu.backends.reference.philox import random_integers
 from emu.datapath import stream_of
 from emu.errors import ConfigError
 from emu.training.data import Dataset, load_dataset
+from emu.training.data_tables import Inputs, Labels
 from emu.training.recipe import Recipe
 
 Array = NDArray[Any]
 #: What a batch is made of, by kind of data.
-UNITS = {"images": "images", "text": "sequences", "frames": "frames"}
+UNITS = {"images": "images", "text": "sequences", "frames": "frames", "svmlight": "examples", "ngrams": "examples"}
 
 
 class Span(NamedTuple):
@@ -124,16 +125,24 @@ class Batches:
         here, whole = (self.examples - last.offset) // last.size, self.examples // last.size
         return last.step + here + (epochs - last.epoch - 1) * whole
 
-    def batch(self, step: int) -> tuple[Array, Array]:
+    def batch(self, step: int) -> tuple[Inputs, Labels]:
         """Return inputs and labels of a step: the next ones of a permutation, what is left of an epoch left out."""
+        return self.together(range(step, step + 1))
+
+    def together(self, steps: range) -> tuple[Inputs, Labels]:
+        """Return inputs and labels of some steps, one behind the other."""
+        chosen = np.concatenate([self._chosen(step) for step in steps])
+        return self.data.train_inputs[chosen], self.data.train_labels[chosen]
+
+    def _chosen(self, step: int) -> Array:
+        """Return which examples a step has."""
         epoch, offset = self.place(step)
         if self._order[0] != epoch:
             keys = random_integers(
                 self.examples, 32, seed=self._seed, stream=stream_of("data", "order"), step=epoch, draw=0
             )
             self._order = (epoch, np.argsort(keys, kind="stable"))
-        chosen = self._order[1][offset : offset + self.size_at(step)]
-        return self.data.train_inputs[chosen], self.data.train_labels[chosen]
+        return self._order[1][offset : offset + self.size_at(step)]
 
     def resize(self, step: int, size: int) -> None:
         """Give mini-batches another size from a step on."""

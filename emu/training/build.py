@@ -27,6 +27,23 @@ def build_optimiser(spec: tables.Optimiser) -> optim.Optimiser:
     return optim.GradientDescent(getattr(spec, "momentum", 0.0), spec.weight_decay)
 
 
+def require_rows(network: nn.Network, optimiser: optim.Optimiser) -> None:
+    """Raise ConfigError where a layer reads sparse input and is not the first, or rows move that no pass reads."""
+    for layer in nn.every(network.layers[1:] if network.reads_sparse else network.layers):
+        if layer.reads_sparse:
+            raise ConfigError(
+                f"layer {layer.name!r} (sparse_linear) must be the first of the network; use `linear` behind others"
+            )
+    if not network.reads_sparse:
+        return
+    if not optimiser.is_still:
+        raise ConfigError(
+            f"layer {network.layers[0].name!r} (sparse_linear) must be trained by an optimiser that leaves a weight "
+            "whose gradient is 0 as it is: a step reads the rows of the batch's inputs alone; choose "
+            "`training.optimiser.name` 'sgd' or 'adagrad', without `weight_decay`"
+        )
+
+
 def require_functions(network: nn.Network, policy: Policy) -> None:
     """Raise ConfigError where an elementary function would meet a format that float64 does not hold exactly."""
 

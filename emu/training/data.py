@@ -2,7 +2,8 @@
 
     digits | folder of IDX files | .npz | .npy ──► scale ──► repeat pixels ──► pad with zeros ──► (N, C, H, W) float32
 
-Text and synthetic frames: `sequences.py`. Pixels of the bundled digits are n/16, exact in every format with 5
+Text and synthetic frames: `sequences.py`; sparse examples: `svmlight.py`, `ngrams.py`. Pixels of the bundled
+digits are n/16, exact in every format with 5
 significant bits; others are one float32 division.
 """
 
@@ -18,15 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import ConfigError
+from emu.sparse import CSR
 from emu.training.data_files import Raw, read_digits, read_idx_folder, read_npy, read_npz
-from emu.training.data_tables import Data, Frames, Images, Text
+from emu.training.data_tables import Arrays, Data, Frames, Images, Inputs, Labels, Ngrams, SvmLight, Text
+from emu.training.ngrams import ngram_examples
 from emu.training.sequences import synthetic_frames, text_sequences
-
-Array = NDArray[Any]
-Labels = NDArray[np.int64]
-
-#: Names the split; another text would be another split, and change every accuracy.
-SPLIT_KEY = "emu test split 1"
+from emu.training.split import held_out
+from emu.training.svmlight import svmlight_examples
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,23 +33,25 @@ class Dataset:
     """Inputs and labels, ready for the network.
 
     Attributes:
-        train_inputs: float32, shape (N, channels, rows, columns) or (N, features), finite; tokens int64, (N, length).
+        train_inputs: float32, shape (N, channels, rows, columns) or (N, features), finite; tokens int64, (N, length);
+            or a sparse matrix of format fp32, (N, columns).
         train_labels: int64, shape (N,), 0..classes-1; of tokens (N, length).
         test_inputs: as `train_inputs`; none is in both.
         test_labels: as `train_labels`.
         source: one sentence: where the data are from and what was done to them.
-        sha256: of shapes and values of all four arrays, in the order above.
+        sha256: of shapes and values of all four, in the order above; of a sparse matrix: shape, entries, columns, and
+            where rows begin.
     """
 
-    train_inputs: Array
+    train_inputs: Inputs
     train_labels: Labels
-    test_inputs: Array
+    test_inputs: Inputs
     test_labels: Labels
     source: str
     sha256: str
 
     @classmethod
-    def of(cls, arrays: tuple[Array, Labels, Array, Labels], source: str) -> Dataset:
+    def of(cls, arrays: Arrays, source: str) -> Dataset:
         """Return a data set of these arrays, in the order of the attributes."""
         return cls(*arrays, source=source, sha256=_sha256(arrays))
 
@@ -67,10 +68,24 @@ def load_dataset(spec: Data, input_shape: Sequence[int], classes: int) -> Datase
         ConfigError: a file is missing, truncated or of another kind, a value is not finite, a label is out of range,
             counts differ, or the data do not reach `input_shape`; names the file.
     """
-    if isinstance(spec, Text):
-        return Dataset.of(*text_sequences(spec, input_shape[0]))
-    if isinstance(spec, Frames):
-        return Dataset.of(*synthetic_frames(spec, input_shape[0], classes))
+    return Dataset.of(*_load(spec, input_shape, classes))
+
+
+def _load(spec: Data, input_shape: Sequence[int], classes: int) -> tuple[Arrays, str]:
+    match spec:
+        case Images():
+            return _images(spec, input_shape, classes)
+        case Text():
+            return text_sequences(spec, input_shape[0])
+        case Frames():
+            return synthetic_frames(spec, input_shape[0], classes)
+        case SvmLight():
+            return svmlight_examples(spec, input_shape[0], classes)
+        case Ngrams():
+            return ngram_examples(spec, input_shape[0])
+
+
+def _images(spec: Images, input_shape: Sequence[int], classes: int) -> tuple[Arrays, str]:
     train, test = _read(spec.source)
     for raw in (train, test):
         if raw is not None:
@@ -80,7 +95,7 @@ def load_dataset(spec: Data, input_shape: Sequence[int], classes: int) -> Datase
     (train_images, how), (test_images, _) = (_prepare(raw, spec, input_shape) for raw in (train, test))
     arrays = (train_images, train.labels.astype(np.int64), test_images, test.labels.astype(np.int64))
     source = f"{train.title}: {len(train_images)} images to train, {len(test_images)} to test; {how}"
-    return Dataset.of(arrays, source)
+    return arrays, source
 
 
 def _read(source: str) -> tuple[Raw, Raw | None]:
@@ -104,9 +119,7 @@ def _read(source: str) -> tuple[Raw, Raw | None]:
 
 
 def split(raw: Raw, test_images: int) -> tuple[Raw, Raw]:
-    """Return training and test images: each class gives the test set its share, chosen by a fixed key.
-
-    The choice depends on positions and labels alone: images are ranked by SHA-256 of the key and their position.
+    """Return training and test images, these chosen by `held_out`.
 
     Raises:
         ConfigError: nothing would be left to train on.
@@ -117,18 +130,7 @@ def split(raw: Raw, test_images: int) -> tuple[Raw, Raw]:
             f"`test_images` must be below the number of images, got {test_images} of {count} in {raw.path}; "
             "choose fewer"
         )
-    rank = [hashlib.sha256(f"{SPLIT_KEY}/{i}".encode()).digest() for i in range(count)]
-    classes, sizes = np.unique(raw.labels, return_counts=True)
-    exact = [int(size) * test_images for size in sizes]
-    quota = [share // count for share in exact]
-    # largest remainders first, so that the shares add up to test_images
-    by_remainder = sorted(range(len(exact)), key=lambda c: (-(exact[c] % count), c))
-    for c in by_remainder[: test_images - sum(quota)]:
-        quota[c] += 1
-    chosen = np.zeros(count, dtype=bool)
-    for label, share in zip(classes, quota, strict=True):
-        members = np.flatnonzero(raw.labels == label)
-        chosen[sorted(members, key=lambda i: rank[i])[:share]] = True
+    chosen = held_out(raw.labels, test_images)
     return raw.select(~chosen), raw.select(chosen)
 
 
@@ -201,9 +203,13 @@ def _prepare(raw: Raw, spec: Images, input_shape: Sequence[int]) -> tuple[NDArra
     return np.ascontiguousarray(images), f"divided by {scale:g}, upsampled {upsample}x, padded by {pad}"
 
 
-def _sha256(arrays: Sequence[NDArray[Any]]) -> str:
+def _sha256(given: Sequence[Inputs]) -> str:
     digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(cast(Any, np.ascontiguousarray(array)))
+    for item in given:
+        arrays = [item] if isinstance(item, np.ndarray) else [item.data, item.indices, item.indptr]
+        if isinstance(item, CSR):
+            digest.update(f"sparse{item.shape}".encode())
+        for array in arrays:
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(cast(Any, np.ascontiguousarray(array)))
     return digest.hexdigest()

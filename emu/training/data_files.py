@@ -131,7 +131,7 @@ def read_idx(path: Path, *, dimensions: Sequence[int]) -> Array:
     except ConfigError:
         raise
     except UNREADABLE_ARRAYS as error:
-        raise _unreadable(path, "an IDX file", error) from None
+        raise unreadable(path, "an IDX file", error) from None
 
 
 def _idx_array(file: BinaryIO, path: Path, dimensions: Sequence[int]) -> Array:
@@ -167,7 +167,7 @@ def read_npz(path: Path) -> tuple[Raw, Raw | None]:
         with np.load(path, allow_pickle=False) as archive:
             arrays: dict[str, Array] = {name: np.asarray(archive[name]) for name in archive.files}
     except UNREADABLE_ARRAYS as error:
-        raise _unreadable(path, "an .npz archive of plain arrays", error) from None
+        raise unreadable(path, "an .npz archive of plain arrays", error) from None
     tested = "x_test" in arrays or "y_test" in arrays
     for name in ("x_train", "y_train", "x_test", "y_test")[: 4 if tested else 2]:
         if name not in arrays:
@@ -214,9 +214,10 @@ def _npy_array(path: Path) -> Array:
         with path.open("rb") as file:
             return np.lib.format.read_array(file, allow_pickle=False)
     except UNREADABLE_ARRAYS as error:
-        raise _unreadable(path, "an .npy file of plain numbers", error) from None
+        raise unreadable(path, "an .npy file of plain numbers", error) from None
 
 
-def _unreadable(path: Path, kind: str, error: BaseException) -> ConfigError:
+def unreadable(path: Path, kind: str, error: BaseException) -> ConfigError:
+    """Return the error that a file is not of its kind, or cannot be read."""
     reason = " ".join(str(error).split()) or type(error).__name__
     return ConfigError(f"a data file must be {kind}, got {reason!r} while reading {path}; copy or download it again")

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Literal, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 
-from pydantic import BeforeValidator, Field
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, model_validator
 
 from emu._config import Table
 from emu.errors import ConfigError
+from emu.sparse import CSR
 from emu.training.layers import Embedding, Layer, Shape, flattened
+
+#: Inputs of some examples, their first axis: an array, or a sparse matrix with a row for each. Both have `len`,
+#: `shape`, `size` (numbers that are stored) and `dtype`, and give the rows that a slice or an array of integers names.
+Inputs: TypeAlias = NDArray[Any] | CSR
+Labels: TypeAlias = NDArray[np.int64]
+#: Inputs and labels to train, inputs and labels to test.
+Arrays: TypeAlias = tuple[Inputs, Labels, Inputs, Labels]
 
 #: Text is bytes.
 BYTES = 256
 
-#: Bytes of a number of a batch as its source holds it: a pixel, a letter, a float32.
-SOURCE_BYTES = {"images": 1, "text": 1, "frames": 4}
+#: Bytes of a number of a batch as its source holds it: a pixel, a letter, a float32, an entry and its column.
+SOURCE_BYTES = {"images": 1, "text": 1, "frames": 4, "svmlight": 8, "ngrams": 8}
 
 
 class DataTable(Table):
@@ -25,7 +35,8 @@ class DataTable(Table):
         """Check that a network can take the data.
 
         Raises:
-            ConfigError: its input has another number of dimensions, or it reads tokens where there are none.
+            ConfigError: its input has another number of dimensions, it reads tokens where there are none, or it does
+                not read the data's sparse matrix.
         """
         kind, dimensions = self.kind, self.dimensions
         if len(shape) != dimensions:
@@ -40,8 +51,15 @@ class DataTable(Table):
                     f"{layers[0].name!r} in the first place; remove it, or change `kind` of [data]"
                 )
 
+        if self.is_sparse and not layers[0].reads_sparse:
+            raise ConfigError(
+                f"a network must begin with a sparse_linear layer for data of kind {kind!r}, got {layers[0].name!r} "
+                f"({layers[0].type}); change its type, or `kind` of [data]"
+            )
+
     kind: str
     dimensions: ClassVar[int] = 1
+    is_sparse: ClassVar[bool] = False
 
 
 class Images(DataTable):
@@ -107,9 +125,76 @@ class Frames(DataTable):
     seed: int = Field(default=0, ge=0, le=2**63 - 1)
 
 
+class SvmLight(DataTable):
+    """Sparse examples in the format of SVMlight and LIBSVM, a line each: `label index:value index:value ...`.
+
+    Attributes:
+        source: path of a file, gzipped if it ends in `.gz`; a relative path starts at the current folder.
+        test_source: path of the file of the test examples; None: examples of `source` are held out.
+        test_share: share of the examples of `source` that is held out; None: a tenth.
+        zero_based: whether the first column of `input` has index 0, not 1.
+    """
+
+    kind: Literal["svmlight"]  # pyright: ignore[reportIncompatibleVariableOverride]
+    is_sparse: ClassVar[bool] = True
+    source: str = Field(min_length=1)
+    test_source: str | None = Field(default=None, min_length=1)
+    test_share: float | None = Field(default=None, gt=0, lt=1)
+    zero_based: bool = False
+
+    @model_validator(mode="after")
+    def _one_test(self) -> SvmLight:
+        if self.test_source is not None and self.test_share is not None:
+            raise ConfigError(
+                f"at most one of `test_source` and `test_share` must be given, got {self.test_source!r} and "
+                f"{self.test_share:g}; remove one of them"
+            )
+        return self
+
+
+class Ngrams(DataTable):
+    """The n-grams before each byte of a text, hashed to `input` columns; the network learns that byte.
+
+    Attributes:
+        source: `alice` (bundled), or the path of a text file; a relative path starts at the current folder.
+        test_share: share of the text, its end, held out for testing.
+        stride: bytes from one example to the next.
+        reach: bytes before an example that it reads.
+        longest: bytes of the longest n-grams among them.
+    """
+
+    kind: Literal["ngrams"]  # pyright: ignore[reportIncompatibleVariableOverride]
+    is_sparse: ClassVar[bool] = True
+    source: str = Field(default="alice", min_length=1)
+    test_share: float = Field(default=0.1, gt=0, lt=1)
+    stride: int = Field(default=1, ge=1)
+    reach: int = Field(default=12, ge=1, le=255)
+    longest: int = Field(default=5, ge=1)
+
+    @model_validator(mode="after")
+    def _longest_fits(self) -> Ngrams:
+        if self.longest > self.reach:
+            raise ConfigError(
+                f"`longest` must be at most `reach`, the bytes that an example reads, got {self.longest} and "
+                f"{self.reach}; change one of them"
+            )
+        return self
+
+    def check_network(self, shape: Shape, classes: int, layers: Sequence[Layer]) -> None:
+        """Check that a network begins with a sparse layer, and gives one value for each byte."""
+        super().check_network(shape, classes, layers)
+        if classes != BYTES:
+            raise ConfigError(
+                f"`classes` of [network] must be {BYTES}, the values of a byte, for data of kind 'ngrams', got "
+                f"{classes}; change it and the last layer"
+            )
+
+
 def _with_kind(data: object) -> object:
     """Return a `[data]` table with its kind: images, where it names none."""
     return {"kind": "images", **cast("dict[str, object]", data)} if isinstance(data, dict) else data
 
 
-Data: TypeAlias = Annotated[Images | Text | Frames, Field(discriminator="kind"), BeforeValidator(_with_kind)]
+Data: TypeAlias = Annotated[
+    Images | Text | Frames | SvmLight | Ngrams, Field(discriminator="kind"), BeforeValidator(_with_kind)
+]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -22,8 +22,13 @@ _LAYER_NAME = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 
 
 class LayerTable(Table):
-    """What every layer has: a name, filled in by `named` where the recipe gives none."""
+    """What every layer has: a name, filled in by `named` where the recipe gives none.
 
+    Attributes:
+        reads_sparse: whether its input is a sparse matrix, so that it must be the first.
+    """
+
+    reads_sparse: ClassVar[bool] = False
     name: str | None = Field(default=None, pattern=_LAYER_NAME)
 
     @property
@@ -71,6 +76,26 @@ class Linear(LayerTable):
     def build(self, shape: Shape) -> nn.Layer:
         """Return the layer."""
         return nn.Linear(self.called, shape[-1], self.out_features, self.bias, self.initialiser)
+
+
+class SparseLinear(LayerTable):
+    """y = x W + b of a sparse x: (features,) to (out_features,). The first layer, whose input is mostly zeros."""
+
+    type: Literal["sparse_linear"]
+    out_features: int = Field(ge=1)
+    bias: bool = True
+    initialiser: Initialiser = "he"
+    reads_sparse: ClassVar[bool] = True
+
+    def output(self, shape: Shape) -> Shape:
+        """Return the number of outputs."""
+        if len(shape) != 1:
+            raise self.misfit("(features,)", shape, "make it the first layer of a network with one number as `input`")
+        return (self.out_features,)
+
+    def build(self, shape: Shape) -> nn.Layer:
+        """Return the layer."""
+        return nn.SparseLinear(self.called, shape[0], self.out_features, self.bias, self.initialiser)
 
 
 class _Windowed(LayerTable):
@@ -287,6 +312,7 @@ class Residual(LayerTable):
 
 Layer: TypeAlias = Annotated[
     Linear
+    | SparseLinear
     | Conv2d
     | MaxPool
     | AvgPool

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu import engine, nn
-from emu.autodiff import Graph, Operation, Runner, Tensor, Value
+from emu.autodiff import Graph, Operation, RowsValue, Runner, SparseValue, Tensor, Value
 from emu.backends.arrays import on_host
 from emu.cluster.striped import StripedRunner, striped_layers
 from emu.formats import Format
@@ -19,6 +19,8 @@ from emu.nn.network import INPUT_LAYER
 from emu.optim import Optimiser, ParameterState
 from emu.precision import CounterTable, DatapathRunner, Policy
 from emu.precision.dynamic_point import DynamicPointRunner, Points, make_runner
+from emu.sparse import CSR
+from emu.training.data_tables import Inputs
 
 Array = NDArray[Any]
 #: What runs the operations of a step.
@@ -80,7 +82,7 @@ class Model:
         for layer, p in network.parameters():
             values = nn.initialise(f"{layer.name}.{p.part}", p.initialiser, p.shape, p.fan_in, p.fan_out, seed)
             master = written(values, policy.stage(layer.name, "master").format, backend=backend)
-            states.append(ParameterState(layer.name, p.part, master))
+            states.append(ParameterState(layer.name, p.part, master, by_rows=p.by_rows))
             optimiser.start(states[-1], partial(_format_of, policy, layer.name))
         moments: dict[str, Value] = {}
         for layer, m in network.moments():
@@ -92,21 +94,27 @@ class Model:
         """Return a runner of operations at the model's points; options as of `make_runner`."""
         return make_runner(policy, self.points, **options)
 
-    def reduced(self, runner: Runner) -> dict[str, dict[str, Value]]:
-        """Return the working copies of the parameters, by layer and part."""
+    def reduced(self, runner: Runner, rows: Any = None) -> dict[str, dict[str, Value]]:
+        """Return the working copies of the parameters, by layer and part.
+
+        Args:
+            runner: the datapath.
+            rows: of parameters that are read by rows; None is all.
+        """
         copies: dict[str, dict[str, Value]] = {}
         for state in self.states:
-            master = state.master.with_array(runner.place(state.master.array))
+            some = state.rows(rows).master if state.by_rows and rows is not None else state.master
+            master = some.with_array(runner.place(some.array))
             copy = runner.run(Operation("quantize", (master,)), state.part, state.layer)
             copies.setdefault(state.layer, {})[state.part] = copy
         return copies
 
-    def run(self, runner: Runner, images: Array, labels: Array, *, backward: bool, scale: float = 1.0) -> Pass:
+    def run(self, runner: Runner, images: Inputs, labels: Array, *, backward: bool, scale: float = 1.0) -> Pass:
         """Run a batch forward, and backward if asked.
 
         Args:
             runner: the datapath.
-            images: float32, (N, C, H, W) or (N, features); or tokens, int64, (N, T).
+            images: float32, (N, C, H, W) or (N, features); tokens, int64, (N, T); or sparse, fp32, (N, features).
             labels: int64, (N,) or (N, T).
             backward: whether it is a pass of training, and gradients are wanted.
             scale: S that the loss is multiplied by before it goes back, a value of its format.
@@ -116,24 +124,23 @@ class Model:
         return Pass(float(loss.array), correct, gradients, moments, scale)
 
     def traced(
-        self, runner: Runner, images: Array, labels: Array, *, backward: bool, scale: float = 1.0
+        self, runner: Runner, images: Inputs, labels: Array, *, backward: bool, scale: float = 1.0
     ) -> tuple[Value, Value, dict[str, Value], dict[str, Value]]:
         """Return loss, output, gradients and moments of a pass, as the runner gives them; arguments as of `run`."""
         if self.stripes > 1:
             runner = StripedRunner(runner, striped_layers(self.network.layers), self.stripes)
         graph = Graph(runner, training=backward)
         make = graph.parameter if backward else graph.constant
-        leaves = {layer: {part: make(v) for part, v in parts.items()} for layer, parts in self.reduced(runner).items()}
-        x = Value(runner.place(images))
-        if images.dtype.kind == "f":
-            x = runner.run(Operation("quantize", (x,)), "activation", INPUT_LAYER)
+        x, rows = self._input(runner, images)
+        copies = self.reduced(runner, rows)
+        leaves = {layer: {part: make(v) for part, v in parts.items()} for layer, parts in copies.items()}
         known = {layer: dict(parts) for layer, parts in leaves.items()}
         for name, value in self.moments.items():
             layer, part = name.rsplit(".", 1)
             known.setdefault(layer, {})[part] = graph.constant(value.with_array(runner.place(value.array)))
         output = self.network.forward(graph, graph.constant(x), known)
         loss = self.network.apply_loss(graph, output, Tensor(Value(runner.place(labels))))
-        gradients = self._gradients(graph, loss, leaves, scale) if backward else {}
+        gradients = self._gradients(graph, loss, leaves, scale, rows) if backward else {}
         moments = {
             f"{layer}.{part}": value
             for layer, values in graph.moments.items()
@@ -141,17 +148,40 @@ class Model:
         }
         return loss.value, output.value, gradients, moments
 
+    def _input(self, runner: Runner, images: Inputs) -> tuple[Value, Any]:
+        """Return a batch as the network reads it, and which rows of parameters that are read by rows; None is all.
+
+        The columns of a sparse batch that have entries stand side by side, as those rows do.
+        """
+        if not isinstance(images, CSR):
+            if not self.network.reads_sparse:
+                x = Value(runner.place(images))
+                if images.dtype.kind == "f":
+                    x = runner.run(Operation("quantize", (x,)), "activation", INPUT_LAYER)
+                return x, None
+            images = CSR.from_dense(images, "fp32")
+        used = images.used()
+        entries = Value(runner.place(used.data))
+        read = runner.run(Operation("quantize", (entries,)), "activation", INPUT_LAYER)
+        return SparseValue(read.array, read.format, used), images.unique_columns
+
     def _gradients(
-        self, graph: Graph, loss: Tensor, leaves: dict[str, dict[str, Tensor]], scale: float
+        self, graph: Graph, loss: Tensor, leaves: dict[str, dict[str, Tensor]], scale: float, rows: Any
     ) -> dict[str, Value]:
         seed = np.full((), scale, loss.value.format.carrier)
         arrived = graph.backward(loss, loss.value.with_array(graph.runner.place(seed)))
         named = {f"{layer}.{part}": tensor for layer, parts in leaves.items() for part, tensor in parts.items()}
-        return {name: arrived[id(tensor)] for name, tensor in named.items()}
+        found = {name: arrived[id(tensor)] for name, tensor in named.items()}
+        if rows is not None:
+            for state in self.states:
+                if state.by_rows:
+                    gradient = found[state.name]
+                    found[state.name] = RowsValue(gradient.array, gradient.format, rows)
+        return found
 
     def evaluate(
         self,
-        images: Array,
+        images: Inputs,
         labels: Array,
         *,
         seed: int,

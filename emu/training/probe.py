@@ -17,6 +17,7 @@ from emu.datapath import StatisticsRegister
 from emu.hardware import load_device
 from emu.precision import CounterTable, DatapathRunner, Policy, RecordingRunner
 from emu.precision.dynamic_point import make_runner
+from emu.training.data_tables import Inputs
 from emu.training.model import Model
 
 Array = NDArray[Any]
@@ -42,7 +43,7 @@ class Probe(NamedTuple):
 
 
 def probe(
-    model: Model, images: Array, labels: Array, *, seed: int, step: int, backend: str, scale: float = 1.0
+    model: Model, images: Inputs, labels: Array, *, seed: int, step: int, backend: str, scale: float = 1.0
 ) -> Probe:
     """Run a forward and a backward pass on both.
 

@@ -1,7 +1,7 @@
 """A recipe: a network, its data and how it is trained, in one TOML file.
 
     [network]      input, classes, loss, [[network.layers]]
-    [data]         kind: images, text or frames, and what each needs
+    [data]         kind: images, text, frames, svmlight or ngrams, and what each needs
     [training]     steps or epochs, batch, seed, [training.optimiser], [training.schedule], [training.stop]
     [precision]    laid over the device's
     [loss_scaling] policy, and its options
@@ -30,7 +30,7 @@ from emu.errors import ConfigError, nearest_name
 from emu.hardware import Device, DynamicPoint, PrecisionTable
 from emu.nn import Flatten, every
 from emu.precision.loss_scaling import LossScaling, NoScaling
-from emu.training.data_tables import Data, Frames, Images, Text
+from emu.training.data_tables import Data, Frames, Images, Ngrams, SvmLight, Text
 from emu.training.layers import Layer, Shape, build_layers, named, shapes_behind
 from emu.training.stop_tests import StopTests
 
@@ -41,9 +41,11 @@ __all__ = [
     "Frames",
     "Images",
     "Network",
+    "Ngrams",
     "Optimiser",
     "Recipe",
     "Schedule",
+    "SvmLight",
     "Text",
     "Training",
     "load_recipe",
@@ -188,7 +190,7 @@ class Training(Table):
 
     Attributes:
         steps: optimiser steps; or `epochs`, passes over the training data: exactly one of the two.
-        batch: images, sequences or frames per step.
+        batch: examples per step: images, sequences, frames ....
         seed: of weights, order of inputs, dropout and stochastic rounding, 0..2**63-1, as TOML and JSON hold them.
         log_every: steps between logged points; None leaves it to the trainer.
         checkpoint_every: steps between checkpoints; None leaves it to the trainer.
@@ -225,7 +227,7 @@ class Recipe(Table):
         description: one sentence.
         source: where network and numbers are from.
         network: layers and loss.
-        data: images, text or frames.
+        data: images, text, frames, or sparse examples: svmlight, ngrams.
         training: length, optimiser, schedule, seed.
         precision: laid over the device's.
         loss_scaling: what the loss is multiplied by before it goes back.

@@ -12,10 +12,10 @@ from emu._paths import content_folder
 from emu.backends.reference.philox import random_integers
 from emu.datapath import stream_of
 from emu.errors import ConfigError
-from emu.training.data_tables import Frames, Text
+from emu.training.data_tables import Arrays, Frames, Text
 
 Array = NDArray[Any]
-Arrays = tuple[Array, NDArray[np.int64], Array, NDArray[np.int64]]
+Bytes = NDArray[np.uint8]
 #: The bundled text, and where it is from.
 BUNDLED = "alice"
 _TITLES = {BUNDLED: "Lewis Carroll, Alice's Adventures in Wonderland (1865), chapter I"}
@@ -33,25 +33,42 @@ def text_sequences(spec: Text, length: int) -> tuple[Arrays, str]:
     Raises:
         ConfigError: the file is missing, or too short for a sequence on either side.
     """
-    path, title = _text_file(spec.source)
+    parts, title = text_parts(spec.source, spec.test_share, length, "the network's input")
+    strides = (spec.stride, length)
+    sides = [_windows(part.astype(np.int64), length, by) for part, by in zip(parts, strides, strict=True)]
+    (train, train_next), (test, test_next) = sides
+    source = f"{title}: {len(train)} sequences of {length} bytes to train, {len(test)} to test"
+    return (train, train_next, test, test_next), source
+
+
+def text_parts(source: str, test_share: float, length: int, what: str) -> tuple[tuple[Bytes, Bytes], str]:
+    """Return the bytes of a text to train and, its end, to test, and what it is called.
+
+    Args:
+        source: which text: a bundled one, or a path.
+        test_share: share of the bytes to test.
+        length: bytes that either part must have more than.
+        what: has this length, in words.
+
+    Raises:
+        ConfigError: the file is missing, or too short.
+    """
+    path, title = _text_file(source)
     try:
-        text = np.frombuffer(path.read_bytes(), np.uint8).astype(np.int64)
+        text = np.frombuffer(path.read_bytes(), np.uint8)
     except OSError as error:
         raise ConfigError(
             f"`source` of [data] must be {BUNDLED!r} or a readable text file, got {error.strerror!r} for {path}; check "
             "the path, which starts at the current folder"
         ) from None
-    held = round(spec.test_share * text.size)
+    held = round(test_share * text.size)
     parts = text[: text.size - held], text[text.size - held :]
     if min(part.size for part in parts) <= length:
         raise ConfigError(
-            f"a text must have more than {length} bytes to train and to test, the network's input, got "
+            f"a text must have more than {length} bytes to train and to test, {what}, got "
             f"{parts[0].size} and {parts[1].size} in {path}; take a longer text, or change `test_share`"
         )
-    sides = [_windows(part, length, stride) for part, stride in zip(parts, (spec.stride, length), strict=True)]
-    (train, train_next), (test, test_next) = sides
-    source = f"{title}: {len(train)} sequences of {length} bytes to train, {len(test)} to test"
-    return (train, train_next, test, test_next), source
+    return parts, title
 
 
 def _text_file(source: str) -> tuple[Path, str]:

@@ -31,8 +31,9 @@ from emu.training.build import (
     build_network,
     build_optimiser,
     require_functions,
+    require_rows,
 )
-from emu.training.data_tables import SOURCE_BYTES
+from emu.training.data_tables import SOURCE_BYTES, Inputs
 from emu.training.history import History, rates
 from emu.training.log_point import log_point
 from emu.training.model import Model, Pass, StepRunner
@@ -76,6 +77,7 @@ class Trainer:
         self.update = Update.of(recipe, optimiser)
         network = network or build_network(recipe.network)
         network.require_own_names()
+        require_rows(network, optimiser)
         for policy in self.policy.every():
             require_functions(network, policy)
         self.model = Model.initial(network, self.policy, optimiser, settings.seed, self.backend)
@@ -102,7 +104,7 @@ class Trainer:
         return settings.steps or self.batches.steps(settings.epochs or 1)
 
     def _begin_systems(self) -> None:
-        numbers = self.data.train_inputs[: self.recipe.training.batch].size
+        numbers = self.data.train_inputs.size * self.recipe.training.batch // self.batches.examples
         found = Surroundings(
             self.recipe,
             self.device,
@@ -169,7 +171,7 @@ class Trainer:
             self.profile.put_back(profile)
             self.history = history
 
-    def _advance(self, images: Array, labels: Array) -> tuple[float, float]:
+    def _advance(self, images: Inputs, labels: Array) -> tuple[float, float]:
         self.profile.begin_step()
         for runner in self.runners:
             self._at_step(runner)
@@ -199,7 +201,7 @@ class Trainer:
         """Return the pass over a whole batch."""
         return lambda scale: on(scale, slice(None), self.runner)
 
-    def _attempt(self, images: Array, labels: Array) -> PartAttempt:
+    def _attempt(self, images: Inputs, labels: Array) -> PartAttempt:
         """Return the pass over a part of a batch."""
 
         def on(scale: float, part: slice, runner: StepRunner) -> Pass:

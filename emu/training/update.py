@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from emu.autodiff import Operation, Runner, Value
+from emu.autodiff import Operation, RowsValue, Runner, Value
 from emu.optim import Optimiser, ParameterState, clip_by_norm, rescale, scalar
 from emu.training.recipe import Recipe
 
@@ -62,8 +62,17 @@ class Update:
         if self.clip_norm is not None:
             gradients = clip_by_norm(states, gradients, self.clip_norm * scale, runner)
         for state in states:
-            self.optimiser.apply(state, gradients[state.name], rate, self.applied, runner, scale)
+            self._move(state, gradients[state.name], rate, scale, runner)
         self.applied += 1
+
+    def _move(self, state: ParameterState, gradient: Value, rate: float, scale: float, runner: Runner) -> None:
+        """Move a parameter; of a gradient of some rows, these rows alone."""
+        if not isinstance(gradient, RowsValue):
+            self.optimiser.apply(state, gradient, rate, self.applied, runner, scale)
+            return
+        some = state.rows(gradient.rows)
+        self.optimiser.apply(some, Value(gradient.array, gradient.format), rate, self.applied, runner, scale)
+        state.put(gradient.rows, some)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data (JSON) that `load` reads back."""
@@ -79,4 +88,4 @@ def unscaled(state: ParameterState, gradient: Value, scale: float, runner: Runne
     exact = math.frexp(scale)[0] == 0.5
     operands = (gradient, scalar(1 / scale) if exact else scalar(scale))
     operation = Operation("multiply" if exact else "divide", operands, part=state.part)
-    return runner.run(operation, "unscaled", state.layer)
+    return gradient.holding(runner.run(operation, "unscaled", state.layer))

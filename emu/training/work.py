@@ -25,7 +25,7 @@ from emu.optim import ParameterState
 from emu.precision import Policy
 from emu.precision.loss_scaling import NoScaling
 from emu.precision.shapes import ShapeRunner
-from emu.training.build import build_network, build_optimiser, require_functions
+from emu.training.build import build_network, build_optimiser, require_functions, require_rows
 from emu.training.data_tables import Text
 from emu.training.model import Model
 from emu.training.recipe import Recipe
@@ -87,10 +87,11 @@ def work_of(recipe: Recipe, device: Device, examples: int, *, travels: bool = Fa
     network = build_network(recipe.network)
     require_functions(network, policy)
     optimiser = build_optimiser(recipe.training.optimiser)
+    require_rows(network, optimiser)
     model = Model(network, policy, [], {})
     for layer, p in network.parameters():
         master = Value(_zeros(p.shape, np.float64), policy.stage(layer.name, "master").format)
-        model.states.append(ParameterState(layer.name, p.part, master))
+        model.states.append(ParameterState(layer.name, p.part, master, by_rows=p.by_rows))
         optimiser.start(model.states[-1], partial(_format_of, policy, layer.name))
     for layer, m in network.moments():
         model.moments[f"{layer.name}.{m.part}"] = Value(
@@ -112,8 +113,13 @@ def work_of(recipe: Recipe, device: Device, examples: int, *, travels: bool = Fa
             gradients[state.name] = runner.run(sent, role, state.layer)
     arrived = _taken(runner)
     Update.of(recipe, optimiser).apply(model.states, gradients, 1.0, scale, runner)
-    shapes = {state.name: lines_and_numbers(state.master.shape, lines) for state in model.states}
-    return Work(examples, computed, arrived, _taken(runner), shapes, parameter_bytes(model.states), inputs.size)
+    shapes, codes = shapes_of(model.states, lines), parameter_bytes(model.states)
+    return Work(examples, computed, arrived, _taken(runner), shapes, codes, inputs.size)
+
+
+def shapes_of(states: Iterable[ParameterState], lines: Lines) -> dict[str, tuple[int, int]]:
+    """Return lines and numbers of a line of every gradient, by name; of one that has some rows only, rows are lines."""
+    return {s.name: lines_and_numbers(s.master.shape, "outputs" if s.by_rows else lines) for s in states}
 
 
 def parameter_bytes(states: Iterable[ParameterState]) -> dict[str, int]:

@@ -35,6 +35,8 @@ MORE_STEPS: list[dict[str, Any]] = [
     )
 ]
 OPTIONS = TWO_STEPS + MORE_STEPS
+#: What two steps can be told, all numbers of steps, and what more of them can be told.
+ONE_OF_EACH = TWO_STEPS + MORE_STEPS[::7]
 ROWS = (0, 1, 31, 32, 33, 63, 64, 65, 130)
 DTYPES = (np.float32, np.float64)
 KINDS = ("normal", "odd", "finite", "negative zero")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from codec_cases import DTYPES, KINDS, MORE_STEPS, OPTIONS, ROWS, TWO_STEPS, columns_of, differing, run
+from fast_suite import most_are_slow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from variants import VARIANTS, running
@@ -27,8 +29,12 @@ def _expected(place: int, columns: int, rows: int, dtype: Any, kind: str) -> dic
     return run("reference", OPTIONS[place], columns, rows, dtype, kind)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@most_are_slow(
+    ("options", "variant"),
+    product(OPTIONS, VARIANTS),
+    keep=[(options, list(VARIANTS)[place % 4]) for place, options in enumerate(OPTIONS)],
+    ids=str,
+)
 def test_every_option_gives_the_definitions_bits_c1_c2_c3_c4(variant: str, options: dict[str, Any]):
     place = OPTIONS.index(options)
     with running(variant):
@@ -37,8 +43,9 @@ def test_every_option_gives_the_definitions_bits_c1_c2_c3_c4(variant: str, optio
             assert not differing(_expected(place, *case), run("numba", options, *case)), case
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("kind", KINDS)
+@most_are_slow(
+    ("kind", "variant"), product(KINDS, VARIANTS), keep=[*zip(KINDS, VARIANTS, strict=True), ("odd", "generic")]
+)
 def test_long_columns_give_the_definitions_bits_c2_c3(variant: str, kind: str):
     with running(variant):
         for options in (*TWO_STEPS[:3], *MORE_STEPS[:2], {"steps": 16}):

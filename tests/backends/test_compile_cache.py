@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fast_suite import most_are_slow
 
 import emu
 from emu.backends.numba.cache import Versions
@@ -22,7 +23,7 @@ def folder_of(copy: Path) -> str:
     return subprocess.check_output(command, env=environment, cwd=copy.parent, text=True)
 
 
-@pytest.mark.parametrize("source", ["backends/numba/blocks.py", "datapath/registers.py"])
+@most_are_slow("source", ["backends/numba/blocks.py", "datapath/registers.py"], keep=["datapath/registers.py"])
 def test_a_change_in_any_source_moves_the_compile_cache(source: str, tmp_path: Path):
     copy = tmp_path / "emu"
     shutil.copytree(Path(emu.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import math
 from decimal import ROUND_HALF_UP, Decimal, localcontext
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -216,7 +219,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@most_are_slow("kind", KINDS, keep=["fixed8", "fp16-mixed", "clipping", "clock"])
 def test_a_run_whose_every_trial_is_rejected_is_one_without_a_search_c8(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -345,10 +348,18 @@ def test_train_accuracy_is_a_share_of_all_outputs_of_the_interval_c8():
     assert found.history.last("metrics", "train_accuracy") == correct / (4 * 8 + 2 * 16)
 
 
-@pytest.mark.parametrize("at", [3, 4, 5, 8, 10])
-@pytest.mark.parametrize("kind", ["double buffering", "fp16-mixed", "clock"])
+@cache
+def grown(kind: str) -> Trainer:
+    return trained(**KINDS[kind], **GROWS)
+
+
+@most_are_slow(
+    ("kind", "at"),
+    product(["double buffering", "fp16-mixed", "clock"], [3, 4, 5, 8, 10]),
+    keep=[("double buffering", 3), ("fp16-mixed", 4), ("clock", 10)],
+)
 def test_a_run_resumed_while_sizes_grow_ends_in_the_same_bits_c8(kind: str, at: int, tmp_path: Path):
-    whole = trained(**KINDS[kind], **GROWS)
+    whole = grown(kind)
     assert sizes_of(whole) == [8] * 4 + [16] * 4 + [32] * 4
     folder = RunFolder.create(tmp_path / "run")
     trained(at, **KINDS[kind], **GROWS).save(folder)
@@ -358,9 +369,9 @@ def test_a_run_resumed_while_sizes_grow_ends_in_the_same_bits_c8(kind: str, at: 
     assert again.history._columns["search"] == whole.history._columns["search"]
 
 
-@pytest.mark.parametrize("kind", ["fp16-mixed", "dlu16"])
+@pytest.mark.parametrize("kind", ["fp16-mixed", pytest.param("dlu16", marks=pytest.mark.slow)])
 def test_sizes_and_bits_are_those_of_reference_and_numba_c8(kind: str):
-    found = [trained(7, backend=backend, **KINDS[kind], **GROWS) for backend in ("reference", "numba")]
+    found = [trained(5, backend=backend, **KINDS[kind], **GROWS) for backend in ("reference", "numba")]
     assert bits(found[0]) == bits(found[1])
     assert found[0].history._columns["search"] == found[1].history._columns["search"]
     assert found[0].batches.size == 16

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from test_step_time import MACHINE, layers, plan
 
@@ -46,6 +46,7 @@ def test_a_step_of_ten_layers_of_cost_1_takes_the_published_times_d4(trigger: st
     assert play(worker_and_controller([(1, 1, 1)] * 10, trigger, "separate")).step_ps == end
 
 
+@example(costs=[(0, 1, 0), (0, 0, 1)], trigger="next", on="worker")  # the second waits for the first one's clip
 @given(
     costs=st.lists(st.tuples(*[st.integers(0, 9)] * 3), min_size=1, max_size=8),
     trigger=st.sampled_from(TRIGGERS),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 from test_cluster_training import trained, trainer
 
 from emu.training.run_folder import RunFolder
@@ -61,8 +63,7 @@ def test_own_points_are_those_of_activations_and_errors_and_all_else_stays_joint
     assert {tensor.part[-2:] for tensor in points.of if tensor.role == "error"} == {"@0", "@1"}
 
 
-@pytest.mark.parametrize("points", ["joint", "own"])
-@pytest.mark.parametrize("killed_at", [2, 5])
+@most_are_slow(("points", "killed_at"), product(["joint", "own"], [2, 5]), keep=[("joint", 2), ("own", 5)])
 def test_a_killed_run_goes_on_to_the_same_bits_in_pretraining_and_behind_it(
     points: str, killed_at: int, tmp_path: Path
 ):

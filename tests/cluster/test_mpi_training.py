@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fast_suite import most_are_slow
 from jobs import Ended, emu_on, job, needs_mpi
 
 import emu
@@ -22,6 +24,8 @@ SMALL: dict[str, Any] = {
     "data.test_images": 8,
     "training.log_every": 3,
     "training.checkpoint_every": 2,
+    "network.layers.fc1.out_features": 24,
+    "network.layers.fc2.out_features": 16,
     "cluster.nodes": 4,
     "cluster.timeout_s": 6.0,
 }
@@ -59,6 +63,8 @@ os.replace = replace
 """
 FULL = "raise OSError(28, 'No space left on device')"
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
+#: The page is no part of what is compared, and takes longer than these runs.
+NO_REPORT = "\nimport emu._run_commands\nemu._run_commands.build_report = lambda path: path\n"
 
 
 def arguments(settings: dict[str, Any]) -> list[str]:
@@ -92,17 +98,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return simulated(tmp_path_factory.mktemp("undisturbed") / "run", {})
 
 
-def cases() -> list[Any]:
-    fast = {("C", "in step", "numba"), ("C", "one step late", "reference"), ("D", "one step late", "numba")}
-    return [
-        pytest.param(system, overlap, backend, marks=[] if (system, overlap, backend) in fast else pytest.mark.slow)
-        for system in SYSTEMS
-        for overlap in OVERLAP
-        for backend in ("reference", "numba")
-    ]
-
-
-@pytest.mark.parametrize(("system", "overlap", "backend"), cases())
+@most_are_slow(
+    ("system", "overlap", "backend"),
+    product(SYSTEMS, OVERLAP, ("reference", "numba")),
+    keep=[("C", "in step", "numba"), ("D", "one step late", "reference")],
+)
 def test_four_processes_end_in_the_bits_of_one_that_simulates_them(
     system: str, overlap: str, backend: str, tmp_path: Path
 ):
@@ -122,7 +122,7 @@ def test_four_processes_end_in_the_bits_of_one_that_simulates_them(
 
 def resumed(path: Path, *, ranks: int = 4) -> tuple[str, str]:
     """Return the hashes of a run that goes on under mpirun."""
-    ended = job(emu_on(ranks, "train", "--resume", str(path)))
+    ended = job(emu_on(ranks, "train", "--resume", str(path), before=NO_REPORT))
     assert ended.code == 0, ended.errors
     assert not list(path.glob("*.emu-tmp"))
     return hashes(RunFolder(path).read_json())
@@ -145,13 +145,13 @@ FAULTS: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@most_are_slow("fault", FAULTS, keep=["killed"])
 def test_a_fault_on_one_rank_ends_the_job_with_its_name_and_leaves_the_last_checkpoint(
     fault: str, tmp_path: Path, undisturbed: dict[str, Any]
 ):
     before, text = FAULTS[fault]
     path = tmp_path / "run"
-    ended = train(path, {}, "fixed8", "numba", before)
+    ended = train(path, {}, "fixed8", "numba", before + NO_REPORT)
     assert ended.code != 0
     assert len(ended.of_emu()) == 1, ended.errors
     assert ended.of_emu()[0].startswith(text.format(path=path))
@@ -185,24 +185,25 @@ KILLS: list[tuple[str, str, int]] = [
 ]
 
 
-@pytest.mark.parametrize(
+@most_are_slow(
     ("before", "step"),
-    [
-        pytest.param(before, step, id=name, marks=[pytest.mark.slow] * (place > 1))
-        for place, (name, before, step) in enumerate(KILLS)
-    ],
+    [pytest.param(before, step, id=name) for name, before, step in KILLS],
+    keep=["inside step 5", "between two tables of the second save"],
 )
 def test_a_job_whose_processes_are_all_killed_goes_on_to_the_same_bits(
     before: str, step: int, tmp_path: Path, undisturbed: dict[str, Any]
 ):
     path = tmp_path / "run"
-    ended = train(path, {}, "fixed8", "numba", before)
+    in_one_process = step == 2  # what moves bytes decides no bit: two processes of two nodes each, then one of four
+    ended = train(path, {}, "fixed8", "numba", before + NO_REPORT, ranks=2 if in_one_process else 4)
     assert ended.code != 0
     assert ended.outlived == []
     folder = RunFolder(path)
     assert (step_of(path) if folder.has_checkpoint else 0 if (path / "run.json").is_file() else -1) == step
     if step < 0:
         assert hashes(again_from_the_start(path)) == hashes(undisturbed)
+    elif in_one_process:
+        assert hashes(training.resume(path).info) == hashes(undisturbed)
     else:
         assert resumed(path) == hashes(undisturbed)
 
@@ -210,7 +211,7 @@ def test_a_job_whose_processes_are_all_killed_goes_on_to_the_same_bits(
 def again_from_the_start(path: Path) -> dict[str, Any]:
     for left in path.iterdir():
         left.unlink()
-    ended = train(path, {}, "fixed8", "numba")
+    ended = train(path, {}, "fixed8", "numba", NO_REPORT)
     assert ended.code == 0, ended.errors
     return RunFolder(path).read_json()
 
@@ -218,25 +219,31 @@ def again_from_the_start(path: Path) -> dict[str, Any]:
 # ---- what is refused ----
 
 
-def test_ranks_with_other_recipes_devices_or_versions_are_refused_at_the_start_and_named(tmp_path: Path):
+OTHER_VERSION = (
+    "import emu.training.summary as s; real = s.version; s.version = lambda n: '9.9' if n == 'numpy' else real(n)"
+)
+
+
+@most_are_slow(
+    ("more", "before", "text"),
+    [
+        pytest.param(["--set", "training.seed=7"], "", "the same recipe, got 'mlp' (", id="recipe"),
+        pytest.param(["--device", "fp16"], "", "the same device, got 'fp16' (", id="device"),
+        pytest.param([], OTHER_VERSION, "the same version of numpy, got 9.9 on rank 1 and ", id="version"),
+    ],
+    keep=["recipe"],
+)
+def test_ranks_with_other_recipes_devices_or_versions_are_refused_at_the_start_and_named(
+    more: list[str], before: str, text: str, tmp_path: Path
+):
     same = [*arguments({"cluster.nodes": 2}), "--out", str(tmp_path / "run")]
-    other_recipe = job(emu_on(1, "train", "mlp", *same), emu_on(1, "train", "mlp", *same, "--set", "training.seed=7"))
-    assert [line.split(";")[0][:-1].split("(")[0] for line in other_recipe.of_emu()] == [
-        "emu: rank 0: all ranks must have the same recipe, got 'mlp' "
-    ]
-    other_device = job(emu_on(1, "train", "mlp", *same), emu_on(1, "train", "mlp", *same, "--device", "fp16"))
-    assert "must have the same device, got 'fp16' (" in other_device.errors
-    before = (
-        "import emu.training.summary as s; real = s.version; s.version = lambda n: '9.9' if n == 'numpy' else real(n)"
-    )
-    other_version = job(emu_on(1, "train", "mlp", *same), emu_on(1, "train", "mlp", *same, before=before))
-    assert "must have the same version of numpy, got 9.9 on rank 1 and " in other_version.errors
-    for ended in (other_recipe, other_device, other_version):
-        assert (ended.code, ended.outlived, len(ended.of_emu())) == (2, [], 1)
+    ended = job(emu_on(1, "train", "mlp", *same), emu_on(1, "train", "mlp", *same, *more, before=before))
+    assert [line.startswith(f"emu: rank 0: all ranks must have {text}") for line in ended.of_emu()] == [True]
+    assert (ended.code, ended.outlived) == (2, [])
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
+@most_are_slow(
     ("ranks", "settings", "text"),
     [
         (
@@ -252,6 +259,7 @@ def test_ranks_with_other_recipes_devices_or_versions_are_refused_at_the_start_a
             "start one process",
         ),
     ],
+    keep=["simulated on two ranks"],  # the other one is refused in threads, too
     ids=["three ranks for four nodes", "simulated on two ranks"],
 )
 def test_processes_that_do_not_fit_are_refused_by_one_of_them(

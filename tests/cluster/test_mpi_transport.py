@@ -61,15 +61,16 @@ assert nodes.gather({i: bytes([i]) * i for i in nodes.local}) == [bytes([i]) * i
 
 
 def test_a_rank_that_is_stopped_is_named_and_the_job_ends():
-    ended = ranks(4, "if rank == 2: os.kill(os.getpid(), signal.SIGSTOP)\nchannel.swap([b''] * ranks)", timeout_s=3.0)
+    ended = ranks(4, "if rank == 2: os.kill(os.getpid(), signal.SIGSTOP)\nchannel.swap([b''] * ranks)", timeout_s=2.0)
     assert ended.of_emu() == [
-        "emu: rank 0: rank 2 has not answered within 3 s; the job ends, its last checkpoint is intact; look at that "
+        "emu: rank 0: rank 2 has not answered within 2 s; the job ends, its last checkpoint is intact; look at that "
         "rank's machine, or raise `cluster.timeout_s`, and start again with --resume"
     ]
     assert ended.code == 2
     assert ended.outlived == []
 
 
+@pytest.mark.slow
 def test_a_rank_that_only_waits_for_the_one_that_stopped_is_not_named():
     """Ranks 0 and 1 are one swap further than rank 3, which waits for rank 2 as they wait for both."""
     ended = ranks(
@@ -105,7 +106,7 @@ def test_a_rank_that_is_killed_is_named_and_the_job_ends():
             "the disk must have room",
             2,
         ),
-        ("raise KeyError('pixel')", "Traceback (most recent call last):", 1),
+        pytest.param("raise KeyError('pixel')", "Traceback (most recent call last):", 1, marks=pytest.mark.slow),
     ],
     ids=["of the input", "of the program"],
 )
@@ -117,7 +118,7 @@ def test_an_error_on_one_rank_ends_the_job_and_says_where(error: str, text: str,
 
 
 def test_what_all_ranks_have_to_say_one_says():
-    ended = ranks(4, "from emu.errors import ConfigError; raise ConfigError('no')")
+    ended = ranks(3, "from emu.errors import ConfigError; raise ConfigError('no')")
     assert ended.of_emu() == ["emu: rank 0: no"]
 
 

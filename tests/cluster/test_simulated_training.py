@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as parquet
-import pytest
+from fast_suite import most_are_slow
 
 import emu
 from emu.training import Run
@@ -23,7 +23,7 @@ def trained(out: Path, device: str = "k20x-8x", **settings: Any) -> Run:
     return train(out, device=device, training__steps=STEPS, training__batch=16, **settings)
 
 
-@pytest.mark.parametrize("settings", [
+@most_are_slow("settings", [
     {"cluster.nodes": 4},
     {"cluster.nodes": 2, "cluster.bits": 32, "cluster.streaming": True},
     {"cluster.nodes": 2, "cluster.units": 2},
@@ -40,6 +40,13 @@ def trained(out: Path, device: str = "k20x-8x", **settings: Any) -> Run:
     {"cluster.nodes": 1, "cluster.model_parallel": 3},
     {"cluster.nodes": 2, "cluster.model_parallel": 2, "cluster.model_split": "layers"},
     {"cluster.nodes": 2, "cluster.model_parallel": 2, "cluster.exchange": "controllers", "clipping.rules": CLIPS},
+], keep=[
+    {"cluster.nodes": 2, "cluster.lines": "inputs", "cluster.exchange": "controllers"},
+    {"cluster.nodes": 2, "cluster.bits": 32, "cluster.streaming": True},
+    {"cluster.nodes": 2, "cluster.units": 2},
+    {"cluster.nodes": 3, "cluster.workers": [0, 1], "cluster.exchange": "controllers", "cluster.controllers": [2]},
+    {"cluster.nodes": 2, "clipping.rules": CLIPS, "loss_scaling": {"policy": "fixed", "scale": 8.0}},
+    {"cluster.nodes": 2, "cluster.model_parallel": 2, "cluster.model_split": "layers"},
 ])  # fmt: skip
 def test_a_run_takes_as_long_as_its_steps_are_simulated(tmp_path: Path, settings: dict[str, Any]):
     run = trained(tmp_path / "run", **settings)

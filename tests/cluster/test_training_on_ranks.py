@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 from ranks_in_threads import InProcess, on_ranks
-from test_cluster_training import SMALL
+from test_cluster_training import NARROW, SMALL
 
 import emu
 from emu.errors import ConfigError
@@ -78,7 +79,7 @@ def trainer(
     named = {
         key.replace("__", "."): value for key, value in {"cluster.nodes": 4, "training__steps": 3, **settings}.items()
     }
-    recipe = emu.model(model).with_settings(SMALL | named)
+    recipe = emu.model(model).with_settings(SMALL | (NARROW if model == "mlp" else {}) | named)
     return Trainer(recipe, recipe.machine(emu.device(device)), backend, None, ranks)
 
 
@@ -108,7 +109,14 @@ def tables(path: Path) -> dict[str, Any]:
     return {name: rows for name, rows in found.items() if name != "profile"}
 
 
-@pytest.mark.parametrize("case", CASES)
+@most_are_slow(
+    "case",
+    CASES,
+    keep=[
+        "one bit", "momentum at owners", "one step late", "random codecs", "units of nodes", "S moves",
+        "points that all decide", "simulated time", "clipped", "controllers",
+    ],
+)  # fmt: skip
 def test_ranks_end_like_one_process_that_simulates_their_nodes(case: str, tmp_path: Path):
     settings = CASES[case]
     alone = run(RunFolder.create(tmp_path / "alone"), **settings)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 from test_cluster_training import trained, weights
 
 import emu
@@ -13,23 +15,22 @@ from emu.autodiff import Graph, Operation, Value
 from emu.cluster.striped import StripedRunner, striped_layers
 from emu.precision import CounterTable, DatapathRunner, Policy
 
+EQUAL: dict[str, dict[str, Any]] = {
+    "float32": {},
+    "fixed16": {"device": "fixed16"},
+    "dlu16": {"device": "dlu16"},
+    "lenet-fp16-mixed": {"model": "lenet", "device": "fp16-mixed", "loss_scaling__policy": "backoff"},
+}
 
-@pytest.mark.parametrize("nodes", [2, 4, 8])
-@pytest.mark.parametrize(
-    ("model", "device", "settings"),
-    [
-        ("mlp", "float32", {}),
-        ("mlp", "fixed16", {}),
-        ("mlp", "dlu16", {}),
-        ("lenet", "fp16-mixed", {"loss_scaling__policy": "backoff"}),
-    ],
-    ids=["float32", "fixed16", "dlu16", "lenet-fp16-mixed"],
+
+@most_are_slow(
+    ("case", "nodes"),
+    product(EQUAL, [2, 4, 8]),
+    keep=[("float32", 8), ("fixed16", 2), ("dlu16", 4), ("lenet-fp16-mixed", 2)],
 )
-def test_nodes_at_32_bits_equal_one_node_whose_units_add_up_the_same_batch_in_their_order_c1(
-    nodes: int, model: str, device: str, settings: Any
-):
+def test_nodes_at_32_bits_equal_one_node_whose_units_add_up_the_same_batch_in_their_order_c1(case: str, nodes: int):
     """The reduction order: gradients of parts in float32, from the first part to the last."""
-    options: Any = {"model": model, "device": device, "cluster__bits": 32, **settings}
+    options: Any = {"cluster__bits": 32, **EQUAL[case]}
     many = trained(3, **options, cluster__nodes=nodes)
     one = trained(3, **options, cluster__nodes=1, cluster__units=nodes)
     assert one.model.sha256() == many.model.sha256()

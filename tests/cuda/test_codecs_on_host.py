@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codec_cases import DTYPES, KINDS, OPTIONS, ROWS, columns_of, differing, run
+from codec_cases import DTYPES, KINDS, ONE_OF_EACH, OPTIONS, ROWS, columns_of, differing, run
 from device_arrays import WORK, StrictDevice
+from fast_suite import most_are_slow
 from host_devices import as_backend
 from test_seeded_faults import with_fault
 
@@ -31,7 +32,7 @@ FEW: list[dict[str, Any]] = [
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile CUDA kernels for the host")
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@most_are_slow("options", OPTIONS, keep=ONE_OF_EACH, ids=str)
 def test_every_option_gives_the_definitions_bits_c1_c2_c3_c4(cuda: str, options: dict[str, Any]):
     place = OPTIONS.index(options)
     for number, (rows, dtype) in enumerate((rows, dtype) for rows in ROWS for dtype in DTYPES):
@@ -55,13 +56,14 @@ def test_right_codecs_pass_every_check_in_every_order(checks: Any, order: Any):
 
 
 @needs_compiler
-@pytest.mark.parametrize(
+@most_are_slow(
     ("right", "wrong"),
     [
         ("    lanes[thread] = mine;\n    __syncthreads();", "    lanes[thread] = mine;"),
         ("codes[thread] = static_cast<u8>(code);\n        __syncthreads();", "codes[thread] = static_cast<u8>(code);"),
         ("if (mine != 0) atomicAdd(count, mine);", "*count += mine;"),
     ],
+    keep=["sums"],
     ids=["sums", "codes", "counts"],
 )
 def test_a_fault_among_the_threads_of_a_column_is_a_race(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 from host_devices import GPU, device_of, name_of
 from kernel_inputs import patterns, random_values, reals
 
@@ -94,7 +95,7 @@ def compare(
         assert_same(results[0], results[1], fmt, (operation, rounding, rule, register))
 
 
-@pytest.mark.parametrize("fmt", FIXED + FLOATS)
+@most_are_slow("fmt", FIXED + FLOATS, keep=(FIXED + FLOATS)[::2])
 def test_every_mode_and_rule_of_the_output_stage_is_the_references(fmt: str, kernels: CudaKernels):
     for rounding, rule, dtype in product(MODES, rules_of(fmt), (np.float32, np.float64)):
         x = reals(fmt, 24, 1, dtype)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from device_arrays import StrictDevice
+from fast_suite import most_are_slow
 from host_devices import as_backend, device_of
 
 from emu import training
@@ -99,8 +101,11 @@ def assert_same_everywhere(recipe: Recipe, device: str, folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("cuda_on_host")
-@pytest.mark.parametrize("device", ["fixed16", "fp16", pytest.param("bf16-mixed", marks=pytest.mark.slow), "dlu16"])
-@pytest.mark.parametrize("kind", SMALL)
+@most_are_slow(
+    ("kind", "device"),
+    product(SMALL, ["fixed16", "fp16", "bf16-mixed", "dlu16"]),
+    keep=[("images", "fp16"), ("text", "dlu16")],
+)
 def test_small_networks_of_every_layer_end_in_the_same_bits(kind: str, device: str, tmp_path: Path):
     recipe = Recipe.model_validate({"name": kind, **SMALL[kind]})
     if device == "dlu16" and recipe.loss_scaling.policy == "statistical":  # which needs points in place
@@ -108,7 +113,7 @@ def test_small_networks_of_every_layer_end_in_the_same_bits(kind: str, device: s
     assert_same_everywhere(recipe, device, tmp_path)
 
 
-@pytest.mark.parametrize("kind", SMALL)
+@most_are_slow("kind", SMALL, keep=["images"])
 def test_small_networks_of_every_layer_run_on_a_devices_own_arrays(kind: str, tmp_path: Path):
     recipe = Recipe.model_validate({"name": kind, **SMALL[kind]})
     with as_backend(StrictDevice()):

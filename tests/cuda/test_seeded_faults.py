@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 
 import emu
 from emu._paths import content_folder
@@ -105,10 +106,11 @@ def test_a_missing_barrier_is_a_race(tmp_path: Path, monkeypatch: pytest.MonkeyP
         quantized(HostDevice(checks="races"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "right", "wrong"),
     [
-        pytest.param("narrow.cu", "columns[i] = 0;\n    __syncthreads();", "columns[i] = 0;", marks=pytest.mark.slow),
+        ("narrow.cu", "columns[i] = 0;\n    __syncthreads();", "columns[i] = 0;"),
         ("narrow.cu", "atomicAdd(&column[place * LANES], 1u);", "column[place * LANES] += 1u;"),
     ],
 )
@@ -120,6 +122,7 @@ def test_a_fault_in_the_fast_stage_is_a_race(
         quantized(HostDevice(checks="races"), dtype=np.float32)
 
 
+@pytest.mark.slow
 def test_a_missing_barrier_between_tiles_is_a_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     right = "next_right[n];\n            }\n            __syncthreads();"
     with_fault(tmp_path, monkeypatch, "in_order.cu", right, right.rsplit("            __sync", 1)[0])
@@ -127,7 +130,7 @@ def test_a_missing_barrier_between_tiles_is_a_race(tmp_path: Path, monkeypatch: 
         summed(CudaKernels(HostDevice(checks="races")), emu.Mac(accumulator="fp32"), "fp16")
 
 
-@pytest.mark.parametrize("which", [0, 1])
+@most_are_slow("which", [0, 1], keep=[1])
 def test_a_missing_barrier_between_tiles_of_integers_is_a_race(
     which: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 from hypothesis import given, settings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "sparse"))
@@ -20,7 +21,7 @@ from emu.backends.reference import ReferenceKernels
 from emu.testing.cuda_on_host import HostDevice
 
 
-@pytest.mark.parametrize("name", sorted(UNITS))
+@most_are_slow("name", sorted(UNITS), keep=sorted(UNITS)[::2])
 def test_every_unit_has_the_same_bits_on_cuda_as_on_the_reference_e5(name: str, cuda: str):
     for seed in range(2):
         assert_equal_to_reference((name, seed, (17, 12), 17, bool(seed % 2), seed < 1), cuda)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 
 import emu
 from emu.backends.cuda import layout, loader, nvrtc
@@ -31,7 +32,7 @@ print(emu.quantize([1.26], "fix8f4", backend="numba").tolist(), emu.quantize([1.
 """
 
 
-@pytest.mark.parametrize("state", STATES)
+@most_are_slow("state", STATES, keep=["broken"])
 def test_a_cupy_that_cannot_compute_is_named_and_everything_else_works(state: str, tmp_path: Path):
     source, expected = STATES[state]
     (tmp_path / "cupy.py").write_text(source)

@@ -76,6 +76,7 @@ def test_functions_in_c_are_declared_as_the_page_shows_them():
             assert " ".join(function.split()) in declared, block.place
 
 
+@pytest.mark.slow
 def test_the_unit_in_c_compiles_by_the_pages_command(folder: Path):
     if shutil.which("gcc") is None:
         pytest.skip("no gcc to compile the unit in C with")

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 
 import emu
 from emu.testing import assert_bits_equal
@@ -66,7 +67,7 @@ ML_DTYPES = {
 ML_DTYPES_FINITE = {"float6_e2m3fn": "e2m3", "float6_e3m2fn": "e3m2", "float4_e2m1fn": "e2m1"}
 
 
-@pytest.mark.parametrize("name", ML_DTYPES)
+@most_are_slow("name", ML_DTYPES, keep=["bfloat16", "float8_e4m3fn", "float8_e5m2fnuz"])
 def test_float32_to_narrow_floats_equals_ml_dtypes(name, backend):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x = sample()
@@ -75,7 +76,7 @@ def test_float32_to_narrow_floats_equals_ml_dtypes(name, backend):
     assert_bits_equal(emu.quantize(x, ML_DTYPES[name], backend=backend), want, ML_DTYPES[name])
 
 
-@pytest.mark.parametrize("name", ML_DTYPES_FINITE)
+@most_are_slow("name", ML_DTYPES_FINITE, keep=["float6_e3m2fn"])
 def test_float32_to_floats_without_nan_and_infinity_equals_ml_dtypes(name, backend):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x = sample()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fast_suite import most_are_slow
 
 import emu
 
@@ -105,8 +106,10 @@ print(ending.err, file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize(
-    ("work", "ending"), [("greedy", "1 () True"), ("endless", "None () False"), ("messy", "2 ('left',) False")]
+@most_are_slow(
+    ("work", "ending"),
+    [("greedy", "1 () True"), ("endless", "None () False"), ("messy", "2 ('left',) False")],
+    keep=[("endless", "None () False")],
 )
 def test_a_child_runs_under_limits(work: str, ending: str, tmp_path: Path):
     (tmp_path / "case").mkdir()
@@ -126,6 +129,7 @@ sys.exit(main(["--cases", "12", "--seed", "faulty", "--only", "devices fixed16"]
 """
 
 
+@pytest.mark.slow
 def test_a_seeded_fault_is_found():
     command = [sys.executable, "-c", FAULTY]
     done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)

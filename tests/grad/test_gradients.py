@@ -16,10 +16,20 @@ import pytest
 
 import emu
 from emu import nn
-from emu.autodiff import Graph, Operation, PlainRunner, Tensor, Value, check_gradient, check_second_derivative
+from emu.autodiff import (
+    Graph,
+    Operation,
+    PlainRunner,
+    SparseValue,
+    Tensor,
+    Value,
+    check_gradient,
+    check_second_derivative,
+)
 from emu.autodiff.rules import PRIMITIVES
 from emu.hardware import load_device
 from emu.precision import DatapathRunner, Policy
+from emu.sparse import CSR
 from emu.testing import assert_bits_equal
 
 Build = Callable[[Graph, list[Tensor]], Tensor]
@@ -225,16 +235,18 @@ def test_products_of_more_than_two_axes_are_products_of_rows():
 
 
 class Case(NamedTuple):
-    """What a primitive is differentiated at: tracked inputs, operands behind them, its options."""
+    """What a primitive is differentiated at: tracked inputs, operands behind and before them, its options."""
 
     inputs: tuple[np.ndarray, ...]
     constants: tuple[np.ndarray, ...]
     options: dict[str, Any]
+    before: tuple[Value, ...] = ()
 
     def build(self, primitive: str, *, squared: bool) -> Build:
         def build(graph: Graph, inputs: list[Tensor]) -> Tensor:
             constants = [graph.constant(Value(x)) for x in self.constants]
-            result = graph.apply(primitive, *inputs, *constants, layer="l", **self.options)
+            before = [graph.constant(value) for value in self.before]
+            result = graph.apply(primitive, *before, *inputs, *constants, layer="l", **self.options)
             return graph.apply("multiply", result, result, layer="m") if squared else result
 
         return build
@@ -242,6 +254,12 @@ class Case(NamedTuple):
 
 def at(*inputs: np.ndarray, constants: tuple[np.ndarray, ...] = (), **options: Any) -> Case:
     return Case(inputs, constants, options)
+
+
+def sparse_operand() -> SparseValue:
+    """Return a matrix (3, 5) with an empty row, an empty column, and two entries in one place."""
+    matrix = CSR.of(np.float32([2, -1, 0.5, 3]), [0, 4, 4, 2], [0, 3, 3, 4], (3, 5), "fp32")
+    return SparseValue(matrix.data.astype(np.float64), None, matrix)
 
 
 AFFINE = normal(4, 3, 2, 2, seed=1), normal(3, seed=2), normal(3, seed=3)
@@ -259,6 +277,7 @@ TWICE: dict[str, list[Case]] = {
     "conv2d": [
         at(normal(2, 3, 5, 5, seed=1), normal(4, 3, 3, 3, seed=2), normal(4, seed=3), stride=(2, 1), padding=(1, 1)),
     ],
+    "sparse_linear": [Case((normal(5, 4, seed=1), normal(4, seed=2)), (), {}, (sparse_operand(),))],
     "sum": [at(normal(3, 4, 2), axis=(0, -1))],
     "relu": [at(distinct(4, 5))],
     **dict.fromkeys(("sigmoid", "tanh", "gelu"), SMOOTHLY),
@@ -281,7 +300,7 @@ BETWEEN_KINKS = "straight between its kinks, so its own second derivative is 0"
 #: Primitives that are squared first, and why. A square's second derivative is symmetric only if what flows back is the
 #: transpose of what flowed forward.
 SQUARED: dict[str, str] = {
-    **dict.fromkeys(("add", "subtract", "sum", "avg_pool", "embedding", "dropout"), STRAIGHT),
+    **dict.fromkeys(("add", "subtract", "sum", "avg_pool", "embedding", "dropout", "sparse_linear"), STRAIGHT),
     **dict.fromkeys(("reshape", "flatten", "transpose"), STRAIGHT),
     **dict.fromkeys(("relu", "max_pool"), BETWEEN_KINKS),
 }

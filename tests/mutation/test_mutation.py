@@ -142,6 +142,7 @@ def test_an_edit_that_compiles_to_the_same_bytecode_has_no_effect():
     assert effects == [[False], [True]]
 
 
+@pytest.mark.slow
 def test_a_mutant_is_killed_survives_or_runs_out_of_time_as_its_tests_say_and_no_file_changes(
     toy: Path, checkout: Checkout
 ):

@@ -2,10 +2,12 @@
 
 from fractions import Fraction
 from functools import lru_cache
+from itertools import product
 
 import mpmath
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 from rational_model import FLAGS, INFINITE, MODES, NAN, FixedModel, FloatModel, Real, leading_exponent, write
 
 from emu.backends.functions import FUNCTIONS, function_table
@@ -31,6 +33,7 @@ MODELS = {
     "fix32f20": FixedModel(32, 20),
 }
 SOURCES = ("fp16", "bf16", "fix16f8", "fix16f12")
+TARGETS = ("fp8_e4m3", "e5m2 ftz", "fix8f-2", "ufix8f7", "fix32f20")
 
 
 def rational(y):
@@ -161,23 +164,29 @@ def test_tanh_of_every_binary16_number_is_rounded_correctly(tmp_path):
     np.testing.assert_array_equal(table.flags[positive + (1 << 15)], table.flags[positive])
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("name", FUNCTIONS)
+@most_are_slow(
+    ("name", "source"),
+    product(FUNCTIONS, SOURCES),
+    keep=lambda name, source: (sorted(FUNCTIONS).index(name) + SOURCES.index(source)) % 4 == 0,
+)
 def test_a_sample_of_every_function_and_format_is_rounded_correctly(name, source, tmp_path):
     start = sorted(FUNCTIONS).index(name) + SOURCES.index(source)
     for i, target in enumerate((source, "fp16", "fix16f8")):
         compare(name, source, target, MODES[(3 * start + 7 * i) % 10], some_codes(150, start), tmp_path)
 
 
-@pytest.mark.parametrize("target", ["fp8_e4m3", "e5m2 ftz", "fix8f-2", "ufix8f7", "fix32f20"])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@most_are_slow(
+    ("name", "target"),
+    product(FUNCTIONS, TARGETS),
+    keep=lambda name, target: (sorted(FUNCTIONS).index(name) + TARGETS.index(target)) % 5 == 0,
+)
 def test_a_sample_of_every_function_into_other_formats_is_rounded_correctly(name, target, tmp_path):
     start = sorted(FUNCTIONS).index(name)
     for i, source in enumerate(SOURCES):
         compare(name, source, target, MODES[(start + 3 * i) % 10], some_codes(40, start), tmp_path)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@most_are_slow("mode", MODES, keep=["nearest_even", "ceil", "to_odd", "stochastic"])
 def test_every_mode_rounds_what_lies_next_to_a_value_of_the_format_correctly(mode, tmp_path):
     """Small and large arguments, where functions come within 2**-100 of 0, 1/2, 1, x and x/2."""
     magnitudes = np.concatenate([np.arange(1, 40), np.arange(0x3C00, 0x7F80, 389)])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 from rational_model import FLAGS, MODES, FixedModel, FloatModel, Model
 from whole_arrays import RANDOM_BITS, all_inputs, emu_format, expected, expected_register, random_bits
 
@@ -12,7 +15,7 @@ from emu.testing import assert_bits_equal
 
 E4M3 = FloatModel(4, 3, infinities=False, nans="top")
 E5M2 = FloatModel(5, 2)
-#: A mode of each kind; the others are slow.
+#: A mode of each kind, for a pair each; the others are slow.
 QUICK = ("nearest_even", "ceil", "stochastic")
 FAST = [("fp16", E4M3), ("bf16", E5M2), ("fix16f8", FixedModel(8, 4))]
 TARGETS: list[Model] = [
@@ -43,8 +46,8 @@ SLOW = [
 each_backend = pytest.mark.parametrize("backend", ["reference", "numba"])
 
 
-def name_of(pair: tuple[str, Model]) -> str:
-    return f"{pair[0]} to {emu_format(pair[1])}"
+def name_of(value: tuple[str, Model] | str) -> str:
+    return value if isinstance(value, str) else f"{value[0]} to {emu_format(value[1])}"
 
 
 def check_pair(source: str, model: Model, mode: str, backend: str) -> None:
@@ -71,8 +74,7 @@ def check_where_flags_rise(source: str, model: Model, mode: str, backend: str) -
 
 
 @each_backend
-@pytest.mark.parametrize("mode", [m if m in QUICK else pytest.param(m, marks=pytest.mark.slow) for m in MODES])
-@pytest.mark.parametrize("pair", FAST, ids=name_of)
+@most_are_slow(("pair", "mode"), product(FAST, MODES), keep=list(zip(FAST, QUICK, strict=True)), ids=name_of)
 def test_quantize_writes_the_code_and_raises_the_flags_that_rational_numbers_say(pair, mode, backend):
     check_pair(*pair, mode, backend)
 
@@ -86,15 +88,22 @@ def test_quantize_writes_what_rational_numbers_say_into_every_kind_of_8_bit_form
 
 
 @each_backend
-@pytest.mark.parametrize("mode", ["nearest_even", "floor"])
-@pytest.mark.parametrize("pair", FAST, ids=name_of)
+@most_are_slow(
+    ("pair", "mode"),
+    product(FAST, ["nearest_even", "floor"]),
+    keep=[(FAST[0], "nearest_even"), (FAST[2], "floor")],
+    ids=name_of,
+)
 def test_flags_rise_at_the_elements_that_rational_numbers_name(pair, mode, backend):
     check_where_flags_rise(*pair, mode, backend)
 
 
 @each_backend
-@pytest.mark.parametrize(("lowest", "bins"), [(-20, 30), (-3, 5)])
-@pytest.mark.parametrize("source", ["fp16", "bf16", "fix16f8"])
+@most_are_slow(
+    ("source", "lowest", "bins"),
+    [(source, *positions) for source in ("fp16", "bf16", "fix16f8") for positions in ((-20, 30), (-3, 5))],
+    keep=[("fp16", -3, 5), ("bf16", -20, 30), ("fix16f8", -3, 5)],
+)
 def test_the_register_counts_the_leading_bits_that_rational_numbers_have(source, lowest, bins, backend):
     register = emu.StatisticsRegister(lowest=lowest, bins=bins)
     emu.quantize(all_inputs(source), "fix16f8", register=register, backend=backend)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 
 import emu
 from emu import training
@@ -285,7 +286,7 @@ class TestTraining:
         assert redos[0] > redos[1] > redos[2] == 0
         assert [run - redo for run, redo in zip(runs, redos, strict=True)] == [runs[2]] * 3
 
-    @pytest.mark.parametrize("schedule", ["float_pretraining", "always_redo", "conditional_redo"])
+    @most_are_slow("schedule", ["float_pretraining", "always_redo", "conditional_redo"], keep=["conditional_redo"])
     def test_reference_and_numba_give_the_same_bits(self, trained: Callable[..., training.Run], schedule: str):
         runs = [trained(backend=backend, dynamic_point__schedule=schedule) for backend in ("numba", "reference")]
         assert bits(runs[0]) == bits(runs[1])

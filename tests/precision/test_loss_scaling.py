@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 
 import emu
 from emu import training
@@ -262,8 +264,7 @@ def scaling(policy: str = "backoff", **options: Any) -> dict[str, Any]:
 
 
 class TestTraining:
-    @pytest.mark.parametrize("clip", [pytest.param(None, marks=pytest.mark.slow), 0.5])
-    @pytest.mark.parametrize("optimiser", OPTIMISERS)
+    @most_are_slow(("optimiser", "clip"), product(OPTIMISERS, [None, 0.5]), keep=[("momentum", 0.5), ("adam", 0.5)])
     def test_in_float32_every_placement_gives_the_bits_of_no_scaling(
         self, trained: Callable[..., training.Run], optimiser: str, clip: float | None
     ):

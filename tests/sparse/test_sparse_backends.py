@@ -11,6 +11,7 @@ from sparse_cases import UNITS, cases, random_matrix, values
 
 import emu
 from emu import Flags, Mac, StatisticsRegister, sparse
+from emu.backends.pattern import Pattern
 from emu.sparse import CSR
 from emu.testing import assert_bits_equal
 
@@ -92,22 +93,83 @@ def test_random_bits_inside_a_unit_are_numbered_by_the_result_among_all_results_
     assert_bits_equal(sparse.matmul(x, w, w_format="fp16", **options), expected, emu.parse("fp8_e4m3"))
 
 
-@pytest.mark.parametrize("width", [1, 15, 16, 17, 63, 64, 65, 130])
+@pytest.mark.parametrize("width", [1, 15, 16, 17, 32, 33, 63, 64, 65, 80, 96, 128, 130, 160, 224])
 def test_strips_of_every_width_and_many_threads_give_the_same_bits_e2(width: int, monkeypatch: pytest.MonkeyPatch):
     from emu.backends.numba import compiling
     from emu.backends.numba import sparse as strips
 
     rng = np.random.default_rng(width)
-    x = random_matrix(rng, 300, 40, "fp32", 30, special=False)
-    dy = values(rng, (300, width), "fp32")
-    options = {"dy_format": "fp32", "out_format": "fp32", "mac": Mac(product="fp32", accumulator="fp32")}
-    expected = sparse.transposed_matmul(x, dy, **options, backend="reference").values
     monkeypatch.setattr(strips, "GRAIN_MACS", 1)
-    for threads in (1, 2, 3):
-        monkeypatch.setattr(strips, "thread_count", lambda threads=threads: threads)
-        monkeypatch.setattr(compiling, "thread_count", lambda threads=threads: threads)
-        found = sparse.transposed_matmul(x, dy, **options, backend="numba").values
-        assert_bits_equal(found, expected, emu.parse("fp32"))
+    for fmt, out, mac in (
+        ("fp32", "fp32", Mac(product="fp32", accumulator="fp32")),
+        ("fix16f8", "fix16f4", Mac()),
+        ("fix16f8", "fix16f4", Mac(accumulator="fix40f16")),
+    ):
+        x = random_matrix(rng, 60, 40, fmt, 8, special=False)
+        dy, w = values(rng, (60, width), fmt), values(rng, (40, width), fmt)
+        options = {"out_format": out, "mac": mac}
+        expected = [
+            sparse.transposed_matmul(x, dy, dy_format=fmt, **options, backend="reference").values,
+            sparse.matmul(x, w, w_format=fmt, **options, backend="reference"),
+        ]
+        for threads in (1, 2, 3):
+            monkeypatch.setattr(strips, "thread_count", lambda threads=threads: threads)
+            monkeypatch.setattr(compiling, "thread_count", lambda threads=threads: threads)
+            back = sparse.transposed_matmul(x, dy, dy_format=fmt, **options, backend="numba").values
+            assert_bits_equal(back, expected[0], emu.parse(out))
+            there = sparse.matmul(x, w, w_format=fmt, **options, backend="numba")
+            assert_bits_equal(there, expected[1], emu.parse(out))
+
+
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("block_rows", [1, 7, 50, 64, 300])
+@pytest.mark.parametrize(
+    ("fmt", "out", "mac"),
+    [("fp32", "fp32", Mac(product="fp32", accumulator="fp32")), ("fix16f8", "fix16f4", Mac()), ("fp16", "fp16", Mac())],
+)
+def test_blocks_of_any_height_give_the_bits_of_entries_as_they_lie_e2(
+    fmt: str, out: str, mac: Mac, block_rows: int, special: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Empty rows, several entries in one place, more blocks than are sorted at a time, a last one with fewer rows."""
+    from emu.backends.numba import sparse as strips
+
+    rng = np.random.default_rng(block_rows)
+    x = random_matrix(rng, 300, 40, fmt, 30, special=special)
+    dy, bias = values(rng, (300, 128), fmt, special=special), values(rng, (128,), fmt)
+    options = {"dy_format": fmt, "out_format": out, "mac": mac, "addend": bias, "addend_format": fmt}
+    found = {}
+    for name, rows in (("blocks", block_rows), ("as they lie", 0)):
+        monkeypatch.setattr(strips, "rows_of_a_block", lambda *_, rows=rows: rows)
+        counted = {"register": emu.StatisticsRegister(), "flags": emu.Flags()}
+        product = sparse.transposed_matmul(x, dy, **options, **counted, backend="numba")
+        found[name] = (product.values, counted["register"].to_dict(), counted["flags"])
+    assert_bits_equal(found["blocks"][0], found["as they lie"][0], emu.parse(out))
+    assert found["blocks"][1:] == found["as they lie"][1:]
+    expected = sparse.transposed_matmul(x, dy, **options, backend="reference")
+    assert_bits_equal(found["blocks"][0], expected.values, emu.parse(out))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "entries", "width", "expected"),
+    [
+        (4096, 4096, 4096 * 410, 256, 160),  # 16 entries of a result in a block
+        (4096, 4096, 4096 * 41, 256, 1024),  # as many rows as the cache holds
+        (4096, 4096, 4096 * 4, 256, 0),  # fewer than two entries of a result in a block
+        (4096, 4096, 4096 * 410, 250, 0),  # no whole strips
+        (64, 64, 0, 256, 0),
+        (64, 64, 64 * 64, 64, 16),
+        (1, 64, 64, 64, 0),
+        (2, 64, 2 * 64, 64, 2),
+    ],
+)
+def test_as_many_rows_are_sorted_as_give_a_result_some_entries(
+    rows: int, columns: int, entries: int, width: int, expected: int
+):
+    from emu.backends.numba.sparse_blocks import rows_of_a_block
+
+    starts = np.zeros(rows + 1, np.int64)
+    pattern = Pattern(starts, np.zeros(entries, np.int32), columns, True, 1)
+    assert rows_of_a_block(pattern, width, 4) == expected
 
 
 @pytest.mark.parametrize(

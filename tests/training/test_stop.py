@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fast_suite import most_are_slow
 from small_runs import hashes, train
 
 import emu
@@ -113,20 +114,29 @@ def test_any_all_or_so_many_tests_must_hold_c10(when: Any, expected: list[bool])
 # ---- a run ----
 
 
+@pytest.fixture(scope="module")
+def never_stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(log_point, "LOG_POINTS_PER_TEST", 1)
+        return train(tmp_path_factory.mktemp("runs") / "whole", **EVERY_POINT).path
+
+
 @pytest.mark.usefixtures("always_tested")
-@pytest.mark.parametrize(
+@most_are_slow(
     ("test", "column", "holds"),
     [
-        ("train_accuracy", "train_accuracy", lambda v, x: v >= x),
-        ("test_accuracy", "test_accuracy", lambda v, x: v >= x),
-        ("train_loss", "train_loss", lambda v, x: v <= x),
-        ("test_error", "test_accuracy", lambda v, x: v >= 1 - x - 1e-9),
-        ("epochs", "epoch", lambda v, x: v >= x),
+        pytest.param("train_accuracy", "train_accuracy", lambda v, x: v >= x, id="train_accuracy"),
+        pytest.param("test_accuracy", "test_accuracy", lambda v, x: v >= x, id="test_accuracy"),
+        pytest.param("train_loss", "train_loss", lambda v, x: v <= x, id="train_loss"),
+        pytest.param("test_error", "test_accuracy", lambda v, x: v >= 1 - x - 1e-9, id="test_error"),
+        pytest.param("epochs", "epoch", lambda v, x: v >= x, id="epochs"),
     ],
+    keep=["train_loss", "test_error", "epochs"],
 )
-def test_a_run_ends_at_the_first_log_point_where_a_test_holds_c10(tmp_path: Path, test: str, column: str, holds: Any):
-    train(tmp_path / "whole", **EVERY_POINT)
-    values = table(tmp_path / "whole", column)
+def test_a_run_ends_at_the_first_log_point_where_a_test_holds_c10(
+    tmp_path: Path, never_stopped: Path, test: str, column: str, holds: Any
+):
+    values = table(never_stopped, column)
     limit = sorted(values)[len(values) // 2]
     limit = 1 - limit if test == "test_error" else limit
     at = first(values, lambda value: holds(value, limit))
@@ -206,7 +216,7 @@ class Interrupted:
     def finish(self) -> None: ...
 
 
-@pytest.mark.parametrize("at", [4, 7, 10])
+@most_are_slow("at", [4, 7, 10], keep=[7])
 def test_a_resumed_run_ends_at_the_same_step_in_the_same_bits_c10(tmp_path: Path, at: int):
     """Of both tests, one needs what was measured before the kill."""
     stop = {"when": "all", "improvement": {"below": 0.5, "points": 4}, "epochs": 0.02}

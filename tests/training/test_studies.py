@@ -306,7 +306,7 @@ def test_a_failing_run_is_shown_with_its_error_and_the_others_go_on(tmp_path: Pa
     grid = GRID.format(steps=2).partition("\n\n")[2].replace("[1, 2]", "[1]").replace(', "fixed8"', "")
     study, out = written(tmp_path, BROKEN + grid), tmp_path / "out"
     study.write_text('name = "failing"\nbaseline = "float32"\n' + study.read_text())
-    output = run(study, out)
+    output = run(study, out, workers=1)
     reason = "`source` of [data] must be 'digits' or an existing path, got 'nowhere.npz'"
     assert f"mlp-float32-broken-seed1: failed: {reason}" in output
     page, table = pages(out)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 from small_runs import MIXED, arithmetics, command, hashes, settings_of, train
 
 import emu
@@ -25,12 +26,7 @@ LENET = {"training.steps": 3, "training.batch": 8, "data.test_images": 10}
 FAST_DEVICES = ("dlu16", "fixed16", "fp16")
 
 
-def devices() -> list[Any]:
-    slow = pytest.mark.slow
-    return [name if name in FAST_DEVICES else pytest.param(name, marks=slow) for name in arithmetics()]
-
-
-@pytest.mark.parametrize("device", devices())
+@most_are_slow("device", arithmetics(), keep=["dlu16"])
 def test_lenet_ends_in_the_same_bits_on_every_backend(tmp_path: Path, device: str):
     runs = {
         name: train(tmp_path / name, "lenet", device, name, **{k.replace(".", "__"): v for k, v in LENET.items()})
@@ -43,8 +39,11 @@ def test_lenet_ends_in_the_same_bits_on_every_backend(tmp_path: Path, device: st
         assert tables[0] == tables[1], table
 
 
-@pytest.mark.parametrize("rounding", ["nearest_even", pytest.param("stochastic", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("device", arithmetics())
+@most_are_slow(
+    ("device", "rounding"),
+    product(arithmetics(), ["nearest_even", "stochastic"]),
+    keep=[(device, "nearest_even") for device in FAST_DEVICES],
+)
 def test_every_layer_and_optimiser_ends_in_the_same_bits(tmp_path: Path, device: str, rounding: str):
     roles = ("weight", "bias", "activation", "error", "gradient", "update", "master")
     recipe = Recipe.model_validate(MIXED | {"precision": {role: {"rounding": rounding} for role in roles}})

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fast_suite import most_are_slow
 from small_runs import MLP, command, hashes, settings_of, train
 
 import emu
@@ -115,6 +116,7 @@ def test_a_run_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path, 
     assert_ends_like(path, undisturbed, training.resume(path))
 
 
+@pytest.mark.slow
 def test_the_command_resumes_a_killed_run(tmp_path: Path, undisturbed: training.Run):
     folder = killed(tmp_path / "run", KILL_IN_STEP.format(n=6 * 27))
     process = command("train", "--resume", str(folder.path))
@@ -208,7 +210,7 @@ def test_a_corrupt_checkpoint_is_refused_and_left_alone(tmp_path: Path):
     assert (path / CHECKPOINT).read_bytes() == damaged
 
 
-@pytest.mark.parametrize("name", [CHECKPOINT, "metrics.parquet", "registers.parquet"])
+@most_are_slow("name", [CHECKPOINT, "metrics.parquet", "registers.parquet"], keep=[CHECKPOINT, "metrics.parquet"])
 def test_a_folder_where_a_file_should_be_is_refused_and_left_alone(tmp_path: Path, name: str):
     path = interrupted(tmp_path / "run", 14)
     (path / name).unlink(missing_ok=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 
 from emu.formats import Fixed
 from emu.hardware import Demand, Device, load_device
@@ -59,8 +61,14 @@ def require_equal(recipe: Recipe, device: Device, monkeypatch: pytest.MonkeyPatc
     assert len(found) == len(expected)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("model", model_names())
+@most_are_slow(
+    ("model", "device"),
+    product(model_names(), DEVICES),
+    keep=[
+        *product(["mlp"], DEVICES),
+        ("lenet", "fp16-mixed"), ("deep_sigmoid", "float32"), ("resnet8", "v100"), ("transformer", "dlu16"),
+    ],
+)  # fmt: skip
 def test_the_demands_of_shapes_are_those_of_a_real_step(model: str, device: str, monkeypatch: pytest.MonkeyPatch):
     settings = {"dynamic_point.pretraining_steps": 0} if device == "dlu16" else {}
     recipe = small(model, **settings)

@@ -10,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 
 import emu
 from emu.testing import HEADER, check_backend
@@ -336,7 +337,7 @@ FAULTS_IN_C = {
 
 
 @needs_gcc
-@pytest.mark.parametrize("fault", FAULTS_IN_C)
+@most_are_slow("fault", FAULTS_IN_C, keep=[1, 7])
 def test_a_fault_compiled_into_the_example_is_named(fault, tmp_path):
     report = check_backend(
         compiled(tmp_path, f"-DFAULT={fault}"), formats=["fp16", "fix8f4"], roundings=["nearest_even", "to_odd"]

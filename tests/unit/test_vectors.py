@@ -7,10 +7,12 @@ import math
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fast_suite import most_are_slow
 
 import emu
 from emu._config import checked
@@ -128,8 +130,11 @@ def root_of(x: Fraction, digits: int = 240) -> Fraction:
     return Fraction(2 * root + (not exact), 2) / Fraction(2) ** (up // 2)
 
 
-@pytest.mark.parametrize("fmt", IEEE)
-@pytest.mark.parametrize("name", ["fma", "sqrt", "add", "divide", "quantize"])
+@most_are_slow(
+    ("name", "fmt"),
+    product(["fma", "sqrt", "add", "divide", "quantize"], IEEE),
+    keep=[("fma", "fp16"), ("sqrt", "fp32"), ("add", "fp64"), ("divide", "fp16"), ("quantize", "fp32")],
+)
 def test_lines_of_testfloat_are_what_fractions_rounded_once_say(name: str, fmt: str, tmp_path: Path):
     operands = {"fma": 3, "sqrt": 1, "quantize": 1}.get(name, 2)
     source = {"fp16": "fp32", "fp32": "fp64", "fp64": "fp32"}[fmt] if name == "quantize" else fmt
@@ -329,7 +334,11 @@ UNITS: dict[str, tuple[dict, Callable[[Path], Codes], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", UNITS)
+@most_are_slow(
+    "fault",
+    UNITS,
+    keep=["a narrow accumulator", "an addend subtracted", "a sum for a difference", "lines out of step"],
+)
 def test_a_seeded_fault_of_a_unit_is_named(fault: str, tmp_path: Path):
     description, seeded, name = UNITS[fault]
     folder = vectors(tmp_path, **description)

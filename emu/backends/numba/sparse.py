@@ -11,6 +11,7 @@ operands gathered for results of equal many terms, through the backend's ordinar
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from emu.backends.interface import FormatCode, MacCode
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, over_ranges, thread_count
 from emu.backends.numba.in_order import FIXED, FLOAT32, WIDE32, Unit, limit, unit_for
+from emu.backends.numba.sparse_blocks import WIDTH as BLOCK_WIDTH
+from emu.backends.numba.sparse_blocks import add_sorted, rows_of_a_block
 from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.strips import gather_row, spread_row
 from emu.backends.pattern import Columns, Indices, Pattern
@@ -207,11 +210,16 @@ def contents(
     width = strip_width(shape[1], threads, dtype.itemsize)
     given = (pattern.starts, pattern.index)
 
+    rows = rows_of_a_block(pattern, shape[1], dtype.itemsize) if pattern.by_columns and not limited else 0
+    if rows and (unit is None or unit.kind == FLOAT32):
+        return _contents_of_blocks(data, dense, start, pattern, dtype, rows), None
+
     def work(_: int, begin: int, end: int) -> None:
-        strip = empty((shape[0], width), dtype)
-        hits = np.empty((shape[0], width), np.uint8)
+        room, room_of_hits = empty((shape[0], width), dtype).reshape(-1), np.empty(shape[0] * width, np.uint8)
         for first in range(begin * width, min(end * width, shape[1]), width):
             place = (first, min(width, shape[1] - first))
+            held = (shape[0], place[1])  # rows lie side by side, in a last narrower strip as well
+            strip, hits = (one[: math.prod(held)].reshape(held) for one in (room, room_of_hits))
             _begin(start, strip, *place)
             if touched is not None:
                 _begin_limited(strip, hits, place[1], unit)
@@ -228,6 +236,27 @@ def contents(
     if unit is not None and limited:
         sums /= unit.product_scale
     return sums, None if unit is None or unit.overflow == k.WRAP else touched
+
+
+def _contents_of_blocks(
+    data: Array, dense: Array, addend: Array, pattern: Pattern, dtype: Any, block_rows: int
+) -> Array:
+    """Return the (R, H) sums of entries that are sorted by column, block by block."""
+    strips = empty((dense.shape[1] // BLOCK_WIDTH, pattern.results, BLOCK_WIDTH), dtype)
+    sums = empty((pattern.results, dense.shape[1]), dtype)
+
+    def begin(_: int, start: int, stop: int) -> None:
+        for number in range(start, stop):
+            _begin(addend, strips[number], number * BLOCK_WIDTH, BLOCK_WIDTH)
+
+    def end(_: int, start: int, stop: int) -> None:
+        for number in range(start, stop):
+            _end(strips[number], sums, number * BLOCK_WIDTH, BLOCK_WIDTH)
+
+    over_ranges(begin, len(strips), 1, 1)
+    add_sorted(data, dense, strips, pattern, block_rows)
+    over_ranges(end, len(strips), 1, 1)
+    return sums
 
 
 def _add_rows(pattern: Pattern, data: Array, dense: Array, first: int, width: int, strip: Array) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import MappingProxyType
 
+import numpy as np
+
 from emu.bench.peers.torch_network import float32_step, has_torch
 from emu.bench.row import Prepared, Row, Side, StepWork
 from emu.hardware import device_names, load_device
@@ -30,6 +32,7 @@ def step(network: str, device: str) -> Callable[[bool], Prepared]:
         recipe = load_recipe(network).with_settings({"training.batch": QUICK_BATCH if quick else BATCH})
         trainer = Trainer(recipe, load_device(device), "auto")
         images, labels = trainer.batch(0)
+        assert isinstance(images, np.ndarray)
         optimiser = recipe.training.optimiser
         momentum = float(getattr(optimiser, "momentum", 0.0))
         task = StepWork(device, recipe.network.layers, images, labels, optimiser.learning_rate, momentum)

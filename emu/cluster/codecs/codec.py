@@ -28,6 +28,11 @@ class Address(NamedTuple):
 class Codec(Protocol):
     """Turns columns into messages and back."""
 
+    @property
+    def looks_back(self) -> bool:
+        """Whether a message depends on more of earlier mini-batches than what they held back."""
+        ...
+
     def encode(self, gradients: Array, memory: Memory, at: Address) -> Message:
         """Return gradients, with what memory holds back of earlier ones, as a message; what is lost stays in memory.
 
@@ -61,6 +66,8 @@ class Codec(Protocol):
 
 class Float32:
     """Gradients as they are: nothing of float32 is lost; what float64 has beyond it is fed back."""
+
+    looks_back = False
 
     def encode(self, gradients: Array, memory: Memory, at: Address) -> Message:
         """Return the numbers themselves."""

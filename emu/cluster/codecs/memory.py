@@ -34,6 +34,15 @@ class Memory:
         """Return what is remembered at the beginning: residuals of 0."""
         return cls(np.zeros((columns, rows), dtype))
 
+    def of_lines(self, places: Any) -> Memory:
+        """Return what is held back of some columns, by a codec that looks back no further."""
+        return Memory(self.residual[places], self.batches)
+
+    def put_lines(self, places: Any, some: Memory) -> None:
+        """Take back what `of_lines` returned, behind a message; other columns stay."""
+        self.residual[places] = some.residual
+        self.batches = some.batches
+
     def rescale(self, ratio: float) -> None:
         """Multiply everything that is as large as gradients, whose scale has changed by that."""
         held = self.residual.dtype.type(ratio)

@@ -106,6 +106,12 @@ class Quantiser:
         return (self.steps - 1).bit_length()
 
     @property
+    def looks_back(self) -> bool:
+        """Whether a threshold or levels are from earlier mini-batches."""
+        renewed = self.interval == 1
+        return not renewed or self.lag > 0 or self.smoothing != "none" or self.threshold == "previous_mean"
+
+    @property
     def sent_levels(self) -> int:
         """Levels of a column on the wire: both ends of the range, or one for every code there is room for."""
         return 2 if self.levels == "middles" else 1 << self.bits

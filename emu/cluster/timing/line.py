@@ -63,7 +63,16 @@ class Line:
         """Return time 0 of every device."""
         return np.zeros(self.devices, np.int64)
 
-    def book(self, resource: str, name: str, duration_ps: int | Times, after_ps: Times, kind: str = "compute") -> Times:
+    def book(
+        self,
+        resource: str,
+        name: str,
+        duration_ps: int | Times,
+        after_ps: Times,
+        kind: str = "compute",
+        *,
+        in_turn: bool = False,
+    ) -> Times:
         """Let a resource of every device do something; return when each has done it.
 
         Args:
@@ -72,11 +81,12 @@ class Line:
             duration_ps: for how long; a device whose entry is 0 does nothing, and is done when it is ready.
             after_ps: when each is ready.
             kind: what it counts as.
+            in_turn: whether a device that does nothing is done when the resource is free, too.
         """
         taken = np.broadcast_to(np.asarray(duration_ps, np.int64), (self.devices,))
         free = self._free.setdefault(resource, self.start())
         works = taken > 0
-        begin = np.where(works, np.maximum(free, after_ps), after_ps)
+        begin = np.where(np.logical_or(works, in_turn), np.maximum(free, after_ps), after_ps)
         end = begin + taken
         self._free[resource] = np.where(works, end, free)
         self.spent_ps[kind] = self.spent_ps.get(kind, 0) + taken

@@ -214,11 +214,12 @@ class _Run:
         ready = yield from _at(signals.ready[layers[awaited]])
         device = clips.device_of.get(layers[place])
         duration = self._at_device(device, self._of_workers(clips.of([layers[place]])))
-        self.processes.set(signals.clipped[layers[place]], self._clipped(layers[place], duration, ready))
+        done = self._clipped(layers[place], duration, ready, in_turn=device is None)
+        self.processes.set(signals.clipped[layers[place]], done)
 
-    def _clipped(self, name: str, duration: int | Times, ready: Times) -> Times:
+    def _clipped(self, name: str, duration: int | Times, ready: Times, *, in_turn: bool = False) -> Times:
         resource = DEVICE if self._clips_on_device else CLIPPER
-        return self.line.book(resource, f"{name}: clip", duration, ready, CLIP)
+        return self.line.book(resource, f"{name}: clip", duration, ready, CLIP, in_turn=in_turn)
 
     def _received(self, group: Group, arrived: Times, signals: _Signals) -> Generator[Times | Signal, None, Times]:
         """Clip what all workers have sent, when all groups are there."""

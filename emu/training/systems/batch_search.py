@@ -12,8 +12,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-import numpy as np
-
 from emu.cluster import ParallelismFactor, kept_size
 from emu.errors import ConfigError
 from emu.training.systems.system import Examples, Row, Surroundings, System
@@ -81,10 +79,8 @@ class BatchSearch(System):
         sizes = table.sizes(batches.size, batches.planned, batches.examples)
         if len(sizes) == 1:
             return
-        whole = [
-            np.concatenate(arrays) for arrays in zip(*map(batches.batch, range(step, step + table.trial)), strict=True)
-        ]
-        criteria = {size: self._criterion((whole[0], whole[1]), size) for size in sizes}
+        whole = batches.together(range(step, step + table.trial))
+        criteria = {size: self._criterion(whole, size) for size in sizes}
         kept = kept_size(criteria, batches.size, tolerance=table.tolerance)
         batches.resize(step, kept)
         for size, criterion in criteria.items():

@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.autodiff import Value
+from emu.autodiff import RowsValue, Value
 from emu.cluster.clipping import Clipped, ClippingTable, LayerGradients, apply_rules
 from emu.cluster.clipping.layer import Memory
+from emu.cluster.wires import Touched
 from emu.errors import ConfigError
 from emu.optim import ParameterState
 from emu.precision.loss_scaling import NoScaling
@@ -178,7 +179,7 @@ class Clipping(System):
         """Return the gradients of a unit's layer behind all rules."""
         states = self._layers[layer]
         columns = {state.part: columns_of(state, held[state.part].array) for state in states}
-        masters = {s.part: columns_of(s) for s in states} if table.reads_masters else {}
+        masters = {s.part: _beside(held[s.part], columns_of(s)) for s in states} if table.reads_masters else {}
         buffers = {s.part: columns_of(s, s.slots[_MOMENTUM].array) for s in states} if table.reads_momentum else {}
         seen = LayerGradients(columns, carried, masters, buffers, self._run.update.slot_scale)
         memories = self._memories.get((unit, layer)) or [{} for _ in table.rules]
@@ -189,7 +190,9 @@ class Clipping(System):
     def _handed_on(self, state: ParameterState, came: Value, clipped: Clipped) -> Value:
         if not clipped.counts[state.part]:
             return came
-        return written(state, clipped.gradients[state.part], self._role, self._updating)
+        columns = clipped.gradients[state.part]
+        some = Touched(came.rows, columns) if isinstance(came, RowsValue) else columns
+        return written(state, some, self._role, self._updating)
 
     def _count(self, layer: str, unit: int, seen: LayerGradients, clipped: Clipped) -> None:
         for part, array in seen.gradients.items():
@@ -254,6 +257,11 @@ class Clipping(System):
             unit, place, name, layer = key.split("/", 3)
             memories = self._memories.setdefault((int(unit), layer), [{} for _ in self._table.rules])
             memories[int(place)][name] = array
+
+
+def _beside(gradient: Value, columns: Array) -> Array:
+    """Return the columns of a parameter that a gradient has."""
+    return columns[gradient.rows] if isinstance(gradient, RowsValue) else columns
 
 
 def _finite(number: Any) -> float | None:

@@ -10,9 +10,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from emu.autodiff import Operation, Value
+from emu.autodiff import Operation, RowsValue, Value
 from emu.backends.arrays import on_host
 from emu.cluster.lines import Lines, lines_of, shaped
+from emu.cluster.wires import Touched
 from emu.optim import ParameterState
 from emu.training.model import StepRunner
 
@@ -47,19 +48,31 @@ def units_of(name: str, gradients: Mapping[str, Value]) -> Sequence[int | None]:
 
 
 def columns_of(state: ParameterState, array: Any = None, lines: Lines = "outputs") -> Array:
-    """Return a parameter, or an array of its shape, as lines of numbers that belong together; a vector is one line."""
-    return lines_of(on_host(state.master.array if array is None else array), lines)
+    """Return a parameter, or an array of its shape, as lines of numbers that belong together; a vector is one line.
+
+    Of a parameter that is read by rows, a line is a row, and the array may have some of them.
+    """
+    return lines_of(on_host(state.master.array if array is None else array), _lines_of(state, lines))
 
 
-def written(state: ParameterState, columns: Array, role: str, runner: StepRunner, lines: Lines = "outputs") -> Value:
+def _lines_of(state: ParameterState, lines: Lines) -> Lines:
+    return "outputs" if state.by_rows else lines
+
+
+def written(
+    state: ParameterState, columns: Array | Touched, role: str, runner: StepRunner, lines: Lines = "outputs"
+) -> Value:
     """Return lines as a gradient in the format of a role.
 
     Args:
         state: the parameter.
-        columns: of the shape that `columns_of` gives.
+        columns: of the shape that `columns_of` gives, or some of them.
         role: "gradient", or "unscaled" behind loss scaling.
         runner: the datapath.
         lines: what the columns are.
     """
-    array = runner.place(shaped(columns, state.master.array.shape, lines))
+    if isinstance(columns, Touched):
+        some = RowsValue(runner.place(columns.lines), rows=columns.places)
+        return some.holding(runner.run(Operation("quantize", (some,), part=state.part), role, state.layer))
+    array = runner.place(shaped(columns, state.master.array.shape, _lines_of(state, lines)))
     return runner.run(Operation("quantize", (Value(array),), part=state.part), role, state.layer)

@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu import engine
-from emu.autodiff import Value
+from emu.autodiff import RowsValue, Value
 from emu.backends.arrays import on_host
 from emu.cluster import Controllers, Exchange, Layout
 from emu.cluster.lines import Lines
 from emu.cluster.settings import ClusterTable
+from emu.cluster.wires import Columns, Touched, added, arrays_of, lines_from
 from emu.errors import ConfigError
 from emu.nn.network import LOSS_LAYER
 from emu.optim import ParameterState
@@ -71,7 +72,7 @@ class DataParallel(System):
         self._run, self._table = run, run.recipe.cluster
         self._exchange: Exchange | Controllers | None = None
         self._step = 0
-        self._flying: dict[str, Array] = {}
+        self._flying: dict[str, Columns] = {}
         self._flying_scale = 1.0
         if self._table is None:
             return
@@ -111,7 +112,7 @@ class DataParallel(System):
         states, transport = self._run.model.states, self._run.ranks.transport(layout.nodes)
         shapes = {state.name: columns_of(state, lines=self._lines).shape for state in states}
         options: dict[str, Any] = {"seed": self._run.recipe.training.seed, "dtype": self._dtype}
-        options["feedback"] = table.error_feedback
+        options |= {"feedback": table.error_feedback, "touched": [s.name for s in states if s.by_rows]}
         codec, owner_codec = table.codecs(self._run.backend)
         if table.exchange == "controllers":
             formats = {state.name: state.master.format for state in states}
@@ -160,13 +161,13 @@ class DataParallel(System):
         """Exchange the contributions of nodes; a step given up sends nothing and leaves residuals as they are."""
         if self._exchange is None or self._is_warm:
             return found
-        arrived: dict[str, Array] = {}
+        arrived: dict[str, Columns] = {}
         scale = 1.0
         if found.is_applied:
             carried = found.scale if self._carries_scale else 1.0
             arrived = self._exchange.exchange(self._contributions(found), self._step, carried, self._workers)
             if self._exchange.divides:  # every process makes the update of what controllers have
-                arrived = self._run.ranks.shared(arrived)
+                arrived = lines_from(self._run.ranks.shared(arrays_of(arrived)))
             scale = self._exchange.result_scale
         if self._table is not None and self._table.double_buffering:
             arrived, self._flying = self._flying, arrived
@@ -241,24 +242,25 @@ class DataParallel(System):
             moments[name] = written_into(total / len(parts), self._run.model.moments[name].format, backend="reference")
         return Pass(sum(part[0] for part in parts) / len(parts), sum(part[1] for part in parts), {}, moments)
 
-    def _contributions(self, found: Pass) -> dict[int, dict[str, Array]]:
+    def _contributions(self, found: Pass) -> dict[int, dict[str, Columns]]:
         """Return the gradients of every node as they travel, as columns: its units' added in their order."""
-        apart: dict[int, dict[str, Array]] = {node: {} for node in self._nodes if node in self._workers}
+        apart: dict[int, dict[str, Columns]] = {node: {} for node in self._nodes if node in self._workers}
         with self._summed.over(self._updating):
             for state in self._run.model.states:
                 for node, held in apart.items():
                     first, *others = (self._columns_of(state, found, unit) for unit in self._units_of(node))
                     for other in others:
-                        first = first + other
+                        first = added(first, other)
                     held[state.name] = first
         return apart
 
-    def _columns_of(self, state: ParameterState, found: Pass, unit: int) -> Array:
+    def _columns_of(self, state: ParameterState, found: Pass, unit: int) -> Columns:
         """Return what a unit has found, S taken out unless it travels."""
         value = found.gradients[of_unit(state.name, unit)]
         if found.scale != 1 and not self._carries_scale:
             value = unscaled(state, value, found.scale, self._updating)
-        return columns_of(state, value.array, self._lines).astype(self._dtype, copy=False)
+        columns = columns_of(state, value.array, self._lines).astype(self._dtype, copy=False)
+        return Touched(value.rows, columns) if isinstance(value, RowsValue) else columns
 
     # ---- what is written down ----
 
@@ -292,11 +294,11 @@ class DataParallel(System):
         if self._exchange is None:
             return {}
         held = self._run.ranks.collected(self._exchange.arrays())
-        return held | {f"{_IN_FLIGHT}{name}": array for name, array in self._flying.items()}
+        return held | {f"{_IN_FLIGHT}{name}": array for name, array in arrays_of(self._flying).items()}
 
     def load_arrays(self, arrays: dict[str, Array]) -> None:
         """Take what `arrays` returned."""
         if self._exchange is not None:
             flying = {name: array for name, array in arrays.items() if name.startswith(_IN_FLIGHT)}
-            self._flying = {name.removeprefix(_IN_FLIGHT): array for name, array in flying.items()}
+            self._flying = lines_from({name.removeprefix(_IN_FLIGHT): array for name, array in flying.items()})
             self._exchange.load(arrays)

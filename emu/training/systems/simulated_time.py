@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from emu.cluster.lines import lines_and_numbers
 from emu.cluster.parallelism import StepTimes
 from emu.cluster.settings import ClusterTable
 from emu.cluster.striped import striped_layers
@@ -17,7 +16,7 @@ from emu.training.cluster_simulation import ClusterSimulation
 from emu.training.model import Pass
 from emu.training.simulation import Simulation
 from emu.training.systems.system import Attempt, Row, Surroundings, System
-from emu.training.work import parameter_bytes
+from emu.training.work import parameter_bytes, shapes_of
 
 if TYPE_CHECKING:
     from emu.training.run_folder import RunFolder
@@ -65,7 +64,7 @@ class SimulatedTime(System):
         if table is None and clipping is None:
             return Simulation(machine, run.batch_elements, run.batch_bytes, decided_on_host=on_host)
         table = table or ClusterTable(nodes=1)
-        shapes = {state.name: lines_and_numbers(state.master.shape, table.lines) for state in run.model.states}
+        shapes = shapes_of(run.model.states, table.lines)
         about: dict[str, Any] = {"table": table, "shapes": shapes, "clipping": clipping}
         in_parts = table.model_parallel > 1 and table.model_split == "stripes"
         about["divided"] = striped_layers(run.model.network.layers) if in_parts else ()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from emu.hardware import Device
     from emu.precision import CounterTable, Policy, Profile
     from emu.training.batches import Batches
+    from emu.training.data_tables import Inputs, Labels
     from emu.training.model import Model, Pass, StepRunner
     from emu.training.ranks import Ranks
     from emu.training.recipe import Recipe
@@ -38,7 +39,7 @@ Attempt = Callable[[float], "Pass"]
 #: One pass over a part of the batch: at a scale of the loss, over these examples, by this runner.
 PartAttempt = Callable[[float, slice, "StepRunner"], "Pass"]
 #: Inputs and labels.
-Examples = tuple[Array, Array]
+Examples = tuple["Inputs", "Labels"]
 #: A table of the run folder, and a row of it.
 Row = tuple[str, dict[str, Any]]
 

@@ -3,7 +3,8 @@
     spread_row     strip[index[p], :] += data[p] * row            the row stays in registers
     gather_row     sums += data[p] * strip_of_dense[index[p], :]  the sums stay in registers
 
-Every product and every sum is rounded to the kind of the sums, float32 or float64; entries come in storage order.
+Entries come in storage order. In float32, every product and every sum is rounded; in float64, strips hold sums that are
+exact, so that both are one instruction.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from numba import types
 from emu.backends.numba.vector.lanes import F32, F64, I8, I32, I64, IR, LANES, Emitter, Vector, intrinsic
 
 _FLOATS, _INTEGERS = {32: F32, 64: F64}, {32: I32, 64: I64}
+
+
+def _plus(total: Vector, value: Vector, factor: Vector) -> Vector:
+    """Return total + value * factor; float64 is exact, whether rounded once or twice."""
+    return total.plus_product(value, factor) if total.kind is F64 else total + value * factor
 
 
 class _Entries:
@@ -80,7 +86,7 @@ def spread_row(
             first = builder.mul(target, e.integer(width))
             for j, factor in enumerate(row_held):
                 place = builder.add(first, e.integer(j * LANES))
-                e.store(e.load(held, sums, place) + value * factor, sums, place)
+                e.store(_plus(e.load(held, sums, place), value, factor), sums, place)
         return context.get_dummy_value()
 
     return types.void(*given), generate
@@ -132,7 +138,7 @@ def gather_row(
             first = builder.mul(row, args[8])
             for j, total in enumerate(totals):
                 factor = e.load(source, rows, builder.add(first, e.integer(j * LANES))).as_kind(held)
-                total.set(total.now + value * factor)
+                total.set(_plus(total.now, value, factor))
         for j, total in enumerate(totals):
             e.store(total.now, sums, e.integer(j * LANES))
         return context.get_dummy_value()

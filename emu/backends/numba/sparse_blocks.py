@@ -1,0 +1,151 @@
+"""Products with the transpose of a sparse matrix, some rows of it at a time, sorted by column.
+
+    x, rows 0..79       entries by column, those of one column in row order ──► each result read, added to, written once
+    x, rows 80..159     the same                                                instead of once for every entry
+
+A result still adds up its terms in storage order, beginning with what the rows before have left: the same bits as entry
+by entry. A few blocks are sorted at a time, by all threads, in room that is used again for the next ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.memory import empty
+from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.vector.lanes import address
+from emu.backends.numba.vector.strips import gather_row
+from emu.backends.pattern import Pattern
+
+Array = NDArray[Any]
+#: Columns of a strip; of others, entries are added as they lie.
+WIDTH = 64
+#: Entries of a result that a block shall have on average, and fewer than which are not worth sorting.
+TOGETHER, FEWEST = 16, 2
+#: Bytes that a block's part of the dense operand may take, in the second-level cache.
+TILE_BYTES = 1 << 18
+#: Blocks that are sorted before any of them is multiplied.
+SORTED = 8
+
+
+class Blocks(NamedTuple):
+    """Neighbouring blocks of rows of a sparse matrix, their entries by column.
+
+    Attributes:
+        edges: first row of each block, and the end.
+        begins: int64, (blocks, results + 2): where each result's entries begin, and the end.
+        rows: int32, (blocks, entries): of each entry, counted from the block's first.
+        data: entries, of the dtype of sums.
+    """
+
+    edges: Array
+    begins: Array
+    rows: Array
+    data: Array
+
+
+def rows_of_a_block(pattern: Pattern, columns: int, itemsize: int) -> int:
+    """Return how many rows are sorted together; 0 where entries are better added as they lie.
+
+    Args:
+        pattern: by columns.
+        columns: of the dense operand.
+        itemsize: bytes of a sum.
+    """
+    rows, entries = pattern.starts.size - 1, pattern.index.size
+    if not entries or columns % WIDTH:
+        return 0
+    per_row = entries / (pattern.results * rows)
+    found = min(-(-TOGETHER // per_row), TILE_BYTES // (WIDTH * itemsize), rows)
+    return int(found) if found * per_row >= FEWEST else 0
+
+
+@kernel
+def _sort(starts: Any, index: Any, data: Any, first: int, last: int, begins: Any, rows: Any, entries: Any) -> None:
+    """Sort the entries of some rows by column: counted, then placed in storage order."""
+    begins[:] = 0
+    for p in range(starts[first], starts[last]):
+        begins[index[p] + 2] += 1
+    for c in range(2, begins.size):
+        begins[c] += begins[c - 1]
+    for r in range(first, last):
+        for p in range(starts[r], starts[r + 1]):
+            place = begins[index[p] + 1]
+            begins[index[p] + 1] = place + 1
+            rows[place] = r - first
+            entries[place] = data[p]
+
+
+def sorted_blocks(pattern: Pattern, data: Array, block_rows: int, dtype: Any) -> Iterator[Blocks]:
+    """Yield blocks in the order of rows, a few at a time; they are valid until the next ones are asked for.
+
+    Args:
+        pattern: by columns.
+        data: entries.
+        block_rows: of a block.
+        dtype: of sums.
+    """
+    edges = np.append(np.arange(0, pattern.starts.size - 1, block_rows), pattern.starts.size - 1)
+    sizes = np.diff(pattern.starts[edges])
+    count = min(SORTED, sizes.size)
+    begins = np.empty((count, pattern.results + 2), np.int64)
+    rows, entries = (empty((count, int(sizes.max())), kind) for kind in (np.int32, dtype))
+    for first in range(0, sizes.size, count):
+        here = edges[first : first + count + 1]
+
+        def work(_: int, start: int, stop: int, here: Array = here) -> None:
+            for i in range(start, stop):
+                _sort(pattern.starts, pattern.index, data, here[i], here[i + 1], begins[i], rows[i], entries[i])
+
+        over_ranges(work, here.size - 1, 1, 1)
+        yield Blocks(here, begins, rows, entries)
+
+
+@kernel
+def _pack(dense: Any, edges: Any, column: int, tiles: Any) -> None:
+    for i in range(edges.size - 1):
+        for r in range(edges[i + 1] - edges[i]):
+            for j in range(WIDTH):
+                tiles[i, r, j] = dense[edges[i] + r, column + j]
+
+
+@kernel
+def _add(edges: Any, begins: Any, rows: Any, data: Any, tiles: Any, strip: Any) -> None:
+    kinds = rows.dtype.type(0), data.dtype.type(0), tiles.dtype.type(0), strip.dtype.type(0)
+    for i in range(edges.size - 1):
+        index, entries, tile = address(rows[i]), address(data[i]), address(tiles[i])
+        for r in range(strip.shape[0]):
+            sums, begin, end = address(strip) + r * WIDTH * strip.itemsize, begins[i, r], begins[i, r + 1]
+            if begin < end:
+                gather_row(index, kinds[0], entries, kinds[1], begin, end, tile, kinds[2], WIDTH, sums, kinds[3], WIDTH)
+
+
+def add_blocks(blocks: Blocks, dense: Array, strips: Array, first: int, last: int) -> None:
+    """Add the entries of blocks to some strips, (strips, results, `WIDTH`) of all."""
+    tall = int(np.diff(blocks.edges).max())
+    tiles = empty((blocks.edges.size - 1, tall, WIDTH), strips.dtype)
+    for number in range(first, last):
+        _pack(dense, blocks.edges, number * WIDTH, tiles)
+        _add(*blocks, tiles, strips[number])
+
+
+def add_sorted(data: Array, dense: Array, begun: Array, pattern: Pattern, block_rows: int) -> None:
+    """Add the entries of a matrix, sorted block by block, to strips.
+
+    Args:
+        data: entries.
+        dense: (rows, columns), a multiple of `WIDTH`.
+        begun: (columns / WIDTH, results, WIDTH), added to.
+        pattern: by columns.
+        block_rows: of a block.
+    """
+    for blocks in sorted_blocks(pattern, data, block_rows, begun.dtype):
+
+        def work(_: int, start: int, stop: int, blocks: Blocks = blocks) -> None:
+            add_blocks(blocks, dense, begun, start, stop)
+
+        over_ranges(work, len(begun), 1, 1)

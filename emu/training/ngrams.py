@@ -1,0 +1,95 @@
+"""Sparse examples from a text: inputs are the n-grams before a byte, hashed to columns; that byte is the label.
+
+    text      ... t h e   c a t    bytes n, distance, c a t  ──► FNV-1a, 64 bits ──► mod columns: one more there
+                  └ reach bytes ┘└ label
+
+Source of the hash: Fowler, Noll, Vo, Eastlake, "The FNV non-cryptographic hash algorithm": FNV-1a, 64 bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.sparse import CSR
+from emu.training.data_tables import Arrays, Labels, Ngrams
+from emu.training.sequences import text_parts
+
+Array = NDArray[Any]
+Bytes = NDArray[np.uint8]
+#: FNV-1a of 64 bits: what a hash begins with, and what it is multiplied by behind every byte.
+FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+#: Examples whose n-grams are hashed together.
+BLOCK = 1 << 14
+
+
+def ngram_examples(spec: Ngrams, columns: int) -> tuple[Arrays, str]:
+    """Return sparse examples of a text with the byte behind each, to train and to test, and what they are, in words.
+
+    Args:
+        spec: which text, and which n-grams.
+        columns: that n-grams are hashed to.
+
+    Raises:
+        ConfigError: the file is missing, or too short for an example on either side.
+    """
+    parts, title = text_parts(spec.source, spec.test_share, spec.reach, "`reach` of [data]")
+    (train, labels), (test, test_labels) = (_examples(part, spec, columns) for part in parts)
+    source = (
+        f"{title}: {len(train)} bytes to train, {len(test)} to test; of the {spec.reach} bytes before each, n-grams of "
+        f"1 to {spec.longest} bytes in {columns} columns"
+    )
+    return (train, labels, test, test_labels), source
+
+
+def fnv1a(bytes_: Array) -> NDArray[np.uint64]:
+    """Return FNV-1a, 64 bits, of the bytes along the last axis.
+
+    Examples:
+        >>> hex(int(fnv1a(np.frombuffer(b"foobar", np.uint8))))
+        '0x85944171f73967e8'
+    """
+    state = np.full(bytes_.shape[:-1], FNV_OFFSET, np.uint64)
+    with np.errstate(over="ignore"):  # said of single numbers alone
+        for place in range(bytes_.shape[-1]):
+            state = (state ^ bytes_[..., place].astype(np.uint64)) * np.uint64(FNV_PRIME)
+    return state
+
+
+def ngram_columns(windows: Bytes, longest: int, columns: int) -> NDArray[np.int64]:
+    """Return the column of every n-gram of each window, (windows, n-grams): by n, then by distance from its end.
+
+    Args:
+        windows: (windows, reach).
+        longest: bytes of the longest n-grams.
+        columns: that they are hashed to.
+    """
+    count, reach = windows.shape
+    found: list[NDArray[np.int64]] = []
+    for n in range(1, longest + 1):
+        for distance in range(1, reach - n + 2):
+            end = reach - distance + 1
+            named = np.empty((count, n + 2), np.uint8)
+            named[:, 0], named[:, 1], named[:, 2:] = n, distance, windows[:, end - n : end]
+            found.append((fnv1a(named) % np.uint64(columns)).astype(np.int64))
+    return np.stack(found, axis=1)
+
+
+def _examples(text: Bytes, spec: Ngrams, columns: int) -> tuple[CSR, Labels]:
+    windows = np.lib.stride_tricks.sliding_window_view(text, spec.reach + 1)[:: spec.stride]
+    data: list[Array] = []
+    indices: list[Array] = []
+    counts: list[Array] = []
+    dtype = np.int32 if columns < 2**31 else np.int64
+    for begin in range(0, len(windows), BLOCK):
+        found = np.sort(ngram_columns(windows[begin : begin + BLOCK, :-1], spec.longest, columns), axis=1)
+        is_first = np.ones(found.shape, bool)
+        is_first[:, 1:] = found[:, 1:] != found[:, :-1]
+        data.append(np.diff(np.flatnonzero(is_first), append=found.size).astype(np.float32))
+        indices.append(found[is_first].astype(dtype))
+        counts.append(is_first.sum(axis=1))
+    starts = np.concatenate([[0], np.cumsum(np.concatenate(counts), dtype=np.int64)])
+    matrix = CSR.of(np.concatenate(data), np.concatenate(indices), starts, (len(windows), columns), "fp32", check=False)
+    return matrix, windows[:, -1].astype(np.int64)
