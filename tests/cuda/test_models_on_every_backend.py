@@ -30,6 +30,8 @@ SHORT: dict[str, dict[str, Any]] = {
     "resnet8": {"training.steps": 20, "training.batch": 2, "data.test_images": 2},
     "transformer": {"training.steps": 20, "training.batch": 1, "data.test_share": 0.006},
     "lenet_caffe": {"training.steps": 20, "training.batch": 1, "data.test_images": 2},
+    "text_sparse": {"training.steps": 5, "training.batch": 4, "data.test_share": 0.002},
+    "everything": {"training.steps": 5, "training.batch": 4, "data.test_share": 0.002},
 }
 CONV = {"type": "conv2d", "out_channels": 3, "kernel": 3, "padding": 1, "bias": False}
 #: Small networks with every layer and optimiser that the first models lack.
@@ -66,6 +68,21 @@ SMALL: dict[str, dict[str, Any]] = {
         "training": {"steps": 3, "batch": 3, "clip_norm": 0.5,
                      "optimiser": {"name": "adam", "learning_rate": 0.01, "weight_decay": 0.1}},
         "loss_scaling": {"policy": "statistical"},
+    },
+    "everything": {
+        "network": {
+            "input": [600],
+            "classes": 256,
+            "layers": [
+                {"type": "sparse_linear", "out_features": 12}, {"type": "relu"},
+                {"type": "linear", "out_features": 256},
+            ],
+        },
+        "data": {"kind": "ngrams", "reach": 4, "longest": 2, "stride": 20, "test_share": 0.02},
+        "training": {"steps": 4, "batch": 4, "optimiser": {"name": "adagrad", "learning_rate": 0.05}},
+        "loss_scaling": {"policy": "backoff", "start": 2.0**24},
+        "cluster": {"nodes": 2, "bits": 1},
+        "clipping": {"rules": [{"rule": "variance", "k": 2.0}]},
     },
 }  # fmt: skip
 
@@ -104,7 +121,7 @@ def assert_same_everywhere(recipe: Recipe, device: str, folder: Path) -> None:
 @most_are_slow(
     ("kind", "device"),
     product(SMALL, ["fixed16", "fp16", "bf16-mixed", "dlu16"]),
-    keep=[("images", "fp16"), ("text", "dlu16")],
+    keep=[("images", "fp16"), ("text", "dlu16"), ("everything", "fp16"), ("everything", "dlu16")],
 )
 def test_small_networks_of_every_layer_end_in_the_same_bits(kind: str, device: str, tmp_path: Path):
     recipe = Recipe.model_validate({"name": kind, **SMALL[kind]})

@@ -1,7 +1,7 @@
 """Systems together: every pair of the five and all of them, small, on both backends, killed and resumed.
 
-    A  loss scaling            C  gradients of one bit       E  a sparse first layer
-    B  dynamic fixed point     D  clipping layer by layer
+A  loss scaling            C  gradients of one bit       E  a sparse first layer
+B  dynamic fixed point     D  clipping layer by layer
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fast_suite import most_are_slow
 from small_runs import hashes
 
 import emu
-from emu.errors import ConfigError
 from emu.training import Run
 
 #: Few examples of few columns; what is not tried here is as `models/everything.toml` has it.
@@ -27,7 +27,6 @@ SMALL: dict[str, Any] = {
     "training.batch": 8,
     "training.log_every": 4,
     "training.checkpoint_every": 2,
-    "training.snr_every": 0,
 }
 #: Digits through dense layers, for runs without E.
 DENSE: dict[str, Any] = {
@@ -52,11 +51,14 @@ def setup(systems: str, **more: Any) -> tuple[Any, Any, dict[str, Any]]:
     if "E" not in systems:
         changed = {name: value for name, value in SMALL.items() if name.startswith("training.")} | DENSE
     if "A" in systems:
-        changed["loss_scaling"] = {"policy": "backoff", "initial_scale": 2.0**24}
+        changed["loss_scaling"] = {"policy": "backoff", "start": 2.0**24}
     else:
         changed["loss_scaling"] = {"policy": "none"}
     changed["cluster"] = {"nodes": 2, "bits": 1} if "C" in systems else None
     changed["clipping"] = {"rules": [{"rule": "variance", "k": 2.0}]} if "D" in systems else None
+    if "A" in systems and "B" in systems:  # A sees infinities; words of B saturate
+        roles = ("activation", "weight", "bias", "error", "gradient")
+        changed["precision.layers"] = [{"match": "next", **{role: {"format": "fp16"} for role in roles}}]
     device = "dlu16" if "B" in systems else "fp16"
     return emu.model("everything"), emu.device(device), changed | more
 
@@ -70,7 +72,7 @@ def resumed(out: Path, systems: str, at: int) -> Run:
     """Return a run that was stopped after so many steps, and resumed."""
     recipe, device, changed = setup(systems)
 
-    class Stopped(Exception):
+    class StoppedError(Exception):
         pass
 
     class Stop:
@@ -78,9 +80,9 @@ def resumed(out: Path, systems: str, at: int) -> Run:
         def finish(self) -> None: ...
         def update(self, step: int, *_: Any) -> None:
             if step == at:
-                raise Stopped
+                raise StoppedError
 
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         emu.train(recipe, device, out=out, backend="numba", overrides=changed, progress=Stop())
     return emu.resume(out)
 
@@ -93,12 +95,12 @@ def used(run: Run) -> str:
         "B": metrics["redos"] > 0,
         "C": metrics["bytes_sent"] > 0,
         "D": metrics["clipped"] > 0,
-        "E": "sparse_linear" in (run.path / "recipe.toml").read_text(),
+        "E": "sparse_linear" in (run.path / "run.json").read_text(),
     }
     return "".join(name for name, done in found.items() if done)
 
 
-@pytest.mark.parametrize("systems", [*PAIRS, "ABCDE"])
+@most_are_slow("systems", [*PAIRS, "ABCDE"], keep=["AC", "AE", "BC", "CE", "DE", "ABCDE"])
 def test_systems_run_together_and_end_in_the_same_bits_on_reference_and_numba(systems: str, tmp_path: Path):
     runs = [train(tmp_path / name, systems, name) for name in ("reference", "numba")]
     assert hashes(runs[0]) == hashes(runs[1])
