@@ -153,12 +153,13 @@ class Model:
 
         The columns of a sparse batch that have entries stand side by side, as those rows do.
         """
+        if not self.network.reads_sparse:
+            array = images.to_dense() if isinstance(images, CSR) else images
+            x = Value(runner.place(array))
+            if array.dtype.kind == "f":
+                x = runner.run(Operation("quantize", (x,)), "activation", INPUT_LAYER)
+            return x, None
         if not isinstance(images, CSR):
-            if not self.network.reads_sparse:
-                x = Value(runner.place(images))
-                if images.dtype.kind == "f":
-                    x = runner.run(Operation("quantize", (x,)), "activation", INPUT_LAYER)
-                return x, None
             images = CSR.from_dense(images, "fp32")
         used = images.used()
         entries = Value(runner.place(used.data))
