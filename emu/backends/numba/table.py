@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
 from emu.backends import interface as k
 from emu.backends.arrays import largest_magnitude
-from emu.backends.bounds import bounded
 from emu.backends.gathered import Gathered, stacks_of
 from emu.backends.interface import (
     FormatCode,
@@ -23,7 +20,6 @@ from emu.backends.interface import (
     RegisterCode,
     Result,
     StageCode,
-    is_one_number,
 )
 from emu.backends.memory import empty
 from emu.backends.numba import (
@@ -40,10 +36,12 @@ from emu.backends.numba import (
     speculation,
     wide_sums,
 )
+from emu.backends.numba.blas import exact_sums
 from emu.backends.numba.codecs import NumbaCodecs
 from emu.backends.numba.compiling import BLOCK, over_ranges, thread_count
 from emu.backends.numba.flushing import flushed
 from emu.backends.numba.gathering import materialised
+from emu.backends.numba.in_doubles import decides, scales_exactly, scales_exactly_from
 from emu.backends.numba.machine import has_vectors
 from emu.backends.numba.selection import (
     max_pool_in_lanes,
@@ -54,7 +52,7 @@ from emu.backends.numba.selection import (
 )
 from emu.backends.numba.stage import run_stage, supports
 from emu.backends.pattern import Columns, Indices, Pattern
-from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, leading_bound
+from emu.backends.proofs import decides_in_float64
 from emu.backends.reference import ReferenceKernels
 from emu.backends.reference.arithmetic import flush_operands
 from emu.formats.arrays import as_float64, code_dtype_for
@@ -63,13 +61,8 @@ if TYPE_CHECKING:
     from emu.backends.functions import FunctionTable
 
 Array = NDArray[Any]
-#: Multiply-adds of a BLAS product, elements and windows below which a second thread is not worth waking.
-BLAS_GRAIN_MACS, GRAIN_ELEMENTS, GRAIN_WINDOWS = 1 << 22, 1 << 20, 1 << 16
-
-#: A wrapped number, in units of the last place, lies below this power of two.
-WRAPPED_TOP = bounded(1000, 1, 1023, "it is a finite float64")
-#: Exponents of sums, and of sums in units of the last place, lie closer to 0 than this.
-CENTRAL = bounded(900, 1, 1022 - 53, "integers of 53 bits and sums of two of them are normal, finite float64 numbers")
+#: Elements and windows below which a second thread is not worth waking.
+GRAIN_ELEMENTS, GRAIN_WINDOWS = 1 << 20, 1 << 16
 
 
 class NumbaKernels(NumbaCodecs):
@@ -99,7 +92,7 @@ class NumbaKernels(NumbaCodecs):
         out: Array | None,
     ) -> Outcome:
         """Write `x` through the output stage."""
-        if x.dtype.kind != "f" or not supports(stage) or not _scales_exactly(x, stage):
+        if x.dtype.kind != "f" or not supports(stage) or not scales_exactly(x, stage):
             return self._reference.quantize(x, source, stage, random, register, out)
         return run_stage("quantize", (flushed(x, source),), stage, random, register, out=out)
 
@@ -114,7 +107,7 @@ class NumbaKernels(NumbaCodecs):
         out: Array | None,
     ) -> Outcome:
         """Write `operation` of the operands through the output stage."""
-        if not supports(stage) or not _decides(operation, operands, formats, stage):
+        if not supports(stage) or not decides(operation, operands, formats, stage):
             return self._reference.elementwise(operation, operands, formats, stage, random, register, out)
         operands = tuple([flushed(x, fmt) for x, fmt in zip(operands, formats, strict=True)])
         return run_stage(operation, operands, stage, random, register, out=out)
@@ -146,7 +139,7 @@ class NumbaKernels(NumbaCodecs):
                 return outcome
         a, b = stacks_of(a, b, materialised)
         if path in ("float32_blas", "float64_blas"):
-            sums = _blas(a, b, addend, np.dtype(np.float32 if path == "float32_blas" else np.float64))
+            sums = exact_sums(a, b, addend, np.dtype(np.float32 if path == "float32_blas" else np.float64))
             return _divided(sums, divisor, stage, random, register)
         if mac.accumulator is None:
             whole = (
@@ -196,7 +189,7 @@ class NumbaKernels(NumbaCodecs):
         if not power_of_two and (divisor.bit_length() > wide_sums.MAX_DIVISOR_BITS or undecided):
             return f"a quotient by {divisor} is not decided in float64"
         if path in k.EXACT_PATHS:
-            return "" if _scales_exactly_from(formats, stage) else "the binary points lie too far from each other"
+            return "" if scales_exactly_from(formats, stage) else "the binary points lie too far from each other"
         if mac.order == k.BLOCKS:
             return dot_add.declines(formats, mac)
         if in_tiles.unit_for(mac, formats) is not None or in_order.unit_for(mac, formats) is not None:
@@ -339,40 +332,6 @@ def _is_marked(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode |
     return tiles is not None and tiles.step == "marked"
 
 
-@lru_cache(maxsize=1)
-def _blas_threads() -> Any:
-    return ThreadpoolController()
-
-
-def _blas(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -> Array:
-    """Return exact sums from BLAS products; the planner has bounded every partial sum.
-
-    BLAS runs on one thread and ours share the batch or the rows: two pools of threads would wait for each other.
-    """
-    batch, rows, columns = a.shape[0], a.shape[1], b.shape[2]
-    sums = empty((batch, rows, columns), dtype)
-    macs_per_row = max(a.shape[2] * columns, 1)
-    whole = b[0].astype(dtype, copy=False) if batch == 1 else None
-
-    def work(_: int, start: int, stop: int) -> None:
-        # The operands are finite. OpenBLAS also computes, and drops, with what an earlier product left in its buffers:
-        # a NaN there would raise NumPy's warning. NumPy keeps this state per thread.
-        with np.errstate(invalid="ignore"):
-            if whole is not None:
-                np.matmul(a[0, start:stop].astype(dtype, copy=False), whole, out=sums[0, start:stop])
-                return
-            for i in range(start, stop):  # converted one by one: a wide copy of all of them would leave the cache
-                np.matmul(a[i].astype(dtype, copy=False), b[i].astype(dtype, copy=False), out=sums[i])
-
-    with _blas_threads().limit(limits=1, user_api="blas"):
-        if whole is not None:
-            over_ranges(work, rows, 1, max(1, BLAS_GRAIN_MACS // macs_per_row))
-        else:
-            over_ranges(work, batch, 1, max(1, BLAS_GRAIN_MACS // (macs_per_row * max(rows, 1))))
-    sums += 0.0 if addend is None else addend.astype(dtype, copy=False)  # + 0.0: an exact accumulator's zero is +0
-    return sums
-
-
 def _divided(sums: Array, divisor: int, stage: StageCode, random: RandomCode, register: RegisterCode | None) -> Outcome:
     """Observe accumulator contents, and write them divided by a positive integer."""
     if divisor == 1:
@@ -408,58 +367,3 @@ def _count_accumulator_events(
         addend = operands[2]
         a, b = stacks_of(operands[0], operands[1], materialised)
         outcome.flags[k.INVALID_FLAG] += int((nans & ~nan_among(a, b, addend, contents.shape)).sum())
-
-
-def _scales_exactly(x: Array, stage: StageCode) -> bool:
-    """Return whether x in units of the last place is a float64, or so large that only its size matters."""
-    if x.dtype == np.float32:
-        return True
-    if stage.overflow == k.WRAP and leading_bound(x) - stage.format.quantum >= WRAPPED_TOP:
-        return False
-    return stage.format.quantum <= 0
-
-
-def _scales_exactly_from(formats: tuple[FormatCode, FormatCode, FormatCode | None], stage: StageCode) -> bool:
-    """Return whether integer sums of these formats, scaled to the last place, are normal float64 numbers."""
-    lowest = formats[0].quantum + formats[1].quantum
-    return abs(lowest) < CENTRAL and abs(lowest - stage.format.quantum) < CENTRAL
-
-
-def _decides(
-    operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode
-) -> bool:
-    """Return whether the operation in float64, rounded to odd, is written as the exact result would be."""
-    if any(x.dtype.kind != "f" for x in operands) or any(f is not None and f.carries_raws for f in formats):
-        return False
-    sums = operation in ("add", "subtract")
-    for x, fmt in zip(operands, formats, strict=True):
-        if x.dtype == np.float32 or (fmt is not None and _is_central(fmt) and not (sums and stage.format.quantum > 0)):
-            continue
-        if not sums or stage.format.quantum > 0 or leading_bound(x) > CENTRAL:
-            return False
-    leading = 0
-    if not stage.format.is_float:
-        leading = stage.format.width_bits + stage.format.quantum  # beyond it every digit but the sign is irrelevant
-        if stage.overflow == k.WRAP:
-            leading = max(leading, _result_bound(operation, operands))
-    return decides_in_float64(stage, leading)
-
-
-def _result_bound(operation: str, operands: tuple[Array, ...]) -> int:
-    """Return an exponent whose power of two no finite result exceeds."""
-    bounds = [leading_bound(x) + 1 for x in operands]
-    if operation in ("add", "subtract"):
-        return max(bounds) + 1
-    if operation in ("multiply", "fma"):
-        return max(sum(bounds[:2]), *bounds[2:], 0) + 1
-    if operation == "sqrt":
-        return bounds[0] // 2 + 1
-    divisors = np.abs(operands[1].flat[0] if is_one_number(operands[1]) else operands[1])
-    smallest = float(np.min(divisors, initial=math.inf, where=divisors > 0))
-    return bounds[0] - (math.frexp(smallest)[1] - 1) if math.isfinite(smallest) else bounds[0]
-
-
-@lru_cache(maxsize=1024)
-def _is_central(fmt: FormatCode) -> bool:
-    """Return whether products, quotients and their errors stay far from the ends of float64."""
-    return fmt.quantum > -SAFE_EXPONENT // 2 and largest_exponent(fmt) < SAFE_EXPONENT // 2

@@ -1,0 +1,51 @@
+"""Products whose sums no order changes, as BLAS computes them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
+
+from emu.backends.memory import empty
+from emu.backends.numba.compiling import over_ranges
+
+Array = NDArray[Any]
+#: Multiply-adds of a product below which a second thread is not worth waking.
+BLAS_GRAIN_MACS = 1 << 22
+
+
+@lru_cache(maxsize=1)
+def _blas_threads() -> Any:
+    return ThreadpoolController()
+
+
+def exact_sums(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -> Array:
+    """Return exact sums from BLAS products; the planner has bounded every partial sum.
+
+    BLAS runs on one thread and ours share the batch or the rows: two pools of threads would wait for each other.
+    """
+    batch, rows, columns = a.shape[0], a.shape[1], b.shape[2]
+    sums = empty((batch, rows, columns), dtype)
+    macs_per_row = max(a.shape[2] * columns, 1)
+    whole = b[0].astype(dtype, copy=False) if batch == 1 else None
+
+    def work(_: int, start: int, stop: int) -> None:
+        # The operands are finite. OpenBLAS also computes, and drops, with what an earlier product left in its buffers:
+        # a NaN there would raise NumPy's warning. NumPy keeps this state per thread.
+        with np.errstate(invalid="ignore"):
+            if whole is not None:
+                np.matmul(a[0, start:stop].astype(dtype, copy=False), whole, out=sums[0, start:stop])
+                return
+            for i in range(start, stop):  # converted one by one: a wide copy of all of them would leave the cache
+                np.matmul(a[i].astype(dtype, copy=False), b[i].astype(dtype, copy=False), out=sums[i])
+
+    with _blas_threads().limit(limits=1, user_api="blas"):
+        if whole is not None:
+            over_ranges(work, rows, 1, max(1, BLAS_GRAIN_MACS // macs_per_row))
+        else:
+            over_ranges(work, batch, 1, max(1, BLAS_GRAIN_MACS // (macs_per_row * max(rows, 1))))
+    sums += 0.0 if addend is None else addend.astype(dtype, copy=False)  # + 0.0: an exact accumulator's zero is +0
+    return sums

@@ -1,0 +1,77 @@
+"""When float64 decides: its result is written as the exact one would be; with the proofs."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends import interface as k
+from emu.backends.bounds import bounded
+from emu.backends.interface import FormatCode, StageCode, is_one_number
+from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, leading_bound
+
+Array = NDArray[Any]
+
+#: A wrapped number, in units of the last place, lies below this power of two.
+WRAPPED_TOP = bounded(1000, 1, 1023, "it is a finite float64")
+#: Exponents of sums, and of sums in units of the last place, lie closer to 0 than this.
+CENTRAL = bounded(900, 1, 1022 - 53, "integers of 53 bits and sums of two of them are normal, finite float64 numbers")
+
+
+def scales_exactly(x: Array, stage: StageCode) -> bool:
+    """Return whether x in units of the last place is a float64, or so large that only its size matters."""
+    if x.dtype == np.float32:
+        return True
+    if stage.overflow == k.WRAP and leading_bound(x) - stage.format.quantum >= WRAPPED_TOP:
+        return False
+    return stage.format.quantum <= 0
+
+
+def scales_exactly_from(formats: tuple[FormatCode, FormatCode, FormatCode | None], stage: StageCode) -> bool:
+    """Return whether integer sums of these formats, scaled to the last place, are normal float64 numbers."""
+    lowest = formats[0].quantum + formats[1].quantum
+    return abs(lowest) < CENTRAL and abs(lowest - stage.format.quantum) < CENTRAL
+
+
+def decides(
+    operation: str, operands: tuple[Array, ...], formats: tuple[FormatCode | None, ...], stage: StageCode
+) -> bool:
+    """Return whether the operation in float64, rounded to odd, is written as the exact result would be."""
+    if any(x.dtype.kind != "f" for x in operands) or any(f is not None and f.carries_raws for f in formats):
+        return False
+    sums = operation in ("add", "subtract")
+    for x, fmt in zip(operands, formats, strict=True):
+        if x.dtype == np.float32 or (fmt is not None and _is_central(fmt) and not (sums and stage.format.quantum > 0)):
+            continue
+        if not sums or stage.format.quantum > 0 or leading_bound(x) > CENTRAL:
+            return False
+    leading = 0
+    if not stage.format.is_float:
+        leading = stage.format.width_bits + stage.format.quantum  # beyond it every digit but the sign is irrelevant
+        if stage.overflow == k.WRAP:
+            leading = max(leading, _result_bound(operation, operands))
+    return decides_in_float64(stage, leading)
+
+
+def _result_bound(operation: str, operands: tuple[Array, ...]) -> int:
+    """Return an exponent whose power of two no finite result exceeds."""
+    bounds = [leading_bound(x) + 1 for x in operands]
+    if operation in ("add", "subtract"):
+        return max(bounds) + 1
+    if operation in ("multiply", "fma"):
+        return max(sum(bounds[:2]), *bounds[2:], 0) + 1
+    if operation == "sqrt":
+        return bounds[0] // 2 + 1
+    divisors = np.abs(operands[1].flat[0] if is_one_number(operands[1]) else operands[1])
+    smallest = float(np.min(divisors, initial=math.inf, where=divisors > 0))
+    return bounds[0] - (math.frexp(smallest)[1] - 1) if math.isfinite(smallest) else bounds[0]
+
+
+@lru_cache(maxsize=1024)
+def _is_central(fmt: FormatCode) -> bool:
+    """Return whether products, quotients and their errors stay far from the ends of float64."""
+    return fmt.quantum > -SAFE_EXPONENT // 2 and largest_exponent(fmt) < SAFE_EXPONENT // 2
