@@ -2,8 +2,8 @@
 
     digits | folder of IDX files | .npz | .npy ──► scale ──► repeat pixels ──► pad with zeros ──► (N, C, H, W) float32
 
-Text and synthetic frames: `sequences.py`; sparse examples: `svmlight.py`, `ngrams.py`. Pixels of the bundled digits are n/16, exact in every format with 5
-significant bits; others are one float32 division.
+Text and synthetic frames: `sequences.py`; sparse examples: `svmlight.py`, `ngrams.py`. Pixels of the bundled digits are
+n/16, exact in every format with 5 significant bits; others are one float32 division.
 """
 
 from __future__ import annotations

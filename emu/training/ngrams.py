@@ -1,6 +1,6 @@
-"""Sparse examples from a text: an example's input are the n-grams before a byte, hashed to columns; that byte its label.
+"""Sparse examples from a text: inputs are the n-grams before a byte, hashed to columns; that byte is the label.
 
-    text      ... t h e   c a t    bytes n, distance, c a t  ──► FNV-1a, 64 bits ──► mod columns: one more in that column
+    text      ... t h e   c a t    bytes n, distance, c a t  ──► FNV-1a, 64 bits ──► mod columns: one more there
                   └ reach bytes ┘└ label
 
 Source of the hash: Fowler, Noll, Vo, Eastlake, "The FNV non-cryptographic hash algorithm": FNV-1a, 64 bits.

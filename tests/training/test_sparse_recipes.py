@@ -1,0 +1,181 @@
+"""Recipes of sparse data: trained, measured, killed, resumed and evaluated as those of dense data are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import emu
+from emu import training
+from emu.errors import ConfigError
+from emu.hardware import load_device
+from emu.training import load_recipe
+from emu.training.evaluation import evaluate
+from emu.training.probe import probe
+from emu.training.trainer import Trainer
+
+NGRAMS: Mapping[str, Any] = {
+    "network.input": [2**10],
+    "network.classes": 256,
+    "network.layers": [
+        {"type": "sparse_linear", "name": "first", "out_features": 16},
+        {"type": "relu"},
+        {"type": "linear", "name": "output", "out_features": 256},
+    ],
+    "data": {"kind": "ngrams", "stride": 9, "reach": 6, "longest": 3},
+    "training.steps": 6,
+    "training.batch": 8,
+    "training.log_every": 3,
+    "training.optimiser": {"name": "sgd", "learning_rate": 0.25},
+}
+
+
+@pytest.fixture
+def svmlight(tmp_path: Path) -> dict[str, Any]:
+    """Three classes, which one column each tells apart."""
+    rng = np.random.default_rng(2)
+    lines: list[str] = []
+    for i in range(80):
+        others = sorted(rng.choice(np.arange(4, 31), rng.integers(0, 5), replace=False))
+        entries = [(1 + i % 3, 2), *((int(column), rng.integers(-4, 5) / 4) for column in others)]
+        lines.append(" ".join([str(i % 3), *(f"{index}:{value}" for index, value in entries)]))
+    (tmp_path / "x.svm").write_text("\n".join(lines) + "\n")
+    return {
+        "network.input": [30],
+        "network.classes": 3,
+        "network.loss": "softmax_cross_entropy",
+        "network.layers": [
+            {"type": "sparse_linear", "name": "first", "out_features": 8},
+            {"type": "relu"},
+            {"type": "linear", "name": "output", "out_features": 3},
+        ],
+        "data": {"kind": "svmlight", "source": str(tmp_path / "x.svm"), "test_share": 0.25},
+        "training.steps": 30,
+        "training.batch": 8,
+        "training.optimiser": {"name": "sgd", "learning_rate": 0.25},
+    }
+
+
+def test_examples_of_a_file_are_learned(tmp_path: Path, svmlight: dict[str, Any]):
+    run = training.train(load_recipe("mlp"), load_device("fixed16"), out=tmp_path / "r", overrides=svmlight)
+    assert run.test_accuracy == 1.0
+    found = evaluate(run.path)
+    assert (found.images, found.test_accuracy) == (20, 1.0)
+    assert found.weights_sha256 == run.weights_sha256
+
+
+@pytest.mark.parametrize("device", ["fixed16", "fp16-mixed"])
+def test_backends_end_in_the_same_bits(tmp_path: Path, device: str):
+    ends = {
+        (run.weights_sha256, run.registers_sha256, run.info["metrics"]["train_loss"])
+        for backend in ("reference", "numba")
+        for run in [
+            training.train(
+                load_recipe("mlp"), load_device(device), out=tmp_path / backend, backend=backend, overrides=NGRAMS
+            )
+        ]
+    }
+    assert len(ends) == 1
+
+
+def test_a_run_that_goes_on_ends_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    whole = training.train(load_recipe("mlp"), load_device("fixed16"), out=tmp_path / "a", overrides=NGRAMS)
+    real = Trainer.advance
+
+    def killed(self: Trainer) -> tuple[float, float]:
+        if self.step == 4:
+            raise KeyboardInterrupt
+        return real(self)
+
+    monkeypatch.setattr(Trainer, "advance", killed)
+    with pytest.raises(KeyboardInterrupt):
+        training.train(load_recipe("mlp"), load_device("fixed16"), out=tmp_path / "b", overrides=NGRAMS)
+    monkeypatch.undo()
+    again = training.resume(tmp_path / "b")
+    assert (again.weights_sha256, again.registers_sha256) == (whole.weights_sha256, whole.registers_sha256)
+
+
+def test_a_batch_is_prepared_as_its_source_holds_it(monkeypatch: pytest.MonkeyPatch):
+    """A batch's numbers are its share of all entries; each has 4 bytes and 4 of its column."""
+    trainer = Trainer(load_recipe("mlp").with_settings(NGRAMS), load_device("fixed16"), "numba")
+    entries = trainer.data.train_inputs.size * 8 // len(trainer.data.train_inputs)
+    assert 8 * 13 <= entries <= 8 * 15
+    found: list[Any] = []
+    monkeypatch.setattr("emu.training.trainer.SYSTEMS", (lambda run: found.append(run),))
+    with pytest.raises(AttributeError):
+        Trainer(load_recipe("mlp").with_settings(NGRAMS), load_device("fixed16"), "numba")
+    assert (found[0].batch_elements, found[0].batch_bytes) == (entries, 8 * entries)
+
+
+def test_sparse_passes_are_measured_beside_float32():
+    trainer = Trainer(load_recipe("mlp").with_settings(NGRAMS), load_device("fixed16"), "numba")
+    found = probe(trainer.model, *trainer.batch(0), seed=1, step=0, backend="numba")
+    assert ("first", "activation") in {(layer, role) for layer, role, _ in found.ratios}
+
+
+# ---- what does not fit together ----
+
+
+def refused(settings: dict[str, Any]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("mlp").with_settings({**NGRAMS, **settings})
+    return str(caught.value)
+
+
+LINEAR = {"type": "linear", "out_features": 256}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"network.layers": [LINEAR]},
+            "a network must begin with a sparse_linear layer for data of kind 'ngrams', got 'linear1' (linear); change "
+            "its type, or `kind` of [data]",
+        ),
+        (
+            {"network.input": [1, 2, 3], "network.layers": [{"type": "flatten"}, LINEAR]},
+            "`input` of [network] must have 1 number for data of kind 'ngrams', got [1, 2, 3]; change it, or `kind` of "
+            "[data]",
+        ),
+        (
+            {"network.classes": 9, "network.layers": [{"type": "sparse_linear", "out_features": 9}]},
+            "`classes` of [network] must be 256, the values of a byte, for data of kind 'ngrams', got 9; change it and "
+            "the last layer",
+        ),
+        (
+            {"data": {"kind": "svmlight", "source": "x.svm"}, "network.layers": [LINEAR]},
+            "a network must begin with a sparse_linear layer for data of kind 'svmlight', got 'linear1' (linear); "
+            "change its type, or `kind` of [data]",
+        ),
+        (
+            {
+                "network.input": [7],
+                "network.layers": [{"type": "embedding", "tokens": 9, "features": 256}],
+            },
+            "layer 'embedding1' (embedding) must be the first and read text, got data of kind 'ngrams' and "
+            "'embedding1' in the first place; remove it, or change `kind` of [data]",
+        ),
+    ],
+)
+def test_networks_that_do_not_take_the_data_are_refused(settings: dict[str, Any], message: str):
+    assert message in refused(settings)
+
+
+def test_a_batch_of_more_examples_than_there_are_is_refused():
+    recipe = load_recipe("mlp").with_settings({**NGRAMS, "training.batch": 2000})
+    with pytest.raises(ConfigError) as caught:
+        Trainer(recipe, load_device("fixed16"), "numba")
+    assert str(caught.value) == (
+        "`training.batch` must be at most the 1126 training examples, got 2000; choose a smaller batch, or keep fewer "
+        "for the test"
+    )
+
+
+def test_a_recipe_of_sparse_data_is_plain_data_that_reads_back():
+    recipe = load_recipe("mlp").with_settings(NGRAMS)
+    assert emu.training.Recipe.model_validate(recipe.model_dump(mode="json")) == recipe
