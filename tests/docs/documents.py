@@ -156,10 +156,14 @@ def links_of(page: Path) -> list[str]:
     return re.findall(r"\[[^\]]*\]\(([^)\s]+)\)", _FENCE.sub("", page.read_text(encoding="utf-8")))
 
 
-def anchors_of(page: Path) -> set[str]:
-    """Anchors that a page's headings make, as GitHub makes them."""
+def headings_of(page: Path) -> dict[str, str]:
+    """Titles of a page's headings by the anchors they make, as GitHub makes them."""
     titles = re.findall(r"^#+ (.+)$", _FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-"): title for title in titles}
+
+
+def anchors_of(page: Path) -> set[str]:
+    return set(headings_of(page))
 
 
 def public_names() -> list[str]:

@@ -3,7 +3,7 @@
     python tests/docs/refresh.py
 
 It runs every command whose output a page shows, and those before it, in a temporary folder, as the tests do; and it
-lists the bounded constants.
+lists the bounded constants, and the systems of docs/systems.toml.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import bounds
+import systems
 from documents import PAGES, Command, commands_of, named_files, run
 
 #: What differs from run to run: wall-clock seconds at the end of a line.
@@ -44,6 +45,8 @@ def refresh(page: Path) -> None:
 if __name__ == "__main__":
     os.environ["COLUMNS"] = "100"
     bounds.PAGE.write_text(bounds.page(), encoding="utf-8")
+    listed = systems.read(systems.DATA.read_text(encoding="utf-8"))
+    systems.PAGE.write_text(systems.page(listed), encoding="utf-8")
     for page in PAGES:
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
