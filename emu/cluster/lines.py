@@ -8,6 +8,7 @@ A vector is one line. Sources speak of columns of a matrix, and do not say which
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,19 @@ def lines_of(array: Array, lines: Lines) -> Array:
         return array.reshape(1, -1)
     matrix = array.reshape(len(array), -1)
     return np.ascontiguousarray(matrix.T) if lines == "inputs" else matrix
+
+
+def lines_and_numbers(shape: tuple[int, ...], lines: Lines) -> tuple[int, int]:
+    """Return how many lines a parameter of a shape has, and how many numbers each: the shape that `lines_of` gives.
+
+    Examples:
+        >>> lines_and_numbers((10, 3, 5, 5), "outputs"), lines_and_numbers((10, 3, 5, 5), "inputs")
+        ((10, 75), (75, 10))
+    """
+    first, *others = shape
+    if not others:
+        return 1, first
+    return (math.prod(others), first) if lines == "inputs" else (first, math.prod(others))
 
 
 def shaped(found: Array, shape: tuple[int, ...], lines: Lines) -> Array:

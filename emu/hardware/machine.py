@@ -65,15 +65,15 @@ class Demand(NamedTuple):
     def to_list(self) -> list[Any]:
         """Return plain data (JSON) that `of_list` reads back: formats by their text."""
         operands = [[_text_of(fmt), size] for fmt, size in self.operands]
-        return [*self[:6], operands, _text_of(self.result_format), self.again]
+        return [*self[:6], operands, _text_of(self.result_format), self.again, self.index_bytes]
 
     @classmethod
     def of_list(cls, data: Sequence[Any]) -> Demand:
         """Return what `to_list` wrote."""
-        layer, role, operation, results, multiply_adds, passes, operands, result_format, again = data
+        layer, role, operation, results, multiply_adds, passes, operands, result_format, again, index_bytes = data
         held = tuple((_format_of(text), size) for text, size in operands)
         written = _format_of(result_format)
-        return cls(layer, role, operation, results, multiply_adds, passes, held, written, again)
+        return cls(layer, role, operation, results, multiply_adds, passes, held, written, again, index_bytes)
 
 
 class Cost(NamedTuple):

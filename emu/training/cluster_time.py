@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
 
+from emu.cluster.lines import Lines
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Plan, Share, StepTime, alone, fabric_of, plan_of, play, teams_of
 from emu.errors import ConfigError
@@ -179,7 +180,7 @@ class _Simulation:
         if len(teams.part) == 1:
             return self.alone(batch)
         fabric = fabric_of(table, self._device)
-        share = self._share(batch // teams.replicas, travels=teams.exchanges)
+        share = self._share(batch // teams.replicas, travels=teams.exchanges, lines=table.lines)
         return plan_of(table, self._machine, fabric, share)
 
     def _table(self, nodes: int, bits: int) -> ClusterTable:
@@ -187,10 +188,10 @@ class _Simulation:
         assert recipe.cluster is not None
         return recipe.cluster
 
-    def _share(self, examples: int, *, travels: bool) -> Share:
+    def _share(self, examples: int, *, travels: bool, lines: Lines = "outputs") -> Share:
         others = {key: value for key, value in self._settings.items() if not key.startswith("cluster.")}
         recipe = self._recipe.with_settings(others) if others else self._recipe
-        work = work_of(recipe, recipe.machine(self._device), examples, travels=travels)
+        work = work_of(recipe, recipe.machine(self._device), examples, travels=travels, lines=lines)
         self.parameters = work.parameters
         return Share(
             work.computed,

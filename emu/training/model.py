@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -154,12 +153,13 @@ class Model:
 
         The columns of a sparse batch that have entries stand side by side, as those rows do.
         """
+        if not self.network.reads_sparse:
+            array = images.to_dense() if isinstance(images, CSR) else images
+            x = Value(runner.place(array))
+            if array.dtype.kind == "f":
+                x = runner.run(Operation("quantize", (x,)), "activation", INPUT_LAYER)
+            return x, None
         if not isinstance(images, CSR):
-            if not self.network.reads_sparse:
-                x = Value(runner.place(images))
-                if images.dtype.kind == "f":
-                    x = runner.run(Operation("quantize", (x,)), "activation", INPUT_LAYER)
-                return x, None
             images = CSR.from_dense(images, "fp32")
         used = images.used()
         entries = Value(runner.place(used.data))
@@ -251,12 +251,6 @@ def written(values: Array, fmt: Format, source: Format | None = None, *, backend
     """
     held = source if source is not None and source.carries_raws else None
     return Value(engine.quantize(values, fmt, x_format=held, backend=backend), fmt)
-
-
-def columns_and_rows(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return a parameter's shape as lines of what leads to one output; a vector is one line."""
-    first, *others = shape
-    return (first, math.prod(others)) if others else (1, first)
 
 
 def count_correct(outputs: Array, labels: Array) -> int:

@@ -1,7 +1,7 @@
-"""Sparse examples from a text: the n-grams before a byte, hashed to columns; the label is that byte.
+"""Sparse examples from a text: inputs are the n-grams before a byte, hashed to columns; that byte is the label.
 
-    ... t h e   c a t s        n = 3, distance 1:  bytes 3, 1, c, a, t ──► FNV-1a, 64 bits ──► modulo columns
-        └── reach ──┘ └ label                      1 is added in that column
+    text      ... t h e   c a t    bytes n, distance, c a t  ──► FNV-1a, 64 bits ──► mod columns: one more there
+                  └ reach bytes ┘└ label
 
 Source of the hash: Fowler, Noll, Vo, Eastlake, "The FNV non-cryptographic hash algorithm": FNV-1a, 64 bits.
 """

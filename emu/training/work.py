@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from emu.autodiff import Operation, Value
+from emu.cluster.lines import Lines, lines_and_numbers
 from emu.formats.arrays import code_dtype_for
 from emu.hardware import Demand, Device
 from emu.optim import ParameterState
@@ -26,7 +27,7 @@ from emu.precision.loss_scaling import NoScaling
 from emu.precision.shapes import ShapeRunner
 from emu.training.build import build_network, build_optimiser, require_functions, require_rows
 from emu.training.data_tables import Text
-from emu.training.model import Model, columns_and_rows
+from emu.training.model import Model
 from emu.training.recipe import Recipe
 from emu.training.update import Update, unscaled
 
@@ -43,7 +44,7 @@ class Work:
         computed: of the pass, and of taking the loss scale out of gradients that travel.
         arrived: of writing gradients that an exchange brings.
         update: of the update.
-        shapes: columns and rows of every gradient, by name, in the order of parameters.
+        shapes: lines and numbers of a line of every gradient, by name, in the order of parameters.
         parameter_bytes: of one code of a parameter, by name.
         input_elements: numbers of the batch.
     """
@@ -62,7 +63,7 @@ class Work:
         return sum(columns * rows for columns, rows in self.shapes.values())
 
 
-def work_of(recipe: Recipe, device: Device, examples: int, *, travels: bool = False) -> Work:
+def work_of(recipe: Recipe, device: Device, examples: int, *, travels: bool = False, lines: Lines = "outputs") -> Work:
     """Return what a step asks of one node.
 
     Args:
@@ -70,6 +71,7 @@ def work_of(recipe: Recipe, device: Device, examples: int, *, travels: bool = Fa
         device: the machine, the recipe's tables laid over its own.
         examples: of the batch, or of the node's part of it.
         travels: whether gradients are exchanged.
+        lines: which numbers of a gradient share levels.
 
     Raises:
         ConfigError: a function would meet a format that it is not computed for.
@@ -111,8 +113,13 @@ def work_of(recipe: Recipe, device: Device, examples: int, *, travels: bool = Fa
             gradients[state.name] = runner.run(sent, role, state.layer)
     arrived = _taken(runner)
     Update.of(recipe, optimiser).apply(model.states, gradients, 1.0, scale, runner)
-    shapes = {state.name: columns_and_rows(state.master.shape) for state in model.states}
-    return Work(examples, computed, arrived, _taken(runner), shapes, parameter_bytes(model.states), inputs.size)
+    shapes, codes = shapes_of(model.states, lines), parameter_bytes(model.states)
+    return Work(examples, computed, arrived, _taken(runner), shapes, codes, inputs.size)
+
+
+def shapes_of(states: Iterable[ParameterState], lines: Lines) -> dict[str, tuple[int, int]]:
+    """Return lines and numbers of a line of every gradient, by name; of one that has some rows only, rows are lines."""
+    return {s.name: lines_and_numbers(s.master.shape, "outputs" if s.by_rows else lines) for s in states}
 
 
 def parameter_bytes(states: Iterable[ParameterState]) -> dict[str, int]:

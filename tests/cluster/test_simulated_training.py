@@ -31,6 +31,9 @@ def trained(out: Path, device: str = "k20x-8x", **settings: Any) -> Run:
     {"cluster.nodes": 4, "cluster.exchange": "controllers"},
     {"cluster.nodes": 3, "cluster.workers": [0, 1], "cluster.exchange": "controllers", "cluster.controllers": [2]},
     {"cluster.nodes": 3, "cluster.workers": [0, 2], "cluster.bits": 2},
+    {"cluster.nodes": 3, "cluster.workers": [1], "cluster.bits": 4},
+    {"cluster.nodes": 4, "cluster.lines": "inputs"},
+    {"cluster.nodes": 2, "cluster.lines": "inputs", "cluster.exchange": "controllers"},
     {"cluster.nodes": 2, "cluster.exchange": "controllers", "clipping.rules": CLIPS, "clipping.on": "worker"},
     {"cluster.nodes": 2, "clipping.rules": CLIPS, "loss_scaling": {"policy": "fixed", "scale": 8.0}},
     {"cluster.nodes": 2, "cluster.model_parallel": 2},
@@ -38,6 +41,7 @@ def trained(out: Path, device: str = "k20x-8x", **settings: Any) -> Run:
     {"cluster.nodes": 2, "cluster.model_parallel": 2, "cluster.model_split": "layers"},
     {"cluster.nodes": 2, "cluster.model_parallel": 2, "cluster.exchange": "controllers", "clipping.rules": CLIPS},
 ], keep=[
+    {"cluster.nodes": 2, "cluster.lines": "inputs", "cluster.exchange": "controllers"},
     {"cluster.nodes": 2, "cluster.bits": 32, "cluster.streaming": True},
     {"cluster.nodes": 2, "cluster.units": 2},
     {"cluster.nodes": 3, "cluster.workers": [0, 1], "cluster.exchange": "controllers", "cluster.controllers": [2]},
@@ -49,6 +53,8 @@ def test_a_run_takes_as_long_as_its_steps_are_simulated(tmp_path: Path, settings
     nodes = settings["cluster.nodes"]
     found = emu.simulate(emu.model("mlp"), emu.device("k20x-8x"), nodes=[nodes], batches=[16], overrides=settings)
     assert run.info["simulated_picoseconds_by_phase"] == {"training": STEPS * found.steps[0].time.step_ps}
+    if not {"cluster.units", "cluster.model_parallel"} & settings.keys():  # what devices of a node send is not counted
+        assert run.info["metrics"]["bytes_sent"] == STEPS * found.steps[0].time.sent_bytes
 
 
 def test_errors_in_parts_are_the_convolutions_of_one_device_c9(tmp_path: Path):

@@ -14,6 +14,7 @@ from emu.cluster import Exchange, Layout, Simulated
 from emu.cluster.codecs import codec_of
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Line, Plan, Processes, Share, Signal, Teams, alone, fabric_of, plan_of, play
+from emu.cluster.timing.striping import striped_shapes
 from emu.hardware import Demand, Fabric, Machine, Traffic, load_device
 from emu.training import load_recipe
 from emu.training.simulation import Simulation
@@ -260,3 +261,9 @@ def test_other_costs_take_the_closed_forms_d4(costs: tuple[int, int, int]):
     assert clipped_step(count, b, c, x, "own") == b + c + x + (count - 1) * max(b, c, x)
     assert clipped_step(count, b, c, x, "after_all") == b + x + (count - 1) * max(b, x) + count * c
     assert clipped_step(count, b, c, x, "serial") == count * (b + c + x)
+
+
+def test_a_device_has_a_stripe_of_units_whichever_way_lines_run_c9():
+    """A matrix of 7 units with 10 inputs, and its bias."""
+    assert striped_shapes([(7, 10), (1, 7)], 2) == [(4, 10), (1, 4)]
+    assert striped_shapes([(10, 7), (1, 7)], 2, "inputs") == [(10, 4), (1, 4)]

@@ -84,7 +84,7 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
             batch_bytes=share.batch_bytes,
         )
     elif teams.parts > 1:
-        shapes = dict(zip(shapes, striped_shapes(shapes.values(), teams.parts), strict=True))
+        shapes = dict(zip(shapes, striped_shapes(shapes.values(), teams.parts, table.lines), strict=True))
         program = striped_program(
             machine,
             kernels,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from emu.cluster.lines import Lines
 from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.program import UPDATE, Program, Task, kind_of, layer_by_layer, merged, parts_of, prepare_of
 from emu.formats import Format
@@ -93,8 +94,12 @@ def _share(fmt: Format | None, size: int, devices: int) -> int:
     return -(-size // devices) * (0 if fmt is None else fmt.width_bits) // 8
 
 
-def striped_shapes(shapes: Iterable[tuple[int, int]], devices: int) -> list[tuple[int, int]]:
-    """Return columns and rows of the widest device's part of every gradient; of a vector it has a part of its rows."""
+def striped_shapes(shapes: Iterable[tuple[int, int]], devices: int, lines: Lines = "outputs") -> list[tuple[int, int]]:
+    """Return columns and rows of the widest device's part of every gradient.
+
+    Units are columns; they are rows where a column is what leaves one input, and in a vector.
+    """
     return [
-        (columns, -(-rows // devices)) if columns == 1 else (-(-columns // devices), rows) for columns, rows in shapes
+        (columns, -(-rows // devices)) if columns == 1 or lines == "inputs" else (-(-columns // devices), rows)
+        for columns, rows in shapes
     ]

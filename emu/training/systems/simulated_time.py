@@ -13,10 +13,10 @@ from emu.cluster.striped import striped_layers
 from emu.errors import ConfigError
 from emu.hardware import DynamicPoint, chrome_trace, machine_of
 from emu.training.cluster_simulation import ClusterSimulation
-from emu.training.model import Pass, columns_and_rows
+from emu.training.model import Pass
 from emu.training.simulation import Simulation
 from emu.training.systems.system import Attempt, Row, Surroundings, System
-from emu.training.work import parameter_bytes
+from emu.training.work import parameter_bytes, shapes_of
 
 if TYPE_CHECKING:
     from emu.training.run_folder import RunFolder
@@ -64,7 +64,7 @@ class SimulatedTime(System):
         if table is None and clipping is None:
             return Simulation(machine, run.batch_elements, run.batch_bytes, decided_on_host=on_host)
         table = table or ClusterTable(nodes=1)
-        shapes = {state.name: columns_and_rows(state.master.shape) for state in run.model.states}
+        shapes = shapes_of(run.model.states, table.lines)
         about: dict[str, Any] = {"table": table, "shapes": shapes, "clipping": clipping}
         in_parts = table.model_parallel > 1 and table.model_split == "stripes"
         about["divided"] = striped_layers(run.model.network.layers) if in_parts else ()
