@@ -152,6 +152,17 @@ def _mse_gradient(xp: Any, g: Any, x: Any, labels: Any, *, saved: Any) -> Any:
     return g * 2 * saved[0] / x.size
 
 
+def _euclidean(xp: Any, x: Any, labels: Any) -> Any:
+    difference = x - _one_hot(xp, x, labels)
+    distances = xp.sqrt((difference * difference).sum(axis=1, keepdims=True))
+    is_there = distances != 0
+    return distances.mean(), xp.where(is_there, difference, 0.0) / xp.where(is_there, distances, 1.0)
+
+
+def _euclidean_gradient(xp: Any, g: Any, x: Any, labels: Any, *, saved: Any) -> Any:
+    return g * saved[0] / x.shape[0]
+
+
 def _softmax(xp: Any, x: Any, *, scale: float, causal: bool) -> Any:
     hidden = xp.triu(xp.ones(x.shape[-2:], dtype=bool), 1) if causal else False
     z = xp.where(hidden, -xp.inf, x * scale)
@@ -259,6 +270,8 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "softmax_cross_entropy_gradient": _softmax_cross_entropy_gradient,
     "mse": _mse,
     "mse_gradient": _mse_gradient,
+    "euclidean": _euclidean,
+    "euclidean_gradient": _euclidean_gradient,
     "softmax": _softmax,
     "softmax_gradient": _softmax_gradient,
     "normalise": _normalise,

@@ -279,5 +279,6 @@ PRIMITIVES: dict[str, Primitive] = {
     "transpose": Primitive(_transpose, (_transpose_back,)),
     "softmax_cross_entropy": _loss("softmax_cross_entropy"),
     "mse": _loss("mse"),
+    "euclidean": _loss("euclidean"),
     **LAYER_PRIMITIVES,
 }

@@ -24,7 +24,7 @@ class Network:
     """
 
     layers: tuple[Layer, ...]
-    loss: Literal["softmax_cross_entropy", "mse"] = "softmax_cross_entropy"
+    loss: Literal["softmax_cross_entropy", "mse", "euclidean"] = "softmax_cross_entropy"
 
     @property
     def names(self) -> list[str]:

@@ -119,6 +119,27 @@ def _mse_gradient(unit: Unit, g: Value, x: Value, labels: Value, *, saved: Any) 
     return _shared_out(unit, host, twice, saved[0], saved[0].size)
 
 
+def _euclidean(unit: Unit, x: Value, labels: Value) -> Value:
+    """The mean distance from one-hot targets; and the directions, to go back.
+
+    A direction is difference / distance, and 0 where the distance is 0.
+    """
+    host = Host(unit)
+    difference = host.elementwise("difference", "subtract", x, _one_hot(x, labels))
+    sums = host.total("sums", host.elementwise("squares", "multiply", difference, difference), 1)
+    distances = host.elementwise("distances", "sqrt", sums)
+    xp, is_there = namespace(distances), (distances != 0)[:, None]
+    numerators = xp.where(is_there, difference, xp.zeros((), difference.dtype))
+    some = xp.asarray(float(host.format.max), distances.dtype)  # 0 over it is 0, and no flag says otherwise
+    directions = host.elementwise("directions", "divide", numerators, xp.where(is_there, distances[:, None], some))
+    return _mean_loss(unit, host, distances, directions)
+
+
+def _euclidean_gradient(unit: Unit, g: Value, x: Value, labels: Value, *, saved: Any) -> Value:
+    """The directions, times g, over N."""
+    return _shared_out(unit, Host(unit), g, saved[0], x.shape[0])
+
+
 # ---- softmax inside a network ---------------------------------------------------------------------------------------
 
 
@@ -261,6 +282,8 @@ HOST_OPERATIONS: dict[str, Callable[..., Value]] = {
     "softmax_cross_entropy_gradient": _softmax_cross_entropy_gradient,
     "mse": _mse,
     "mse_gradient": _mse_gradient,
+    "euclidean": _euclidean,
+    "euclidean_gradient": _euclidean_gradient,
     "softmax": _softmax,
     "softmax_gradient": _softmax_gradient,
     "normalise": _normalise,

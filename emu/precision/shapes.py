@@ -213,8 +213,11 @@ def _loss(passes: int, *, by_row: bool) -> Rule:
     return rule
 
 
-def _loss_gradient(operands: Sequence[Shape], options: Options) -> Asked:
-    return Asked(operands[1], 0, 2)
+def _loss_gradient(passes: int) -> Rule:
+    def rule(operands: Sequence[Shape], options: Options) -> Asked:
+        return Asked(operands[1], 0, passes)
+
+    return rule
 
 
 def _softmax(passes: int, summed: int) -> Rule:
@@ -262,9 +265,11 @@ RULES: dict[str, Rule] = {
     "embedding_gradient": _embedding_gradient,
     "dropout": _on_host(1),
     "softmax_cross_entropy": _loss(7, by_row=True),
-    "softmax_cross_entropy_gradient": _loss_gradient,
+    "softmax_cross_entropy_gradient": _loss_gradient(2),
     "mse": _loss(3, by_row=False),
-    "mse_gradient": _loss_gradient,
+    "mse_gradient": _loss_gradient(2),
+    "euclidean": _loss(6, by_row=True),
+    "euclidean_gradient": _loss_gradient(1),
     "softmax": _softmax(3, 0),
     "softmax_gradient": _softmax(3, 1),
     "normalise": _normalise,
@@ -275,7 +280,7 @@ RULES: dict[str, Rule] = {
     "squared_norm": _squared_norm,
 }
 #: Operations whose result is a number of the host.
-_LOSSES = ("softmax_cross_entropy", "mse")
+_LOSSES = ("softmax_cross_entropy", "mse", "euclidean")
 
 
 class ShapeRunner:

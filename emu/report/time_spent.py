@@ -39,8 +39,8 @@ _PATHS = {
 _OPERATIONS = {
     HOST: OUTSIDE,
     **dict.fromkeys(("relu", "select", "max_pool", "unpool"), SELECTIONS),
-    **dict.fromkeys(("function", "softmax_cross_entropy", "mse"), FUNCTIONS),
-    **dict.fromkeys(("softmax_cross_entropy_gradient", "mse_gradient"), FUNCTIONS),
+    **dict.fromkeys(("function", "softmax_cross_entropy", "mse", "euclidean"), FUNCTIONS),
+    **dict.fromkeys(("softmax_cross_entropy_gradient", "mse_gradient", "euclidean_gradient"), FUNCTIONS),
 }
 
 

@@ -67,13 +67,13 @@ class Network(Table):
     Attributes:
         input: shape of one input: channels, rows, columns of an image; length of a sequence of tokens; features.
         classes: number of classes, the width of the last layer.
-        loss: what is minimised, a mean over the batch; `mse` takes one-hot targets.
+        loss: what is minimised, a mean over the batch; `mse` and `euclidean` take one-hot targets.
         layers: each with a unique name; a layer without one gets its type and a running number.
     """
 
     input: Items[Annotated[int, Field(ge=1)]] = Field(min_length=1, max_length=3)
     classes: int = Field(ge=2)
-    loss: Literal["softmax_cross_entropy", "mse"] = "softmax_cross_entropy"
+    loss: Literal["softmax_cross_entropy", "mse", "euclidean"] = "softmax_cross_entropy"
     layers: Items[Layer] = Field(min_length=1)
 
     @model_validator(mode="after")

@@ -84,6 +84,17 @@ SMALL: dict[str, dict[str, Any]] = {
         "cluster": {"nodes": 2, "bits": 1},
         "clipping": {"rules": [{"rule": "variance", "k": 2.0}]},
     },
+    "sparse": {
+        "network": {
+            "input": [512],
+            "classes": 256,
+            "loss": "euclidean",
+            "layers": [{"type": "sparse_linear", "out_features": 8}, {"type": "relu"},
+                       {"type": "linear", "out_features": 256}],
+        },
+        "data": {"kind": "ngrams", "stride": 20, "reach": 6, "longest": 2, "test_share": 0.01},
+        "training": {"steps": 3, "batch": 5, "optimiser": {"name": "adagrad", "learning_rate": 0.05}},
+    },
 }  # fmt: skip
 
 
@@ -121,7 +132,13 @@ def assert_same_everywhere(recipe: Recipe, device: str, folder: Path) -> None:
 @most_are_slow(
     ("kind", "device"),
     product(SMALL, ["fixed16", "fp16", "bf16-mixed", "dlu16"]),
-    keep=[("images", "fp16"), ("text", "dlu16"), ("everything", "fp16"), ("everything", "dlu16")],
+    keep=[
+        ("images", "fp16"),
+        ("text", "dlu16"),
+        ("sparse", "fixed16"),
+        ("everything", "fp16"),
+        ("everything", "dlu16"),
+    ],
 )
 def test_small_networks_of_every_layer_end_in_the_same_bits(kind: str, device: str, tmp_path: Path):
     recipe = Recipe.model_validate({"name": kind, **SMALL[kind]})

@@ -156,9 +156,9 @@ def test_moves():
         assert_gradient(build, x, x.transpose(axes) + 1)
 
 
-@pytest.mark.parametrize("loss", ["softmax_cross_entropy", "mse"])
+@pytest.mark.parametrize("loss", ["softmax_cross_entropy", "mse", "euclidean"])
 def test_losses(loss: str):
-    """Third derivatives of log(sum(exp)) along d are cumulants: at most 6 max|d|**3."""
+    """Third derivatives of log(sum(exp)) along d are cumulants: at most 6 max|d|**3; of distances above 1, 3 |d|**3."""
     labels = Value(np.array([0, 3, 3, 1, 2]))
     assert_gradient(
         lambda graph, inputs: graph.apply(loss, inputs[0], graph.constant(labels), layer="loss"),
@@ -293,7 +293,7 @@ TWICE: dict[str, list[Case]] = {
     ],
     "embedding": [at(normal(5, 4), constants=(np.array([[0, 3, 3], [1, 0, 3]]),))],
     "dropout": [at(normal(4, 5), rate=0.25)],
-    **dict.fromkeys(("softmax_cross_entropy", "mse"), LABELLED),
+    **dict.fromkeys(("softmax_cross_entropy", "mse", "euclidean"), LABELLED),
 }
 STRAIGHT = "straight, so its own second derivative is 0"
 BETWEEN_KINKS = "straight between its kinks, so its own second derivative is 0"

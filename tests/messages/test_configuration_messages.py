@@ -227,12 +227,12 @@ class TestRecipes:
             ),
             (
                 "network.loss=l2",
-                "`loss` must be one of softmax_cross_entropy, mse, got 'l2' in --set network.loss='l2'; choose one "
-                "of them",
+                "`loss` must be one of softmax_cross_entropy, mse, euclidean, got 'l2' in --set network.loss='l2'; "
+                "choose one of them",
             ),
             (
                 "network.layers.conv1.type=conv",
-                "`type` must be one of linear, conv2d, max_pool, avg_pool, relu, sigmoid, tanh, gelu, "
+                "`type` must be one of linear, sparse_linear, conv2d, max_pool, avg_pool, relu, sigmoid, tanh, gelu, "
                 "flatten, batch_norm, layer_norm, dropout, embedding, position, attention, residual, got 'conv' "
                 "in --set "
                 "network.layers.conv1.type='conv'; did you mean 'conv2d'?",

@@ -235,7 +235,7 @@ def test_nothing_is_written_when_a_run_cannot_start(tmp_path: Path):
         ({"activation": "fix16f8", "a2": "fix60f30"}, "activation", "t"),
     ],
 )
-@pytest.mark.parametrize("loss", ["mse", "softmax_cross_entropy"])
+@pytest.mark.parametrize("loss", ["mse", "softmax_cross_entropy", "euclidean"])
 def test_a_function_of_values_beyond_float64_is_refused_before_anything_is_written(
     tmp_path: Path, roles: dict[str, str], key: str, layer: str, loss: str
 ):

@@ -92,6 +92,11 @@ def test_layers_that_no_shipped_model_has_are_followed(monkeypatch: pytest.Monke
     require_equal(recipe, load_device("fixed16"), monkeypatch)
 
 
+@pytest.mark.parametrize("loss", ["softmax_cross_entropy", "mse", "euclidean"])
+def test_the_demands_of_every_loss_are_those_of_a_real_one(loss: str, monkeypatch: pytest.MonkeyPatch):
+    require_equal(small("mlp", **{"network.loss": loss}), load_device("fp16-mixed"), monkeypatch)
+
+
 def test_a_node_of_a_cluster_asks_what_shapes_say(monkeypatch: pytest.MonkeyPatch):
     """The list of a step: a pass of every node, then what is the same on all of them."""
     recipe = small("mlp", **{"training.batch": 8, "cluster.nodes": 2})
