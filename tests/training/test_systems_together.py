@@ -10,13 +10,17 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fast_suite import most_are_slow
 from small_runs import hashes
 
 import emu
+from emu.autodiff import RowsValue
 from emu.errors import ConfigError
 from emu.training import Run
+from emu.training.trainer import Trainer
+from emu.training.update import Update
 
 #: Few examples of few columns; what is not tried here is as `models/everything.toml` has it.
 SMALL: dict[str, Any] = {
@@ -117,6 +121,18 @@ def test_systems_stopped_together_go_on_to_the_same_bits(systems: str, at: int, 
     assert again.info["metrics"] == whole.info["metrics"]
 
 
+def test_a_dense_first_layer_gets_the_zeros_of_sparse_examples_as_well(tmp_path: Path):
+    runs = [
+        train(tmp_path / backend, "DE", backend, **{"network.layers.words.type": "linear"})
+        for backend in ("reference", "numba")
+    ]
+    assert hashes(runs[0]) == hashes(runs[1])
+    counted = {
+        row["role"]: row["total"] for row in RunFolder(runs[0].path).read_table("registers") if row["layer"] == "words"
+    }
+    assert counted["weight"] == 8 * 600 * 64
+
+
 STILL = (
     "layer 'words' (sparse_linear) must be trained by an optimiser that leaves a weight whose gradient is 0 as it is: "
     "a step reads the rows of the batch's inputs alone; choose `training.optimiser.name` 'sgd' or 'adagrad', without "
@@ -151,10 +167,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "`compensation` of [loss_scaling] must have 'clip_threshold' where `clipping` is set, got ['learning_rate']: "
         "gradients carry S there; add it",
     ),
-    "examples of E, and a dense layer": (
-        {"network.layers": [{"type": "linear", "name": "words", "out_features": 256}]},
-        "a network must begin with a sparse_linear layer for data of kind 'ngrams', got 'words' (linear); change its "
-        "type, or `kind` of [data]",
+    "examples of E, and a layer that has no weights": (
+        {"network.layers": [{"type": "relu", "name": "words"}, {"type": "linear", "out_features": 256}]},
+        "a network must begin with a sparse_linear layer for data of kind 'ngrams', or a linear one, which gets zeros "
+        "as well, got 'words' (relu); change its type, or `kind` of [data]",
     ),
     "E twice": (
         {
@@ -212,3 +228,35 @@ def test_variants_of_systems_go_together_with_sparse_rows_on_both_backends(kind:
         runs.append(emu.train(recipe, device, **options))
     assert hashes(runs[0]) == hashes(runs[1])
     assert runs[0].info["metrics"]["bytes_sent"] > 0
+
+
+def first_gradients(monkeypatch: pytest.MonkeyPatch, **more: Any) -> dict[str, Any]:
+    """Return the gradients of the first update of a run on one node, as they come to it, and what was clipped."""
+    seen: list[dict[str, Any]] = []
+    real = Update.apply
+    with monkeypatch.context() as patch:
+
+        def apply(self: Update, states: Any, gradients: Any, *rest: Any) -> None:
+            seen.append(gradients)
+            real(self, states, gradients, *rest)
+
+        patch.setattr(Update, "apply", apply)
+        recipe, device, changed = setup("E")
+        trainer = Trainer(recipe.with_settings(changed | more), device, "numba")
+        trainer.advance()
+    return {**seen[0], "clipped": trainer.metrics()["clipped"]}
+
+
+def test_rows_are_clipped_layer_by_layer_like_whole_gradients_d2_e6(monkeypatch: pytest.MonkeyPatch):
+    """Thresholds of +-2**-9: every element of the rows that are there is brought between them, and no row is added."""
+    limit = 2.0**-9
+    plain = first_gradients(monkeypatch)
+    rules = {"rules": [{"rule": "constant", "high": limit, "low": -limit}]}
+    clipped = first_gradients(monkeypatch, clipping=rules)
+    before, after = plain["words.weight"], clipped["words.weight"]
+    assert isinstance(after, RowsValue)
+    assert after.rows.tolist() == before.rows.tolist()
+    assert np.array_equal(after.array, np.clip(before.array, -limit, limit))
+    beyond = sum(int((np.abs(plain[name].array) > limit).sum()) for name in plain if name != "clipped")
+    assert clipped["clipped"] == beyond > 0
+    assert (np.abs(before.array) > limit).any()
