@@ -17,6 +17,7 @@ from emu.engine import add, multiply
 from emu.engine.quantize import require_array, require_writable
 from emu.errors import ShapeError
 from emu.formats import Format
+from emu.sparse.csr import as_indices
 
 Array = NDArray[Any]
 
@@ -26,16 +27,26 @@ class Compact:
     """Some rows of a matrix; all others are 0.
 
     Attributes:
-        rows: which rows, ascending, (U,).
+        rows: which rows, ascending, none of them twice, (U,).
         values: carriers of `format`, (U, H).
         height: rows of the whole matrix.
         format: of the values.
+
+    Raises:
+        ShapeError: rows outside the matrix, out of order or there twice, or not one row of values for each.
+        FormatError: rows that are no integers.
     """
 
     rows: Indices
     values: Array
     height: int
     format: Format
+
+    def __post_init__(self) -> None:
+        """Check that there is one row of values for each row, and that rows can be written in place."""
+        object.__setattr__(self, "rows", as_indices(self.rows, "rows"))
+        _require_values(self.values, self.rows.size)
+        _require_rows(self.rows, self.height)
 
     def to_dense(self) -> Array:
         """Return the whole matrix, (height, H)."""
@@ -87,3 +98,31 @@ def update_rows(
     update = multiply(xp.asarray(gradient.values), factor, **formats, stream=stream, **options)
     formats = {"a_format": w_format, "b_format": update_format, "out_format": w_format}
     w[rows] = add(w[rows], update, **formats, stream=stream + 1, **options)
+
+
+def _require_values(values: object, count: int) -> None:
+    """Raise ShapeError unless values are an array with a row for each of `count` rows."""
+    if not hasattr(values, "dtype"):
+        raise ShapeError(f"`values` must be an array of carriers, got {type(values).__name__}; write np.float32(...)")
+    shape: tuple[int, ...] = getattr(values, "shape", ())
+    if len(shape) != 2 or shape[0] != count:
+        raise ShapeError(f"`values` must have a row for each of the {count} `rows`, shape ({count}, H), got {shape}")
+
+
+def _require_rows(rows: Indices, height: int) -> None:
+    """Raise ShapeError unless rows ascend within the matrix: adding to one row twice would keep the last sum alone."""
+    wrong = np.flatnonzero(rows[1:] <= rows[:-1])
+    if wrong.size:
+        place = int(wrong[0])
+        before, here = rows[place], rows[place + 1]
+        trouble = f"row {here} twice" if before == here else f"row {here} behind row {before}"
+        raise ShapeError(
+            f"`rows` must ascend, none of them twice, got {trouble} at index {place + 1}; sort them, and add up the "
+            "values of equal ones"
+        )
+    if rows.size and not 0 <= rows[0] <= rows[-1] < height:
+        place = 0 if rows[0] < 0 else int(np.searchsorted(rows, height))
+        raise ShapeError(
+            f"`rows` must be rows 0..{height - 1} of the matrix, got {rows[place]} at index {place}; choose rows of "
+            "the matrix, or another `height`"
+        )

@@ -13,9 +13,10 @@ Source: US 12,008,475.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,8 +84,8 @@ class CSR:
         """
         parsed = parse(fmt)
         values = as_operand(data, parsed, "data", check=check)[0]
-        columns, starts = _integers(indices, "indices"), _integers(indptr, "indptr").astype(np.int64, copy=False)
-        matrix = cls(values, columns, starts, (int(shape[0]), int(shape[1])), parsed)
+        columns, starts = as_indices(indices, "indices"), as_indices(indptr, "indptr").astype(np.int64, copy=False)
+        matrix = cls(values, columns, starts, _rows_and_columns(shape), parsed)
         if check:
             _check(matrix)
         if canonical:
@@ -308,8 +309,13 @@ def _row_starts(rows: Indices, count: int) -> NDArray[np.int64]:
     return starts.astype(np.int64)
 
 
-def _integers(x: Any, name: str) -> Indices:
-    """Return an index array of the host, int32 or int64."""
+def as_indices(x: Any, name: str) -> Indices:
+    """Return an index array of the host, int32 or int64.
+
+    Raises:
+        ShapeError: not one dimension.
+        FormatError: no integers.
+    """
     array = np.asarray(on_host(x))
     if array.ndim != 1:
         raise ShapeError(f"`{name}` must have one dimension, got shape {array.shape}")
@@ -322,11 +328,19 @@ def _integers(x: Any, name: str) -> Indices:
     return np.ascontiguousarray(array)
 
 
+def _rows_and_columns(shape: object) -> tuple[int, int]:
+    """Return a shape, as two Python integers."""
+    given: tuple[Any, ...] = tuple(cast("Iterable[Any]", shape)) if isinstance(shape, Iterable) else (shape,)
+    sizes = [int(cast(int, size)) for size in given if isinstance(size, int | np.integer) and size >= 0]
+    if len(given) != 2 or len(sizes) != 2:
+        shown = ", ".join(map(str, given)) + ("," if len(given) == 1 else "")
+        raise ShapeError(f"`shape` must be rows and columns, 0 or more, got ({shown}); write (rows, columns)")
+    return sizes[0], sizes[1]
+
+
 def _check(x: CSR) -> None:
     """Raise ShapeError unless the arrays fit together: compiled loops would read beyond their ends."""
     rows, columns = x.shape
-    if rows < 0 or columns < 0:
-        raise ShapeError(f"`shape` must be rows and columns, 0 or more, got {x.shape}")
     if x.data.ndim != 1 or x.data.shape != x.indices.shape:
         raise ShapeError(
             f"`data` and `indices` must have one element per entry, got shapes {x.data.shape} and {x.indices.shape}"

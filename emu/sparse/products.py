@@ -58,18 +58,20 @@ def matmul(x: CSR, w: Any, *, w_format: str | Format, out_format: str | Format, 
 
     Raises:
         FormatError: an operand holds a value outside its format.
-        ShapeError: the shapes do not fit together.
+        ShapeError: the shapes do not fit together, or `x` is no CSR.
 
     Examples:
         >>> x = CSR.from_dense([[0.0, 2.0], [0.5, 1.0]], "fix8f4")
         >>> matmul(x, [[1.0], [0.25]], w_format="fix8f4", out_format="fix8f4").tolist()
         [[0.5], [0.75]]
     """
+    _require_sparse(x)
     return _written(x, w, x.shape[1], x.by_rows, "w", w_format, out_format, options)
 
 
 def compact_matmul(x: CSR, w: Any, *, w_format: str | Format, out_format: str | Format, **options: Any) -> Compact:
     """Return the rows of x w that have entries; arguments as of `matmul`, an addend's rows being these."""
+    _require_sparse(x)
     values = _written(x, w, x.shape[1], x.by_used_rows, "w", w_format, out_format, options)
     return Compact(x.unique_rows, values, x.shape[0], parse(out_format))
 
@@ -90,7 +92,7 @@ def transposed_matmul(x: CSR, dy: Any, *, dy_format: str | Format, out_format: s
 
     Raises:
         FormatError: an operand holds a value outside its format.
-        ShapeError: the shapes do not fit together.
+        ShapeError: the shapes do not fit together, or `x` is no CSR.
 
     Examples:
         >>> x = CSR.from_dense([[0.0, 2.0, 0.0], [0.0, 1.0, 0.5]], "fix8f4")
@@ -100,6 +102,7 @@ def transposed_matmul(x: CSR, dy: Any, *, dy_format: str | Format, out_format: s
 
     Source: US 12,008,475.
     """
+    _require_sparse(x)
     pattern = x.by_columns(options.get("backend", "auto"))
     values = _written(x, dy, x.shape[0], pattern, "dy", dy_format, out_format, options)
     return Compact(x.unique_columns, values, x.shape[1], parse(out_format))
@@ -171,6 +174,13 @@ def write_sparse(
     if log is not None:
         log.append(WorkRecord((1, 1, x.nnz, dense.shape[1]), formats, plan))
     return request.account(outcome)
+
+
+def _require_sparse(x: object) -> None:
+    """Raise ShapeError unless `x` is a CSR."""
+    if not isinstance(x, CSR):
+        made = "from_scipy" if hasattr(x, "tocoo") else "from_dense"
+        raise ShapeError(f"`x` must be an emu.sparse.CSR, got {type(x).__name__}; make one with CSR.{made}(x, FORMAT)")
 
 
 def _settings(options: dict[str, Any]) -> dict[str, Any]:
@@ -253,6 +263,7 @@ def _planner(pattern_of: Callable[[CSR, str], Pattern], name: str, along: int) -
     """Return what plans a product for `emu.explain`."""
 
     def plan(x: CSR, dense: Any, *, out_format: str | Format, **options: Any) -> Plan:
+        _require_sparse(x)
         dense_format = options.pop(f"{name}_format")
         given = _settings(options)
         right, fb = _as_matrix(dense, dense_format, x.shape[along], name, check=given["check"])

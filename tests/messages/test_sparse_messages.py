@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import emu
 from emu import FormatError, ShapeError, sparse
 from emu.formats import parse
 from emu.sparse import CSR, Compact, update_rows
@@ -28,7 +29,15 @@ from emu.sparse import CSR, Compact, update_rows
             "`data` and `indices` must have one element per entry, got shapes (1,) and (2,)",
         ),
         ([1.0], [[0]], [0, 1], (1, 3), "`indices` must have one dimension, got shape (1, 1)"),
-        ([1.0], [0], [0, 1], (1, -3), "`shape` must be rows and columns, 0 or more, got (1, -3)"),
+        *(
+            (
+                [1.0], [0], [0, 1], shape,
+                f"`shape` must be rows and columns, 0 or more, got {got}; write (rows, columns)",
+            )
+            for shape, got in [
+                ((1, -3), "(1, -3)"), ((1,), "(1,)"), ((1, 3, 4), "(1, 3, 4)"), (1, "(1,)"), ((1, 3.5), "(1, 3.5)"),
+            ]
+        ),
     ],
 )  # fmt: skip
 def test_arrays_that_do_not_fit_together_are_named(data: Any, indices: Any, indptr: Any, shape: Any, message: str):
@@ -82,6 +91,63 @@ def test_operands_that_do_not_fit_are_named():
         sparse.matmul(x, np.eye(3), w_format="fp32", out_format="fp32", addend=1.0)
     with pytest.raises(TypeError, match="has no option 'roundng'; did you mean 'rounding'"):
         sparse.matmul(x, np.eye(3), w_format="fp32", out_format="fp32", roundng="floor")
+
+
+@pytest.mark.parametrize(
+    ("product", "options"),
+    [
+        (sparse.matmul, {"w_format": "fp32"}),
+        (sparse.compact_matmul, {"w_format": "fp32"}),
+        (sparse.transposed_matmul, {"dy_format": "fp32"}),
+    ],
+)
+def test_a_dense_array_is_sent_to_from_dense(product: Any, options: dict[str, str]):
+    with pytest.raises(ShapeError) as error:
+        product(np.eye(3), np.eye(3), out_format="fp32", **options)
+    text = "`x` must be an emu.sparse.CSR, got ndarray; make one with CSR.from_dense(x, FORMAT)"
+    assert str(error.value) == text
+    with pytest.raises(ShapeError) as error:
+        emu.explain(product, np.eye(3), np.eye(3), out_format="fp32", **options)
+    assert str(error.value) == text
+
+
+@pytest.mark.parametrize(
+    ("rows", "shape", "message"),
+    [
+        (
+            [1, 4], (2, 2),
+            "`rows` must be rows 0..3 of the matrix, got 4 at index 1; choose rows of the matrix, or another `height`",
+        ),
+        (
+            [-1, 2], (2, 2),
+            "`rows` must be rows 0..3 of the matrix, got -1 at index 0; choose rows of the matrix, or another `height`",
+        ),
+        (
+            [0, 3, 1], (3, 2),
+            "`rows` must ascend, none of them twice, got row 1 behind row 3 at index 2; sort them, and add up the "
+            "values of equal ones",
+        ),
+        (
+            [0, 1, 1], (3, 2),
+            "`rows` must ascend, none of them twice, got row 1 twice at index 2; sort them, and add up the values of "
+            "equal ones",
+        ),
+        ([0, 1], (3, 2), "`values` must have a row for each of the 2 `rows`, shape (2, H), got (3, 2)"),
+        ([0, 1], (2,), "`values` must have a row for each of the 2 `rows`, shape (2, H), got (2,)"),
+        ([[0, 1]], (2, 2), "`rows` must have one dimension, got shape (1, 2)"),
+    ],
+)  # fmt: skip
+def test_rows_that_cannot_be_written_in_place_are_named(rows: Any, shape: tuple[int, ...], message: str):
+    with pytest.raises(ShapeError) as error:
+        Compact(np.array(rows), np.ones(shape, np.float32), 4, parse("fp32"))
+    assert str(error.value) == message
+
+
+def test_rows_and_values_of_another_kind_are_refused():
+    with pytest.raises(FormatError, match="`rows` must hold integers, got dtype float64"):
+        Compact(np.array([0.0]), np.ones((1, 2), np.float32), 4, parse("fp32"))
+    with pytest.raises(ShapeError, match="`values` must be an array of carriers, got list"):
+        Compact(np.array([0]), [[1.0, 1.0]], 4, parse("fp32"))  # pyright: ignore[reportArgumentType]
 
 
 def test_a_gradient_for_other_weights_is_refused():
