@@ -22,6 +22,7 @@ from emu.errors import ConfigError, EmuError, nearest_name
 Data = dict[str, Any]
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound=BaseModel)
+InitT = TypeVar("InitT", bound=Callable[..., None])
 
 #: How devices and recipes may be called: runs are put in folders of that name.
 FILE_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
@@ -29,10 +30,27 @@ FILE_NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]*$"
 Items = Annotated[tuple[T, ...], Field(strict=False)]
 
 
+def _only_from_python(init: InitT) -> InitT:
+    """Mark an `__init__` that pydantic need not call for tables in tables: their errors keep their keys."""
+    setattr(init, "__pydantic_base_init__", True)  # noqa: B010 - the type checker has no such attribute
+    return init
+
+
 class Table(BaseModel):
-    """A table of a configuration file: frozen, its types taken literally, no unknown keys."""
+    """A table of a configuration file: frozen, its types taken literally, no unknown keys.
+
+    Raises:
+        ConfigError: made from Python with a value that breaks a rule.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @_only_from_python
+    def __init__(self, /, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise ConfigError(_sentence(error, data, f"{type(self).__name__}(...)", {})) from None
 
     @model_validator(mode="before")
     @classmethod

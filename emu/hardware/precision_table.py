@@ -356,7 +356,7 @@ def _naming(what: str) -> Generator[None]:
 def _built(model: type[TableT], data: Mapping[str, object]) -> TableT:
     """Return a table merged from valid ones; all that can fail is what our own validators raise."""
     try:
-        return model(**data)
+        return model.model_validate(data)
     except ValidationError as error:
         raise error.errors()[0]["ctx"]["error"] from None  # pyright: ignore[reportTypedDictNotRequiredAccess]
 

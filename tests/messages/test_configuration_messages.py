@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from emu._config import Table
+from emu.cluster.clipping import ConstantThresholds, VarianceThresholds
+from emu.cluster.clipping.settings import ClippingTable
+from emu.cluster.settings import ClusterTable
 from emu.errors import ConfigError
 from emu.hardware import device_names, load_device
 from emu.training.recipe import load_recipe
@@ -455,3 +459,45 @@ class TestInterconnect:
             path = tmp_path / "x.toml"
             path.write_text(DEVICE + link("host") + link("crossbar", more) + CROSSBAR + topology(8, 4))
             assert load_device(path).topology.devices.value == 4
+
+
+class TestTablesFromPython:
+    @pytest.mark.parametrize(
+        ("table", "given", "said"),
+        [
+            (
+                ConstantThresholds, {"high": 1, "low": 2},
+                "`high` of [clipping] must be above `low` in float32, got 1 and 2; raise `high` or lower `low` "
+                "(in ConstantThresholds(...))",
+            ),
+            (
+                VarianceThresholds, {"rule": "variance", "k": -1.0},
+                "`k` must be above 0.0, got -1.0 in VarianceThresholds(...); choose a larger value",
+            ),
+            (
+                ConstantThresholds, {"hgh": 1},
+                "`hgh` is not a key of the top level in ConstantThresholds(...); did you mean 'high'?",
+            ),
+            (
+                VarianceThresholds, {"k": 1.0},
+                "`rule` must be given, got nothing in VarianceThresholds(...); add `rule = ...` there",
+            ),
+            (
+                ClippingTable, {"rules": [{"rule": "variance", "k": -1}]},
+                "`k` must be above 0.0, got -1 in ClippingTable(...): rules[0]; choose a larger value",
+            ),
+            (
+                ClusterTable, {"nodes": 2.5},
+                "`nodes` must be an integer, got 2.5 in ClusterTable(...); write a whole number without quotes and "
+                "without a point",
+            ),
+        ],
+    )  # fmt: skip
+    def test_a_table_made_from_python_says_what_a_file_says(self, table: type[Table], given: dict[str, Any], said: str):
+        assert message(lambda: table(**given)) == said
+
+    def test_a_table_in_a_file_keeps_its_file_and_key(self):
+        assert message(load_recipe, "mlp", ['clipping.rules=[{rule="constant", high=1, low=2}]']) == (
+            "`high` of [clipping] must be above `low` in float32, got 1 and 2; raise `high` or lower `low` (in --set "
+            "clipping.rules=[{'rule': 'constant', 'high': 1, 'low': 2}])"
+        )
