@@ -303,6 +303,11 @@ class Trainer:
             parts.append(repr(self.given))
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
+    @property
+    def _node_count(self) -> int:
+        """Nodes that train together: K."""
+        return self.recipe.cluster.nodes if self.recipe.cluster else 1
+
     def write_tables(self, folder: RunFolder) -> None:
         """Write what is kept of the steps so far."""
         self.history.write(folder)
@@ -314,7 +319,8 @@ class Trainer:
         self.flush()
         self.write_tables(folder)
         arrays, state = self.state()
-        folder.save_checkpoint(arrays, state | {"identity": self.identity(), "profile": self.profile.rows()})
+        state |= {"identity": self.identity(), "nodes": self._node_count, "profile": self.profile.rows()}
+        folder.save_checkpoint(arrays, state)
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return all that the next step depends on, and what was counted: arrays, and plain data (JSON)."""
@@ -339,10 +345,17 @@ class Trainer:
         """Take everything from a checkpoint.
 
         Raises:
-            ConfigError: it is damaged, or belongs to another recipe, device or data.
+            ConfigError: it is damaged, or belongs to another recipe, device, data or number of nodes.
         """
         arrays, state = folder.load_checkpoint()
         if state.get("identity") != self.identity():
+            nodes = state.get("nodes", self._node_count)  # older checkpoints have none
+            if nodes != self._node_count:
+                raise ConfigError(
+                    f"a checkpoint of {nodes} nodes must be resumed on {nodes}, got {self._node_count} for "
+                    f"{folder.path}: nodes hold residuals of their own; set `cluster.nodes` to {nodes}, or start a new "
+                    "run with --out"
+                )
             raise ConfigError(
                 f"a checkpoint must belong to the run's recipe, device and data, got another one's in {folder.path}; "
                 "resume the run it came from, or start a new run with --out"

@@ -198,7 +198,7 @@ def test_a_checkpoint_of_another_number_of_nodes_is_refused_on_every_rank(tmp_pa
     def work(channel: InProcess) -> None:
         trainer(Ranks(channel)).restore(SilentFolder(tmp_path / "run"))
 
-    with pytest.raises(ConfigError, match="must belong to the run's recipe, device and data, got another one's"):
+    with pytest.raises(ConfigError, match="a checkpoint of 2 nodes must be resumed on 2, got 4 for"):
         on_ranks(4, work)
 
 

@@ -20,6 +20,7 @@ import emu
 from emu import training
 from emu.training.run_folder import CHECKPOINT, RunFolder
 from emu.training.tables import TABLES
+from emu.training.trainer import Trainer
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGKILL is a POSIX idea")
 DEVICE = "fixed8"  # stochastic rounding: the addresses of random bits must go on, too
@@ -227,6 +228,23 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path):
         f"a checkpoint must belong to the run's recipe, device and data, got another one's in {mine}; "
         "resume the run it came from, or start a new run with --out"
     )
+
+
+@pytest.mark.parametrize(("saved", "asked"), [(4, 2), (1, 4), (4, 1)])
+def test_a_checkpoint_of_another_number_of_nodes_is_refused_with_both_numbers(tmp_path: Path, saved: int, asked: int):
+    def trainer(nodes: int) -> Trainer:
+        settings = MLP | ({"cluster.nodes": nodes} if nodes > 1 else {})
+        return Trainer(training.load_recipe("mlp").with_settings(settings), emu.device(DEVICE), "numba")
+
+    folder = RunFolder.create(tmp_path / "run")
+    trainer(saved).save(folder)
+    with pytest.raises(emu.ConfigError) as caught:
+        trainer(asked).restore(folder)
+    assert str(caught.value) == (
+        f"a checkpoint of {saved} nodes must be resumed on {saved}, got {asked} for {folder.path}: nodes hold "
+        f"residuals of their own; set `cluster.nodes` to {saved}, or start a new run with --out"
+    )
+    trainer(saved).restore(folder)
 
 
 def test_a_changed_recipe_or_device_is_refused(tmp_path: Path):
