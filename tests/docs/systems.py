@@ -22,6 +22,8 @@ DATA = ROOT / "docs" / "systems.toml"
 PAGE = ROOT / "docs" / "systems.md"
 #: Elements of every system, as its source is divided; what systems do together has as many as there are entries.
 NUMBERS = {"A": range(1, 10), "B": range(1, 9), "C": range(1, 13), "D": range(1, 5), "E": range(7)}
+#: Systems of whose elements each has a test that bears its label.
+LABELLED = "CDE"
 #: Labels at the end of a test's name: `..._c1_d3`.
 _LABELS = re.compile(r"(?:_[a-et]\d+)+$")
 _HEAD = """# Which systems are here
@@ -190,6 +192,11 @@ def _problems_of(element: Element) -> Iterator[str]:
                 f"{element.label}: `tests` must name tests that exist, got {name}; write tests/FILE.py::NAME of the "
                 "test that proves the element now"
             )
+    if element.label[0] in LABELLED and not any(element.label in labels_of(name) for name in element.tests):
+        yield (
+            f"{element.label}: `tests` must name one that bears the label, got none; let the name of the test that "
+            f"proves the element end in _{element.label.lower()}"
+        )
     path, _, anchor = element.page.partition("#")
     if not (ROOT / "docs" / path).is_file() or anchor not in headings_of(ROOT / "docs" / path):
         yield (

@@ -33,6 +33,11 @@ def test_the_page_of_all_systems_is_written_from_the_data_file():
             "stop.py::test_each",
             "C10: `tests` must name tests that exist, got tests/training",
         ),
+        (
+            "_of_the_paper_c11",
+            "_of_the_paper",
+            "C11: `tests` must name one that bears the label, got none; let the name",
+        ),
         ("sparse.md#by-hand", "sparse.md#by-heart", "E1: `page` must be a page of docs/ and the anchor of a heading"),
         ('["emu/precision/redo.py::run_and_redo"]', "[]", "T4: `where` must name at least one, got none"),
     ],

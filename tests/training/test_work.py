@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from fast_suite import most_are_slow
 from emu.formats import Fixed
 from emu.hardware import Demand, Device, load_device
 from emu.training import Recipe, load_recipe, model_names
+from emu.training.build import build_network
 from emu.training.trainer import Trainer
 from emu.training.work import work_of
 from tests.training.small_runs import MIXED
@@ -103,6 +105,22 @@ def test_a_node_of_a_cluster_asks_what_shapes_say(monkeypatch: pytest.MonkeyPatc
     work = work_of(recipe, load_device("fp16-mixed"), 4, travels=True)
     expected = comparable(real(recipe, load_device("fp16-mixed"), monkeypatch))
     assert comparable([*work.computed, *work.computed, *work.arrived, *work.update]) == expected
+
+
+def test_the_acoustic_model_has_the_layers_and_parameters_of_the_paper_c11():
+    network = load_recipe("dnn46m").network
+    hidden = [("linear", 2048), ("sigmoid", None)] * 7
+    assert [(layer.type, getattr(layer, "out_features", None)) for layer in network.layers] == [
+        *hidden,
+        ("linear", 9304),
+    ]
+    assert network.loss == "softmax_cross_entropy"
+    sizes = [429, *[2048] * 7, 9304]
+    built = [parameter.shape for _, parameter in build_network(network).parameters()]
+    assert sorted(built) == sorted(
+        [*((outputs, inputs) for inputs, outputs in pairwise(sizes)), *((width,) for width in sizes[1:])]
+    )
+    assert sum(map(prod, built)) == 45122648
 
 
 def test_no_number_is_computed_for_a_batch_of_16384():
