@@ -10,10 +10,13 @@ import pytest
 from fast_suite import most_are_slow
 
 import emu
+from emu.cluster import Exchange
 from emu.errors import ConfigError
 from emu.training.run_folder import RunFolder
+from emu.training.systems.contributions import columns_of
 from emu.training.systems.data_parallel import DataParallel
 from emu.training.trainer import Trainer
+from emu.training.update import Update
 
 SMALL = {"training.steps": 6, "training.batch": 8, "data.test_images": 8, "training.log_every": 3}
 #: Widths of mlp.
@@ -131,6 +134,43 @@ def test_double_buffering_applies_every_gradient_one_step_late_c7():
     late.advance()  # the first gradient, which both have found at the same weights
     for name, array in weights(late).items():
         np.testing.assert_array_equal(array, weights(found)[name])
+
+
+@pytest.mark.parametrize("bits", [1, 4])
+def test_what_is_applied_and_held_back_and_in_flight_is_the_sum_of_true_gradients_c1_c7(
+    bits: int, monkeypatch: pytest.MonkeyPatch
+):
+    """In float64 to 1e-12 of the largest sum, after every step; gradients are e11m52, so that nothing else rounds."""
+    exact = {"precision__gradient": {"format": "e11m52"}, "cluster__owner_bits": bits}
+    late = trainer(cluster__nodes=3, training__batch=6, cluster__bits=bits, cluster__double_buffering=True, **exact)
+    columns = {state.name: columns_of(state) for state in late.model.states}
+    true, applied = ({name: np.zeros(one.shape) for name, one in columns.items()} for _ in range(2))
+    exchanges: list[Exchange] = []
+    exchange, apply = Exchange.exchange, Update.apply
+
+    def exchanged(self: Exchange, gradients: Any, *rest: Any) -> Any:
+        exchanges.append(self)
+        for name, total in true.items():
+            total += sum(gradients[node][name].astype(np.float64) for node in range(3))
+        return exchange(self, gradients, *rest)
+
+    def applies(self: Update, states: Any, gradients: Any, *rest: Any) -> None:
+        for state in states:
+            applied[state.name] += columns_of(state, gradients[state.name].array)
+        apply(self, states, gradients, *rest)
+
+    monkeypatch.setattr(Exchange, "exchange", exchanged)
+    monkeypatch.setattr(Update, "apply", applies)
+    for step in range(6):
+        late.advance()
+        flying = {name.removeprefix("in_flight/"): array for name, array in cluster_of(late).arrays().items()}
+        held = exchanges[0].residuals()
+        largest = max(np.abs(total).max() for total in true.values())
+        for name, total in true.items():
+            assert flying[name].dtype == held[name].dtype == np.float64
+            assert flying[name].any()
+            assert np.abs(applied[name] + held[name] + flying[name] - total).max() <= 1e-12 * largest
+            assert applied[name].any() == (step > 0)
 
 
 def test_the_first_steps_of_a_warm_start_are_those_of_one_node_c12():
