@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow.parquet as parquet
@@ -48,15 +49,45 @@ def test_numbers_from_python_are_checked_as_well():
         emu.simulate(emu.model("mlp"), emu.device("k20x-8x"), nodes=[0])
 
 
-def test_a_folder_has_data_a_picture_and_a_trace_with_a_process_per_node(tmp_path: Path):
+def test_a_folder_has_data_and_a_trace_with_a_process_per_node(tmp_path: Path):
     run(*MLP, "--nodes", "1,4", "--batch", "64", "--out", str(tmp_path / "out"))
     folder = tmp_path / "out"
     rows = json.loads((folder / "simulate.json").read_text())
     assert [row["nodes"] for row in rows] == [1, 4]
     assert rows == parquet.read_table(folder / "simulate.parquet").to_pylist()
-    assert (folder / "speed-up.svg").read_text().startswith("<svg")
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]
     assert len({event["pid"] for event in events if event["ph"] == "X"}) == 4
+
+
+#: What the label of a line or point of the picture says; a line has the label of its first point.
+LABEL = re.compile(
+    r'<path aria-label="nodes: (\d+); speed-up against one device: ([\d.]+); batch, bits: ([\d, ]+); kind: ([a-z -]+)"'
+    r' role="graphics-symbol" aria-roledescription="(point|line mark)" (?:transform="\S+" )?d="([^"]+)".*?'
+    r'stroke-dasharray="([\d,]+)"'
+)
+DASHES = {"speed-up": "1,0", "most that messages allow": "6,3", "one for each device": "1,3"}
+
+
+def test_the_picture_has_a_line_through_every_speed_up_and_every_bound(tmp_path: Path):
+    run(*MLP, "--nodes", "1,2,4", "--batch", "64,256", "--bits", "1,32", "--out", str(tmp_path))
+    expected: dict[tuple[str, str], dict[int, float]] = {}
+    for row in json.loads((tmp_path / "simulate.json").read_text()):
+        values = {"speed-up": row["speed_up"], "most that messages allow": row["bound"]}
+        for kind, value in (values | {"one for each device": row["nodes"]}).items():
+            if value is not None:
+                expected.setdefault((f"{row['batch']}, {row['bits']}", kind), {})[row["nodes"]] = pytest.approx(value)
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    lines: dict[tuple[str, str], int] = {}
+    for nodes, value, series, kind, mark, path, dashes in LABEL.findall((tmp_path / "speed-up.svg").read_text()):
+        assert dashes == DASHES[kind]
+        if mark == "point":
+            found.setdefault((series, kind), {})[int(nodes)] = float(value)
+        else:
+            lines[series, kind] = path.count(",")  # one in each of its points
+    assert found == expected
+    assert lines == {curve: len(points) for curve, points in expected.items()}
+    bounds = {series: len(points) for (series, kind), points in found.items() if kind == "most that messages allow"}
+    assert bounds == {"64, 1": 2, "64, 32": 2, "256, 1": 2, "256, 32": 2}
 
 
 def test_data_can_be_printed():
