@@ -1,4 +1,4 @@
-"""Systems together: every pair of the five and all of them, small, on both backends, killed and resumed.
+"""Systems together: every pair of the five and all of them, small, on both backends, stopped, killed and resumed.
 
 A  loss scaling            C  gradients of one bit       E  a sparse first layer
 B  dynamic fixed point     D  clipping layer by layer
@@ -6,6 +6,9 @@ B  dynamic fixed point     D  clipping layer by layer
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,12 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 from fast_suite import most_are_slow
-from small_runs import hashes
+from small_runs import command, hashes, settings_of
 
 import emu
 from emu.autodiff import RowsValue
 from emu.errors import ConfigError
 from emu.training import Run
+from emu.training.run_folder import RunFolder
 from emu.training.trainer import Trainer
 from emu.training.update import Update
 
@@ -119,6 +123,46 @@ def test_systems_stopped_together_go_on_to_the_same_bits(systems: str, at: int, 
     again = resumed(tmp_path / "again", systems, at)
     assert hashes(again) == hashes(whole)
     assert again.info["metrics"] == whole.info["metrics"]
+
+
+#: Kill the process when {name} is about to be moved into its place for the third time: in the save of step 6.
+KILL_AT_FILE = """
+import os, signal
+real, calls = os.replace, []
+def replace(*arguments):
+    calls.extend([1] * str(arguments[1]).endswith("{name}"))
+    if len(calls) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(*arguments)
+os.replace = replace
+"""
+
+
+def in_toml(value: Any) -> str:
+    """Return a value on one line, as TOML has it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {in_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(in_toml, value)) + "]"
+    return json.dumps(value)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL is a POSIX idea")
+@pytest.mark.parametrize("name", ["points.parquet", "checkpoint.safetensors"])
+def test_all_systems_killed_together_at_a_file_go_on_to_the_same_bits(name: str, tmp_path: Path):
+    whole, changed, path = train(tmp_path / "whole", "ABCDE"), setup("ABCDE")[2], tmp_path / "killed"
+    settings = settings_of({key: in_toml(value) for key, value in changed.items()})
+    arguments = ["train", "everything", "--device", "dlu16", "--backend", "numba", "--out", str(path), *settings]
+    process = command(*arguments, before=KILL_AT_FILE.format(name=name))
+    _, errors = process.communicate()
+    assert process.returncode == -signal.SIGKILL, errors
+    assert RunFolder(path).load_checkpoint()[1]["step"] == 4
+    again = emu.resume(path)
+    assert used(again) == "ABCDE"
+    assert hashes(again) == hashes(whole)
+    assert again.info["metrics"] == whole.info["metrics"]
+    assert not list(path.glob("*.emu-tmp"))
 
 
 def test_a_dense_first_layer_gets_the_zeros_of_sparse_examples_as_well(tmp_path: Path):
