@@ -8,6 +8,7 @@ import pytest
 
 import emu
 from emu import ConfigError
+from emu.cluster.settings import ClusterTable
 from emu.formats import Format
 from emu.hardware import DECISION, Demand, Device, Machine, device_names, load_device, machine_of
 from emu.training import load_recipe
@@ -101,7 +102,7 @@ def test_an_unknown_kind_of_unit_is_refused():
 @pytest.mark.parametrize("name", device_names())
 def test_what_a_step_asks_is_read_back_as_it_was_written(name: str):
     recipe = load_recipe("lenet")
-    work = work_of(recipe, recipe.machine(load_device(name)), 8, travels=True)
+    work = work_of(recipe, recipe.machine(load_device(name)), 8, table=ClusterTable(nodes=2))
     for demand in (
         *work.computed,
         *work.arrived,
