@@ -3,8 +3,8 @@
     demands of a step:  a pass of every node ──► of one node    gradients of all ──► of one node    update
                                     └──────────────► emu.cluster.timing: the plan of a step ◄──────────┘
 
-Nodes run one after the other here, and side by side in time. They do the same, but where one runs an operation again, or
-has more entries of a sparse input: then all wait for it.
+Nodes run one after the other here, and side by side in time. They do the same, but where one runs an operation again,
+or has more entries of a sparse input: then all wait for it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Plan, Rows, Share, alone, fabric_of, plan_of, play, teams_of
 from emu.hardware import Demand, Machine
 from emu.nn.network import INPUT_LAYER
-from emu.training.sparse_products import is_sparse_gradient, rows_of
 from emu.training.simulation import CLIP, QUANTISE, SEND, Simulation, Spent, StepTime, put
+from emu.training.sparse_products import is_sparse_gradient, rows_of
 
 #: What sends, of every node.
 PORT = "port"
@@ -83,9 +83,7 @@ class ClusterSimulation(Simulation):
             ConfigError: the machine has no crossbar or too few ports, or owners are given with model striping.
         """
         columns = {layer_of(name): shapes[name][0] for name in by_rows}
-        super().__init__(
-            machine, batch_elements, batch_bytes, decided_on_host=decided_on_host, sparse_columns=columns
-        )
+        super().__init__(machine, batch_elements, batch_bytes, decided_on_host=decided_on_host, sparse_columns=columns)
         self._by_rows = tuple(by_rows)
         self._table, self._shapes = table, dict(shapes)
         self._of_parts = divided

@@ -54,7 +54,7 @@ def real(recipe: Recipe, device: Device, monkeypatch: pytest.MonkeyPatch) -> lis
 
 
 def asked(recipe: Recipe, device: Device) -> list[Demand]:
-    """Return the demands of a step of all nodes in the order of training: passes, what is taken out of them, the rest."""
+    """Return the demands of a step of all nodes in the order of training."""
     table = recipe.cluster
     models = 1 if table is None else table.nodes
     work = work_of(recipe, device, recipe.training.batch // models, table)
