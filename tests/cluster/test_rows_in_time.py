@@ -15,7 +15,8 @@ from emu.cluster import Controllers, Exchange, Simulated, stripes_of
 from emu.cluster.codecs import codec_of
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Plan, Rows, Share, fabric_of, plan_of, play
-from emu.cluster.timing.rows import arrived_rows, share_of
+from emu.cluster.timing.messages import messages_of
+from emu.cluster.timing.rows import Sizes, arrived_rows, controlled_sizes, share_of
 from emu.cluster.wires import Touched, header_bytes
 from emu.hardware import Demand, Machine, load_device
 from emu.training import Run, train
@@ -116,6 +117,16 @@ def test_a_message_of_some_rows_has_its_header_by_hand_e6():
     assert group.messages.down_bytes.tolist() == [648 + 160, 648]
     assert group.messages.sent_numbers.tolist() == [120 + 40, 120]
     assert group.messages.numbers.tolist() == [160 + 40, 160]
+
+
+def test_all_rows_of_a_stripe_are_sent_and_come_back_where_that_is_fewer_bytes_e6():
+    """Lines of one number at 32 bits: of 31 of 32 all are sent, 4 and 128 bytes; of 30, 4 and 4 and 120."""
+    codec = codec_of(32)
+    most, fewer = (messages_of([(64, 1)], 2, (), codec, codec, [Rows(n, n, n)]) for n in (62, 60))
+    assert [sizes.tolist() for sizes in most] == [[32, 32], [132, 132], [132, 132], [32, 32]]
+    assert [sizes.tolist() for sizes in fewer] == [[30, 30], [128, 128], [128, 128], [30, 30]]
+    assert controlled_sizes(32, 1, (31, 31), codec, 8) == Sizes(32, 132, 4 + 32 * 8, 32)
+    assert controlled_sizes(32, 1, (30, 31), codec, 8) == Sizes(31, 128, 4 + 4 + 31 * 8, 30)
 
 
 def test_kernels_of_some_rows_move_these_alone_e6():

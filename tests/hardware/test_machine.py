@@ -130,20 +130,20 @@ def with_compute(compute: dict[str, Any]) -> Machine:
     return Machine(Device.model_validate(load_device("float32").model_dump() | {"compute": compute}))
 
 
-def test_a_product_with_a_transpose_moves_operands_results_and_indices_once_e4():
+def test_a_product_with_a_transpose_moves_operands_results_and_indices_once_e1():
     """24 bytes of entries, 32 of errors, 32 of results, 24 of columns and 40 of row starts; 12 products on 4 lanes."""
     cost = with_compute(BYTES).cost(BY_HAND)
     assert (cost.bytes, cost.memory_ps, cost.cycles, cost.duration_ps) == (152, 152_000, 3, 152_000)
 
 
-def test_a_transposed_copy_reads_the_matrix_and_writes_19_words_e4():
+def test_a_transposed_copy_reads_the_matrix_and_writes_19_words_e1():
     """24 bytes of entries, 24 of columns, 40 of row starts in; 6 entries, 6 rows and 7 column starts out: 76 bytes."""
     cost = with_compute(BYTES).transposed_copy(BY_HAND, 6)
     assert (cost.bytes, cost.memory_ps, cost.cycles, cost.duration_ps) == (88 + 76, 164_000, 2, 164_000)
     assert (cost.unit, cost.operations) == ("vector", 6)
 
 
-def test_a_copy_writes_where_every_column_begins_not_only_those_with_entries_e4():
+def test_a_copy_writes_where_every_column_begins_not_only_those_with_entries_e1():
     machine = with_compute(BYTES)
     assert machine.transposed_copy(BY_HAND, 65536).bytes - machine.transposed_copy(BY_HAND, 6).bytes == 4 * 65530
 

@@ -183,7 +183,7 @@ def sparse_simulation() -> Simulation:
     return Simulation(machine, 1, 1, decided_on_host=False, sparse_columns={"words": 6})
 
 
-def test_a_step_is_charged_its_sparse_product_and_no_transposed_copy_e4():
+def test_a_step_is_charged_its_sparse_product_and_no_transposed_copy_e1():
     """12 + 16 + 16 bytes of words, 64 of indices: 108; a copy reads 76 and writes 12 and 4 * 13: 140."""
     sim = sparse_simulation()
     step(sim, SPARSE)
@@ -203,7 +203,7 @@ def test_a_step_is_charged_its_sparse_product_and_no_transposed_copy_e4():
     assert [(row["picoseconds"], row["bytes"]) for row in charged] == [(2 * 108 * NS, 2 * 108)]
 
 
-def test_a_product_that_runs_again_would_need_no_second_copy_e4():
+def test_a_product_that_runs_again_would_need_no_second_copy_e1():
     sim = sparse_simulation()
     step(sim, SPARSE, SPARSE._replace(again=True))
     (row,) = sim.sparse_rows()
