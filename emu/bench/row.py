@@ -113,7 +113,7 @@ class CodecWork:
     action: str
 
 
-Task = StageWork | ProductWork | StepWork | PairWork | CodecWork | SparseWork
+Task = StageWork | ProductWork | StepWork | PairWork | CodecWork | SparseWork | None
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Prepared:
     """A row with its data in memory.
 
     Attributes:
-        task: the work, in terms a peer can do it too.
+        task: the work, in terms a peer can do it too; None of work that no peer does.
         ours: emu's side.
         limit: what the machine can do, or None.
         path: how emu computes it, if the planner has a say.

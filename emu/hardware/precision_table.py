@@ -2,6 +2,7 @@
 
     [precision.weight]     format = "fix16f13"            roles: see `ROLES`
     [precision.mac]        product, accumulator, order, rounding, overflow
+    [precision.backward_mac]                              what is different of it for errors and gradients
     [precision.register]   lowest, bins, counter_bits
     [[precision.layers]]   match = "conv*", then any of the role tables and `mac`; the later match wins;
                            full = true, from_step, until_step: full precision, and when
@@ -164,7 +165,12 @@ def _is_unset(value: object) -> bool:
 
 
 class RoleTables(Table):
-    """One table per tensor role, and the multiply-accumulate unit."""
+    """One table per tensor role, and the multiply-accumulate unit.
+
+    Attributes:
+        mac: the unit.
+        backward_mac: what is different of it where errors and gradients are computed; None is nothing.
+    """
 
     weight: RoleTable | None = None
     bias: RoleTable | None = None
@@ -175,6 +181,7 @@ class RoleTables(Table):
     master: RoleTable | None = None
     loss: RoleTable | None = None
     mac: MacTable | None = None
+    backward_mac: MacTable | None = Field(default=None, exclude_if=_is_unset)
 
     def role(self, role: str) -> RoleTable | None:
         """Return the table of a role, None if it is not given."""
@@ -239,6 +246,8 @@ class _LayeredTables(RoleTables):
                     self._resolved(role, (tables,))
             with _naming(f"mac of layers {tables.match}"):
                 self._resolved_mac((tables,))
+            with _naming(f"backward_mac of layers {tables.match}"):
+                self._resolved_mac((tables,), backward=True)
         return self
 
     def stage(self, layer: str, role: str, point: int = 0) -> OutputStage:
@@ -259,13 +268,19 @@ class _LayeredTables(RoleTables):
         """Return the word of a role whose point is open, None of any other format."""
         return self._resolved(role, self._matching(layer)).word
 
-    def mac_of(self, layer: str, point: int = 0) -> Mac:
-        """Return the multiply-accumulate unit that works for a layer; `point` is its accumulator's where it is open."""
-        return self._resolved_mac(self._matching(layer)).mac(point)
+    def mac_of(self, layer: str, point: int = 0, *, backward: bool = False) -> Mac:
+        """Return the multiply-accumulate unit that works for a layer.
 
-    def has_open_accumulator(self, layer: str) -> bool:
+        Args:
+            layer: the layer's name.
+            point: its accumulator's where it is open.
+            backward: whether for errors and gradients.
+        """
+        return self._resolved_mac(self._matching(layer), backward=backward).mac(point)
+
+    def has_open_accumulator(self, layer: str, *, backward: bool = False) -> bool:
         """Return whether the point of the layer's accumulator is that of its products."""
-        accumulator = self._resolved_mac(self._matching(layer)).accumulator
+        accumulator = self._resolved_mac(self._matching(layer), backward=backward).accumulator
         return accumulator not in (None, "exact") and isinstance(parse(accumulator), DynamicFixed)
 
     def _matching(self, layer: str) -> tuple[LayerTables, ...]:
@@ -280,11 +295,13 @@ class _LayeredTables(RoleTables):
             table = _over(tables.role(role), table) or table
         return table
 
-    def _resolved_mac(self, layers: tuple[LayerTables, ...]) -> MacTable:
+    def _resolved_mac(self, layers: tuple[LayerTables, ...], *, backward: bool = False) -> MacTable:
         table = self.mac or MacTable()
+        table = self.backward_mac.over(table) if backward and self.backward_mac else table
         for tables in layers:
             table = FULL_MAC.over(table) if tables.full else table
             table = tables.mac.over(table) if tables.mac else table
+            table = tables.backward_mac.over(table) if backward and tables.backward_mac else table
         return table
 
 
@@ -317,8 +334,12 @@ with warnings.catch_warnings():
             for role in ROLES:
                 with _naming(role):
                     merged[role] = _over(self.role(role), below.role(role))
-            with _naming("mac"):
-                merged["mac"] = self.mac.over(below.mac) if self.mac else below.mac
+            for name, own, lower in (
+                ("mac", self.mac, below.mac),
+                ("backward_mac", self.backward_mac, below.backward_mac),
+            ):
+                with _naming(name):
+                    merged[name] = own.over(lower) if own else lower
             register = merge(below.register.model_dump(), self.register.model_dump(exclude_unset=True))
             return _built(PrecisionTable, {**merged, "register": RegisterTable(**register)})
 

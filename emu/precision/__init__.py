@@ -13,8 +13,17 @@ Loss scaling and dynamic fixed point join here as runners that run, measure, com
 """
 
 from emu.precision.counters import Counters, CounterTable
-from emu.precision.policy import DERIVED_ROLES, Policy
+from emu.precision.policy import BACKWARD_ROLES, DERIVED_ROLES, Policy
 from emu.precision.profile import Profile
 from emu.precision.runner import DatapathRunner, RecordingRunner
 
-__all__ = ["DERIVED_ROLES", "CounterTable", "Counters", "DatapathRunner", "Policy", "Profile", "RecordingRunner"]
+__all__ = [
+    "BACKWARD_ROLES",
+    "DERIVED_ROLES",
+    "CounterTable",
+    "Counters",
+    "DatapathRunner",
+    "Policy",
+    "Profile",
+    "RecordingRunner",
+]

@@ -20,6 +20,8 @@ DERIVED_ROLES = {
     "moment": "loss",
     "norm": "loss",
 }
+#: Roles whose products the unit of the way back computes.
+BACKWARD_ROLES = ("error", "gradient")
 
 
 class Policy:
@@ -66,16 +68,18 @@ class Policy:
     def _find_word(self, layer: str, role: str) -> DynamicFixed | None:
         return self.table.word(layer, DERIVED_ROLES.get(role, role))
 
-    def mac(self, layer: str, *operands: Format) -> Mac:
+    def mac(self, layer: str, *operands: Format, role: str = "activation") -> Mac:
         """Return the multiply-accumulate unit that works for `layer`.
 
         Args:
             layer: the layer's name.
             *operands: their formats; an accumulator whose point is open takes the point of their products.
+            role: of the result: errors and gradients may have a unit of their own.
         """
-        if not self._open(layer):
-            return self._mac(layer)
-        return self._mac(layer, sum(fmt.frac_bits for fmt in operands if isinstance(fmt, Fixed)))
+        backward = role in BACKWARD_ROLES
+        if not self._open(layer, backward=backward):
+            return self._mac(layer, backward=backward)
+        return self._mac(layer, sum(f.frac_bits for f in operands if isinstance(f, Fixed)), backward=backward)
 
     def reduction(self, layer: str) -> Mac:
         """Return the unit of reductions in the `loss` role: pairwise, in its format (docs/concepts/products.md)."""

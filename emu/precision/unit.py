@@ -83,7 +83,7 @@ class Unit:
 
     def mac(self, *operands: Format) -> Mac:
         """Return the layer's multiply-accumulate unit, for operands of these formats."""
-        return self._policy.mac(self._layer, *operands)
+        return self._policy.mac(self._layer, *operands, role=self._role)
 
     def on_host(self, step: str) -> Request:
         """Return how an intermediate result is written: in the `loss` role's format, not observed."""

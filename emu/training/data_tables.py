@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from emu._config import Table
 from emu.errors import ConfigError
 from emu.sparse import CSR
-from emu.training.layers import Embedding, Layer, Shape, flattened
+from emu.training.layers import Embedding, Layer, Linear, Shape, flattened
 
 #: Inputs of some examples, their first axis: an array, or a sparse matrix with a row for each. Both have `len`,
 #: `shape`, `size` (numbers that are stored) and `dtype`, and give the rows that a slice or an array of integers names.
@@ -51,10 +51,10 @@ class DataTable(Table):
                     f"{layers[0].name!r} in the first place; remove it, or change `kind` of [data]"
                 )
 
-        if self.is_sparse and not layers[0].reads_sparse:
+        if self.is_sparse and not (layers[0].reads_sparse or isinstance(layers[0], Linear)):
             raise ConfigError(
-                f"a network must begin with a sparse_linear layer for data of kind {kind!r}, got {layers[0].name!r} "
-                f"({layers[0].type}); change its type, or `kind` of [data]"
+                f"a network must begin with a sparse_linear layer for data of kind {kind!r}, or a linear one, which "
+                f"gets zeros as well, got {layers[0].name!r} ({layers[0].type}); change its type, or `kind` of [data]"
             )
 
     kind: str

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from emu.backends.arrays import on_host
 from emu.datapath import StatisticsRegister
 from emu.hardware import load_device
-from emu.precision import CounterTable, DatapathRunner, Policy, RecordingRunner
+from emu.precision import BACKWARD_ROLES, CounterTable, DatapathRunner, Policy, RecordingRunner
 from emu.precision.dynamic_point import make_runner
 from emu.training.data_tables import Inputs
 from emu.training.model import Model
@@ -23,8 +23,7 @@ from emu.training.model import Model
 Array = NDArray[Any]
 #: Images of the batch that is measured.
 PROBE_IMAGES = 32
-#: Roles whose exponents are written down, and the positions of their registers: all of float32's.
-BACKWARD_ROLES = ("error", "gradient")
+#: Positions of registers that hold the exponents of float32's errors and gradients: all of them.
 LOWEST, BINS = -149, 277
 
 

@@ -12,7 +12,7 @@ from emu.formats import DynamicFixed, Fixed
 from emu.hardware import ROLES
 from emu.nn import Activation, Embedding, Flatten, every
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
-from emu.precision import DERIVED_ROLES, Policy
+from emu.precision import BACKWARD_ROLES, DERIVED_ROLES, Policy
 from emu.training.model import Model
 
 if TYPE_CHECKING:
@@ -75,14 +75,14 @@ def formats_of(model: Model, step: int) -> list[dict[str, Any]]:
 
 
 def _row(policy: Policy, layer: str, role: str) -> dict[str, Any]:
-    stage = policy.stage(layer, role)
+    stage, backward = policy.stage(layer, role), role in BACKWARD_ROLES
     return {
         "layer": layer,
         "role": role,
         "format": str(policy.word(layer, role) or stage.format),
         "rounding": stage.rounding.value,
         "overflow": stage.overflow.value,
-        "mac": _describe(policy.mac(layer), policy.table.has_open_accumulator(layer)),
+        "mac": _describe(policy.mac(layer, role=role), policy.table.has_open_accumulator(layer, backward=backward)),
     }
 
 

@@ -153,9 +153,9 @@ LINEAR = {"type": "linear", "out_features": 256}
     ("settings", "message"),
     [
         (
-            {"network.layers": [LINEAR]},
-            "a network must begin with a sparse_linear layer for data of kind 'ngrams', got 'linear1' (linear); change "
-            "its type, or `kind` of [data]",
+            {"network.layers": [{"type": "dropout", "rate": 0.5}, LINEAR]},
+            "a network must begin with a sparse_linear layer for data of kind 'ngrams', or a linear one, which gets "
+            "zeros as well, got 'dropout1' (dropout); change its type, or `kind` of [data]",
         ),
         (
             {"network.input": [1, 2, 3], "network.layers": [{"type": "flatten"}, LINEAR]},
@@ -168,9 +168,9 @@ LINEAR = {"type": "linear", "out_features": 256}
             "the last layer",
         ),
         (
-            {"data": {"kind": "svmlight", "source": "x.svm"}, "network.layers": [LINEAR]},
-            "a network must begin with a sparse_linear layer for data of kind 'svmlight', got 'linear1' (linear); "
-            "change its type, or `kind` of [data]",
+            {"data": {"kind": "svmlight", "source": "x.svm"}, "network.layers": [{"type": "relu"}, LINEAR]},
+            "a network must begin with a sparse_linear layer for data of kind 'svmlight', or a linear one, which gets "
+            "zeros as well, got 'relu1' (relu); change its type, or `kind` of [data]",
         ),
         (
             {

@@ -10,12 +10,17 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fast_suite import most_are_slow
 from small_runs import hashes
 
 import emu
+from emu.autodiff import RowsValue
+from emu.errors import ConfigError
 from emu.training import Run
+from emu.training.trainer import Trainer
+from emu.training.update import Update
 
 #: Few examples of few columns; what is not tried here is as `models/everything.toml` has it.
 SMALL: dict[str, Any] = {
@@ -54,7 +59,7 @@ def setup(systems: str, **more: Any) -> tuple[Any, Any, dict[str, Any]]:
         changed["loss_scaling"] = {"policy": "backoff", "start": 2.0**24}
     else:
         changed["loss_scaling"] = {"policy": "none"}
-    changed["cluster"] = {"nodes": 2, "bits": 1} if "C" in systems else None
+    changed["cluster"] = {"nodes": 2, "bits": 1, "warm_start": 1} if "C" in systems else None
     changed["clipping"] = {"rules": [{"rule": "variance", "k": 2.0}]} if "D" in systems else None
     if "A" in systems and "B" in systems:  # A sees infinities; words of B saturate
         roles = ("activation", "weight", "bias", "error", "gradient")
@@ -114,3 +119,143 @@ def test_systems_stopped_together_go_on_to_the_same_bits(systems: str, at: int, 
     again = resumed(tmp_path / "again", systems, at)
     assert hashes(again) == hashes(whole)
     assert again.info["metrics"] == whole.info["metrics"]
+
+
+def test_a_dense_first_layer_gets_the_zeros_of_sparse_examples_as_well(tmp_path: Path):
+    dense = {"network.layers.words.type": "linear"}
+    runs = [train(tmp_path / backend, "DE", backend, **dense) for backend in ("reference", "numba")]
+    assert hashes(runs[0]) == hashes(runs[1])
+    recipe, device, changed = setup("DE", **dense)
+    trainer = Trainer(recipe.with_settings(changed), device, "numba")
+    trainer.advance()
+    assert trainer.interval.of("input", "activation").register.total == 8 * 600
+    assert trainer.interval.of("words", "weight").register.total == 600 * 64
+
+
+STILL = (
+    "layer 'words' (sparse_linear) must be trained by an optimiser that leaves a weight whose gradient is 0 as it is: "
+    "a step reads the rows of the batch's inputs alone; choose `training.optimiser.name` 'sgd' or 'adagrad', without "
+    "`weight_decay`"
+)
+FORGOTTEN = (
+    "gradients of which a step has some rows must be quantised by themselves, got levels or a threshold of earlier "
+    "mini-batches; remove `lag`, `smoothing`, `interval` and threshold 'previous_mean' of [cluster.codec] and "
+    "[cluster.owner_codec]"
+)
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "E, and an optimiser that remembers directions": (
+        {"training.optimiser": {"name": "momentum", "learning_rate": 0.1}},
+        STILL,
+    ),
+    "E, and Adam": ({"training.optimiser": {"name": "adam", "learning_rate": 0.1}}, STILL),
+    "E, and decay": ({"training.optimiser": {"name": "sgd", "learning_rate": 0.1, "weight_decay": 0.1}}, STILL),
+    "E with C, whose codec looks back": ({"cluster.codec": {"lag": 1}}, FORGOTTEN),
+    "E with C, whose owners' codec looks back": ({"cluster.owner_codec": {"smoothing": "window"}}, FORGOTTEN),
+    "E with C, whose owners smooth": (
+        {"cluster.rule": "momentum", "cluster.momentum": 0.9},
+        "sums of which a step has some rows must be left by their owner where nothing came, got momentum; choose "
+        "`rule` 'none' or 'adagrad' of [cluster]",
+    ),
+    "D by momentum, which E has none of": (
+        {"clipping": {"rules": [{"rule": "momentum"}]}},
+        "rule 'momentum' of [clipping] must have an optimiser with momentum, got 'adagrad'; choose "
+        "`training.optimiser.name` 'momentum', or another rule",
+    ),
+    "A in the learning rate, D with thresholds of its own": (
+        {"loss_scaling": {"policy": "backoff", "compensation": ["learning_rate"]}},
+        "`compensation` of [loss_scaling] must have 'clip_threshold' where `clipping` is set, got ['learning_rate']: "
+        "gradients carry S there; add it",
+    ),
+    "examples of E, and a layer that has no weights": (
+        {"network.layers": [{"type": "relu", "name": "words"}, {"type": "linear", "out_features": 256}]},
+        "a network must begin with a sparse_linear layer for data of kind 'ngrams', or a linear one, which gets zeros "
+        "as well, got 'words' (relu); change its type, or `kind` of [data]",
+    ),
+    "E twice": (
+        {
+            "network.layers": [
+                {"type": "sparse_linear", "name": "words", "out_features": 12},
+                {"type": "sparse_linear", "name": "next", "out_features": 256},
+            ]
+        },
+        "layer 'next' (sparse_linear) must be the first of the network; use `linear` behind others",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_systems_that_do_not_go_together_are_refused_with_the_reason(case: str, tmp_path: Path):
+    more, text = REFUSED[case]
+    recipe, device, changed = setup("ACDE")
+    for key in [key for key in changed if any(name.startswith(f"{key}.") for name in more)]:
+        changed |= {f"{key}.{name}": value for name, value in changed.pop(key).items()}
+    with pytest.raises(ConfigError) as found:
+        emu.train(recipe, device, out=tmp_path / "run", overrides=changed | more)
+    assert str(found.value).partition(" (in model everything")[0] == text
+    assert not (tmp_path / "run").exists()
+
+
+#: What systems have beside what they do by default, and still go together with E.
+VARIED: dict[str, dict[str, Any]] = {
+    "controllers": {"cluster.exchange": "controllers"},
+    "one step late": {"cluster.double_buffering": True},
+    "several units": {"cluster.units": 2},
+    "lines of inputs": {"cluster.lines": "inputs"},
+    "AdaGrad at the owner": {"cluster.rule": "adagrad"},
+    "stripes of a model": {"cluster.model_parallel": 2},
+    "layers of a model": {"cluster.model_parallel": 2, "cluster.model_split": "layers"},
+    "without feedback": {"cluster.error_feedback": False},
+    "rows clipped by their own norm": {"clipping.rules": [{"rule": "parameter_norm"}]},
+    "all clipped by one norm": {"training.clip_norm": 0.5},
+}
+
+
+@most_are_slow("kind", VARIED, keep=["controllers", "one step late", "rows clipped by their own norm"])
+def test_variants_of_systems_go_together_with_sparse_rows_on_both_backends(kind: str, tmp_path: Path):
+    runs: list[Run] = []
+    for backend in ("reference", "numba"):
+        recipe, device, changed = setup("ACDE")
+        settings = {
+            **{name: value for name, value in changed.items() if name not in ("cluster", "clipping", "loss_scaling")},
+            "loss_scaling.start": 2.0**16,
+            "clipping.rules": [{"rule": "variance", "k": 2.0}],
+            "cluster.nodes": 2,
+            "cluster.warm_start": 0,
+            **VARIED[kind],
+        }
+        options = {"out": tmp_path / backend, "backend": backend, "overrides": settings}
+        runs.append(emu.train(recipe, device, **options))
+    assert hashes(runs[0]) == hashes(runs[1])
+    assert runs[0].info["metrics"]["bytes_sent"] > 0
+
+
+def first_gradients(monkeypatch: pytest.MonkeyPatch, **more: Any) -> dict[str, Any]:
+    """Return the gradients of the first update of a run on one node, as they come to it, and what was clipped."""
+    seen: list[dict[str, Any]] = []
+    real = Update.apply
+    with monkeypatch.context() as patch:
+
+        def apply(self: Update, states: Any, gradients: Any, *rest: Any) -> None:
+            seen.append(gradients)
+            real(self, states, gradients, *rest)
+
+        patch.setattr(Update, "apply", apply)
+        recipe, device, changed = setup("E")
+        trainer = Trainer(recipe.with_settings(changed | more), device, "numba")
+        trainer.advance()
+    return {**seen[0], "clipped": trainer.metrics()["clipped"]}
+
+
+def test_rows_are_clipped_layer_by_layer_like_whole_gradients_d2_e6(monkeypatch: pytest.MonkeyPatch):
+    """Thresholds of +-2**-9: every element of the rows that are there is brought between them, and no row is added."""
+    limit = 2.0**-9
+    plain = first_gradients(monkeypatch)
+    rules = {"rules": [{"rule": "constant", "high": limit, "low": -limit}]}
+    clipped = first_gradients(monkeypatch, clipping=rules)
+    before, after = plain["words.weight"], clipped["words.weight"]
+    assert isinstance(after, RowsValue)
+    assert after.rows.tolist() == before.rows.tolist()
+    assert np.array_equal(after.array, np.clip(before.array, -limit, limit))
+    beyond = sum(int((np.abs(plain[name].array) > limit).sum()) for name in plain if name != "clipped")
+    assert clipped["clipped"] == beyond > 0
+    assert (np.abs(before.array) > limit).any()

@@ -1,4 +1,7 @@
-"""Products with the transpose of a sparse matrix, the columns' index built anew each time, beside SciPy's `A.T @ B`."""
+"""Products with the transpose of a sparse matrix, the columns' index built anew each time, beside SciPy's `A.T @ B`.
+
+And steps of a network whose first layer is sparse, beside the same network with a dense one.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,20 @@ import numpy as np
 
 from emu.bench.arrays import aligned, integers
 from emu.bench.row import Array, Prepared, Row, Side, SparseWork
+from emu.bench.rows.step import restarting
 from emu.datapath import Flags, Mac, StatisticsRegister
 from emu.engine import explain
 from emu.formats import Fixed, Format, parse
+from emu.hardware import load_device
 from emu.sparse import CSR, transposed_matmul
+from emu.training import load_recipe
+from emu.training.trainer import Trainer
 
 #: Rows and columns of the sparse matrix, columns of the dense one; for a quick look.
 SIZE, WIDTH, QUICK_SIZE = 4096, 256, 128
 SEED = 7
+#: Columns of a step for a quick look; seconds of steps in a row.
+QUICK_COLUMNS, STEP_SAMPLE_S = 512, 0.2
 FLOATS, FLOAT_MAC = parse("fp32"), Mac(product="fp32", accumulator="fp32")
 WORDS, WORDS_OUT = Fixed(16, 8), Fixed(16, -4)
 
@@ -86,8 +95,23 @@ def beside_float32(density: float) -> Callable[[bool], Prepared]:
     return prepare
 
 
+def beside_dense(device: str) -> Callable[[bool], Prepared]:
+    """Return what prepares a training step of `text_sparse` beside one whose first layer gets the zeros as well."""
+
+    def prepare(quick: bool) -> Prepared:
+        settings = {"network.input": [QUICK_COLUMNS], "data.stride": 20} if quick else {}
+        sides: list[Side] = []
+        for name, kind in (("emu", "sparse_linear"), ("emu, a dense layer", "linear")):
+            recipe = load_recipe("text_sparse").with_settings({**settings, "network.layers.words.type": kind})
+            sides.append(Side(name, restarting(Trainer(recipe, load_device(device), "auto")), 1))
+        ours, limit = sides
+        return Prepared(None, ours, limit)
+
+    return prepare
+
+
 def rows() -> list[Row]:
-    """Return the rows of sparse products: of a tenth, and of a hundredth of the places."""
+    """Return the rows of sparse products, of a tenth and of a hundredth of the places, and of whole steps."""
     found: list[Row] = []
     for percent in (10, 1):
         title = f"x^T dy, 4096^2 at {percent} % times 256, no transpose"
@@ -111,4 +135,7 @@ def rows() -> list[Row]:
                 1.0,
             ),
         ]
+    for device in ("float32", "fixed16"):
+        title = f"step of text_sparse, 65536 columns, {device}, beside a dense first layer"
+        found.append(Row(f"sparse/step-{device}", title, "step/s", beside_dense(device), 1.0, sample_s=STEP_SAMPLE_S))
     return found

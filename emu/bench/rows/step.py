@@ -37,12 +37,12 @@ def step(network: str, device: str) -> Callable[[bool], Prepared]:
         momentum = float(getattr(optimiser, "momentum", 0.0))
         task = StepWork(device, recipe.network.layers, images, labels, optimiser.learning_rate, momentum)
         limit = Side("PyTorch float32", float32_step(task), 1) if has_torch() else None
-        return Prepared(task, Side("emu", _restarting(trainer), 1), limit)
+        return Prepared(task, Side("emu", restarting(trainer), 1), limit)
 
     return prepare
 
 
-def _restarting(trainer: Trainer) -> Callable[[], None]:
+def restarting(trainer: Trainer) -> Callable[[], None]:
     """Return a step that begins again behind the last one, and forgets the losses nobody will log."""
 
     def run() -> None:
