@@ -240,6 +240,7 @@ def test_bytes_of_training_are_those_simulated_where_rows_fall_evenly_e6(tmp_pat
 
 
 def test_everything_sends_about_the_bytes_that_are_simulated(tmp_path: Path):
-    run = train(emu.model("everything"), K20X, out=tmp_path / "run", overrides={"training.steps": 2})
+    overrides = {"training.steps": 2, "cluster.warm_start": 0}
+    run = train(emu.model("everything"), K20X, out=tmp_path / "run", overrides=overrides)
     found = emu.simulate(emu.model("everything"), K20X, nodes=[4]).steps[0].time
     assert abs(run.info["metrics"]["bytes_sent"] / (2 * found.sent_bytes) - 1) < 0.03

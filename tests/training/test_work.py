@@ -20,7 +20,7 @@ from tests.training.small_runs import MIXED
 SMALL: dict[str, dict[str, Any]] = {
     "dnn46m": {"training.batch": 4, "data.count": 8, "data.test_count": 4},
     "transformer": {"training.batch": 4},
-    "everything": {"training.batch": 12},
+    "everything": {"training.batch": 12, "cluster.warm_start": 0},
 }
 DEVICES = ("float32", "fp16-mixed", "v100", "dlu16")
 
