@@ -352,7 +352,7 @@ class Trainer:
             nodes = state.get("nodes", self._node_count)  # older checkpoints have none
             if nodes != self._node_count:
                 raise ConfigError(
-                    f"a checkpoint of {nodes} nodes must be resumed on {nodes}, got {self._node_count} for "
+                    f"a checkpoint of {nodes} {'node' if nodes == 1 else 'nodes'} must be resumed on {nodes}, got {self._node_count} for "
                     f"{folder.path}: nodes hold residuals of their own; set `cluster.nodes` to {nodes}, or start a new "
                     "run with --out"
                 )

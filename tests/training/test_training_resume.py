@@ -241,7 +241,7 @@ def test_a_checkpoint_of_another_number_of_nodes_is_refused_with_both_numbers(tm
     with pytest.raises(emu.ConfigError) as caught:
         trainer(asked).restore(folder)
     assert str(caught.value) == (
-        f"a checkpoint of {saved} nodes must be resumed on {saved}, got {asked} for {folder.path}: nodes hold "
+        f"a checkpoint of {'1 node' if saved == 1 else f'{saved} nodes'} must be resumed on {saved}, got {asked} for {folder.path}: nodes hold "
         f"residuals of their own; set `cluster.nodes` to {saved}, or start a new run with --out"
     )
     trainer(saved).restore(folder)
