@@ -351,8 +351,9 @@ class Trainer:
         if state.get("identity") != self.identity():
             nodes = state.get("nodes", self._node_count)  # older checkpoints have none
             if nodes != self._node_count:
+                made = "1 node" if nodes == 1 else f"{nodes} nodes"
                 raise ConfigError(
-                    f"a checkpoint of {nodes} {'node' if nodes == 1 else 'nodes'} must be resumed on {nodes}, got {self._node_count} for "
+                    f"a checkpoint of {made} must be resumed on {nodes}, got {self._node_count} for "
                     f"{folder.path}: nodes hold residuals of their own; set `cluster.nodes` to {nodes}, or start a new "
                     "run with --out"
                 )

@@ -230,8 +230,10 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path):
     )
 
 
-@pytest.mark.parametrize(("saved", "asked"), [(4, 2), (1, 4), (4, 1)])
-def test_a_checkpoint_of_another_number_of_nodes_is_refused_with_both_numbers(tmp_path: Path, saved: int, asked: int):
+@pytest.mark.parametrize(("saved", "made", "asked"), [(4, "4 nodes", 2), (1, "1 node", 4), (4, "4 nodes", 1)])
+def test_a_checkpoint_of_another_number_of_nodes_is_refused_with_both_numbers(
+    tmp_path: Path, saved: int, made: str, asked: int
+):
     def trainer(nodes: int) -> Trainer:
         settings = MLP | ({"cluster.nodes": nodes} if nodes > 1 else {})
         return Trainer(training.load_recipe("mlp").with_settings(settings), emu.device(DEVICE), "numba")
@@ -241,7 +243,7 @@ def test_a_checkpoint_of_another_number_of_nodes_is_refused_with_both_numbers(tm
     with pytest.raises(emu.ConfigError) as caught:
         trainer(asked).restore(folder)
     assert str(caught.value) == (
-        f"a checkpoint of {'1 node' if saved == 1 else f'{saved} nodes'} must be resumed on {saved}, got {asked} for {folder.path}: nodes hold "
+        f"a checkpoint of {made} must be resumed on {saved}, got {asked} for {folder.path}: nodes hold "
         f"residuals of their own; set `cluster.nodes` to {saved}, or start a new run with --out"
     )
     trainer(saved).restore(folder)
