@@ -37,6 +37,7 @@ class Share:
         batch_elements: numbers of its part of the batch, which its host prepares; 0 of nothing.
         batch_bytes: that the host sends.
         decided_on_host: whether registers go to the host and points come back.
+        counts_ps: what adding up the registers of all nodes takes, for one point.
     """
 
     computed: Sequence[Demand]
@@ -47,6 +48,7 @@ class Share:
     batch_elements: int = 0
     batch_bytes: int = 0
     decided_on_host: bool = False
+    counts_ps: int = 0
 
 
 def alone(machine: Machine, share: Share) -> Plan:
@@ -232,4 +234,5 @@ def _program(machine: Machine, share: Share) -> Program:
         batch_elements=share.batch_elements,
         batch_bytes=share.batch_bytes,
         decided_on_host=share.decided_on_host,
+        counts_ps=share.counts_ps,
     )
