@@ -376,3 +376,52 @@ def test_options_out_of_range_are_refused(options: Any, text: str):
 def test_options_of_gradients_as_they_are_are_refused():
     with pytest.raises(ConfigError, match="gradients of 32 bits are sent as they are, got threshold; remove them"):
         codec_of(32, threshold="mean")
+
+
+# ---- arrays that do not fit ----
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+@pytest.mark.parametrize("shape", [(3, 4), (1, 5), (12,), (1, 2, 2)])
+def test_gradients_that_memory_is_not_of_are_refused_before_anything_is_written(shape: tuple[int, ...], backend: str):
+    memory = Memory.empty(1, 4)
+    with pytest.raises(ShapeError) as found:
+        codec_of(1, backend=backend).encode(np.ones(shape, np.float32), memory, Address())
+    assert str(found.value) == (
+        f"gradients must have the shape (columns, rows) and memory residuals of the same, got {shape} and (1, 4); "
+        "begin with Memory.empty(columns, rows)"
+    )
+    assert not memory.residual.any()
+
+
+@pytest.mark.parametrize("backend", ["reference", "numba"])
+def test_a_message_is_decoded_with_the_sizes_it_was_made_with_alone(backend: str):
+    codec = codec_of(1, backend=backend)
+    message = codec.encode(np.ones((2, 4), np.float32), Memory.empty(2, 4), Address())
+    text = (
+        "a message of 2 columns of 64 rows must have levels (2, 2) and words (2, 2), got (2, 2) and (2, 1); decode it "
+        "with the codec and the sizes that it was made with"
+    )
+    with pytest.raises(ShapeError) as found:
+        codec.decode(message, 64)
+    assert str(found.value) == text
+    with pytest.raises(ShapeError) as found:
+        codec.decode_and_add(message, np.zeros((2, 64), np.float32))
+    assert str(found.value) == text
+    with pytest.raises(ShapeError, match=r"a message of 3 columns of 4 rows must have levels \(3, 2\)"):
+        codec.decode_and_add(message, np.zeros((3, 4), np.float32))
+    with pytest.raises(ShapeError, match=r"`total` must have the shape \(columns, rows\), got \(8,\)"):
+        codec.decode_and_add(message, np.zeros(8, np.float32))
+
+
+def test_memory_of_another_stripe_is_refused():
+    codec, gradients = codec_of(1, lag=1), np.ones((2, 4), np.float32)
+    memory = Memory.empty(2, 4)
+    codec.encode(gradients, memory, Address())
+    memory.computed = [np.ones((3, 2), np.float32)]
+    with pytest.raises(ShapeError, match="levels in a codec's memory must be of 2 columns, got 3"):
+        codec.encode(gradients, memory, Address())
+    memory = Memory.empty(2, 4)
+    memory.means = np.ones(3, np.float32)
+    with pytest.raises(ShapeError, match=r"`means` of a codec's memory must have the shape \(2,\), got \(3,\)"):
+        codec_of(1, threshold="previous_mean").encode(gradients, memory, Address())

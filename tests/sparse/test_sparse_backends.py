@@ -152,12 +152,13 @@ def test_blocks_of_any_height_give_the_bits_of_entries_as_they_lie_e2(
 @pytest.mark.parametrize(
     ("rows", "columns", "entries", "width", "expected"),
     [
-        (4096, 4096, 4096 * 410, 256, 160),  # 16 entries of a result in a block
-        (4096, 4096, 4096 * 41, 256, 1024),  # as many rows as the cache holds
+        (4096, 4096, 4096 * 410, 256, 80),  # 8 entries of a result in a block
+        (4096, 4096, 4096 * 41, 256, 800),
+        (4096, 4096, 4096 * 25, 256, 1024),  # as many rows as the cache holds
         (4096, 4096, 4096 * 4, 256, 0),  # fewer than two entries of a result in a block
         (4096, 4096, 4096 * 410, 250, 0),  # no whole strips
         (64, 64, 0, 256, 0),
-        (64, 64, 64 * 64, 64, 16),
+        (64, 64, 64 * 64, 64, 8),
         (1, 64, 64, 64, 0),
         (2, 64, 2 * 64, 64, 2),
     ],
@@ -191,3 +192,34 @@ def test_explain_tells_how_a_sparse_product_is_computed_e4(fmt: str, mac: Mac, w
     assert words in str(emu.explain(sparse.transposed_matmul, x, np.eye(4), dy_format=fmt, **given))
     assert words in str(emu.explain(sparse.matmul, x, np.eye(4), w_format=fmt, **given))
     assert words in str(emu.explain(sparse.compact_matmul, x, np.eye(4), w_format=fmt, **given))
+
+
+@pytest.mark.parametrize(("percent", "share"), [(10, 0.06), (1, 0.5)])
+def test_a_product_by_blocks_holds_less_than_a_transposed_copy(
+    percent: int, share: float, monkeypatch: pytest.MonkeyPatch
+):
+    """Measured: every array that the blocks of two threads make, beside SciPy's transposed copy of the same matrix."""
+    from emu.backends.numba import sparse_blocks
+
+    scipy_sparse = pytest.importorskip("scipy.sparse")
+    made: list[int] = []
+    real = sparse_blocks.empty
+
+    def empty(shape: Any, dtype: Any) -> Any:
+        array = real(shape, dtype)
+        made.append(array.nbytes)
+        return array
+
+    monkeypatch.setattr(sparse_blocks, "empty", empty)
+    monkeypatch.setattr(sparse_blocks, "thread_count", lambda: 2)
+    places = np.flatnonzero(np.random.default_rng(0).random(4096 * 4096) < percent / 100)
+    starts = np.searchsorted(places, np.arange(4097) * 4096)
+    x = CSR.of(np.ones(places.size, np.float32), places % 4096, starts, (4096, 4096), "fp32", check=False)
+    pattern = x.by_columns("numba")
+    rows = sparse_blocks.rows_of_a_block(pattern, 64, 4)
+    assert rows > 0
+    for blocks in sparse_blocks.sorted_blocks(pattern, x.data, rows, np.dtype(np.float32)):
+        assert blocks.edges.size <= 3
+    whole = scipy_sparse.csr_array((x.data, x.indices, x.indptr), shape=x.shape).T.tocsr()
+    copy = whole.data.nbytes + whole.indices.nbytes + whole.indptr.nbytes
+    assert sum(made) < share * copy

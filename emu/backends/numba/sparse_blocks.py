@@ -4,7 +4,8 @@
     x, rows 80..159     the same                                                instead of once for every entry
 
 A result still adds up its terms in storage order, beginning with what the rows before have left: the same bits as entry
-by entry. A few blocks are sorted at a time, by all threads, in room that is used again for the next ones.
+by entry. Each thread sorts a block, in room that is used again for the next ones: a transposed copy of all entries is
+never there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.memory import empty
-from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.compiling import kernel, over_ranges, thread_count
 from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.strips import gather_row
 from emu.backends.pattern import Pattern
@@ -25,11 +26,9 @@ Array = NDArray[Any]
 #: Columns of a strip; of others, entries are added as they lie.
 WIDTH = 64
 #: Entries of a result that a block shall have on average, and fewer than which are not worth sorting.
-TOGETHER, FEWEST = 16, 2
+TOGETHER, FEWEST = 8, 2
 #: Bytes that a block's part of the dense operand may take, in the second-level cache.
 TILE_BYTES = 1 << 18
-#: Blocks that are sorted before any of them is multiplied.
-SORTED = 8
 
 
 class Blocks(NamedTuple):
@@ -91,8 +90,8 @@ def sorted_blocks(pattern: Pattern, data: Array, block_rows: int, dtype: Any) ->
     """
     edges = np.append(np.arange(0, pattern.starts.size - 1, block_rows), pattern.starts.size - 1)
     sizes = np.diff(pattern.starts[edges])
-    count = min(SORTED, sizes.size)
-    begins = np.empty((count, pattern.results + 2), np.int64)
+    count = min(thread_count(), sizes.size)
+    begins = empty((count, pattern.results + 2), np.int64)
     rows, entries = (empty((count, int(sizes.max())), kind) for kind in (np.int32, dtype))
     for first in range(0, sizes.size, count):
         here = edges[first : first + count + 1]

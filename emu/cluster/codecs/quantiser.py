@@ -23,10 +23,11 @@ from emu.backends.registry import load
 from emu.cluster.codecs.codec import Address
 from emu.cluster.codecs.memory import Memory
 from emu.cluster.codecs.message import WORD_BYTES, Message
-from emu.errors import ConfigError, nearest_name
+from emu.errors import ConfigError, ShapeError, nearest_name
 
 Array = NDArray[Any]
 MOST_BITS = 8
+_COLUMNS_AND_ROWS = 2
 #: Draws of a step, by what they decide; bits of each.
 _WHETHER, _LEFT_OUT, _DRAWN_BITS = 0, 1, 16
 Threshold = Literal["zero", "mean", "previous_mean"]
@@ -131,15 +132,37 @@ class Quantiser:
         return Message.from_bytes(data, columns, self.sent_levels, code_words(rows, self.bits))
 
     def decode(self, message: Message, rows: int) -> Array:
-        """Return what a message says: float32, (columns, rows)."""
+        """Return what a message says: float32, (columns, rows).
+
+        Raises:
+            ShapeError: the message is of another number of rows, or another codec.
+        """
+        self._require_message(message, len(message.levels), rows)
         return load(self.backend).decode_columns(message.words, self._table(message), self.bits, rows, None)
 
     def decode_and_add(self, message: Message, total: Array) -> None:
-        """Add what a message says to a sum, float32 or float64, (columns, rows), where it lies."""
+        """Add what a message says to a sum, float32 or float64, (columns, rows), where it lies.
+
+        Raises:
+            ShapeError: the sum has another shape.
+        """
+        if total.ndim != _COLUMNS_AND_ROWS:
+            raise ShapeError(f"`total` must have the shape (columns, rows), got {total.shape}")
+        self._require_message(message, *total.shape)
         kernels, sums = load(self.backend), np.ascontiguousarray(total)
         kernels.decode_columns(message.words, self._table(message), self.bits, total.shape[1], sums)
         if sums is not total:
             total[...] = sums
+
+    def _require_message(self, message: Message, columns: int, rows: int) -> None:
+        """Refuse arrays that kernels would read or write beyond their ends."""
+        expected = (columns, self.sent_levels), (columns, code_words(rows, self.bits))
+        if (message.levels.shape, message.words.shape) != expected:
+            raise ShapeError(
+                f"a message of {columns} columns of {rows} rows must have levels {expected[0]} and words "
+                f"{expected[1]}, got {message.levels.shape} and {message.words.shape}; decode it with the codec and "
+                "the sizes that it was made with"
+            )
 
     def _table(self, message: Message) -> NDArray[np.float32]:
         """Return what each code stands for, (columns, 2**bits)."""
@@ -152,7 +175,12 @@ class Quantiser:
     # ---- encoding ----
 
     def encode(self, gradients: Array, memory: Memory, at: Address) -> Message:
-        """Return gradients, with what memory holds back of earlier ones, as a message; what is lost stays in memory."""
+        """Return gradients, with what memory holds back of earlier ones, as a message; what is lost stays in memory.
+
+        Raises:
+            ShapeError: gradients are no (columns, rows), or memory is of others.
+        """
+        _require_columns(gradients, memory)
         kernels, code, dtype = load(self.backend), self._code(memory), np.result_type(gradients, memory.residual)
         memory.residual = memory.residual.astype(dtype, order="C", copy=False)
         given = gradients.astype(dtype, copy=False), memory.residual, code, memory.means
@@ -211,3 +239,21 @@ class Quantiser:
         kept = self.lag + (self.window if self.smoothing == "window" else 1)
         del memory.computed[:-kept]
         return levels
+
+
+def _require_columns(gradients: Array, memory: Memory) -> None:
+    """Refuse gradients that memory is not of: kernels write residuals of the gradients' size."""
+    if gradients.ndim != _COLUMNS_AND_ROWS or memory.residual.shape != gradients.shape:
+        raise ShapeError(
+            "gradients must have the shape (columns, rows) and memory residuals of the same, got "
+            f"{gradients.shape} and {memory.residual.shape}; begin with Memory.empty(columns, rows)"
+        )
+    columns = gradients.shape[0]
+    if memory.means is not None and memory.means.shape != (columns,):
+        raise ShapeError(f"`means` of a codec's memory must have the shape ({columns},), got {memory.means.shape}")
+    for held in [*memory.computed, *([] if memory.levels is None else [memory.levels])]:
+        if held.shape[0] != columns:
+            raise ShapeError(
+                f"levels in a codec's memory must be of {columns} columns, got {held.shape[0]}; load the memory of "
+                "this stripe"
+            )
