@@ -137,8 +137,13 @@ def test_points_of_an_interval_send_a_register_for_each_tensor_that_is_joint(
         {**OPTIONS, "cluster__nodes": 1},
         {"device": "fixed16", "cluster__nodes": 2},
         {**OPTIONS, "cluster__nodes": 2, "cluster__warm_start": 2},
-        {**OPTIONS, "cluster__nodes": 2, "cluster__warm_start": 2, "dynamic_point__pretraining_steps": 1,
-         "dynamic_point__interval": 1},
+        {
+            **OPTIONS,
+            "cluster__nodes": 2,
+            "cluster__warm_start": 2,
+            "dynamic_point__pretraining_steps": 1,
+            "dynamic_point__interval": 1,
+        },
     ],
     ids=["one node", "no open points", "a warm start", "an interval of a warm start"],
 )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ranks_in_threads import on_ranks
 from test_cluster_training import NARROW, SMALL
 
 import emu
 from emu.cluster.timing import counts_ps
 from emu.hardware import Device, Fabric, load_device
+from emu.training.ranks import Ranks
 from emu.training.systems.joint_points import JointPoints
 from emu.training.systems.simulated_time import SimulatedTime
 from emu.training.trainer import Trainer
@@ -34,11 +36,11 @@ def on_crossbar() -> Device:
     return Device.model_validate(device)
 
 
-def trained(steps: int, **settings: Any) -> Trainer:
+def trained(steps: int, ranks: Ranks | None = None, **settings: Any) -> Trainer:
     named = {key.replace("__", "."): value for key, value in settings.items()}
     options = {"cluster.nodes": 4, "dynamic_point.interval": 2, "dynamic_point.decided_on": "accelerator"}
     recipe = emu.model("mlp").with_settings(SMALL | NARROW | options | named)
-    found = Trainer(recipe, recipe.machine(on_crossbar()), "auto")
+    found = Trainer(recipe, recipe.machine(on_crossbar()), "auto", None, ranks)
     for _ in range(steps):
         found.advance()
     return found
@@ -94,3 +96,19 @@ def test_points_that_are_set_behind_the_update_are_no_part_of_the_pass():
     behind = time_of(found).step_times()
     assert before == behind
     assert counted(found) != []
+
+
+@pytest.mark.parametrize("settings", [{}, {"cluster__workers": [1, 2]}], ids=["all compute", "two only own stripes"])
+def test_ranks_count_the_bytes_and_the_time_of_one_process(settings: dict[str, Any]):
+    """Two steps of pre-training, then one whose points are set behind it."""
+    options: dict[str, Any] = {"dynamic_point__pretraining_steps": 2, "dynamic_point__interval": 1, **settings}
+    alone = trained(3, **options)
+    nodes = len(settings.get("cluster__workers", range(4)))
+    assert alone.metrics()["count_bytes"] == 3 * PLACES * 2 * (nodes - 1) * REGISTER_BYTES
+    expected = alone.metrics()["count_bytes"], taken_ps(alone)
+
+    def work(channel: Any) -> tuple[int, int]:
+        found = trained(3, Ranks(channel), **options)
+        return found.metrics()["count_bytes"], taken_ps(found)
+
+    assert on_ranks(4, work) == [expected] * 4
