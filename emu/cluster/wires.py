@@ -147,6 +147,30 @@ def _has_bits(count: int, lines: int) -> bool:
     return -(-lines // 8) <= WORD_BYTES * count
 
 
+def touched_bytes(codec: Codec, count: int, lines: int, numbers: int) -> int:
+    """Return the bytes of a message of some lines: header, and the codec's own.
+
+    Args:
+        codec: makes the message.
+        count: lines that are there.
+        lines: of the stripe.
+        numbers: of a line.
+    """
+    return header_bytes(count, lines) + codec.message_bytes(count, numbers)
+
+
+def lines_sent(codec: Codec, count: int, lines: int, numbers: int) -> int:
+    """Return how many lines travel: those that are there, or all where these are no more bytes; see `touched_bytes`.
+
+    Examples:
+        >>> from emu.cluster.codecs import codec_of
+        >>> [lines_sent(codec_of(32), count, 32, 1) for count in (3, 30, 31)]  # 31 of 32: 4 bytes would say which
+        [3, 30, 32]
+    """
+    whole = touched_bytes(codec, lines, lines, numbers) <= touched_bytes(codec, count, lines, numbers)
+    return lines if whole else count
+
+
 # ---- wires ----
 
 
@@ -237,7 +261,7 @@ class TouchedWire:
         """Return the message of the lines that are there, or of all, whichever is shorter."""
         assert isinstance(lines, Touched), "all lines travel on a wire of their own"
         count = len(lines.places)
-        if self._bytes_of(self._lines) <= self._bytes_of(count):
+        if lines_sent(self._codec, count, self._lines, self._numbers) > count:
             lines = Touched(np.arange(self._lines), lines.whole(self._lines))
         held = memory.of_lines(lines.places)
         message = self._codec.encode(lines.lines, held, at).to_bytes() if len(lines.places) else b""
@@ -246,12 +270,9 @@ class TouchedWire:
         memory.put_lines(lines.places, held)
         return header_of(lines.places, self._lines) + message
 
-    def _bytes_of(self, count: int) -> int:
-        return header_bytes(count, self._lines) + self._codec.message_bytes(count, self._numbers)
-
     def size_of(self, data: bytes | memoryview) -> int:
         """Return the bytes of the first message, as its count says."""
-        return self._bytes_of(count_of(data))
+        return touched_bytes(self._codec, count_of(data), self._lines, self._numbers)
 
     def decoded(self, data: bytes) -> Touched:
         """Return the lines that are there."""

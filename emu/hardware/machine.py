@@ -35,6 +35,8 @@ DECISIONS = (DECISION, JOINT_DECISION)
 CONVERSION = "quantize"
 #: Instructions of the lanes, where an operation has more than one: an accumulator is set, then added to.
 LANE_INSTRUCTIONS = {"add": 2, "subtract": 2, "fma": 2}
+#: Bytes of a row number, and of where a column begins, of a transposed copy.
+INDEX_BYTES = 4
 #: Operands of a product without an addend.
 PRODUCT_OPERANDS = 2
 
@@ -203,6 +205,29 @@ class Machine:
 
     def _cycles_ps(self, name: str, cycles: int) -> int:
         return _rounded_up(cycles, self.clock_hz(name))
+
+    def transposed_copy(self, product: Demand, columns: int) -> Cost:
+        """Return what a transposed copy of the sparse operand of a product would cost; the product reads none.
+
+        The copy reads entries, their columns and where rows begin, and writes entries, their rows and where columns
+        begin, each once: a lower bound, as for any operand. Numbers that it writes beside entries have four bytes. The
+        unit moves an entry in each lane in each cycle, or as its ports allow.
+
+        Args:
+            product: whose first operand is the matrix.
+            columns: of the matrix, those without entries among them.
+        """
+        fmt, entries = product.operands[0]
+        read = self._bytes([(fmt, entries)]) + product.index_bytes
+        moved = read + self._bytes([(fmt, entries)]) + INDEX_BYTES * (entries + columns + 1)
+        name = self.unit_of(product)
+        copy = Demand(product.layer, product.role, "copy", entries, 0, 0, ((fmt, entries),), fmt)
+        if name == self.host:
+            cycles = -(-entries // _lanes(self._units[name]))
+            return Cost(name, cycles, self._cycles_ps(name, cycles), moved, 0, entries)
+        cycles = _cycles(self._units[name], copy)
+        memory_ps = 0 if self._bandwidth is None else _rounded_up(moved, self._bandwidth)
+        return Cost(name, cycles, self._cycles_ps(name, cycles), moved, memory_ps, entries)
 
     @staticmethod
     def _bytes(parts: Sequence[tuple[Format | None, int]]) -> int:

@@ -63,7 +63,8 @@ class ShapeArray:
         return ShapeArray(self._held.transpose(tuple(axes)).shape, self.dtype)
 
     def __getitem__(self, places: Any) -> ShapeArray:
-        return ShapeArray(self._held[places].shape, self.dtype)
+        chosen = places._held if isinstance(places, ShapeArray) else places
+        return ShapeArray(self._held[chosen].shape, self.dtype)
 
     def __setitem__(self, places: Any, value: object) -> None:
         """Change nothing: there are no numbers."""
@@ -80,7 +81,11 @@ class ShapeArray:
 
 
 class _Namespace:
-    """What rules of autodiff ask of the namespace of an array."""
+    """What rules of autodiff, and states of parameters, ask of the namespace of an array."""
+
+    @staticmethod
+    def asarray(x: Any) -> ShapeArray:
+        return ShapeArray(x.shape, x.dtype)
 
     @staticmethod
     def broadcast_to(x: ShapeArray, shape: Shape) -> ShapeArray:

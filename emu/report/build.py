@@ -18,6 +18,7 @@ from emu.report.pictures import (
     noise,
     range_events,
     simulated_time,
+    sparse_products,
     time_spent,
 )
 from emu.report.texts import machine, provenance, recipe
@@ -34,6 +35,7 @@ SECTIONS = (
     range_events,
     noise,
     simulated_time,
+    sparse_products,
     time_spent,
     machine,
     recipe,

@@ -69,13 +69,19 @@ class Batches:
         self._order: tuple[int, Array] = (-1, np.empty(0, np.int64))
 
     @classmethod
-    def of(cls, recipe: Recipe) -> Batches:
+    def of(cls, recipe: Recipe, size: int | None = None, data: Dataset | None = None) -> Batches:
         """Return those of a recipe.
+
+        Args:
+            recipe: names the data, and the seed of their order.
+            size: of a mini-batch; None is the recipe's.
+            data: examples; None reads those that the recipe names.
 
         Raises:
             ConfigError: the data cannot be used, or are fewer than a mini-batch has.
         """
-        data, size = load_dataset(recipe.data, recipe.network.input, recipe.network.classes), recipe.training.batch
+        size = recipe.training.batch if size is None else size
+        data = data or load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
         if size > len(data.train_inputs):
             there = f"{len(data.train_inputs)} training {UNITS[recipe.data.kind]}"
             raise ConfigError(

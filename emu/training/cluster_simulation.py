@@ -3,24 +3,27 @@
     demands of a step:  a pass of every node ──► of one node    gradients of all ──► of one node    update
                                     └──────────────► emu.cluster.timing: the plan of a step ◄──────────┘
 
-Nodes run one after the other here, and side by side in time. They do the same, but where one runs an operation again:
-then all wait for it.
+Nodes run one after the other here, and side by side in time. They do the same, but where one runs an operation again,
+or has more entries of a sparse input: then all wait for it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from emu.cluster.clipping import ClippingTable
+from emu.cluster.controller import layer_of
 from emu.cluster.parallelism import StepTimes
 from emu.cluster.settings import ClusterTable
-from emu.cluster.timing import Plan, Share, alone, counts_ps, fabric_of, plan_of, play, teams_of
+from emu.cluster.timing import Plan, Rows, Share, alone, counts_ps, fabric_of, plan_of, play, teams_of
 from emu.hardware import Demand, Machine
 from emu.hardware.machine import DECISIONS, JOINT_DECISION
+from emu.nn.network import INPUT_LAYER
 from emu.training.simulation import CLIP, QUANTISE, SEND, TRANSFER, Simulation, Spent, StepTime, put
+from emu.training.sparse_products import is_sparse_gradient, rows_of
 
 #: What sends, of every node; registers, those of the first one.
 PORT = "port"
@@ -35,6 +38,7 @@ class _Asked(NamedTuple):
         updated: demands behind the exchange.
         several: whether all that take part have computed, not one alone.
         exchanges: whether gradients travel.
+        rows: of gradients that have some rows only, by name.
     """
 
     table: ClusterTable
@@ -42,6 +46,7 @@ class _Asked(NamedTuple):
     updated: Sequence[Demand]
     several: bool
     exchanges: bool
+    rows: Mapping[str, Rows]
 
 
 class ClusterSimulation(Simulation):
@@ -59,6 +64,7 @@ class ClusterSimulation(Simulation):
         parameter_bytes: Mapping[str, int],
         clipping: ClippingTable | None = None,
         divided: Collection[str] = (),
+        by_rows: Collection[str] = (),
     ) -> None:
         """Begin at time 0.
 
@@ -72,11 +78,14 @@ class ClusterSimulation(Simulation):
             parameter_bytes: of one code of every parameter, by name.
             clipping: `[clipping]`; None clips nothing.
             divided: layers whose errors are computed in parts, one of each device of `model_parallel`.
+            by_rows: names of gradients that have some rows only.
 
         Raises:
             ConfigError: the machine has no crossbar or too few ports, or owners are given with model striping.
         """
-        super().__init__(machine, batch_elements, batch_bytes, decided_on_host=decided_on_host)
+        columns = {layer_of(name): shapes[name][0] for name in by_rows}
+        super().__init__(machine, batch_elements, batch_bytes, decided_on_host=decided_on_host, sparse_columns=columns)
+        self._by_rows = tuple(by_rows)
         self._table, self._shapes = table, dict(shapes)
         self._of_parts = divided
         self._parameter_bytes, self._clipping = dict(parameter_bytes), clipping
@@ -123,12 +132,30 @@ class ClusterSimulation(Simulation):
         models = teams.replicas
         passes, behind = _divided(joined(work, self._of_parts))
         several = _is_of(passes, models)
-        computed = _of_one(passes, models if several else 1)
-        taken_out = _of_one([one for one in behind if _is_taken_out(one)], models)
+        computed = self._of_one(passes, models if several else 1)
+        taken_out = self._of_one([one for one in behind if _is_taken_out(one)], models)
         # what one model alone exchanges with itself is not charged
         updated = [one for one in behind if not _is_taken_out(one) and (teams.exchanges or not _is_written(one))]
         exchanges = several and (bool(updated) or table.double_buffering)
-        return _Asked(table, [*computed, *taken_out], updated, several, exchanges)
+        rows = {name: some for name in self._by_rows if (some := self._rows(name, passes, behind)) is not None}
+        return _Asked(table, [*computed, *taken_out], updated, several, exchanges, rows)
+
+    def _rows(self, name: str, passes: Iterable[Demand], behind: Iterable[Demand]) -> Rows | None:
+        """Return how many rows of a gradient models have found, and there were behind the exchange; None of no pass."""
+        (lines, numbers), layer = self._shapes[name], layer_of(name)
+        found = [rows_of(one) for one in passes if one.layer == layer and is_sparse_gradient(one) and not one.again]
+        arrived = [one.results // numbers for one in behind if one.layer == layer and _is_of_some_rows(one)]
+        if not found:
+            return None
+        return Rows.of(found, lines, units=self._table.units, arrived=arrived[0] if arrived else None)
+
+    def _of_one(self, demands: Sequence[Demand], models: int) -> list[Demand]:
+        """Return what one of so many models does; of a sparse layer's operations the longest, as all wait for it."""
+        varying = {layer_of(name) for name in self._by_rows}
+        return of_one(demands, models, {*varying, INPUT_LAYER} if varying else varying, self._duration_ps)
+
+    def _duration_ps(self, one: Demand) -> int:
+        return self.machine.cost(one).duration_ps
 
     def _play(self, work: tuple[Demand, ...]) -> StepTime:
         asked = self._asked(work, self._workers)
@@ -143,7 +170,7 @@ class ClusterSimulation(Simulation):
         for one in (*asked.computed, *asked.updated):
             if _is_joint(one):
                 put(spent, (one.layer, one.role, PORT, TRANSFER), counted)
-        return StepTime(step.step_ps, spent, list(step.events))
+        return StepTime(step.step_ps, spent, list(step.events), found.sparse)
 
     def _counts_ps(self, table: ClusterTable) -> int:
         """Return what adding up the registers of all nodes takes, for one point of a model on one device."""
@@ -168,6 +195,7 @@ class ClusterSimulation(Simulation):
             self._batch_elements,
             self._batch_bytes,
             self._decided_on_host,
+            asked.rows,
             self._counts_ps(asked.table) if any(map(_is_joint, (*asked.computed, *asked.updated))) else 0,
         )
         table, given = asked.table, self._table
@@ -236,8 +264,9 @@ def _is_taken_out(one: Demand) -> bool:
     return one.role == "unscaled" and not _is_written(one)
 
 
-def _what(one: Demand) -> Any:
-    return one[:6], one.again
+def _is_of_some_rows(one: Demand) -> bool:
+    """Return whether a demand writes a gradient of some rows that an exchange has brought."""
+    return _is_written(one) and (one.index_bytes > 0 or not one.results)
 
 
 def _is_of(passes: Sequence[Demand], models: int) -> bool:
@@ -246,16 +275,38 @@ def _is_of(passes: Sequence[Demand], models: int) -> bool:
     return models == 1 or max(counts.values(), default=0) >= models
 
 
-def _of_one(demands: Sequence[Demand], models: int) -> list[Demand]:
-    """Return what one of so many does, where they do the same; what only some do is there once."""
+def of_one(
+    demands: Sequence[Demand], models: int, varying: Collection[str], duration_ps: Callable[[Demand], int]
+) -> list[Demand]:
+    """Return what one of so many models does, where they do the same; what only some do is there once.
+
+    Args:
+        demands: of all models, one after the other or in turns.
+        models: how many.
+        varying: layers whose operations have another size in every model: the longest stand for all.
+        duration_ps: of a demand.
+    """
+
+    def what(one: Demand) -> Any:
+        if one.layer in varying:
+            return one.layer, one.role, one.operation, one.passes, one.again
+        return one[:6], one.again
+
     size, rest = divmod(len(demands), models)
-    keys = [_what(one) for one in demands]
+    keys = [what(one) for one in demands]
     if not rest and keys == keys[:size] * models:
-        return list(demands[:size])
+        return [max(demands[i::size], key=duration_ps) if one.layer in varying else one
+                for i, one in enumerate(demands[:size])]  # fmt: skip
+    ranked: dict[Any, list[Demand]] = {}
+    for one, key in zip(demands, keys, strict=True):
+        ranked.setdefault(key, []).append(one)
+    for key, found in ranked.items():
+        if found[0].layer in varying:
+            ranked[key] = sorted(found, key=duration_ps, reverse=True)
     seen: Counter[Any] = Counter()
     kept: list[Demand] = []
-    for one, key in zip(demands, keys, strict=True):
+    for key in keys:
         if seen[key] % models == 0:
-            kept.append(one)
+            kept.append(ranked[key][seen[key]])
         seen[key] += 1
     return kept

@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
 
-from emu.cluster.lines import Lines
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Plan, Share, StepTime, alone, fabric_of, plan_of, play, teams_of
 from emu.errors import ConfigError
@@ -20,7 +19,7 @@ from emu.hardware import Device, Event, Fabric, Machine
 from emu.hardware.machine import SECOND_PS
 from emu.training.data_tables import SOURCE_BYTES
 from emu.training.recipe import Recipe
-from emu.training.work import work_of
+from emu.training.work import longest, sparse_data, work_of
 
 
 @dataclass(frozen=True)
@@ -148,11 +147,14 @@ class _Simulation:
 
     def __init__(self, recipe: Recipe, device: Device, machine: Machine, settings: Mapping[str, Any]) -> None:
         self._recipe, self._device, self._machine, self._settings = recipe, device, machine, settings
+        others = {key: value for key, value in settings.items() if not key.startswith("cluster.")}
+        self._others = recipe.with_settings(others) if others else recipe
+        self._data = sparse_data(self._others)
         self.parameters = 0
 
     def alone(self, batch: int) -> Plan:
         """Return the plan of one device that has the whole model and the whole batch."""
-        return alone(self._machine, self._share(batch, travels=False))
+        return alone(self._machine, self._share(batch, None))
 
     def step(self, nodes: int, batch: int, bits: int, baseline_ps: int) -> SimulatedStep:
         """Return a step on so many nodes."""
@@ -180,7 +182,7 @@ class _Simulation:
         if len(teams.part) == 1:
             return self.alone(batch)
         fabric = fabric_of(table, self._device)
-        share = self._share(batch // teams.replicas, travels=teams.exchanges, lines=table.lines)
+        share = self._share(batch // teams.replicas, table)
         return plan_of(table, self._machine, fabric, share)
 
     def _table(self, nodes: int, bits: int) -> ClusterTable:
@@ -188,19 +190,19 @@ class _Simulation:
         assert recipe.cluster is not None
         return recipe.cluster
 
-    def _share(self, examples: int, *, travels: bool, lines: Lines = "outputs") -> Share:
-        others = {key: value for key, value in self._settings.items() if not key.startswith("cluster.")}
-        recipe = self._recipe.with_settings(others) if others else self._recipe
-        work = work_of(recipe, recipe.machine(self._device), examples, travels=travels, lines=lines)
+    def _share(self, examples: int, table: ClusterTable | None) -> Share:
+        recipe = self._others
+        work = work_of(recipe, recipe.machine(self._device), examples, table, self._data)
         self.parameters = work.parameters
         return Share(
-            work.computed,
+            longest(work.passes, self._machine),
             work.arrived + work.update,
             work.shapes,
             work.parameter_bytes,
             recipe.clipping,
             batch_elements=work.input_elements,
             batch_bytes=work.input_elements * SOURCE_BYTES[recipe.data.kind],
+            rows=work.rows,
         )
 
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from emu.hardware.machine import DECISIONS, SECOND_PS, Demand, Machine
 from emu.hardware.timeline import Event, Timeline
+from emu.training.sparse_products import SparseSpent, as_rows, of_rows, sparse_spent
 
 #: Resources that are no unit.
 LINK, MEMORY = "link", "memory"
@@ -70,11 +71,13 @@ class StepTime(NamedTuple):
         duration_ps: from its first operation until the next step can begin.
         spent: by layer, role, unit and kind.
         events: from the step's begin on.
+        sparse: gradients of sparse layers, by layer, which are in `spent` as well.
     """
 
     duration_ps: int
     spent: dict[SpentAt, Spent]
     events: list[Event]
+    sparse: dict[str, SparseSpent]
 
 
 class Simulation:
@@ -88,7 +91,15 @@ class Simulation:
         events: of the first steps of each phase.
     """
 
-    def __init__(self, machine: Machine, batch_elements: int, batch_bytes: int, *, decided_on_host: bool) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        batch_elements: int,
+        batch_bytes: int,
+        *,
+        decided_on_host: bool,
+        sparse_columns: Mapping[str, int] | None = None,
+    ) -> None:
         """Begin at time 0.
 
         Args:
@@ -96,6 +107,7 @@ class Simulation:
             batch_elements: numbers that the host prepares per step.
             batch_bytes: that it sends per step.
             decided_on_host: whether registers go to the host and points come back.
+            sparse_columns: of inputs that are sparse, by the layer that reads them.
         """
         self.machine = machine
         self.demands: list[Demand] = []
@@ -108,6 +120,8 @@ class Simulation:
         self._decided_on_host = decided_on_host and machine.host is not None
         self._pending: Counter[tuple[Demand, ...]] = Counter()
         self._spent: dict[SpentAt, Spent] = {}
+        self._sparse: dict[str, SparseSpent] = {}
+        self._sparse_columns = dict(sparse_columns or {})
         self._played = lru_cache(maxsize=128)(self._play)
 
     # ---- steps ----
@@ -140,7 +154,7 @@ class Simulation:
             workers: of a cluster, nodes that take part; None is all of them.
         """
         if (batch_elements, batch_bytes, workers) != (self._batch_elements, self._batch_bytes, self._workers):
-            self.rows()  # what was spent with the size so far
+            self._settle()  # what was spent with the size so far
             self._played.cache_clear()
             self._batch_elements, self._batch_bytes, self._workers = batch_elements, batch_bytes, workers
 
@@ -176,7 +190,8 @@ class Simulation:
             put(spent, *_of_batch(event))
         for one in work:
             now = self._operate(line, spent, one, now)
-        return StepTime(max(now, next_batch), spent, line.events)
+        sparse = sparse_spent(self.machine, work, self._sparse_columns)
+        return StepTime(max(now, next_batch), spent, line.events, sparse)
 
     def _operate(self, line: Timeline, spent: dict[SpentAt, Spent], one: Demand, now: int) -> int:
         machine = self.machine
@@ -219,19 +234,31 @@ class Simulation:
 
     # ---- sums ----
 
+    def _settle(self) -> None:
+        """Add up what the steps since the last time have spent."""
+        for work, times in self._pending.items():
+            played = self._played(work)
+            for at, spent in played.spent.items():
+                put(self._spent, at, spent, times)
+            for layer, sparse in played.sparse.items():
+                self._sparse[layer] = self._sparse.get(layer, SparseSpent()).plus(sparse, times)
+        self._pending.clear()
+
+    def sparse_rows(self) -> list[dict[str, Any]]:
+        """Return what gradients of sparse layers cost since the last `reset`, as plain data (JSON)."""
+        self._settle()
+        return as_rows(self._sparse)
+
     def rows(self) -> list[dict[str, Any]]:
         """Return what was spent since the last `reset`, as plain data (JSON) that `load` takes back."""
-        for work, times in self._pending.items():
-            for at, spent in self._played(work).spent.items():
-                put(self._spent, at, spent, times)
-        self._pending.clear()
+        self._settle()
         names = ("layer", "role", "unit", "kind")
         return [dict(zip(names, at, strict=True)) | spent._asdict() for at, spent in self._spent.items()]
 
     def reset(self) -> None:
         """Begin a new interval."""
         self._pending.clear()
-        self._spent = {}
+        self._spent, self._sparse = {}, {}
 
     @property
     def seconds(self) -> float:
@@ -247,6 +274,7 @@ class Simulation:
             "by_phase": dict(self.by_phase),
             "traced": dict(self._traced),
             "spent": self.rows(),
+            "sparse": self.sparse_rows(),
             "events": [_plain(event) for event in self.events],
         }
 
@@ -256,6 +284,7 @@ class Simulation:
         self.by_phase, self._traced = Counter(data["by_phase"]), Counter(data["traced"])
         self.events = [Event(*event) for event in data["events"]]
         self._spent, self._pending = dict(_spent_of(data["spent"])), Counter()
+        self._sparse = of_rows(data.get("sparse", ()))
         self.demands.clear()
 
 

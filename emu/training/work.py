@@ -4,28 +4,34 @@
     arrived   what a node does with gradients that an exchange brings: each is written in its role's format
     update    clipping by the norm of all gradients, the optimiser
 
-The shape of a step depends on recipe, device and batch. What depends on values is left out: operations that run again,
-points that are decided (`emu.precision.shapes`).
+The shape of a step depends on recipe, device and batch; of a sparse first layer, on which columns the examples of the
+first step have. What depends on values is left out: operations that run again, points that are decided
+(`emu.precision.shapes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from emu.autodiff import Operation, Value
+from emu.autodiff import Operation, RowsValue, Value
 from emu.cluster.lines import Lines, lines_and_numbers
+from emu.cluster.settings import ClusterTable
+from emu.cluster.timing import Rows, arrived_rows, teams_of
 from emu.formats.arrays import code_dtype_for
-from emu.hardware import Demand, Device
+from emu.hardware import Demand, Device, Machine
 from emu.optim import ParameterState
 from emu.precision import Policy
 from emu.precision.loss_scaling import NoScaling
 from emu.precision.shapes import ShapeRunner
+from emu.training.batches import Batches
 from emu.training.build import build_network, build_optimiser, require_functions, require_rows
+from emu.training.data import Dataset, load_dataset
 from emu.training.data_tables import Text
 from emu.training.model import Model
 from emu.training.recipe import Recipe
@@ -40,41 +46,51 @@ class Work:
     """The demands of a step, in the order in which a node runs them.
 
     Attributes:
-        examples: of the batch that the pass is over.
-        computed: of the pass, and of taking the loss scale out of gradients that travel.
+        examples: of the batch that a pass is over.
+        passes: of each model that shares the batch, its pass, and taking the loss scale out of gradients that travel;
+            one, where all ask the same.
         arrived: of writing gradients that an exchange brings.
         update: of the update.
         shapes: lines and numbers of a line of every gradient, by name, in the order of parameters.
         parameter_bytes: of one code of a parameter, by name.
-        input_elements: numbers of the batch.
+        input_elements: numbers of the batch that a host prepares for one model.
+        rows: of gradients that have some rows only, by name: how many.
     """
 
     examples: int
-    computed: tuple[Demand, ...]
+    passes: tuple[tuple[Demand, ...], ...]
     arrived: tuple[Demand, ...]
     update: tuple[Demand, ...]
     shapes: dict[str, tuple[int, int]]
     parameter_bytes: dict[str, int]
     input_elements: int
+    rows: dict[str, Rows]
+
+    @property
+    def computed(self) -> tuple[Demand, ...]:
+        """Demands of the first model's pass."""
+        return self.passes[0]
 
     @property
     def parameters(self) -> int:
-        """How many numbers a gradient has."""
+        """How many numbers a gradient has, of all rows."""
         return sum(columns * rows for columns, rows in self.shapes.values())
 
 
-def work_of(recipe: Recipe, device: Device, examples: int, *, travels: bool = False, lines: Lines = "outputs") -> Work:
+def work_of(
+    recipe: Recipe, device: Device, examples: int, table: ClusterTable | None = None, data: Dataset | None = None
+) -> Work:
     """Return what a step asks of one node.
 
     Args:
-        recipe: network and optimiser.
+        recipe: network and optimiser; of a sparse first layer, the data, and the seed of their order.
         device: the machine, the recipe's tables laid over its own.
-        examples: of the batch, or of the node's part of it.
-        travels: whether gradients are exchanged.
-        lines: which numbers of a gradient share levels.
+        examples: of the batch, or of each model's part of it.
+        table: `[cluster]` of models that share the batch and exchange gradients; None is one model alone.
+        data: of a sparse first layer; None reads those that the recipe names.
 
     Raises:
-        ConfigError: a function would meet a format that it is not computed for.
+        ConfigError: a function would meet a format that it is not computed for, or data are needed and cannot be used.
 
     Examples:
         >>> from emu.hardware import load_device
@@ -83,38 +99,121 @@ def work_of(recipe: Recipe, device: Device, examples: int, *, travels: bool = Fa
         >>> work.computed[-1].layer, work.computed[-1].operation, sum(one.multiply_adds for one in work.computed)
         ('fc1', 'sum', 14554432)
     """
-    policy = Policy(device.precision).at(0)
-    network = build_network(recipe.network)
-    require_functions(network, policy)
-    optimiser = build_optimiser(recipe.training.optimiser)
-    require_rows(network, optimiser)
-    model = Model(network, policy, [], {})
-    for layer, p in network.parameters():
-        master = Value(_zeros(p.shape, np.float64), policy.stage(layer.name, "master").format)
-        model.states.append(ParameterState(layer.name, p.part, master, by_rows=p.by_rows))
-        optimiser.start(model.states[-1], partial(_format_of, policy, layer.name))
-    for layer, m in network.moments():
-        model.moments[f"{layer.name}.{m.part}"] = Value(
-            _zeros(m.shape, np.float32), policy.stage(layer.name, "loss").format
-        )
-    runner = ShapeRunner(policy)
-    inputs, labels = _batch(recipe, examples)
-    scale = 1.0 if isinstance(recipe.loss_scaling, NoScaling) else _SOME_SCALE
-    _, _, gradients, _ = model.traced(runner, inputs, labels, backward=True, scale=scale)
-    role = "gradient" if scale == 1 else "unscaled"
-    if (travels or recipe.clipping) and scale != 1:
-        gradients = {state.name: unscaled(state, gradients[state.name], scale, runner) for state in model.states}
-        scale = 1.0
-    computed = _taken(runner)
-    if travels:
-        for state in model.states:
-            array = runner.place(state.master.array)
-            sent = Operation("quantize", (Value(array),), part=state.part)
-            gradients[state.name] = runner.run(sent, role, state.layer)
-    arrived = _taken(runner)
-    Update.of(recipe, optimiser).apply(model.states, gradients, 1.0, scale, runner)
-    shapes, codes = shapes_of(model.states, lines), parameter_bytes(model.states)
-    return Work(examples, computed, arrived, _taken(runner), shapes, codes, inputs.size)
+    teams = None if table is None else teams_of(table)
+    step = _Step(recipe, device, travels=teams is not None and teams.exchanges)
+    batches, elements = step.batches(examples, teams.replicas if teams else 1, data)
+    passes = [step.passed(*batch) for batch in batches]
+    states = step.model.states
+    shapes = shapes_of(states, table.lines if table else "outputs")
+    gradients, rows = dict(passes[0].gradients), dict[str, Rows]()
+    for state in states:
+        found = [one.gradients[state.name] for one in passes]
+        if isinstance(found[0], RowsValue):
+            places = [_places(one) for one in found]
+            counts, units, there = [len(one) for one in places], 1, places[0]
+            if step.travels and table is not None:
+                there, units = arrived_rows(_of_nodes(places, table), table, *shapes[state.name]), table.units
+                gradients[state.name] = RowsValue(step.runner.place(state.master.array[there]), rows=there)
+            rows[state.name] = Rows.of(counts, shapes[state.name][0], units=units, arrived=len(there))
+    arrived, update = step.behind(gradients)
+    demands = tuple(one.demands for one in passes)
+    return Work(examples, demands, arrived, update, shapes, parameter_bytes(states), elements, rows)
+
+
+@dataclass(frozen=True)
+class _Passed:
+    """What a pass asks, and the gradients that it finds."""
+
+    demands: tuple[Demand, ...]
+    gradients: dict[str, Value]
+
+
+class _Step:
+    """A step without numbers: passes of models, and what is behind them."""
+
+    def __init__(self, recipe: Recipe, device: Device, *, travels: bool) -> None:
+        policy = Policy(device.precision).at(0)
+        network = build_network(recipe.network)
+        require_functions(network, policy)
+        self._recipe, self.travels = recipe, travels
+        self._optimiser = build_optimiser(recipe.training.optimiser)
+        require_rows(network, self._optimiser)
+        self.model = Model(network, policy, [], {})
+        for layer, p in network.parameters():
+            master = Value(_zeros(p.shape, np.float64), policy.stage(layer.name, "master").format)
+            self.model.states.append(ParameterState(layer.name, p.part, master, by_rows=p.by_rows))
+            self._optimiser.start(self.model.states[-1], partial(_format_of, policy, layer.name))
+        for layer, m in network.moments():
+            self.model.moments[f"{layer.name}.{m.part}"] = Value(
+                _zeros(m.shape, np.float32), policy.stage(layer.name, "loss").format
+            )
+        self.runner = ShapeRunner(policy)
+        self._scale = 1.0 if isinstance(recipe.loss_scaling, NoScaling) else _SOME_SCALE
+        self._takes_out = (travels or bool(recipe.clipping)) and self._scale != 1
+
+    def batches(self, examples: int, models: int, data: Dataset | None) -> tuple[list[tuple[Any, Any]], int]:
+        """Return inputs and labels of models, one where all ask the same, and the numbers that a host prepares."""
+        if not self.model.network.reads_sparse:
+            inputs, labels = _batch(self._recipe, examples)
+            return [(inputs, labels)], inputs.size
+        whole = Batches.of(self._recipe, examples * models, data)
+        inputs, labels = whole.batch(0)
+        parts = [slice(i * examples, (i + 1) * examples) for i in range(models)]
+        elements = whole.data.train_inputs.size * examples * models // whole.examples // models
+        return [(inputs[part], labels[part]) for part in parts], elements
+
+    def passed(self, inputs: Any, labels: Any) -> _Passed:
+        """Return a pass of one model."""
+        runner = self.runner
+        _, _, gradients, _ = self.model.traced(runner, inputs, labels, backward=True, scale=self._scale)
+        if self._takes_out:
+            states = self.model.states
+            gradients = {state.name: unscaled(state, gradients[state.name], self._scale, runner) for state in states}
+        return _Passed(_taken(runner), gradients)
+
+    def behind(self, gradients: dict[str, Value]) -> tuple[tuple[Demand, ...], tuple[Demand, ...]]:
+        """Return what writing gradients asks that an exchange brings, and what the update does."""
+        runner, role = self.runner, "gradient" if self._scale == 1 else "unscaled"
+        for state in self.model.states if self.travels else ():
+            came = gradients[state.name]
+            plain = RowsValue(came.array, rows=came.rows) if isinstance(came, RowsValue) else Value(came.array)
+            sent = Operation("quantize", (plain,), part=state.part)
+            gradients[state.name] = plain.holding(runner.run(sent, role, state.layer))
+        arrived = _taken(runner)
+        scale = 1.0 if self._takes_out else self._scale
+        Update.of(self._recipe, self._optimiser).apply(self.model.states, gradients, 1.0, scale, runner)
+        return arrived, _taken(runner)
+
+
+def _places(gradient: Value) -> NDArray[np.int64]:
+    """Return the rows that a gradient has."""
+    assert isinstance(gradient, RowsValue), "a gradient has some rows in every pass, or in none"
+    return np.asarray(gradient.rows, np.int64)
+
+
+def _of_nodes(places: Sequence[NDArray[np.int64]], table: ClusterTable) -> list[NDArray[np.int64]]:
+    """Return the rows of nodes: those of a node's units together."""
+    return [np.unique(np.concatenate(places[i : i + table.units])) for i in range(0, len(places), table.units)]
+
+
+def sparse_data(recipe: Recipe) -> Dataset | None:
+    """Return the examples that `work_of` reads; None where a step's work does not depend on them."""
+    if not recipe.network.layers[0].reads_sparse:
+        return None
+    return load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
+
+
+def longest(passes: Sequence[Sequence[Demand]], machine: Machine) -> list[Demand]:
+    """Return one pass of several that run the same operations: of each the one that takes longest, as all wait for it.
+
+    Args:
+        passes: of models.
+        machine: of each.
+    """
+    return [
+        one[0] if len(set(one)) == 1 else max(one, key=lambda demand: machine.cost(demand).duration_ps)
+        for one in zip(*passes, strict=True)
+    ]
 
 
 def shapes_of(states: Iterable[ParameterState], lines: Lines) -> dict[str, tuple[int, int]]:

@@ -31,7 +31,7 @@ def worker_and_controller(costs: list[tuple[int, int, int]], trigger: Any, on: A
     names = [str(i) for i in range(len(costs))]
     tasks = tuple(Task(name, "backward", (("compute", b),), True) for name, (b, _, _) in zip(names, costs, strict=True))
     groups = [
-        Group(name, frozenset((name,)), 1, x, 0, Messages(np.array([0, 1]), np.array([0, x]), np.array([0, 0])))
+        Group(name, frozenset((name,)), 1, 1, x, 0, Messages(*(np.array([0, n]) for n in (1, x, 0, 1))))
         for name, (_, _, x) in zip(names, costs, strict=True)
     ]
     byte_ps = Path(10**12, 0, half_duplex=False, per_node=False)  # and no latency

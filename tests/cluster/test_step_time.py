@@ -265,5 +265,6 @@ def test_other_costs_take_the_closed_forms_d4(costs: tuple[int, int, int]):
 
 def test_a_device_has_a_stripe_of_units_whichever_way_lines_run_c9():
     """A matrix of 7 units with 10 inputs, and its bias."""
-    assert striped_shapes([(7, 10), (1, 7)], 2) == [(4, 10), (1, 4)]
-    assert striped_shapes([(10, 7), (1, 7)], 2, "inputs") == [(10, 4), (1, 4)]
+    assert striped_shapes({"w": (7, 10), "b": (1, 7)}, 2) == {"w": (4, 10), "b": (1, 4)}
+    assert striped_shapes({"w": (10, 7), "b": (1, 7)}, 2, "inputs") == {"w": (10, 4), "b": (1, 4)}
+    assert striped_shapes({"w": (10, 7), "b": (1, 7)}, 2, by_rows=["w"]) == {"w": (10, 4), "b": (1, 4)}

@@ -47,6 +47,14 @@ CASES: dict[str, dict[str, Any]] = {
         "clipping__rules": [{"rule": "momentum", "k": 0.5}],
     },
     "simulated time of two workers": {"device": "k20x-8x", "training__batch": 16, "cluster__workers": [1, 3]},
+    "simulated time of some rows": {
+        "model": "everything",
+        "device": "k20x-8x",
+        "network__input": [600],
+        "data": {"kind": "ngrams", "reach": 4, "longest": 2, "stride": 60},
+        "training__batch": 16,
+        "cluster__warm_start": 1,
+    },
     "as many nodes as time says": {
         "device": "k20x-8x",
         "training__steps": 5,
@@ -114,7 +122,8 @@ def tables(path: Path) -> dict[str, Any]:
     CASES,
     keep=[
         "one bit", "momentum at owners", "one step late", "random codecs", "units of nodes", "S moves",
-        "points that all decide", "simulated time", "clipped", "controllers",
+        "points that all decide", "simulated time", "simulated time of some rows", "clipped",
+        "controllers",
     ],
 )  # fmt: skip
 def test_ranks_end_like_one_process_that_simulates_their_nodes(case: str, tmp_path: Path):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 import emu
 from emu import ConfigError
+from emu.cluster.settings import ClusterTable
 from emu.formats import Format
 from emu.hardware import DECISION, Demand, Device, Machine, device_names, load_device, machine_of
 from emu.training import load_recipe
@@ -101,7 +103,7 @@ def test_an_unknown_kind_of_unit_is_refused():
 @pytest.mark.parametrize("name", device_names())
 def test_what_a_step_asks_is_read_back_as_it_was_written(name: str):
     recipe = load_recipe("lenet")
-    work = work_of(recipe, recipe.machine(load_device(name)), 8, travels=True)
+    work = work_of(recipe, recipe.machine(load_device(name)), 8, table=ClusterTable(nodes=2))
     for demand in (
         *work.computed,
         *work.arrived,
@@ -109,3 +111,54 @@ def test_what_a_step_asks_is_read_back_as_it_was_written(name: str):
         Demand("fc", "error", DECISION, 0, 0, 0, (), None, True),
     ):
         assert Demand.of_list(json.loads(json.dumps(demand.to_list()))) == demand
+
+
+# ---- a transposed copy ----
+
+#: The gradient of docs/sparse.md, "By hand": 6 entries of a matrix of 4 x 6, in 4 of its columns, times 4 x 2; columns
+#: have 4 bytes each, and the 5 numbers that say where rows begin 8.
+BY_HAND = Demand("words", "gradient", "sparse_transposed_matmul", 8, 12, 0, ((FP32, 6), (FP32, 8)), FP32, False, 64)
+#: A byte takes a nanosecond, four lanes a nanosecond.
+BYTES: dict[str, Any] = {
+    "clock_hz": {"value": 1e9, "source": "s"},
+    "memory_bandwidth_bytes_per_s": {"value": 1e9, "source": "s"},
+    "units": {"vector": {"kind": "mac_array", "lanes": {"value": 4, "source": "s"}}},
+}
+
+
+def with_compute(compute: dict[str, Any]) -> Machine:
+    return Machine(Device.model_validate(load_device("float32").model_dump() | {"compute": compute}))
+
+
+def test_a_product_with_a_transpose_moves_operands_results_and_indices_once_e1():
+    """24 bytes of entries, 32 of errors, 32 of results, 24 of columns and 40 of row starts; 12 products on 4 lanes."""
+    cost = with_compute(BYTES).cost(BY_HAND)
+    assert (cost.bytes, cost.memory_ps, cost.cycles, cost.duration_ps) == (152, 152_000, 3, 152_000)
+
+
+def test_a_transposed_copy_reads_the_matrix_and_writes_19_words_e1():
+    """24 bytes of entries, 24 of columns, 40 of row starts in; 6 entries, 6 rows and 7 column starts out: 76 bytes."""
+    cost = with_compute(BYTES).transposed_copy(BY_HAND, 6)
+    assert (cost.bytes, cost.memory_ps, cost.cycles, cost.duration_ps) == (88 + 76, 164_000, 2, 164_000)
+    assert (cost.unit, cost.operations) == ("vector", 6)
+
+
+def test_a_copy_writes_where_every_column_begins_not_only_those_with_entries_e1():
+    machine = with_compute(BYTES)
+    assert machine.transposed_copy(BY_HAND, 65536).bytes - machine.transposed_copy(BY_HAND, 6).bytes == 4 * 65530
+
+
+def test_a_copy_of_narrow_entries_moves_fewer_bytes_of_them():
+    cost = with_compute(BYTES).transposed_copy(BY_HAND._replace(operands=((FP16, 6), (FP16, 8))), 6)
+    assert cost.bytes == 12 + 64 + 12 + 4 * 13
+
+
+def test_without_a_bandwidth_a_copy_takes_the_cycles_of_its_entries_and_on_a_host_those_of_its_lanes():
+    silent = with_compute({name: value for name, value in BYTES.items() if name.startswith(("clock", "units"))})
+    assert silent.transposed_copy(BY_HAND, 6).duration_ps == 2000
+    host = Machine(load_device("dlu16"))
+    cost = host.transposed_copy(BY_HAND, 6)  # float32 is the host's
+    lanes = load_device("dlu16").compute.units["host"].lanes
+    assert lanes is not None
+    assert (cost.unit, cost.bytes, cost.memory_ps) == (host.host, 164, 0)
+    assert cost.cycles == -(-6 // int(lanes.value))

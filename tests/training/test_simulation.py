@@ -169,3 +169,73 @@ def test_a_device_without_a_link_decides_for_itself_and_one_without_a_clock_has_
     assert step(sim, PRODUCT, DECIDE) == 200 * NS
     compute = {key: value for key, value in TEXT["compute"].items() if key != "clock_hz"}
     assert machine_of(Device.model_validate(TEXT | {"compute": compute})) is None
+
+
+# ---- sparse layers ----
+
+#: As docs/sparse.md has it by hand: 6 entries give 4 rows of 2; indices have 64 bytes.
+SPARSE = Demand("words", "gradient", "sparse_transposed_matmul", 8, 12, 0, ((WORD, 6), (WORD, 8)), WORD, False, 64)
+
+
+def sparse_simulation() -> Simulation:
+    compute = TEXT["compute"] | {"memory_bandwidth_bytes_per_s": {"value": 1e9, "source": "s"}}
+    machine = Machine(Device.model_validate(TEXT | {"compute": compute}))
+    return Simulation(machine, 1, 1, decided_on_host=False, sparse_columns={"words": 6})
+
+
+def test_a_step_is_charged_its_sparse_product_and_no_transposed_copy_e1():
+    """12 + 16 + 16 bytes of words, 64 of indices: 108; a copy reads 76 and writes 12 and 4 * 13: 140."""
+    sim = sparse_simulation()
+    step(sim, SPARSE)
+    assert step(sim, SPARSE) == 108 * NS
+    assert sim.sparse_rows() == [
+        {
+            "layer": "words",
+            "entries": 12,
+            "rows": 8,
+            "product_ps": 2 * 108 * NS,
+            "transpose_ps": 2 * 140 * NS,
+            "product_bytes": 2 * 108,
+            "transpose_bytes": 2 * 140,
+        }
+    ]
+    charged = [row for row in sim.rows() if row["layer"] == "words"]
+    assert [(row["picoseconds"], row["bytes"]) for row in charged] == [(2 * 108 * NS, 2 * 108)]
+
+
+def test_a_product_that_runs_again_would_need_no_second_copy_e1():
+    sim = sparse_simulation()
+    step(sim, SPARSE, SPARSE._replace(again=True))
+    (row,) = sim.sparse_rows()
+    assert (row["product_ps"], row["transpose_ps"]) == (2 * 108 * NS, 140 * NS)
+    assert (row["entries"], row["rows"]) == (6, 4)
+
+
+def test_a_batch_without_entries_has_no_rows():
+    empty = SPARSE._replace(results=0, multiply_adds=0, operands=((WORD, 0), (WORD, 8)), index_bytes=40)
+    sim = sparse_simulation()
+    step(sim, empty)
+    (row,) = sim.sparse_rows()
+    assert (row["entries"], row["rows"], row["transpose_bytes"]) == (0, 0, 40 + 4 * 7)
+
+
+def test_sparse_costs_go_on_from_plain_data_and_begin_anew_with_an_interval():
+    whole, first, second = sparse_simulation(), sparse_simulation(), sparse_simulation()
+    for number in (1, 2, 3):
+        step(whole, SPARSE, number=number)
+    step(first, SPARSE)
+    second.load(json.loads(json.dumps(first.to_dict())))
+    for number in (2, 3):
+        step(second, SPARSE, number=number)
+    assert second.to_dict() == whole.to_dict()
+    assert second.sparse_rows() == whole.sparse_rows()
+    second.reset()
+    assert second.sparse_rows() == []
+
+
+def test_a_checkpoint_without_sparse_costs_is_read():
+    sim = sparse_simulation()
+    data = sim.to_dict()
+    del data["sparse"]
+    sim.load(data)
+    assert sim.sparse_rows() == []

@@ -16,6 +16,7 @@ from emu.hardware import load_device
 from emu.training import load_recipe
 from emu.training.evaluation import evaluate
 from emu.training.probe import probe
+from emu.training.run_folder import RunFolder
 from emu.training.trainer import Trainer
 
 NGRAMS: Mapping[str, Any] = {
@@ -82,21 +83,40 @@ def test_backends_end_in_the_same_bits(tmp_path: Path, device: str):
     assert len(ends) == 1
 
 
-def test_a_run_that_goes_on_ends_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    whole = training.train(load_recipe("mlp"), load_device("fixed16"), out=tmp_path / "a", overrides=NGRAMS)
+def killed_at(step: int, monkeypatch: pytest.MonkeyPatch, out: Path, device: str, settings: Mapping[str, Any]):
+    """Train until a step that is not taken, and resume."""
     real = Trainer.advance
 
     def killed(self: Trainer) -> tuple[float, float]:
-        if self.step == 4:
+        if self.step == step:
             raise KeyboardInterrupt
         return real(self)
 
     monkeypatch.setattr(Trainer, "advance", killed)
     with pytest.raises(KeyboardInterrupt):
-        training.train(load_recipe("mlp"), load_device("fixed16"), out=tmp_path / "b", overrides=NGRAMS)
+        training.train(load_recipe("mlp"), load_device(device), out=out, overrides=dict(settings))
     monkeypatch.undo()
-    again = training.resume(tmp_path / "b")
+    return training.resume(out)
+
+
+def test_a_run_that_goes_on_ends_in_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    whole = training.train(load_recipe("mlp"), load_device("fixed16"), out=tmp_path / "a", overrides=NGRAMS)
+    again = killed_at(4, monkeypatch, tmp_path / "b", "fixed16", NGRAMS)
     assert (again.weights_sha256, again.registers_sha256) == (whole.weights_sha256, whole.registers_sha256)
+
+
+@pytest.mark.parametrize(("device", "cluster"), [("p100", None), ("k20x-8x", {"nodes": 2})])
+def test_a_run_that_goes_on_has_the_costs_of_a_run_that_was_not_stopped(
+    device: str, cluster: dict[str, Any] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    settings = {**NGRAMS, "training.checkpoint_every": 2, "cluster": cluster}
+    whole = training.train(load_recipe("mlp"), load_device(device), out=tmp_path / "a", overrides=settings)
+    again = killed_at(5, monkeypatch, tmp_path / "b", device, settings)
+    tables = [{name: RunFolder(run.path).read_table(name) for name in ("sparse", "simulation")}
+              for run in (whole, again)]  # fmt: skip
+    assert tables[0] == tables[1]
+    assert (tables[0]["sparse"]["step"], tables[0]["sparse"]["layer"]) == ([3, 6], ["first", "first"])
+    assert all(cost > 0 for name in ("product_ps", "transpose_ps") for cost in tables[0]["sparse"][name])
 
 
 def test_a_batch_is_prepared_as_its_source_holds_it(monkeypatch: pytest.MonkeyPatch):

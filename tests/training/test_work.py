@@ -20,6 +20,7 @@ from tests.training.small_runs import MIXED
 SMALL: dict[str, dict[str, Any]] = {
     "dnn46m": {"training.batch": 4, "data.count": 8, "data.test_count": 4},
     "transformer": {"training.batch": 4},
+    "everything": {"training.batch": 12, "cluster.warm_start": 0},
 }
 DEVICES = ("float32", "fp16-mixed", "v100", "dlu16")
 
@@ -52,9 +53,23 @@ def real(recipe: Recipe, device: Device, monkeypatch: pytest.MonkeyPatch) -> lis
     return trainer.profile.demands
 
 
+def asked(recipe: Recipe, device: Device) -> list[Demand]:
+    """Return the demands of a step of all nodes in the order of training."""
+    table = recipe.cluster
+    models = 1 if table is None else table.nodes
+    work = work_of(recipe, device, recipe.training.batch // models, table)
+    assert len(work.passes) in (1, models)
+    passes = work.passes if len(work.passes) == models else work.passes * models
+    found = [one for demands in passes for one in demands if not recipe.clipping or one.role != "unscaled"]
+    if recipe.clipping:  # layer by layer, from the last one
+        layers = [name.rsplit(".", 1)[0] for name in reversed(work.shapes)]
+        for layer in dict.fromkeys(layers):
+            found += [one for p in passes for one in p if (one.layer, one.role) == (layer, "unscaled")]
+    return [*found, *work.arrived, *work.update]
+
+
 def require_equal(recipe: Recipe, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    work = work_of(recipe, device, recipe.training.batch)
-    found = comparable([*work.computed, *work.arrived, *work.update])
+    found = comparable(asked(recipe, device))
     expected = comparable(real(recipe, device, monkeypatch))
     for ours, theirs in zip(found, expected, strict=False):
         assert ours == theirs
@@ -67,6 +82,7 @@ def require_equal(recipe: Recipe, device: Device, monkeypatch: pytest.MonkeyPatc
     keep=[
         *product(["mlp"], DEVICES),
         ("lenet", "fp16-mixed"), ("deep_sigmoid", "float32"), ("resnet8", "v100"), ("transformer", "dlu16"),
+        ("text_sparse", "fp16-mixed"), ("everything", "float32"),
     ],
 )  # fmt: skip
 def test_the_demands_of_shapes_are_those_of_a_real_step(model: str, device: str, monkeypatch: pytest.MonkeyPatch):
@@ -99,10 +115,28 @@ def test_the_demands_of_every_loss_are_those_of_a_real_one(loss: str, monkeypatc
 
 def test_a_node_of_a_cluster_asks_what_shapes_say(monkeypatch: pytest.MonkeyPatch):
     """The list of a step: a pass of every node, then what is the same on all of them."""
-    recipe = small("mlp", **{"training.batch": 8, "cluster.nodes": 2})
-    work = work_of(recipe, load_device("fp16-mixed"), 4, travels=True)
-    expected = comparable(real(recipe, load_device("fp16-mixed"), monkeypatch))
-    assert comparable([*work.computed, *work.computed, *work.arrived, *work.update]) == expected
+    require_equal(small("mlp", **{"training.batch": 8, "cluster.nodes": 2}), load_device("fp16-mixed"), monkeypatch)
+
+
+#: Of 24 rows all travel where some are touched: a line of one number has 4 bytes, and as many say that it is there.
+FEW_ROWS: dict[str, Any] = {
+    "network.input": [24],
+    "network.layers": [{"type": "sparse_linear", "out_features": 1}, {"type": "linear", "out_features": 256}],
+    "data": {"kind": "ngrams", "reach": 6, "longest": 3},
+    "training.optimiser": {"name": "sgd", "learning_rate": 0.25},
+}
+
+
+@pytest.mark.parametrize("cluster", [
+    {"nodes": 2, "bits": 32}, {"nodes": 3, "bits": 1, "workers": [0, 1, 2], "owners": [0, 2]},
+    {"nodes": 2, "exchange": "controllers", "lines": "inputs"},
+])  # fmt: skip
+@pytest.mark.parametrize("columns", [24, 1024])
+def test_rows_behind_an_exchange_are_those_that_any_message_has_e6(
+    columns: int, cluster: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+):
+    recipe = small("text_sparse", **FEW_ROWS | {"network.input": [columns], "training.batch": 12, "cluster": cluster})
+    require_equal(recipe, load_device("fp16-mixed"), monkeypatch)
 
 
 def test_no_number_is_computed_for_a_batch_of_16384():

@@ -17,6 +17,7 @@ from emu.cluster.timing.grouping import devices_of, grouped_program
 from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.messages import Messages, messages_of
 from emu.cluster.timing.program import Program, program_of
+from emu.cluster.timing.rows import Rows, controlled_sizes
 from emu.cluster.timing.step_plan import Clips, Group, Plan
 from emu.cluster.timing.striping import striped_program, striped_shapes
 from emu.cluster.timing.teams import Teams
@@ -37,6 +38,7 @@ class Share:
         batch_elements: numbers of its part of the batch, which its host prepares; 0 of nothing.
         batch_bytes: that the host sends.
         decided_on_host: whether registers go to the host and points come back.
+        rows: of gradients that have some rows only, by the same names: how many.
         counts_ps: what adding up the registers of all nodes takes, for one point.
     """
 
@@ -48,15 +50,14 @@ class Share:
     batch_elements: int = 0
     batch_bytes: int = 0
     decided_on_host: bool = False
+    rows: Mapping[str, Rows] = field(default_factory=dict[str, Rows])
     counts_ps: int = 0
 
 
 def alone(machine: Machine, share: Share) -> Plan:
     """Return the plan of one device that trains by itself."""
     kernels = _kernels(ClusterTable(nodes=1), machine)
-    return Plan(
-        _program(machine, share), None, Teams(1), (), kernels, clips=_clips(share.clipping, kernels, share.shapes, {})
-    )
+    return Plan(_program(machine, share), None, Teams(1), (), kernels, clips=_clips(share, kernels, share.shapes, {}))
 
 
 def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share) -> Plan:
@@ -86,7 +87,7 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
             batch_bytes=share.batch_bytes,
         )
     elif teams.parts > 1:
-        shapes = dict(zip(shapes, striped_shapes(shapes.values(), teams.parts, table.lines), strict=True))
+        shapes = striped_shapes(shapes, teams.parts, table.lines, share.rows)
         program = striped_program(
             machine,
             kernels,
@@ -96,12 +97,12 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
             batch_elements=share.batch_elements,
             batch_bytes=share.batch_bytes,
         )
-    clips = _clips(share.clipping, kernels, shapes, device_of)
+    clips = _clips(share, kernels, shapes, device_of)
     groups: tuple[Group, ...] = ()
     if teams.exchanges:
         by_controllers = table.exchange == "controllers"
         groups = _to_controllers(table, kernels, program, share, shapes) if by_controllers else ()
-        groups = groups or _in_stripes(table, kernels, program, shapes, device_of)
+        groups = groups or _in_stripes(table, kernels, program, shapes, share.rows, device_of)
         if by_controllers:
             groups = tuple(group._replace(device=device_of.get(group.name)) for group in groups)
         program = replace(program, updates=()) if by_controllers else program
@@ -122,6 +123,7 @@ def _in_stripes(
     kernels: Kernels,
     program: Program,
     shapes: Mapping[str, tuple[int, int]],
+    rows: Mapping[str, Rows],
     device_of: Mapping[str, int],
 ) -> tuple[Group, ...]:
     """Return groups of tensors in stripes to owners: those of a layer, or all of them, or all of a device."""
@@ -133,9 +135,9 @@ def _in_stripes(
     groups: list[Group] = []
     for name, tensors in together.items():
         layers = frozenset(map(layer_of, tensors))
-        members = [shapes[tensor] for tensor in tensors]
-        messages = messages_of(members, table.nodes, table.owners, kernels.codec, kernels.owner_codec)
-        one = _group(name, layers, sum(columns * rows for columns, rows in members), messages)
+        members, some = [shapes[tensor] for tensor in tensors], [rows.get(tensor) for tensor in tensors]
+        messages = messages_of(members, table.nodes, table.owners, kernels.codec, kernels.owner_codec, some)
+        one = _group(name, layers, messages)
         groups.append(one._replace(device=device_of.get(layer_of(tensors[0]))))
     return tuple(groups)
 
@@ -150,13 +152,13 @@ def _to_controllers(
     controller_of = placed(sizes, table.controllers, table.placement)
     groups: list[Group] = []
     for layer in program.layers:
-        found = np.zeros((3, table.nodes), np.int64)
+        found = np.zeros((4, table.nodes), np.int64)
         for name in (name for name in shapes if layer_of(name) == layer):
-            columns, rows = shapes[name]
-            numbers = columns * rows
-            message = kernels.codec.message_bytes(columns, rows)
-            found[:, controller_of[layer]] += (numbers, message, numbers * share.parameter_bytes[name])
-        one = _group(layer, frozenset((layer,)), int(found[0].sum()), Messages(*found))
+            lines, numbers = shapes[name]
+            some, word_bytes = share.rows.get(name), share.parameter_bytes[name]
+            counts = None if some is None else (some.sent, some.arrived)
+            found[:, controller_of[layer]] += controlled_sizes(lines, numbers, counts, kernels.codec, word_bytes)
+        one = _group(layer, frozenset((layer,)), Messages(*found))
         # what belongs to no layer, as the norm of all gradients, is done with the last one
         last = layer == program.layers[-1]
         mine = (t for t in program.updates if t.layer == layer or (last and t.layer not in program.layers))
@@ -164,9 +166,9 @@ def _to_controllers(
     return tuple(groups)
 
 
-def _group(name: str, layers: frozenset[str], numbers: int, messages: Messages) -> Group:
-    up, down = (int(sizes.sum()) for sizes in (messages.up_bytes, messages.down_bytes))
-    return Group(name, layers, numbers, up, down, messages)
+def _group(name: str, layers: frozenset[str], messages: Messages) -> Group:
+    numbers, up, down, sent = (int(sizes.sum()) for sizes in messages)
+    return Group(name, layers, numbers, sent, up, down, messages)
 
 
 def _kernels(table: ClusterTable, machine: Machine) -> Kernels:
@@ -179,17 +181,19 @@ def _kernels(table: ClusterTable, machine: Machine) -> Kernels:
 
 
 def _clips(
-    clipping: ClippingTable | None,
+    share: Share,
     kernels: Kernels,
     shapes: Mapping[str, tuple[int, int]],
     device_of: Mapping[str, int],
 ) -> Clips | None:
     """Return what clipping costs a worker, by layer."""
+    clipping = share.clipping
     if clipping is None:
         return None
     numbers: Counter[str] = Counter()
     for name, (columns, rows) in shapes.items():
-        numbers[layer_of(name)] += columns * rows
+        some = share.rows.get(name)
+        numbers[layer_of(name)] += (columns if some is None else some.found) * rows
     layer_ps = {layer: kernels.clip_ps(clipping.rules, count) for layer, count in numbers.items()}
     return Clips(clipping.trigger, clipping.on, layer_ps, device_of)
 

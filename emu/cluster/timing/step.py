@@ -270,18 +270,18 @@ class _Run:
         yield ready
         sent = ready
         if teams.members > 1:
-            size = NUMBER_BYTES * group.numbers
+            size = NUMBER_BYTES * group.sent_numbers
             arrived = ready
             for to in teams.to_leader():
                 arrived = np.maximum(
                     arrived, self._sent((self._of(group, to), size), ready, f"{group.name}: within the node")
                 )
             yield arrived
-            added = self._of_workers(kernels.add_ps(teams.members, group.numbers))
+            added = self._of_workers(kernels.add_ps(teams.members, group.sent_numbers))
             sent = ready = self._kernel(group, "add", added, arrived)
         if teams.count > 1:
             yield ready
-            encode = self._of_workers(kernels.encode_ps(group.numbers, group.up_bytes))
+            encode = self._of_workers(kernels.encode_ps(group.sent_numbers, group.up_bytes))
             coded = self._kernel(group, "encode", encode, ready)
             yield coded
             arrived, sent = self._to_owners(group, coded)
@@ -289,7 +289,7 @@ class _Run:
             if self.plan.clips_at_receivers:
                 arrived = yield from self._received(group, arrived, signals)
             yield arrived
-            sums = kernels.sum_ps(teams.contributions, *messages)
+            sums = kernels.sum_ps(teams.contributions, messages.numbers, messages.up_bytes, messages.down_bytes)
             summed = self._kernel(group, "sum", sums[teams.team], arrived)
             for task in group.updates:
                 summed = yield from self._compute(task, summed, works=self._leads & (messages.numbers > 0)[teams.team])

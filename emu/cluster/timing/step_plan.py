@@ -20,7 +20,8 @@ class Group(NamedTuple):
     Attributes:
         name: what a trace calls it.
         layers: whose gradients they are.
-        numbers: how many gradients.
+        numbers: how many gradients, of those that are there behind the exchange.
+        sent_numbers: how many a node sends.
         up_bytes: of a worker's messages to all owners, itself among them.
         down_bytes: of all owners' messages.
         messages: sizes by owner.
@@ -31,6 +32,7 @@ class Group(NamedTuple):
     name: str
     layers: frozenset[str]
     numbers: int
+    sent_numbers: int
     up_bytes: int
     down_bytes: int
     messages: Messages

@@ -14,7 +14,7 @@ our choice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from emu.cluster.lines import Lines
 from emu.cluster.timing.kernels import Kernels
@@ -94,12 +94,22 @@ def _share(fmt: Format | None, size: int, devices: int) -> int:
     return -(-size // devices) * (0 if fmt is None else fmt.width_bits) // 8
 
 
-def striped_shapes(shapes: Iterable[tuple[int, int]], devices: int, lines: Lines = "outputs") -> list[tuple[int, int]]:
-    """Return columns and rows of the widest device's part of every gradient.
+def striped_shapes(
+    shapes: Mapping[str, tuple[int, int]], devices: int, lines: Lines = "outputs", by_rows: Collection[str] = ()
+) -> dict[str, tuple[int, int]]:
+    """Return columns and rows of the widest device's part of every gradient, by name.
 
     Units are columns; they are rows where a column is what leaves one input, and in a vector.
+
+    Args:
+        shapes: columns and rows of every gradient.
+        devices: M.
+        lines: what a column is.
+        by_rows: names of gradients of some rows: a column is what leaves one input.
     """
-    return [
-        (columns, -(-rows // devices)) if columns == 1 or lines == "inputs" else (-(-columns // devices), rows)
-        for columns, rows in shapes
-    ]
+    return {
+        name: (columns, -(-rows // devices))
+        if columns == 1 or lines == "inputs" or name in by_rows
+        else (-(-columns // devices), rows)
+        for name, (columns, rows) in shapes.items()
+    }

@@ -47,6 +47,18 @@ class SimulatedTime(System):
             "operations": "int64",
             "bytes": "int64",
         },
+        # gradients of sparse layers, of each interval's steps and of one device: what the products take, which is in
+        # `simulation` as well, and what a transposed copy of each input would add
+        "sparse": {
+            "step": "int64",
+            "layer": "string",
+            "entries": "int64",
+            "rows": "int64",
+            "product_ps": "int64",
+            "transpose_ps": "int64",
+            "product_bytes": "int64",
+            "transpose_bytes": "int64",
+        },
     }
 
     def __init__(self, run: Surroundings) -> None:
@@ -62,13 +74,17 @@ class SimulatedTime(System):
         on_host = (run.device.dynamic_point or DynamicPoint()).decided_on == "host"
         if machine is None:
             return None
+        by_rows = {state.name: state for state in run.model.states if state.by_rows}
         if table is None and clipping is None:
-            return Simulation(machine, run.batch_elements, run.batch_bytes, decided_on_host=on_host)
+            columns = {state.layer: len(state.master.array) for state in by_rows.values()}
+            sizes = (run.batch_elements, run.batch_bytes)
+            return Simulation(machine, *sizes, decided_on_host=on_host, sparse_columns=columns)
         table = table or ClusterTable(nodes=1)
         shapes = shapes_of(run.model.states, table.lines)
         about: dict[str, Any] = {"table": table, "shapes": shapes, "clipping": clipping}
         in_parts = table.model_parallel > 1 and table.model_split == "stripes"
         about["divided"] = striped_layers(run.model.network.layers) if in_parts else ()
+        about["by_rows"] = tuple(by_rows)
         about["parameter_bytes"] = parameter_bytes(run.model.states)
         sizes = self._share(run.batches.planned)
         try:
@@ -117,6 +133,7 @@ class SimulatedTime(System):
         """Yield what was spent where."""
         if self._time is not None:
             yield from (("simulation", row) for row in self._time.rows())
+            yield from (("sparse", row) for row in self._time.sparse_rows())
             self._time.reset()
 
     def write(self, folder: RunFolder) -> None:

@@ -1,0 +1,107 @@
+"""Gradients of sparse layers: what their products take, and what a transposed copy of each input would add."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from emu.hardware.machine import SECOND_PS
+from emu.report.chart import ROW_PIXELS, SERIES_COLOURS, Chart, layer_bars, swatch_legend
+from emu.report.evidence import Evidence
+from emu.report.html import Html, disclosure, join, paragraph, table
+from emu.report.page import Section, figure
+from emu.report.run_data import Columns
+from emu.report.words import byte_count, duration, integer, percent
+
+_TITLE = "Sparse gradients without a transpose"
+_PRODUCT, _COPY = "product", "transposed copy"
+_COLOURS = {_PRODUCT: SERIES_COLOURS[2], _COPY: SERIES_COLOURS[1]}
+_READING = (
+    "The upper bar of a layer is what the product of its gradient takes on the emulated machine in a step, from the "
+    "rows of its input as they lie. The lower bar has what a transposed copy of the input would add before an equal "
+    "product. The run is charged the upper bar alone. A copy reads and writes each of its bytes once, so it would take "
+    "at least this long. Which columns have entries (V1 and V2) comes with the batch, and is in neither bar."
+)
+
+
+class _Layer(NamedTuple):
+    """A layer's gradients over the whole run; fields are the columns of the table `sparse`."""
+
+    name: str
+    entries: int
+    rows: int
+    product_ps: int
+    transpose_ps: int
+    product_bytes: int
+    transpose_bytes: int
+
+
+def section(evidence: Evidence) -> Section | None:
+    """Return bars and a table; None for a run without sparse layers, or on a machine without a clock."""
+    columns = evidence.run.table("sparse")
+    if columns is None:
+        missing = evidence.run.missing.get("sparse.parquet")
+        return Section("sparse-products", _TITLE, paragraph(missing, class_="missing")) if missing else None
+    layers, steps = _layers(columns), max(evidence.outcome.steps, 1)
+    whole_ps = round(evidence.simulated.seconds * SECOND_PS) if evidence.simulated else 0
+    said = " ".join(_sentence(layer, steps, whole_ps) for layer in layers)
+    chart = _bars(layers, steps, said)
+    parts: list[Html] = [
+        paragraph(said, class_="summary"),
+        figure("A step's sparse gradients", swatch_legend(_COLOURS), chart.place(), reading=_READING),
+        disclosure("Sparse gradients as a table", _table(layers, steps)),
+    ]
+    return Section("sparse-products", _TITLE, join(parts), (chart,))
+
+
+def _layers(columns: Columns) -> list[_Layer]:
+    names = columns["layer"].astype(str)
+    return [
+        _Layer(name, *(int(columns[field][names == name].sum()) for field in _Layer._fields[1:]))
+        for name in dict.fromkeys(names.tolist())
+    ]
+
+
+def _sentence(layer: _Layer, steps: int, whole_ps: int) -> str:
+    """Say what a layer's gradient takes of a step, and what a copy would add to it."""
+    product, copy = (_time(ps, steps) for ps in (layer.product_ps, layer.transpose_ps))
+    shares = [f", {percent(ps / whole_ps)} of the step" if whole_ps else ""
+              for ps in (layer.product_ps, layer.transpose_ps)]  # fmt: skip
+    return (
+        f"The gradient of {layer.name} takes {product} in a step{shares[0]}: {integer(layer.entries // steps)} entries "
+        f"give {integer(layer.rows // steps)} rows. A transposed copy of its input would add {copy}{shares[1]}."
+    )
+
+
+def _time(ps: int, steps: int) -> str:
+    return duration(ps / steps / SECOND_PS)
+
+
+def _bars(layers: list[_Layer], steps: int, said: str) -> Chart:
+    rows: list[dict[str, Any]] = []
+    for layer in layers:
+        copied = f"{layer.name}, copied"
+        bars = ((layer.name, _PRODUCT), (copied, _COPY), (copied, _PRODUCT))
+        for place, (name, kind) in enumerate(bars):
+            ps = layer.product_ps if kind == _PRODUCT else layer.transpose_ps
+            us = float(f"{ps / steps / 1e6:.4g}")
+            rows.append({"layer": name, "kind": kind, "place": place, "us": us, "time": _time(ps, steps)})
+    names = list(dict.fromkeys(row["layer"] for row in rows))
+    tips = {"layer": "gradient", "kind": "work", "time": "per step"}
+    title = "simulated microseconds per step"
+    spec = layer_bars(rows, names, _COLOURS, value="us", title=title, tips=tips)
+    return Chart("sparse-products-chart", f"Sparse gradients. {said}", spec, ROW_PIXELS * len(names) + 50)
+
+
+def _table(layers: list[_Layer], steps: int) -> Html:
+    header = ["layer", "entries", "rows", "product", "copy", "product's bytes", "copy's bytes"]
+    rows = [
+        [
+            layer.name,
+            integer(layer.entries // steps),
+            integer(layer.rows // steps),
+            *(_time(ps, steps) for ps in (layer.product_ps, layer.transpose_ps)),
+            *(byte_count(size // steps) for size in (layer.product_bytes, layer.transpose_bytes)),
+        ]
+        for layer in layers
+    ]
+    return table("A step, on average", header, rows, numeric_from=1)

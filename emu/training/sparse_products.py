@@ -1,0 +1,85 @@
+"""What the gradient of a sparse first layer costs a machine, and what a transposed copy of its input would add.
+
+    product      dw = x^T dy, of the rows of x as they lie: what the run is charged
+    copy         x^T as a matrix of its own: read and write every entry (`emu.hardware.Machine.transposed_copy`)
+
+A product that runs again at another point is charged again; the copy would be made once for each mini-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from emu.hardware import Demand, Machine
+
+#: The operation.
+_PRODUCT = "sparse_transposed_matmul"
+
+
+class SparseSpent(NamedTuple):
+    """Gradients of one sparse layer, of one or more steps.
+
+    Attributes:
+        entries: of the inputs.
+        rows: of the gradients.
+        product_ps: that the products take.
+        transpose_ps: that transposed copies would take.
+        product_bytes: through the memory.
+        transpose_bytes: that copies would move.
+    """
+
+    entries: int = 0
+    rows: int = 0
+    product_ps: int = 0
+    transpose_ps: int = 0
+    product_bytes: int = 0
+    transpose_bytes: int = 0
+
+    def plus(self, other: SparseSpent, times: int = 1) -> SparseSpent:
+        """Return the sum with another one, taken so many times."""
+        return SparseSpent(*(mine + times * more for mine, more in zip(self, other, strict=True)))
+
+
+def is_sparse_gradient(one: Demand) -> bool:
+    """Return whether a demand is the gradient of a sparse layer's weights."""
+    return one.operation == _PRODUCT
+
+
+def rows_of(one: Demand) -> int:
+    """Return how many rows the gradient of a sparse layer's weights has."""
+    entries = one.operands[0][1]
+    return one.results * entries // one.multiply_adds if one.multiply_adds else 0
+
+
+def sparse_spent(machine: Machine, work: Iterable[Demand], columns: Mapping[str, int]) -> dict[str, SparseSpent]:
+    """Return what gradients of sparse layers cost, by layer.
+
+    Args:
+        machine: that runs.
+        work: demands of a step.
+        columns: of the sparse inputs, by layer, those without entries among them.
+    """
+    found: dict[str, SparseSpent] = {}
+    for one in work:
+        if not is_sparse_gradient(one):
+            continue
+        product = machine.cost(one)
+        spent = SparseSpent(0, 0, product.duration_ps, 0, product.bytes, 0)
+        if not one.again:
+            copy = machine.transposed_copy(one, columns[one.layer])
+            spent = SparseSpent(
+                one.operands[0][1], rows_of(one), product.duration_ps, copy.duration_ps, product.bytes, copy.bytes
+            )
+        found[one.layer] = found.get(one.layer, SparseSpent()).plus(spent)
+    return found
+
+
+def as_rows(found: Mapping[str, SparseSpent]) -> list[dict[str, Any]]:
+    """Return what was spent as plain data (JSON), a row for every layer, which `of_rows` takes back."""
+    return [{"layer": layer, **spent._asdict()} for layer, spent in found.items()]
+
+
+def of_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, SparseSpent]:
+    """Return what `as_rows` made plain data of."""
+    return {row["layer"]: SparseSpent(*(row[name] for name in SparseSpent._fields)) for row in rows}
