@@ -22,11 +22,15 @@ from emu.datapath.registers import DEFAULT_FLOAT_BINS
 from emu.errors import ConfigError
 from emu.formats import Fixed, Format, parse
 from emu.hardware.device import HOST, MAC_ARRAY, MATRIX_UNIT, STATISTICS, Device, Unit
+from emu.hardware.precision_table import PrecisionTable
 
 #: Picoseconds of a second.
 SECOND_PS = 10**12
 #: What a work record without an operation stands for: registers are read and points chosen from them.
 DECISION = "decide points"
+#: The same where registers of several nodes are added up first.
+JOINT_DECISION = "decide points together"
+DECISIONS = (DECISION, JOINT_DECISION)
 #: The operation that brings a number from one format to another.
 CONVERSION = "quantize"
 #: Instructions of the lanes, where an operation has more than one: an accumulator is set, then added to.
@@ -241,15 +245,19 @@ class Machine:
         return self.link_latency_ps + _rounded_up(size_bytes, self.link_bytes_per_s)
 
     def decision_bytes(self) -> int:
-        """Return the size of a register on its way to the host: a count per position, and that of results.
+        """Return the size of a register on its way to the host."""
+        return register_bytes(self.device.precision)
 
-        Positions are those of the accumulator, one for each bit but its sign; without a fixed one, the register's own.
-        """
-        precision = self.device.precision
-        accumulator = precision.mac_of("").accumulator
-        in_word = accumulator.width_bits - 1 if isinstance(accumulator, Fixed) else None
-        positions = in_word or precision.register.bins or DEFAULT_FLOAT_BINS
-        return (positions + 1) * precision.register.counter_bits // 8
+
+def register_bytes(precision: PrecisionTable) -> int:
+    """Return the size of a register that travels: a count per position, and that of results.
+
+    Positions are those of the accumulator, one for each bit but its sign; without a fixed one, the register's own.
+    """
+    accumulator = precision.mac_of("").accumulator
+    in_word = accumulator.width_bits - 1 if isinstance(accumulator, Fixed) else None
+    positions = in_word or precision.register.bins or DEFAULT_FLOAT_BINS
+    return (positions + 1) * precision.register.counter_bits // 8
 
 
 def can_be_timed(device: Device) -> bool:

@@ -48,6 +48,21 @@ class Agreement:
         """
         return register
 
+    def adds_up(self, tensor: Tensor) -> bool:
+        """Return whether `total` adds up registers of several nodes."""
+        return False
+
+    def set_point(self, tensor: Tensor) -> bool:
+        """Take notice that a point is set from the counts of an interval.
+
+        Args:
+            tensor: a key.
+
+        Returns:
+            Whether registers of several nodes are added up for it.
+        """
+        return False
+
     def moves(self, tensor: Tensor, node: int) -> bool:
         """Return whether a node moves a tensor's point; where all have the same one, a single node does."""
         return True

@@ -22,6 +22,7 @@ from emu.autodiff import Operation, Value
 from emu.datapath import StatisticsRegister
 from emu.formats import DynamicFixed, Fixed
 from emu.hardware import DECISION, Demand, DynamicPoint
+from emu.hardware.machine import JOINT_DECISION
 from emu.hardware.precision_table import LayerTables
 from emu.precision.agreement import Agreement, Tensor
 from emu.precision.counters import Counters, CounterTable
@@ -295,7 +296,7 @@ class DynamicPointRunner:
 
         def better(at: int, _: Value) -> int | None:
             nonlocal following
-            note_decision(self._profile, tensor)
+            note_decision(self._profile, tensor, together=agreement.adds_up(tensor))
             counted = agreement.total(tensor, first.register)
             following = self.points.wanted(counted, word, at)
             return following if always or abs(following - at) > table.threshold else None
@@ -342,10 +343,11 @@ class _PerTensor(DatapathRunner):
         return f"{layer}\n{part}\n{self.node}"
 
 
-def note_decision(profile: Profile | None, tensor: Tensor) -> None:
-    """Write down that a register is read and a point chosen from it."""
+def note_decision(profile: Profile | None, tensor: Tensor, *, together: bool) -> None:
+    """Write down that a register is read, or those of several nodes together, and a point chosen from it."""
     if profile is not None and profile.demands is not None:
-        profile.demands.append(Demand(tensor.layer, tensor.role, DECISION, 0, 0, 0, (), None))
+        what = JOINT_DECISION if together else DECISION
+        profile.demands.append(Demand(tensor.layer, tensor.role, what, 0, 0, 0, (), None))
 
 
 @lru_cache(maxsize=64)

@@ -18,13 +18,14 @@ from emu.cluster.clipping import ClippingTable
 from emu.cluster.controller import layer_of
 from emu.cluster.parallelism import StepTimes
 from emu.cluster.settings import ClusterTable
-from emu.cluster.timing import Plan, Rows, Share, alone, fabric_of, plan_of, play, teams_of
+from emu.cluster.timing import Plan, Rows, Share, alone, counts_ps, fabric_of, plan_of, play, teams_of
 from emu.hardware import Demand, Machine
+from emu.hardware.machine import DECISIONS, JOINT_DECISION
 from emu.nn.network import INPUT_LAYER
-from emu.training.simulation import CLIP, QUANTISE, SEND, Simulation, Spent, StepTime, put
+from emu.training.simulation import CLIP, QUANTISE, SEND, TRANSFER, Simulation, Spent, StepTime, put
 from emu.training.sparse_products import is_sparse_gradient, rows_of
 
-#: What sends, of every node.
+#: What sends, of every node; registers, those of the first one.
 PORT = "port"
 
 
@@ -165,7 +166,23 @@ class ClusterSimulation(Simulation):
             put(spent, ("", "", "", QUANTISE), Spent(1, 0, step.quantise_ps, 0, 0))
         if step.clip_ps:
             put(spent, ("", "", "", CLIP), Spent(1, 0, step.clip_ps, 0, 0))
+        counted = Spent(1, 0, self._counts_ps(asked.table), 0, self._count_bytes(asked.table))
+        for one in (*asked.computed, *asked.updated):
+            if _is_joint(one):
+                put(spent, (one.layer, one.role, PORT, TRANSFER), counted)
         return StepTime(step.step_ps, spent, list(step.events), found.sparse)
+
+    def _counts_ps(self, table: ClusterTable) -> int:
+        """Return what adding up the registers of all nodes takes, for one point of a model on one device."""
+        workers, of_node = table.layout().workers, table.units * table.model_parallel
+        if len(workers) == 1 or table.model_parallel > 1:
+            return 0
+        fabric = fabric_of(table, self.machine.device)
+        return counts_ps(fabric, [node * of_node for node in workers], self.machine.decision_bytes())
+
+    def _count_bytes(self, table: ClusterTable) -> int:
+        """Return what nodes send for that."""
+        return 2 * (len(table.layout().workers) - 1) * self.machine.decision_bytes()
 
     def _plan(self, asked: _Asked) -> Plan:
         """Return the plan of a step of all nodes together, or of one of them alone."""
@@ -179,6 +196,7 @@ class ClusterSimulation(Simulation):
             self._batch_bytes,
             self._decided_on_host,
             asked.rows,
+            self._counts_ps(asked.table) if any(map(_is_joint, (*asked.computed, *asked.updated))) else 0,
         )
         table, given = asked.table, self._table
         if not asked.exchanges:
@@ -224,10 +242,16 @@ def _sum_of_parts(some: Demand, more: Demand) -> Demand:
 
 def _divided(work: Sequence[Demand]) -> tuple[list[Demand], list[Demand]]:
     """Return the demands of passes, and those behind them: the last gradient of a pass lies between."""
-    last = max(
-        (i for i, one in enumerate(work) if one.role in ("error", "gradient") and not _is_written(one)), default=-1
-    )
+    found = (i for i, one in enumerate(work) if one.operation not in DECISIONS and not _is_written(one))
+    last = max((i for i in found if work[i].role in ("error", "gradient")), default=-1)
+    if -1 < last < len(work) - 1 and work[last + 1].operation in DECISIONS and work[last + 1][:2] == work[last][:2]:
+        last += 1  # it waits for its point before anything else is done
     return list(work[: last + 1]), list(work[last + 1 :])
+
+
+def _is_joint(one: Demand) -> bool:
+    """Return whether a demand sets a point from the registers of all nodes."""
+    return one.operation == JOINT_DECISION
 
 
 def _is_written(one: Demand) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from emu.hardware.machine import DECISION, SECOND_PS, Demand, Machine
+from emu.hardware.machine import DECISIONS, SECOND_PS, Demand, Machine
 from emu.hardware.timeline import Event, Timeline
 from emu.training.sparse_products import SparseSpent, as_rows, of_rows, sparse_spent
 
@@ -195,7 +195,7 @@ class Simulation:
 
     def _operate(self, line: Timeline, spent: dict[SpentAt, Spent], one: Demand, now: int) -> int:
         machine = self.machine
-        if one.operation == DECISION:
+        if one.operation in DECISIONS:
             if not self._decided_on_host:
                 return now
             now = self._transfer(line, spent, one, "register", machine.decision_bytes(), now)

@@ -80,6 +80,7 @@ def test_a_killed_run_goes_on_to_the_same_bits_in_pretraining_and_behind_it(
     assert again.model.points is not None
     assert whole.model.points is not None
     assert again.model.points.of == whole.model.points.of
+    assert again.metrics()["count_bytes"] == whole.metrics()["count_bytes"] > 0
 
 
 @pytest.mark.parametrize("points", ["joint", "own"])
@@ -90,3 +91,61 @@ def test_evaluation_behind_training_uses_the_points_of_the_first_node(points: st
     loss, _ = found.evaluate()
     assert np.isfinite(loss)
     assert found.model.points.of == before
+
+
+#: 39 positions of a 40-bit accumulator and the number of results, 32 bits each.
+REGISTER_BYTES = 160
+#: What a node writes in its pass, by role: one operation each, as mlp has three layers behind its input.
+IN_PASSES = {"activation": 4, "weight": 3, "bias": 3, "error": 3, "gradient": 2 * 3}
+
+
+@pytest.mark.parametrize("schedule", ["conditional_redo", "always_redo"])
+def test_operations_of_pretraining_send_their_registers_to_one_node_and_the_sum_back(schedule: str):
+    """Each of the K - 1 other nodes sends one and gets one, whether the operation runs again or not."""
+    for nodes in (1, 2, 4):
+        found = trained(2, **OPTIONS, cluster__nodes=nodes, dynamic_point__schedule=schedule)
+        operations = 2 * sum(IN_PASSES.values())
+        assert found.metrics()["count_bytes"] == operations * 2 * (nodes - 1) * REGISTER_BYTES
+
+
+def test_units_of_a_node_send_one_register_together():
+    found = trained(1, **OPTIONS, cluster__nodes=2, cluster__units=2)
+    assert found.metrics()["count_bytes"] == sum(IN_PASSES.values()) * 2 * REGISTER_BYTES
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps", "times"),
+    [
+        ({"dynamic_point__pretraining_steps": 0, "dynamic_point__interval": 2}, 5, 2),
+        ({"dynamic_point__pretraining_steps": 2, "dynamic_point__schedule": "float_pretraining"}, 2, 1),
+    ],
+    ids=["intervals", "behind float32"],
+)
+@pytest.mark.parametrize("points", ["joint", "own"])
+def test_points_of_an_interval_send_a_register_for_each_tensor_that_is_joint(
+    settings: Any, steps: int, times: int, points: str
+):
+    """What the update writes is the same on every node: nothing of it travels."""
+    found = trained(steps, **OPTIONS | settings, cluster__nodes=2, cluster__points=points)
+    tensors = sum(count for role, count in IN_PASSES.items() if points == "joint" or role not in OWN_ROLES)
+    assert found.metrics()["count_bytes"] == times * tensors * 2 * REGISTER_BYTES
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {**OPTIONS, "cluster__nodes": 1},
+        {"device": "fixed16", "cluster__nodes": 2},
+        {**OPTIONS, "cluster__nodes": 2, "cluster__warm_start": 2},
+        {
+            **OPTIONS,
+            "cluster__nodes": 2,
+            "cluster__warm_start": 2,
+            "dynamic_point__pretraining_steps": 1,
+            "dynamic_point__interval": 1,
+        },
+    ],
+    ids=["one node", "no open points", "a warm start", "an interval of a warm start"],
+)
+def test_no_counts_travel_where_no_point_is_joint(settings: Any):
+    assert trained(2, **settings).metrics()["count_bytes"] == 0

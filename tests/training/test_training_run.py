@@ -70,7 +70,7 @@ def test_run_json_holds_what_is_promised(run: training.Run):
     assert info["layers"] == ["input", "flatten1", "fc1", "relu1", "fc2", "relu2", "output", "loss"]
     assert info["parameters"] == 784 * 128 + 128 + 128 * 64 + 64 + 64 * 10 + 10
     assert set(info["versions"]) >= {"python", "numpy", "numba", "emu"}
-    zeros = {name: info["metrics"][name] for name in ("redos", "repeats", "skips", "bytes_sent")}
+    zeros = {name: info["metrics"][name] for name in ("redos", "repeats", "skips", "bytes_sent", "count_bytes")}
     assert zeros == dict.fromkeys(zeros, 0)
 
 

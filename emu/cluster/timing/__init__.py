@@ -8,11 +8,13 @@ teams.py     which devices share a model, a node, an exchange
 messages.py  sizes of what is sent
 rows.py      gradients of some rows: how many, and their messages
 kernels.py   what quantising costs
+counts.py    what adding up the counts of nodes costs
 step_plan.py what is played, and what is known behind that
 step.py      all of it, played
 plan.py      from `[cluster]` to what is played
 """
 
+from emu.cluster.timing.counts import counts_ps
 from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.line import Line, Processes, Signal
 from emu.cluster.timing.plan import Share, alone, fabric_of, plan_of, teams_of
@@ -38,6 +40,7 @@ __all__ = [
     "Teams",
     "alone",
     "arrived_rows",
+    "counts_ps",
     "fabric_of",
     "plan_of",
     "play",

@@ -39,6 +39,7 @@ class Share:
         batch_bytes: that the host sends.
         decided_on_host: whether registers go to the host and points come back.
         rows: of gradients that have some rows only, by the same names: how many.
+        counts_ps: what adding up the registers of all nodes takes, for one point.
     """
 
     computed: Sequence[Demand]
@@ -50,6 +51,7 @@ class Share:
     batch_bytes: int = 0
     decided_on_host: bool = False
     rows: Mapping[str, Rows] = field(default_factory=dict[str, Rows])
+    counts_ps: int = 0
 
 
 def alone(machine: Machine, share: Share) -> Plan:
@@ -236,4 +238,5 @@ def _program(machine: Machine, share: Share) -> Program:
         batch_elements=share.batch_elements,
         batch_bytes=share.batch_bytes,
         decided_on_host=share.decided_on_host,
+        counts_ps=share.counts_ps,
     )

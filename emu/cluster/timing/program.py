@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from emu.hardware import DECISION, Demand, Machine
+from emu.hardware import Demand, Machine
+from emu.hardware.machine import DECISIONS, JOINT_DECISION
 
-#: Resources of a device: the unit that computes, its host, the link there, another processor that clips.
-DEVICE, HOST_UNIT, HOST_LINK, CLIPPER = "compute", "host", "host link", "clipper"
+#: Resources of a device: the unit that computes, its host, the link there, another processor that clips, and what is
+#: held while counts of nodes are added up.
+DEVICE, HOST_UNIT, HOST_LINK, CLIPPER, COUNTS = "compute", "host", "host link", "clipper", "counts"
 #: What time is spent on.
 FORWARD, BACKWARD, UPDATE, QUANTISE, CLIP = "forward", "backward", "update", "quantise", "clip"
 _BACKWARD_ROLES = ("error", "gradient", "unscaled")
@@ -97,6 +99,7 @@ def program_of(
     batch_elements: int = 0,
     batch_bytes: int = 0,
     decided_on_host: bool = False,
+    counts_ps: int = 0,
 ) -> Program:
     """Return the program of a step.
 
@@ -107,14 +110,15 @@ def program_of(
         batch_elements: numbers of the batch that a host prepares.
         batch_bytes: that it sends.
         decided_on_host: whether registers go to the host and points come back.
+        counts_ps: what adding up the registers of all nodes takes, for one point.
     """
     computed = layer_by_layer(computed)
     last = {one.layer: i for i, one in enumerate(computed) if one.role in ("gradient", "unscaled")}
     passes = merged(
-        Task(one.layer, kind_of(one), parts_of(machine, one, decided_on_host), last.get(one.layer) == i)
+        Task(one.layer, kind_of(one), parts_of(machine, one, decided_on_host, counts_ps), last.get(one.layer) == i)
         for i, one in enumerate(computed)
     )
-    updates = merged(Task(one.layer, UPDATE, parts_of(machine, one, decided_on_host)) for one in updated)
+    updates = merged(Task(one.layer, UPDATE, parts_of(machine, one, decided_on_host, counts_ps)) for one in updated)
     return Program(passes, updates, prepare_of(machine, batch_elements, batch_bytes))
 
 
@@ -131,11 +135,14 @@ def kind_of(demand: Demand) -> str:
     return BACKWARD if demand.role in _BACKWARD_ROLES else FORWARD
 
 
-def parts_of(machine: Machine, demand: Demand, decided_on_host: bool = False) -> tuple[tuple[str, int], ...]:
+def parts_of(
+    machine: Machine, demand: Demand, decided_on_host: bool = False, counts_ps: int = 0
+) -> tuple[tuple[str, int], ...]:
     """Return what an operation takes: its unit, or the link to the host, the host, and the link again."""
-    if demand.operation == DECISION:
+    if demand.operation in DECISIONS:
+        summed = [(COUNTS, counts_ps)] if demand.operation == JOINT_DECISION else []
         sizes = (machine.decision_bytes(), _POINT_BYTES) if decided_on_host and machine.host else ()
-        return _without_nothing((HOST_LINK, machine.transfer_ps(size)) for size in sizes)
+        return _without_nothing([*summed, *((HOST_LINK, machine.transfer_ps(size)) for size in sizes)])
     cost = machine.cost(demand)
     if cost.unit != machine.host:
         return _without_nothing([(DEVICE, cost.duration_ps)])

@@ -12,6 +12,7 @@ and residuals is that of all nodes in every process.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -27,6 +28,7 @@ from emu.cluster.lines import Lines
 from emu.cluster.settings import ClusterTable
 from emu.cluster.wires import Columns, Touched, added, arrays_of, lines_from
 from emu.errors import ConfigError
+from emu.hardware.machine import register_bytes
 from emu.nn.network import LOSS_LAYER
 from emu.optim import ParameterState
 from emu.precision.loss_scaling import NoScaling
@@ -47,8 +49,8 @@ class DataParallel(System):
 
     key = "cluster"
     tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        # bytes that all nodes together have sent to others so far
-        "cluster": {"step": "int64", "bytes_sent": "int64"},
+        # bytes that all nodes together have sent to others so far: of gradients, and of counts for joint points
+        "cluster": {"step": "int64", "bytes_sent": "int64", "count_bytes": "int64"},
         # norm of what the first node holds back of a tensor: as worker, and as owner of its stripes
         "residuals": {"step": "int64", "tensor": "string", "holder": "string", "norm": "float64"},
         # what codes of the step's exchange stood for on the first node: level and lower end of the bin of values, in
@@ -86,7 +88,8 @@ class DataParallel(System):
             )
         self._carries_scale = "gradient" not in getattr(run.recipe.loss_scaling, "compensation", ("gradient",))
         run.model.stripes = self._table.model_parallel if self._table.model_split == "stripes" else 1
-        self._joint = JointPoints(run.ranks, own=self._table.points == "own")
+        size = register_bytes(run.device.precision)
+        self._joint = JointPoints(run.ranks, own=self._table.points == "own", register_bytes=size)
         if run.model.points is not None:
             run.model.points.agreement = self._joint
         unscaled = not self._carries_scale and not isinstance(run.recipe.loss_scaling, NoScaling)
@@ -126,7 +129,10 @@ class DataParallel(System):
     def divided(self, on: PartAttempt, examples: int, step: int) -> Attempt | None:
         """Return a pass made of one of every node over its part of the batch."""
         self._step = step
-        if self._exchange is None or self._is_warm:
+        if self._exchange is None:
+            return None
+        self._joint.nodes = 1 if self._is_warm else len(self._workers)
+        if self._is_warm:
             return None
         part, runners, points = examples // self._parts, self._runners_of_units(), self._run.model.points
 
@@ -134,7 +140,8 @@ class DataParallel(System):
             share = self._share(scale)
             tasks = [partial(on, share, slice(r.node * part, (r.node + 1) * part), r) for r in runners]
             decided = points is not None and points.in_pretraining(step) and not points.in_float(step)
-            with self._summed.over(self._runners[0]):
+            noticed = self._joint.passes(self._run.flush) if points is not None else nullcontext()
+            with self._summed.over(self._runners[0]), noticed:
                 passes = self._joint.run(tasks) if decided else [task() for task in tasks]
             gradients = joined({r.node: found.gradients for r, found in zip(runners, passes, strict=True)})
             return replace(self._whole(passes), gradients=gradients, scale=scale, share=1 / self._shares)
@@ -268,26 +275,32 @@ class DataParallel(System):
         """Yield bytes so far, what is held back, and what codes stood for."""
         if self._exchange is None:
             return
-        yield "cluster", {"bytes_sent": self._exchange.sent}
+        yield "cluster", self.metrics()
         for tensor, holder, norm in self._exchange.residual_norms():
             yield "residuals", {"tensor": tensor, "holder": holder, "norm": norm}
         for tensor, count in self._exchange.code_counts():
             yield "codes", {"tensor": tensor, **count._asdict()}
 
     def metrics(self) -> dict[str, Any]:
-        """Return the bytes that all nodes have sent to others."""
-        return {"bytes_sent": self._exchange.sent if self._exchange else 0}
+        """Return the bytes that all nodes have sent to others: of gradients, and of counts for joint points."""
+        if self._exchange is None:
+            return {"bytes_sent": 0, "count_bytes": 0}
+        return {"bytes_sent": self._exchange.sent, "count_bytes": self._joint.count_bytes}
 
     # ---- checkpoints ----
 
     def to_dict(self) -> Any:
-        """Return the bytes sent, and S of the gradient on its way; None without a cluster."""
-        return None if self._exchange is None else {"sent": self._exchange.sent, "flying_scale": self._flying_scale}
+        """Return the bytes sent, of counts as well, and S of the gradient on its way; None without a cluster."""
+        if self._exchange is None:
+            return None
+        counted = {"count_bytes": self._joint.count_bytes}
+        return {"sent": self._exchange.sent, "flying_scale": self._flying_scale, **counted}
 
     def load(self, data: Any) -> None:
         """Take what `to_dict` returned."""
         if self._exchange is not None:
             self._exchange.sent, self._flying_scale = data["sent"], data.get("flying_scale", 1.0)
+            self._joint.count_bytes = data.get("count_bytes", 0)  # older checkpoints have none
 
     def arrays(self) -> dict[str, Array]:
         """Return residuals and all else that nodes and owners remember, and gradients on their way."""

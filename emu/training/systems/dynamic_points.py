@@ -54,7 +54,8 @@ class DynamicPoints(System):
         if self._points is not None and self._points.is_due(steps):
             self._run.flush()
             for tensor in self._points.set_all(steps):
-                note_decision(self._run.profile, tensor)
+                together = self._points.agreement.set_point(tensor)
+                note_decision(self._run.profile, tensor, together=together)
 
     def phase(self, step: int) -> str | None:
         """Return "pre-training" of its steps."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from emu.cluster.lockstep import Lockstep
@@ -18,11 +19,26 @@ OWN_ROLES = ("activation", "slope", "error")
 class JointPoints(Agreement):
     """Registers are summed over nodes before a point is set.
 
-    With `own`, activations and errors are left to each node; weights, gradients and updates stay joint.
+    With `own`, activations and errors are left to each node; weights, gradients and updates stay joint. What nodes
+    compute alike, as an update, is counted alike as well: no register of it travels.
+
+    Attributes:
+        nodes: that share the step.
+        count_bytes: of registers that nodes have sent to the first one, and of the sums that it has sent back.
     """
 
-    def __init__(self, ranks: Ranks, *, own: bool) -> None:
-        self._ranks, self._own = ranks, own
+    def __init__(self, ranks: Ranks, *, own: bool, register_bytes: int) -> None:
+        """Begin with nothing sent.
+
+        Args:
+            ranks: the processes that train together.
+            own: whether each node has its own points of `OWN_ROLES`.
+            register_bytes: of a register that travels.
+        """
+        self.nodes, self.count_bytes = 1, 0
+        self._ranks, self._own, self._register_bytes = ranks, own, register_bytes
+        self._apart: set[Tensor] = set()
+        self._in_passes = False
         self._lockstep: Lockstep[StatisticsRegister] = Lockstep(self._everywhere)
         self._together = False
 
@@ -32,8 +48,37 @@ class JointPoints(Agreement):
         here = StatisticsRegister(first.lowest, first.bins)
         for register in (first, *others):
             here.merge(register)
-        every: list[dict[str, Any] | None] = self._ranks.every(here.to_dict())
-        return [StatisticsRegister.from_dict(found) for found in every if found is not None]
+        return self._met(here)
+
+    def _met(self, register: StatisticsRegister | None) -> list[StatisticsRegister]:
+        """Return the registers of all ranks that have one, and charge their sum; none behind the last operation."""
+        here = None if register is None else register.to_dict()
+        every: list[dict[str, Any] | None] = self._ranks.every(here)
+        found = [StatisticsRegister.from_dict(one) for one in every if one is not None]
+        if found:
+            self._charge()
+        return found
+
+    def _charge(self) -> None:
+        """Count the register of every node but the first on its way there, and the sum on its way back."""
+        self.count_bytes += 2 * (self.nodes - 1) * self._register_bytes
+
+    @contextmanager
+    def passes(self, flush: Callable[[], None]) -> Generator[None]:
+        """Take notice of all tensors that nodes write inside, each from its own examples.
+
+        Args:
+            flush: takes counts that runners hold by tensor into those of the interval.
+        """
+        flush()
+        self._in_passes, known = True, frozenset(self._apart)
+        try:
+            yield
+            flush()
+        finally:
+            self._in_passes = False
+        for rank in self._ranks.every([list(tensor) for tensor in sorted(self._apart - known)]):
+            self._apart.update(Tensor(*names) for names in rank)
 
     def run(self, passes: Sequence[Callable[[], ResultT]]) -> list[ResultT]:
         """Return the results of passes of all nodes, which decide every operation's redo together.
@@ -45,7 +90,7 @@ class JointPoints(Agreement):
             results = self._lockstep.run(passes)
         finally:
             self._together = False
-        while any(found is not None for found in self._ranks.every(None)):
+        while self._met(None):
             pass
         return results
 
@@ -54,7 +99,11 @@ class JointPoints(Agreement):
 
     def key(self, tensor: Tensor, node: int) -> Tensor:
         """Return the node's tensor, where it has a point of its own."""
-        return tensor._replace(part=f"{tensor.part}@{node}") if self._is_own(tensor) else tensor
+        if self._is_own(tensor):
+            return tensor._replace(part=f"{tensor.part}@{node}")
+        if self._in_passes:
+            self._apart.add(tensor)
+        return tensor
 
     def total(self, tensor: Tensor, register: StatisticsRegister) -> StatisticsRegister:
         """Return the sum over nodes; of what one node alone computes for all, its own register."""
@@ -64,6 +113,17 @@ class JointPoints(Agreement):
         for one in self._lockstep.meet(register):
             total.merge(one)
         return total
+
+    def adds_up(self, tensor: Tensor) -> bool:
+        """Return whether several nodes have written the tensor, each in its pass, and none has its own point."""
+        return self._together and self.nodes > 1 and not self._is_own(tensor)
+
+    def set_point(self, tensor: Tensor) -> bool:
+        """Charge the sum of a tensor's registers, where nodes have counted apart for one point."""
+        if self.nodes == 1 or tensor not in self._apart:
+            return False
+        self._charge()
+        return True
 
     def moves(self, tensor: Tensor, node: int) -> bool:
         """Return whether the point is the node's own, or the node is the first."""

@@ -32,8 +32,9 @@ class SimulatedTime(System):
     tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
         # of each interval's steps: layer and role are empty for the batch; unit is the device's or the host's,
         # `memory`'s time is within its unit's, `link` moves bytes to the host and back; kind is forward, backward,
-        # update, redo, host or transfer, of a cluster quantise or send, of a node's port, and clip; operations are
-        # multiply-adds, or results where there are none
+        # update, redo, host or transfer, of a cluster quantise or send, of a node's port, and clip; transfers of
+        # the port are counts, through that of the first node; operations are multiply-adds, or results where there are
+        # none
         "simulation": {
             "step": "int64",
             "layer": "string",

@@ -1,0 +1,36 @@
+"""How long the counts of nodes are on their way where a point is set from those of all of them.
+
+    node 1 ──register──►              ──sum──► node 1
+    node 2 ──register──►  first node  ──sum──► node 2
+    ...                               ──sum──► ...
+
+The port of the first node takes one message after the other, in and then out. Nothing else is on the fabric meanwhile;
+that is our choice: a node waits for the sum before it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from emu.hardware import Fabric
+
+
+def counts_ps(fabric: Fabric, devices: Sequence[int], size_bytes: int) -> int:
+    """Return how long registers take to the first node, and their sum from there to all others.
+
+    Args:
+        fabric: that connects the nodes.
+        devices: numbers of those that send, one of each node; the first one adds up.
+        size_bytes: of a register.
+    """
+    first, *others = devices
+    if not others:
+        return 0
+    traffic, there = fabric.begin(), np.full(fabric.processors, -1)
+    there[others] = first
+    added_ps = int(traffic.send(np.zeros_like(there), there, size_bytes).arrived_ps.max())
+    back = np.full((len(others), fabric.processors), -1)
+    back[:, first] = others
+    return int(traffic.rounds(np.int64(added_ps), back, size_bytes).arrived_ps.max())
