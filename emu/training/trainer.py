@@ -10,7 +10,6 @@ and resumed ends in the same bits.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import time
@@ -22,7 +21,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from emu.backends.registry import load
-from emu.errors import ConfigError
 from emu.hardware import Device
 from emu.nn import Network
 from emu.precision import CounterTable, Policy, Profile
@@ -35,6 +33,7 @@ from emu.training.build import (
 )
 from emu.training.data_tables import SOURCE_BYTES, Inputs
 from emu.training.history import History, rates
+from emu.training.identity import Identity
 from emu.training.log_point import log_point
 from emu.training.model import Model, Pass, StepRunner
 from emu.training.ranks import Ranks
@@ -296,17 +295,9 @@ class Trainer:
 
     # ---- what a killed run goes on from ----
 
-    def identity(self) -> str:
-        """Return the hash of what decides the bits: recipe, device and data."""
-        parts: list[Any] = [self.recipe.decisive(), self.device.model_dump(mode="json"), self.data.sha256]
-        if self.given is not None:
-            parts.append(repr(self.given))
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-    @property
-    def _node_count(self) -> int:
-        """Nodes that train together: K."""
-        return self.recipe.cluster.nodes if self.recipe.cluster else 1
+    def identity(self) -> Identity:
+        """Return what the run's checkpoints belong to."""
+        return Identity.of(self.recipe, self.device, self.data.sha256, self.given)
 
     def write_tables(self, folder: RunFolder) -> None:
         """Write what is kept of the steps so far."""
@@ -319,8 +310,7 @@ class Trainer:
         self.flush()
         self.write_tables(folder)
         arrays, state = self.state()
-        state |= {"identity": self.identity(), "nodes": self._node_count, "profile": self.profile.rows()}
-        folder.save_checkpoint(arrays, state)
+        folder.save_checkpoint(arrays, state | self.identity()._asdict() | {"profile": self.profile.rows()})
 
     def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return all that the next step depends on, and what was counted: arrays, and plain data (JSON)."""
@@ -348,19 +338,7 @@ class Trainer:
             ConfigError: it is damaged, or belongs to another recipe, device, data or number of nodes.
         """
         arrays, state = folder.load_checkpoint()
-        if state.get("identity") != self.identity():
-            nodes = state.get("nodes", self._node_count)  # older checkpoints have none
-            if nodes != self._node_count:
-                made = "1 node" if nodes == 1 else f"{nodes} nodes"
-                raise ConfigError(
-                    f"a checkpoint of {made} must be resumed on {nodes}, got {self._node_count} for "
-                    f"{folder.path}: nodes hold residuals of their own; set `cluster.nodes` to {nodes}, or start a new "
-                    "run with --out"
-                )
-            raise ConfigError(
-                f"a checkpoint must belong to the run's recipe, device and data, got another one's in {folder.path}; "
-                "resume the run it came from, or start a new run with --out"
-            )
+        self.identity().require(state, folder.path)
         self.load(arrays, state)
         self.profile.load(state.get("profile", ()))  # older checkpoints have none
         self.history = History.read(folder, self.step)

@@ -1,0 +1,59 @@
+"""What a checkpoint belongs to: recipe, device and data, which decide the bits of a run, and the nodes among them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from emu.errors import ConfigError
+from emu.hardware import Device
+from emu.nn import Network
+from emu.training.recipe import Recipe
+
+
+class Identity(NamedTuple):
+    """Of a run.
+
+    Attributes:
+        identity: hash of what decides the bits.
+        nodes: that train together: K.
+    """
+
+    identity: str
+    nodes: int
+
+    @classmethod
+    def of(cls, recipe: Recipe, device: Device, data_sha256: str, given: Network | None) -> Identity:
+        """Return the identity of a run of this recipe; `given` is the network where it is not the recipe's."""
+        parts: list[Any] = [recipe.decisive(), device.model_dump(mode="json"), data_sha256]
+        if given is not None:
+            parts.append(repr(given))
+        digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        return cls(digest, recipe.cluster.nodes if recipe.cluster else 1)
+
+    def require(self, state: Mapping[str, Any], path: Path) -> None:
+        """Refuse a checkpoint of another run.
+
+        Args:
+            state: of the checkpoint; older ones hold no number of nodes.
+            path: of its folder.
+
+        Raises:
+            ConfigError: it belongs to another recipe, device, data or number of nodes.
+        """
+        if state.get("identity") == self.identity:
+            return
+        nodes = state.get("nodes", self.nodes)
+        if nodes != self.nodes:
+            made = "1 node" if nodes == 1 else f"{nodes} nodes"
+            raise ConfigError(
+                f"a checkpoint of {made} must be resumed on {nodes}, got {self.nodes} for {path}: nodes hold residuals "
+                f"of their own; set `cluster.nodes` to {nodes}, or start a new run with --out"
+            )
+        raise ConfigError(
+            f"a checkpoint must belong to the run's recipe, device and data, got another one's in {path}; resume the "
+            "run it came from, or start a new run with --out"
+        )
