@@ -25,8 +25,10 @@ from emu.backends.pattern import Pattern
 Array = NDArray[Any]
 #: Columns of a strip; of others, entries are added as they lie.
 WIDTH = 64
-#: Entries of a result that a block shall have on average, and fewer than which are not worth sorting.
-TOGETHER, FEWEST = 8, 2
+#: Entries of a result that a block shall have on average.
+TOGETHER = 8
+#: Entries of a result in all, by the bytes of a sum, from which on sorting is worth its time.
+WORTH_SORTING = {4: 128, 8: 32}
 #: Bytes that a block's part of the dense operand may take, in the second-level cache.
 TILE_BYTES = 1 << 18
 
@@ -58,9 +60,10 @@ def rows_of_a_block(pattern: Pattern, columns: int, itemsize: int) -> int:
     rows, entries = pattern.starts.size - 1, pattern.index.size
     if not entries or columns % WIDTH:
         return 0
-    per_row = entries / (pattern.results * rows)
-    found = min(-(-TOGETHER // per_row), TILE_BYTES // (WIDTH * itemsize), rows)
-    return int(found) if found * per_row >= FEWEST else 0
+    if entries < WORTH_SORTING[itemsize] * pattern.results:
+        return 0
+    found = min(-(-TOGETHER * pattern.results * rows // entries), TILE_BYTES // (WIDTH * itemsize), rows)
+    return int(found)
 
 
 @kernel
