@@ -27,8 +27,8 @@ Array = NDArray[Any]
 WIDTH = 64
 #: Entries of a result that a block shall have on average.
 TOGETHER = 8
-#: Entries of a result in all, by the bytes of a sum, from which on sorting is worth its time.
-WORTH_SORTING = {4: 128, 8: 32}
+#: Entries of a result in all from which on sorting is worth its time.
+WORTH_SORTING = 128
 #: Bytes that a block's part of the dense operand may take, in the second-level cache.
 TILE_BYTES = 1 << 18
 
@@ -60,7 +60,7 @@ def rows_of_a_block(pattern: Pattern, columns: int, itemsize: int) -> int:
     rows, entries = pattern.starts.size - 1, pattern.index.size
     if not entries or columns % WIDTH:
         return 0
-    if entries < WORTH_SORTING[itemsize] * pattern.results:
+    if entries < WORTH_SORTING * pattern.results:
         return 0
     found = min(-(-TOGETHER * pattern.results * rows // entries), TILE_BYTES // (WIDTH * itemsize), rows)
     return int(found)
