@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +18,19 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 #: Backends of this machine's processor; each promised to return the reference's bits.
 BACKENDS = ("reference", "numba")
+
+
+#: Tests that are slow for their time alone: the beginnings of their names, a line each.
+SLOW = Path(__file__).with_name("slow.txt")
+
+
+@pytest.hookimpl(tryfirst=True)  # before the marks decide what is left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of `slow.txt`."""
+    names = tuple(line for line in SLOW.read_text(encoding="utf-8").splitlines() if line.startswith("tests/"))
+    for item in items:
+        if item.nodeid.startswith(names):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", autouse=True)

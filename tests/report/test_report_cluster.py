@@ -12,7 +12,10 @@ from emu.report.words import byte_count
 
 STEPS = (10, 20)
 METRICS = [{"step": step, "train_loss": 1.0, "test_accuracy": found} for step, found in ((10, 0.5), (20, 0.8))]
-SENT = [{"step": 10, "bytes_sent": 1_000_000}, {"step": 20, "bytes_sent": 2_000_000}]
+SENT = [
+    {"step": 10, "bytes_sent": 1_000_000, "count_bytes": 0},
+    {"step": 20, "bytes_sent": 2_000_000, "count_bytes": 0},
+]
 RESIDUALS = [
     {"step": step, "tensor": tensor, "holder": holder, "norm": norm}
     for step in STEPS
@@ -55,7 +58,8 @@ def test_a_node_that_trained_alone_has_no_section(tmp_path):
 
 
 def test_the_sentence_says_nodes_bits_bytes_and_what_float32_would_have_taken(tmp_path):
-    section = cluster.section(evidence_of(tmp_path, leave_out=(), cluster=[{"step": 20, "bytes_sent": 24_000}]))
+    sent = [{"step": 20, "bytes_sent": 24_000, "count_bytes": 0}]
+    section = cluster.section(evidence_of(tmp_path, leave_out=(), cluster=sent))
     # 2 (K - 1) messages of 1000 float32 numbers and 20 steps are 480 kB
     assert "4 nodes exchanged gradients of 1 bit: 24 kB in 20 steps, 20 times fewer than in float32." in section.body
 

@@ -1,0 +1,23 @@
+"""Every line of tests/slow.txt names a test that is there."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+LINES = [line for line in (TESTS / "slow.txt").read_text(encoding="utf-8").splitlines() if line.startswith("tests/")]
+
+
+def test_lines_are_in_order_each_once():
+    assert sorted(set(LINES)) == LINES
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_line_of_the_slow_list_begins_the_name_of_a_test(line: str):
+    file, _, name = line.partition("::")
+    tree = ast.parse((TESTS.parent / file).read_text(encoding="utf-8"))
+    functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    assert name.partition("[")[0] in functions, f"{line}: no such test; remove the line, or correct it"
