@@ -85,10 +85,6 @@ def _sparse_linear_back_w(c: Context, g: Value, y: Value, x: Value, w: Value, *b
     return c.run("sparse_transposed_matmul", x, g, entries=x.array.size)
 
 
-def _sparse_linear_back_bias(c: Context, g: Value, y: Value, x: Value, w: Value, bias: Value) -> Value:
-    return c.run("sum", g, part="bias", axis=(0,))
-
-
 def _matmul_back_a(c: Context, g: Value, y: Value, a: Value, b: Value) -> Value:
     return summed_to(c, c.run("matmul", g, _swapped(b), part="product0"), a.shape, "operand0")
 
@@ -266,7 +262,7 @@ PRIMITIVES: dict[str, Primitive] = {
     "divide": Primitive(elementwise("divide"), (_divide_back_numerator, _divide_back_denominator)),
     "matmul": Primitive(elementwise("matmul"), (_matmul_back_a, _matmul_back_b)),
     "linear": Primitive(_linear, (_linear_back_x, _linear_back_w, _linear_back_bias)),
-    "sparse_linear": Primitive(_sparse_linear, (None, _sparse_linear_back_w, _sparse_linear_back_bias)),
+    "sparse_linear": Primitive(_sparse_linear, (None, _sparse_linear_back_w, _linear_back_bias)),
     "conv2d": Primitive(_conv2d, (_conv2d_back_x, _conv2d_back_w, _conv2d_back_bias)),
     "sum": Primitive(_sum, (_sum_back,)),
     "relu": Primitive(_relu, (_relu_back,)),

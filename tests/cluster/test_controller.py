@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counting import Counting
 
 from emu import parse
 from emu.autodiff import Value
@@ -41,28 +42,6 @@ def parameters_of(formats: Any = FORMATS) -> dict[str, Value]:
         codes = rng.integers(0, 1 << min(fmt.width_bits, 16), shape)
         found[name] = Value(fmt.decode(codes.astype(f"u{-(-fmt.width_bits // 8)}")).astype(fmt.carrier), fmt)
     return found
-
-
-class Counting(Simulated):
-    """Keeps the bytes of every swap, by sender and receiver; may flip one bit of what a node receives."""
-
-    def __init__(self, nodes: int, damage: tuple[int, int, int] | None = None) -> None:
-        super().__init__(nodes)
-        self.swaps: list[dict[tuple[int, int], bytes]] = []
-        self.damage = damage
-
-    def swap(self, parcels: Mapping[tuple[int, int], bytes]) -> dict[tuple[int, int], bytes]:
-        arrived = super().swap(parcels)
-        self.swaps.append(dict(arrived))
-        if self.damage and len(self.swaps) == 2:
-            sender, receiver, place = self.damage
-            data = bytearray(arrived[sender, receiver])
-            data[place] ^= 1
-            arrived[sender, receiver] = bytes(data)
-        return arrived
-
-    def bytes(self) -> int:
-        return sum(len(data) for parcels in self.swaps for data in parcels.values())
 
 
 PLACES = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import counting
 import numpy as np
 import pytest
 
@@ -38,23 +39,6 @@ class Counting(Simulated):
         self.sent += sum(map(len, parcels.values()))
         arrived = {pair: bytes(data) for pair, data in super().swap(parcels).items()}
         self.received += sum(map(len, arrived.values()))
-        return arrived
-
-
-class Damaged(Simulated):
-    """Flips one bit of what node 2 receives in the second phase."""
-
-    def __init__(self, nodes: int, place: int) -> None:
-        super().__init__(nodes)
-        self.calls, self.place = 0, place
-
-    def swap(self, parcels: Mapping[tuple[int, int], bytes]) -> dict[tuple[int, int], bytes]:
-        self.calls += 1
-        arrived = super().swap(parcels)
-        if self.calls == 2:
-            data = bytearray(arrived[0, 2])
-            data[self.place] ^= 1
-            arrived[0, 2] = bytes(data)
         return arrived
 
 
@@ -192,7 +176,7 @@ def test_46_million_parameters_are_the_published_bytes_of_a_node_and_direction_c
 )
 def test_a_replica_that_differs_is_named_with_tensor_and_index_c5(place: int, text: str):
     with pytest.raises(ReplicaError, match=text):
-        exchange(3, transport=Damaged(3, place)).exchange(gradients_of(3), 0)
+        exchange(3, transport=counting.Counting(3, damage=(0, 2, place))).exchange(gradients_of(3), 0)
 
 
 @pytest.mark.parametrize("rule", [None, MomentumRule(0.9), AdaGradRule()], ids=str)

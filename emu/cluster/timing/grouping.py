@@ -17,7 +17,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from emu.cluster.timing.program import UPDATE, Program, Task, kind_of, layer_by_layer, merged, parts_of, prepare_of
+from emu.cluster.timing.program import (
+    UPDATE,
+    Program,
+    Task,
+    kind_of,
+    last_gradients,
+    layer_by_layer,
+    merged,
+    parts_of,
+    prepare_of,
+)
 from emu.hardware import Demand, Machine
 
 #: Roles of what travels from layer to layer, and of all that reads it.
@@ -85,7 +95,7 @@ def grouped_program(
         batch_bytes: that it sends.
     """
     computed = layer_by_layer(computed)
-    last = {one.layer: i for i, one in enumerate(computed) if one.role in ("gradient", "unscaled")}
+    last = last_gradients(computed)
     tasks: list[Task] = []
     place: int | None = None
     size_bytes = 0

@@ -113,7 +113,7 @@ def program_of(
         counts_ps: what adding up the registers of all nodes takes, for one point.
     """
     computed = layer_by_layer(computed)
-    last = {one.layer: i for i, one in enumerate(computed) if one.role in ("gradient", "unscaled")}
+    last = last_gradients(computed)
     passes = merged(
         Task(one.layer, kind_of(one), parts_of(machine, one, decided_on_host, counts_ps), last.get(one.layer) == i)
         for i, one in enumerate(computed)
@@ -128,6 +128,11 @@ def layer_by_layer(computed: Sequence[Demand]) -> list[Demand]:
     places = {one: last[one.layer] for one in computed if one.role == "unscaled" and one.layer in last}
     order = sorted(range(len(computed)), key=lambda i: (places.get(computed[i], i), i))
     return [computed[i] for i in order]
+
+
+def last_gradients(computed: Sequence[Demand]) -> dict[str, int]:
+    """Return the place, by layer, of the demand behind which a layer's gradients are complete."""
+    return {one.layer: i for i, one in enumerate(computed) if one.role in ("gradient", "unscaled")}
 
 
 def kind_of(demand: Demand) -> str:

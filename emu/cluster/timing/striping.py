@@ -18,7 +18,17 @@ from collections.abc import Collection, Mapping, Sequence
 
 from emu.cluster.lines import Lines
 from emu.cluster.timing.kernels import Kernels
-from emu.cluster.timing.program import UPDATE, Program, Task, kind_of, layer_by_layer, merged, parts_of, prepare_of
+from emu.cluster.timing.program import (
+    UPDATE,
+    Program,
+    Task,
+    kind_of,
+    last_gradients,
+    layer_by_layer,
+    merged,
+    parts_of,
+    prepare_of,
+)
 from emu.formats import Format
 from emu.hardware import Demand, Machine
 
@@ -49,7 +59,7 @@ def striped_program(
         batch_bytes: that it sends.
     """
     computed = layer_by_layer(computed)
-    last = {one.layer: i for i, one in enumerate(computed) if one.role in ("gradient", "unscaled")}
+    last = last_gradients(computed)
     with_weights, entered = set(last), False
     tasks: list[Task] = []
     for i, one in enumerate(computed):
