@@ -14,8 +14,8 @@ from variants import running
 
 import emu
 from emu import Mac, engine
-from emu.engine.products import product
 from emu.testing import assert_bits_equal
+from tests.products import product
 
 
 @dataclass(frozen=True)
