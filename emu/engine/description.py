@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypedDict
 
 from numpy.typing import NDArray
 
-from emu.backends.interface import Kernels, RandomCode, StageCode, encode_random, encode_stage
+from emu.backends.interface import RandomCode, StageCode, encode_random, encode_stage
+from emu.backends.kernels import Kernels
 from emu.backends.registry import load
 from emu.datapath import (
     Flags,
