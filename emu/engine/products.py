@@ -155,7 +155,7 @@ def product(
     right, fb = _as_matrices(b, b_format, "b", check=check)
     left, right, shape, batch_shape = as_batches(left, right)
     third, fc = _as_addend(addend, addend_format, shape, (*batch_shape, left.shape[1], right.shape[2]), check=check)
-    if mac.rounding is Rounding.STOCHASTIC:
+    if mac.rounding.draws:
         require_addressed(source_of(random, rbits, seed, stream, step), mac)
     request = Request.of(
         out_format, rounding, overflow, n_rbits, rbits, seed, stream, step, register, flags, backend, shape, random

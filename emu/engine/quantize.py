@@ -44,7 +44,7 @@ def quantize(
     Args:
         x: real numbers, any shape; float16/32/64 or integers, taken at their exact values.
         fmt: format written.
-        rounding: one of the ten modes.
+        rounding: a mode of `emu.Rounding`.
         overflow: rule; None is `saturate` for fixed, `ieee` for float.
         n_rbits: random bits r of stochastic rounding, 1..32.
         rbits: the random integers themselves, below 2**n_rbits, in the shape of `x`; else Philox draws them.

@@ -20,6 +20,7 @@ from emu.backends.interface import (
     encode_register,
     encode_stage,
 )
+from emu.backends.modes import draws
 from emu.backends.registry import load
 from emu.datapath import Flags, OutputStage, Overflow, RandomSource, Rounding, StatisticsRegister, Tininess
 from emu.datapath.owed import Lowered, lowered_exponent
@@ -60,7 +61,7 @@ def counting(code: StageCode, tininess: Tininess | str | None) -> StageCode:
     """
     if tininess is None or not code.format.is_float:
         return code
-    drawn = code.rounding == Rounding.STOCHASTIC.number
+    drawn = draws(code)
     return code._replace(tininess=(Tininess.BEFORE_ROUNDING if drawn else Tininess(tininess)).number)
 
 

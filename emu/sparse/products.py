@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from emu.backends.interface import EXACT_PATHS, Kernels, StageCode, encode_format, encode_mac
 from emu.backends.pattern import Pattern
-from emu.datapath import Mac, Rounding
+from emu.datapath import Mac
 from emu.engine import matmul as dense_matmul
 from emu.engine.elementwise import require_options
 from emu.engine.planner import Plan, may_gain_from_maxima, plan_product
@@ -122,7 +122,7 @@ def _written(
     right, fb = _as_matrix(dense, dense_format, height, name, check=given["check"])
     shape, mac = (pattern.results, right.shape[1]), given["mac"]
     addend, fc = _as_addend(given, shape)
-    if mac.rounding is Rounding.STOCHASTIC:
+    if mac.rounding.draws:
         source = source_of(given["random"], given["rbits"], given["seed"], given["stream"], given["step"])
         require_addressed(source, mac)
     request = _request(given, out_format, shape)
