@@ -423,16 +423,16 @@ def convert(words: Words, drops: int, target: Fixed, rounding: Rounding = Roundi
     if rounding.draws:
         raise ConfigError(f"D_CNV rounds in any mode but stochastic, got {str(rounding)!r}; choose nearest_even")
     low, high = target.min_raw, target.max_raw
-    steps = np.array(rounding.meaning.fixed.table)
+    kept, place, beyond = np.abs(words), np.zeros_like(words), np.zeros(words.shape, bool)
     if drops <= 0:
         up = min(-drops, MAX_SHIFT)
-        beyond = np.where(words > 0, high, low)
-        shifted = np.where((words > high >> up) | (words < -(-low >> up)), beyond, words << up)
-        kept, place = np.abs(shifted), np.zeros_like(words)
+        beyond = (words > high >> up) | (words < -(-low >> up))
+        kept = np.where(beyond, 0, kept) << up
     else:
         drops = min(drops, MAX_SHIFT)
-        kept = np.abs(words) >> drops
-        rest, half = np.abs(words) - (kept << drops), np.int64(1) << (drops - 1)
+        kept, rest, half = kept >> drops, kept & ((1 << drops) - 1), 1 << (drops - 1)
         place = (rest > 0) + (rest >= half).astype(np.int64) + (rest > half)
+    steps = np.array(rounding.meaning.fixed.table)
     rounded = kept + steps[place + 4 * (kept & 1) + 8 * (words < 0)]
-    return np.clip(np.where(words < 0, -rounded, rounded), low, high)
+    signed = np.where(words < 0, -rounded, rounded)
+    return np.where(beyond, np.where(words > 0, high, low), np.clip(signed, low, high))

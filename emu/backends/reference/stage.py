@@ -134,7 +134,8 @@ def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
     # the one zero of two's complement is positive, and jamming moves it
     exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
     quotient, inexact = _round_to(exact, target, stage, u, fmt.width_bits)
-    rounded, inexact = np.where(exact.negative, -quotient, quotient), inexact & finite
+    rounded = np.where(finite, np.where(exact.negative, -quotient, quotient), 0)
+    inexact &= finite
     high = fmt.max_significand
     low = 0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1
     infinite, nan = exact.kind == INFINITE, exact.kind >= NAN
