@@ -252,7 +252,6 @@ class Dot:
         level = level or [None]
         while len(level) & (len(level) - 1):
             level = [*level, None]
-        level[0] = level[0] or ZERO
         while len(level) > 1:
             pairs = list(zip(level[::2], level[1::2], strict=True))
             level = [a and self.add(a, b or ZERO, draw + i) for i, (a, b) in enumerate(pairs)]

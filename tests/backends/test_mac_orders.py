@@ -116,6 +116,17 @@ def test_products_are_rounded_before_they_are_added(product: str, accumulator: s
             check(mac, "fp8_e4m3", out_of(accumulator), addend_format, 5, 3)
 
 
+@pytest.mark.parametrize("rounding", [mode for mode in Rounding if mode.moves_exact])
+@pytest.mark.parametrize("order", ORDERS)
+def test_sums_that_move_although_they_are_exact_are_the_same_whatever_is_missing(order: str, rounding: Rounding):
+    """Lanes without a product, no products at all, zeros among them; R moves what an exact sum would leave alone."""
+    for depth in (0, 1, 3):
+        for accumulator, product in (("fix12f6", "exact"), ("fix12f6", "fix8f3"), ("fp16", "exact")):
+            for addend_format in (None, "fix6f3"):
+                mac = Mac(product, accumulator, order, rounding)
+                check(mac, "fix6f3", out_of(accumulator), addend_format, depth, 4)
+
+
 def test_a_saturating_product_is_not_an_accumulator_that_overflows(backend: str):
     flags = emu.Flags()
     formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix8f4", "flags": flags, "backend": backend}

@@ -6,7 +6,7 @@ Saturation is compared for fixed point only: its floats overflow as `ieee` says.
 `TRN_MAG` adds the sign bit where bits are dropped and leaves words as they are where none are; here a result has no
 bits, so that exact negative values always move. Compared are casts that drop bits. In floats it adds the sign bit to a
 magnitude, which takes negative results away from zero: magnitude_truncation goes toward zero there, as its name says,
-and positive numbers alone are compared.
+and positive numbers alone are compared. `JAM` jams words always, and floats where the target has fewer fraction bits.
 
 Known error of APyTypes 0.5.1: a source with fewer fraction bits than the target, rounded up to a power of two among
 the target's subnormals, comes out as the smallest normal: bfloat16 0x1.FEp-18 to binary16 gives 0x0400 = 2**-14 where
@@ -80,7 +80,12 @@ def test_quantize_to_fixed_equals_apytypes(source, target, rule, mode, backend):
 
 @most_are_slow(
     ("source", "target", "mode"),
-    [(*pair, mode) for pair in FLOATS + MORE_FLOATS for mode in MODES],
+    [
+        (*pair, mode)
+        for pair in FLOATS + MORE_FLOATS
+        for mode in MODES
+        if mode != "jamming" or pair != ("fp16", "e6m12")  # which has more fraction bits
+    ],
     keep=lambda source, target, mode: (
         (source, target) in FLOATS and (FLOATS.index((source, target)) + list(MODES).index(mode)) % 3 == 0
     ),
