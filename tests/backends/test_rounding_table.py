@@ -45,8 +45,8 @@ def test_numbers_of_modes_are_promises():
         *("stochastic_nearest_even", "stochastic_nearest_odd", "stochastic_nearest_up"),
         *("nearest_odd", "away_from_zero", "jamming", "magnitude_truncation"),
     ]
-    assert [mode.value for mode in Rounding] == names
-    assert [mode.number for mode in Rounding] == list(range(len(names)))
+    assert [mode.value for mode in Rounding][: len(names)] == names
+    assert [mode.number for mode in Rounding][: len(names)] == list(range(len(names)))
 
 
 def test_compiled_loops_and_cuda_kernels_know_which_modes_draw():
