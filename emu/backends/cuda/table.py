@@ -29,6 +29,7 @@ from emu.backends.interface import (
     is_one_number,
 )
 from emu.backends.kernels import Result
+from emu.backends.modes import HAND_WRITTEN
 from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.reference import ReferenceKernels
 from emu.backends.reference.arithmetic import flush_operands
@@ -411,6 +412,7 @@ def _is_narrow(x: Array, source: FormatCode | None, stage: StageCode) -> bool:
         and carrier_of(stage.format) == np.float32
         and not (stage.format.is_float and stage.format.precision == 1)
         and stage.tininess == BECAME_ZERO
+        and stage.rounding < HAND_WRITTEN
         and not is_one_number(x)
     )
 
