@@ -71,7 +71,7 @@ def test_a_row_that_fails_is_reported_and_the_others_are_measured(run, monkeypat
     def results(job):
         yield Result(job.rows[0].name, job.threads, failure="OSError: broken")
 
-    monkeypatch.setattr("emu._bench_command.run", results)
+    monkeypatch.setattr("emu.cli.bench.run", results)
     code, out, err = run("bench", "--rows", "stage/fix8", "--threads", "1")
     assert code == 1
     assert "1 failed" in out

@@ -32,20 +32,7 @@ ALLOWED["precision"] = ALLOWED["cluster"] = ALLOWED["nn"] | {"nn", "optim", "har
 ALLOWED["training"] = ALLOWED["precision"] | {"precision", "cluster"}
 ALLOWED["report"] = ALLOWED["bench"] = ALLOWED["training"] | {"training"}
 #: The public face and the command may import everything.
-TOP = {
-    "__init__",
-    "__main__",
-    "cli",
-    "_runs",
-    "_listings",
-    "_format_listing",
-    "_run_commands",
-    "_bench_command",
-    "_simulate_command",
-    "_study_command",
-    "_study_worker",
-    "_vectors_command",
-}
+TOP = {"__init__", "__main__", "cli"}
 #: Below `_config`, in order.
 BELOW_BASE = {"errors": set(), "_files": set(), "_paths": {"errors"}, "_config": {"errors", "_paths"}}
 

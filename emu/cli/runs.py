@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from emu._runs import resume, train
-from emu._study_command import STUDY, rebuild_study_report
+from emu.cli.study import STUDY, rebuild_study_report
 from emu.cluster.launcher import started
 from emu.cluster.mpi import end_job, leave
 from emu.errors import ConfigError
 from emu.hardware import load_device
 from emu.report import build_report
+from emu.report.runs import resume, train
 from emu.training import Run, evaluate, load_recipe
 from emu.training.stop_tests import in_words
 

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from emu._listings import console, grid
 from emu.bench.machine import describe
 from emu.bench.markdown import document
 from emu.bench.peers import chosen
@@ -20,6 +19,7 @@ from emu.bench.result import Result, Session, median_sweeps
 from emu.bench.row import Row
 from emu.bench.rows import select
 from emu.bench.sheets import PATHS, Sheet, every_sheet, figure, spread, summary
+from emu.cli.listings import console, grid
 from emu.errors import ConfigError
 
 SUFFIXES = (".md", ".json")
