@@ -19,7 +19,7 @@ from emu.bench.result import Result, Session, median_sweeps
 from emu.bench.row import Row
 from emu.bench.rows import select
 from emu.bench.sheets import PATHS, Sheet, every_sheet, figure, spread, summary
-from emu.cli.listings import console, grid
+from emu.cli.tables import console, grid
 from emu.errors import ConfigError
 
 SUFFIXES = (".md", ".json")

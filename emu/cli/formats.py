@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from emu.cli.listings import console, facts, grid
+from emu.cli.tables import console, facts, grid
 from emu.datapath import Overflow
 from emu.formats import PRESETS, DynamicFixed, Fixed, Float, Format, parse
 

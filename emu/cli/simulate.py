@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from emu.cli.listings import console, grid
+from emu.cli.tables import console, grid
 from emu.errors import ConfigError
 from emu.hardware import chrome_trace, load_device
 from emu.hardware.machine import SECOND_PS
