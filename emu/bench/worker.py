@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from threadpoolctl import threadpool_info  # pyright: ignore[reportMissingTypeStubs]
 
 from emu.bench.peer import Peer
-from emu.bench.peers import PEERS
+from emu.bench.peers import all_peers
 from emu.bench.pinning import pinned, processors
 from emu.bench.result import PeerResult, Result
 from emu.bench.row import Prepared, Row, Side
@@ -115,9 +115,8 @@ def main() -> None:
     """Read the job, measure, write a line per row."""
     answers = _take_stdout()
     job: dict[str, Any] = json.loads(sys.stdin.readline())
-    bench = Bench(
-        job["threads"], quick=job["quick"], peers=[PEERS[name] for name in job["peers"]], core_type=job["core_type"]
-    )
+    peers = [all_peers()[name] for name in job["peers"]]
+    bench = Bench(job["threads"], quick=job["quick"], peers=peers, core_type=job["core_type"])
     known = {row.name: row for row in all_rows()}
     for name in job["rows"]:
         answers.write(json.dumps(bench.measure(known[name]).to_dict()) + "\n")
