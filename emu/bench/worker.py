@@ -1,7 +1,7 @@
 """The process that measures: its threads and its BLAS kernel were fixed by the environment before it began.
 
     stdin    one line of JSON: {"rows": [names], "peers": [names], "quick": bool, "threads": int,
-              "core_type": what the environment asked of BLAS}
+              "core_type": what the environment asked of BLAS, "budget_s": seconds of a row's rounds}
     stdout   one line of JSON per row: a `Result`
 
 Whatever a peer prints goes to stderr.
@@ -40,9 +40,11 @@ class Bench:
         available: processors to pin threads on.
     """
 
-    def __init__(self, threads: int, *, quick: bool, peers: list[Peer], core_type: str = "") -> None:
+    def __init__(
+        self, threads: int, *, quick: bool, peers: list[Peer], core_type: str = "", budget_s: float = FULL.budget_s
+    ) -> None:
         self.threads, self.quick, self.peers, self.core_type = threads, quick, peers, core_type
-        self.pace: Pace = QUICK if quick else FULL
+        self.pace: Pace = QUICK if quick else replace(FULL, budget_s=budget_s)
         self.available = processors()
         self.steady = Steadiness(threads)
 
@@ -116,7 +118,8 @@ def main() -> None:
     answers = _take_stdout()
     job: dict[str, Any] = json.loads(sys.stdin.readline())
     peers = [all_peers()[name] for name in job["peers"]]
-    bench = Bench(job["threads"], quick=job["quick"], peers=peers, core_type=job["core_type"])
+    options = {name: job[name] for name in ("threads", "quick", "core_type", "budget_s")}
+    bench = Bench(peers=peers, **options)
     known = {row.name: row for row in all_rows()}
     for name in job["rows"]:
         answers.write(json.dumps(bench.measure(known[name]).to_dict()) + "\n")

@@ -220,7 +220,11 @@ def bench(
     ] = None,
     rows: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATTERN", help="Rows by a part of their name, or with *: stage, 'matrix/*'. Repeatable."),
+        typer.Option(
+            metavar="PATTERN",
+            help="Rows by a part of their name or with *: stage, 'matrix/*'; all of the table: table; all: '*'. "
+            "Repeatable. Without: a choice of about a minute.",
+        ),
     ] = None,
     threads: Annotated[str | None, typer.Option(help="Numbers of threads, e.g. 1,2; without: one, and all.")] = None,
     quick: Annotated[

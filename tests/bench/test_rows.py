@@ -13,6 +13,7 @@ import pytest
 from emu._paths import checkout_folder
 from emu.backends.modes import HAND_WRITTEN
 from emu.bench.arrays import CACHE_LINE_BYTES, aligned, integers, reals
+from emu.bench.costs import estimate_s, seconds_of
 from emu.bench.environment import environment, other_core_type
 from emu.bench.hardware_half import _count_wrong_by_numpy, count_wrong
 from emu.bench.peer import Peer
@@ -20,7 +21,7 @@ from emu.bench.peers import FOLDER, PACKAGE, all_peers, chosen
 from emu.bench.processes import jobs
 from emu.bench.result import PeerResult, Result, median_sweeps
 from emu.bench.row import CodecWork, PairWork, ProductWork, StageWork
-from emu.bench.rows import all_rows, select
+from emu.bench.rows import CHOICE, all_rows, select
 from emu.bench.rows.matrix import SWEEPS
 from emu.bench.streaming_copy import WAYS, copy
 from emu.bench.timing import Spread
@@ -62,9 +63,23 @@ def test_rows_are_chosen_by_name_by_part_and_by_pattern(patterns: list[str], nam
     assert [row.name for row in select(patterns)] == names
 
 
-def test_without_a_pattern_the_table_is_measured_and_a_star_is_everything():
-    assert {row.group for row in select([])} == {"table"}
+def test_without_a_pattern_a_choice_is_measured_and_a_star_is_everything():
+    assert sorted(row.name for row in select([])) == sorted(CHOICE)
+    assert [row.name for row in select(["table"])] == [row.name for row in all_rows() if row.group == "table"]
     assert [row.name for row in select(["*"])] == [row.name for row in all_rows()]
+
+
+def test_every_row_has_an_estimate_and_the_choice_takes_about_a_minute(monkeypatch: pytest.MonkeyPatch):
+    assert all(seconds_of(row) > 0 for row in all_rows())
+    for flags in (set[str](), {"avx512bw"}):
+        monkeypatch.setattr("emu.bench.processes.processor_flags", flags.copy)
+        assert 40 <= estimate_s(jobs(select([]), [1, 2], [], quick=False)) <= 80
+
+
+def test_a_peer_beside_a_row_takes_as_long_again_and_a_second_sweep_does_not_ask_it():
+    rows = select(["product/int16", "matrix/fix8f4/floor/wrap"])
+    alone, beside = (estimate_s(jobs(rows, [1], peers, quick=False)) for peers in ([], ["numpy"]))
+    assert beside - alone == seconds_of(rows[0])
 
 
 def test_an_unknown_row_lists_what_there_is():
