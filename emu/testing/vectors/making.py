@@ -152,11 +152,11 @@ def _exponents(description: Description) -> list[Exponents]:
         noise = Places.of(d.seed * 4 + i, d.shape_of(i)).noise(_SHARE)
         return np.where(noise & np.uint64(1), 0, _uniform(noise >> np.uint64(1), 0, near))
 
-    if operation == "quantize":
+    if operation in ("quantize", "round_to_integral"):
         return [target]
     if operation == "sqrt":
         return [2 * target + (zone & np.uint64(1)).astype(np.int64)]
-    if operation in ("add", "subtract"):
+    if operation in ("add", "subtract", "remainder"):
         return [target - below(0), target - below(1)]
     share = _along(d, 0, target) - (below(0) if len(ranges) > 2 or operation == "matmul" else 0)
     noise = _along(d, 0, of_vector.noise(_SHARE))
