@@ -25,6 +25,7 @@ from emu.datapath import (
     StatisticsRegister,
 )
 from emu.engine import (
+    Unit,
     add,
     compare,
     conv2d,
@@ -44,9 +45,10 @@ from emu.engine import (
     sqrt,
     subtract,
     tanh,
+    value,
 )
 from emu.errors import BackendUnavailable, ConfigError, EmuError, EmuWarning, FormatError, NotDifferentiable, ShapeError
-from emu.formats import DynamicFixed, Fixed, Float, parse
+from emu.formats import DynamicFixed, Fixed, Float, Value, parse
 
 if not TYPE_CHECKING:
     from emu import backends  # the package is callable: emu.backends()
@@ -116,6 +118,8 @@ __all__ = [
     "Rounding",
     "ShapeError",
     "StatisticsRegister",
+    "Unit",
+    "Value",
     "__version__",
     "add",
     "backends",
@@ -144,4 +148,5 @@ __all__ = [
     "subtract",
     "tanh",
     "train",
+    "value",
 ]

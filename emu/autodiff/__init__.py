@@ -13,7 +13,8 @@ from emu.autodiff.check import check_gradient, check_second_derivative
 from emu.autodiff.graph import Graph, Tensor
 from emu.autodiff.plain import PlainRunner
 from emu.autodiff.runner import Operation, Runner
-from emu.autodiff.value import RowsValue, SparseValue, Value
+from emu.autodiff.value import RowsValue, SparseValue
+from emu.formats import Value
 
 __all__ = [
     "Graph",

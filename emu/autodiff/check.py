@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from emu.autodiff.graph import Graph, Tensor
 from emu.autodiff.plain import PlainRunner
-from emu.autodiff.value import Value
+from emu.formats import Value
 
 Array = NDArray[Any]
 #: Step of the central difference: the cube root of float64's epsilon balances truncation (h**2)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from emu.autodiff.runner import Operation, Runner
-from emu.autodiff.value import Value
+from emu.formats import Value
 
 
 class Context:

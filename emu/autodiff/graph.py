@@ -14,8 +14,8 @@ from typing import Any
 from emu.autodiff.context import Context
 from emu.autodiff.rules import PRIMITIVES
 from emu.autodiff.runner import Operation, Runner
-from emu.autodiff.value import Value
 from emu.errors import NotDifferentiable, nearest_name
+from emu.formats import Value
 
 
 @dataclass(eq=False)

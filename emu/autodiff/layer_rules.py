@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emu.autodiff.context import Context, Primitive
-from emu.autodiff.value import Value
+from emu.formats import Value
 
 
 def _gelu(c: Context, x: Value) -> Value:

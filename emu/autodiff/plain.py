@@ -11,9 +11,10 @@ from typing import Any
 
 from emu.autodiff.rules import windows_of
 from emu.autodiff.runner import Operation
-from emu.autodiff.value import SparseValue, Value
+from emu.autodiff.value import SparseValue
 from emu.backends.arrays import namespace
 from emu.backends.reference.philox import random_integers
+from emu.formats import Value
 
 
 class PlainRunner:

@@ -13,8 +13,8 @@ from typing import Any
 
 from emu.autodiff.context import Backward, Context, Forward, Primitive, elementwise, reshaped, summed_to
 from emu.autodiff.layer_rules import LAYER_PRIMITIVES
-from emu.autodiff.value import Value
 from emu.backends.arrays import namespace
+from emu.formats import Value
 
 
 def _swapped(x: Value) -> Value:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from emu.autodiff.value import Value
+from emu.formats import Value
 
 
 @dataclass(frozen=True, eq=False)

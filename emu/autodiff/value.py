@@ -1,6 +1,5 @@
-"""A value on the tape: an array, and the format whose values it holds.
+"""Values on the tape that hold a part of a tensor's elements; `emu.formats.Value` holds all of them.
 
-Value         all elements of a tensor
 SparseValue   the entries of a sparse matrix
 RowsValue     some rows of a matrix, all others 0
 """
@@ -10,37 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True, eq=False)
-class Value:
-    """An array of any namespace, and its format.
-
-    Attributes:
-        array: carrier array.
-        format: a number format, opaque here; None for plain floats and for integers that are no operands
-            (labels, indices).
-    """
-
-    array: Any
-    format: Any = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return self.array.shape
-
-    def with_array(self, array: Any) -> Value:
-        """Return the same format around another array: what a move, a selection or a reshape makes."""
-        return Value(array, self.format)
-
-    def holding(self, found: Value) -> Value:
-        """Return what an operation made of each element, in the place of this value."""
-        return found
-
-    @property
-    def index_bytes(self) -> int:
-        """Bytes that say where elements lie: none, where all are there."""
-        return 0
+from emu.formats import Value
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,22 +1,30 @@
 """The one door to arithmetic: every operation with its formats, output stage, register and backend.
 
-    description (formats, Mac, output stage) -> planner -> kernel of a backend -> values and counts
+    unit (description) + operands -> path -> kernel of a backend -> delivery: values and counts
 
-Nothing above this layer calls a kernel, nothing below it knows an option's text form.
+`Unit` has every operation as a method; the functions are the same operations with a unit described by their options.
+Nothing above this layer calls a kernel, nothing below it reads an option's text form.
 """
 
 from emu.engine.convolution import conv2d
+from emu.engine.description import Options, ProductOptions
 from emu.engine.elementwise import add, compare, divide, elementwise, fma, multiply, sqrt, subtract
 from emu.engine.functions import erf, exp, function, gelu, log, rsqrt, sigmoid, tanh
-from emu.engine.planner import Plan, explain
+from emu.engine.operands import value
+from emu.engine.path import explain
+from emu.engine.planner import Plan
 from emu.engine.products import matmul
 from emu.engine.quantize import quantize
 from emu.engine.reductions import average, total
 from emu.engine.selection import max_pool, relu, relu_gradient, unpool
+from emu.engine.unit import Unit
 from emu.engine.work import WorkRecord
 
 __all__ = [
+    "Options",
     "Plan",
+    "ProductOptions",
+    "Unit",
     "WorkRecord",
     "add",
     "average",
@@ -44,4 +52,5 @@ __all__ = [
     "tanh",
     "total",
     "unpool",
+    "value",
 ]

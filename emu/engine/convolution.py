@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.arrays import contiguous, lasting, namespace, on_host
 from emu.backends.gathered import Gathered
-from emu.datapath import Mac
-from emu.engine.elementwise import require_options
-from emu.engine.planner import Plan, explain
-from emu.engine.products import PRODUCT_OPTIONS, matmul, product, write_product, written_to
-from emu.engine.request import Request, as_operand
-from emu.engine.sources import take_source
-from emu.engine.work import WorkRecord
-from emu.errors import FormatError, ShapeError
-from emu.formats import Format
+from emu.datapath.stage import require_placed
+from emu.engine.delivery import written_to
+from emu.engine.description import PRODUCT_OPTIONS, ProductOptions, call_of
+from emu.engine.matrices import Matrices
+from emu.engine.operands import in_format
+from emu.engine.planner import Plan
+from emu.engine.products import as_addend_operand, plan_product_of, write_product
+from emu.errors import ShapeError
+from emu.formats import Format, Value, parse
 
 Array = NDArray[Any]
 
@@ -93,62 +93,82 @@ def conv2d(
     x: Any,
     w: Any,
     *,
-    x_format: str | Format,
-    w_format: str | Format,
     out_format: str | Format,
+    x_format: str | Format | None = None,
+    w_format: str | Format | None = None,
     bias: Any = None,
     bias_format: str | Format | None = None,
     stride: tuple[int, int] = (1, 1),
     padding: tuple[int, int] = (0, 0),
-    out: Array | None = None,
-    check: bool = True,
-    **options: Any,
+    **options: Unpack[ProductOptions],
 ) -> Array:
     """Return the two-dimensional convolution (cross-correlation) of images with kernels.
 
     Args:
-        x: images, values of `x_format`, shape `(N, C, H, W)`.
+        x: images, values of `x_format`, shape `(N, C, H, W)`; or an `emu.value`.
         w: kernels, values of `w_format`, shape `(O, C, KH, KW)`.
-        x_format: format of `x`.
-        w_format: format of `w`.
         out_format: format written.
+        x_format: format of `x`; not needed of a value.
+        w_format: format of `w`.
         bias: one value per output channel, shape `(O,)`: the unit's addend.
         bias_format: format of the bias.
         stride: steps down and right.
         padding: zeros around the image.
-        out: where to write: carrier dtype of `out_format`, shape of the result.
-        check: whether to check that operands hold values of their formats.
         **options: those of `matmul`; recorded random bits have the shape of the result.
 
     Returns:
         Carrier array of `out_format`, shape `(N, O, OH, OW)`.
 
     Raises:
+        FormatError: an operand holds a value outside its format, or has none.
+        ShapeError: channels differ, or the kernel is larger than the padded image.
+
+    Source: docs/concepts/products.md.
+    """
+    unit, out, check = call_of("conv2d", out_format, options, PRODUCT_OPTIONS)
+    given = (x, x_format), (w, w_format), (bias, bias_format)
+    return written_to(out, write_product(unit, patches_and_kernels(*given, stride, padding, check=check)))
+
+
+def patches_and_kernels(
+    x: tuple[Any, str | Format | None],
+    w: tuple[Any, str | Format | None],
+    bias: tuple[Any, str | Format | None],
+    stride: tuple[int, int],
+    padding: tuple[int, int],
+    *,
+    check: bool,
+) -> Matrices:
+    """Return the product that a convolution is, from arrays beside their formats: kernels times patches, plus a bias.
+
+    Args:
+        x: images (N, C, H, W).
+        w: kernels (O, C, KH, KW).
+        bias: one value per output channel, (O,), or None.
+        stride: steps down and right.
+        padding: zeros around the image.
+        check: whether operands are checked to belong to their formats.
+
+    Returns:
+        Matrices whose result has the shape (N, O, OH, OW).
+
+    Raises:
+        FormatError: an operand holds a value outside its format, or has none.
         ShapeError: channels differ, or the kernel is larger than the padded image.
     """
-    require_options("conv2d", options, PRODUCT_OPTIONS)
     stride, padding = _pair(stride), _pair(padding)
-    images, fx = as_operand(x, x_format, "x", check=check)
-    kernels, fw = as_operand(w, w_format, "w", check=check)
-    assert fx is not None
-    assert fw is not None
+    images, fx = in_format(x[0], x[1], "x", check=check)
+    kernels, fw = in_format(w[0], w[1], "w", check=check)
+    third, fb = as_addend_operand(*bias, "bias", check=check)
     sizes = _sizes_of(images.shape, kernels.shape, stride, padding)
-    shape, flat = (images.shape[0], kernels.shape[0], *sizes), (images.shape[0], kernels.shape[0], math.prod(sizes))
-    source = take_source(options, shape, flat)
-    addend = None if bias is None else _bias_column(bias, bias_format, kernels.shape[0], check=check)
-    y = product(
-        kernels.reshape(kernels.shape[0], -1),
+    channels = kernels.shape[0]
+    return Matrices(
+        kernels.reshape(1, channels, -1),
         patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding),
-        a_format=fw,
-        b_format=fx,
-        out_format=out_format,
-        addend=addend,
-        addend_format=bias_format,
-        random=source,
-        check=False,
-        **options,
-    ).reshape(shape)
-    return y if out is None else written_to(out, y)
+        None if third is None else _one_per_channel(third, channels)[None],
+        (fw, fx, fb),
+        (images.shape[0], channels, *sizes),
+    )
 
 
 def _pair(given: Any) -> Any:
@@ -183,51 +203,6 @@ def _sizes_of(
     return rows, columns
 
 
-def write_convolution(
-    images: Array,
-    kernels: Array,
-    bias: Array | None,
-    formats: tuple[Format, Format, Format | None],
-    stride: tuple[int, int],
-    padding: tuple[int, int],
-    mac: Mac,
-    request: Request,
-    log: list[WorkRecord] | None = None,
-) -> Array:
-    """Write the convolution of images with kernels as the request says.
-
-    Args:
-        images: carriers (N, C, H, W).
-        kernels: carriers (O, C, KH, KW).
-        bias: carriers (O,), or None.
-        formats: of the kernels, the images and the bias.
-        stride: steps down and right.
-        padding: zeros around the image.
-        mac: the unit.
-        request: stage, random bits, register, flags, backend.
-        log: is given a record of the work.
-
-    Returns:
-        Carriers (N, O, OH, OW).
-
-    Raises:
-        ShapeError: as `conv2d`.
-    """
-    sizes = _sizes_of(images.shape, kernels.shape, tuple(stride), tuple(padding))
-    out_channels, kernel = kernels.shape[0], (kernels.shape[2], kernels.shape[3])
-    rows = kernels.reshape(1, out_channels, -1)
-    addend = None if bias is None else _one_per_channel(bias, out_channels)[None]
-    columns = patches_of(images, kernel, stride, padding)
-    values = write_product(rows, columns, addend, formats, mac, request, 1, log)
-    return values.reshape(images.shape[0], out_channels, *sizes)
-
-
-def _bias_column(bias: Any, fmt: str | Format | None, channels: int, *, check: bool) -> Array:
-    if fmt is None:
-        raise FormatError("`bias_format` must be given with `bias`")
-    return _one_per_channel(as_operand(bias, fmt, "bias", check=check)[0], channels)
-
-
 def _one_per_channel(bias: Array, channels: int) -> Array:
     if bias.shape != (channels,):
         raise ShapeError(
@@ -240,18 +215,22 @@ def _plan_conv2d(
     x: Any,
     w: Any,
     *,
-    x_format: str | Format,
-    w_format: str | Format,
+    out_format: str | Format | None = None,
+    x_format: str | Format | None = None,
+    w_format: str | Format | None = None,
+    bias: Any = None,
     bias_format: str | Format | None = None,
     stride: tuple[int, int] = (1, 1),
     padding: tuple[int, int] = (0, 0),
-    **options: Any,
+    **options: Unpack[ProductOptions],
 ) -> Plan:
-    kernels, images = np.asarray(on_host(w)), np.asarray(on_host(x))
-    _sizes_of(images.shape, kernels.shape, tuple(stride), tuple(padding))
-    columns = patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding).array()
-    formats: dict[str, Any] = {"a_format": w_format, "b_format": x_format, "addend_format": bias_format}
-    return explain(matmul, kernels.reshape(kernels.shape[0], -1), columns, **formats, **options)
+    given = (on_host(x), x_format), (on_host(w), w_format), (None, None)
+    matrices = patches_and_kernels(*given, stride, padding, check=False)
+    third = bias.format if isinstance(bias, Value) else None if bias_format is None else parse(bias_format)
+    formats = (*matrices.formats[:2], None if third is None else require_placed(third))
+    written = formats[1] if out_format is None else out_format
+    unit = call_of("conv2d", written, options, PRODUCT_OPTIONS).unit
+    return plan_product_of(unit, matrices._replace(formats=formats))
 
 
 setattr(conv2d, "plan", _plan_conv2d)  # noqa: B010 - read by explain

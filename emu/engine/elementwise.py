@@ -2,62 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.arrays import namespace, on_host
 from emu.backends.interface import is_one_number, repeated
-from emu.engine.quantize import require_out
-from emu.engine.request import Request, as_operand, codes_of
-from emu.errors import ShapeError, nearest_name
-from emu.formats import Fixed, Format
+from emu.engine.delivery import deliver, place_register, require_out
+from emu.engine.description import Options, UnitDescription, call_of
+from emu.engine.operands import as_operand, codes_of
+from emu.errors import ShapeError
+from emu.formats import Fixed, Format, Value
 from emu.formats.fixed import MAX_WIDTH_BITS
 
 Array = NDArray[Any]
 
-#: What every elementwise operation takes beside `out_format`, and the defaults.
-OPTIONS: Mapping[str, Any] = MappingProxyType(
-    {
-        "rounding": "nearest_even",
-        "overflow": None,
-        "n_rbits": 24,
-        "rbits": None,
-        "seed": 0,
-        "stream": 0,
-        "step": 0,
-        "random": None,
-        "register": None,
-        "flags": None,
-        "out": None,
-        "backend": "auto",
-        "check": True,
-    }
-)
-
 
 def elementwise(
-    operation: str, operands: tuple[Any, ...], formats: tuple[str | Format | None, ...], **options: Any
+    operation: str,
+    operands: tuple[Any, ...],
+    formats: tuple[str | Format | None, ...],
+    *,
+    out_format: str | Format,
+    **options: Unpack[Options],
 ) -> Array:
     """Write `operation` of broadcast operands through the output stage.
 
     Args:
         operation: add, subtract, multiply, divide, fma or sqrt.
-        operands: arrays that broadcast together.
+        operands: arrays or values that broadcast together.
         formats: format of each operand; None takes floats and integers at their exact values.
-        **options: `out_format`, and those of `quantize`.
+        out_format: format written.
+        **options: see `emu.engine.Options`.
 
     Raises:
         ShapeError: the operands do not broadcast.
         TypeError: no such option; names the nearest one.
     """
-    require_options(operation, options)
-    settings: dict[str, Any] = {**OPTIONS, **options}
-    out, check = settings.pop("out"), settings.pop("check")
+    unit, out, check = call_of(operation, out_format, options)
     arrays: list[Array] = []
     parsed: list[Format | None] = []
     for x, fmt, name in zip(operands, formats, "abc", strict=False):
@@ -68,24 +53,23 @@ def elementwise(
     if any(array.shape != shape for array in arrays):
         arrays = _broadcast(operation, arrays)
         shape = arrays[0].shape
-    request = Request.of(shape=shape, **settings)
-    return write_elementwise(operation, arrays, tuple(parsed), request, require_out(out, shape, request.stage.format))
+    return write_elementwise(unit, operation, arrays, tuple(parsed), require_out(out, shape, unit.stage.format))
 
 
 def write_elementwise(
+    unit: UnitDescription,
     operation: str,
     arrays: Sequence[Array],
     formats: tuple[Format | None, ...],
-    request: Request,
     out: Array | None = None,
 ) -> Array:
-    """Write `operation` of operands of any shapes that broadcast, as the request says.
+    """Write `operation` of operands of any shapes that broadcast, through a unit's output stage.
 
     Args:
+        unit: who computes and writes.
         operation: add, subtract, multiply, divide, fma or sqrt.
         arrays: carriers.
         formats: of the operands; None of plain floats.
-        request: stage, random bits, register, flags, backend.
         out: where to write, of the result's shape and carrier dtype.
 
     Raises:
@@ -96,16 +80,16 @@ def write_elementwise(
         if array.shape != shape:
             arrays = _broadcast(operation, arrays)
             break
-    outcome = request.kernels.elementwise(
+    outcome = unit.kernels.elementwise(
         operation,
         tuple([x if x.flags.c_contiguous or is_one_number(x) else x.copy(order="C") for x in arrays]),
         codes_of(formats),
-        request.stage_code,
-        request.random,
-        request.place(exact_register(operation, formats)),
+        unit.code,
+        unit.drawn(arrays[0].shape),
+        place_register(unit, exact_register(operation, formats)),
         out,
     )
-    return request.account(outcome)
+    return deliver(unit, outcome)
 
 
 def _broadcast(operation: str, arrays: Sequence[Array]) -> list[Array]:
@@ -121,16 +105,6 @@ def _broadcast(operation: str, arrays: Sequence[Array]) -> list[Array]:
         x if x.shape == shape else repeated(x, shape) if x.size == 1 else namespace(x).broadcast_to(x, shape)
         for x in arrays
     ]
-
-
-_KNOWN = ("out_format", *OPTIONS)
-
-
-def require_options(operation: str, options: Mapping[str, Any], known: tuple[str, ...] = _KNOWN) -> None:
-    """Raise TypeError, as Python does for a misspelt argument, unless every option is known."""
-    for name in options:
-        if name not in known:
-            raise TypeError(f"{operation}() has no option {name!r}{nearest_name(name, known)}")
 
 
 @lru_cache(maxsize=1024)
@@ -162,9 +136,9 @@ def add(
     out_format: str | Format,
     a_format: str | Format | None = None,
     b_format: str | Format | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Array:
-    """Return a + b, rounded once into `out_format`. Options as in `quantize`. Source: docs/concepts/elementwise.md.
+    """Return a + b, rounded once into `out_format`. Options: `Options`. Source: docs/concepts/elementwise.md.
 
     Examples:
         >>> add(1024.0, -(2.0**-24), out_format="fp16", rounding="floor", backend="reference").item()
@@ -180,9 +154,9 @@ def subtract(
     out_format: str | Format,
     a_format: str | Format | None = None,
     b_format: str | Format | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Array:
-    """Return a - b, rounded once into `out_format`. Options as in `quantize`. Source: docs/concepts/elementwise.md."""
+    """Return a - b, rounded once into `out_format`. Options: `Options`. Source: docs/concepts/elementwise.md."""
     return elementwise("subtract", (a, b), (a_format, b_format), out_format=out_format, **options)
 
 
@@ -193,9 +167,9 @@ def multiply(
     out_format: str | Format,
     a_format: str | Format | None = None,
     b_format: str | Format | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Array:
-    """Return a * b, rounded once into `out_format`. Options as in `quantize`. Source: docs/concepts/elementwise.md.
+    """Return a * b, rounded once into `out_format`. Options: `Options`. Source: docs/concepts/elementwise.md.
 
     Examples:
         >>> multiply(3.1416015625, -0.71875, out_format="fix16f10", backend="reference").item() * 2**10
@@ -211,11 +185,11 @@ def divide(
     out_format: str | Format,
     a_format: str | Format | None = None,
     b_format: str | Format | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Array:
     """Return a / b, rounded once into `out_format`; x/0 is an infinity, 0/0 NaN and invalid.
 
-    Options as in `quantize`. Source: docs/concepts/elementwise.md.
+    Options: `Options`. Source: docs/concepts/elementwise.md.
     """
     return elementwise("divide", (a, b), (a_format, b_format), out_format=out_format, **options)
 
@@ -229,19 +203,21 @@ def fma(
     a_format: str | Format | None = None,
     b_format: str | Format | None = None,
     c_format: str | Format | None = None,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Array:
-    """Return a * b + c, rounded once into `out_format` (fused). Options as in `quantize`.
+    """Return a * b + c, rounded once into `out_format` (fused). Options: `Options`.
 
     Source: docs/concepts/elementwise.md.
     """
     return elementwise("fma", (a, b, c), (a_format, b_format, c_format), out_format=out_format, **options)
 
 
-def sqrt(a: Any, *, out_format: str | Format, a_format: str | Format | None = None, **options: Any) -> Array:
+def sqrt(
+    a: Any, *, out_format: str | Format, a_format: str | Format | None = None, **options: Unpack[Options]
+) -> Array:
     """Return the square root, rounded once into `out_format`; of a negative number NaN and invalid.
 
-    Options as in `quantize`. Source: docs/concepts/elementwise.md.
+    Options: `Options`. Source: docs/concepts/elementwise.md.
     """
     return elementwise("sqrt", (a,), (a_format,), out_format=out_format, **options)
 
@@ -272,9 +248,9 @@ def compare(
     Source: docs/concepts/elementwise.md; IEEE 754-2019 section 5.11.
     """
     # rounded to odd, only a difference of 0 is written as 0; inf - inf is NaN
-    a, b = on_host(a), on_host(b)
-    options: dict[str, Any] = {"rounding": "to_odd", "backend": backend, "check": check}
-    difference = subtract(a, b, out_format="fp32", a_format=a_format, b_format=b_format, **options)
+    a, b = (x.with_array(on_host(x.array)) if isinstance(x, Value) else on_host(x) for x in (a, b))
+    formats: dict[str, Any] = {"a_format": a_format, "b_format": b_format}
+    difference = subtract(a, b, out_format="fp32", **formats, rounding="to_odd", backend=backend, check=check)
     left, right = np.asarray(a), np.asarray(b)
     order = (difference > 0).astype(np.int8) - (difference < 0)
     ordered = np.where(np.isnan(difference), 2, order)

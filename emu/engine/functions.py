@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
-from emu.datapath import Flags, Overflow, RandomSource, Rounding, StatisticsRegister
-from emu.engine.elementwise import require_options
-from emu.engine.quantize import require_out
-from emu.engine.request import Request, as_array, as_operand, code_of
+from emu.engine.delivery import deliver, place_register, require_out, written_to
+from emu.engine.description import Options, UnitDescription, call_of
+from emu.engine.operands import as_array, code_of, in_format
 from emu.errors import FormatError, nearest_name
-from emu.formats import Format, parse
+from emu.formats import Format, Value
 
 Array = NDArray[Any]
 
@@ -20,42 +19,19 @@ def function(
     name: str,
     x: Any,
     *,
-    x_format: str | Format | None = None,
     out_format: str | Format,
-    rounding: str | Rounding = "nearest_even",
-    overflow: str | Overflow | None = None,
-    n_rbits: int = 24,
-    rbits: Array | None = None,
-    seed: int = 0,
-    stream: int = 0,
-    step: int = 0,
-    random: RandomSource | None = None,
-    register: StatisticsRegister | None = None,
-    flags: Flags | None = None,
-    out: Array | None = None,
-    backend: str = "auto",
-    check: bool = True,
+    x_format: str | Format | None = None,
+    **options: Unpack[Options],
 ) -> Array:
     """Return an elementary function of `x`, written through the output stage.
 
     Args:
         name: exp, log, tanh, sigmoid, erf, gelu or rsqrt.
-        x: values of `x_format`, any shape.
-        x_format: format of `x`; None is fp32 for float32 and float16 arrays, fp64 for everything else.
+        x: values of `x_format`, any shape; or an `emu.value`.
         out_format: format written.
-        rounding: mode.
-        overflow: rule.
-        n_rbits: random bits of stochastic rounding.
-        rbits: recorded random bits.
-        seed: key of Philox.
-        stream: stream of Philox.
-        step: step of Philox.
-        random: the source itself: `emu.Philox`, `emu.RecordedBits` or `emu.LFSR`, instead of the four above.
-        register: observes the exact function value (a table) or its double (wider inputs).
-        flags: counts what happened.
-        out: where to write, in the carrier dtype and shape.
-        backend: who computes.
-        check: whether to check that `x` holds values of its format.
+        x_format: format of `x`; None is fp32 for float32 and float16 arrays, fp64 for everything else.
+        **options: see `emu.engine.Options`. The register observes the exact function value (a table) or its double
+            (wider inputs).
 
     Returns:
         Carrier array of `out_format`, the shape of `x`.
@@ -69,48 +45,47 @@ def function(
 
     Source: docs/concepts/functions.md.
     """
+    unit, out, check = call_of(name, out_format, options)
+    array, fmt = carrier_of_function(name, x, x_format, check=check)
+    require_out(out, array.shape, unit.stage.format)
+    return written_to(out, write_function(unit, name, array, fmt))
+
+
+def carrier_of_function(name: str, x: Any, fmt: str | Format | None, *, check: bool) -> tuple[Array, Format]:
+    """Return the carrier and format of a function's operand; an array without one is fp32 or fp64, by its dtype.
+
+    Raises:
+        FormatError: no such function, or an element that is not a value of its format.
+    """
     from emu.backends.functions import FUNCTIONS
 
     if name not in FUNCTIONS:
         raise FormatError(f"a function must be one of the known ones, got {name!r}{nearest_name(name, FUNCTIONS)}")
-    array, fmt = as_operand(x, _format_of(x) if x_format is None else x_format, "x", check=check)
-    assert fmt is not None
-    request = Request.of(
-        out_format,
-        rounding,
-        overflow,
-        n_rbits,
-        rbits,
-        seed,
-        stream,
-        step,
-        register,
-        flags,
-        backend,
-        array.shape,
-        random,
-    )
-    return _into(require_out(out, array.shape, request.stage.format), write_function(name, array, fmt, request))
+    if isinstance(x, Value) and x.format is None:
+        x = x.array
+    if fmt is None and not isinstance(x, Value):
+        dtype = as_array(x).dtype
+        fmt = "fp32" if dtype.kind == "f" and dtype.itemsize <= 4 else "fp64"
+    return in_format(x, fmt, "x", check=check)
 
 
-def write_function(name: str, array: Array, fmt: Format, request: Request) -> Array:
-    """Write a function of carriers as the request says.
+def write_function(unit: UnitDescription, name: str, array: Array, fmt: Format) -> Array:
+    """Write a function of carriers through a unit's output stage.
 
     Args:
+        unit: who computes and writes.
         name: exp, log, tanh, sigmoid, erf, gelu or rsqrt.
         array: carriers, any shape.
         fmt: their format.
-        request: stage, random bits, register, flags, backend.
 
     Raises:
         FormatError: the carriers are raws beyond float64.
     """
     from emu.backends.functions import function_table, is_tabled
 
-    place = request.place(None)
-    kernels, rest = request.kernels, (request.stage_code, request.random, place)
+    kernels, rest = unit.kernels, (unit.code, unit.drawn(array.shape), place_register(unit, None))
     if is_tabled(fmt):
-        table = function_table(name, fmt, request.stage, tininess=request.stage_code.tininess)
+        table = function_table(name, fmt, unit.stage, tininess=unit.code.tininess)
         outcome = kernels.tabled(table, array, *rest)
     elif fmt.carries_raws:
         raise FormatError(
@@ -118,23 +93,11 @@ def write_function(name: str, array: Array, fmt: Format, request: Request) -> Ar
         )
     else:
         outcome = kernels.function(name, array, code_of(fmt), *rest)
-    return request.account(outcome)
+    return deliver(unit, outcome)
 
 
-def _format_of(x: Any) -> Format:
-    dtype = as_array(x).dtype
-    return parse("fp32" if dtype.kind == "f" and dtype.itemsize <= 4 else "fp64")
-
-
-def _into(out: Array | None, values: Array) -> Array:
-    if out is None:
-        return values
-    out[...] = values
-    return out
-
-
-def exp(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:
-    """Return e to the power x, rounded into `out_format`. Options as in `quantize`.
+def exp(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Unpack[Options]) -> Array:
+    """Return e to the power x, rounded into `out_format`. Options: `Options`.
 
     See `function` for formats and exactness.
 
@@ -142,59 +105,60 @@ def exp(x: Any, *, out_format: str | Format, x_format: str | Format | None = Non
         >>> exp([0.0, 1.0], x_format="fp16", out_format="fp16").tolist()
         [1.0, 2.71875]
     """
-    require_options("exp", options)
     return function("exp", x, x_format=x_format, out_format=out_format, **options)
 
 
-def log(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:
-    """Return the natural logarithm, rounded into `out_format`; of 0 -inf, of less NaN. Options as in `quantize`.
+def log(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Unpack[Options]) -> Array:
+    """Return the natural logarithm, rounded into `out_format`; of 0 -inf, of less NaN. Options: `Options`.
 
     See `function` for formats and exactness.
     """
-    require_options("log", options)
     return function("log", x, x_format=x_format, out_format=out_format, **options)
 
 
-def tanh(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:
-    """Return the hyperbolic tangent, rounded into `out_format`. Options as in `quantize`.
+def tanh(
+    x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Unpack[Options]
+) -> Array:
+    """Return the hyperbolic tangent, rounded into `out_format`. Options: `Options`.
 
     See `function` for formats and exactness.
     """
-    require_options("tanh", options)
     return function("tanh", x, x_format=x_format, out_format=out_format, **options)
 
 
-def sigmoid(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:
-    """Return 1 / (1 + exp(-x)), rounded into `out_format`. Options as in `quantize`.
+def sigmoid(
+    x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Unpack[Options]
+) -> Array:
+    """Return 1 / (1 + exp(-x)), rounded into `out_format`. Options: `Options`.
 
     See `function` for formats and exactness.
     """
-    require_options("sigmoid", options)
     return function("sigmoid", x, x_format=x_format, out_format=out_format, **options)
 
 
-def gelu(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:
-    """Return x * Phi(x), Phi the normal distribution function, rounded into `out_format`. Options as in `quantize`.
+def gelu(
+    x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Unpack[Options]
+) -> Array:
+    """Return x * Phi(x), Phi the normal distribution function, rounded into `out_format`. Options: `Options`.
 
     See `function` for formats and exactness.
     """
-    require_options("gelu", options)
     return function("gelu", x, x_format=x_format, out_format=out_format, **options)
 
 
-def erf(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:
-    """Return the error function, rounded into `out_format`. Options as in `quantize`.
+def erf(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Unpack[Options]) -> Array:
+    """Return the error function, rounded into `out_format`. Options: `Options`.
 
     See `function` for formats and exactness.
     """
-    require_options("erf", options)
     return function("erf", x, x_format=x_format, out_format=out_format, **options)
 
 
-def rsqrt(x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Any) -> Array:
-    """Return 1 / sqrt(x), rounded into `out_format`; of a negative number NaN. Options as in `quantize`.
+def rsqrt(
+    x: Any, *, out_format: str | Format, x_format: str | Format | None = None, **options: Unpack[Options]
+) -> Array:
+    """Return 1 / sqrt(x), rounded into `out_format`; of a negative number NaN. Options: `Options`.
 
     See `function` for formats and exactness.
     """
-    require_options("rsqrt", options)
     return function("rsqrt", x, x_format=x_format, out_format=out_format, **options)

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from emu.backends.interface import EXACT_PATHS
 from emu.datapath import Mac, Overflow
 from emu.datapath.order import Blocks, Sequential
-from emu.errors import FormatError
 from emu.formats import Fixed, Format
 
 Array = NDArray[Any]
@@ -233,32 +232,3 @@ def _steps_of(mac: Mac, order: Blocks) -> str:
         )
     cut = f"cut {order.fraction_bits} bits below their largest exponent"
     return f"blocks of {order.n} {terms}, {cut}, round once into {mac.accumulator}, {joined}; vectorised over outputs"
-
-
-def explain(operation: Callable[..., Any], *args: Any, **options: Any) -> Plan:
-    """Return the plan that a call of `operation` with these arguments would follow.
-
-    Args:
-        operation: `emu.matmul` or `emu.conv2d`.
-        *args: arguments of the call.
-        **options: options of the call.
-
-    Raises:
-        FormatError: the operation has no plan.
-        ShapeError: the operands do not fit together.
-
-    Examples:
-        >>> from emu.engine import matmul
-        >>> a = np.zeros((2, 100)), np.zeros((100, 2))
-        >>> plan = explain(matmul, *a, a_format="fix20f4", b_format="fix20f4", out_format="fix8f4")
-        >>> print(plan)  # doctest: +NORMALIZE_WHITESPACE
-        float64_blas: K*max|a|*max|b| + max|addend| <= 2**45 units of 2**-8 by the formats,
-        exact in float64 in any order
-    """
-    planner: Callable[..., Plan] | None = getattr(operation, "plan", None)  # set by the operation's module
-    if planner is None:
-        name = getattr(operation, "__name__", operation)
-        raise FormatError(
-            f"`explain` must be given emu.matmul or emu.conv2d, got {name}: plans are made for products alone"
-        )
-    return planner(*args, **options)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
 from emu.backends.registry import load
-from emu.engine.request import as_array
+from emu.engine.operands import as_array
 from emu.errors import ShapeError
 
 Array = NDArray[Any]

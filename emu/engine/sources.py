@@ -17,12 +17,9 @@ from numpy.typing import NDArray
 
 from emu.backends.interface import RandomCode, encode_random
 from emu.datapath import LFSR, Mac, OutputStage, Philox, RandomSource, RecordedBits
-from emu.datapath.stage import DEFAULT_RANDOM_BITS
 from emu.errors import FormatError, ShapeError
 
 Array = NDArray[Any]
-#: Options by which a source is chosen.
-_CHOICES: dict[str, Any] = {"random": None, "rbits": None, "seed": 0, "stream": 0, "step": 0}
 
 
 def source_of(random: object, rbits: Array | None, seed: int, stream: int, step: int) -> RandomSource:
@@ -33,8 +30,7 @@ def source_of(random: object, rbits: Array | None, seed: int, stream: int, step:
     """
     if random is None:
         return Philox(seed, stream, step) if rbits is None else RecordedBits(rbits)
-    if not isinstance(random, (Philox, RecordedBits, LFSR)):
-        raise FormatError(f"`random` must be an emu.Philox, emu.RecordedBits or emu.LFSR, got {random!r}")
+    found = require_source(random)
     others = {"rbits": rbits is not None, "seed": seed != 0, "stream": stream != 0, "step": step != 0}
     given = [f"`{name}`" for name, is_given in others.items() if is_given]
     if given:
@@ -42,6 +38,17 @@ def source_of(random: object, rbits: Array | None, seed: int, stream: int, step:
             f"`random` must be the only source of random bits, got {' and '.join(given)} beside it; "
             "leave one of them out"
         )
+    return found
+
+
+def require_source(random: object) -> RandomSource:
+    """Return a source of random bits.
+
+    Raises:
+        FormatError: it is none.
+    """
+    if not isinstance(random, (Philox, RecordedBits, LFSR)):
+        raise FormatError(f"`random` must be an emu.Philox, emu.RecordedBits or emu.LFSR, got {random!r}")
     return random
 
 
@@ -61,21 +68,6 @@ def encode_source(source: RandomSource, stage: OutputStage, shape: tuple[int, ..
     from emu.backends.reference.lfsr import lfsr_integers
 
     return encode_random(RecordedBits(lfsr_integers(source, math.prod(shape), stage.n_rbits).reshape(shape)))
-
-
-def take_source(options: dict[str, Any], shape: tuple[int, ...], inner: tuple[int, ...]) -> RandomSource:
-    """Take the choice of a source out of `options`, for an operation whose product has another shape than its result.
-
-    Args:
-        options: those of a call; the five that choose a source are removed.
-        shape: of the result, which recorded bits have.
-        inner: shape of the product, the same elements in the same order.
-    """
-    source = source_of(**{name: options.pop(name, default) for name, default in _CHOICES.items()})
-    if isinstance(source, RecordedBits):
-        rbits = require_rbits(source.bits, options.get("n_rbits", DEFAULT_RANDOM_BITS), shape)
-        return RecordedBits(rbits.reshape(inner))
-    return source
 
 
 def require_addressed(source: RandomSource, mac: Mac) -> None:

@@ -1,7 +1,6 @@
 """What a product was, for whoever adds up work: sizes, formats and the plan it followed.
 
-A caller that wants to know hands `product` a list as its `log`, and finds one record per call in it. Nothing here knows
-time.
+A unit with a list as its `records` puts one record per product there. Nothing here has to do with time.
 """
 
 from __future__ import annotations

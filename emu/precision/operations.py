@@ -19,14 +19,13 @@ from emu.autodiff import SparseValue, Value
 from emu.backends.arrays import namespace, negated
 from emu.backends.gathered import Gathered
 from emu.backends.reference.philox import random_integers
-from emu.engine.convolution import convolved_size, patches_of, windows_of, write_convolution
-from emu.engine.functions import write_function
-from emu.engine.products import as_addend, as_batches, write_product
-from emu.engine.quantize import write_quantized
-from emu.engine.reductions import one_of, write_total
-from emu.engine.request import as_operand
+from emu.datapath import Philox
+from emu.engine.convolution import convolved_size, patches_of, windows_of
+from emu.engine.matrices import Matrices
+from emu.engine.products import write_product
+from emu.engine.reductions import one_of
 from emu.precision.host import HOST_OPERATIONS
-from emu.precision.unit import Unit, carrier, elementwise, number
+from emu.precision.layer_role import LayerRole, carrier, elementwise, number
 from emu.sparse import CSR
 from emu.sparse.products import write_sparse
 
@@ -35,37 +34,26 @@ Array = NDArray[Any]
 MASK_BITS = 32
 
 
-def _matmul(unit: Unit, a: Value, b: Value, addend: Value | None = None) -> Value:
-    left, right, shape, batch = as_batches(carrier(a), carrier(b))
-    formats = (a.format, b.format, None if addend is None else addend.format)
-    full = (*batch, left.shape[1], right.shape[2])
-    third = None if addend is None else as_addend(carrier(addend), shape, full)
-    mac = unit.mac(a.format, b.format)
-    written = write_product(left, right, third, formats, mac, unit.request(), 1, unit.log)
-    return unit.value(written.reshape(shape))
+def _matmul(role: LayerRole, a: Value, b: Value, addend: Value | None = None) -> Value:
+    return role.unit(a.format, b.format).matmul(a, b, addend)
 
 
-def _sparse_matmul(unit: Unit, x: Value, w: Value, bias: Value | None = None, *, entries: int) -> Value:
+def _sparse_matmul(role: LayerRole, x: Value, w: Value, bias: Value | None = None, *, entries: int) -> Value:
     """Each result over the entries of its row, in storage order."""
     matrix = _matrix(x)
-    formats = (x.format, w.format, None if bias is None else bias.format)
-    dense = carrier(w)
-    shape = (matrix.shape[0], dense.shape[1])
-    third = None if bias is None else as_addend(carrier(bias), shape, shape)[0]
-    given = (formats, matrix.by_rows, unit.mac(x.format, w.format), unit.request(), unit.log)
-    return unit.value(write_sparse(matrix, dense, third, *given))
+    return role.value(write_sparse(role.unit(x.format, w.format).description, matrix, w, bias, matrix.by_rows))
 
 
-def _sparse_transposed_matmul(unit: Unit, x: Value, g: Value, *, entries: int) -> Value:
+def _sparse_transposed_matmul(role: LayerRole, x: Value, g: Value, *, entries: int) -> Value:
     """Each result over the entries of its column, row by row: rows of columns without entries are zeros."""
     matrix = _matrix(x)
-    pattern, mac = matrix.by_columns(unit.backend), unit.mac(x.format, g.format)
-    written = write_sparse(matrix, carrier(g), None, (x.format, g.format, None), pattern, mac, unit.request(), unit.log)
+    pattern = matrix.by_columns(role.backend)
+    written = write_sparse(role.unit(x.format, g.format).description, matrix, g, None, pattern)
     if pattern.results == matrix.shape[1]:
-        return unit.value(written)
+        return role.value(written)
     whole = namespace(written).zeros((matrix.shape[1], written.shape[1]), written.dtype)
     whole[matrix.unique_columns] = written
-    return unit.value(whole)
+    return role.value(whole)
 
 
 def _matrix(x: Value) -> CSR:
@@ -73,16 +61,11 @@ def _matrix(x: Value) -> CSR:
     return x.structure.with_data(x.array, x.format, check=False)
 
 
-def _conv2d(unit: Unit, x: Value, w: Value, bias: Value | None = None, *, stride: Any, padding: Any) -> Value:
-    formats = (w.format, x.format, None if bias is None else bias.format)
-    third = None if bias is None else carrier(bias)
-    mac = unit.mac(w.format, x.format)
-    return unit.value(
-        write_convolution(carrier(x), carrier(w), third, formats, stride, padding, mac, unit.request(), unit.log)
-    )
+def _conv2d(role: LayerRole, x: Value, w: Value, bias: Value | None = None, *, stride: Any, padding: Any) -> Value:
+    return role.unit(w.format, x.format).conv2d(x, w, bias, stride=stride, padding=padding)
 
 
-def _conv2d_input_gradient(unit: Unit, g: Value, w: Value, *, shape: Any, stride: Any, padding: Any) -> Value:
+def _conv2d_input_gradient(role: LayerRole, g: Value, w: Value, *, shape: Any, stride: Any, padding: Any) -> Value:
     """The errors, spread by the stride and padded, convolved with the flipped kernels.
 
     One product per result, as a Mac runs it.
@@ -95,7 +78,7 @@ def _conv2d_input_gradient(unit: Unit, g: Value, w: Value, *, shape: Any, stride
     )
     spread[:, :, there[0], there[1]] = g.array[:, :, here[0], here[1]]
     flipped = w.with_array(w.array.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1])
-    return _conv2d(unit, g.with_array(spread), flipped, stride=(1, 1), padding=(0, 0))
+    return _conv2d(role, g.with_array(spread), flipped, stride=(1, 1), padding=(0, 0))
 
 
 def _overlap(size: int, room: int, stride: int, offset: int) -> tuple[slice, slice]:
@@ -106,118 +89,115 @@ def _overlap(size: int, room: int, stride: int, offset: int) -> tuple[slice, sli
     return slice(first, last + 1), slice(start, start + (last - first) * stride + 1, stride)
 
 
-def _conv2d_weight_gradient(unit: Unit, x: Value, g: Value, *, kernel: Any, stride: Any, padding: Any) -> Value:
+def _conv2d_weight_gradient(role: LayerRole, x: Value, g: Value, *, kernel: Any, stride: Any, padding: Any) -> Value:
     """One product per weight, k running over images, then output rows and columns."""
     inputs = patches_of(carrier(x), tuple(kernel), stride, padding).joined().transposed()
     errors = Gathered.of_axes(carrier(g), (1,), (0, 2, 3))
-    mac = unit.mac(g.format, x.format)
-    written = write_product(errors, inputs, None, (g.format, x.format, None), mac, unit.request(), 1, unit.log)
-    return unit.value(written.reshape(-1, x.shape[1], *kernel))
+    shape = (g.shape[1], x.shape[1], *kernel)
+    matrices = Matrices(errors, inputs, None, (g.format, x.format, None), shape)
+    return role.value(write_product(role.unit(g.format, x.format).description, matrices))
 
 
-def _sum(unit: Unit, x: Value, *, axis: tuple[int, ...]) -> Value:
-    return unit.value(write_total(carrier(x), x.format, axis, unit.mac(x.format), unit.request(), log=unit.log))
+def _sum(role: LayerRole, x: Value, *, axis: tuple[int, ...]) -> Value:
+    return role.unit(x.format).total(x, axis)
 
 
-def _average(unit: Unit, windows: Value) -> Value:
+def _average(role: LayerRole, windows: Value) -> Value:
     """The mean of the last axis: the accumulator's content divided by the count, rounded once."""
-    array = carrier(windows)
-    mac, axis = unit.mac(windows.format), array.ndim - 1
-    return unit.value(write_total(array, windows.format, axis, mac, unit.request(), averaged=True, log=unit.log))
+    return role.unit(windows.format).average(windows, len(windows.shape) - 1)
 
 
-def _quantize(unit: Unit, x: Value) -> Value:
-    source = x.format if getattr(x.format, "carries_raws", False) else None
-    array, fmt = as_operand(x.array, source, "x", check=False)
-    return unit.value(write_quantized(array, fmt, unit.request()))
+def _quantize(role: LayerRole, x: Value) -> Value:
+    return role.unit().quantize(x if getattr(x.format, "carries_raws", False) else x.array)
 
 
-def _negate(unit: Unit, x: Value) -> Value:
-    return elementwise("subtract")(unit, number(0), x)
+def _negate(role: LayerRole, x: Value) -> Value:
+    return elementwise("subtract")(role, number(0), x)
 
 
-def _divide_by(unit: Unit, x: Value, *, divisor: int) -> Value:
+def _divide_by(role: LayerRole, x: Value, *, divisor: int) -> Value:
     if divisor & (divisor - 1) == 0:
-        return elementwise("multiply")(unit, x, number(1 / divisor))
-    return elementwise("divide")(unit, x, number(divisor))
+        return elementwise("multiply")(role, x, number(1 / divisor))
+    return elementwise("divide")(role, x, number(divisor))
 
 
-def _selected(unit: Unit, x: Value) -> Value:
+def _selected(role: LayerRole, x: Value) -> Value:
     """Return a selection of `x`: written through the stage only if the layer's format is another one."""
-    return x if x.format == unit.stage.format else _quantize(unit, x)
+    return x if x.format == role.stage.format else _quantize(role, x)
 
 
-def _relu(unit: Unit, x: Value) -> Value:
-    return _selected(unit, x.with_array(engine.relu(x.array, backend=unit.backend)))
+def _relu(role: LayerRole, x: Value) -> Value:
+    return _selected(role, x.with_array(engine.relu(x.array, backend=role.backend)))
 
 
-def _select(unit: Unit, g: Value, x: Value) -> Value:
+def _select(role: LayerRole, g: Value, x: Value) -> Value:
     """Gradients where the operand was positive, +0 elsewhere."""
-    return _selected(unit, g.with_array(engine.relu_gradient(g.array, x.array, backend=unit.backend)))
+    return _selected(role, g.with_array(engine.relu_gradient(g.array, x.array, backend=role.backend)))
 
 
-def _max_pool(unit: Unit, x: Value, *, window: int, stride: int) -> Value:
+def _max_pool(role: LayerRole, x: Value, *, window: int, stride: int) -> Value:
     sizes = tuple(convolved_size(size, window, stride, 0) for size in x.shape[2:])
     best, index = (
         found.reshape(*x.shape[:2], *sizes)
-        for found in engine.max_pool(windows_of(x.array, window, stride), backend=unit.backend)
+        for found in engine.max_pool(windows_of(x.array, window, stride), backend=role.backend)
     )
-    written = _selected(unit, x.with_array(best))
+    written = _selected(role, x.with_array(best))
     return Value((written.array, index), written.format)
 
 
-def _unpool(unit: Unit, g: Value, x: Value, *, saved: Any, window: int, stride: int) -> Value:
+def _unpool(role: LayerRole, g: Value, x: Value, *, saved: Any, window: int, stride: int) -> Value:
     """Gradients of maxima at the places of these, zeros elsewhere; windows do not overlap."""
-    moved = engine.unpool(g.array, saved, windows_of(x.array, window, stride), backend=unit.backend)
+    moved = engine.unpool(g.array, saved, windows_of(x.array, window, stride), backend=role.backend)
     return g.with_array(moved.reshape(x.shape))
 
 
-def _embedding(unit: Unit, table: Value, tokens: Value) -> Value:
+def _embedding(role: LayerRole, table: Value, tokens: Value) -> Value:
     """The table's rows at the tokens."""
-    return _selected(unit, table.with_array(table.array[tokens.array]))
+    return _selected(role, table.with_array(table.array[tokens.array]))
 
 
-def _embedding_gradient(unit: Unit, g: Value, tokens: Value, *, rows: int) -> Value:
+def _embedding_gradient(role: LayerRole, g: Value, tokens: Value, *, rows: int) -> Value:
     """Errors added up by token: one-hot tokens, transposed, times the errors, tokens in C order along k."""
     one, errors = one_of(g.format), carrier(g).reshape(1, -1, g.shape[-1])
     xp = namespace(errors)
     chosen = (xp.arange(rows)[:, None] == tokens.array.reshape(-1)).astype(one.carrier)[None]
-    mac = unit.mac(one, g.format)
-    written = write_product(chosen, errors, None, (one, g.format, None), mac, unit.request(), 1, unit.log)
-    return unit.value(written.reshape(rows, g.shape[-1]))
+    shape = (rows, g.shape[-1])
+    matrices = Matrices(chosen, errors, None, (one, g.format, None), shape)
+    return role.value(write_product(role.unit(one, g.format).description, matrices))
 
 
-def _dropout(unit: Unit, x: Value, *, rate: float) -> Value:
+def _dropout(role: LayerRole, x: Value, *, rate: float) -> Value:
     """X times 1 / (1 - rate), a float32, where a random number is at least `rate`, else +0; and where that is."""
-    random = unit.on_host("mask").random
+    random = role.on_host("mask").random
+    assert isinstance(random, Philox)
     address = {"seed": random.seed, "stream": random.stream, "step": random.step, "draw": random.draw}
     drawn = random_integers(x.array.size, MASK_BITS, **address).reshape(x.shape)
     kept = namespace(x.array).asarray(drawn >= round(rate * 2**MASK_BITS))
-    return Value((_kept(unit, x, kept, rate=rate).array, kept), unit.stage.format)
+    return Value((_kept(role, x, kept, rate=rate).array, kept), role.stage.format)
 
 
-def _kept(unit: Unit, x: Value, kept: Any, *, rate: float) -> Value:
+def _kept(role: LayerRole, x: Value, kept: Any, *, rate: float) -> Value:
     xp = namespace(x.array)
     chosen = x.with_array(xp.where(kept, x.array, xp.zeros((), x.array.dtype)))
-    return elementwise("multiply")(unit, chosen, number(float(np.float32(1 / (1 - rate)))))
+    return elementwise("multiply")(role, chosen, number(float(np.float32(1 / (1 - rate)))))
 
 
-def _dropout_gradient(unit: Unit, g: Value, *, saved: Any, rate: float) -> Value:
-    return _kept(unit, g, saved, rate=rate)
+def _dropout_gradient(role: LayerRole, g: Value, *, saved: Any, rate: float) -> Value:
+    return _kept(role, g, saved, rate=rate)
 
 
-def _function(unit: Unit, x: Value, *, function: str) -> Value:
-    return unit.value(write_function(function, carrier(x), x.format, unit.request()))
+def _function(role: LayerRole, x: Value, *, function: str) -> Value:
+    return role.unit().function(function, x)
 
 
-def _sigmoid_slope(unit: Unit, y: Value) -> Value:
+def _sigmoid_slope(role: LayerRole, y: Value) -> Value:
     """Y * (1 - y) = y - y * y, rounded once."""
-    return elementwise("fma")(unit, _negated(y), y, y)
+    return elementwise("fma")(role, _negated(y), y, y)
 
 
-def _tanh_slope(unit: Unit, y: Value) -> Value:
+def _tanh_slope(role: LayerRole, y: Value) -> Value:
     """1 - y * y, rounded once."""
-    return elementwise("fma")(unit, _negated(y), y, number(1))
+    return elementwise("fma")(role, _negated(y), y, number(1))
 
 
 def _negated(y: Value) -> Value:

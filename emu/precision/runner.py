@@ -12,10 +12,10 @@ from emu.autodiff import Operation, Runner, Value
 from emu.backends.registry import load
 from emu.datapath import stream_of
 from emu.precision.counters import CounterTable
+from emu.precision.layer_role import LayerRole
 from emu.precision.operations import MOVES, OPERATIONS
 from emu.precision.policy import Policy
 from emu.precision.profile import Profile
-from emu.precision.unit import Unit
 
 
 class DatapathRunner:
@@ -41,7 +41,7 @@ class DatapathRunner:
     ) -> None:
         self.policy, self.counters, self.profile, self._again = policy, counters, profile, again
         self.seed, self.backend, self.step, self.node = seed, backend, 0, 0
-        self._units: dict[tuple[Policy, str, str, str, bool, int, int], Unit] = {}
+        self._roles: dict[tuple[Policy, str, str, str, bool, int, int], LayerRole] = {}
 
     def flush(self) -> None:
         """Take counts that are held by tensor into `counters`: there are none."""
@@ -53,16 +53,16 @@ class DatapathRunner:
         """
         observed = operation.name not in MOVES
         place = (self.policy, layer, role, operation.part, observed, point, self.node)
-        unit = self._units.get(place)
-        if unit is None:
-            unit = self._units[place] = self._unit(layer, role, operation.part, observed=observed, point=point)
-        unit.step = self.step
+        found = self._roles.get(place)
+        if found is None:
+            found = self._roles[place] = self._role(layer, role, operation.part, observed=observed, point=point)
+        found.step = self.step
         profile = self.profile
         if profile is None:
-            return OPERATIONS[operation.name](unit, *operation.operands, **operation.options)
-        unit.passes, began = 0, profile.clock()
-        value = OPERATIONS[operation.name](unit, *operation.operands, **operation.options)
-        profile.add(layer, role, operation, profile.clock() - began, value, unit.passes, again=self._again)
+            return OPERATIONS[operation.name](found, *operation.operands, **operation.options)
+        found.passes, began = 0, profile.clock()
+        value = OPERATIONS[operation.name](found, *operation.operands, **operation.options)
+        profile.add(layer, role, operation, profile.clock() - began, value, found.passes, again=self._again)
         return value
 
     def place(self, array: Any) -> Any:
@@ -73,7 +73,7 @@ class DatapathRunner:
         """Return the results of tasks of which none needs another's, side by side where the backend can."""
         return load(self.backend).together(tasks)
 
-    def _unit(self, layer: str, role: str, part: str, *, observed: bool, point: int) -> Unit:
+    def _role(self, layer: str, role: str, part: str, *, observed: bool, point: int) -> LayerRole:
         name = f"{layer}.{part}" if part else layer
         counters = self.counters if observed else None
         node = self.node
@@ -83,7 +83,7 @@ class DatapathRunner:
 
         log = None if self.profile is None else self.profile.log
         counted_as = self._counted_as(layer, part)
-        return Unit(self.policy, layer, role, self.backend, self.seed, stream, counters, log, point, counted_as)
+        return LayerRole(self.policy, layer, role, self.backend, self.seed, stream, counters, log, point, counted_as)
 
     def _counted_as(self, layer: str, part: str) -> str:
         """Return the name that a result's counts go by."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from emu.backends.arrays import namespace, on_host
 from emu.backends.pattern import Indices
 from emu.engine import add, multiply
-from emu.engine.quantize import require_array, require_writable
+from emu.engine.delivery import require_array, require_writable
 from emu.errors import ShapeError
 from emu.formats import Format
 from emu.sparse.csr import as_indices

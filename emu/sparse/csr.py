@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from emu.backends.arrays import lasting, on_host
 from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.registry import load
-from emu.engine.request import as_operand
+from emu.engine.operands import as_operand
 from emu.errors import FormatError, ShapeError
 from emu.formats import Format, parse
 

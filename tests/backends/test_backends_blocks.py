@@ -13,7 +13,7 @@ import emu
 from emu import Mac
 from emu.backends.numba import compiling
 from emu.datapath import MATRIX_UNITS, Blocks, Rounding
-from emu.engine.products import product
+from tests.products import product
 
 H100 = Mac.preset("h100", inputs="fp16", output="fp32")
 CONVERTED = Mac.preset("h100", inputs="fp8_e5m2", output="fp16", instruction="mma")

@@ -14,8 +14,8 @@ from variants import running
 
 import emu
 from emu import Mac, engine
-from emu.engine.products import product
 from emu.testing import assert_bits_equal
+from tests.products import product
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ def test_functions_are_the_same(name: str):
 
 def test_the_table_of_kernels_is_covered_here():
     """A kernel added to the table must be compared above."""
-    from emu.backends.interface import Kernels
+    from emu.backends.kernels import Kernels
 
     kernels = {
         name

@@ -14,7 +14,7 @@ from emu import Mac
 from emu.backends.interface import encode_mac
 from emu.backends.numba import blocks_in_tiles
 from emu.datapath import MATRIX_UNITS
-from emu.engine.products import _codes
+from emu.engine.path import codes_of_terms
 
 ORDERS = [
     "blocks(4, 23)", "blocks(16, 25)", *(pytest.param(f"blocks({order})", marks=pytest.mark.slow)
@@ -24,7 +24,7 @@ ORDERS = [
 
 def in_tiles(mac: Mac, fmt: str, addend: str | None = None) -> blocks_in_tiles.BlockUnit | None:
     formats = (emu.parse(fmt), emu.parse(fmt), None if addend is None else emu.parse(addend))
-    return blocks_in_tiles.unit_for(encode_mac(mac), _codes(formats))
+    return blocks_in_tiles.unit_for(encode_mac(mac), codes_of_terms(formats))
 
 
 def check(mac: Mac, fmt: str, a: np.ndarray, b: np.ndarray, addend: np.ndarray | None = None, note: Any = "") -> None:

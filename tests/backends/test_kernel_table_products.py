@@ -17,7 +17,8 @@ from emu.backends.numba import in_tiles, integers
 from emu.backends.numba.blas import exact_sums
 from emu.backends.numba.vector.choosing import MAX_BINS
 from emu.backends.numba.vector.integer_products import CHUNK_DEPTH
-from emu.engine.products import _codes, product
+from emu.engine.path import codes_of_terms
+from tests.products import product
 
 INTEGERS = ["fix8f4", "fix16f8", "ufix15f3", "fix3f1", "ufix8f0"]
 DOT = "integer_dot" if HAS_PAIRS else None
@@ -42,7 +43,7 @@ def compare(a: Any, b: Any, formats: tuple[str, str], out: str = "fix32f12", not
 def step_of(mac: Mac, a: str, b: str, addend: str | None = None) -> str | None:
     """Name the step of the tiles that computes a unit, None where no tile does."""
     formats = (emu.parse(a), emu.parse(b), None if addend is None else emu.parse(addend))
-    unit = in_tiles.unit_for(encode_mac(mac), _codes(formats))
+    unit = in_tiles.unit_for(encode_mac(mac), codes_of_terms(formats))
     return None if unit is None else unit.step
 
 

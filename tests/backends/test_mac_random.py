@@ -16,9 +16,9 @@ from emu import Float, Mac, Overflow
 from emu.backends.interface import encode_format, encode_mac, encode_stage
 from emu.backends.registry import load
 from emu.datapath import OutputStage
-from emu.engine.products import product
 from emu.formats import Format
 from emu.testing import bulk_arrays, formats, macs
+from tests.products import product
 
 #: Output stages: few, for each is compiled.
 STAGES = [

@@ -15,8 +15,8 @@ from mac_model import Dot, Number, write
 import emu
 from emu import Mac
 from emu.backends.registry import load
-from emu.engine.products import product
 from emu.testing import assert_bits_equal
+from tests.products import product
 
 OPERANDS = [
     ("fp16", "fp16", "fp16"),

@@ -24,7 +24,7 @@ import emu
 import emu.backends.numba
 from emu.backends.numba import blocks_in_tiles, compiling, in_tiles, integers, machine, stage
 from emu.backends.numba.vector import choosing
-from emu.engine import products
+from emu.engine import path as paths
 from emu.testing import assert_bits_equal
 
 
@@ -78,7 +78,7 @@ def _forget_choices() -> None:
         choosing.shape_for,
         in_tiles.unit_for,
         blocks_in_tiles.unit_for,
-        products._plan_by_formats,
+        paths._plan_by_formats,
     ):
         cached.cache_clear()
 

@@ -146,7 +146,7 @@ OWN_TESTS: dict[str, OwnTests] = {
             _SMALL,
         )
     ),
-    "emu/engine/request.py": OwnTests((*_ENGINE, *_RANDOM_BITS, *_STAGE)),
+    "emu/engine/description.py": OwnTests((*_ENGINE, *_RANDOM_BITS, *_STAGE)),
     "emu/engine/selection.py": OwnTests(("tests/spec/test_selection_spec.py", *_ENGINE[:5])),
     "emu/engine/sources.py": OwnTests((*_RANDOM_BITS, *_ENGINE)),
     "emu/backends/interface.py": OwnTests((*_RANDOM_BITS, *_STAGE, *_SUMS, *_BLOCKS)),

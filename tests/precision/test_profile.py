@@ -12,10 +12,10 @@ import emu
 from emu import Mac, engine
 from emu.autodiff import Operation, Value
 from emu.engine import Plan, WorkRecord
-from emu.engine.products import product
 from emu.hardware import Device
 from emu.precision import DatapathRunner, Policy, Profile
 from emu.precision.profile import HOST, Place
+from tests.products import product
 
 ROLES = ("weight", "bias", "activation", "error", "gradient", "update", "master")
 

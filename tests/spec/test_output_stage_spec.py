@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 import pytest
 
 import emu
-from emu import engine
-from emu.engine.elementwise import OPTIONS
-from emu.engine.products import product
 from emu.testing import assert_bits_equal
 
 TINY = 2.0**-24  # smallest subnormal of binary16
@@ -89,9 +84,18 @@ def test_signalling_nans_pass_without_a_warning(backend):
 
 
 def test_stochastic_rounding_takes_24_random_bits_unless_told():
-    operations = (emu.quantize, emu.matmul, product, engine.function)
-    assert [inspect.signature(operation).parameters["n_rbits"].default for operation in operations] == [24] * 4
-    assert OPTIONS["n_rbits"] == 24
+    x = np.linspace(0.1, 0.2, 4000)
+    drawn = {"out_format": "fp32", "rounding": "stochastic", "backend": "reference"}
+    operations = {
+        "quantize": lambda **n: emu.quantize(x, "fp32", rounding="stochastic", backend="reference", **n),
+        "matmul": lambda **n: emu.matmul(x[:, None], x[None, :1], a_format="fp64", b_format="fp64", **drawn, **n),
+        "add": lambda **n: emu.add(x, x / 3, **drawn, **n),
+        "exp": lambda **n: emu.exp(x, **drawn, **n),
+        "unit": lambda **n: emu.Unit("fp32", rounding="stochastic", backend="reference", **n).quantize(x).array,
+    }
+    for operation in operations.values():
+        assert_bits_equal(operation(), operation(n_rbits=24))
+        assert (operation() != operation(n_rbits=2)).any()
 
 
 def test_a_product_drops_more_than_63_bits_at_once(backend: str):

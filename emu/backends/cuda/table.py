@@ -23,12 +23,12 @@ from emu.backends.interface import (
     Outcome,
     RandomCode,
     RegisterCode,
-    Result,
     StageCode,
     carrier_of,
     encode_format,
     is_one_number,
 )
+from emu.backends.kernels import Result
 from emu.backends.modes import HAND_WRITTEN
 from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.reference import ReferenceKernels
@@ -284,7 +284,7 @@ class CudaKernels(CudaCodecs):
             return written
         seen = as_float64(flush_operands(on_host(x), source))
         result = completed(name, seen, on_host(doubles).reshape(x.shape))
-        written = write_wide(result, ReferenceKernels(), stage, random, register)
+        written = write_wide(result, ReferenceKernels().quantize, stage, random, register)
         return self._there(written, (x,))
 
     def tabled(

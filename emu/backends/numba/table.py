@@ -18,9 +18,9 @@ from emu.backends.interface import (
     Outcome,
     RandomCode,
     RegisterCode,
-    Result,
     StageCode,
 )
+from emu.backends.kernels import Result
 from emu.backends.memory import empty
 from emu.backends.modes import draws
 from emu.backends.numba import (
@@ -266,7 +266,9 @@ class NumbaKernels(NumbaCodecs):
         from emu.backends.functions import write_wide
         from emu.backends.numba.functions import evaluate_wide
 
-        return write_wide(evaluate_wide(name, as_float64(flush_operands(x, source))), self, stage, random, register)
+        return write_wide(
+            evaluate_wide(name, as_float64(flush_operands(x, source))), self.quantize, stage, random, register
+        )
 
     def tabled(
         self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None

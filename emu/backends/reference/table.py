@@ -16,9 +16,9 @@ from emu.backends.interface import (
     Outcome,
     RandomCode,
     RegisterCode,
-    Result,
     StageCode,
 )
+from emu.backends.kernels import Result
 from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.reference import arithmetic, products, sparse
 from emu.backends.reference.codecs import ReferenceCodecs
@@ -162,7 +162,7 @@ class ReferenceKernels(ReferenceCodecs):
         from emu.backends.functions import evaluate_wide, write_wide
 
         doubles = as_float64(arithmetic.flush_operands(x, source))
-        return write_wide(evaluate_wide(name, doubles), self, stage, random, register)
+        return write_wide(evaluate_wide(name, doubles), self.quantize, stage, random, register)
 
     def tabled(
         self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None

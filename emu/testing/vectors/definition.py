@@ -17,7 +17,7 @@ from emu.backends.reference import arithmetic, products
 from emu.backends.reference.exact import Exact
 from emu.backends.reference.stage import write
 from emu.datapath import FLAG_NAMES, Mac, OutputStage, Tininess
-from emu.engine.request import counting
+from emu.engine.description import counting
 from emu.formats import Fixed, Float, Format
 from emu.testing.vectors.description import TESTFLOAT_FLAGS, Codes, Description, Vectors
 

@@ -1,0 +1,102 @@
+"""The last station of every operation: counts go to register and flags, values to the caller or where he says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from emu.backends.interface import Outcome, RegisterCode, encode_register
+from emu.datapath.owed import Lowered, lowered_exponent
+from emu.engine.description import UnitDescription
+from emu.errors import ShapeError
+from emu.formats import Fixed, Format
+
+Array = NDArray[Any]
+
+
+def place_register(unit: UnitDescription, exact: Fixed | None, lowered: int = 0) -> RegisterCode | None:
+    """Fix the open positions of a unit's register and return where a kernel counts.
+
+    Args:
+        unit: whose register.
+        exact: the fixed-point register that holds every exact result; None where results are floats.
+        lowered: bits by which results lie below what the kernel observes; see `deliver`.
+    """
+    register = unit.register
+    if register is None:
+        return None
+    if register.lowest is None or register.bins is None:
+        results = exact and Fixed(exact.width_bits, exact.frac_bits + lowered, signed=exact.signed)
+        register.place(results, None if results is None else results.width_bits, unit.stage.format)
+    code = encode_register(register, None if exact is None else -exact.frac_bits)
+    return code._replace(lowest=code.lowest + lowered) if lowered else code
+
+
+def deliver(unit: UnitDescription, outcome: Outcome, lowered: int = 0) -> Array:
+    """Add a kernel's counts to the unit's register and flags, now or when they are read; return what it wrote.
+
+    Args:
+        unit: whose register and flags.
+        outcome: the kernel's.
+        lowered: what the register was placed with: its exponents are by so much lower than those observed.
+    """
+    register, flags = unit.register, unit.flags
+    if outcome.owed is not None:
+        if register is not None:
+            register.owe(Lowered(outcome.owed, lowered) if lowered else outcome.owed)
+        if flags is not None:
+            flags.owe(outcome.owed)
+        return outcome.values
+    if register is not None:
+        register.add_counts(outcome.register, lowered_exponent(outcome.max_exponent, lowered))
+    if flags is not None:
+        flags.add(outcome.flags.tolist())
+    return outcome.values
+
+
+def written_to(out: Array | None, values: Array) -> Array:
+    """Return `values`, or `out` with them in it.
+
+    Raises:
+        ShapeError: another shape or dtype.
+    """
+    if out is None:
+        return values
+    require_array(out)
+    if out.shape != values.shape or out.dtype != values.dtype:
+        expected = f"a {values.dtype} array of shape {values.shape}"
+        raise ShapeError(f"`out` must be {expected}, got {out.dtype} of shape {out.shape}")
+    require_writable(out)
+    out[...] = values
+    return out
+
+
+def require_out(out: Array | None, shape: tuple[int, ...], fmt: Format) -> Array | None:
+    """Return `out` if it can receive the result.
+
+    Raises:
+        ShapeError: another shape or dtype than the result's.
+    """
+    if out is None:
+        return None
+    require_array(out)
+    if out.shape != shape or out.dtype != fmt.carrier:
+        raise ShapeError(f"`out` must be a {fmt.carrier} array of shape {shape}, got {out.dtype} of shape {out.shape}")
+    require_writable(out)
+    return out
+
+
+def require_array(out: object) -> None:
+    """Raise ShapeError unless `out` is None or an array."""
+    if out is not None and not hasattr(out, "dtype"):
+        raise ShapeError(f"`out` must be an array, got {type(out).__name__}; results are written to its memory")
+
+
+def require_writable(out: Array) -> None:
+    """Raise ShapeError unless compiled code may write to `out`."""
+    if not out.flags.writeable or not out.dtype.isnative:
+        flaw = "is read-only" if out.dtype.isnative else f"holds {out.dtype.str} in foreign byte order"
+        raise ShapeError(
+            f"`out` must be writable in this machine's byte order, got an array that {flaw}; copy it first"
+        )

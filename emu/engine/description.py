@@ -1,0 +1,279 @@
+"""A unit as every operation reads it: what it writes, how it rounds and sums, where its counts and random bits go."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple, TypedDict
+
+from numpy.typing import NDArray
+
+from emu.backends.interface import RandomCode, StageCode, encode_random, encode_stage
+from emu.backends.kernels import Kernels
+from emu.backends.modes import draws
+from emu.backends.registry import load
+from emu.datapath import (
+    Flags,
+    Mac,
+    OutputStage,
+    Overflow,
+    Philox,
+    RandomSource,
+    Rounding,
+    StatisticsRegister,
+    Tininess,
+)
+from emu.datapath.stage import DEFAULT_RANDOM_BITS
+from emu.engine.sources import encode_source, require_addressed, require_source, source_of
+from emu.engine.work import WorkRecord
+from emu.errors import nearest_name
+from emu.formats import Fixed, Float, Format
+
+Array = NDArray[Any]
+EXACT = Mac()
+#: What a format may be given as; a run-time value, since callers may be wrong.
+KNOWN_FORMATS: Any = (str, Fixed, Float)
+
+
+class Options(TypedDict, total=False):
+    """What every function of the engine takes beside its operands and their formats.
+
+    Attributes:
+        rounding: mode of the output stage; nearest_even.
+        overflow: rule of the output stage; None is the format family's default: `saturate` of fixed point, `ieee` of
+            floats.
+        n_rbits: random bits r of stochastic rounding, 1..32; 24.
+        rbits: the random integers themselves, below 2**n_rbits, shape of the result; else Philox draws them.
+        seed: key of Philox.
+        stream: stream of Philox.
+        step: step of Philox.
+        random: the source itself: `emu.Philox`, `emu.RecordedBits` or `emu.LFSR`, instead of the four above.
+        register: observes every exact result before it is rounded.
+        flags: counts what happened, per written element.
+        out: where to write: carrier dtype of the format written, shape of the result.
+        backend: "auto", "reference", "numba" or "cuda".
+        check: whether to check that operands hold values of their formats; a `Value` was checked when it was made.
+    """
+
+    rounding: str | Rounding
+    overflow: str | Overflow | None
+    n_rbits: int
+    rbits: Array | None
+    seed: int
+    stream: int
+    step: int
+    random: RandomSource | None
+    register: StatisticsRegister | None
+    flags: Flags | None
+    out: Array | None
+    backend: str
+    check: bool
+
+
+class ProductOptions(Options, total=False):
+    """The options of products.
+
+    Attributes:
+        mac: product and accumulator formats, order, rounding of each add; exact sums.
+    """
+
+    mac: Mac
+
+
+OPTIONS = frozenset(Options.__annotations__)
+PRODUCT_OPTIONS = OPTIONS | {"mac"}
+#: The options that choose where random bits come from, and the numbers of none of them.
+SOURCES = frozenset({"random", "rbits", "seed", "stream", "step"})
+UNSEEDED = RandomCode(0, 0, 0, 0, None)
+
+
+class UnitDescription(NamedTuple):
+    """What a unit is, as operations read it. `emu.Unit` is one with the operations.
+
+    Attributes:
+        stage: format, rounding mode and overflow rule of what is written.
+        code: the stage as kernels take it.
+        mac: product and accumulator formats, order, rounding of each add.
+        source: where random bits come from; None where Philox draws them at `address`.
+        address: the random numbers as kernels take them; None where they depend on the result's shape.
+        register: observes every exact result before it is rounded; None observes nothing.
+        flags: counts what happened; None counts nothing.
+        backend: who computes.
+        kernels: of the backend.
+        records: gets a record of each product; None keeps none.
+    """
+
+    stage: OutputStage
+    code: StageCode
+    mac: Mac
+    source: RandomSource | None
+    address: RandomCode | None
+    register: StatisticsRegister | None
+    flags: Flags | None
+    backend: str
+    kernels: Kernels
+    records: list[WorkRecord] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        out: str | Format,
+        *,
+        mac: Mac = EXACT,
+        rounding: str | Rounding = Rounding.NEAREST_EVEN,
+        overflow: str | Overflow | None = None,
+        n_rbits: int = DEFAULT_RANDOM_BITS,
+        random: RandomSource | None = None,
+        register: StatisticsRegister | None = None,
+        flags: Flags | None = None,
+        backend: str = "auto",
+    ) -> UnitDescription:
+        """Return the unit that options describe; see `emu.Unit`.
+
+        Raises:
+            FormatError: an impossible format, mode, rule or source.
+            BackendUnavailable: the backend cannot compute here.
+        """
+        stage, code = stage_of(out, rounding, overflow, n_rbits)
+        source, address = _source_and_address(Philox() if random is None else require_source(random), mac)
+        code = counting(code, None if flags is None else flags.tininess)
+        return cls(stage, code, mac, source, address, register, flags, backend, load(backend))
+
+    @classmethod
+    def at(
+        cls,
+        stage: OutputStage,
+        address: tuple[int, int, int],
+        backend: str,
+        mac: Mac = EXACT,
+        records: list[WorkRecord] | None = None,
+    ) -> UnitDescription:
+        """Return the unit of a stage whose random bits Philox draws at an address: seed, stream, step."""
+        drawn = _philox(*address)
+        return cls(stage, encode_stage(stage), mac, None, drawn, None, None, backend, load(backend), records)
+
+    @property
+    def random(self) -> RandomSource:
+        """Where random bits come from."""
+        if self.source is not None:
+            return self.source
+        assert self.address is not None
+        return Philox(self.address.seed, self.address.stream, self.address.step)
+
+    def drawn(self, shape: tuple[int, ...], inner: tuple[int, ...] | None = None) -> RandomCode:
+        """Return the random numbers of a result as a kernel takes them.
+
+        Args:
+            shape: of the result, which recorded bits have.
+            inner: shape in which the kernel computes it, the same elements in the same order; None is `shape`.
+
+        Raises:
+            FormatError: a recorded integer is not below 2**n_rbits.
+            ShapeError: recorded bits of another shape.
+        """
+        if self.address is not None:
+            return self.address
+        assert self.source is not None
+        code = encode_source(self.source, self.stage, shape)
+        if code.recorded is None or inner is None:
+            return code
+        return code._replace(recorded=code.recorded.reshape(inner))
+
+
+def _philox(seed: int, stream: int, step: int) -> RandomCode:
+    return RandomCode(seed % 2**64, stream % 2**32, step % 2**32, 0, None)
+
+
+def _source_and_address(source: RandomSource, mac: Mac) -> tuple[RandomSource, RandomCode | None]:
+    """Return a source, and its numbers if they do not depend on the result's shape.
+
+    Raises:
+        FormatError: it has no bits for a Mac that rounds stochastically.
+    """
+    if mac.rounding.draws:
+        require_addressed(source, mac)
+    return source, encode_random(source) if isinstance(source, Philox) else None
+
+
+class Call(NamedTuple):
+    """The options of one call of a function: the unit that they describe, and what concerns this call alone.
+
+    Attributes:
+        unit: described by `out_format` and the options.
+        out: where to write, or None.
+        check: whether operands are checked.
+    """
+
+    unit: UnitDescription
+    out: Array | None
+    check: bool
+
+
+def call_of(
+    operation: str,
+    out_format: str | Format,
+    options: Mapping[str, Any],
+    known: frozenset[str] = OPTIONS,
+    records: list[WorkRecord] | None = None,
+) -> Call:
+    """Return the unit that a function's options describe, and what is said of this call alone.
+
+    Raises:
+        TypeError: no such option; names the nearest one.
+        FormatError: an impossible format, mode, rule or source.
+    """
+    if not options.keys() <= known:
+        require_options(operation, options, known)
+    get = options.get
+    stage, code = stage_of(
+        out_format, get("rounding", "nearest_even"), get("overflow"), get("n_rbits", DEFAULT_RANDOM_BITS)
+    )
+    mac, flags, backend = get("mac", EXACT), get("flags"), get("backend", "auto")
+    source: RandomSource | None = None
+    address: RandomCode | None = UNSEEDED
+    if not options.keys().isdisjoint(SOURCES):
+        given = get("random"), get("rbits"), get("seed", 0), get("stream", 0), get("step", 0)
+        if given[0] is None and given[1] is None and all(type(number) is int for number in given[2:]):
+            address = _philox(*given[2:])
+        else:
+            source, address = _source_and_address(source_of(*given), mac)
+    if flags is not None:
+        code = counting(code, flags.tininess)
+    unit = UnitDescription(stage, code, mac, source, address, get("register"), flags, backend, load(backend), records)
+    return Call(unit, get("out"), get("check", True))
+
+
+def require_options(operation: str, options: Mapping[str, Any], known: Collection[str] = OPTIONS) -> None:
+    """Raise TypeError, as Python does for a misspelt argument, unless every option is known."""
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{operation}() has no option {name!r}{nearest_name(name, known)}")
+
+
+def stage_of(out_format: str | Format, rounding: Any, overflow: Any, n_rbits: int) -> tuple[OutputStage, StageCode]:
+    """Return the stage that options name, and its integers."""
+    texts = isinstance(rounding, (str, Rounding)) and isinstance(overflow, (str, Overflow, type(None)))
+    if type(n_rbits) is int and texts and isinstance(out_format, KNOWN_FORMATS):
+        return _known_stage(out_format, rounding, overflow, n_rbits)
+    stage = OutputStage.of(out_format, rounding, overflow, n_rbits)  # as a rule, a mistake
+    return stage, encode_stage(stage)
+
+
+@lru_cache(maxsize=1024)
+def _known_stage(
+    out_format: str | Format, rounding: str | Rounding, overflow: Any, n_rbits: int
+) -> tuple[OutputStage, StageCode]:
+    """Return a stage once more: training asks for the same few, thousands of times."""
+    stage = OutputStage.of(out_format, rounding, overflow, n_rbits)
+    return stage, encode_stage(stage)
+
+
+def counting(code: StageCode, tininess: Tininess | str | None) -> StageCode:
+    """Return a stage that counts the underflow which flags of that `tininess` ask for.
+
+    Stochastic rounding has no result after rounding that IEEE 754 would know: tiny is what is so before it.
+    """
+    if tininess is None or not code.format.is_float:
+        return code
+    drawn = draws(code)
+    return code._replace(tininess=(Tininess.BEFORE_ROUNDING if drawn else Tininess(tininess)).number)

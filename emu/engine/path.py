@@ -1,0 +1,156 @@
+"""The second station of a product: the path it takes on a backend, with the proof, from what it sums up.
+
+Dense and sparse products share it: they differ in how many terms a result has, and in what the backend says of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from emu.backends.interface import EXACT_PATHS, FormatCode, StageCode, encode_format, encode_mac
+from emu.backends.kernels import Kernels
+from emu.datapath import Mac
+from emu.engine.description import UnitDescription
+from emu.engine.planner import Plan, may_gain_from_maxima, plan_product
+from emu.errors import FormatError
+from emu.formats import Fixed, Format
+
+MAX_WIDTH_BITS = 64
+#: The reference's path: it takes no shortcut that a proof allows, so that others can be compared with it.
+DEFINITION = "definition"
+Formats = tuple[Format, Format, Format | None]
+Codes = tuple[FormatCode, FormatCode, FormatCode | None]
+
+
+class Terms(NamedTuple):
+    """What every result of a product sums up.
+
+    Attributes:
+        formats: of the left operand, the right operand and the addend; None without an addend.
+        depth: the most products that a result has.
+        divisor: positive integer by which the sum is divided.
+        is_sparse: whether a result's terms are the stored entries of a sparse matrix.
+    """
+
+    formats: Formats
+    depth: int
+    divisor: int = 1
+    is_sparse: bool = False
+
+
+def plan_of(unit: UnitDescription, terms: Terms, maxima: Callable[[], tuple[float, float]]) -> Plan:
+    """Return the path of a product on the unit's backend, and why that leaves it to the reference if it does.
+
+    Args:
+        unit: who computes.
+        terms: what is summed up.
+        maxima: measures the largest magnitudes of both operands; asked only if formats alone do not prove a fast path.
+
+    Raises:
+        FormatError: a unit of blocks, which aligns exponents, was given fixed-point operands.
+    """
+    mac = unit.mac
+    mac.require_operands(*terms.formats[:2])
+    plan = _plan_by_formats(unit.kernels, unit.code, terms, mac)
+    if plan.path in (DEFINITION, *EXACT_PATHS) or not may_gain_from_maxima(*terms.formats, mac):
+        return plan
+    measured = plan_product(*terms.formats, terms.depth, mac, maxima, dots=_has_dots(unit.kernels, terms))
+    return _as_computed(measured, unit.kernels, unit.code, terms)
+
+
+@lru_cache(maxsize=1024)
+def _plan_by_formats(kernels: Kernels, stage: StageCode, terms: Terms, mac: Mac) -> Plan:
+    if kernels.name == "reference":
+        return Plan(DEFINITION, "the reference runs the definition", mac)
+    plan = plan_product(*terms.formats, terms.depth, mac, dots=_has_dots(kernels, terms))
+    return _as_computed(plan, kernels, stage, terms)
+
+
+def _has_dots(kernels: Kernels, terms: Terms) -> bool:
+    return terms.divisor == 1 and not terms.is_sparse and kernels.dots(codes_of_terms(terms.formats))
+
+
+def _as_computed(plan: Plan, kernels: Kernels, stage: StageCode, terms: Terms) -> Plan:
+    """Return a plan with what the backend makes of it: left to the reference, or computed in its way."""
+    codes, mac = planned_codes(terms.formats, plan), encode_mac(plan.mac)
+    if terms.is_sparse:
+        reason = kernels.declines_sparse(codes, mac, stage, plan.path)
+        way = "" if reason else kernels.way_of_sparse(codes, mac, plan.path)
+    else:
+        reason = kernels.declines(codes, mac, stage, plan.path, terms.divisor)
+        way = "" if reason else kernels.way(codes, mac, plan.path, terms.depth)
+    return replace(plan, fallback=reason, proof=f"{plan.proof}; {way}" if way else plan.proof)
+
+
+@lru_cache(maxsize=1024)
+def codes_of_terms(formats: Formats) -> Codes:
+    """Return the integers of both operands' formats, and of the addend's."""
+    fa, fb, fc = formats
+    return encode_format(fa), encode_format(fb), None if fc is None else encode_format(fc)
+
+
+def planned_codes(formats: Formats, plan: Plan) -> Codes:
+    """Return the formats of what the kernel is given, the addend rounded if the plan says so."""
+    return codes_of_terms(formats if plan.addend is None else (*formats[:2], plan.addend))
+
+
+@lru_cache(maxsize=1024)
+def accumulator_of(a: Format, b: Format, addend: Format | None, depth: int, mac: Mac) -> Fixed | None:
+    """Return the fixed-point accumulator a statistics register observes, None where the result is a float.
+
+    An exact accumulator is as wide as the worst case needs, at most 64 bits; of unsigned operands alone, unsigned.
+    """
+    if mac.accumulator != "exact":
+        return mac.accumulator if isinstance(mac.accumulator, Fixed) else None
+    if mac.product != "exact":
+        term = mac.product
+    elif isinstance(a, Fixed) and isinstance(b, Fixed):
+        term = Fixed(min(a.width_bits + b.width_bits, MAX_WIDTH_BITS), a.frac_bits + b.frac_bits, a.signed or b.signed)
+    else:
+        return None
+    if not isinstance(term, Fixed) or not isinstance(addend, (Fixed, type(None))):
+        return None
+    signed = term.signed or (addend is not None and addend.signed)
+    widened = signed and not term.signed  # a sign beside all bits of an unsigned term
+    integer_bits = term.width_bits - term.frac_bits + max(depth, 1).bit_length() + widened
+    frac_bits = term.frac_bits
+    if addend is not None:
+        integer_bits = max(integer_bits, addend.width_bits - addend.frac_bits + (signed and not addend.signed)) + 1
+        frac_bits = max(frac_bits, addend.frac_bits)
+    return Fixed(max(min(integer_bits + frac_bits, MAX_WIDTH_BITS), 1), frac_bits, signed)
+
+
+def explain(operation: Callable[..., Any], *args: Any, **options: Any) -> Plan:
+    """Return the plan that a call of `operation` with these arguments would follow.
+
+    Args:
+        operation: `emu.matmul`, `emu.conv2d`, a product of `emu.sparse`, or `matmul` or `conv2d` of an `emu.Unit`.
+        *args: arguments of the call.
+        **options: options of the call.
+
+    Raises:
+        FormatError: the operation has no plan.
+        ShapeError: the operands do not fit together.
+
+    Examples:
+        >>> import numpy as np
+        >>> from emu.engine import matmul
+        >>> a = np.zeros((2, 100)), np.zeros((100, 2))
+        >>> plan = explain(matmul, *a, a_format="fix20f4", b_format="fix20f4", out_format="fix8f4")
+        >>> print(plan)  # doctest: +NORMALIZE_WHITESPACE
+        float64_blas: K*max|a|*max|b| + max|addend| <= 2**45 units of 2**-8 by the formats,
+        exact in float64 in any order
+
+    Source: docs/concepts/fast-paths.md.
+    """
+    planner: Callable[..., Plan] | None = getattr(operation, "plan", None)  # set by the operation's module
+    if planner is None:
+        name = getattr(operation, "__name__", operation)
+        raise FormatError(
+            f"`explain` must be given emu.matmul or emu.conv2d, got {name}: plans are made for products alone"
+        )
+    unit = getattr(operation, "__self__", None)
+    return planner(*([] if unit is None else [unit]), *args, **options)

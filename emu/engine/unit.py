@@ -1,0 +1,339 @@
+"""A unit of a datapath: described once, used for many operations."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from emu.backends.arrays import on_host
+from emu.datapath import Flags, Mac, OutputStage, Overflow, RandomSource, Rounding, StatisticsRegister
+from emu.datapath.stage import DEFAULT_RANDOM_BITS, require_placed
+from emu.engine.convolution import patches_and_kernels
+from emu.engine.description import EXACT, UnitDescription
+from emu.engine.elementwise import write_elementwise
+from emu.engine.functions import carrier_of_function, write_function
+from emu.engine.operands import as_operand, in_format
+from emu.engine.planner import Plan
+from emu.engine.products import matrices_of, plan_product_of, write_product
+from emu.engine.quantize import write_quantized
+from emu.engine.reductions import write_total
+from emu.errors import nearest_name
+from emu.formats import Format, Value, parse
+
+_put = object.__setattr__
+#: What a unit is described by, as `emu.Unit` takes it.
+DESCRIPTION = ("out", "inputs", "mac", "rounding", "overflow", "n_rbits", "random", "register", "flags", "backend")
+
+
+class Unit:
+    """A unit of a datapath, described once: each of its operations writes through the same output stage.
+
+    Every operation takes values (`emu.value`) or plain arrays, and returns a value in the format written. A plain array
+    is in the format `inputs`; without that, elementwise operations take floats and integers at their exact values.
+    A unit is frozen; `replace` returns another one.
+
+    Args:
+        out: format written.
+        inputs: format of operands that are plain arrays.
+        mac: product and accumulator formats, order, rounding of each add; exact sums if not given.
+        rounding: mode of the output stage.
+        overflow: rule of the output stage; None is the format family's default.
+        n_rbits: random bits of stochastic rounding, 1..32.
+        random: source of random bits: `emu.Philox`, `emu.RecordedBits` or `emu.LFSR`; None is `emu.Philox()`. Every
+            operation draws from its beginning: give operations that shall differ another stream or step.
+        register: observes every exact result before it is rounded.
+        flags: counts what happened, per written element.
+        backend: "auto", "reference", "numba" or "cuda".
+
+    Raises:
+        FormatError: an impossible format, mode, rule or source.
+        BackendUnavailable: the backend cannot compute here.
+
+    Examples:
+        >>> import emu
+        >>> unit = emu.Unit("fix8f4", inputs="fix8f4", flags=emu.Flags())
+        >>> unit.matmul([[0.5, -1.0]], [[0.25], [7.0]])
+        Value([[-6.875]], 'fix8f4')
+        >>> unit.add(7.0, 7.0).item(), unit.flags.overflow
+        (7.9375, 1)
+
+    Source: docs/concepts/units.md.
+    """
+
+    __slots__ = ("_description", "inputs")
+
+    inputs: Format | None
+    _description: UnitDescription
+
+    def __init__(
+        self,
+        out: str | Format,
+        *,
+        inputs: str | Format | None = None,
+        mac: Mac = EXACT,
+        rounding: str | Rounding = Rounding.NEAREST_EVEN,
+        overflow: str | Overflow | None = None,
+        n_rbits: int = DEFAULT_RANDOM_BITS,
+        random: RandomSource | None = None,
+        register: StatisticsRegister | None = None,
+        flags: Flags | None = None,
+        backend: str = "auto",
+    ) -> None:
+        options: dict[str, Any] = {"mac": mac, "rounding": rounding, "overflow": overflow, "n_rbits": n_rbits}
+        options |= {"random": random, "register": register, "flags": flags, "backend": backend}
+        _put(self, "inputs", None if inputs is None else require_placed(parse(inputs)))
+        _put(self, "_description", UnitDescription.of(out, **options))
+
+    @classmethod
+    def of(cls, description: UnitDescription, inputs: Format | None = None) -> Self:
+        """Return the unit of a description."""
+        unit = object.__new__(cls)
+        _put(unit, "_description", description)
+        _put(unit, "inputs", inputs)
+        return unit
+
+    @property
+    def description(self) -> UnitDescription:
+        """What the unit is, as operations read it."""
+        return self._description
+
+    @property
+    def stage(self) -> OutputStage:
+        """Format, rounding mode and overflow rule of what is written."""
+        return self._description.stage
+
+    @property
+    def mac(self) -> Mac:
+        """Product and accumulator formats, order, rounding of each add."""
+        return self._description.mac
+
+    @property
+    def random(self) -> RandomSource:
+        """Where random bits come from."""
+        return self._description.random
+
+    @property
+    def register(self) -> StatisticsRegister | None:
+        """What observes every exact result before it is rounded."""
+        return self._description.register
+
+    @property
+    def flags(self) -> Flags | None:
+        """What counts the events of every written element."""
+        return self._description.flags
+
+    @property
+    def backend(self) -> str:
+        """Who computes."""
+        return self._description.backend
+
+    def __setattr__(self, name: str, _: object) -> None:
+        raise AttributeError(f"a unit is frozen, so `{name}` stays; make another one with unit.replace({name}=...)")
+
+    def __delattr__(self, name: str) -> None:
+        self.__setattr__(name, None)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return the unit with another part of its description: `unit.replace(rounding="floor")`.
+
+        Raises:
+            TypeError: a unit has no such part; names the nearest one.
+        """
+        for name in changes:
+            if name not in DESCRIPTION:
+                raise TypeError(f"a unit has no {name!r}{nearest_name(name, DESCRIPTION)}")
+        stage = self.stage
+        known: dict[str, Any] = {name: getattr(self, name) for name in ("inputs", "mac", "random", "register", "flags")}
+        known |= {"out": stage.format, "rounding": stage.rounding, "n_rbits": stage.n_rbits, "backend": self.backend}
+        if "out" not in changes or isinstance(parse(changes["out"]), type(stage.format)):
+            known["overflow"] = stage.overflow
+        return type(self)(**{**known, **changes})
+
+    def __repr__(self) -> str:
+        stage, default = self.stage, OutputStage.of(self.stage.format)
+        said = [repr(str(stage.format))]
+        said += [f"inputs={str(self.inputs)!r}"] if self.inputs is not None else []
+        said += [f"mac={self.mac}"] if self.mac != EXACT else []
+        said += [f"rounding={stage.rounding.value!r}"] if stage.rounding is not Rounding.NEAREST_EVEN else []
+        said += [f"overflow={stage.overflow.value!r}"] if stage.overflow != default.overflow else []
+        said += [f"n_rbits={stage.n_rbits}"] if stage.n_rbits != default.n_rbits else []
+        said += [f"random={self.random!r}"] if stage.rounding is Rounding.STOCHASTIC else []
+        said += [f"{name}=..." for name in ("register", "flags") if getattr(self, name) is not None]
+        said += [f"backend={self.backend!r}"] if self.backend != "auto" else []
+        return f"Unit({', '.join(said)})"
+
+    # ---- products ---------------------------------------------------------------------------------------------------
+
+    def matmul(self, a: Any, b: Any, addend: Any = None) -> Value:
+        """Return a @ b + addend, summed as the unit's Mac sums, rounded once into the format written.
+
+        Args:
+            a: shape `(*batch, M, K)` or `(K,)`.
+            b: shape `(*batch, K, N)` or `(K,)`; shapes as in numpy.matmul.
+            addend: what broadcasts to the result: bias, C matrix.
+
+        Returns:
+            Value of shape `(*batch, M, N)`.
+
+        Raises:
+            FormatError: an operand has no format, or holds a value outside it.
+            ShapeError: the shapes do not fit together.
+
+        Source: docs/concepts/products.md.
+        """
+        given = self._of_unit(a), self._of_unit(b), self._of_unit(addend)
+        return self._value(write_product(self._description, matrices_of(*given, check=True)))
+
+    def conv2d(
+        self,
+        x: Any,
+        w: Any,
+        bias: Any = None,
+        *,
+        stride: tuple[int, int] = (1, 1),
+        padding: tuple[int, int] = (0, 0),
+    ) -> Value:
+        """Return the two-dimensional convolution (cross-correlation) of images with kernels, plus a bias per channel.
+
+        Args:
+            x: images, `(N, C, H, W)`.
+            w: kernels, `(O, C, KH, KW)`.
+            bias: one value per output channel, `(O,)`.
+            stride: steps down and right.
+            padding: zeros around the image.
+
+        Returns:
+            Value of shape `(N, O, OH, OW)`.
+
+        Raises:
+            FormatError: an operand has no format, or holds a value outside it.
+            ShapeError: channels differ, or the kernel is larger than the padded image.
+
+        Source: docs/concepts/products.md.
+        """
+        given = self._of_unit(x), self._of_unit(w), self._of_unit(bias)
+        return self._value(write_product(self._description, patches_and_kernels(*given, stride, padding, check=True)))
+
+    def total(self, x: Any, axis: int | tuple[int, ...] | None = None) -> Value:
+        """Return the sum of `x` over `axis` (None: over all), a product with ones in C order of the summed axes."""
+        return self._value(write_total(self._description, *self._summed(x), axis))
+
+    def average(self, x: Any, axis: int | tuple[int, ...]) -> Value:
+        """Return the mean of `x` over `axis`: the unit's sum divided by the count, rounded once."""
+        return self._value(write_total(self._description, *self._summed(x), axis, averaged=True))
+
+    # ---- elementwise ------------------------------------------------------------------------------------------------
+
+    def quantize(self, x: Any) -> Value:
+        """Return `x`, any real numbers or a value, rounded once into the format written; see `emu.quantize`."""
+        array, source = as_operand(x, None, "x", check=False)
+        return self._value(write_quantized(self._description, array, source))
+
+    def add(self, a: Any, b: Any) -> Value:
+        """Return a + b, rounded once. Operands broadcast. Source: docs/concepts/elementwise.md."""
+        return self.elementwise("add", a, b)
+
+    def subtract(self, a: Any, b: Any) -> Value:
+        """Return a - b, rounded once. Operands broadcast. Source: docs/concepts/elementwise.md."""
+        return self.elementwise("subtract", a, b)
+
+    def multiply(self, a: Any, b: Any) -> Value:
+        """Return a * b, rounded once. Operands broadcast. Source: docs/concepts/elementwise.md."""
+        return self.elementwise("multiply", a, b)
+
+    def divide(self, a: Any, b: Any) -> Value:
+        """Return a / b, rounded once; x/0 is an infinity, 0/0 NaN and invalid. Source: docs/concepts/elementwise.md."""
+        return self.elementwise("divide", a, b)
+
+    def fma(self, a: Any, b: Any, c: Any) -> Value:
+        """Return a * b + c, rounded once (fused). Operands broadcast. Source: docs/concepts/elementwise.md."""
+        return self.elementwise("fma", a, b, c)
+
+    def sqrt(self, x: Any) -> Value:
+        """Return the square root, rounded once; of a negative number NaN and invalid."""
+        return self.elementwise("sqrt", x)
+
+    def function(self, name: str, x: Any) -> Value:
+        """Return an elementary function of `x` by its name: exp, log, tanh, sigmoid, erf, gelu or rsqrt.
+
+        A plain array without `inputs` is fp32 if it is float32 or float16, else fp64.
+
+        Raises:
+            FormatError: no such function.
+
+        Source: docs/concepts/functions.md.
+        """
+        array, fmt = carrier_of_function(name, *self._of_unit(x), check=True)
+        return self._value(write_function(self._description, name, array, fmt))
+
+    def exp(self, x: Any) -> Value:
+        """Return e to the power x. Source: docs/concepts/functions.md."""
+        return self.function("exp", x)
+
+    def log(self, x: Any) -> Value:
+        """Return the natural logarithm; of 0 -inf, of less NaN. Source: docs/concepts/functions.md."""
+        return self.function("log", x)
+
+    def tanh(self, x: Any) -> Value:
+        """Return the hyperbolic tangent. Source: docs/concepts/functions.md."""
+        return self.function("tanh", x)
+
+    def sigmoid(self, x: Any) -> Value:
+        """Return 1 / (1 + exp(-x)). Source: docs/concepts/functions.md."""
+        return self.function("sigmoid", x)
+
+    def erf(self, x: Any) -> Value:
+        """Return the error function. Source: docs/concepts/functions.md."""
+        return self.function("erf", x)
+
+    def gelu(self, x: Any) -> Value:
+        """Return x * Phi(x), Phi the normal distribution function. Source: docs/concepts/functions.md."""
+        return self.function("gelu", x)
+
+    def rsqrt(self, x: Any) -> Value:
+        """Return 1 / sqrt(x); of a negative number NaN. Source: docs/concepts/functions.md."""
+        return self.function("rsqrt", x)
+
+    # ---- operands and results ---------------------------------------------------------------------------------------
+
+    def _of_unit(self, x: Any) -> tuple[Any, Any]:
+        """Return an operand beside its format: none where a value brings its own."""
+        return x, None if isinstance(x, Value) else self.inputs
+
+    def of_host(self, x: Any) -> tuple[Any, Any]:
+        """Return an operand on the host beside its format, for a plan."""
+        array, fmt = self._of_unit(x)
+        return (x.with_array(on_host(x.array)) if isinstance(x, Value) else on_host(array)), fmt
+
+    def elementwise(self, operation: str, *operands: Any) -> Value:
+        """Return an elementwise operation by its name: add, subtract, multiply, divide, fma or sqrt."""
+        found = [as_operand(*self._of_unit(x), name, check=True) for x, name in zip(operands, "abc", strict=False)]
+        arrays, formats = [array for array, _ in found], tuple([fmt for _, fmt in found])
+        return self._value(write_elementwise(self._description, operation, arrays, formats))
+
+    def _summed(self, x: Any) -> tuple[Any, Any]:
+        return in_format(*self._of_unit(x), "x", check=True)
+
+    def _value(self, array: Any) -> Value:
+        return Value(array, self.stage.format)
+
+
+def _plan_matmul(unit: Unit, a: Any, b: Any, addend: Any = None) -> Plan:
+    given = unit.of_host(a), unit.of_host(b), unit.of_host(addend)
+    return plan_product_of(unit.description, matrices_of(*given, check=False))
+
+
+def _plan_conv2d(
+    unit: Unit,
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    stride: tuple[int, int] = (1, 1),
+    padding: tuple[int, int] = (0, 0),
+) -> Plan:
+    given = unit.of_host(x), unit.of_host(w), unit.of_host(bias)
+    return plan_product_of(unit.description, patches_and_kernels(*given, stride, padding, check=False))
+
+
+for _operation, _plan in ((Unit.matmul, _plan_matmul), (Unit.conv2d, _plan_conv2d)):
+    setattr(_operation, "plan", _plan)  # noqa: B010 - read by explain

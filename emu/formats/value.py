@@ -1,0 +1,69 @@
+"""A value: an array, and the format whose values it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """An array and its format, said once: every operation takes values, and those of an `emu.Unit` return them.
+
+    `emu.value(array, "fp16")` makes one and checks it. NumPy reads the array of a value: `np.asarray(v)`.
+
+    Attributes:
+        array: carrier array, of any namespace.
+        format: a number format; None for plain floats and for integers that are no operands (labels, indices).
+
+    Examples:
+        >>> from emu.formats import parse
+        >>> Value(np.float32([0.5, -1.0]), parse("fix8f4"))
+        Value([ 0.5, -1. ], 'fix8f4')
+    """
+
+    array: Any
+    format: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self.array.shape
+
+    @property
+    def codes(self) -> NDArray[np.unsignedinteger[Any]]:
+        """The bits of every element, in the unsigned dtype of `format.encode`, shape of the array."""
+        return self.format.encode(np.asarray(self.array))
+
+    def item(self) -> float | int:
+        """Return the only element as a Python number."""
+        return self.array.item()
+
+    def tolist(self) -> Any:
+        """Return the elements as nested lists of Python numbers."""
+        return self.array.tolist()
+
+    def with_array(self, array: Any) -> Value:
+        """Return the same format around another array: what a move, a selection or a reshape makes."""
+        return Value(array, self.format)
+
+    def holding(self, found: Value) -> Value:
+        """Return what an operation made of each element, in the place of this value."""
+        return found
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes that say where elements lie: none, where all are there."""
+        return 0
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the array as NumPy's, for functions of NumPy; floats as they are, raws as integers."""
+        return np.array(self.array, dtype=dtype, copy=copy)
+
+    def __repr__(self) -> str:
+        shown = np.array2string(np.asarray(self.array), separator=", ", threshold=20, prefix=" " * 6)
+        fmt = "None" if self.format is None else repr(str(self.format))
+        return f"Value({shown}, {fmt})"
