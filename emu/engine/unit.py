@@ -156,7 +156,7 @@ class Unit:
         said += [f"rounding={stage.rounding.value!r}"] if stage.rounding is not Rounding.NEAREST_EVEN else []
         said += [f"overflow={stage.overflow.value!r}"] if stage.overflow != default.overflow else []
         said += [f"n_rbits={stage.n_rbits}"] if stage.n_rbits != default.n_rbits else []
-        said += [f"random={self.random!r}"] if stage.rounding is Rounding.STOCHASTIC else []
+        said += [f"random={self.random!r}"] if stage.rounding.draws else []
         said += [f"{name}=..." for name in ("register", "flags") if getattr(self, name) is not None]
         said += [f"backend={self.backend!r}"] if self.backend != "auto" else []
         return f"Unit({', '.join(said)})"
