@@ -229,7 +229,9 @@ def slow_but(names: Iterable[str], *fast: str) -> list[Any]:
     return [name if name in fast else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
-OPERATIONS = {"add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1}
+OPERATIONS = {
+    "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1, "remainder": 2, "round_to_integral": 1,
+}  # fmt: skip
 FAST = [
     ("add", "fp16", "floor"), ("fma", "fp16", "floor"), ("multiply", "fix16f8", "nearest_even"),
     ("divide", "fix16f8", "stochastic"), ("sqrt", "fix16f8", "ceil"),

@@ -38,7 +38,10 @@ FLOATS = [
     "fp16", "bf16", "fp32", "fp64", "fp8_e4m3", "e4m3fnuz", "fp8_e5m2", "e2m1 finite nans=none", "fp16 ftz",
     "e8m0 finite nans=top", "e5m10 bias=-90", "e8m24",
 ]  # fmt: skip
-OPERATIONS = {"quantize": 1, "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1}
+OPERATIONS = {
+    "quantize": 1, "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1, "remainder": 2,
+    "round_to_integral": 1,
+}  # fmt: skip
 
 
 #: Kernels as they are chosen, and with the widest integers, whatever is computed.

@@ -33,6 +33,7 @@ def finish(
     touched: Mask | None = None,
     observed: Exact | None = None,
     by_zero: Mask | None = None,
+    moved: Mask | None = None,
 ) -> Outcome:
     """Observe exact results, write them, and count.
 
@@ -44,6 +45,7 @@ def finish(
         touched: where a saturating accumulator touched a limit, or None.
         observed: what the register sees, where that is not what is written (a sum that is divided on its way).
         by_zero: where a finite number was divided by zero, or None.
+        moved: where the exact result is not the operand: inexact even where it is written as it is; or None.
     """
     seen = exact if observed is None else observed
     counts, max_exponent = observe(seen, register) if register is not None else (None, NO_EXPONENT)
@@ -52,6 +54,8 @@ def finish(
         flags[k.ACCUMULATOR_FLAG] += touched
     if by_zero is not None:
         flags[k.DIVISION_FLAG] += by_zero
+    if moved is not None:
+        flags[k.INEXACT_FLAG] = flags[k.INEXACT_FLAG] | moved
     return Outcome(values, np.array([f.sum() for f in flags], np.int64), counts, max_exponent)
 
 
@@ -125,6 +129,17 @@ def _round_to(
         # without fraction bits the exponent's last bit is the code's
         parity=target - stage.format.quantum if stage.format.precision == 1 else 0,
     )
+
+
+def to_integral(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Exact, Mask]:
+    """Return results rounded to integers in the stage's mode, zeros of their sign, and where that changed them.
+
+    Source: IEEE 754-2019 section 5.9.
+    """
+    whole = stage._replace(format=stage.format._replace(precision=0, quantum=0))  # an integer's last bit is its own
+    target = np.maximum(exact.exponent, 0)
+    integers, moved = _round_to(exact, target, whole, u, 0)
+    return Exact(exact.negative, integers, target, exact.kind), moved
 
 
 def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[Mask]]:

@@ -43,7 +43,7 @@ class Description(Table):
     """Which operation, on what, written how.
 
     Attributes:
-        operation: quantize, add, subtract, multiply, divide, fma, sqrt or matmul.
+        operation: quantize, add, subtract, multiply, divide, fma, sqrt, remainder, round_to_integral or matmul.
         formats: of the operands; of `matmul` a third one is the addend's.
         out_format: of the result.
         rounding: rounding mode.

@@ -22,7 +22,7 @@ from emu.backends.bounds import bounded
 from emu.backends.interface import NO_QUANTUM, RandomCode, RegisterCode, StageCode, carrier_of
 from emu.backends.modes import HAND_WRITTEN, meaning_of
 from emu.backends.numba.machine import has_directed_rounding, has_vectors
-from emu.backends.numba.vector import leading_bits, stage
+from emu.backends.numba.vector import arithmetic, leading_bits, stage
 from emu.backends.numba.vector.rounding import TIES, kind_of
 from emu.backends.numba.vector.stage import Shape
 
@@ -60,6 +60,7 @@ def shape_for(
     if (
         not has_vectors()
         or code.rounding >= HAND_WRITTEN
+        or operation not in arithmetic.ARITY
         or any(source not in _NAMES for source in sources)
         or target not in _NAMES
         or (fmt.is_float and fmt.quantum > 0)
