@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from emu.backends.registry import backends
-from emu.hardware import ROLES, Device, Link, Unit, device_names, load_device
+from emu.hardware import ROLES, ComputeUnit, Device, Link, device_names, load_device
 from emu.nn import Layer, every
 from emu.training.build import build_network
 from emu.training.data_tables import Frames
@@ -97,7 +97,7 @@ def _points(device: Device) -> dict[str, str]:
     return {"dynamic point": text}
 
 
-def _unit(device: Device, unit: Unit) -> str:
+def _unit(device: Device, unit: ComputeUnit) -> str:
     clock = unit.clock_hz or device.compute.clock_hz
     lanes = "" if unit.lanes is None else f", {unit.lanes.value:g} lanes"
     return f"{unit.kind}{lanes}" + ("" if clock is None else f", {clock.value / 1e9:g} GHz")

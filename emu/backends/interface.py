@@ -1,35 +1,29 @@
-"""What every backend implements: kernels on plain arrays and integers.
+"""How descriptions reach a kernel, and what it returns.
 
-A kernel knows bits, not objects. Formats, output stages, accumulators, registers and random sources reach it
-as tuples of integers, arrays as C-contiguous carriers; it returns an `Outcome`: the written array and
-counts. `encode_*` turn descriptions into tuples.
+A kernel works on bits, not on objects. Formats, output stages, accumulators, registers and random sources reach it as
+tuples of integers (`encode_*` make them), arrays as C-contiguous carriers. It returns an `Outcome`: the written array
+and counts. `kernels.py` lists the kernels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.arrays import is_on_device, namespace
-from emu.backends.codecs import CodecKernels
-from emu.backends.gathered import Gathered
-from emu.backends.pattern import Columns, Indices, Pattern
 from emu.datapath import Mac, OutputStage, Philox, RandomSource, RecordedBits, StatisticsRegister
 from emu.datapath.order import Blocks, Lanes, Pairwise
 from emu.datapath.owed import Counted, Owed
 from emu.formats import Fixed, Format
 
-if TYPE_CHECKING:
-    from emu.backends.functions import FunctionTable
-
 Array = NDArray[Any]
 
-#: Rounding and overflow numbers, as `Rounding.number` and `Overflow.number` count them.
+#: Rounding and overflow numbers, as `Rounding.number` and `Overflow.number` count them. These modes have code of their
+#: own in kernels; all others are masks (`modes.py`).
 (NEAREST_EVEN, NEAREST_AWAY, NEAREST_UP, NEAREST_DOWN, NEAREST_ZERO, FLOOR, CEIL, TOWARD_ZERO, TO_ODD, STOCHASTIC) = (
     range(10)
 )
@@ -152,9 +146,6 @@ class MacCode(NamedTuple):
 (SEQUENTIAL, PAIRWISE, LANES, BLOCKS) = range(4)
 
 
-Result = TypeVar("Result")
-
-
 @dataclass
 class Outcome:
     """What a kernel wrote and counted.
@@ -201,178 +192,6 @@ class _Owing(Outcome):
         """Return the same counts beside the values in another place."""
         assert self.owed is not None
         return _Owing(values, self.owed)
-
-
-class Kernels(CodecKernels, Protocol):
-    """The table of kernels. Each method is one; shapes and dtypes are the engine's to check.
-
-    Those of gradient codecs are in `codecs.py`.
-    """
-
-    name: str
-
-    def place(self, x: Array) -> Array:
-        """Return an array where this backend computes; results stay where an operand is."""
-        ...
-
-    def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-        """Return the results of tasks of which none needs another's; what follows finds all of them done."""
-        ...
-
-    def quantize(
-        self,
-        x: Array,
-        source: FormatCode | None,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
-        out: Array | None,
-    ) -> Outcome:
-        """Write `x` (any shape; float32, float64, or raws of `source`) through the output stage.
-
-        Where `out` holds signed integers and the format's carrier does not, raws are written.
-        """
-        ...
-
-    def elementwise(
-        self,
-        operation: str,
-        operands: tuple[Array, ...],
-        formats: tuple[FormatCode | None, ...],
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
-        out: Array | None,
-    ) -> Outcome:
-        """Write an operation of operands of equal shape: add, ... sqrt, remainder, round_to_integral."""
-        ...
-
-    def product(
-        self,
-        a: Array | Gathered,
-        b: Array | Gathered,
-        addend: Array | None,
-        formats: tuple[FormatCode, FormatCode, FormatCode | None],
-        mac: MacCode,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
-        path: str,
-        divisor: int,
-    ) -> Outcome:
-        """Write a (B, M, K) times b (B, K, N) plus addend (B or 1, M or 1, N or 1), divided by a positive integer.
-
-        Gathered operands may have one matrix for the whole batch.
-        """
-        ...
-
-    def declines(
-        self,
-        formats: tuple[FormatCode, FormatCode, FormatCode | None],
-        mac: MacCode,
-        stage: StageCode,
-        path: str,
-        divisor: int,
-    ) -> str:
-        """Return why a product on this path is left to the reference, "" if this backend computes it."""
-        ...
-
-    def sparse_product(
-        self,
-        data: Array,
-        dense: Array,
-        addend: Array | None,
-        pattern: Pattern,
-        formats: tuple[FormatCode, FormatCode, FormatCode | None],
-        mac: MacCode,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
-        path: str,
-    ) -> Outcome:
-        """Write for every result the dot products of its entries, in storage order, plus an addend: (R, H).
-
-        Args:
-            data: carriers of the stored entries, one line.
-            dense: carriers (rows, H).
-            addend: carriers (R or 1, H or 1), or None.
-            pattern: what is multiplied with what.
-            formats: of the three.
-            mac: the unit.
-            stage: output stage.
-            random: source of random bits, numbered over all results.
-            register: positions of the statistics register, or None.
-            path: the plan's.
-        """
-        ...
-
-    def declines_sparse(
-        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, stage: StageCode, path: str
-    ) -> str:
-        """Return why a sparse product on this path is left to the reference, "" if this backend computes it."""
-        ...
-
-    def way_of_sparse(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str) -> str:
-        """Return how a sparse product on this path is computed, in words behind its proof."""
-        ...
-
-    def columns(self, index: Indices, count: int) -> Columns:
-        """Return which of `count` columns have entries, (entries,) int32 or int64: marked and counted up."""
-        ...
-
-    def dots(self, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
-        """Return whether exact sums of these operands come from integer dot-product instructions."""
-        ...
-
-    def function(
-        self,
-        name: str,
-        x: Array,
-        source: FormatCode | None,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
-    ) -> Outcome:
-        """Write an elementary function of `x`, float32 or float64 of a source format, any shape.
-
-        It is the double of `functions/double.py`, rounded.
-        """
-        ...
-
-    def tabled(
-        self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
-    ) -> Outcome:
-        """Write what the function's table holds for `x`, values of its input format, any shape."""
-        ...
-
-    def way(
-        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str, depth: int
-    ) -> str:
-        """Return how a product on this path is computed, in words behind its proof; "" if the proof says it."""
-        ...
-
-    def relu(self, x: Array) -> Array:
-        """Return x where x > 0, NaN where NaN, else +0."""
-        ...
-
-    def relu_gradient(self, g: Array, x: Array) -> Array:
-        """Return g where x > 0, else +0; arrays of the same shape, each of any carrier dtype."""
-        ...
-
-    def largest_magnitudes(self, arrays: Sequence[Array]) -> list[float]:
-        """Return the largest magnitude in each array of carriers: 0.0 of none, NaN where there is one."""
-        ...
-
-    def max_pool(self, windows: Array | Gathered) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
-        """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0.
-
-        Indices are of the smallest unsigned dtype that counts a window: uint8 up to 256 values, then uint16, uint32.
-        """
-        ...
-
-    def unpool(self, values: Array, index: NDArray[np.unsignedinteger[Any]], windows: Gathered) -> Array:
-        """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap."""
-        ...
 
 
 @lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 from functools import lru_cache
 
-from emu.backends.interface import Kernels
+from emu.backends.kernels import Kernels
 from emu.errors import BackendUnavailable, nearest_name
 
 #: Backend -> module, and what makes its kernel table there.

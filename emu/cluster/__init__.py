@@ -19,7 +19,7 @@ Source: CN106062786A; Seide et al., Interspeech 2014.
 """
 
 from emu.cluster.batch_search import kept_size, trial_sizes
-from emu.cluster.controller import Controllers
+from emu.cluster.controller import Controllers, Homes
 from emu.cluster.exchange import Exchange
 from emu.cluster.layout import Layout, Stripe, stripes_of
 from emu.cluster.owner_rules import AdaGradRule, MomentumRule, OwnerRule, Plain
@@ -33,6 +33,7 @@ __all__ = [
     "Controllers",
     "Distributed",
     "Exchange",
+    "Homes",
     "Layout",
     "MomentumRule",
     "OwnerRule",

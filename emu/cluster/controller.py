@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,18 @@ def layer_of(tensor: str) -> str:
         'block.fc1'
     """
     return tensor.rpartition(".")[0]
+
+
+class Homes(NamedTuple):
+    """Where layers are placed.
+
+    Attributes:
+        nodes: the controllers.
+        placement: see `placed`.
+    """
+
+    nodes: Sequence[int] = (0,)
+    placement: Placement = "fixed"
 
 
 def placed(layer_bytes: Mapping[str, int], controllers: Sequence[int], placement: Placement) -> dict[str, int]:
@@ -107,8 +119,7 @@ class Controllers:
         codec: Codec,
         transport: Transport,
         *,
-        controllers: Sequence[int] = (0,),
-        placement: Placement = "fixed",
+        homes: Homes = Homes(),  # noqa: B008 - frozen
         seed: int = 0,
         dtype: type[np.floating[Any]] = np.float32,
         feedback: bool = True,
@@ -122,8 +133,7 @@ class Controllers:
             layout: nodes and workers.
             codec: of gradients on their way.
             transport: moves bytes.
-            controllers: nodes that layers are placed on.
-            placement: see `placed`.
+            homes: nodes that layers are placed on.
             seed: of random choices of codecs.
             dtype: of gradients.
             feedback: whether what a message does not say is added to the next gradient, or lost.
@@ -133,7 +143,7 @@ class Controllers:
             ConfigError: a controller is no node, or comes twice; or columns that come and go meet a codec that looks
                 back at others.
         """
-        require_controllers(controllers, layout.nodes)
+        require_controllers(homes.nodes, layout.nodes)
         self.layout, self._transport, self._codec = layout, transport, codec
         self._seed, self._dtype, self._formats = seed, dtype, dict(formats)
         if touched:
@@ -148,7 +158,7 @@ class Controllers:
             for name, shape in self._shapes.items()
         }
         sizes = {layer: sum(map(self._message_bytes, layers[layer])) for layer in reversed(layers)}
-        self.controller_of = placed(sizes, controllers, placement)
+        self.controller_of = placed(sizes, *homes)
         self._memories = {
             (name, node): Memory.empty(*shape, dtype)
             for node in transport.local

@@ -10,7 +10,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from emu.backends.interface import EXACT_PATHS, FormatCode, Kernels, StageCode, encode_format, encode_mac
+from emu.backends.interface import EXACT_PATHS, FormatCode, StageCode, encode_format, encode_mac
+from emu.backends.kernels import Kernels
 from emu.datapath import Mac
 from emu.engine.description import UnitDescription
 from emu.engine.planner import Plan, may_gain_from_maxima, plan_product

@@ -3,7 +3,7 @@
 Source: docs/design/machines.md; the files are in `devices/`.
 """
 
-from emu.hardware.device import Compute, Device, Unit, device_names, load_device
+from emu.hardware.device import Compute, ComputeUnit, Device, device_names, load_device
 from emu.hardware.dynamic_point import DynamicPoint
 from emu.hardware.fabric import Fabric, Path
 from emu.hardware.fabric_events import events_of
@@ -20,6 +20,7 @@ __all__ = [
     "DECISION",
     "ROLES",
     "Compute",
+    "ComputeUnit",
     "Copied",
     "Crossbar",
     "Demand",
@@ -41,7 +42,6 @@ __all__ = [
     "Timeline",
     "Topology",
     "Traffic",
-    "Unit",
     "VectorUnit",
     "chrome_trace",
     "device_names",

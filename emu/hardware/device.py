@@ -30,7 +30,7 @@ from emu.hardware.quantity import Count, Rate
 MAC_ARRAY, MATRIX_UNIT, STATISTICS, HOST = "mac_array", "matrix_unit", "statistics", "host"
 
 
-class Unit(Table):
+class ComputeUnit(Table):
     """A compute unit.
 
     Attributes:
@@ -64,7 +64,7 @@ class Compute(Table):
     clock_hz: Rate | None = None
     lanes: Count | None = None
     memory_bandwidth_bytes_per_s: Rate | None = None
-    units: dict[str, Unit] = Field(default_factory=dict[str, Unit])
+    units: dict[str, ComputeUnit] = Field(default_factory=dict[str, ComputeUnit])
 
 
 class Device(Table):

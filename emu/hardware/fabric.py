@@ -28,15 +28,11 @@ holds still between two chunks of a message, is our choice.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from emu.errors import ConfigError
 from emu.hardware.device import Device
 from emu.hardware.interconnect import TO_CROSSBAR, TO_HOST, Arbitration, Link, link_to, require_ports
 from emu.hardware.machine import SECOND_PS
-
-if TYPE_CHECKING:
-    from emu.hardware.traffic import Traffic
 
 #: Bandwidths above this leave no room for exact picoseconds in 64 bits.
 MOST_BYTES_PER_S = 9 * 10**12
@@ -100,9 +96,9 @@ class Fabric:
         arbitration: of the crossbar.
 
     Examples:
-        >>> from emu.hardware import load_device
+        >>> from emu.hardware import Traffic, load_device
         >>> fabric = Fabric.of(load_device("k20x-8x"), nodes=2)
-        >>> sent = fabric.begin().send([0, 0], to=[1, 0], size_bytes=[92_000_000, 92_000_000])
+        >>> sent = Traffic(fabric).send([0, 0], to=[1, 0], size_bytes=[92_000_000, 92_000_000])
         >>> sent.wire.end_ps.tolist()
         [15333333334, 15333333334]
     """
@@ -173,9 +169,3 @@ class Fabric:
     def node_of(self, number: int) -> int:
         """Return the node of a device."""
         return number // self.devices
-
-    def begin(self) -> Traffic:
-        """Return the fabric at time 0: everything is free."""
-        from emu.hardware.traffic import Traffic
-
-        return Traffic(self)

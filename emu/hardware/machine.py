@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from emu.datapath.registers import DEFAULT_FLOAT_BINS
 from emu.errors import ConfigError
 from emu.formats import Fixed, Format, parse
-from emu.hardware.device import HOST, MAC_ARRAY, MATRIX_UNIT, STATISTICS, Device, Unit
+from emu.hardware.device import HOST, MAC_ARRAY, MATRIX_UNIT, STATISTICS, ComputeUnit, Device
 from emu.hardware.precision_table import PrecisionTable
 
 #: Picoseconds of a second.
@@ -273,12 +273,12 @@ def machine_of(device: Device) -> Machine | None:
     return Machine(device) if can_be_timed(device) else None
 
 
-def _lanes(unit: Unit) -> int:
+def _lanes(unit: ComputeUnit) -> int:
     assert unit.lanes is not None
     return int(unit.lanes.value)
 
 
-def _cycles(unit: Unit, demand: Demand) -> int:
+def _cycles(unit: ComputeUnit, demand: Demand) -> int:
     """Return cycles of a unit with lanes: those of `VectorUnit` where ports are given, else full lanes throughout."""
     lanes, ports = _lanes(unit), unit.read_ports and int(unit.read_ports.value)
     filled = int(unit.fill_cycles.value) if unit.fill_cycles else 0

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 
 from emu.autodiff import Runner, Value
 from emu.formats import Format
-from emu.optim.optimiser import ParameterState, Unit, scalar, zeros
+from emu.optim.optimiser import ParameterState, UpdateRunner, scalar, zeros
 
 MOMENT = "moment"
 
@@ -61,16 +61,18 @@ class AdaGrad:
         self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
     ) -> None:
         """Move a parameter one step; see `Optimiser.apply`."""
-        unit = Unit(runner, state)
+        parameter = UpdateRunner(runner, state)
         if self.weight_decay:
             decay = scalar(self.weight_decay * scale)
-            gradient = unit.run("fma", MOMENT, state.master, decay, gradient, step=".decay")
-        state.slots["squares"] = unit.run("fma", MOMENT, gradient, gradient, state.slots["squares"], step=".squares")
-        root = unit.run("sqrt", MOMENT, state.slots["squares"], step=".root")
-        size = unit.run("add", MOMENT, root, scalar(self.eps * scale), step=".size")
-        direction = unit.run("divide", MOMENT, gradient, size, step=".direction")
-        update = unit.run("multiply", "update", direction, scalar(-rate))
-        state.master = unit.run("add", "master", state.master, update)
+            gradient = parameter.run("fma", MOMENT, state.master, decay, gradient, step=".decay")
+        state.slots["squares"] = parameter.run(
+            "fma", MOMENT, gradient, gradient, state.slots["squares"], step=".squares"
+        )
+        root = parameter.run("sqrt", MOMENT, state.slots["squares"], step=".root")
+        size = parameter.run("add", MOMENT, root, scalar(self.eps * scale), step=".size")
+        direction = parameter.run("divide", MOMENT, gradient, size, step=".direction")
+        update = parameter.run("multiply", "update", direction, scalar(-rate))
+        state.master = parameter.run("add", "master", state.master, update)
 
 
 class Adam:
@@ -105,21 +107,21 @@ class Adam:
         self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
     ) -> None:
         """Move a parameter one step; see `Optimiser.apply`."""
-        unit, slots = Unit(runner, state), state.slots
-        share = unit.run("multiply", MOMENT, gradient, scalar(1 - self.beta1), step=".share")
-        slots["mean"] = unit.run("fma", MOMENT, slots["mean"], scalar(self.beta1), share, step=".mean")
-        square = unit.run("multiply", MOMENT, gradient, gradient, step=".square")
-        part = unit.run("multiply", MOMENT, square, scalar(1 - self.beta2), step=".square share")
-        slots["squares"] = unit.run("fma", MOMENT, slots["squares"], scalar(self.beta2), part, step=".squares")
-        root = unit.run("sqrt", MOMENT, slots["squares"], step=".root")
+        parameter, slots = UpdateRunner(runner, state), state.slots
+        share = parameter.run("multiply", MOMENT, gradient, scalar(1 - self.beta1), step=".share")
+        slots["mean"] = parameter.run("fma", MOMENT, slots["mean"], scalar(self.beta1), share, step=".mean")
+        square = parameter.run("multiply", MOMENT, gradient, gradient, step=".square")
+        part = parameter.run("multiply", MOMENT, square, scalar(1 - self.beta2), step=".square share")
+        slots["squares"] = parameter.run("fma", MOMENT, slots["squares"], scalar(self.beta2), part, step=".squares")
+        root = parameter.run("sqrt", MOMENT, slots["squares"], step=".root")
         widened = 1 / math.sqrt(1 - power(self.beta2, step + 1))
-        size = unit.run("fma", MOMENT, root, scalar(widened), scalar(self.eps * scale), step=".size")
-        direction = unit.run("divide", MOMENT, slots["mean"], size, step=".direction")
-        update = unit.run("multiply", "update", direction, scalar(-rate / (1 - power(self.beta1, step + 1))))
+        size = parameter.run("fma", MOMENT, root, scalar(widened), scalar(self.eps * scale), step=".size")
+        direction = parameter.run("divide", MOMENT, slots["mean"], size, step=".direction")
+        update = parameter.run("multiply", "update", direction, scalar(-rate / (1 - power(self.beta1, step + 1))))
         if self.weight_decay:
             decay = scalar(-rate * self.weight_decay)
-            update = unit.run("fma", "update", state.master, decay, update, step=".decay")
-        state.master = unit.run("add", "master", state.master, update)
+            update = parameter.run("fma", "update", state.master, decay, update, step=".decay")
+        state.master = parameter.run("add", "master", state.master, update)
 
 
 def power(base: float, exponent: int) -> float:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from emu.autodiff import Operation, Runner, Value
 from emu.backends.arrays import on_host
-from emu.optim.optimiser import ParameterState, Unit, scalar
+from emu.optim.optimiser import ParameterState, UpdateRunner, scalar
 
 #: The layer that the norm of all parameters is counted under.
 EVERYWHERE = "loss"
@@ -32,7 +32,7 @@ def clip_by_norm(
     """
     total: Value | None = None
     for state in states:
-        squares = Unit(runner, state).run("squared_norm", "norm", gradients[state.name])
+        squares = UpdateRunner(runner, state).run("squared_norm", "norm", gradients[state.name])
         joined = Operation("add", (total, squares), part=state.name) if total else None
         total = runner.run(joined, "norm", EVERYWHERE) if joined else squares
     if total is None:
@@ -43,6 +43,6 @@ def clip_by_norm(
         return gradients
     factor = runner.run(Operation("divide", (limit, norm), part="factor"), "norm", EVERYWHERE)
     return {
-        s.name: gradients[s.name].holding(Unit(runner, s).run("multiply", "clipped", gradients[s.name], factor))
+        s.name: gradients[s.name].holding(UpdateRunner(runner, s).run("multiply", "clipped", gradients[s.name], factor))
         for s in states
     }

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 from emu.autodiff import Runner, Value
 from emu.formats import Format
-from emu.optim.optimiser import ParameterState, Unit, scalar, zeros
+from emu.optim.optimiser import ParameterState, UpdateRunner, scalar, zeros
 
 
 class GradientDescent:
@@ -47,12 +47,12 @@ class GradientDescent:
         self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
     ) -> None:
         """Move a parameter one step; see `Optimiser.apply`."""
-        unit, direction = Unit(runner, state), gradient
+        parameter, direction = UpdateRunner(runner, state), gradient
         if self.weight_decay:
             decay = scalar(self.weight_decay * scale)
-            direction = unit.run("fma", "momentum", state.master, decay, gradient, step=".decay")
+            direction = parameter.run("fma", "momentum", state.master, decay, gradient, step=".decay")
         if self.momentum:
-            direction = unit.run("fma", "momentum", state.slots["momentum"], scalar(self.momentum), direction)
+            direction = parameter.run("fma", "momentum", state.slots["momentum"], scalar(self.momentum), direction)
             state.slots["momentum"] = direction
-        update = unit.run("multiply", "update", direction, scalar(-rate / scale))
-        state.master = unit.run("add", "master", state.master, update)
+        update = parameter.run("multiply", "update", direction, scalar(-rate / scale))
+        state.master = parameter.run("add", "master", state.master, update)

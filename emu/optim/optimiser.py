@@ -103,7 +103,7 @@ class Optimiser(Protocol):
         ...
 
 
-class Unit:
+class UpdateRunner:
     """The unit that updates one parameter: operations in a role of its layer, each step of them by its name."""
 
     def __init__(self, runner: Runner, state: ParameterState) -> None:
@@ -127,7 +127,9 @@ def rescale(state: ParameterState, powers: Mapping[str, int], ratio: float, runn
     for slot, power in powers.items():
         role = "momentum" if slot == "momentum" else "moment"
         factor = scalar(ratio**power)
-        state.slots[slot] = Unit(runner, state).run("multiply", role, state.slots[slot], factor, step=f".{slot} scale")
+        state.slots[slot] = UpdateRunner(runner, state).run(
+            "multiply", role, state.slots[slot], factor, step=f".{slot} scale"
+        )
 
 
 def scalar(number: float) -> Value:

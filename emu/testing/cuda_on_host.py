@@ -30,7 +30,7 @@ import numpy as np
 
 from emu._paths import cache_folder, content_folder
 from emu.backends.cuda import nvrtc
-from emu.backends.interface import Result
+from emu.backends.kernels import Result
 from emu.errors import BackendUnavailable, EmuError
 from emu.testing.ptx_on_host import translate
 

@@ -5,15 +5,15 @@ Leaves stand below each other in the order a walk through the tree meets them; a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from emu.testing.order_tree import OrderTree
 
 #: Pixels of the SVG drawing.
 ROW, COLUMN, LABEL, MARGIN = 18, 22, 34, 8
+
+
+Nodes = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,15 @@ class _Join:
     columns: tuple[int, ...]
 
 
-def _layout(tree: OrderTree) -> tuple[list[int], list[_Join]]:
+def _layout(nodes: Nodes, n_terms: int) -> tuple[list[int], list[_Join]]:
     """Return the leaves from top to bottom, and the joins."""
-    leaves = _walk(tree)
+    leaves = _walk(nodes, n_terms)
     row = {leaf: i for i, leaf in enumerate(leaves)}
     column = dict.fromkeys(leaves, 0)
     joins: list[_Join] = []
-    for i, children in enumerate(tree.nodes):
+    for i, children in enumerate(nodes):
         ordered = sorted(children, key=row.__getitem__)
-        node = tree.n_terms + i
+        node = n_terms + i
         column[node] = 1 + max(column[child] for child in ordered)
         row[node] = row[ordered[-1]]
         joins.append(
@@ -42,22 +42,27 @@ def _layout(tree: OrderTree) -> tuple[list[int], list[_Join]]:
     return leaves, joins
 
 
-def _walk(tree: OrderTree) -> list[int]:
+def _walk(nodes: Nodes, n_terms: int) -> list[int]:
     """Return the leaves in the order of their subtrees' first terms."""
     leaves: list[int] = []
-    waiting = [tree.n_terms + len(tree.nodes) - 1]
+    waiting = [n_terms + len(nodes) - 1]
     while waiting:
         node = waiting.pop()
-        if node < tree.n_terms:
+        if node < n_terms:
             leaves.append(node)
         else:
-            waiting.extend(reversed(tree.nodes[node - tree.n_terms]))
+            waiting.extend(reversed(nodes[node - n_terms]))
     return leaves
 
 
-def draw_text(tree: OrderTree) -> str:
-    """Return the drawing in box characters, one line per leaf."""
-    leaves, joins = _layout(tree)
+def draw_text(nodes: Nodes, labels: Sequence[str]) -> str:
+    """Return the drawing in box characters, one line per leaf.
+
+    Args:
+        nodes: the children of every inner node; leaves are 0 .. n-1, inner nodes n, n+1 .., the root is the last.
+        labels: of the n leaves.
+    """
+    leaves, joins = _layout(nodes, len(labels))
     width = 2 * max((join.column for join in joins), default=0) + 1
     canvas = [[" "] * width for _ in leaves]
     for row in canvas:
@@ -70,18 +75,18 @@ def draw_text(tree: OrderTree) -> str:
             canvas[row][at] = "┤" if row in join.rows else "│"
         canvas[join.rows[0]][at] = "┐"
         canvas[join.rows[-1]][at : at + 2] = "┴─"
-    labels = [tree.label(leaf) for leaf in leaves]
-    margin = max(map(len, labels))
-    return "\n".join(f"{label:>{margin}} {''.join(row).rstrip()}" for label, row in zip(labels, canvas, strict=True))
+    shown = [labels[leaf] for leaf in leaves]
+    margin = max(map(len, shown))
+    return "\n".join(f"{label:>{margin}} {''.join(row).rstrip()}" for label, row in zip(shown, canvas, strict=True))
 
 
-def draw_svg(tree: OrderTree) -> str:
-    """Return the drawing as SVG text that takes the colour of the text around it."""
-    leaves, joins = _layout(tree)
+def draw_svg(nodes: Nodes, labels: Sequence[str]) -> str:
+    """Return the drawing as SVG text that takes the colour of the text around it; arguments as of `draw_text`."""
+    leaves, joins = _layout(nodes, len(labels))
     width = MARGIN + LABEL + COLUMN * (max((join.column for join in joins), default=0) + 1) + MARGIN
     height = 2 * MARGIN + ROW * len(leaves)
     shapes = [
-        f'<text x="{MARGIN + LABEL - 8}" y="{_y(i) + 4}" text-anchor="end">{escape(tree.label(leaf))}</text>'
+        f'<text x="{MARGIN + LABEL - 8}" y="{_y(i) + 4}" text-anchor="end">{escape(labels[leaf])}</text>'
         for i, leaf in enumerate(leaves)
     ]
     shapes += [shape for join in joins for shape in _shapes_of(join)]

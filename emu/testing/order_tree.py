@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from emu.datapath.order import Blocks, Lanes, Order, Sequential, parse_order
 from emu.errors import ShapeError
+from emu.testing.order_drawing import draw_svg, draw_text
 
 Value = TypeVar("Value")
 ADDEND = "c"
@@ -113,20 +114,19 @@ class OrderTree:
         """Return the name of a leaf in drawings: its number, or `c`."""
         return ADDEND if self.has_addend and leaf == self.n_terms - 1 else str(leaf)
 
-    def __str__(self) -> str:
-        from emu.testing.order_drawing import draw_text
+    @property
+    def _labels(self) -> list[str]:
+        return [self.label(leaf) for leaf in range(self.n_terms)]
 
-        return draw_text(self)
+    def __str__(self) -> str:
+        return draw_text(self.nodes, self._labels)
 
     def __repr__(self) -> str:
-        terms = [self.label(leaf) for leaf in range(self.n_terms)]
-        return f"OrderTree({self.evaluate(terms, _in_brackets)})"
+        return f"OrderTree({self.evaluate(self._labels, _in_brackets)})"
 
     def to_svg(self) -> str:
         """Return the drawing as an SVG picture, complete in itself."""
-        from emu.testing.order_drawing import draw_svg
-
-        return draw_svg(self)
+        return draw_svg(self.nodes, self._labels)
 
     def _repr_svg_(self) -> str:
         return self.to_svg()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emu.training.history import rates
 from emu.training.probe import probe
-
-if TYPE_CHECKING:
-    from emu.training.trainer import Trainer
+from emu.training.running import Running
 
 #: Log points between two measurements of test accuracy and noise.
 LOG_POINTS_PER_TEST = 4
 
 
-def log_point(run: Trainer) -> None:
+def log_point(run: Running) -> None:
     """Write down the interval that ends here, ask whether the run is over, and begin the next interval."""
     run.flush()
     measured = run.step // run.log_every % LOG_POINTS_PER_TEST == 0 or run.has_ended
@@ -34,7 +32,7 @@ def log_point(run: Trainer) -> None:
     run.losses, run.correct = [], []
 
 
-def _metrics(run: Trainer) -> dict[str, Any]:
+def _metrics(run: Running) -> dict[str, Any]:
     overflow, underflow = rates(run.interval)
     steps = range(run.step - len(run.losses), run.step)
     return {
@@ -47,11 +45,11 @@ def _metrics(run: Trainer) -> dict[str, Any]:
     }
 
 
-def _tested(run: Trainer) -> dict[str, float]:
+def _tested(run: Running) -> dict[str, float]:
     return dict(zip(("test_loss", "test_accuracy"), run.evaluate(), strict=True))
 
 
-def _probe(run: Trainer) -> None:
+def _probe(run: Running) -> None:
     """Write down signal-to-noise of the newest batch, and where float32's errors and gradients lie."""
     images, labels = run.batch(run.step - 1)
     where: dict[str, Any] = {"seed": run.recipe.training.seed, "step": run.step - 1, "backend": run.backend}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from emu.datapath import Mac
 from emu.formats import DynamicFixed, Fixed
@@ -14,9 +14,7 @@ from emu.nn import Activation, Embedding, Flatten, every
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
 from emu.precision import BACKWARD_ROLES, DERIVED_ROLES, Policy
 from emu.training.model import Model
-
-if TYPE_CHECKING:
-    from emu.training.trainer import Trainer
+from emu.training.running import Running
 
 
 def versions() -> dict[str, str]:
@@ -30,7 +28,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def described(run: Trainer, status: str) -> dict[str, Any]:
+def described(run: Running, status: str) -> dict[str, Any]:
     """Return the content of `run.json`.
 
     Args:

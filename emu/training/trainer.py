@@ -302,8 +302,8 @@ class Trainer:
     def write_tables(self, folder: RunFolder) -> None:
         """Write what is kept of the steps so far."""
         self.history.write(folder)
-        for system in self.systems:
-            system.write(folder)
+        for name, text in chain.from_iterable(system.files() for system in self.systems):
+            folder.write_text(name, text)
 
     def save(self, folder: RunFolder) -> None:
         """Write tables, then the checkpoint."""

@@ -263,7 +263,7 @@ def test_functions_are_the_same(name: str):
 
 def test_the_table_of_kernels_is_covered_here():
     """A kernel added to the table must be compared above."""
-    from emu.backends.interface import Kernels
+    from emu.backends.kernels import Kernels
 
     kernels = {
         name

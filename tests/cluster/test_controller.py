@@ -13,7 +13,7 @@ from counting import Counting
 
 from emu import parse
 from emu.autodiff import Value
-from emu.cluster import Controllers, Layout, ReplicaError, Simulated
+from emu.cluster import Controllers, Homes, Layout, ReplicaError, Simulated
 from emu.cluster.codecs import Address, Memory, codec_of
 from emu.errors import ConfigError
 
@@ -30,7 +30,9 @@ def gradients_of(workers: Any, step: int = 0, dtype: Any = F) -> dict[int, dict[
 def controllers(nodes: int, bits: int = 32, **options: Any) -> Controllers:
     layout = options.pop("layout", Layout(nodes))
     transport = options.pop("transport", Simulated(nodes))
-    return Controllers(SHAPES, options.pop("formats", FORMATS), layout, codec_of(bits), transport, **options)
+    homes = Homes(options.pop("controllers", (0,)), options.pop("placement", "fixed"))
+    formats = options.pop("formats", FORMATS)
+    return Controllers(SHAPES, formats, layout, codec_of(bits), transport, homes=homes, **options)
 
 
 def parameters_of(formats: Any = FORMATS) -> dict[str, Value]:

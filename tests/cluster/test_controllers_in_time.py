@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_step_time import MACHINE, layers, plan
 
 import emu
-from emu.cluster import Controllers, Simulated
+from emu.cluster import Controllers, Homes, Simulated
 from emu.cluster.clipping import ClippingTable, schedule
 from emu.cluster.codecs import codec_of
 from emu.cluster.settings import ClusterTable
@@ -75,7 +75,7 @@ def test_every_layer_is_sent_once_and_bytes_are_those_of_the_controllers_d3(clus
     table = ClusterTable(**cluster, exchange="controllers")
     real = Controllers(
         shapes, dict.fromkeys(shapes, FP32), table.layout(), table.codecs()[0], Simulated(table.nodes),
-        controllers=table.controllers, placement=table.placement,
+        homes=Homes(table.controllers, table.placement),
     )  # fmt: skip
     step = plan(share, exchange="controllers", **cluster)
     numbers = sum(columns * rows for columns, rows in shapes.values())

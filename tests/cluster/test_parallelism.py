@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import emu
-from emu.cluster import Controllers, Exchange, Layout, ParallelismFactor, Simulated, StepTimes, balanced_workers
+from emu.cluster import Controllers, Exchange, Homes, Layout, ParallelismFactor, Simulated, StepTimes, balanced_workers
 from emu.cluster.codecs import codec_of
 from emu.errors import ConfigError
 from emu.formats import parse
@@ -122,7 +122,7 @@ def test_no_gradient_is_lost_while_nodes_are_idle_c8(bits: int):
 
 def test_controllers_divide_by_the_number_of_nodes_that_take_part_c8():
     formats = {"w.weight": parse("fp32")}
-    controllers = Controllers({"w.weight": (4, 3)}, formats, Layout(4), codec_of(1), Simulated(4), controllers=(3,))
+    controllers = Controllers({"w.weight": (4, 3)}, formats, Layout(4), codec_of(1), Simulated(4), homes=Homes((3,)))
     before = controllers.arrays()
     parts = {node: {"w.weight": np.full((4, 3), value, np.float32)} for node, value in ((0, 1.0), (1, 3.0))}
     found = controllers.exchange(parts, 0, workers=(0, 1))["w.weight"]

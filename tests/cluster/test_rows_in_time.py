@@ -11,7 +11,7 @@ from fast_suite import most_are_slow
 
 import emu
 from emu.autodiff import Value
-from emu.cluster import Controllers, Exchange, Simulated, stripes_of
+from emu.cluster import Controllers, Exchange, Homes, Simulated, stripes_of
 from emu.cluster.codecs import codec_of
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Plan, Rows, Share, fabric_of, plan_of, play
@@ -54,7 +54,7 @@ def sent(found: dict[int, list[int]], **cluster: Any) -> tuple[int, int]:
     about: dict[str, Any] = {"touched": ["words.weight"]}
     exchange: Exchange | Controllers
     if table.exchange == "controllers":
-        about |= {"controllers": table.controllers, "placement": table.placement}
+        about |= {"homes": Homes(table.controllers, table.placement)}
         formats = dict.fromkeys(SHAPES, FP32)
         exchange = Controllers(SHAPES, formats, table.layout(), codec, Simulated(table.nodes), **about)
     else:

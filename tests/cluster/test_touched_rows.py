@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.autodiff import Value
-from emu.cluster import AdaGradRule, Controllers, Exchange, Layout, MomentumRule, ReplicaError, Simulated, stripes_of
+from emu.cluster import (
+    AdaGradRule,
+    Controllers,
+    Exchange,
+    Homes,
+    Layout,
+    MomentumRule,
+    ReplicaError,
+    Simulated,
+    stripes_of,
+)
 from emu.cluster.codecs import Address, Memory, Quantiser, codec_of
 from emu.cluster.wires import Touched, added, arrays_of, header_bytes, header_of, lines_from, places_of, wire_of
 from emu.errors import ConfigError
@@ -288,7 +298,9 @@ def test_momentum_at_the_owner_is_refused_e6():
 def controllers(nodes: int, **options: Any) -> Controllers:
     formats = dict.fromkeys(SHAPES, parse("fp32"))
     transport = options.pop("transport", Simulated(nodes))
-    return Controllers(SHAPES, formats, Layout(nodes), codec_of(options.pop("bits", 32)), transport, **options)
+    homes = Homes(options.pop("controllers", (0,)), options.pop("placement", "fixed"))
+    codec = codec_of(options.pop("bits", 32))
+    return Controllers(SHAPES, formats, Layout(nodes), codec, transport, homes=homes, **options)
 
 
 @pytest.mark.parametrize("placement", [{"controllers": (0,)}, {"controllers": (2, 0)}])

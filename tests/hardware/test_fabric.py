@@ -46,7 +46,7 @@ class TestClosedForms:
     ):
         """Exact: the rational number of picoseconds, rounded up."""
         size = min(size, 86400 * bytes_per_s)
-        traffic = fabric(2, bytes_per_s=bytes_per_s, latency_ps=latency_ps).begin()
+        traffic = Traffic(fabric(2, bytes_per_s=bytes_per_s, latency_ps=latency_ps))
         sent = traffic.send([ready_ps, 0], to=[1, -1], size_bytes=size)
         held = ceil(Fraction(size, bytes_per_s) * 10**12)
         assert sent.begin_ps.tolist() == [ready_ps, -1]
@@ -57,7 +57,7 @@ class TestClosedForms:
     @pytest.mark.parametrize("senders", [1, 2, 5, 100])
     def test_senders_to_one_port_are_served_one_after_the_other(self, senders: int, arbitration: str):
         """The k-th arrives after k transfers and one latency, whatever the rule: latency holds no port."""
-        traffic = fabric(senders + 1, latency_ps=7, arbitration=arbitration).begin()
+        traffic = Traffic(fabric(senders + 1, latency_ps=7, arbitration=arbitration))
         sent = traffic.send(3, to=[senders] * senders + [-1], size_bytes=50)
         assert sorted(sent.arrived_ps[:-1]) == [3 + 50 * (k + 1) + 7 for k in range(senders)]
         assert traffic.busy_ps["port in"].tolist() == [0] * senders + [50 * senders]
@@ -65,18 +65,18 @@ class TestClosedForms:
 
     def test_a_permutation_moves_at_once(self):
         nodes = 64
-        sent = fabric(nodes).begin().send(0, to=np.roll(np.arange(nodes), 5), size_bytes=9)
+        sent = Traffic(fabric(nodes)).send(0, to=np.roll(np.arange(nodes), 5), size_bytes=9)
         assert set(sent.arrived_ps.tolist()) == {9}
 
     def test_rounds_of_an_exchange_follow_one_another_without_a_gap(self):
         """K - 1 shifts of equal messages: node i to i + r; each begins when the one before has left."""
         nodes = 8
         to = (np.arange(nodes) + np.arange(1, nodes)[:, None]) % nodes
-        sent = fabric(nodes, latency_ps=11).begin().rounds(0, to, 100)
+        sent = Traffic(fabric(nodes, latency_ps=11)).rounds(0, to, 100)
         assert sent.arrived_ps.tolist() == [[100 * r + 11] * nodes for r in range(1, nodes)]
 
     def test_a_port_takes_rounds_in_order_though_a_later_message_is_there_first(self):
-        traffic = fabric(3).begin()
+        traffic = Traffic(fabric(3))
         first = traffic.send([50, 0, 0], to=[2, -1, -1], size_bytes=10)
         second = traffic.send([0, 0, 0], to=[-1, 2, -1], size_bytes=10)
         assert (first.begin_ps[0], second.begin_ps[1]) == (50, 60)
@@ -91,7 +91,7 @@ class TestClosedForms:
         full = Fabric.of(load_device("k20x-8x"), nodes=nodes)
         stripe = 4 * 46_000_000 // nodes
         to = (np.arange(nodes) + np.arange(1, nodes)[:, None]) % nodes
-        traffic = full.begin()
+        traffic = Traffic(full)
         first = traffic.rounds(0, to, stripe)
         second = traffic.rounds(first.wire.end_ps.max(), to, stripe)
         sent_bytes = stripe * 2 * (nodes - 1)
@@ -103,59 +103,59 @@ class TestClosedForms:
 
 class TestLinks:
     def test_the_two_ways_of_a_full_duplex_link_are_free_of_each_other(self):
-        assert fabric(2).begin().send(0, to=[1, 0], size_bytes=10).arrived_ps.tolist() == [10, 10]
+        assert Traffic(fabric(2)).send(0, to=[1, 0], size_bytes=10).arrived_ps.tolist() == [10, 10]
 
     def test_the_two_ways_of_a_half_duplex_link_exclude_each_other(self):
-        traffic = fabric(2, half=True).begin()
+        traffic = Traffic(fabric(2, half=True))
         assert traffic.send(0, to=[1, 0], size_bytes=10).arrived_ps.tolist() == [10, 20]
         assert {name: busy.tolist() for name, busy in traffic.busy_ps.items()} == {"port": [20, 20]}
 
     def test_devices_that_share_a_port_take_turns(self):
-        sent = fabric(2, 2, shared=True).begin().send(0, to=[2, 3, -1, -1], size_bytes=10)
+        sent = Traffic(fabric(2, 2, shared=True)).send(0, to=[2, 3, -1, -1], size_bytes=10)
         assert sent.arrived_ps.tolist() == [10, 20, -1, -1]
-        apart = fabric(2, 2).begin().send(0, to=[2, 3, -1, -1], size_bytes=10)
+        apart = Traffic(fabric(2, 2)).send(0, to=[2, 3, -1, -1], size_bytes=10)
         assert apart.arrived_ps.tolist() == [10, 10, -1, -1]
 
     def test_a_message_over_hosts_is_copied_sent_and_copied(self):
         """10 bytes: 20 ps up, 10 ps across, 20 ps down, and the latency of every station."""
-        sent = over_hosts(2, latency_ps=3).begin().send(0, to=[1, -1], size_bytes=10)
+        sent = Traffic(over_hosts(2, latency_ps=3)).send(0, to=[1, -1], size_bytes=10)
         assert sent.up.end_ps[0] == 20
         assert (sent.wire.begin_ps[0], sent.wire.end_ps[0]) == (23, 33)
         assert (sent.down.begin_ps[0], sent.down.end_ps[0]) == (33, 53)
         assert sent.arrived_ps[0] == 56
 
     def test_between_devices_of_one_host_there_are_two_copies_and_no_port(self):
-        traffic = over_hosts(2, 2).begin()
+        traffic = Traffic(over_hosts(2, 2))
         sent = traffic.send(0, to=[1, -1, -1, -1], size_bytes=10)
         assert (sent.wire.begin_ps[0], sent.arrived_ps[0]) == (-1, 40)
         assert not traffic.busy_ps["port out"].any()
 
     def test_a_shared_host_bridge_copies_for_one_device_at_a_time(self):
         to = [2, 3, -1, -1]
-        own = over_hosts(2, 2).begin().send(0, to=to, size_bytes=10)
+        own = Traffic(over_hosts(2, 2)).send(0, to=to, size_bytes=10)
         assert own.up.end_ps.tolist() == [20, 20, -1, -1]
-        bridge = over_hosts(2, 2, per_node=True).begin().send(0, to=to, size_bytes=10)
+        bridge = Traffic(over_hosts(2, 2, per_node=True)).send(0, to=to, size_bytes=10)
         assert bridge.up.end_ps.tolist() == [20, 40, -1, -1]
         assert bridge.arrived_ps.tolist() == [20 + 10 + 20, 40 + 10 + 20, -1, -1]
 
     def test_a_single_copy_engine_copies_one_way_at_a_time(self):
         """A copy to the host from 100 to 140; one from it is asked for at 120."""
         for one_engine, begins in ((True, 140), (False, 120)):
-            traffic = over_hosts(2, one_engine=one_engine).begin()
+            traffic = Traffic(over_hosts(2, one_engine=one_engine))
             traffic.copy([0, 100], [0, 20], to_host=True)
             copied = traffic.copy([0, 120], [0, 5], to_host=False)
             assert copied.begin_ps.tolist() == [-1, begins]
 
     def test_chunks_are_sent_while_the_next_is_copied_c7(self):
         """9 bytes in chunks of 3: copies end at 6, 12, 18; sends begin then and take 3; a copy down takes 6."""
-        sent = over_hosts(2).begin().send(0, to=[1, -1], size_bytes=9, chunks=3)
+        sent = Traffic(over_hosts(2)).send(0, to=[1, -1], size_bytes=9, chunks=3)
         assert (sent.up.end_ps[0], sent.wire.begin_ps[0], sent.wire.end_ps[0]) == (18, 6, 21)
         assert sent.arrived_ps[0] == 18 + 3 + 6
-        assert over_hosts(2).begin().send(0, to=[1, -1], size_bytes=9).arrived_ps[0] == 18 + 9 + 18
+        assert Traffic(over_hosts(2)).send(0, to=[1, -1], size_bytes=9).arrived_ps[0] == 18 + 9 + 18
 
     def test_the_last_chunk_is_the_smaller_one(self):
         """10 bytes in 4 chunks: 3, 3, 3, 1; the copies down begin at 9 and follow one another."""
-        sent = over_hosts(2).begin().send(0, to=[1, -1], size_bytes=10, chunks=4)
+        sent = Traffic(over_hosts(2)).send(0, to=[1, -1], size_bytes=10, chunks=4)
         assert sent.arrived_ps[0] == 9 + 6 + 6 + 6 + 2
 
     def test_devices_are_numbered_node_by_node(self):
@@ -170,17 +170,17 @@ class TestArbitration:
         ("rule", "order"), [("first_come", [2, 1, 0]), ("lowest", [2, 0, 1]), ("round_robin", [2, 0, 1])]
     )
     def test_of_those_that_wait_the_rule_names_the_next(self, rule: str, order: list[int]):
-        sent = fabric(4, arbitration=rule).begin().send([*self.READY, 0], to=[3, 3, 3, -1], size_bytes=10)
+        sent = Traffic(fabric(4, arbitration=rule)).send([*self.READY, 0], to=[3, 3, 3, -1], size_bytes=10)
         assert np.argsort(sent.begin_ps[:3]).tolist() == order
 
     def test_round_robin_goes_on_behind_the_one_served_last(self):
-        traffic = fabric(4, arbitration="round_robin").begin()
+        traffic = Traffic(fabric(4, arbitration="round_robin"))
         traffic.send(0, to=[-1, 3, -1, -1], size_bytes=10)
         sent = traffic.send(0, to=[3, 3, 3, -1], size_bytes=10)
         assert np.argsort(sent.begin_ps[:3]).tolist() == [2, 0, 1]
 
     def test_who_waits_for_nothing_is_not_held_up_by_a_lower_sender(self):
-        sent = fabric(4, arbitration="lowest").begin().send([90, 0, 0, 0], to=[3, 3, -1, -1], size_bytes=10)
+        sent = Traffic(fabric(4, arbitration="lowest")).send([90, 0, 0, 0], to=[3, 3, -1, -1], size_bytes=10)
         assert sent.begin_ps.tolist() == [90, 0, -1, -1]
 
 
@@ -195,13 +195,13 @@ class TestDevices:
         """4 x 2 on the eight ports of one server: partners beside each other, groups two apart."""
         pairs = Fabric.of(load_device("k20x-8x"), nodes=4, devices=2)
         assert [pairs.number(node, 1) for node in range(4)] == [1, 3, 5, 7]
-        sent = pairs.begin().send(0, to=[number ^ 1 for number in range(8)], size_bytes=6000)
+        sent = Traffic(pairs).send(0, to=[number ^ 1 for number in range(8)], size_bytes=6000)
         assert set(sent.wire.end_ps.tolist()) == {10**6}
 
     def test_dual_servers_share_a_network_card_and_not_their_copies(self):
         farm = Fabric.of(load_device("k20x-dual-24"))
         to = [(number + 2) % farm.processors for number in range(farm.processors)]
-        sent = farm.begin().send(0, to=to, size_bytes=6_800_000)
+        sent = Traffic(farm).send(0, to=to, size_bytes=6_800_000)
         copied, moved = farm.host.held_ps(6_800_000), farm.port.held_ps(6_800_000)
         assert moved == 10**9
         begin = copied + farm.host.latency_ps
@@ -217,7 +217,7 @@ class TestDevices:
 class TestEvents:
     def test_a_message_is_an_event_of_its_senders_port_and_of_its_receivers(self):
         pair = fabric(3)
-        sent = pair.begin().send([5, 0, 0], to=[2, -1, -1], size_bytes=10)
+        sent = Traffic(pair).send([5, 0, 0], to=[2, -1, -1], size_bytes=10)
         events = events_of(pair, sent, "stripe 0", nodes=[0, 2], step=1)
         about = {"bytes": 10, "sender": 0, "receiver": 2, "step": 1}
         assert [event._asdict() for event in events] == [
@@ -229,7 +229,7 @@ class TestEvents:
 
     def test_copies_are_events_of_host_links_which_devices_have_each_for_themselves(self):
         farm = over_hosts(2, 2)
-        traffic = farm.begin()
+        traffic = Traffic(farm)
         sent = traffic.send(0, to=[-1, 2, -1, -1], size_bytes=10)
         assert [(event.node, event.resource) for event in events_of(farm, sent, "x", nodes=(0, 1))] == [
             (0, "host link out, device 1"),
@@ -243,13 +243,13 @@ class TestEvents:
 
     def test_a_half_duplex_link_is_one_track(self):
         pair = fabric(2, half=True)
-        sent = pair.begin().send(0, to=[1, 0], size_bytes=10)
+        sent = Traffic(pair).send(0, to=[1, 0], size_bytes=10)
         events = events_of(pair, sent, "x")
         assert sorted((event.resource, event.begin_ps) for event in events) == [("port", 0), ("port", 10)]
 
     def test_many_rounds_are_told_apart(self):
         pair = fabric(2)
-        sent = pair.begin().rounds(0, [[1, -1], [1, -1]], 10)
+        sent = Traffic(pair).rounds(0, [[1, -1], [1, -1]], 10)
         assert [event.begin_ps for event in events_of(pair, sent, "x")] == [0, 10]
 
 
@@ -287,15 +287,15 @@ class TestMessages:
         ],
     )
     def test_a_message_that_cannot_be_is_refused(self, arguments: tuple[object, ...], text: str):
-        assert refused(ConfigError, fabric(2).begin(), *arguments) == text
+        assert refused(ConfigError, Traffic(fabric(2)), *arguments) == text
 
     def test_what_is_refused_leaves_everything_free(self):
-        traffic = fabric(2).begin()
+        traffic = Traffic(fabric(2))
         refused(ConfigError, traffic, 0, [1, 5], 10)
         assert traffic.end_ps == 0
 
     def test_shapes_must_fit(self):
-        traffic = fabric(2).begin()
+        traffic = Traffic(fabric(2))
         assert refused(ShapeError, traffic, 0, [[1, 0]], 1) == (
             "`to` of a round must have one axis, devices, got shape (1, 2)"
         )
@@ -306,13 +306,13 @@ class TestMessages:
 
     def test_copies_need_a_link_to_the_host(self):
         with pytest.raises(ConfigError) as caught:
-            fabric(2).begin().copy(0, 1, to_host=True)
+            Traffic(fabric(2)).copy(0, 1, to_host=True)
         assert str(caught.value) == (
             'a device must have a link to its host for copies, got none in test; add one with `to = "host"` to '
             "[[links]]"
         )
         with pytest.raises(ConfigError) as caught:
-            over_hosts(2).begin().copy(0, [-1, 3], to_host=True)
+            Traffic(over_hosts(2)).copy(0, [-1, 3], to_host=True)
         assert str(caught.value) == (
             "times and sizes of copies must be at least 0, and take a day at most, got times from 0 ps on and sizes of "
             "-1..3 bytes; correct them"

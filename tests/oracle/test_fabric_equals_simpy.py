@@ -69,7 +69,7 @@ def arrays(one: Round) -> tuple[list[int], list[int], list[int]]:
 
 def played(world: World) -> tuple[Result, Traffic]:
     """What the fabric says of the world, in the oracle's words."""
-    traffic, result = fabric_of(world).begin(), Result()
+    traffic, result = Traffic(fabric_of(world)), Result()
     for r, one in enumerate(world.rounds):
         ready, to, size = arrays(one)
         if one.copy is not None:
@@ -105,7 +105,7 @@ def test_many_rounds_at_once_are_those_rounds_one_by_one(world: World):
     if not sends:
         return
     ready, to, size = (np.array(values) for values in zip(*sends, strict=True))
-    at_once, one_by_one = fabric_of(world).begin(), fabric_of(world).begin()
+    at_once, one_by_one = Traffic(fabric_of(world)), Traffic(fabric_of(world))
     done = at_once.rounds(ready, to, size, world.chunks)
     singly = [one_by_one.send(*each, world.chunks) for each in sends]
     assert np.array_equal(done.arrived_ps, [one.arrived_ps for one in singly])

@@ -101,3 +101,33 @@ def test_a_forbidden_import_would_be_seen(tmp_path: Path, monkeypatch: pytest.Mo
         "import emu.engine\nfrom emu import training\nfrom ..nn import a\ndef f():\n    from emu.cli import app\n"
     )
     assert imports_of(path) == {(1, "engine"), (2, "training"), (3, "nn"), (5, "cli")}
+
+
+def modules() -> dict[str, Path]:
+    """Every module by its dotted name."""
+    found: dict[str, Path] = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = ("emu", *path.relative_to(PACKAGE).with_suffix("").parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported_by(path: Path, known: dict[str, Path]) -> set[str]:
+    """The modules that a file imports, inside functions and for types alone included."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in known else node.module for name in names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & known.keys()
+
+
+def test_no_imports_run_in_a_circle_of_files():
+    known = modules()
+    above = {name: imported_by(path, known) - {name} for name, path in known.items()}
+    while free := {name for name, imports in above.items() if not imports & above.keys()}:
+        for name in free:
+            del above[name]
+    assert sorted(above) == []

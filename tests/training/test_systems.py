@@ -55,8 +55,8 @@ class Noted(System):
     def interval(self) -> Iterator[Row]:
         yield "notes", {"what": "interval"}
 
-    def write(self, folder: RunFolder) -> None:
-        folder.write_text("notes.txt", "\n".join(self.asked))
+    def files(self) -> Iterator[tuple[str, str]]:
+        yield "notes.txt", "\n".join(self.asked)
 
     def about(self) -> dict[str, Any]:
         return {"noted_steps": self.steps}

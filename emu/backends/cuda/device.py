@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from emu.backends.interface import Result
+from emu.backends.kernels import Result
 
 
 class Device(Protocol):

@@ -23,7 +23,7 @@ import numpy as np
 
 from emu._paths import cache_folder
 from emu.backends.cuda import nvrtc
-from emu.backends.interface import Result
+from emu.backends.kernels import Result
 from emu.errors import BackendUnavailable
 
 _EXTRAS = "pip install 'emu-numerics[cuda13]' (CUDA 13) or 'emu-numerics[cuda12]'"

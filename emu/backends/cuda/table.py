@@ -23,12 +23,13 @@ from emu.backends.interface import (
     Outcome,
     RandomCode,
     RegisterCode,
-    Result,
     StageCode,
     carrier_of,
     encode_format,
     is_one_number,
 )
+from emu.backends.kernels import Result
+from emu.backends.modes import HAND_WRITTEN, moves_exact
 from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.reference import ReferenceKernels
 from emu.backends.reference.arithmetic import flush_operands
@@ -124,7 +125,8 @@ class CudaKernels(CudaCodecs):
     ) -> Outcome:
         """Write `operation` of the operands, or one as it is ("quantize"), through the output stage."""
         irrational = operation == "sqrt" and _wraps(stage)  # where every bit counts
-        if irrational or counted_bytes(register) > SHARED_BYTES:
+        moves_integers = operation == "round_to_integral" and moves_exact(stage)  # however large
+        if irrational or moves_integers or counted_bytes(register) > SHARED_BYTES:
             hosts = tuple(on_host(x) for x in operands)
             found = _definition_of(operation, hosts, formats, stage, random, register)
             there = self._there(found, operands)
@@ -288,7 +290,7 @@ class CudaKernels(CudaCodecs):
             return written
         seen = as_float64(flush_operands(on_host(x), source))
         result = completed(name, seen, on_host(doubles).reshape(x.shape))
-        written = write_wide(result, ReferenceKernels(), stage, random, register)
+        written = write_wide(result, ReferenceKernels().quantize, stage, random, register)
         return self._there(written, (x,))
 
     def tabled(
@@ -416,6 +418,7 @@ def _is_narrow(x: Array, source: FormatCode | None, stage: StageCode) -> bool:
         and carrier_of(stage.format) == np.float32
         and not (stage.format.is_float and stage.format.precision == 1)
         and stage.tininess == BECAME_ZERO
+        and stage.rounding < HAND_WRITTEN
         and not is_one_number(x)
     )
 

@@ -10,6 +10,7 @@ Source: docs/concepts/flags.md and docs/concepts/functions.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.functions.double import FUNCTIONS, Doubles
-from emu.backends.interface import DIVISION_FLAG, Kernels, Outcome, RandomCode, RegisterCode, StageCode
+from emu.backends.interface import DIVISION_FLAG, Outcome, RandomCode, RegisterCode, StageCode
 from emu.backends.reference.exact import FINITE, NEW_NAN, Exact
 from emu.backends.reference.stage import finish
 
@@ -83,15 +84,24 @@ def completed(name: str, x: Doubles, y: Doubles) -> WideResult:
 
 
 def write_wide(
-    result: WideResult, kernels: Kernels, stage: StageCode, random: RandomCode, register: RegisterCode | None
+    result: WideResult,
+    quantize: Callable[..., Outcome],
+    stage: StageCode,
+    random: RandomCode,
+    register: RegisterCode | None,
 ) -> Outcome:
-    """Write the values of a function through the output stage of `kernels`, the exact ones through the definition.
+    """Write the values of a function through an output stage, the exact ones through the definition's.
 
-    Kernels of the host: what they counted is at hand.
+    Args:
+        result: the values.
+        quantize: kernel of a backend on the host, whose counts are at hand.
+        stage: output stage.
+        random: source of random bits.
+        register: positions of the statistics register, or None.
     """
     if result.exact is not None:
         return finish(result.exact, stage, random, register, by_zero=result.poles)
-    outcome = kernels.quantize(result.doubles, None, stage, random, register, None)
+    outcome = quantize(result.doubles, None, stage, random, register, None)
     if result.poles is not None:
         outcome.flags[DIVISION_FLAG] += np.count_nonzero(result.poles)
     return outcome

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends import modes
 from emu.backends.bounds import bounded
 from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
 from emu.backends.memory import empty
@@ -41,9 +42,11 @@ OPERATIONS = {
     )
 }
 ROUND_TO_INTEGRAL = OPERATIONS["round_to_integral"]
-STOCHASTIC, FLOOR = k.STOCHASTIC, k.FLOOR
+FLOOR, DRAWN = k.FLOOR, modes.DRAWN
 INEXACT_FLAG, INVALID_FLAG, DIVISION_FLAG = k.INEXACT_FLAG, k.INVALID_FLAG, k.DIVISION_FLAG
 _NO_BITS = np.zeros(1, np.int64)
+#: Widest words whose values a mode may move, and a value is still an exact float64.
+FIXED_BITS = bounded(52, 1, 52, "a raw and its neighbour are below 2**53")
 #: Numbers are scaled down no further in float32.
 SMALLEST_SCALE = bounded(2.0**-23, 2.0**-23, 1.0, "below it, the smallest normal numbers would become 0")
 
@@ -175,7 +178,7 @@ def _run(
     for at in range(start, stop, BLOCK):
         n = min(BLOCK, stop - at)
         new_nans = _load(operation, a, b, c, at - origin, n, scale, stage.rounding == FLOOR, x, flags)
-        if stage.rounding == STOCHASTIC:
+        if stage.rounding in DRAWN:
             if recorded.size > 1 or stage.n_rbits == 0:
                 for i in range(n):
                     u[i] = recorded[at + i]
@@ -230,7 +233,7 @@ class Writer:
         self._threads: set[int] = set()
         self._vector: VectorWriter | None = None
         if way.chunks is not None:
-            numbers = addressed(way.parameters, random) if stage.rounding == STOCHASTIC else way.parameters
+            numbers = addressed(way.parameters, random) if modes.draws(stage) else way.parameters
             self._vector = VectorWriter(self._target, numbers, self._reports)
 
     @property
@@ -421,9 +424,9 @@ def prepare(stage: StageCode) -> Stage:
         high = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
         low = -high
         infinity = math.inf if fmt.has_infinity else math.nan
-        mode, clamps = stage.rounding, stage.overflow == k.SATFINITE
-        above = high if clamps or mode in (k.TOWARD_ZERO, k.TO_ODD, k.FLOOR) else infinity
-        below = -high if clamps or mode in (k.TOWARD_ZERO, k.TO_ODD, k.CEIL) else -infinity
+        clamps, (stays_above, stays_below) = stage.overflow == k.SATFINITE, modes.meaning_of(stage).stays
+        above = high if clamps or stays_above else infinity
+        below = -high if clamps or stays_below else -infinity
         infinite = high if clamps else infinity
     return Stage(
         fmt.is_float,
@@ -443,6 +446,7 @@ def prepare(stage: StageCode) -> Stage:
         below,
         infinite,
         stage.tininess,
+        modes.step_mask(stage),
     )
 
 
@@ -451,5 +455,7 @@ def supports(stage: StageCode) -> bool:
     """Return whether results in units of the format's last place, and its values, stay far from the ends of float64."""
     fmt = stage.format
     top = fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits)
+    if modes.moves_exact(stage) and not fmt.is_float and (stage.overflow == k.WRAP or fmt.width_bits > FIXED_BITS):
+        return False  # from 2**53 on, a step is not exact; only its size matters where it saturates
     # with one significant bit, ties look at the exponent's last bit: left to the reference
     return not fmt.carries_raws and fmt.precision != 1 and abs(fmt.quantum) < SAFE_EXPONENT and top < 2 * SAFE_EXPONENT

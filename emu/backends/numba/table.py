@@ -18,10 +18,11 @@ from emu.backends.interface import (
     Outcome,
     RandomCode,
     RegisterCode,
-    Result,
     StageCode,
 )
+from emu.backends.kernels import Result
 from emu.backends.memory import empty
+from emu.backends.modes import draws
 from emu.backends.numba import (
     blocks_in_tiles,
     dot_add,
@@ -230,7 +231,7 @@ class NumbaKernels(NumbaCodecs):
     ) -> str:
         """Return why a sparse product on this path is left to the reference."""
         inside = [part for part in (mac.product, mac.accumulator) if part is not None]
-        if any(part.rounding == k.STOCHASTIC for part in inside):
+        if any(draws(part) for part in inside):
             return "random bits inside the unit are numbered by result, and gathered operands have numbers of their own"
         return self.declines(formats, mac, stage, path, 1)
 
@@ -265,7 +266,9 @@ class NumbaKernels(NumbaCodecs):
         from emu.backends.functions import write_wide
         from emu.backends.numba.functions import evaluate_wide
 
-        return write_wide(evaluate_wide(name, as_float64(flush_operands(x, source))), self, stage, random, register)
+        return write_wide(
+            evaluate_wide(name, as_float64(flush_operands(x, source))), self.quantize, stage, random, register
+        )
 
     def tabled(
         self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None

@@ -7,6 +7,7 @@ Source: docs/concepts/.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
+from emu.backends.modes import draws, meaning_of, moves_exact
 from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, NEW_NAN, Exact
 from emu.backends.reference.philox import random_integers, random_integers_of
 from emu.backends.reference.rounding import round_magnitude
@@ -59,7 +61,7 @@ def finish(
 
 def draw_bits(shape: tuple[int, ...], stage: StageCode, random: RandomCode) -> Array | None:
     """Return the random integers a stage needs for a result of `shape`, or None."""
-    if stage.rounding != k.STOCHASTIC:
+    if not draws(stage):
         return None
     if random.recorded is not None:
         return random.recorded.astype(np.int64)
@@ -134,17 +136,29 @@ def to_integral(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Exact,
 
     Source: IEEE 754-2019 section 5.9.
     """
-    whole = stage._replace(format=stage.format._replace(precision=0, quantum=0))  # an integer's last bit is its own
-    target = np.maximum(exact.exponent, 0)
+    whole = stage._replace(format=stage.format._replace(precision=0))  # an integer's last bit is its own
+    finite = exact.kind == FINITE
+    target = np.zeros_like(exact.exponent) if moves_exact(stage) else np.maximum(exact.exponent, 0)
+    if not stage.format.is_float:  # as in `_write_fixed`
+        exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
     integers, moved = _round_to(exact, target, whole, u, 0)
-    return Exact(exact.negative, integers, target, exact.kind), moved
+    return Exact(exact.negative, np.where(finite, integers, 0), target, exact.kind), moved & finite
+
+
+def writing_integers(stage: StageCode) -> StageCode:
+    """Return the stage that writes integers it rounded to: toward zero where its mode would move them again."""
+    return stage._replace(rounding=k.TOWARD_ZERO) if moves_exact(stage) else stage
 
 
 def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[Mask]]:
     fmt = stage.format
     target = np.full(exact.kind.shape, fmt.quantum, np.int64)
+    finite = exact.kind == FINITE
+    # the one zero of two's complement is positive, and jamming moves it
+    exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
     quotient, inexact = _round_to(exact, target, stage, u, fmt.width_bits)
-    rounded = np.where(exact.negative, -quotient, quotient)
+    rounded = np.where(finite, np.where(exact.negative, -quotient, quotient), 0)
+    inexact &= finite
     high = fmt.max_significand
     low = 0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1
     infinite, nan = exact.kind == INFINITE, exact.kind >= NAN
@@ -232,10 +246,5 @@ def _overflow_magnitude(exact: Exact, stage: StageCode, largest: float, overflow
     infinity = np.inf if stage.format.has_infinity else np.nan
     if stage.overflow == k.SATFINITE:
         return np.full(overflow.shape, largest)
-    toward_largest = {
-        k.TOWARD_ZERO: np.ones(overflow.shape, bool),
-        k.TO_ODD: np.ones(overflow.shape, bool),
-        k.FLOOR: ~exact.negative,
-        k.CEIL: exact.negative,
-    }.get(stage.rounding, np.zeros(overflow.shape, bool))
-    return np.where(toward_largest & overflow, largest, infinity)  # infinite operands stay infinite in every mode
+    stays = np.array(meaning_of(stage).stays)[exact.negative.astype(np.intp)]
+    return np.where(stays & overflow, largest, infinity)  # infinite operands stay infinite in every mode

@@ -2,7 +2,8 @@
 
     V = G + residual        code = Q(V)        residual = V - Qinv(code)
 
-codec.py     what every codec does, float32 as it is, and the list of codecs
+codec.py     what every codec does, and float32 as it is
+choice.py    the codec of so many bits
 quantiser.py 1..8 bits: thresholds, steps, levels, and how long levels stand
 memory.py    what a codec remembers of one stripe: residual, levels, means
 message.py   codes and levels as bytes
@@ -11,7 +12,8 @@ sums.py      float32 sums in the stated order
 Columns are lines of arrays here: shape (columns, rows), so that what a group holds lies together.
 """
 
-from emu.cluster.codecs.codec import Address, Codec, Float32, codec_of
+from emu.cluster.codecs.choice import codec_of
+from emu.cluster.codecs.codec import Address, Codec, Float32
 from emu.cluster.codecs.memory import Memory
 from emu.cluster.codecs.message import Message
 from emu.cluster.codecs.quantiser import Quantiser

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from emu.backends.reference.column_sums import one_nan
 from emu.cluster.codecs.memory import Memory
 from emu.cluster.codecs.message import WORD_BYTES, Message
-from emu.errors import ConfigError
 
 Array = NDArray[Any]
 #: Bits of gradients that are sent as they are.
@@ -95,25 +94,3 @@ class Float32:
     def message_bytes(self, columns: int, rows: int) -> int:
         """Return 4 bytes a number."""
         return WORD_BYTES * columns * rows
-
-
-def codec_of(bits: int, *, backend: str = "auto", **options: Any) -> Codec:
-    """Return the codec of so many bits.
-
-    Args:
-        bits: 1..8, or 32 for gradients as they are.
-        backend: that computes: "auto", or one of `emu.backends()`.
-        **options: of `Quantiser`, beside its steps.
-
-    Raises:
-        ConfigError: there is none, or an option does not fit.
-    """
-    from emu.cluster.codecs.quantiser import MOST_BITS, Quantiser
-
-    if bits == FLOAT_BITS:
-        if options:
-            raise ConfigError(f"gradients of 32 bits are sent as they are, got {', '.join(options)}; remove them")
-        return Float32()
-    if type(bits) is not int or not 1 <= bits <= MOST_BITS:
-        raise ConfigError(f"`bits` must be 1..{MOST_BITS}, or 32 for gradients as they are, got {bits!r}")
-    return Quantiser(1 << bits, **options, backend=backend)

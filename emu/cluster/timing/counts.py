@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from emu.hardware import Fabric
+from emu.hardware import Fabric, Traffic
 
 
 def counts_ps(fabric: Fabric, devices: Sequence[int], size_bytes: int) -> int:
@@ -28,7 +28,7 @@ def counts_ps(fabric: Fabric, devices: Sequence[int], size_bytes: int) -> int:
     first, *others = devices
     if not others:
         return 0
-    traffic, there = fabric.begin(), np.full(fabric.processors, -1)
+    traffic, there = Traffic(fabric), np.full(fabric.processors, -1)
     there[others] = first
     added_ps = int(traffic.send(np.zeros_like(there), there, size_bytes).arrived_ps.max())
     back = np.full((len(others), fabric.processors), -1)

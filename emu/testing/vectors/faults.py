@@ -46,7 +46,7 @@ def hypotheses(vectors: Vectors) -> Iterator[Hypothesis]:
 def _other_rules(vectors: Vectors) -> Iterator[Hypothesis]:
     d, stage = vectors.description, vectors.description.stage
     for mode in sorted(Rounding, key=lambda mode: mode not in _MODES):
-        if mode not in (stage.rounding, Rounding.STOCHASTIC):
+        if mode is not stage.rounding and not mode.draws:
             name = _MODES.get(mode, f"rounding {mode.value}")
             yield f"{name} instead of {stage.rounding.value}", _answer(vectors, replace(stage, rounding=mode))
     for rule in rules_of(stage.format):
@@ -181,7 +181,7 @@ def _changed_units(description: Description) -> Iterator[tuple[str, dict[str, st
         if parse_order(order) != mac.order:
             yield f"adds in the order {order}", {"order": order}
     for mode in Rounding:
-        if mode not in (mac.rounding, Rounding.STOCHASTIC):
+        if mode is not mac.rounding and not mode.draws:
             yield f"adds rounded {mode.value}", {"rounding": mode.value}
     part, fmt = ("an accumulator", mac.accumulator) if mac.accumulator != "exact" else ("products", mac.product)
     for rule in rules_of(fmt) if fmt != "exact" else ():

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from emu import engine
 from emu.autodiff import RowsValue, Value
 from emu.backends.arrays import on_host
-from emu.cluster import Controllers, Exchange, Layout
+from emu.cluster import Controllers, Exchange, Homes, Layout
 from emu.cluster.lines import Lines
 from emu.cluster.settings import ClusterTable
 from emu.cluster.wires import Columns, Touched, added, arrays_of, lines_from
@@ -119,8 +119,8 @@ class DataParallel(System):
         codec, owner_codec = table.codecs(self._run.backend)
         if table.exchange == "controllers":
             formats = {state.name: state.master.format for state in states}
-            options |= {"controllers": table.controllers, "placement": table.placement}
-            return Controllers(shapes, formats, layout, codec, transport, **options)
+            homes = Homes(table.controllers, table.placement)
+            return Controllers(shapes, formats, layout, codec, transport, homes=homes, **options)
         options |= {"owner_codec": owner_codec, "rule": table.owner_rule()}
         return Exchange(shapes, layout, codec, transport, **options)
 

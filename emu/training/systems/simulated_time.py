@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from emu.cluster.parallelism import StepTimes
 from emu.cluster.settings import ClusterTable
@@ -17,9 +17,6 @@ from emu.training.model import Pass
 from emu.training.simulation import Simulation
 from emu.training.systems.system import Attempt, Row, Surroundings, System
 from emu.training.work import parameter_bytes, shapes_of
-
-if TYPE_CHECKING:
-    from emu.training.run_folder import RunFolder
 
 #: Chrome trace events of the first steps.
 TRACE = "trace.json"
@@ -136,10 +133,10 @@ class SimulatedTime(System):
             yield from (("sparse", row) for row in self._time.sparse_rows())
             self._time.reset()
 
-    def write(self, folder: RunFolder) -> None:
-        """Write the trace."""
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Yield the trace."""
         if self._time is not None:
-            folder.write_text(TRACE, json.dumps(chrome_trace(self._run.device.name, self._time.events)))
+            yield (TRACE, json.dumps(chrome_trace(self._run.device.name, self._time.events)))
 
     def about(self) -> dict[str, Any]:
         """Return simulated time, whole and by phase of training."""

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from emu.training.model import Model, Pass, StepRunner
     from emu.training.ranks import Ranks
     from emu.training.recipe import Recipe
-    from emu.training.run_folder import RunFolder
     from emu.training.update import Update
 
 Array = NDArray[np.generic]
@@ -182,8 +181,9 @@ class System:
         """Yield the rows of the interval that ends, without its step, and begin the next one."""
         yield from ()
 
-    def write(self, folder: RunFolder) -> None:
-        """Write files beside the tables."""
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Yield the names and texts of files beside the tables."""
+        yield from ()
 
     def about(self) -> dict[str, Any]:
         """Return entries of `run.json`."""

@@ -1,0 +1,195 @@
+"""The table of kernels that every backend implements, on plain arrays and integers.
+
+Descriptions reach it as the tuples of `interface.py`; it returns an `Outcome`: the written array and counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.codecs import CodecKernels
+from emu.backends.gathered import Gathered
+from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
+from emu.backends.pattern import Columns, Indices, Pattern
+
+if TYPE_CHECKING:  # it takes long to load
+    from emu.backends.functions import FunctionTable
+
+Array = NDArray[Any]
+Result = TypeVar("Result")
+
+
+class Kernels(CodecKernels, Protocol):
+    """The table of kernels. Each method is one; shapes and dtypes are the engine's to check.
+
+    Those of gradient codecs are in `codecs.py`.
+    """
+
+    name: str
+
+    def place(self, x: Array) -> Array:
+        """Return an array where this backend computes; results stay where an operand is."""
+        ...
+
+    def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
+        """Return the results of tasks of which none needs another's; what follows finds all of them done."""
+        ...
+
+    def quantize(
+        self,
+        x: Array,
+        source: FormatCode | None,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        out: Array | None,
+    ) -> Outcome:
+        """Write `x` (any shape; float32, float64, or raws of `source`) through the output stage.
+
+        Where `out` holds signed integers and the format's carrier does not, raws are written.
+        """
+        ...
+
+    def elementwise(
+        self,
+        operation: str,
+        operands: tuple[Array, ...],
+        formats: tuple[FormatCode | None, ...],
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        out: Array | None,
+    ) -> Outcome:
+        """Write an operation of operands of equal shape: add, ... sqrt, remainder, round_to_integral."""
+        ...
+
+    def product(
+        self,
+        a: Array | Gathered,
+        b: Array | Gathered,
+        addend: Array | None,
+        formats: tuple[FormatCode, FormatCode, FormatCode | None],
+        mac: MacCode,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        path: str,
+        divisor: int,
+    ) -> Outcome:
+        """Write a (B, M, K) times b (B, K, N) plus addend (B or 1, M or 1, N or 1), divided by a positive integer.
+
+        Gathered operands may have one matrix for the whole batch.
+        """
+        ...
+
+    def declines(
+        self,
+        formats: tuple[FormatCode, FormatCode, FormatCode | None],
+        mac: MacCode,
+        stage: StageCode,
+        path: str,
+        divisor: int,
+    ) -> str:
+        """Return why a product on this path is left to the reference, "" if this backend computes it."""
+        ...
+
+    def sparse_product(
+        self,
+        data: Array,
+        dense: Array,
+        addend: Array | None,
+        pattern: Pattern,
+        formats: tuple[FormatCode, FormatCode, FormatCode | None],
+        mac: MacCode,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        path: str,
+    ) -> Outcome:
+        """Write for every result the dot products of its entries, in storage order, plus an addend: (R, H).
+
+        Args:
+            data: carriers of the stored entries, one line.
+            dense: carriers (rows, H).
+            addend: carriers (R or 1, H or 1), or None.
+            pattern: what is multiplied with what.
+            formats: of the three.
+            mac: the unit.
+            stage: output stage.
+            random: source of random bits, numbered over all results.
+            register: positions of the statistics register, or None.
+            path: the plan's.
+        """
+        ...
+
+    def declines_sparse(
+        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, stage: StageCode, path: str
+    ) -> str:
+        """Return why a sparse product on this path is left to the reference, "" if this backend computes it."""
+        ...
+
+    def way_of_sparse(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str) -> str:
+        """Return how a sparse product on this path is computed, in words behind its proof."""
+        ...
+
+    def columns(self, index: Indices, count: int) -> Columns:
+        """Return which of `count` columns have entries, (entries,) int32 or int64: marked and counted up."""
+        ...
+
+    def dots(self, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
+        """Return whether exact sums of these operands come from integer dot-product instructions."""
+        ...
+
+    def function(
+        self,
+        name: str,
+        x: Array,
+        source: FormatCode | None,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+    ) -> Outcome:
+        """Write an elementary function of `x`, float32 or float64 of a source format, any shape.
+
+        It is the double of `functions/double.py`, rounded.
+        """
+        ...
+
+    def tabled(
+        self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
+    ) -> Outcome:
+        """Write what the function's table holds for `x`, values of its input format, any shape."""
+        ...
+
+    def way(
+        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str, depth: int
+    ) -> str:
+        """Return how a product on this path is computed, in words behind its proof; "" if the proof says it."""
+        ...
+
+    def relu(self, x: Array) -> Array:
+        """Return x where x > 0, NaN where NaN, else +0."""
+        ...
+
+    def relu_gradient(self, g: Array, x: Array) -> Array:
+        """Return g where x > 0, else +0; arrays of the same shape, each of any carrier dtype."""
+        ...
+
+    def largest_magnitudes(self, arrays: Sequence[Array]) -> list[float]:
+        """Return the largest magnitude in each array of carriers: 0.0 of none, NaN where there is one."""
+        ...
+
+    def max_pool(self, windows: Array | Gathered) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:
+        """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0.
+
+        Indices are of the smallest unsigned dtype that counts a window: uint8 up to 256 values, then uint16, uint32.
+        """
+        ...
+
+    def unpool(self, values: Array, index: NDArray[np.unsignedinteger[Any]], windows: Gathered) -> Array:
+        """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap."""
+        ...
