@@ -16,6 +16,7 @@ import numpy as np
 import emu
 from emu.backends.arrays import on_host
 from emu.backends.gathered import Gathered
+from emu.backends.modes import HAND_WRITTEN
 from emu.datapath import Rounding
 from emu.engine import selection
 
@@ -210,7 +211,7 @@ PRODUCTS: tuple[tuple[str, str, str, tuple[int, int, int], emu.Mac], ...] = (
 def cases() -> Iterator[tuple[str, Case]]:
     """Yield every case with its name: source of the kernel first."""
     for fmt in STAGES:
-        for mode in Rounding:
+        for mode in list(Rounding)[:HAND_WRITTEN]:
             yield f"narrow: {fmt} {mode.value}", quantized(fmt, mode.value, SIZES[-1])
     for n in SIZES[:-1]:
         yield f"narrow: fix8f4 stochastic, {n} numbers", quantized("fix8f4", "stochastic", n)
@@ -219,6 +220,9 @@ def cases() -> Iterator[tuple[str, Case]]:
             yield f"narrow: {fmt} {mode}, {LARGE} numbers", quantized(fmt, mode, LARGE)
     for fmt in (*STAGES, "fix64f20", "fp64"):
         yield f"elementwise: float64 to {fmt}", narrowed(fmt)
+    for fmt in ("fix8f4", "fp16"):
+        for mode in list(Rounding)[HAND_WRITTEN:]:
+            yield f"elementwise: float32 to {fmt}, {mode.value}", quantized(fmt, mode.value, SIZES[-1])
     for operation in ("add", "subtract", "multiply", "divide", "fma", "sqrt"):
         for source, target in (("fp16", "fp16"), ("fp32", "bf16"), ("fix16f8", "fix16f8"), ("fp64", "fp64")):
             yield f"elementwise: {operation} {source} to {target}", elementwise(operation, source, target)

@@ -238,7 +238,9 @@ def bench(
 
 @app.command()
 def vectors(
-    operation: Annotated[str, typer.Argument(help="quantize, add, subtract, multiply, divide, fma, sqrt or matmul.")],
+    operation: Annotated[
+        str, typer.Argument(help="quantize, add, subtract, multiply, divide, fma, sqrt, remainder, ... or matmul.")
+    ],
     formats: Annotated[str, typer.Option(metavar="A,B,C", help="Formats of the operands, the addend's last.")],
     out_format: Annotated[str, typer.Option(help="Format of the result.")],
     out: Annotated[Path, typer.Option(help="Folder of the files.")],

@@ -15,13 +15,14 @@ extern "C" __global__ void elementwise(EMU_GIVEN Task given, i32 operation, cons
     i64 stride = static_cast<i64>(blockDim.x) * gridDim.x;
     for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
         Number x = fetch(a, i, left), y = x, z = x;
-        if (operation >= ADD && operation != SQRT) y = fetch(b, i, right);
+        if (operation >= ADD && operation != SQRT && operation != ROUND_TO_INTEGRAL) y = fetch(b, i, right);
         if (operation == FMA) z = fetch(c, i, third);
-        Number result = compute(operation, x, y, z, stage);
+        u32 random = draw(task, stage, recorded, static_cast<u64>(i)), flags = 0;
+        Number result = operation == ROUND_TO_INTEGRAL ? integral(x, stage, random, &flags) : compute(operation, x, y, z, stage);
         observe(tally, positions, result);
-        Written written = write(result, stage, draw(task, stage, recorded, static_cast<u64>(i)));
+        Written written = write(result, stage, random);
         bool by_zero = operation == DIVIDE && x.kind == FINITE && !is_zero(x) && is_zero(y);
-        count_flags(tally, written.flags | (by_zero ? DIVIDED_BY_ZERO : 0u));
+        count_flags(tally, written.flags | flags | (by_zero ? DIVIDED_BY_ZERO : 0u));
         store(out, i, written.bits, stage.storage);
     }
     close_tally(tally, positions, totals);

@@ -40,7 +40,7 @@ extern "C" __global__ void gather(EMU_GIVEN Task given, const void* x, const voi
     for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
         i64 code = static_cast<i64>(code_of(fetch(x, i, source), task + SOURCE_AT));
         u64 u = draw(task, stage, recorded, static_cast<u64>(i));
-        bool moves = stage.rounding == STOCHASTIC && u + dropped[code] >= 1ull << stage.n_rbits;
+        bool moves = draws(stage.rounding) && u + dropped[code] >= 1ull << stage.n_rbits;
         const void* values = moves ? next_table : table;
         if (stage.storage == STORED_F32) static_cast<u32*>(out)[i] = static_cast<const u32*>(values)[code];
         else static_cast<u64*>(out)[i] = static_cast<const u64*>(values)[code];

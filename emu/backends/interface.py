@@ -22,7 +22,8 @@ from emu.formats import Fixed, Format
 
 Array = NDArray[Any]
 
-#: Rounding and overflow numbers, as `Rounding.number` and `Overflow.number` count them.
+#: Rounding and overflow numbers, as `Rounding.number` and `Overflow.number` count them. These modes have code of their
+#: own in kernels; all others are masks (`modes.py`).
 (NEAREST_EVEN, NEAREST_AWAY, NEAREST_UP, NEAREST_DOWN, NEAREST_ZERO, FLOOR, CEIL, TOWARD_ZERO, TO_ODD, STOCHASTIC) = (
     range(10)
 )

@@ -64,7 +64,7 @@ class Kernels(CodecKernels, Protocol):
         register: RegisterCode | None,
         out: Array | None,
     ) -> Outcome:
-        """Write `operation` of operands of equal shape: add subtract multiply divide fma sqrt."""
+        """Write an operation of operands of equal shape: add, ... sqrt, remainder, round_to_integral."""
         ...
 
     def product(

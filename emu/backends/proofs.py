@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.bounds import bounded
-from emu.backends.interface import IEEE, NEAREST_EVEN, STOCHASTIC, FormatCode, StageCode
+from emu.backends.interface import IEEE, NEAREST_EVEN, FormatCode, StageCode
+from emu.backends.modes import deciding_bits
 
 #: Exponents between which float64 operations on a few terms neither overflow nor become subnormal.
 SAFE_EXPONENT = bounded(480, 1, (1022 - 54) // 2, "a product's error, 53 bits below 2**-960, is a normal float64")
@@ -34,11 +35,6 @@ assert SUBNORMAL_SHIFT % 2 == 0
 def is_plain(stage: StageCode | None, fmt: FormatCode) -> bool:
     """Return whether a stage writes a float format as the processor does: to nearest even, infinite beyond."""
     return stage is not None and (stage.format, stage.rounding, stage.overflow) == (fmt, NEAREST_EVEN, IEEE)
-
-
-def deciding_bits(stage: StageCode) -> int:
-    """Return how many bits behind the last place a rounding mode looks at: one guard bit, or r random ones."""
-    return stage.n_rbits if stage.rounding == STOCHASTIC else 1
 
 
 @lru_cache(maxsize=4096)

@@ -1,47 +1,188 @@
-"""The ten rounding modes: where a result between two values of the grid goes."""
+"""The rounding modes, and the one table of what each of them means.
+
+An exact result lies somewhere between two neighbours of the grid. A mode says where its magnitude goes from the
+neighbour toward zero, by the place of the result, the last bit of that neighbour's code, and the sign:
+
+    place        exact, below half, half, above half        one letter each: "..++"
+    letter       .  stays    +  one step away from zero     -  one step toward zero
+    last bit     two words: of an even code, of an odd one  "...+ ..++"
+    sign         two texts: of positive results, of negative ones
+
+The reference decides by this table. Compiled loops and CUDA kernels are given its masks for every mode that has no code
+of its own there. Tests of all of them are drawn from it.
+
+Source: docs/concepts/rounding.md; IEEE 754-2019 section 4.3; IEEE 1666 section 7.10.
+"""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import NamedTuple
 
 from emu.errors import FormatError, nearest_name
 
 MAX_RANDOM_BITS = 32
+_LETTERS = ".+-"
+
+
+class Place(IntEnum):
+    """Where an exact result lies, seen from the neighbour toward zero."""
+
+    EXACT = 0
+    BELOW_HALF = 1
+    HALF = 2
+    ABOVE_HALF = 3
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps of a magnitude by sign, last bit and place.
+
+    Attributes:
+        table: 0, 1 or -1 at `place + 4 * odd + 8 * negative`.
+    """
+
+    table: tuple[int, ...]
+
+    @classmethod
+    def of(cls, positive: str, negative: str | None = None) -> Steps:
+        """Return steps from their letters; negative results go as positive ones if they have none of their own.
+
+        Examples:
+            >>> Steps.of("...+ ..++").at(Place.HALF, odd=True, negative=False)
+            1
+        """
+        words = [word for side in (positive, negative or positive) for word in (side.split() * 2)[:2]]
+        return cls(tuple((0, 1, -1)[_LETTERS.index(letter)] for letter in "".join(words)))
+
+    def at(self, place: Place, *, odd: bool, negative: bool) -> int:
+        """Return the step of one case."""
+        return self.table[place + 4 * odd + 8 * negative]
+
+    @property
+    def mask(self) -> int:
+        """The table as kernels take it: 16 bits that say where the step is 1, above them 16 where it is -1."""
+        return sum(1 << (i + 16 * (step < 0)) for i, step in enumerate(self.table) if step)
+
+    @property
+    def moves_exact(self) -> bool:
+        """Whether results that are values of the format move too."""
+        return any(self.table[Place.EXACT :: 4])
+
+    @property
+    def tells_half(self) -> bool:
+        """Whether it matters on which side of half a step a result lies."""
+        return any(len(set(self.table[i + Place.BELOW_HALF : i + 4])) > 1 for i in range(0, 16, 4))
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether negative results go as positive ones."""
+        return self.table[:8] == self.table[8:]
+
+
+class Names(NamedTuple):
+    """What others call a mode; "" where they have none."""
+
+    ieee: str = ""
+    systemc: str = ""
+    gfloat: str = ""
+    apytypes: str = ""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a mode does.
+
+    Attributes:
+        words: where results go, as a report says it.
+        fixed: steps in fixed point, which is two's complement; a zero is a positive number.
+        floating: steps in floats, which are sign and magnitude; a zero stays, with its sign.
+        stays: whether a float's overflow is the largest value instead of infinity: of positive, of negative results.
+        draws: whether random bits u decide. Then the steps round what is behind the last place to r bits, f. The
+            magnitude takes a step where f + u >= 2**r; that of a negative number in fixed point where u < f.
+        names: what others call it.
+    """
+
+    words: str
+    fixed: Steps
+    floating: Steps
+    stays: tuple[bool, bool]
+    draws: bool
+    names: Names
+
+    def steps(self, *, is_float: bool) -> Steps:
+        """Return the steps in one family of formats."""
+        return self.floating if is_float else self.fixed
+
+    def looked_at_bits(self, n_rbits: int) -> int:
+        """Return how many bits behind the last place decide, beside whether any other is 1."""
+        return n_rbits + (self.fixed.tells_half or self.floating.tells_half) if self.draws else 1
 
 
 class Rounding(StrEnum):
     """Where an exact result between two neighbours of the target's grid goes.
 
-    The names say the tie or the direction. `value` is the text form, the member order the number kernels use.
+    The names say the tie or the direction. `value` is the text form, the member order the number kernels use: a new
+    mode comes last. What each means is a line of the table below.
 
     Source: docs/concepts/rounding.md; IEEE 754-2019 section 4.3; IEEE 1666 section 7.10.
     """
 
-    #: nearest, ties to the even code (IEEE roundTiesToEven, SystemC RND_CONV)
+    #: nearest, ties to the even code
     NEAREST_EVEN = "nearest_even"
-    #: nearest, ties away from zero (IEEE roundTiesToAway, SystemC RND_INF)
+    #: nearest, ties away from zero
     NEAREST_AWAY = "nearest_away"
-    #: nearest, ties toward +inf: add half, drop bits (SystemC RND)
+    #: nearest, ties toward +inf: add half, drop bits
     NEAREST_UP = "nearest_up"
-    #: nearest, ties toward -inf (SystemC RND_MIN_INF)
+    #: nearest, ties toward -inf
     NEAREST_DOWN = "nearest_down"
-    #: nearest, ties toward zero (SystemC RND_ZERO)
+    #: nearest, ties toward zero
     NEAREST_ZERO = "nearest_zero"
-    #: toward -inf: drop two's-complement bits (IEEE roundTowardNegative, SystemC TRN)
+    #: toward -inf: drop two's-complement bits
     FLOOR = "floor"
-    #: toward +inf (IEEE roundTowardPositive)
+    #: toward +inf
     CEIL = "ceil"
-    #: toward zero: drop magnitude bits (IEEE roundTowardZero, SystemC TRN_ZERO)
+    #: toward zero: drop magnitude bits
     TOWARD_ZERO = "toward_zero"
-    #: inexact results go to the neighbour whose last bit is 1 (von Neumann, jamming)
+    #: inexact results go to the neighbour whose last bit is 1 (von Neumann)
     TO_ODD = "to_odd"
     #: add u/2**r ulp and drop bits, u uniform in 0..2**r-1
     STOCHASTIC = "stochastic"
+    #: round to r bits more, nearest with ties to even; then add u/2**r ulp and drop bits
+    STOCHASTIC_NEAREST_EVEN = "stochastic_nearest_even"
+    #: the same, the first rounding with ties to odd
+    STOCHASTIC_NEAREST_ODD = "stochastic_nearest_odd"
+    #: the same, with ties upward (in floats: away from zero): add (u + 1/2)/2**r ulp and drop bits
+    STOCHASTIC_NEAREST_UP = "stochastic_nearest_up"
+    #: nearest, ties to the odd code
+    NEAREST_ODD = "nearest_odd"
+    #: away from zero
+    AWAY_FROM_ZERO = "away_from_zero"
+    #: drop bits and set the last one to 1, of exact results too
+    JAMMING = "jamming"
+    #: drop two's-complement bits and add the sign bit, of exact results too; floats go toward zero
+    MAGNITUDE_TRUNCATION = "magnitude_truncation"
 
     @property
     def number(self) -> int:
-        """The mode as the integer kernels take: 0 nearest_even .. 9 stochastic."""
+        """The mode as the integer kernels take: 0 nearest_even, 1 nearest_away, ... in the order of the members."""
         return _NUMBERS[self]
+
+    @property
+    def meaning(self) -> Meaning:
+        """What the mode does."""
+        return _TABLE[self]
+
+    @property
+    def draws(self) -> bool:
+        """Whether random bits decide."""
+        return _TABLE[self].draws
+
+    @property
+    def moves_exact(self) -> bool:
+        """Whether results that are values of a fixed-point or of a floating-point format move too."""
+        return _TABLE[self].fixed.moves_exact or _TABLE[self].floating.moves_exact
 
     @classmethod
     def parse(cls, name: str | Rounding) -> Rounding:
@@ -58,3 +199,112 @@ class Rounding(StrEnum):
 
 
 _NUMBERS = {mode: number for number, mode in enumerate(Rounding)}
+_NAMELESS = Names()
+_INFINITE, _LARGEST, _LARGEST_ABOVE, _LARGEST_BELOW = (False, False), (True, True), (True, False), (False, True)
+
+
+def _mode(
+    words: str,
+    positive: str,
+    negative: str | None = None,
+    *,
+    floating: tuple[str, str | None] | None = None,
+    stays: tuple[bool, bool] = _INFINITE,
+    draws: bool = False,
+    names: Names = _NAMELESS,
+) -> Meaning:
+    """Return a line of the table: words, steps by their letters, those of floats where they are others."""
+    fixed = Steps.of(positive, negative)
+    return Meaning(words, fixed, fixed if floating is None else Steps.of(*floating), stays, draws, names)
+
+
+_TABLE = {
+    Rounding.NEAREST_EVEN: _mode(
+        "to the nearest value, ties to even",
+        "...+ ..++",
+        names=Names("roundTiesToEven", "RND_CONV", gfloat="TiesToEven", apytypes="TIES_EVEN"),
+    ),
+    Rounding.NEAREST_AWAY: _mode(
+        "to the nearest value, ties away from zero",
+        "..++",
+        names=Names("roundTiesToAway", "RND_INF", gfloat="TiesToAway", apytypes="TIES_AWAY"),
+    ),
+    Rounding.NEAREST_UP: _mode(
+        "to the nearest value, ties upward", "..++", "...+", names=Names(systemc="RND", apytypes="TIES_POS")
+    ),
+    Rounding.NEAREST_DOWN: _mode(
+        "to the nearest value, ties downward", "...+", "..++", names=Names(systemc="RND_MIN_INF", apytypes="TIES_NEG")
+    ),
+    Rounding.NEAREST_ZERO: _mode(
+        "to the nearest value, ties toward zero", "...+", names=Names(systemc="RND_ZERO", apytypes="TIES_ZERO")
+    ),
+    Rounding.FLOOR: _mode(
+        "toward minus infinity (low bits dropped)",
+        "....",
+        ".+++",
+        stays=_LARGEST_ABOVE,
+        names=Names("roundTowardNegative", "TRN", "TowardNegative", "TO_NEG"),
+    ),
+    Rounding.CEIL: _mode(
+        "toward plus infinity",
+        ".+++",
+        "....",
+        stays=_LARGEST_BELOW,
+        names=Names("roundTowardPositive", "", "TowardPositive", "TO_POS"),
+    ),
+    Rounding.TOWARD_ZERO: _mode(
+        "toward zero", "....", stays=_LARGEST, names=Names("roundTowardZero", "TRN_ZERO", "TowardZero", "TO_ZERO")
+    ),
+    Rounding.TO_ODD: _mode(
+        "inexact results to the neighbour with last bit 1",
+        ".+++ ....",
+        stays=_LARGEST,
+        names=Names(apytypes="JAM_UNBIASED"),
+    ),
+    Rounding.STOCHASTIC: _mode(
+        "up or down at random, in proportion to the distance",
+        "....",
+        ".+++",
+        floating=("....", None),
+        draws=True,
+        names=Names(gfloat="StochasticFastest"),
+    ),
+    Rounding.STOCHASTIC_NEAREST_EVEN: _mode(
+        "up or down at random, in proportion to the distance, itself rounded to nearest even",
+        "...+ ..++",
+        draws=True,
+        names=Names(gfloat="Stochastic"),
+    ),
+    Rounding.STOCHASTIC_NEAREST_ODD: _mode(
+        "up or down at random, in proportion to the distance, itself rounded to nearest odd",
+        "..++ ...+",
+        draws=True,
+        names=Names(gfloat="StochasticOdd"),
+    ),
+    Rounding.STOCHASTIC_NEAREST_UP: _mode(
+        "up or down at random, in proportion to the distance, itself rounded to nearest, ties up",
+        "..++",
+        "...+",
+        floating=("..++", None),
+        draws=True,
+        names=Names(gfloat="StochasticFast"),
+    ),
+    Rounding.NEAREST_ODD: _mode("to the nearest value, ties to odd", "..++ ...+", names=Names(apytypes="TIES_ODD")),
+    Rounding.AWAY_FROM_ZERO: _mode("away from zero", ".+++", names=Names(apytypes="TO_AWAY")),
+    Rounding.JAMMING: _mode(
+        "low bits dropped and the last one set to 1, of exact results too",
+        "++++ ....",
+        "-+++ ....",
+        floating=("++++ ....", None),
+        stays=_LARGEST,
+        names=Names(apytypes="JAM"),
+    ),
+    Rounding.MAGNITUDE_TRUNCATION: _mode(
+        "low bits dropped and the sign bit added, of exact results too; floats toward zero",
+        "....",
+        "-...",
+        floating=("....", None),
+        stays=_LARGEST,
+        names=Names(apytypes="TRN_MAG"),
+    ),
+}

@@ -8,7 +8,18 @@ Nothing above this layer calls a kernel, nothing below it reads an option's text
 
 from emu.engine.convolution import conv2d
 from emu.engine.description import Options, ProductOptions
-from emu.engine.elementwise import add, compare, divide, elementwise, fma, multiply, sqrt, subtract
+from emu.engine.elementwise import (
+    add,
+    compare,
+    divide,
+    elementwise,
+    fma,
+    multiply,
+    remainder,
+    round_to_integral,
+    sqrt,
+    subtract,
+)
 from emu.engine.functions import erf, exp, function, gelu, log, rsqrt, sigmoid, tanh
 from emu.engine.operands import value
 from emu.engine.path import explain
@@ -45,6 +56,8 @@ __all__ = [
     "quantize",
     "relu",
     "relu_gradient",
+    "remainder",
+    "round_to_integral",
     "rsqrt",
     "sigmoid",
     "sqrt",

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from emu.backends.interface import RandomCode, StageCode, encode_random, encode_stage
 from emu.backends.kernels import Kernels
+from emu.backends.modes import draws
 from emu.backends.registry import load
 from emu.datapath import (
     Flags,
@@ -189,7 +190,7 @@ def _source_and_address(source: RandomSource, mac: Mac) -> tuple[RandomSource, R
     Raises:
         FormatError: it has no bits for a Mac that rounds stochastically.
     """
-    if mac.rounding is Rounding.STOCHASTIC:
+    if mac.rounding.draws:
         require_addressed(source, mac)
     return source, encode_random(source) if isinstance(source, Philox) else None
 
@@ -274,5 +275,5 @@ def counting(code: StageCode, tininess: Tininess | str | None) -> StageCode:
     """
     if tininess is None or not code.format.is_float:
         return code
-    drawn = code.rounding == Rounding.STOCHASTIC.number
+    drawn = draws(code)
     return code._replace(tininess=(Tininess.BEFORE_ROUNDING if drawn else Tininess(tininess)).number)

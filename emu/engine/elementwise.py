@@ -14,7 +14,7 @@ from emu.backends.interface import is_one_number, repeated
 from emu.engine.delivery import deliver, place_register, require_out
 from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.operands import as_operand, codes_of
-from emu.errors import ShapeError
+from emu.errors import FormatError, ShapeError
 from emu.formats import Fixed, Format, Value
 from emu.formats.fixed import MAX_WIDTH_BITS
 
@@ -32,7 +32,7 @@ def elementwise(
     """Write `operation` of broadcast operands through the output stage.
 
     Args:
-        operation: add, subtract, multiply, divide, fma or sqrt.
+        operation: add, subtract, multiply, divide, fma, sqrt, remainder or round_to_integral.
         operands: arrays or values that broadcast together.
         formats: format of each operand; None takes floats and integers at their exact values.
         out_format: format written.
@@ -67,14 +67,21 @@ def write_elementwise(
 
     Args:
         unit: who computes and writes.
-        operation: add, subtract, multiply, divide, fma or sqrt.
+        operation: add, subtract, multiply, divide, fma, sqrt, remainder or round_to_integral.
         arrays: carriers.
         formats: of the operands; None of plain floats.
         out: where to write, of the result's shape and carrier dtype.
 
     Raises:
+        FormatError: integers rounded in a mode that moves what is exact.
         ShapeError: the operands do not broadcast.
     """
+    rounding = unit.stage.rounding
+    if operation == "round_to_integral" and rounding.moves_exact:
+        raise FormatError(
+            f"`rounding` of round_to_integral must leave integers as they are, got {rounding.value}, which would move "
+            "them once more where they are written; choose another mode"
+        )
     shape = arrays[0].shape
     for array in arrays:
         if array.shape != shape:
@@ -116,6 +123,10 @@ def exact_register(operation: str, formats: tuple[Format | None, ...]) -> Fixed 
     fixed = [fmt for fmt in formats if isinstance(fmt, Fixed)]
     if len(fixed) < len(formats) or operation in ("divide", "sqrt"):
         return None
+    if operation == "round_to_integral":
+        return _integers_of(fixed[0])
+    if operation == "remainder":
+        return _remainders_of(*fixed)
     terms = fixed if operation in ("add", "subtract") else [_product_of(*fixed[:2]), *fixed[2:]]
     signed = operation == "subtract" or any(term.signed for term in terms)
     frac_bits = max(term.frac_bits for term in terms)
@@ -127,6 +138,19 @@ def exact_register(operation: str, formats: tuple[Format | None, ...]) -> Fixed 
 def _product_of(a: Fixed, b: Fixed) -> Fixed:
     width_bits = min(a.width_bits + b.width_bits, MAX_WIDTH_BITS)
     return Fixed(width_bits, a.frac_bits + b.frac_bits, a.signed or b.signed)
+
+
+def _integers_of(fmt: Fixed) -> Fixed:
+    """Return the register of values rounded to integers: upward, the largest one needs a bit more."""
+    dropped = min(max(fmt.frac_bits, 0), fmt.width_bits)
+    return fmt if fmt.frac_bits <= 0 else Fixed(min(fmt.width_bits - dropped + 1, MAX_WIDTH_BITS), 0, fmt.signed)
+
+
+def _remainders_of(a: Fixed, b: Fixed) -> Fixed:
+    """Return the register of remainders: no larger than the dividend, in units of the finer operand, of either sign."""
+    frac_bits = max(a.frac_bits, b.frac_bits)
+    width_bits = a.width_bits - a.frac_bits + frac_bits + (not a.signed)
+    return Fixed(max(min(width_bits, MAX_WIDTH_BITS), 1), frac_bits)
 
 
 def add(
@@ -220,6 +244,49 @@ def sqrt(
     Options: `Options`. Source: docs/concepts/elementwise.md.
     """
     return elementwise("sqrt", (a,), (a_format,), out_format=out_format, **options)
+
+
+def remainder(
+    a: Any,
+    b: Any,
+    *,
+    out_format: str | Format,
+    a_format: str | Format | None = None,
+    b_format: str | Format | None = None,
+    **options: Unpack[Options],
+) -> Array:
+    """Return a - b*n, n the integer nearest to a/b (ties to even), rounded once into `out_format`.
+
+    Exact before the output stage; between -|b|/2 and |b|/2. A zero result has the sign of `a`. remainder(a, inf) is a;
+    remainder(a, 0) and remainder(inf, b) are NaN and invalid. Options: `Options`.
+
+    Examples:
+        >>> remainder([5.0, 6.0, -7.0, -8.0], 4.0, out_format="fp16", backend="reference")
+        array([ 1., -2.,  1., -0.], dtype=float32)
+
+    Source: docs/concepts/elementwise.md; IEEE 754-2019 section 5.3.1.
+    """
+    return elementwise("remainder", (a, b), (a_format, b_format), out_format=out_format, **options)
+
+
+def round_to_integral(
+    a: Any, *, out_format: str | Format, a_format: str | Format | None = None, **options: Unpack[Options]
+) -> Array:
+    """Return `a` rounded to an integer in the mode `rounding`, written into `out_format`.
+
+    An integer that `out_format` does not hold is rounded once more, by the same mode and the same random bits. A zero
+    result has the sign of `a`; infinities stay. The flag `inexact` counts every result that differs from `a`, as
+    IEEE 754's roundToIntegralExact does; a number that becomes 0 raises no underflow. Options: `Options`.
+
+    Examples:
+        >>> round_to_integral([2.5, 3.5, -0.25], out_format="fp16", backend="reference")
+        array([ 2.,  4., -0.], dtype=float32)
+        >>> round_to_integral(2.5, out_format="fix8f4", rounding="ceil", backend="reference").item()
+        3.0
+
+    Source: docs/concepts/elementwise.md; IEEE 754-2019 section 5.9.
+    """
+    return elementwise("round_to_integral", (a,), (a_format,), out_format=out_format, **options)
 
 
 def compare(

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.interface import EXACT_PATHS
-from emu.datapath import Mac, Overflow, Rounding
+from emu.datapath import Mac, Overflow
 from emu.datapath.order import Blocks, Sequential
 from emu.formats import Fixed, Format
 
@@ -123,7 +123,7 @@ def held_addend(addend: Format | None, mac: Mac) -> Fixed | None:
     accumulator = mac.accumulator
     if not isinstance(addend, Fixed) or not isinstance(accumulator, Fixed) or addend.carries_raws:
         return None
-    if not isinstance(mac.order, Sequential) or mac.rounding is Rounding.STOCHASTIC:
+    if not isinstance(mac.order, Sequential) or mac.rounding.draws or mac.rounding.moves_exact:
         return None
     dropped = addend.frac_bits - accumulator.frac_bits
     width = max(addend.width_bits - dropped, 1) + 1  # rounded up, the largest needs a bit more
@@ -192,7 +192,8 @@ class _Bound:
 def _plan_of_integers(bound: _Bound, mac: Mac, dots: bool) -> Plan:
     why = ""
     if mac.accumulator != "exact":
-        if not isinstance(mac.accumulator, Fixed) or mac.accumulator.frac_bits < bound.frac_bits:
+        moves = mac.rounding.moves_exact
+        if not isinstance(mac.accumulator, Fixed) or mac.accumulator.frac_bits < bound.frac_bits or moves:
             return Plan("in_order", f"the accumulator {mac.accumulator} rounds at every add", mac)
         limit = mac.accumulator.max_raw if mac.accumulator.signed or not bound.signed else -1
         wraps = mac.overflow is Overflow.WRAP

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.interface import RandomCode, encode_random
-from emu.datapath import LFSR, Mac, OutputStage, Philox, RandomSource, RecordedBits, Rounding
+from emu.datapath import LFSR, Mac, OutputStage, Philox, RandomSource, RecordedBits
 from emu.errors import FormatError, ShapeError
 
 Array = NDArray[Any]
@@ -63,7 +63,7 @@ def encode_source(source: RandomSource, stage: OutputStage, shape: tuple[int, ..
         return encode_random(RecordedBits(require_rbits(source.bits, stage.n_rbits, shape)))
     if isinstance(source, Philox):
         return encode_random(source)
-    if stage.rounding is not Rounding.STOCHASTIC:
+    if not stage.rounding.draws:
         return encode_random(Philox())  # nothing is drawn
     from emu.backends.reference.lfsr import lfsr_integers
 

@@ -156,7 +156,7 @@ class Unit:
         said += [f"rounding={stage.rounding.value!r}"] if stage.rounding is not Rounding.NEAREST_EVEN else []
         said += [f"overflow={stage.overflow.value!r}"] if stage.overflow != default.overflow else []
         said += [f"n_rbits={stage.n_rbits}"] if stage.n_rbits != default.n_rbits else []
-        said += [f"random={self.random!r}"] if stage.rounding is Rounding.STOCHASTIC else []
+        said += [f"random={self.random!r}"] if stage.rounding.draws else []
         said += [f"{name}=..." for name in ("register", "flags") if getattr(self, name) is not None]
         said += [f"backend={self.backend!r}"] if self.backend != "auto" else []
         return f"Unit({', '.join(said)})"
@@ -252,6 +252,14 @@ class Unit:
         """Return the square root, rounded once; of a negative number NaN and invalid."""
         return self.elementwise("sqrt", x)
 
+    def remainder(self, a: Any, b: Any) -> Value:
+        """Return a - b*n, n the integer nearest to a/b, rounded once. Source: docs/concepts/elementwise.md."""
+        return self.elementwise("remainder", a, b)
+
+    def round_to_integral(self, x: Any) -> Value:
+        """Return `x` rounded to an integer in the unit's mode. Source: docs/concepts/elementwise.md."""
+        return self.elementwise("round_to_integral", x)
+
     def function(self, name: str, x: Any) -> Value:
         """Return an elementary function of `x` by its name: exp, log, tanh, sigmoid, erf, gelu or rsqrt.
 
@@ -305,7 +313,7 @@ class Unit:
         return (x.with_array(on_host(x.array)) if isinstance(x, Value) else on_host(array)), fmt
 
     def elementwise(self, operation: str, *operands: Any) -> Value:
-        """Return an elementwise operation by its name: add, subtract, multiply, divide, fma or sqrt."""
+        """Return an elementwise operation by its name: `add`, ... `round_to_integral`."""
         found = [as_operand(*self._of_unit(x), name, check=True) for x, name in zip(operands, "abc", strict=False)]
         arrays, formats = [array for array, _ in found], tuple([fmt for _, fmt in found])
         return self._value(write_elementwise(self._description, operation, arrays, formats))

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from emu.datapath.overflow import default_rule
+from emu.datapath.rounding import Rounding
 from emu.errors import FormatError
 from emu.formats import DynamicFixed, Fixed, Float, Format, parse
 
@@ -25,18 +26,6 @@ ROLE_MEANINGS = {
     "master": "the parameters the optimiser keeps, rounded to role weight for the passes",
 }
 
-_ROUNDING = {
-    "nearest_even": "to the nearest value, ties to even",
-    "nearest_away": "to the nearest value, ties away from zero",
-    "nearest_up": "to the nearest value, ties upward",
-    "nearest_down": "to the nearest value, ties downward",
-    "nearest_zero": "to the nearest value, ties toward zero",
-    "floor": "toward minus infinity (low bits dropped)",
-    "ceil": "toward plus infinity",
-    "toward_zero": "toward zero",
-    "to_odd": "inexact results to the neighbour with last bit 1",
-    "stochastic": "up or down at random, in proportion to the distance",
-}
 _OVERFLOW = {
     "saturate": "results beyond the range become the nearest limit",
     "saturate_symmetric": "results beyond the range become the nearest limit, the most negative code excluded",
@@ -228,7 +217,8 @@ def _two_digits(value: float) -> str:
 
 def rounding_in_words(name: str | None) -> str:
     """Return where a result between two values goes."""
-    return _ROUNDING.get(name or "nearest_even", str(name))
+    known = {mode.value: mode.meaning.words for mode in Rounding}
+    return known.get(name or "nearest_even", str(name))
 
 
 def overflow_in_words(name: str | None, text: str | None = None) -> str:

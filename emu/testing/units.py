@@ -44,7 +44,7 @@ def macs(
     """
     st = load("hypothesis.strategies")
     registers = formats(fixed=fixed, floats=floats, max_width_bits=max_width_bits)
-    modes = [mode for mode in Rounding if stochastic or mode is not Rounding.STOCHASTIC]
+    modes = [mode for mode in Rounding if stochastic or not mode.draws]
 
     def draw_mac(draw: Any) -> Mac:
         product = draw(st.one_of(st.just("exact"), registers)) if products else "exact"

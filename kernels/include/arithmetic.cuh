@@ -5,7 +5,9 @@
 #pragma once
 #include "stage.cuh"
 
-enum Operation { QUANTIZE = 0, ADD = 1, SUBTRACT = 2, MULTIPLY = 3, FMA = 4, DIVIDE = 5, SQRT = 6 };
+enum Operation {
+    QUANTIZE = 0, ADD = 1, SUBTRACT = 2, MULTIPLY = 3, FMA = 4, DIVIDE = 5, SQRT = 6, REMAINDER = 7, ROUND_TO_INTEGRAL = 8
+};
 
 // Length of an aligned sum's larger term: a carry fits above it.
 #define SUM_TOP (WIDE_BITS - 2)
@@ -130,7 +132,40 @@ EMU_FN Number square_root(const Number& a) {
     }
     return number_of(0, root, (a.exponent - up) >> 1, !is_zero(rest));
 }
+
+// a - b*n, n the integer nearest to a/b, ties to even: long division, of which the rest and the last bit are kept.
+EMU_FN Number remainder(const Number& a, const Number& b) {
+    if (a.kind >= NOT_A_NUMBER || b.kind >= NOT_A_NUMBER) return special(NOT_A_NUMBER, 0);
+    if (a.kind == INFINITE || is_zero(b)) return special(NEW_NAN, 0);
+    if (b.kind == INFINITE || is_zero(a)) return a;
+    i32 up = larger(a.exponent - b.exponent, 0), down = larger(b.exponent - a.exponent, 0);
+    u64 whole = shift_right(a.significand.word[0], down), divisor = b.significand.word[0], rest = 0, odd = 0;
+    for (i32 place = 63 + up; place >= 0; place--) {
+        u64 carried = rest >> 63;
+        rest = (rest << 1) | (place >= up ? (whole >> (place - up)) & 1ull : 0ull);
+        odd = carried || rest >= divisor;
+        rest -= odd ? divisor : 0ull;
+    }
+    // in units of the finer operand; a divisor so far above is more than twice the dividend
+    constexpr i32 far = 66;
+    static_assert(far >= 64 + 2 && 64 + far + 1 <= WIDE_BITS, "twice a word lies below; a shifted word and its double fit");
+    rest = shift_left(rest, down) | low_bits(a.significand.word[0], down);
+    Wide left = wide_of(rest), right = shifted_left(wide_of(divisor), smaller(down, far)), twice = shifted_left(left, 1);
+    bool beyond = is_less(right, twice) || (odd && !is_less(twice, right));
+    u32 negative = a.negative ^ (beyond ? 1u : 0u);
+    return number_of(negative, beyond ? difference_of(right, left) : left, smaller(a.exponent, b.exponent), 0);
+}
 #endif
+
+// A number rounded to an integer in the stage's mode; `flags` gets INEXACT where it moved.
+EMU_FN Number integral(const Number& x, const Stage& stage, u32 u, u32* flags) {
+    if (x.kind != FINITE || is_zero(x)) return x;
+    Stage whole = stage;
+    whole.format.precision = 0;  // an integer's last bit is its own
+    Rounded r = round_to(x, larger(x.exponent, 0), whole, u);
+    if (r.inexact) *flags = INEXACT;
+    return number_of(x.negative, wide_of(r.quotient), r.exponent, 0);
+}
 
 // What a stage needs to know of a sum: the last place of a format that wraps.
 EMU_FN i32 wrapping_quantum(const Stage& stage) {
@@ -147,6 +182,7 @@ EMU_FN Number compute(i32 operation, const Number& a, const Number& b, const Num
 #if WIDE_WORDS >= 4
         case DIVIDE: return divide(a, b, quantum);
         case SQRT: return square_root(a);
+        case REMAINDER: return remainder(a, b);
 #endif
         default: return a;
     }

@@ -3,10 +3,16 @@
 #include "number.cuh"
 #include "philox.cuh"
 
+// The modes with code of their own; all others are masks of steps (emu/backends/modes.py). From STOCHASTIC to
+// LAST_STOCHASTIC they draw random bits.
 enum Rounding {
     NEAREST_EVEN = 0, NEAREST_AWAY = 1, NEAREST_UP = 2, NEAREST_DOWN = 3, NEAREST_ZERO = 4,
-    FLOOR = 5, CEIL = 6, TOWARD_ZERO = 7, TO_ODD = 8, STOCHASTIC = 9
+    FLOOR = 5, CEIL = 6, TOWARD_ZERO = 7, TO_ODD = 8, STOCHASTIC = 9, LAST_STOCHASTIC = 12
 };
+#define HAND_WRITTEN 10
+// Bits of the mask that say whether an overflow is the largest value: of positive results, of negative ones.
+#define STAYS_ABOVE 32
+#define STAYS_BELOW 33
 enum Overflow { SATURATE = 0, SATURATE_SYMMETRIC = 1, SATURATE_ZERO = 2, WRAP = 3, IEEE = 4, SATFINITE = 5 };
 enum Tininess { BECAME_ZERO = 0, BEFORE_ROUNDING = 1, AFTER_ROUNDING = 2 };
 enum Flag { OVERFLOWED = 1, UNDERFLOWED = 2, INEXACT = 4, INVALID = 8, SUBNORMAL = 16, ACCUMULATOR = 32, DIVIDED_BY_ZERO = 64 };
@@ -25,8 +31,9 @@ struct Stage {
     i32 rounding, overflow, n_rbits;
     i32 storage;  // of what is written
     i32 tininess;  // which underflow is counted
+    u64 steps;     // of a magnitude, by place + 4 * odd + 8 * negative: 16 bits of +1, 16 of -1; whether an overflow stays
 };
-#define STAGE_FIELDS (FORMAT_FIELDS + 5)
+#define STAGE_FIELDS (FORMAT_FIELDS + 6)
 
 struct Written {
     u64 bits;  // as `storage` lies in memory
@@ -60,6 +67,7 @@ EMU_FN Stage read_stage(const i64* p) {
     s.n_rbits = static_cast<i32>(p[FORMAT_FIELDS + 2]);
     s.storage = static_cast<i32>(p[FORMAT_FIELDS + 3]);
     s.tininess = static_cast<i32>(p[FORMAT_FIELDS + 4]);
+    s.steps = static_cast<u64>(p[FORMAT_FIELDS + 5]);
     return s;
 }
 
@@ -71,12 +79,26 @@ struct Rounded {
     i32 exponent;
 };
 
+EMU_FN bool draws(i32 mode) { return mode >= STOCHASTIC && mode <= LAST_STOCHASTIC; }
+
+// The step of a magnitude by the mask: of what is behind the last bit, the first one, and whether any other is 1.
+EMU_FN i32 masked_step(const Stage& stage, u32 half, u32 rest, u32 odd, u32 negative) {
+    u32 which = 2 * half + rest + 4 * odd + 8 * (negative != 0);  // place: 0, below half, half, above half
+    return static_cast<i32>(stage.steps >> which & 1u) - static_cast<i32>(stage.steps >> (16 + which) & 1u);
+}
+
 EMU_FN u32 stochastic_step(const Number& x, i32 drop, const Stage& stage, u32 u) {
     i32 r = stage.n_rbits;
     u64 first = low_bits(shifted_right(x.significand, smaller(larger(drop - r, 0), WIDE_BITS)).word[0], smaller(r, drop));
     first = drop < r ? first << (r - drop) : first;
+    bool complement = !stage.format.is_float && x.negative;
+    if (stage.rounding != STOCHASTIC) {
+        u32 half = bit_at(x.significand, drop - r - 1), rest = any_below(x.significand, drop - r - 1) || x.sticky;
+        first += static_cast<u64>(static_cast<i64>(masked_step(stage, half, rest, static_cast<u32>(first) & 1u, x.negative)));
+        return complement ? u < first : u + first >= 1ull << r;
+    }
     u32 more = (drop > r && any_below(x.significand, drop - r)) || x.sticky;
-    if (!stage.format.is_float && x.negative) return u < first + more;
+    if (complement) return u < first + more;
     return u + first >= 1ull << r;
 }
 
@@ -93,10 +115,12 @@ EMU_FN u32 steps_up(const Number& x, i32 drop, u32 odd, const Stage& stage, u32 
         case FLOOR: return x.negative;
         case CEIL: return !x.negative;
         case TO_ODD: return !odd;
-        case STOCHASTIC: return stochastic_step(x, drop, stage, u);
-        default: return 0;
+        case TOWARD_ZERO: return 0;
+        default: return stochastic_step(x, drop, stage, u);
     }
 }
+
+EMU_FN bool moves_zero(const Stage& stage) { return stage.rounding >= HAND_WRITTEN && !stage.format.is_float && (stage.steps & 1u); }
 
 // `u` is the random integer of stochastic rounding.
 EMU_FN Rounded round_to(const Number& x, i32 exponent, const Stage& stage, u32 u) {
@@ -112,7 +136,13 @@ EMU_FN Rounded round_to(const Number& x, i32 exponent, const Stage& stage, u32 u
     // with one significant bit, ties look at the exponent's last bit
     i32 parity = stage.format.precision == 1 ? exponent - stage.format.quantum : 0;
     u32 odd = (static_cast<u32>(r.quotient) ^ static_cast<u32>(parity)) & 1u;
-    if (r.inexact && steps_up(x, drop, odd, stage, u)) {
+    if (stage.rounding >= HAND_WRITTEN && !draws(stage.rounding)) {
+        u32 half = bit_at(x.significand, drop - 1), rest = any_below(x.significand, drop - 1) || x.sticky;
+        i32 step = masked_step(stage, half, rest, odd, x.negative && !is_zero(x));  // zeros of fixed point have no sign
+        r.quotient += static_cast<u64>(static_cast<i64>(step));
+        r.beyond |= step > 0 && r.quotient == 0;
+        r.inexact |= step != 0;
+    } else if (r.inexact && steps_up(x, drop, odd, stage, u)) {
         r.quotient += 1;
         r.beyond |= r.quotient == 0;
     }
@@ -152,10 +182,11 @@ EMU_FN Result apply_fixed(const Number& x, const Rounded& r, const Stage& stage)
     const Format& f = stage.format;
     u64 high = f.max_significand;
     u64 low = !f.is_signed ? 0ull : stage.overflow == SATURATE_SYMMETRIC ? high : high + 1ull;  // magnitude of the lowest
-    u64 limit = x.negative ? low : high;
+    u32 negative = x.negative && !is_zero(x);
+    u64 limit = negative ? low : high;
     Result w;
     w.kind = FINITE;
-    w.negative = x.negative;
+    w.negative = negative;
     w.magnitude = r.quotient;
     w.exponent = f.quantum;
     w.flags = 0;
@@ -166,7 +197,7 @@ EMU_FN Result apply_fixed(const Number& x, const Rounded& r, const Stage& stage)
         w.flags = OVERFLOWED | INEXACT;
         w.magnitude = stage.overflow == SATURATE_ZERO ? 0ull : limit;
         if (stage.overflow == WRAP && x.kind == FINITE) {
-            u64 raw = low_bits(x.negative ? 0ull - r.quotient : r.quotient, f.width);
+            u64 raw = low_bits(negative ? 0ull - r.quotient : r.quotient, f.width);
             w.negative = f.is_signed && raw > high;
             w.magnitude = w.negative ? low_bits(0ull - raw, f.width) : raw;
         }
@@ -190,6 +221,7 @@ EMU_FN u32 is_above(u64 quotient, i32 exponent, const Format& f) {
 EMU_FN u32 stays_finite(u32 negative, u32 is_infinite, const Stage& stage) {
     if (stage.overflow == SATFINITE) return 1;
     if (is_infinite) return 0;
+    if (stage.rounding >= HAND_WRITTEN) return static_cast<u32>(stage.steps >> (negative ? STAYS_BELOW : STAYS_ABOVE)) & 1u;
     i32 mode = stage.rounding;
     return mode == TOWARD_ZERO || mode == TO_ODD || (mode == FLOOR && !negative) || (mode == CEIL && negative);
 }
@@ -247,7 +279,7 @@ EMU_FN Written write(const Number& x, const Stage& stage, u32 u) {
     r.quotient = 0;
     r.beyond = r.inexact = 0;
     r.exponent = f.quantum;
-    if (x.kind == FINITE && !is_zero(x)) {
+    if (x.kind == FINITE && (!is_zero(x) || moves_zero(stage))) {
         i32 place = f.is_float ? larger(leading(x) - (f.precision - 1), f.quantum) : f.quantum;
         r = round_to(x, place, stage, u);
     }

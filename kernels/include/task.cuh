@@ -12,7 +12,7 @@
 #define OPERANDS_AT (REGISTER_AT + REGISTER_FIELDS)
 #define OPERAND_FIELDS 6
 // Of any kernel, at most: those of a product, up to and with its blocks' numbers (product.cuh).
-#define TASK_NUMBERS 103
+#define TASK_NUMBERS 106
 
 struct Task {
     i64 number[TASK_NUMBERS];
@@ -60,7 +60,7 @@ EMU_FN Random read_random(const i64* task) {
 
 // The random integer of result `index`: recorded, or of the draw the task names.
 EMU_FN u32 draw(const i64* task, const Stage& stage, const u32* recorded, u64 index) {
-    if (stage.rounding != STOCHASTIC) return 0;
+    if (!draws(stage.rounding)) return 0;
     if (recorded != nullptr) return recorded[index];
     return philox(read_random(task), index, static_cast<u32>(task[RANDOM_AT + 4]), stage.n_rbits);
 }

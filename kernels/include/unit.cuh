@@ -31,7 +31,7 @@ EMU_FN Unit read_unit(const i64* task) {
 }
 
 EMU_FN u32 draw_inside(const i64* task, const Stage& stage, u64 result, i64 number) {
-    return stage.rounding == STOCHASTIC ? philox(read_random(task), result, static_cast<u32>(number), stage.n_rbits) : 0u;
+    return draws(stage.rounding) ? philox(read_random(task), result, static_cast<u32>(number), stage.n_rbits) : 0u;
 }
 
 EMU_FN Number held(const Number& x, const Stage& stage, u32 u, u32* flags) {

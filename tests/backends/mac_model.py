@@ -13,7 +13,7 @@ from emu import Fixed, Mac
 from emu.formats import Format
 
 RANDOM_BITS = 24
-NEAREST = {"nearest_even", "nearest_away", "nearest_up", "nearest_down", "nearest_zero", "stochastic"}
+LARGEST = ("toward_zero", "to_odd", "jamming", "magnitude_truncation")
 
 
 class Number(NamedTuple):
@@ -80,14 +80,10 @@ def write(x: Number, fmt: Format, rounding: str, overflow: str | None, u: int) -
     )
     raw = _round(x.magnitude / step, x.negative, rounding, u, isinstance(fmt, Fixed))
     if isinstance(fmt, Fixed):
-        return _fixed(-raw if x.negative else raw, fmt, rule)
+        return _fixed(-raw if x.negative and x.magnitude else raw, fmt, rule)
     value = raw * step
     if value > Fraction(fmt.max):
-        clamps = (
-            rule == "satfinite"
-            or rounding in ("toward_zero", "to_odd")
-            or rounding == ("ceil" if x.negative else "floor")
-        )
+        clamps = rule == "satfinite" or rounding in LARGEST or rounding == ("ceil" if x.negative else "floor")
         beyond = "inf" if fmt.infinities else "nan"
         return _clean(Number(x.negative, Fraction(fmt.max) if clamps else beyond), fmt), True
     if fmt.ftz and value < Fraction(2) ** fmt.emin:
@@ -106,10 +102,14 @@ def _exponent(magnitude: Fraction, emin: int) -> int:
 def _round(x: Fraction, negative: bool, rounding: str, u: int, complement: bool) -> int:
     """Round a magnitude in units of the last place."""
     low, part = int(x // 1), x - x // 1
-    if rounding == "stochastic":
-        if complement and negative:  # floor(-x + u/2**r)
-            return -int((-x + Fraction(u, 2**RANDOM_BITS)) // 1)
-        return int((x + Fraction(u, 2**RANDOM_BITS)) // 1)
+    if rounding.startswith("stochastic"):
+        signed = -x if complement and negative else x
+        signed = _to_random_bits(signed, rounding)
+        return abs(int((signed + Fraction(u, 2**RANDOM_BITS)) // 1))
+    if rounding == "jamming":  # the last bit of a two's complement word, or of a magnitude
+        return abs(int(-x // 1) | 1) if complement and negative and x else low | 1 if complement or x else 0
+    if rounding == "magnitude_truncation":
+        return abs(int(-x // 1) + 1) if complement and negative and x else low
     if part == 0:
         return low
     half = Fraction(1, 2)
@@ -123,8 +123,24 @@ def _round(x: Fraction, negative: bool, rounding: str, u: int, complement: bool)
         "ceil": not negative,
         "toward_zero": False,
         "to_odd": low % 2 == 0,
+        "nearest_odd": part > half or (part == half and low % 2 == 0),
+        "away_from_zero": True,
     }[rounding]
     return low + up
+
+
+def _to_random_bits(x: Fraction, rounding: str) -> Fraction:
+    """Round to as many bits behind the last place as are drawn; the plain mode drops the others."""
+    scaled = x * 2**RANDOM_BITS
+    whole, rest = int(scaled // 1), scaled - scaled // 1
+    tie = {
+        "stochastic": False,
+        "stochastic_nearest_even": whole % 2 == 1,
+        "stochastic_nearest_odd": whole % 2 == 0,
+        "stochastic_nearest_up": True,
+    }[rounding]
+    up = rounding != "stochastic" and (rest > Fraction(1, 2) or (rest == Fraction(1, 2) and tie))
+    return Fraction(whole + up, 2**RANDOM_BITS)
 
 
 def _infinite(x: Number, fmt: Format, rule: str) -> tuple[Number, bool]:
@@ -223,20 +239,22 @@ class Dot:
             return ZERO
         return state
 
-    def _leaves(self, products: list[Number], order: str) -> list[Number]:
+    def _leaves(self, products: list[Number], order: str) -> list[Number | None]:
+        """None stands for a lane without a product."""
         if order == "pairwise":
             return [self.accumulate(p, 2 + 2 * k) for k, p in enumerate(products)]
-        lanes = [ZERO] * int(order[6:-1])
+        lanes: list[Number | None] = [None] * int(order[6:-1])
         for k, p in enumerate(products):
-            lanes[k % len(lanes)] = self.add(lanes[k % len(lanes)], p, 2 + 2 * k)
+            lanes[k % len(lanes)] = self.add(lanes[k % len(lanes)] or ZERO, p, 2 + 2 * k)
         return lanes
 
-    def _tree(self, level: list[Number], draw: int, start: Number | None) -> Number:
-        level = level or [ZERO]
+    def _tree(self, level: list[Number | None], draw: int, start: Number | None) -> Number:
+        level = level or [None]
         while len(level) & (len(level) - 1):
-            level = [*level, ZERO]
+            level = [*level, None]
         while len(level) > 1:
             pairs = list(zip(level[::2], level[1::2], strict=True))
-            level = [self.add(a, b, draw + i) for i, (a, b) in enumerate(pairs)]
+            level = [a and self.add(a, b or ZERO, draw + i) for i, (a, b) in enumerate(pairs)]
             draw += len(pairs)
-        return level[0] if start is None else self.add(level[0], start, draw)
+        root = level[0] or ZERO
+        return root if start is None else self.add(root, start, draw)

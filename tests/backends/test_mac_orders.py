@@ -20,8 +20,9 @@ from emu.testing import assert_bits_equal
 FLOATS = ["fp16", "fp8_e4m3", "fp8_e5m2 ftz", "e4m3fnuz", "e3m2 finite nans=none", "fp32"]
 RULES = ("saturate", "saturate_symmetric", "saturate_zero", "wrap")
 FIXED = ["fix12f6", "fix10f-1", "ufix9f3", "fix16f12"]
-#: Only what is written in fp64 is left to the reference.
+#: What is written in fp64 is left to the reference, and sums that wrap although they move exact results.
 UNWRITTEN = "the written format lies outside what float64 loops round"
+UNMOVED = "a format or a mode of the unit lies outside what float64 loops round"
 ORDERS = ["sequential", "pairwise", "lanes(1)", "lanes(3)", "lanes(8)"]
 
 
@@ -39,6 +40,8 @@ def check(mac: Mac, operands: str, out: str, addend_format: str | None, depth: i
     ]
     formats = {"a_format": operands, "b_format": operands, "addend_format": addend_format, "out_format": out}
     fallback = dict.fromkeys(("reference", *OTHERS), "") | ({"numba": UNWRITTEN} if out == "fp64" else {})
+    if mac.rounding.moves_exact and mac.overflow is emu.Overflow.WRAP:
+        fallback["numba"] = UNMOVED
     for backend in fallback:
         flags = emu.Flags()
         actual = emu.matmul(a, b, addend=c, mac=mac, flags=flags, backend=backend, **formats, **where)
@@ -111,6 +114,17 @@ def test_products_are_rounded_before_they_are_added(product: str, accumulator: s
         mac = Mac(product, accumulator, order, rounding)
         for addend_format in (None, "fp16"):
             check(mac, "fp8_e4m3", out_of(accumulator), addend_format, 5, 3)
+
+
+@pytest.mark.parametrize("rounding", [mode for mode in Rounding if mode.moves_exact])
+@pytest.mark.parametrize("order", ORDERS)
+def test_sums_that_move_although_they_are_exact_are_the_same_whatever_is_missing(order: str, rounding: Rounding):
+    """Lanes without a product, no products at all, zeros among them; R moves what an exact sum would leave alone."""
+    for depth in (0, 1, 3):
+        for accumulator, products in (("fix12f6", "exact"), ("fix12f6", "fix8f3"), ("fp16", "exact")):
+            for addend_format in (None, "fix6f3"):
+                mac = Mac(products, accumulator, order, rounding)
+                check(mac, "fix6f3", out_of(accumulator), addend_format, depth, 4)
 
 
 def test_a_saturating_product_is_not_an_accumulator_that_overflows(backend: str):

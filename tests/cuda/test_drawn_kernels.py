@@ -19,7 +19,9 @@ from emu.formats import Fixed, Format
 from emu.testing import assert_bits_equal, bulk_arrays, formats, macs
 
 SIZES = st.integers(0, 70)
-OPERATIONS = {"add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1}
+OPERATIONS = {
+    "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1, "remainder": 2, "round_to_integral": 1,
+}  # fmt: skip
 
 
 def stages(draw: Any, fmt: Format) -> dict[str, Any]:

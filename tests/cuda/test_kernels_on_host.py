@@ -38,7 +38,10 @@ FLOATS = [
     "fp16", "bf16", "fp32", "fp64", "fp8_e4m3", "e4m3fnuz", "fp8_e5m2", "e2m1 finite nans=none", "fp16 ftz",
     "e8m0 finite nans=top", "e5m10 bias=-90", "e8m24",
 ]  # fmt: skip
-OPERATIONS = {"quantize": 1, "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1}
+OPERATIONS = {
+    "quantize": 1, "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1, "remainder": 2,
+    "round_to_integral": 1,
+}  # fmt: skip
 
 
 #: Kernels as they are chosen, and with the widest integers, whatever is computed.
@@ -144,6 +147,13 @@ UNITS = [
     (Mac(accumulator="fp16", order="lanes(37)", rounding="stochastic"), "fp16", "fp16", "fp32", "fp16"),
     (Mac("fp16", "fp16", order="lanes(99999999)", rounding="floor"), "fp16", "fp16", "fp32", "fp16"),
     (Mac(accumulator="fp8_e4m3", order="lanes(8)", rounding="to_odd"), "fp8_e4m3", "fp16 daz", "fp16", "fp8_e5m2"),
+    (Mac(accumulator="fix20f16", rounding="jamming"), "fix16f8", "fix8f4", "fix16f8", "fix16f8"),
+    (Mac("fix12f6", "fix20f12", "lanes(37)", "jamming", "wrap"), "fix16f8", "fix8f4", "fix16f8", "fix16f8"),
+    (Mac(accumulator="fix24f12", order="lanes(3)", rounding="magnitude_truncation"), "fix16f8", "fix8f4", None, "fp16"),
+    (Mac("fp16", "fp16", "pairwise", "stochastic_nearest_odd"), "fp16", "fp16", "fp16", "fp16"),
+    (Mac(accumulator="fp16", order="blocks(4, 12)", rounding="stochastic_nearest_up"), "fp16", "fp16", "fp16", "fp16"),
+    (Mac(accumulator="fp16", order="blocks(4, 12)", rounding="jamming"), "fp16", "fp16", "fp16", "fp16"),
+    (Mac(accumulator="bf16", rounding="nearest_odd"), "bf16", "bf16", "fp32", "bf16"),
     (Mac.preset("v100", inputs="fp16", output="fp16"), "fp16", "fp16", "fp16", "fp16"),
     (Mac.preset("h100", inputs="bf16", output="fp32"), "bf16", "bf16", "fp32", "fp32"),
     (Mac.preset("h100", inputs="fp8_e4m3", output="fp32", instruction="mma"), "fp8_e4m3", "fp8_e4m3", "fp32", "fp32"),
@@ -194,7 +204,7 @@ def test_every_function_is_the_references(name: str, kernels: CudaKernels):
     for source, fmt in (("fp64", "fix16f8"), ("fp16", "fp16"), ("e4m3fnuz", "fix8f4"), ("fix8f4", "bf16")):
         with np.errstate(all="ignore"):
             values = x if source == "fp64" else emu.quantize(x, source, backend="reference")
-        for rounding in ("nearest_even", "stochastic"):
+        for rounding in ("nearest_even", "stochastic", "stochastic_nearest_odd", "jamming"):
             stage = OutputStage.of(fmt, rounding, None, 5)
             code, random, register = encode_stage(stage), RandomCode(3, 2, 1, 0, None), RegisterCode(-5, 9, NO_QUANTUM)
             results = [

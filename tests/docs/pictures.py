@@ -14,8 +14,10 @@ import emu
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "pictures"
 #: Units in the last place to either side of 0, and pixels of one.
 REACH, UNIT = 3, 34
-#: Random bits of the picture of stochastic rounding: as many shades.
-RANDOM_BITS = 4
+#: Random bits of the pictures of stochastic rounding: as many shades; of those that round to them first, so few that
+#: they differ.
+RANDOM_BITS = {emu.Rounding.STOCHASTIC: 4}
+FEW_RANDOM_BITS = 1
 SIDE = 2 * REACH * UNIT + 40
 STYLE = (
     "text{font:11px system-ui,sans-serif;fill:#555}.grid{stroke:#ddd}.axis{stroke:#888}"
@@ -46,7 +48,7 @@ def picture(mode: emu.Rounding) -> str:
         parts.append(f'<line class="{kind}" x1="{left:g}" y1="{y:g}" x2="{right:g}" y2="{y:g}"/>')
         parts.append(f'<text x="{x:g}" y="{SIDE - 4}" text-anchor="middle">{i}</text>')
         parts.append(f'<text x="{2}" y="{y + 4:g}">{i}</text>')
-    parts += _cloud() if mode is emu.Rounding.STOCHASTIC else _steps(mode)
+    parts += _cloud(mode) if mode.draws else _steps(mode)
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -64,20 +66,25 @@ def _steps(mode: emu.Rounding) -> list[str]:
     for tie in np.arange(-REACH + 0.5, REACH):
         x, y = place(tie, float(written(np.array([tie]), mode)[0]))
         parts.append(f'<circle class="tie" cx="{x:g}" cy="{y:g}" r="4"/>')
+    for value in range(-REACH, REACH + 1):
+        if (y := float(written(np.array([value]), mode)[0])) != value and abs(y) <= REACH:
+            x, height = place(value, y)
+            parts.append(f'<circle class="cloud" cx="{x:g}" cy="{height:g}" r="4"/>')
     return parts
 
 
-def _cloud() -> list[str]:
+def _cloud(mode: emu.Rounding) -> list[str]:
     """Draw each value as dark as it is likely: one dot per random number."""
     parts: list[str] = []
-    drawn = np.arange(2**RANDOM_BITS)
+    n_rbits = RANDOM_BITS.get(mode, FEW_RANDOM_BITS)
+    drawn = np.arange(2**n_rbits)
     for x in np.linspace(-REACH, REACH, 2 * REACH * 8 + 1):
         values = emu.quantize(
             np.full(drawn.size, x),
             "fix8f0",
-            rounding="stochastic",
+            rounding=mode,
             rbits=drawn,
-            n_rbits=RANDOM_BITS,
+            n_rbits=n_rbits,
             backend="reference",
         )
         for value in np.unique(values):

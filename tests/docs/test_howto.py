@@ -13,7 +13,7 @@ import pytest
 from documents import ROOT, blocks_of, named_files
 
 #: In the order in which they are followed: a page may use what those before it added.
-PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in ("device", "format", "layer", "model")]
+PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in ("device", "format", "rounding", "layer", "model")]
 PACKAGE = ("emu", "devices", "models", "kernels")
 
 
@@ -48,9 +48,9 @@ def test_every_page_but_the_list_is_followed():
 
 
 @pytest.mark.slow
-def test_a_reader_adds_a_device_a_format_a_layer_and_a_model_by_the_pages_alone(package: Path):
+def test_a_reader_adds_a_device_a_format_a_mode_a_layer_and_a_model_by_the_pages_alone(package: Path):
     commands = [line for block in blocks("bash") for line in block.splitlines()]
-    assert len(commands) == 7
+    assert len(commands) == 8
     printed = ""
     for command in commands:
         name, *arguments = command.split()
@@ -70,13 +70,35 @@ def test_a_reader_adds_a_device_a_format_a_layer_and_a_model_by_the_pages_alone(
 
 
 @pytest.mark.slow
+def test_the_mode_that_a_reader_adds_is_the_same_on_every_backend(package: Path):
+    """By the command of its page: the tests that are drawn from the table, of the reference, loops and kernels."""
+    shutil.copytree(ROOT / "tests", package / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", package)
+    page = ROOT / "docs" / "howto" / "rounding.md"
+    [command] = [block.text.split() for block in blocks_of(page) if block.language == "sh"]
+    done = subprocess.run(
+        [sys.executable, "-m", *command, "-n", "0", "-k", "to_even or numbers", "-rs", "--no-header"],
+        cwd=package,
+        env={**no_repository(package), "PYTHONPATH": str(package)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    here, on_host = 3, 2  # reference, plain loops, vector code, and the numbers of modes; kernels in both dtypes
+    passed = here + 1 + (on_host if shutil.which("g++") else 0)
+    assert f"{passed} passed" in done.stdout, done.stdout
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff is not installed: pip install -e '.[lint]'")
 def test_what_the_pages_change_is_formatted_and_clean(package: Path):
     shutil.copy(ROOT / "pyproject.toml", package)
     changed = sorted(
         {line.removeprefix("+++ b/") for diff in blocks("diff") for line in diff.splitlines() if line[:4] == "+++ "}
     )
-    assert len(changed) == 4
+    changed = [name for name in changed if name.endswith(".py")]
+    assert len(changed) == 5
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--no-cache", *changed],

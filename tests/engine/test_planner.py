@@ -297,10 +297,11 @@ def test_integer_dot_products_come_first_where_the_backend_has_them():
     assert saturating.path == "in_order"
 
 
-DETERMINISTIC = [mode for mode in Rounding if mode is not Rounding.STOCHASTIC]
+#: Modes in which an addend can be rounded beforehand.
+BEFOREHAND = [mode for mode in Rounding if not (mode.draws or mode.moves_exact)]
 
 
-@pytest.mark.parametrize("rounding", DETERMINISTIC)
+@pytest.mark.parametrize("rounding", BEFOREHAND)
 @pytest.mark.parametrize("addend", ["fix8f11", "fix8f17", "fix16f12", "ufix8f11", "fix8f40"])
 def test_an_addend_finer_than_its_accumulator_is_rounded_before_products_are_planned(rounding: Rounding, addend: str):
     rng = np.random.default_rng(5)
@@ -314,7 +315,7 @@ def test_an_addend_finer_than_its_accumulator_is_rounded_before_products_are_pla
         same_bits(a, b, path, addend=third, mac=mac, out_format="fix40f10", **formats)
 
 
-@pytest.mark.parametrize("rounding", DETERMINISTIC)
+@pytest.mark.parametrize("rounding", BEFOREHAND)
 def test_every_addend_rounds_to_the_same_in_the_format_it_is_held_in_and_in_the_accumulator(rounding: Rounding):
     narrowed = set()
     for bits, signed, dropped in itertools.product(range(1, 7), (False, True), range(-1, 9)):
@@ -336,6 +337,18 @@ def test_every_addend_rounds_to_the_same_in_the_format_it_is_held_in_and_in_the_
     assert len(narrowed) == 259
 
 
+@pytest.mark.parametrize("rounding", ["jamming", "magnitude_truncation"])
+def test_sums_that_move_although_they_are_exact_are_added_in_order(rounding: str):
+    """A wide accumulator never rounds, unless its mode moves what needs no rounding: zeros and values too."""
+    rng = np.random.default_rng(7)
+    a, b = (rng.integers(-3, 4, shape) / 8 for shape in ((4, 9), (9, 5)))
+    a[0] = 0
+    formats = {"a_format": "fix8f4", "b_format": "fix8f4", "out_format": "fix40f12"}
+    moved = same_bits(a, b, "in_order", mac=Mac(accumulator="fix40f10", rounding=rounding), **formats)
+    still = same_bits(a, b, "float32_blas", mac=Mac(accumulator="fix40f10", rounding="toward_zero"), **formats)
+    assert not np.array_equal(moved, still)
+
+
 def test_an_addend_stays_as_it_is_where_the_unit_does_not_round_it_first():
     given = Fixed(8, 20)
     first = Mac(accumulator="fix40f10")
@@ -347,6 +360,8 @@ def test_an_addend_stays_as_it_is_where_the_unit_does_not_round_it_first():
         Mac(accumulator="fix40f10", order="pairwise"),
         Mac(accumulator="fix40f10", order="lanes(4)"),
         Mac(accumulator="fix40f10", rounding="stochastic"),
+        Mac(accumulator="fix40f10", rounding="stochastic_nearest_odd"),
+        Mac(accumulator="fix40f10", rounding="magnitude_truncation"),  # which moves a rounded number once more
         Mac(accumulator="ufix40f10"),
     ):
         assert held_addend(given, mac) is None

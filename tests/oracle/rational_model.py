@@ -19,6 +19,8 @@ INFINITE, NAN = "infinite", "nan"
 MODES = (
     "nearest_even", "nearest_away", "nearest_up", "nearest_down", "nearest_zero",
     "floor", "ceil", "toward_zero", "to_odd", "stochastic",
+    "stochastic_nearest_even", "stochastic_nearest_odd", "stochastic_nearest_up",
+    "nearest_odd", "away_from_zero", "jamming", "magnitude_truncation",
 )  # fmt: skip
 FLAGS = ("overflow", "underflow", "inexact", "invalid", "subnormal")
 
@@ -226,7 +228,9 @@ class FloatModel:
 
     def _beyond(self, negative: bool, *, infinite: bool, rule: str, mode: str) -> Written:
         """Past the largest value. An infinity is no overflow where the format has it."""
-        inward = mode in ("toward_zero", "to_odd") or mode == ("ceil" if negative else "floor")
+        inward = mode in ("toward_zero", "to_odd", "jamming", "magnitude_truncation") or mode == (
+            "ceil" if negative else "floor"
+        )
         overflow = {"overflow", "inexact"}
         if rule == "satfinite" or (inward and not infinite):
             return Written(self._signed(negative, self.last), frozenset(overflow))
@@ -245,10 +249,13 @@ def nearer_end(part: Fraction) -> str:
 def settle(model: Model, place: Place, mode: str, u: int = 0, r: int = 1) -> tuple[int, bool]:
     """The number a mode picks, before FTZ and overflow rule, and whether it is exact (docs/concepts/rounding.md)."""
     low, high = place.low, place.high
+    if mode in ("jamming", "magnitude_truncation"):
+        moved = _moved(model, place, mode)
+        return moved, low == high == moved
     if low == high:
         return low, True
-    if mode == "stochastic":
-        return model.step(place, up=place.part + Fraction(u, 2**r) >= 1), False
+    if mode.startswith("stochastic"):
+        return model.step(place, up=_to_bits(place.part * 2**r, mode) + u >= 2**r), False
     even, odd = (low, high) if low % 2 == 0 else (high, low)
     nearer_zero, farther = (low, high) if place.positive else (high, low)
     nearest = {"low": low, "high": high}
@@ -262,8 +269,28 @@ def settle(model: Model, place: Place, mode: str, u: int = 0, r: int = 1) -> tup
         "nearest_up": nearest.get(place.nearer, high),
         "nearest_down": nearest.get(place.nearer, low),
         "nearest_zero": nearest.get(place.nearer, nearer_zero),
+        "nearest_odd": nearest.get(place.nearer, odd),
+        "away_from_zero": farther,
     }
     return picked[mode], False
+
+
+def _moved(model: Model, place: Place, mode: str) -> int:
+    """What is done to the bits that are kept, whether others were dropped or not."""
+    if isinstance(model, FixedModel):  # a signed integer
+        return place.low | 1 if mode == "jamming" else place.low + (place.low < 0)
+    magnitude = min(place.low, place.high)
+    is_zero = magnitude == place.high == place.low == 0
+    return magnitude | 1 if mode == "jamming" and not is_zero else magnitude
+
+
+def _to_bits(part: Fraction, mode: str) -> int:
+    """The bits of the dropped part that are added to the random ones."""
+    whole = floor(part)
+    if mode == "stochastic" or part == whole:
+        return whole
+    tie = {"even": whole + whole % 2, "odd": whole + 1 - whole % 2, "up": whole + 1}[mode.rsplit("_", 1)[1]]
+    return {"low": whole, "high": whole + 1, "tie": tie}[nearer_end(part - whole)]
 
 
 def write(model: Model, real: Real, mode: str, rule: str, u: int = 0, r: int = 1) -> Written:

@@ -2,9 +2,9 @@
 
 Where gfloat 0.5 and emu differ, and the tests therefore do not compare:
 
-- nearest_up, nearest_down, nearest_zero and to_odd are not in gfloat.
-- gfloat's `Stochastic`, `StochasticOdd` and `StochasticFast` round the dropped fraction first or add half a step;
-  `StochasticFastest` is the rule of docs/concepts/rounding.md.
+- Modes without a name of gfloat's in the table of modes are not in gfloat.
+- Its `Stochastic` and `StochasticOdd` round the dropped fraction first, which `StochasticFast` does by adding half;
+  `StochasticFastest` drops what is behind the random bits.
 - A value that has no place (NaN into a format without NaN, overflow without infinity, NaN and saturation) raises
   ValueError in gfloat; here it is +0 and the flag `invalid`.
 """
@@ -27,6 +27,9 @@ MODES = {
     "ceil": gfloat.RoundMode.TowardPositive,
     "toward_zero": gfloat.RoundMode.TowardZero,
     "stochastic": gfloat.RoundMode.StochasticFastest,
+    "stochastic_nearest_even": gfloat.RoundMode.Stochastic,
+    "stochastic_nearest_odd": gfloat.RoundMode.StochasticOdd,
+    "stochastic_nearest_up": gfloat.RoundMode.StochasticFast,
 }
 FAST = ["fp16", "bf16", "e4m3fnuz", "e3m3 finite nans=top", "e2m3 finite nans=none", "e7m0 nans=top"]
 SLOW = [
@@ -72,9 +75,15 @@ def test_quantize_equals_gfloat(target, mode, rule, backend):
         )
     got = emu.quantize(
         x, fmt, rounding=mode, overflow=rule, backend=backend,
-        rbits=drawn if mode == "stochastic" else None, n_rbits=RANDOM_BITS,
+        rbits=drawn if mode.startswith("stochastic") else None, n_rbits=RANDOM_BITS,
     )  # fmt: skip
     assert_bits_equal(got, want, fmt)
+
+
+def test_the_table_of_modes_names_each_of_gfloats_once():
+    named = {mode.value: mode.meaning.names.gfloat for mode in emu.Rounding if mode.meaning.names.gfloat}
+    assert named == {name: mode.name for name, mode in MODES.items()}
+    assert set(named.values()) == {mode.name for mode in gfloat.RoundMode}
 
 
 @pytest.mark.parametrize("target", TARGETS)

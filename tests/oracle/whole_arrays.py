@@ -97,7 +97,7 @@ def cases(source: str, model: Model, *, random: bool) -> Cases:
 @lru_cache(maxsize=100)
 def expected(source: str, model: Model, mode: str, rule: str) -> Expected:
     """What every input is written as, and the flags it raises."""
-    known = cases(source, model, random=mode == "stochastic")
+    known = cases(source, model, random=mode.startswith("stochastic"))
     written = []
     for real, place, u in known.examples:
         number, exact = (None, True) if place is None else settle(model, place, mode, u, RANDOM_BITS)

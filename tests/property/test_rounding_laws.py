@@ -10,15 +10,31 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import emu
+from emu.datapath.rounding import Steps
 from emu.testing import arrays, assert_bits_equal, formats, values
 
 MODES = [mode.value for mode in emu.Rounding]
-DETERMINISTIC = [mode for mode in MODES if mode != "stochastic"]
-SYMMETRIC = ["nearest_even", "nearest_away", "nearest_zero", "toward_zero", "to_odd"]
+DETERMINISTIC = [mode.value for mode in emu.Rounding if not mode.draws]
+DRAWN = [mode.value for mode in emu.Rounding if mode.draws]
 MIRRORED = {"floor": "ceil", "ceil": "floor", "nearest_up": "nearest_down", "nearest_down": "nearest_up"}
 FIXED_RULES = ["saturate", "saturate_symmetric", "saturate_zero", "wrap"]
 backends = st.sampled_from(["reference", "numba"])
 r_bits = st.integers(1, 32)
+
+
+def steps_of(mode: str, fmt: emu.Fixed | emu.Float) -> Steps:
+    """What a mode does in a format, as the table says it: which laws hold follows from it."""
+    return emu.Rounding(mode).meaning.steps(is_float=isinstance(fmt, emu.Float))
+
+
+def values_stay(mode: str, fmt: emu.Fixed | emu.Float) -> bool:
+    """Whether results that are values of the format are written as they are."""
+    return emu.Rounding(mode).draws or not steps_of(mode, fmt).moves_exact
+
+
+def mirror_of(mode: str, fmt: emu.Fixed | emu.Float) -> str | None:
+    """The mode that does to -x what `mode` does to x."""
+    return mode if steps_of(mode, fmt).is_symmetric else MIRRORED.get(mode)
 
 
 def rules_of(fmt) -> list[str]:
@@ -31,6 +47,7 @@ def draw_inputs(data, fmt, n: int = 8, **options) -> np.ndarray:
 
 @given(st.data(), formats(), st.sampled_from(MODES), r_bits, backends)
 def test_representable_values_never_move(data, fmt, mode, r, backend):
+    assume(values_stay(mode, fmt))
     x = data.draw(arrays(fmt, 8, infinity=False))
     if isinstance(fmt, emu.Float) and fmt.ftz:
         x = x[(x == 0) | ~(np.abs(x) < fmt.smallest_normal)]
@@ -54,6 +71,7 @@ def test_representable_values_never_move(data, fmt, mode, r, backend):
 
 @given(st.data(), formats(raws=True), st.sampled_from(MODES), backends)
 def test_rounding_twice_is_rounding_once(data, fmt, mode, backend):
+    assume(values_stay(mode, fmt))
     rule = data.draw(st.sampled_from(rules_of(fmt)))
     once = emu.quantize(draw_inputs(data, fmt), fmt, rounding=mode, overflow=rule, backend=backend)
     source = fmt if fmt.carries_raws else None
@@ -73,14 +91,16 @@ def test_rounding_is_monotone(data, fmt, mode, backend):
         assert (y[1:] >= y[:-1]).all(), (x, y)
 
 
-@given(st.data(), formats(unsigned=False), st.sampled_from([*SYMMETRIC, *MIRRORED]), backends)
+@given(st.data(), formats(unsigned=False), st.sampled_from(DETERMINISTIC), backends)
 def test_modes_are_symmetric_or_mirror_each_other(data, fmt, mode, backend):
+    mirror = mirror_of(mode, fmt)
+    assume(mirror is not None)
     x = draw_inputs(data, fmt)
     rule = "saturate_symmetric" if isinstance(fmt, emu.Fixed) else data.draw(st.sampled_from(["ieee", "satfinite"]))
     if isinstance(fmt, emu.Float) and fmt.nans == "none" and not fmt.infinities:
         rule = "satfinite"  # under `ieee` overflow would be +0 on either side
     y = emu.quantize(x, fmt, rounding=mode, overflow=rule, backend=backend)
-    mirrored = emu.quantize(-x, fmt, rounding=MIRRORED.get(mode, mode), overflow=rule, backend=backend)
+    mirrored = emu.quantize(-x, fmt, rounding=mirror, overflow=rule, backend=backend)
     if isinstance(fmt, emu.Float) and fmt.has_negative_zero:
         mirrored = np.where(np.isnan(mirrored) | ((mirrored == 0) & np.isnan(x)), mirrored, -mirrored)
         assert_bits_equal(y, mirrored, fmt)
@@ -92,10 +112,34 @@ def test_modes_are_symmetric_or_mirror_each_other(data, fmt, mode, backend):
 def test_directed_modes_bracket_the_number_and_every_mode_picks_one_of_the_two(data, fmt, mode, backend):
     x = draw_inputs(data, fmt, nan=False, infinity=False)
     x = x[(x >= float(fmt.min)) & (x <= float(fmt.max))]
+    assume(values_stay(mode, fmt))
     below, above, picked = (emu.quantize(x, fmt, rounding=m, backend=backend) for m in ("floor", "ceil", mode))
     if not (isinstance(fmt, emu.Float) and fmt.ftz):
         assert ((below <= x) & (x <= above)).all()
     assert ((picked == below) | (picked == above)).all()
+
+
+@given(st.data(), formats(), backends)
+def test_jamming_leaves_odd_codes_and_goes_one_step_at_most(data, fmt, backend):
+    x = draw_inputs(data, fmt, nan=False, infinity=False)
+    x = x[(x >= float(fmt.min)) & (x <= float(fmt.max))]
+    if isinstance(fmt, emu.Float):
+        x = x[(x != 0) & (np.abs(x) >= fmt.smallest_normal)] if fmt.ftz else x[x != 0]
+    codes = fmt.encode(emu.quantize(x, fmt, rounding="jamming", overflow="wrap" if isinstance(fmt, emu.Fixed) else None,
+                                    backend=backend))  # fmt: skip
+    largest = fmt.max_code & ~1 if isinstance(fmt, emu.Float) else 0  # an even one stands for all beyond it
+    assert all(int(code) % 2 == 1 or int(code) & (fmt.sign_code - 1) == largest for code in codes)
+
+
+@given(st.data(), formats(), backends)
+def test_magnitude_truncation_is_floor_and_the_sign_bit_or_in_floats_toward_zero(data, fmt, backend):
+    x = draw_inputs(data, fmt, nan=False, infinity=False)
+    x = x[(x > float(fmt.min)) & (x <= float(fmt.max))]
+    y = emu.quantize(x, fmt, rounding="magnitude_truncation", backend=backend)
+    dropped = emu.quantize(x, fmt, rounding="toward_zero" if isinstance(fmt, emu.Float) else "floor", backend=backend)
+    if isinstance(fmt, emu.Fixed):
+        dropped = fmt.from_raw(fmt.to_raw(dropped) + (x < 0))
+    assert_bits_equal(y, dropped, fmt)
 
 
 @given(st.data(), formats(floats=False, max_width_bits=24), st.sampled_from(MODES), backends)
@@ -106,7 +150,7 @@ def test_wrap_is_the_rounded_integer_modulo_the_word(data, fmt, mode, backend):
     options = {
         "rounding": mode,
         "n_rbits": 8,
-        "rbits": np.full(8, u) if mode == "stochastic" else None,
+        "rbits": np.full(8, u) if mode in DRAWN else None,
         "backend": backend,
     }
     raws = wide.to_raw(emu.quantize(x, wide, **options))
@@ -120,6 +164,7 @@ def test_saturation_stays_within_the_limits_and_is_idempotent(data, fmt, mode, b
     x = draw_inputs(data, fmt, nan=False)
     y = emu.quantize(x, fmt, rounding=mode, overflow=rule, backend=backend)
     assert fmt.contains(y).all()
+    assume(values_stay(mode, fmt))
     source = fmt if fmt.carries_raws else None
     flags = emu.Flags()
     again = emu.quantize(y, fmt, rounding=mode, overflow=rule, x_format=source, flags=flags, backend=backend)
@@ -147,22 +192,36 @@ def test_the_backends_return_the_same_bits_flags_and_registers(data, fmt, mode):
     assert counts == others
 
 
-@given(st.data(), formats(), r_bits, backends)
-def test_stochastic_rounding_follows_its_formula(data, fmt, r, backend):
+def to_random_bits(x: Fraction, r: int, mode: str) -> Fraction:
+    """x rounded to r bits behind its last place, as each stochastic mode does first; half away from zero is upward."""
+    scaled = x * 2**r
+    if mode == "stochastic":
+        return Fraction(floor(scaled), 2**r)
+    if mode == "stochastic_nearest_up":
+        return Fraction(floor(scaled + Fraction(1, 2)), 2**r)
+    nearest = round(scaled)  # ties to even
+    if mode == "stochastic_nearest_odd" and abs(scaled - nearest) == Fraction(1, 2):
+        nearest = floor(scaled) + (nearest == floor(scaled))
+    return Fraction(nearest, 2**r)
+
+
+@given(st.data(), formats(), st.sampled_from(DRAWN), r_bits, backends)
+def test_stochastic_rounding_follows_its_formula(data, fmt, mode, r, backend):
     """Fixed: floor(x/ulp + u/2**r). Float: the same on |x|, spaced as in x's own binade (docs/concepts/rounding.md)."""
     x = data.draw(values(fmt, nan=False, infinity=False))
     assume(float(fmt.min) <= x <= float(fmt.max) and not (isinstance(fmt, emu.Float) and fmt.ftz))
     u = data.draw(st.integers(0, 2**r - 1))
     wide = emu.quantize(
-        [x], fmt, rounding="stochastic", n_rbits=r, rbits=np.array([u]), backend=backend,
+        [x], fmt, rounding=mode, n_rbits=r, rbits=np.array([u]), backend=backend,
         overflow="saturate" if isinstance(fmt, emu.Fixed) else "satfinite",
     )  # fmt: skip
     if isinstance(fmt, emu.Fixed):
         ulp = Fraction(2) ** -fmt.frac_bits
-        number = min(floor(Fraction(x) / ulp + Fraction(u, 2**r)) * ulp, Fraction(fmt.max))
+        part = to_random_bits(Fraction(x) / ulp, r, mode)
+        number = min(floor(part + Fraction(u, 2**r)) * ulp, Fraction(fmt.max))
     else:
         ulp = Fraction(fmt.ulp(x)) if x else Fraction(1)
-        magnitude = floor(abs(Fraction(x)) / ulp + Fraction(u, 2**r)) * ulp
+        magnitude = floor(to_random_bits(abs(Fraction(x)) / ulp, r, mode) + Fraction(u, 2**r)) * ulp
         number = min(magnitude, Fraction(fmt.max)) * (-1 if x < 0 else 1)
         if (
             fmt.fraction_bits == 0 and abs(x) < fmt.smallest_normal and x

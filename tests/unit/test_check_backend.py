@@ -367,4 +367,4 @@ def test_the_header_numbers_modes_rules_flags_and_operations_as_emu_does():
     for names in (emu.Rounding, emu.Overflow):
         listed = ", ".join(f"EMU_{name.value.upper()}" for name in names)
         assert listed in " ".join(text.replace("\n", " ").split())
-    assert "EMU_QUANTIZE, EMU_ADD, EMU_SUBTRACT, EMU_MULTIPLY, EMU_DIVIDE, EMU_FMA, EMU_SQRT" in text
+    assert "EMU_QUANTIZE, EMU_ADD, EMU_SUBTRACT, EMU_MULTIPLY, EMU_DIVIDE, EMU_FMA, EMU_SQRT, EMU_REMAINDER" in text

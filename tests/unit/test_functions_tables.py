@@ -138,6 +138,15 @@ def test_stochastic_entries_of_negative_values_start_from_the_floor_in_fixed_poi
     assert floating.dropped[entry] == int(0.5654258676736 * 256)
 
 
+def test_entries_whose_dropped_bits_round_up_to_a_whole_step_always_move(make):
+    """exp of -2**-30 is just below 1: the first r bits below its last place are ones, and round up to 2**r."""
+    entry = code("bf16", -(2.0**-30))
+    table = make("exp", "bf16", "fix16f8", "stochastic", n_rbits=8)
+    assert (table.values[entry], table.dropped[entry]) == (255 / 256, 255)
+    table = make("exp", "bf16", "fix16f8", "stochastic_nearest_even", n_rbits=8)
+    assert (table.values[entry], table.dropped[entry]) == (1.0, 0)
+
+
 def test_exact_values_never_move(make):
     for target in ("fp16", "fix16f8"):
         table = make("rsqrt", "fp16", target, "stochastic", n_rbits=32)

@@ -132,7 +132,7 @@ def root_of(x: Fraction, digits: int = 240) -> Fraction:
 
 @most_are_slow(
     ("name", "fmt"),
-    product(["fma", "sqrt", "add", "divide", "quantize"], IEEE),
+    product(["fma", "sqrt", "add", "divide", "quantize", "remainder"], IEEE),
     keep=[("fma", "fp16"), ("sqrt", "fp32"), ("add", "fp64"), ("divide", "fp16"), ("quantize", "fp32")],
 )
 def test_lines_of_testfloat_are_what_fractions_rounded_once_say(name: str, fmt: str, tmp_path: Path):
@@ -147,7 +147,7 @@ def test_lines_of_testfloat_are_what_fractions_rounded_once_say(name: str, fmt: 
             continue  # zeros, infinities and NaN: float64 and the tests above judge them
         exact = {
             "fma": lambda a, b, c: a * b + c, "sqrt": root_of, "add": lambda a, b: a + b,
-            "divide": lambda a, b: a / b, "quantize": lambda a: a,
+            "divide": lambda a, b: a / b, "quantize": lambda a: a, "remainder": lambda a, b: a - b * round(a / b),
         }[name](*x)  # fmt: skip
         if exact == 0:
             continue
@@ -458,10 +458,10 @@ def test_a_right_dump_is_right_and_any_nan_may_be_allowed(tmp_path: Path):
 
 @pytest.mark.parametrize(("operation", "fmt"), [
     ("multiply", "fp16"), ("sqrt", "fp16"), ("multiply", "fp64"), ("fma", "fp64"), ("sqrt", "fp64"),
-    ("quantize", "fp32"),
+    ("quantize", "fp32"), ("remainder", "fp16"), ("round_to_integral", "fp16"),
 ])  # fmt: skip
 def test_lines_of_testfloat_and_results_with_flags_are_right_of_themselves(operation: str, fmt: str, tmp_path: Path):
-    operands = {"multiply": 2, "fma": 3}.get(operation, 1)
+    operands = {"multiply": 2, "fma": 3, "remainder": 2}.get(operation, 1)
     description = {"operation": operation, "formats": [fmt] * operands, "out_format": fmt, "count": 200}
     lines = vectors(tmp_path / "lines", "testfloat", **description)
     assert check_dump(lines, lines / "vectors.txt") is None

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from emu.backends.bounds import bounded
 from emu.backends.interface import (
     LANES,
-    STOCHASTIC,
     WRAP,
     FormatCode,
     MacCode,
@@ -21,6 +20,7 @@ from emu.backends.interface import (
     carrier_of,
     encode_format,
 )
+from emu.backends.modes import deciding_bits, step_mask
 from emu.formats import Float, Format
 
 Array = Any
@@ -43,9 +43,9 @@ BLOCK_SUM_BITS = bounded(256, 1, 256, "four words")
 _MOST_TERMS = 1 << 48
 NO_OPERAND = [0, 0, NO_FLUSH, 1, 0, 0]
 #: Numbers of the longest task: a product in blocks.
-TASK_NUMBERS = bounded(103, 103, 480, "that long; parameters of a kernel take at most 4096 bytes")
-#: A format's numbers, mode, rule, random bits, storage and tininess.
-STAGE_FIELDS = len(FormatCode._fields) + 5
+TASK_NUMBERS = bounded(106, 106, 480, "that long; parameters of a kernel take at most 4096 bytes")
+#: A format's numbers, mode, rule, random bits, storage, tininess and steps.
+STAGE_FIELDS = len(FormatCode._fields) + 6
 MASK32 = 0xFFFFFFFF
 
 
@@ -55,9 +55,9 @@ def head_numbers(stage: StageCode, random: RandomCode, register: RegisterCode | 
 
 
 def stage_numbers(stage: StageCode) -> list[int]:
-    """Return a stage: its format, mode, rule, random bits, how results lie in memory, which underflow is counted."""
+    """Return a stage: its format, mode, rule, random bits, storage of results, underflow counted, steps of its mode."""
     storage = STORAGE[carrier_of(stage.format)]
-    return [*stage.format, stage.rounding, stage.overflow, stage.n_rbits, storage, stage.tininess]
+    return [*stage.format, stage.rounding, stage.overflow, stage.n_rbits, storage, stage.tininess, step_mask(stage)]
 
 
 def random_numbers(random: RandomCode) -> list[int]:
@@ -154,8 +154,7 @@ def kept_bits(stages: Iterable[StageCode], divisor: int = 1, *, adds: bool) -> i
     return (divisor.bit_length() if divides else 0) + max(
         _ALL_BITS
         if (adds or divides) and stage.overflow == WRAP
-        else (stage.format.precision if stage.format.is_float else stage.format.width_bits)
-        + (stage.n_rbits if stage.rounding == STOCHASTIC else 1)
+        else (stage.format.precision if stage.format.is_float else stage.format.width_bits) + deciding_bits(stage)
         for stage in stages
     )
 

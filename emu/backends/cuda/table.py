@@ -29,6 +29,7 @@ from emu.backends.interface import (
     is_one_number,
 )
 from emu.backends.kernels import Result
+from emu.backends.modes import HAND_WRITTEN
 from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.reference import ReferenceKernels
 from emu.backends.reference.arithmetic import flush_operands
@@ -39,7 +40,12 @@ if TYPE_CHECKING:
 
 Array = Any
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
-OPERATIONS = {"quantize": 0, "add": 1, "subtract": 2, "multiply": 3, "fma": 4, "divide": 5, "sqrt": 6}
+OPERATIONS = {
+    name: number
+    for number, name in enumerate(
+        ("quantize", "add", "subtract", "multiply", "fma", "divide", "sqrt", "remainder", "round_to_integral")
+    )
+}
 #: Results that a thread of the fast output stage takes at once.
 _QUAD = 4
 #: Widest raws of the integer products of 8 bits.
@@ -411,13 +417,14 @@ def _is_narrow(x: Array, source: FormatCode | None, stage: StageCode) -> bool:
         and carrier_of(stage.format) == np.float32
         and not (stage.format.is_float and stage.format.precision == 1)
         and stage.tininess == BECAME_ZERO
+        and stage.rounding < HAND_WRITTEN
         and not is_one_number(x)
     )
 
 
 def _words_of(operation: str, dtypes: list[np.dtype[Any]], stage: StageCode) -> int:
     """Return how many 64-bit words hold an operation's exact results."""
-    if operation in ("divide", "sqrt"):
+    if operation in ("divide", "sqrt", "remainder"):
         return 4
     bits = [layout.SIGNIFICANT[dtype] for dtype in dtypes]
     widest = max(sum(bits[:2]), *bits) if operation in ("multiply", "fma") else max(bits)

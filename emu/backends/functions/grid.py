@@ -3,8 +3,8 @@
     leading bit ... last bit written | first spare bits | sticky
                                      └ `step`           └ one bit: anything nonzero below?
 
-With one spare bit every deterministic mode, with r spare bits stochastic rounding decides from the shortened value as
-from the exact one.
+With one spare bit every deterministic mode, with r or r + 1 spare bits stochastic rounding decides from the shortened
+value as from the exact one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.interface import STOCHASTIC, WRAP, StageCode
+from emu.backends.interface import WRAP, StageCode
+from emu.backends.modes import deciding_bits
 
 Integers = NDArray[np.int64]
 
@@ -30,7 +31,7 @@ class Grid:
     Attributes:
         precision: significand bits of a float format; 0 for fixed point.
         quantum: exponent of the finest step written.
-        spare_bits: bits wanted below the last one written: r for stochastic rounding, else 1.
+        spare_bits: bits wanted below the last one written: as many as the mode looks at.
         top: every magnitude from 2**(top+1) on overflows, in every mode.
         wraps: overflow is modulo 2**width, so that no leading bit may be left out.
     """
@@ -46,8 +47,7 @@ class Grid:
         """Return the grid of a stage."""
         fmt = stage.format
         top = fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits) + 1
-        spare_bits = stage.n_rbits if stage.rounding == STOCHASTIC else 1
-        return cls(fmt.precision, fmt.quantum, spare_bits, top, stage.overflow == WRAP)
+        return cls(fmt.precision, fmt.quantum, deciding_bits(stage), top, stage.overflow == WRAP)
 
     def last_bit(self, leading: Any) -> Any:
         """Return the exponent of the last bit written for values with these leading-bit exponents."""

@@ -26,16 +26,16 @@ from emu.backends.functions.grid import Grid
 from emu.backends.interface import (
     BECAME_ZERO,
     DIVISION_FLAG,
-    STOCHASTIC,
     Outcome,
     RandomCode,
     RegisterCode,
     StageCode,
     encode_stage,
 )
+from emu.backends.modes import draws, meaning_of
 from emu.backends.reference.exact import FINITE, INFINITE, Exact
 from emu.backends.reference.stage import draw_bits, observe, write
-from emu.datapath import FLAG_NAMES, OutputStage, Rounding
+from emu.datapath import FLAG_NAMES, OutputStage
 from emu.datapath.owed import NO_EXPONENT
 from emu.errors import FormatError, nearest_name
 from emu.formats import Format
@@ -74,7 +74,8 @@ class FunctionTable:
         kind: uint8; FINITE, INFINITE, NAN or NEW_NAN of `emu.backends.reference.exact`.
         next_values: stochastic only, else empty: what is written where u moves it.
         next_flags: the flags that go with it.
-        dropped: uint32; the first r dropped bits: `next_values` is written where u + dropped >= 2**r.
+        dropped: uint32; the first r dropped bits, as the mode rounds them: `next_values` is written where u + dropped
+            >= 2**r.
     """
 
     source: Format
@@ -186,7 +187,7 @@ def function_table(
 
 @lru_cache(maxsize=TABLES_IN_MEMORY)
 def _table(name: str, source: Format, stage: OutputStage, tininess: int, folder: Path) -> FunctionTable:
-    n_rbits = stage.n_rbits if stage.rounding == Rounding.STOCHASTIC else 0
+    n_rbits = stage.n_rbits if stage.rounding.draws else 0
     key = f"{name} {source} {stage.format} {stage.rounding.value} {stage.overflow.value} {n_rbits} {tininess}"
     path = store.path_of(folder, key)
     arrays = store.load(path, key)
@@ -210,7 +211,7 @@ def _make(name: str, source: Format, stage: StageCode) -> store.Arrays:
         "negative": exact.negative,
         "kind": exact.kind,
     }
-    if stage.rounding != STOCHASTIC:
+    if not draws(stage):
         arrays["values"], arrays["flags"] = _written(exact, poles, stage, None)
         return arrays | {
             "next_values": arrays["values"][:0],
@@ -220,7 +221,7 @@ def _make(name: str, source: Format, stage: StageCode) -> store.Arrays:
     u = np.zeros(x.shape, np.int64)
     arrays["values"], arrays["flags"] = _written(exact, poles, stage, u)
     arrays["next_values"], arrays["next_flags"] = _written(exact, poles, stage, u + ((1 << stage.n_rbits) - 1))
-    arrays["dropped"] = _dropped(shortened, grid, in_two_s_complement=not stage.format.is_float)
+    arrays["dropped"] = _dropped(shortened, grid, stage)
     return arrays
 
 
@@ -231,14 +232,22 @@ def _written(exact: Exact, poles: Array, stage: StageCode, u: Array | None) -> t
     return values, np.packbits(np.stack(masks), axis=0, bitorder="little")[0]
 
 
-def _dropped(shortened: Shortened, grid: Grid, *, in_two_s_complement: bool) -> NDArray[np.uint32]:
-    """Return the first r bits below the last one written, of the magnitude or of the two's complement."""
+def _dropped(shortened: Shortened, grid: Grid, stage: StageCode) -> NDArray[np.uint32]:
+    """Return r bits below the last one written, of the magnitude or of the two's complement, as the mode rounds them.
+
+    Where that carries, every u moves: the value written for u = 0 has moved already, and 0 stands here.
+    """
     exact = shortened.exact.as_object()
     shift = (grid.step(shortened.leading) - exact.exponent).astype(object)
     left, right = np.maximum(-shift, 0), np.maximum(shift, 0)
     significand: Array = exact.significand << left
     units: Array = significand >> right
     cut = (units << right) != significand
-    if in_two_s_complement:
+    if not stage.format.is_float:
         units = np.where(exact.negative, -units - cut.astype(object), units)
-    return (units & ((1 << grid.spare_bits) - 1)).astype(np.uint32)
+    spare_bits = grid.spare_bits - stage.n_rbits
+    first: Array = units >> spare_bits
+    place = 2 * (units - (first << spare_bits)) + cut
+    steps = np.array(meaning_of(stage).steps(is_float=bool(stage.format.is_float)).table)
+    moved = first + steps[(place + 4 * (first & 1)).astype(np.intp)]
+    return (moved & ((1 << stage.n_rbits) - 1)).astype(np.uint32)

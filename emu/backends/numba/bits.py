@@ -5,6 +5,7 @@ Sources: Knuth (TwoSum), Dekker and Veltkamp (TwoProduct), Boldo & Melquiond 200
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -114,6 +115,22 @@ def divide_to_odd(a: float, b: float) -> float:
     p = q * b
     remainder = (a - p) - product_error(q, b, p)
     return move_to_odd(q, remainder if b > 0.0 else -remainder)
+
+
+@kernel
+def remainder_of(a: float, b: float) -> float:
+    """Return a - b*n, n the integer nearest to a/b, ties to even; exact, a zero of the sign of `a`."""
+    if a != a or b != b or b == 0.0 or np.isinf(a):
+        return np.nan
+    if np.isinf(b):
+        return a
+    divisor = abs(b)
+    rest = np.fmod(abs(a), divisor + divisor) if divisor + divisor < np.inf else abs(a)
+    if rest + rest > divisor:
+        rest = rest - divisor
+        if rest + rest >= divisor:
+            rest = rest - divisor
+    return rest if math.copysign(1.0, a) > 0.0 else -rest
 
 
 @kernel

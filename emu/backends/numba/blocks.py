@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from emu.backends import interface as k
+from emu.backends import modes
 from emu.backends.bounds import bounded
 from emu.backends.numba.bits import BIAS, FIELD, FRACTION, bits_of, power_of_two
 from emu.backends.numba.compiling import kernel
@@ -18,6 +19,7 @@ from emu.backends.proofs import INTO_NORMAL, SAFE_EXPONENT, SUBNORMAL_SHIFT
 
 NEAREST_EVEN, NEAREST_AWAY, NEAREST_UP, NEAREST_DOWN = k.NEAREST_EVEN, k.NEAREST_AWAY, k.NEAREST_UP, k.NEAREST_DOWN
 FLOOR, CEIL, TOWARD_ZERO, TO_ODD, STOCHASTIC = k.FLOOR, k.CEIL, k.TOWARD_ZERO, k.TO_ODD, k.STOCHASTIC
+HAND_WRITTEN, DRAWN = modes.HAND_WRITTEN, modes.DRAWN
 SATURATE_ZERO, WRAP = k.SATURATE_ZERO, k.WRAP
 OVERFLOW_FLAG, UNDERFLOW_FLAG, INEXACT_FLAG, INVALID_FLAG, SUBNORMAL_FLAG = range(5)
 N_FLAGS = k.N_FLAGS
@@ -46,6 +48,7 @@ class Stage(NamedTuple):
     below: float
     infinite: float  # float: what stands for +inf
     tininess: int  # float: which underflow is counted
+    steps: int  # mask of a mode without code of its own
 
 
 @kernel
@@ -66,6 +69,10 @@ def round_block(v: Any, r: Any, u: Any, n: int, stage: Stage) -> None:
             r[i] = np.ceil(v[i])
     elif mode == STOCHASTIC:
         _round_stochastic(v, r, u, n, stage.n_rbits, stage.is_float)
+    elif mode in DRAWN:
+        _round_fraction(v, r, u, n, stage.n_rbits, stage.is_float, stage.steps)
+    elif mode >= HAND_WRITTEN:
+        _round_by_steps(v, r, n, stage.is_float, stage.steps)
     else:
         for i in range(n):
             a = abs(v[i])
@@ -95,6 +102,43 @@ def _round_stochastic(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: in
         drawn = np.float64(u[i])
         complement = is_float == 0 and v[i] < 0.0
         up = drawn < np.ceil(f) if complement else drawn + np.floor(f) >= scale
+        r[i] = np.copysign(t + 1.0 if up else t, v[i])
+
+
+@kernel
+def _step(steps: int, whole: float, rest: float, negative: bool) -> float:
+    """Return the step of a magnitude from its whole part and the rest, by a mask of steps."""
+    odd = whole * 0.5 != np.floor(whole * 0.5)
+    case = (
+        np.int64(rest > 0.0) + np.int64(rest >= 0.5) + np.int64(rest > 0.5) + 4 * np.int64(odd) + 8 * np.int64(negative)
+    )
+    return np.float64(((steps >> case) & 1) - ((steps >> (case + 16)) & 1))
+
+
+@kernel
+def _round_by_steps(v: Any, r: Any, n: int, is_float: int, steps: int) -> None:
+    for i in range(n):
+        a = abs(v[i])
+        t = np.floor(a)
+        rounded = t + _step(steps, t, a - t, v[i] < 0.0)
+        if a == 0.0:  # a zero of two's complement has no sign, one of floats stays
+            r[i] = v[i] if is_float else rounded
+        else:
+            r[i] = np.copysign(rounded, v[i])
+
+
+@kernel
+def _round_fraction(v: Any, r: Any, u: Any, n: int, n_rbits: int, is_float: int, steps: int) -> None:
+    scale = power_of_two(n_rbits)
+    for i in range(n):
+        a = abs(v[i])
+        t = np.floor(a)
+        f = (a - t) * scale
+        whole = np.floor(f)
+        first = whole + _step(steps, whole, f - whole, v[i] < 0.0)
+        drawn = np.float64(u[i])
+        complement = is_float == 0 and v[i] < 0.0
+        up = drawn < first if complement else drawn + first >= scale
         r[i] = np.copysign(t + 1.0 if up else t, v[i])
 
 

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends import modes
 from emu.backends.bounds import bounded
 from emu.backends.interface import BlocksCode, FormatCode, MacCode, RandomCode, StageCode, carrier_of
 from emu.backends.numba.bits import BIAS, FIELD, add_to_odd, bits_of, power_of_two
@@ -33,7 +34,7 @@ from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64
 
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
-STOCHASTIC = k.STOCHASTIC
+DRAWN = modes.DRAWN
 #: Exponent of what does not take part in an alignment.
 NOWHERE = bounded(
     -30000.0, -(2.0**23), -4.0 * SAFE_EXPONENT, "beside any exponent still below every floor; two add up in float32"
@@ -60,6 +61,7 @@ class Unit(NamedTuple):
     beyond: float  # what stands above the largest
     saturates: int  # whether standing there is marked
     has_negative_zero: int
+    steps: int
 
 
 class _Room(NamedTuple):
@@ -120,6 +122,7 @@ def _unit_for(formats: tuple[FormatCode, FormatCode], stage: StageCode, blocks: 
         beyond=largest if stage.overflow == k.SATFINITE else math.inf if fmt.has_infinity else math.nan,
         saturates=int(stage.overflow == k.SATFINITE),
         has_negative_zero=fmt.has_negative_zero,
+        steps=modes.step_mask(stage),
     )
 
 
@@ -142,7 +145,7 @@ def _round(v: Any, y: Any, width: int, unit: Any, room: Any, first: int, draw: i
     """Round v, results from `first` on, into the accumulator format: y, infinite beyond the largest in every mode."""
     tail, emin, r = unit.precision - 1, unit.emin, room.whole
     lead = first % ALIGN
-    if unit.rounding == STOCHASTIC:
+    if unit.rounding in DRAWN:
         seed, stream, step = room.draws
         fill_random(room.random, first - lead, width + lead, unit.n_rbits, seed, stream, step, draw)
     for j in range(width):

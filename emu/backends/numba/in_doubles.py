@@ -43,6 +43,8 @@ def decides(
     """Return whether the operation in float64, rounded to odd, is written as the exact result would be."""
     if any(x.dtype.kind != "f" for x in operands) or any(f is not None and f.carries_raws for f in formats):
         return False
+    if operation in ("remainder", "round_to_integral"):  # exact, and no larger than the first operand or its integers
+        return all(scales_exactly(x, stage) for x in operands)
     sums = operation in ("add", "subtract")
     for x, fmt in zip(operands, formats, strict=True):
         if x.dtype == np.float32 or (fmt is not None and _is_central(fmt) and not (sums and stage.format.quantum > 0)):

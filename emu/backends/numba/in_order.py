@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, MacCode, StageCode, carrier_of, encode_format
+from emu.backends.modes import moves_exact
 from emu.backends.numba.bits import BIAS, FIELD, add_to_odd, bits_of, float_of
 from emu.backends.numba.compiling import kernel, over_ranges
 from emu.backends.proofs import (
@@ -115,6 +116,8 @@ def _float_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None
 def _fixed_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None:
     fa, fb, fc = formats
     fmt = stage.format
+    if moves_exact(stage):
+        return None
     if mac.product is not None or fa.is_float or fb.is_float or (fc is not None and (fc.is_float or fc.carries_raws)):
         return None
     shift = fa.quantum + fb.quantum - fmt.quantum

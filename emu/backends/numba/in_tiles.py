@@ -24,6 +24,7 @@ from emu.backends import interface as k
 from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, MacCode, StageCode, carrier_of, encode_format
 from emu.backends.memory import empty
+from emu.backends.modes import moves_exact
 from emu.backends.numba.machine import has_dot_products, has_vectors
 from emu.backends.numba.vector.ordered_products import over_row_blocks, packed_panels, row_loops
 from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, ROWS, TOUCHING, WORDS
@@ -113,7 +114,7 @@ def _float_unit(mac: MacCode, accumulator: StageCode, formats: Formats) -> TileU
 def _fixed_unit(stage: StageCode, formats: Formats) -> TileUnit | None:
     (a, b, c), fmt = formats, stage.format
     shift = a.quantum + b.quantum - fmt.quantum
-    if stage.overflow not in (k.SATURATE, k.SATURATE_SYMMETRIC) or shift < 0:
+    if stage.overflow not in (k.SATURATE, k.SATURATE_SYMMETRIC) or shift < 0 or moves_exact(stage):
         return None
     if any(f is not None and abs(f.quantum) >= CENTRAL for f in (*formats, fmt)) or shift > WORD_BITS:
         return None

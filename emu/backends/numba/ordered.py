@@ -73,7 +73,7 @@ def declines(formats: Formats, mac: MacCode) -> str:
     if a.carries_raws or b.carries_raws:
         return "operands of more bits than float64 holds have no compiled loop"
     if not supports(stage) or (product is not None and not supports(product)):
-        return "a format of the unit lies outside what float64 loops round"
+        return "a format or a mode of the unit lies outside what float64 loops round"
     if not products_are_central(a, b):
         return "products lie too close to the ends of float64"
     span = Span.of_product(a, b)

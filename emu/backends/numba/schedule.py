@@ -62,6 +62,8 @@ def schedule_for(order: int, lanes: int, depth: int, *, has_addend: bool) -> Sch
         2 * depth + 1 + padded - (padded >> np.maximum(level, 0)) + joined,
     )
     places = np.where(is_product, steps, level)
+    if depth == 0:  # nothing is joined: a sum of no products is +0
+        kinds, places, draws = kinds[:1], places[:1], draws[:1]
     if has_addend and order == k.SEQUENTIAL:
         kinds[0], draws[0] = PUT_ADDEND, 2 * depth + 1
     elif has_addend:

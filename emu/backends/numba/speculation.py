@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, MacCode
+from emu.backends.modes import moves_exact
 from emu.backends.numba import integers
 from emu.backends.numba.compiling import kernel, over_ranges
 
@@ -46,7 +47,11 @@ def applies(mac: MacCode, formats: Formats, depth: int) -> bool:
     if stage is None or mac.product is not None or mac.order != k.SEQUENTIAL or not integers.applies(formats):
         return False
     a, b, c = formats
-    if stage.format.is_float or stage.overflow not in (k.SATURATE, k.SATURATE_SYMMETRIC, k.SATURATE_ZERO):
+    if (
+        stage.format.is_float
+        or moves_exact(stage)
+        or stage.overflow not in (k.SATURATE, k.SATURATE_SYMMETRIC, k.SATURATE_ZERO)
+    ):
         return False
     quantum = a.quantum + b.quantum
     if quantum < stage.format.quantum or (c is not None and (c.is_float or c.quantum < stage.format.quantum)):

@@ -11,11 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends import modes
 from emu.backends.bounds import bounded
 from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
 from emu.backends.memory import empty
-from emu.backends.numba.bits import add_to_odd, divide_to_odd, fma_to_odd, multiply_to_odd, sqrt_to_odd
-from emu.backends.numba.blocks import Stage, observe_block, write_fixed, write_float
+from emu.backends.numba.bits import (
+    add_to_odd,
+    divide_to_odd,
+    fma_to_odd,
+    multiply_to_odd,
+    remainder_of,
+    sqrt_to_odd,
+)
+from emu.backends.numba.blocks import Stage, observe_block, round_block, write_fixed, write_float
 from emu.backends.numba.compiling import BLOCK, GRAIN, kernel, over_ranges, thread_count
 from emu.backends.numba.philox import fill_random
 from emu.backends.numba.vector.choosing import addressed, parameters, shape_for
@@ -27,10 +35,18 @@ from emu.datapath.owed import NO_EXPONENT
 
 Array = NDArray[Any]
 #: Operations by number: 0 writes the operand itself.
-OPERATIONS = {"quantize": 0, "add": 1, "subtract": 2, "multiply": 3, "fma": 4, "divide": 5, "sqrt": 6}
-STOCHASTIC, FLOOR = k.STOCHASTIC, k.FLOOR
-INVALID_FLAG, DIVISION_FLAG = k.INVALID_FLAG, k.DIVISION_FLAG
+OPERATIONS = {
+    name: number
+    for number, name in enumerate(
+        ("quantize", "add", "subtract", "multiply", "fma", "divide", "sqrt", "remainder", "round_to_integral")
+    )
+}
+ROUND_TO_INTEGRAL = OPERATIONS["round_to_integral"]
+FLOOR, DRAWN = k.FLOOR, modes.DRAWN
+INEXACT_FLAG, INVALID_FLAG, DIVISION_FLAG = k.INEXACT_FLAG, k.INVALID_FLAG, k.DIVISION_FLAG
 _NO_BITS = np.zeros(1, np.int64)
+#: Widest words whose values a mode may move, and a value is still an exact float64.
+FIXED_BITS = bounded(52, 1, 52, "a raw and its neighbour are below 2**53")
 #: Numbers are scaled down no further in float32.
 SMALLEST_SCALE = bounded(2.0**-23, 2.0**-23, 1.0, "below it, the smallest normal numbers would become 0")
 
@@ -43,7 +59,7 @@ def _load(
 
     Divisions by zero are counted among the flags.
     """
-    if operation == 0:
+    if operation == 0 or operation == ROUND_TO_INTEGRAL:
         for i in range(n):
             x[i] = np.float64(a[at + i]) * scale
         return 0
@@ -70,14 +86,32 @@ def _load(
         elif operation == 5:
             s = divide_to_odd(p, q)
             by_zero += q == 0.0 and p != 0.0 and abs(p) < np.inf
+        elif operation == 7:
+            s = remainder_of(p, q)
         else:
             s = sqrt_to_odd(p)
             new_nans += s != s and p == p
-        if operation == 1 or operation == 2 or operation == 3 or operation == 5:
+        if operation != 4 and operation != 6:
             new_nans += s != s and not (p != p or q != q)
         x[i] = s
     flags[DIVISION_FLAG] += by_zero
     return new_nans
+
+
+@kernel
+def _round_to_integral(x: Any, r: Any, u: Any, n: int, stage: Any) -> None:
+    round_block(x, r, u, n, stage)
+    for i in range(n):
+        x[i] = r[i]
+
+
+@kernel
+def _count_moved(a: Any, at: int, scale: float, x: Any, y: Any, n: int, flags: Any) -> None:
+    """Count as inexact the operands whose integers x, others than they, were written as they are."""
+    moved = 0
+    for i in range(n):
+        moved += np.float64(a[at + i]) * scale != x[i] and y[i] == x[i]
+    flags[INEXACT_FLAG] += moved
 
 
 @kernel
@@ -144,13 +178,17 @@ def _run(
     for at in range(start, stop, BLOCK):
         n = min(BLOCK, stop - at)
         new_nans = _load(operation, a, b, c, at - origin, n, scale, stage.rounding == FLOOR, x, flags)
-        if stage.rounding == STOCHASTIC:
+        if stage.rounding in DRAWN:
             if recorded.size > 1 or stage.n_rbits == 0:
                 for i in range(n):
                     u[i] = recorded[at + i]
             else:
                 fill_random(u, at, n, stage.n_rbits, seed, stream, step, draw)
+        if operation == ROUND_TO_INTEGRAL:
+            _round_to_integral(x, r, u, n, stage)
         top = _core(x, y, v, r, u, n, stage, lowest, bins, fixed_quantum, flags, counts, top)
+        if operation == ROUND_TO_INTEGRAL:
+            _count_moved(a, at - origin, scale, x, y, n, flags)
         if stage.is_float and stage.has_nan:
             flags[INVALID_FLAG] += new_nans
         _store(y, out_scale, out, at, n)
@@ -195,7 +233,7 @@ class Writer:
         self._threads: set[int] = set()
         self._vector: VectorWriter | None = None
         if way.chunks is not None:
-            numbers = addressed(way.parameters, random) if stage.rounding == STOCHASTIC else way.parameters
+            numbers = addressed(way.parameters, random) if modes.draws(stage) else way.parameters
             self._vector = VectorWriter(self._target, numbers, self._reports)
 
     @property
@@ -386,9 +424,9 @@ def prepare(stage: StageCode) -> Stage:
         high = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
         low = -high
         infinity = math.inf if fmt.has_infinity else math.nan
-        mode, clamps = stage.rounding, stage.overflow == k.SATFINITE
-        above = high if clamps or mode in (k.TOWARD_ZERO, k.TO_ODD, k.FLOOR) else infinity
-        below = -high if clamps or mode in (k.TOWARD_ZERO, k.TO_ODD, k.CEIL) else -infinity
+        clamps, (stays_above, stays_below) = stage.overflow == k.SATFINITE, modes.meaning_of(stage).stays
+        above = high if clamps or stays_above else infinity
+        below = -high if clamps or stays_below else -infinity
         infinite = high if clamps else infinity
     return Stage(
         fmt.is_float,
@@ -408,6 +446,7 @@ def prepare(stage: StageCode) -> Stage:
         below,
         infinite,
         stage.tininess,
+        modes.step_mask(stage),
     )
 
 
@@ -416,5 +455,7 @@ def supports(stage: StageCode) -> bool:
     """Return whether results in units of the format's last place, and its values, stay far from the ends of float64."""
     fmt = stage.format
     top = fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits)
+    if modes.moves_exact(stage) and not fmt.is_float and (stage.overflow == k.WRAP or fmt.width_bits > FIXED_BITS):
+        return False  # from 2**53 on, a step is not exact; only its size matters where it saturates
     # with one significant bit, ties look at the exponent's last bit: left to the reference
     return not fmt.carries_raws and fmt.precision != 1 and abs(fmt.quantum) < SAFE_EXPONENT and top < 2 * SAFE_EXPONENT

@@ -22,6 +22,7 @@ from emu.backends.interface import (
 )
 from emu.backends.kernels import Result
 from emu.backends.memory import empty
+from emu.backends.modes import draws
 from emu.backends.numba import (
     blocks_in_tiles,
     dot_add,
@@ -230,7 +231,7 @@ class NumbaKernels(NumbaCodecs):
     ) -> str:
         """Return why a sparse product on this path is left to the reference."""
         inside = [part for part in (mac.product, mac.accumulator) if part is not None]
-        if any(part.rounding == k.STOCHASTIC for part in inside):
+        if any(draws(part) for part in inside):
             return "random bits inside the unit are numbered by result, and gathered operands have numbers of their own"
         return self.declines(formats, mac, stage, path, 1)
 

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from emu.backends.functions import FunctionTable, flag_counts, register_places
 from emu.backends.functions.tables import NO_LEADING
-from emu.backends.interface import STOCHASTIC, Outcome, RandomCode, RegisterCode, StageCode, encode_format
+from emu.backends.interface import Outcome, RandomCode, RegisterCode, StageCode, encode_format
 from emu.backends.memory import empty
+from emu.backends.modes import draws
 from emu.backends.numba.bits import BIAS, FIELD, FRACTION, bits_of
 from emu.backends.numba.compiling import BLOCK, kernel, over_ranges, thread_count
 from emu.backends.numba.philox import fill_random
@@ -140,7 +141,7 @@ def gather(
     seen = _NO_PLACES if register is None else register_places(table, register)
     entries = (table.values, table.flags, seen, table.leading, table.next_values, table.next_flags, table.dropped)
     numbers = (signed(random.seed), random.stream, random.step, random.draw, recorded_bits(random))
-    drawing = (stage.rounding == STOCHASTIC, stage.n_rbits, *numbers)
+    drawing = (draws(stage), stage.n_rbits, *numbers)
     source = _source_of(table.source)
 
     def work(thread: int, start: int, stop: int) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends import modes
 from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, RandomCode, StageCode, encode_format
 from emu.backends.numba import flushing
@@ -31,7 +32,7 @@ from emu.formats import PRESETS
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 FP32 = encode_format(PRESETS["fp32"])
-STOCHASTIC = k.STOCHASTIC
+DRAWN = modes.DRAWN
 #: Outputs between starts of blocks and of threads: groups that share random bits stay whole.
 ALIGN = 16
 #: Bits of a float64 significand: integers up to 2**53 are exact.
@@ -204,7 +205,7 @@ def write_block(
             y[i] = np.float64(np.float32(x[i]))
         return
     stage = writer.stage
-    if stage.rounding == STOCHASTIC:
+    if stage.rounding in DRAWN:
         fill_random(u, at, n, stage.n_rbits, draws.seed, draws.stream, draws.step, draw)
     if stage.is_float:
         write_float(x, y, v, r, u, n, stage, flags)

@@ -1,7 +1,7 @@
 """The reference backend: NumPy, vectorised over outputs, exact. The executable definition of the arithmetic.
 
 exact.py        exact results: sign, integer significand, exponent
-rounding.py     the ten modes, on significands
+rounding.py     the table of modes, on significands
 stage.py        the output stage: observe, round, overflow, flags
 arithmetic.py   add .. sqrt, exact before the one rounding
 accumulators.py what a multiply-accumulate unit holds between two adds

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, RandomCode, StageCode, encode_format
+from emu.backends.modes import moves_exact
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound, significand_bits
 from emu.backends.reference import arithmetic
 from emu.backends.reference.exact import INT64_BITS, NAN, Exact, sum_to_odd
@@ -244,6 +245,7 @@ class Integer:
             or a.is_float
             or b.is_float
             or mac.accumulator.format.is_float
+            or moves_exact(mac.accumulator)
         ):
             return False
         target = mac.accumulator.format

@@ -176,6 +176,24 @@ def _sqrt(parts: list[Exact], stage: StageCode) -> Exact:
     return Exact(a.negative, significand, exponent.astype(np.int64), _zeros(parts))
 
 
+def _remainder_scalar(a: int, b: int, up: int) -> int:
+    """Return a * 2**up - b*n in units of 2**min(up, 0), n the nearest integer, ties to even."""
+    if b == 0:  # an infinite divisor; by 0 the result is NaN
+        return a
+    a, b = a << max(up, 0), b << max(-up, 0)
+    quotient, rest = divmod(a, b)
+    return rest - b if 2 * rest + (quotient & 1) > b else rest
+
+
+def _remainder(parts: list[Exact], stage: StageCode) -> Exact:
+    a, b = (p.as_object() for p in parts)
+    by_element: Any = np.frompyfunc(_remainder_scalar, 3, 1)
+    rest: Array = by_element(a.significand, b.significand, (a.exponent - b.exponent).astype(object))
+    exponent = np.where((b.significand != 0).astype(bool), np.minimum(a.exponent, b.exponent), a.exponent)
+    turned = (rest < 0).astype(bool)
+    return Exact(a.negative ^ turned, np.where(turned, -rest, rest), exponent, _zeros(parts))
+
+
 def _float_twin(part: Exact) -> NDArray[np.float64]:
     """Return an array with the same signs, zeros, infinities and NaNs, every other element +-1."""
     twin = np.where((part.significand != 0).astype(bool), 1.0, 0.0)
@@ -195,7 +213,7 @@ def with_specials(operation: str, parts: list[Exact], result: Exact) -> Exact:
         return result
     kind = np.where(np.isnan(special), np.where(from_nan, NAN, NEW_NAN), np.where(np.isinf(special), 1, 0))
     significand = result.significand.copy()
-    significand[replaced] = 0  # the finite special result is x / inf = 0
+    significand[replaced & ~(np.isfinite(special) & (special != 0))] = 0  # but of remainder(x, inf) = x
     return Exact(
         np.where(replaced, np.signbit(special), result.negative),
         significand,
@@ -211,6 +229,7 @@ _OPERATIONS: dict[str, Callable[[list[Exact], StageCode], Exact]] = {
     "fma": _fma,
     "divide": _divide,
     "sqrt": _sqrt,
+    "remainder": _remainder,
 }
 
 
@@ -225,4 +244,5 @@ _TWIN_OPERATIONS: dict[str, Callable[..., Any]] = {
     "fma": _fma_of_floats,
     "divide": np.divide,
     "sqrt": np.sqrt,
+    "remainder": np.fmod,
 }

@@ -126,7 +126,9 @@ def _join(unit: Any, lanes: list[Any], count: int, draw: int, shape: tuple[int, 
 
     Of `count` lanes those behind the last given one are +0, and so are their joins: each level needs one of them.
     """
-    lanes, width = lanes or [unit.zero(shape)], 1 << max(count - 1, 0).bit_length()
+    width = 1 << max(count - 1, 0).bit_length()
+    if not lanes:
+        return unit.zero(shape), draw + width - 1
     while width > 1:
         if len(lanes) % 2:
             lanes.append(unit.zero(shape))

@@ -1,11 +1,11 @@
-"""The ten rounding modes, on magnitudes.
+"""The rounding modes, on magnitudes.
 
     significand = quotient * 2**drop + remainder        value lies between quotient and quotient + 1
 
-A mode decides whether the magnitude takes the step up, from: the remainder against half a step, the sign, the parity
-of the quotient, and for stochastic rounding the random integer u.
+The table says which step the magnitude takes, by the remainder against half a step, the parity of the quotient and the
+sign. Where random bits decide, it says so of the first r bits of the remainder, and the step is a carry.
 
-Source: docs/concepts/rounding.md; IEEE 754-2019 section 4.3.
+Source: emu/datapath/rounding.py; docs/concepts/rounding.md; IEEE 754-2019 section 4.3.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends import interface as k
+from emu.backends.modes import DRAWN, STEPS
 
 Array = NDArray[Any]
 MAX_DROP = 61
+_MOVES_EXACT: NDArray[np.bool_] = np.any(STEPS[:, :, 0::4], axis=2)
 
 
 def shift_right_to_odd(significand: Array, drop: NDArray[np.int64]) -> Array:
@@ -45,15 +46,15 @@ def round_magnitude(
     Args:
         significand: nonnegative, int64 below 2**62 or object, any shape.
         drop: bits that leave, >= 0; int64, the same shape.
-        negative: signs.
+        negative: signs; a zero in two's complement has none.
         rounding: mode number.
         n_rbits: r of stochastic rounding.
         u: random integers below 2**r, or None for other modes.
-        two_s_complement: stochastic rounding adds u/2**r to the signed number (fixed) or to its magnitude (float).
+        two_s_complement: how negative numbers are held: as fixed point holds them, or as a sign and a magnitude.
         parity: added to a quotient, gives the last bit of its code.
 
     Returns:
-        Rounded quotients, and whether each was inexact.
+        Rounded quotients, and whether each is another number than was given.
     """
     if significand.dtype != object:
         too_far = drop > MAX_DROP
@@ -67,57 +68,45 @@ def round_magnitude(
     quotient = significand >> drop
     remainder = significand - (quotient << drop)
     inexact = (remainder != 0).astype(bool)
-    if rounding == k.TOWARD_ZERO or not inexact.any():
+    family = int(not two_s_complement)
+    if not (_MOVES_EXACT[rounding, family] or inexact.any()):
         return quotient, inexact
-    odd = ((quotient + parity) & 1).astype(bool)
-    up = _steps_up(odd, remainder, drop, negative, inexact, rounding, n_rbits, u, two_s_complement)
-    return quotient + up.astype(quotient.dtype), inexact
+    steps = STEPS[rounding, family]
+    if rounding in DRAWN:
+        assert u is not None
+        step = _drawn_step(remainder, drop, negative, steps, n_rbits, u, two_s_complement)
+    else:
+        odd = ((quotient + parity) & 1).astype(bool)
+        step = _steps(steps, remainder, drop, odd, negative)
+        if not two_s_complement:
+            step = np.where((significand == 0).astype(bool), 0, step)
+    return quotient + step.astype(quotient.dtype), inexact | (step != 0)
 
 
-def _steps_up(
-    odd: NDArray[np.bool_],
+def _steps(
+    steps: NDArray[np.int8], remainder: Array, drop: Array, odd: NDArray[np.bool_], negative: NDArray[np.bool_]
+) -> NDArray[np.int8]:
+    """Return the step of each magnitude whose low `drop` bits are `remainder`."""
+    whole, twice = np.ones_like(remainder) << drop, remainder << 1
+    place = sum(part.astype(np.intp) for part in (remainder != 0, twice >= whole, twice > whole))
+    return steps[place + 4 * odd + 8 * negative]
+
+
+def _drawn_step(
     remainder: Array,
     drop: Array,
     negative: NDArray[np.bool_],
-    inexact: NDArray[np.bool_],
-    rounding: int,
+    steps: NDArray[np.int8],
     n_rbits: int,
-    u: Array | None,
+    u: Array,
     two_s_complement: bool,
-) -> NDArray[np.bool_]:
-    if rounding == k.FLOOR:
-        return inexact & negative
-    if rounding == k.CEIL:
-        return inexact & ~negative
-    if rounding == k.TO_ODD:
-        return inexact & ~odd
-    if rounding == k.STOCHASTIC:
-        assert u is not None
-        return _stochastic_step(remainder, drop, negative & two_s_complement, n_rbits, u)
-    half = np.ones_like(remainder) << drop
-    twice = remainder << 1
-    above, tie = (twice > half).astype(bool), (twice == half).astype(bool)
-    ties_up = {
-        k.NEAREST_EVEN: odd,
-        k.NEAREST_AWAY: True,
-        k.NEAREST_UP: ~negative,
-        k.NEAREST_DOWN: negative,
-        k.NEAREST_ZERO: False,
-    }
-    return above | (tie & ties_up[rounding])
-
-
-def _stochastic_step(
-    remainder: Array, drop: Array, complement: NDArray[np.bool_], n_rbits: int, u: Array
-) -> NDArray[np.bool_]:
-    """floor(x + u/2**r), with f the dropped fraction: a step if u >= 2**r - floor(f*2**r).
-
-    In two's complement of a negative x: if u < ceil(f*2**r).
-    """
+) -> NDArray[np.int8]:
+    """Return a step where the first r dropped bits, rounded, and u carry; of a negative complement, where u is less."""
     right = np.maximum(drop - n_rbits, 0)
     left = np.maximum(n_rbits - drop, 0)
-    first_bits = (remainder >> right) << left
-    more = ((remainder >> right) << right) != remainder
+    first = remainder >> right
+    rest = remainder - (first << right)
+    first = first << left
+    first = first + _steps(steps, rest, right, (first & 1).astype(bool), negative).astype(first.dtype)
     u = u.astype(remainder.dtype)
-    plain = u + first_bits >= (1 << n_rbits)
-    return np.where(complement, u < first_bits + more, plain).astype(bool)
+    return np.where(negative & two_s_complement, u < first, u + first >= (1 << n_rbits)).astype(np.int8)

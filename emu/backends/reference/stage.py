@@ -7,6 +7,7 @@ Source: docs/concepts/.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
+from emu.backends.modes import draws, meaning_of
 from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, NEW_NAN, Exact
 from emu.backends.reference.philox import random_integers, random_integers_of
 from emu.backends.reference.rounding import round_magnitude
@@ -31,6 +33,7 @@ def finish(
     touched: Mask | None = None,
     observed: Exact | None = None,
     by_zero: Mask | None = None,
+    moved: Mask | None = None,
 ) -> Outcome:
     """Observe exact results, write them, and count.
 
@@ -42,6 +45,7 @@ def finish(
         touched: where a saturating accumulator touched a limit, or None.
         observed: what the register sees, where that is not what is written (a sum that is divided on its way).
         by_zero: where a finite number was divided by zero, or None.
+        moved: where the exact result is not the operand: inexact even where it is written as it is; or None.
     """
     seen = exact if observed is None else observed
     counts, max_exponent = observe(seen, register) if register is not None else (None, NO_EXPONENT)
@@ -50,12 +54,14 @@ def finish(
         flags[k.ACCUMULATOR_FLAG] += touched
     if by_zero is not None:
         flags[k.DIVISION_FLAG] += by_zero
+    if moved is not None:
+        flags[k.INEXACT_FLAG] = flags[k.INEXACT_FLAG] | moved
     return Outcome(values, np.array([f.sum() for f in flags], np.int64), counts, max_exponent)
 
 
 def draw_bits(shape: tuple[int, ...], stage: StageCode, random: RandomCode) -> Array | None:
     """Return the random integers a stage needs for a result of `shape`, or None."""
-    if stage.rounding != k.STOCHASTIC:
+    if not draws(stage):
         return None
     if random.recorded is not None:
         return random.recorded.astype(np.int64)
@@ -125,11 +131,26 @@ def _round_to(
     )
 
 
+def to_integral(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Exact, Mask]:
+    """Return results rounded to integers in the stage's mode, zeros of their sign, and where that changed them.
+
+    Source: IEEE 754-2019 section 5.9.
+    """
+    whole = stage._replace(format=stage.format._replace(precision=0, quantum=0))  # an integer's last bit is its own
+    target = np.maximum(exact.exponent, 0)
+    integers, moved = _round_to(exact, target, whole, u, 0)
+    return Exact(exact.negative, integers, target, exact.kind), moved
+
+
 def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[Mask]]:
     fmt = stage.format
     target = np.full(exact.kind.shape, fmt.quantum, np.int64)
+    finite = exact.kind == FINITE
+    # the one zero of two's complement is positive, and jamming moves it
+    exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
     quotient, inexact = _round_to(exact, target, stage, u, fmt.width_bits)
-    rounded = np.where(exact.negative, -quotient, quotient)
+    rounded = np.where(finite, np.where(exact.negative, -quotient, quotient), 0)
+    inexact &= finite
     high = fmt.max_significand
     low = 0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1
     infinite, nan = exact.kind == INFINITE, exact.kind >= NAN
@@ -217,10 +238,5 @@ def _overflow_magnitude(exact: Exact, stage: StageCode, largest: float, overflow
     infinity = np.inf if stage.format.has_infinity else np.nan
     if stage.overflow == k.SATFINITE:
         return np.full(overflow.shape, largest)
-    toward_largest = {
-        k.TOWARD_ZERO: np.ones(overflow.shape, bool),
-        k.TO_ODD: np.ones(overflow.shape, bool),
-        k.FLOOR: ~exact.negative,
-        k.CEIL: exact.negative,
-    }.get(stage.rounding, np.zeros(overflow.shape, bool))
-    return np.where(toward_largest & overflow, largest, infinity)  # infinite operands stay infinite in every mode
+    stays = np.array(meaning_of(stage).stays)[exact.negative.astype(np.intp)]
+    return np.where(stays & overflow, largest, infinity)  # infinite operands stay infinite in every mode

@@ -22,7 +22,7 @@ from emu.backends.kernels import Result
 from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.reference import arithmetic, products, sparse
 from emu.backends.reference.codecs import ReferenceCodecs
-from emu.backends.reference.stage import finish
+from emu.backends.reference.stage import draw_bits, finish, to_integral
 from emu.formats.arrays import as_float64, code_dtype_for
 
 if TYPE_CHECKING:
@@ -69,10 +69,25 @@ class ReferenceKernels(ReferenceCodecs):
     ) -> Outcome:
         """Write `operation` of the operands through the output stage."""
         flat = tuple(x.reshape(-1) for x in operands)
+        if operation == "round_to_integral":
+            return self._round_to_integral(operands[0], formats[0], stage, random, register, out)
         exact = arithmetic.compute(operation, flat, formats, stage)
         by_zero = arithmetic.divides_by_zero(flat, formats) if operation == "divide" else None
         outcome = finish(exact, stage, _flat(random), register, by_zero=by_zero)
         return _into(out, operands[0].shape, outcome, stage.format.quantum)
+
+    def _round_to_integral(
+        self,
+        x: Array,
+        source: FormatCode | None,
+        stage: StageCode,
+        random: RandomCode,
+        register: RegisterCode | None,
+        out: Array | None,
+    ) -> Outcome:
+        exact, flat = arithmetic.exact_of(x.reshape(-1), source), _flat(random)
+        integers, moved = to_integral(exact, stage, draw_bits(exact.kind.shape, stage, flat))
+        return _into(out, x.shape, finish(integers, stage, flat, register, moved=moved), stage.format.quantum)
 
     def product(
         self,

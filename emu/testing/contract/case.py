@@ -13,7 +13,16 @@ from emu.formats import Fixed, Format
 
 Array = NDArray[Any]
 #: Operations on one element each, with the number of operands.
-ELEMENTWISE = {"add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1}
+ELEMENTWISE = {
+    "add": 2,
+    "subtract": 2,
+    "multiply": 2,
+    "divide": 2,
+    "fma": 3,
+    "sqrt": 1,
+    "remainder": 2,
+    "round_to_integral": 1,
+}
 OPERATIONS = ("quantize", *ELEMENTWISE, "matmul")
 
 

@@ -129,7 +129,7 @@ def check_backend(
             `register` if they take them, and raise NotImplementedError for what they do not offer.
         operations: those to ask for; None: all.
         formats: formats written and read, each of any family.
-        roundings: modes; None: all ten. Stochastic rounding is asked with recorded bits.
+        roundings: modes; None: all. Stochastic rounding is asked with recorded bits.
         orders: orders of `matmul`'s adds.
         elements: elements of a case, more or less.
         seed: of the data.

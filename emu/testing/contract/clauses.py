@@ -22,7 +22,6 @@ from emu.testing.contract import data
 from emu.testing.contract.case import ELEMENTWISE, Case
 
 Array = NDArray[Any]
-STOCHASTIC = Rounding.STOCHASTIC
 #: Positions of the registers: some results lie below them and some above.
 PLACE = (-12, 20)
 RANDOM_WIDTHS = (24, 3)
@@ -55,7 +54,7 @@ class Scope:
     @property
     def deterministic(self) -> tuple[Rounding, ...]:
         """Modes without random bits."""
-        return tuple(mode for mode in self.roundings if mode is not STOCHASTIC)
+        return tuple(mode for mode in self.roundings if not mode.draws)
 
 
 @dataclass(frozen=True)
@@ -110,21 +109,26 @@ def _written(
 
 def _rounding(scope: Scope) -> Iterator[Clause]:
     n, seed, modes = scope.elements, scope.seed, scope.deterministic
-    yield Clause("quantize: values stay", _written(scope, modes, lambda f: data.normal_values(f, n, seed)))
+    still = tuple(mode for mode in modes if not mode.moves_exact)
+    yield Clause("quantize: values stay", _written(scope, still, lambda f: data.normal_values(f, n, seed)))
     for mode in modes:
         name = f"quantize: {mode.value}"
         yield Clause(f"{name}, ties", _written(scope, (mode,), lambda f: data.ties(f, n, seed)))
         yield Clause(f"{name}, between", _written(scope, (mode,), lambda f: data.between(f, n, seed)))
-    if STOCHASTIC in scope.roundings:
-        yield Clause("quantize: stochastic, recorded bits", lambda: _stochastic(scope))
+        if mode.moves_exact:
+            exact = _written(scope, (mode,), lambda f: data.normal_values(f, n, seed))
+            yield Clause(f"{name}, values", exact)
+    for mode in scope.roundings:
+        if mode.draws:
+            yield Clause(f"quantize: {mode.value}, recorded bits", lambda mode=mode: _stochastic(scope, mode))
 
 
-def _stochastic(scope: Scope) -> Iterator[Case]:
+def _stochastic(scope: Scope, mode: Rounding) -> Iterator[Case]:
     for fmt in scope.formats:
         x = np.concatenate([data.between(fmt, scope.elements, scope.seed), data.normal_values(fmt, 16, scope.seed)])
         for n_rbits in RANDOM_WIDTHS:
             bits = data.random_bits(len(x), n_rbits, scope.seed)
-            stage = OutputStage(fmt, STOCHASTIC, default_rule(fmt), n_rbits)
+            stage = OutputStage(fmt, mode, default_rule(fmt), n_rbits)
             yield Case("quantize", (x,), (None,), stage, rbits=bits)
 
 
@@ -207,6 +211,8 @@ def _elementwise(scope: Scope, operation: str, count: int) -> Iterator[Clause]:
         )
 
     modes, n = scope.deterministic, scope.elements
+    if operation == "round_to_integral":  # it is not defined in modes that move integers
+        modes = tuple(mode for mode in modes if not mode.moves_exact)
     for mode in modes:
         finite = cases(lambda f: data.finite_operands(f, count, n, scope.seed), (mode,), scope.formats)
         yield Clause(f"{operation}: {mode.value}", finite)

@@ -13,10 +13,15 @@
 #include <stdint.h>
 
 enum { EMU_DONE = 0, EMU_NOT_OFFERED = 1 };
-enum { EMU_QUANTIZE, EMU_ADD, EMU_SUBTRACT, EMU_MULTIPLY, EMU_DIVIDE, EMU_FMA, EMU_SQRT };
+enum {
+    EMU_QUANTIZE, EMU_ADD, EMU_SUBTRACT, EMU_MULTIPLY, EMU_DIVIDE, EMU_FMA, EMU_SQRT, EMU_REMAINDER,
+    EMU_ROUND_TO_INTEGRAL
+};
 enum {
     EMU_NEAREST_EVEN, EMU_NEAREST_AWAY, EMU_NEAREST_UP, EMU_NEAREST_DOWN, EMU_NEAREST_ZERO,
-    EMU_FLOOR, EMU_CEIL, EMU_TOWARD_ZERO, EMU_TO_ODD, EMU_STOCHASTIC
+    EMU_FLOOR, EMU_CEIL, EMU_TOWARD_ZERO, EMU_TO_ODD, EMU_STOCHASTIC,
+    EMU_STOCHASTIC_NEAREST_EVEN, EMU_STOCHASTIC_NEAREST_ODD, EMU_STOCHASTIC_NEAREST_UP,
+    EMU_NEAREST_ODD, EMU_AWAY_FROM_ZERO, EMU_JAMMING, EMU_MAGNITUDE_TRUNCATION
 };
 enum { EMU_SATURATE, EMU_SATURATE_SYMMETRIC, EMU_SATURATE_ZERO, EMU_WRAP, EMU_IEEE, EMU_SATFINITE };
 enum {
@@ -52,7 +57,7 @@ typedef struct {
     int64_t raws;           /* 1: results are raws of a fixed accumulator of format formats[0], whose -1 is `none` */
 } emu_statistics;
 
-/* n results; quantize and sqrt have one operand, fma has three. quantize reads reals as binary64 codes. */
+/* n results; quantize, sqrt and round_to_integral have one operand, fma has three. quantize reads reals as binary64 codes. */
 int64_t emu_elementwise(int64_t operation, int64_t n, const uint64_t *const operands[3], const emu_format formats[3],
                         const emu_stage *stage, const uint32_t *rbits, uint64_t *codes, int64_t flags[7],
                         emu_statistics *statistics);

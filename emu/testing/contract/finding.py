@@ -230,7 +230,7 @@ def _flushed(case: Case, values: Array) -> Array:
 def _neighbours(case: Case) -> Iterator[tuple[str, Case]]:
     """Yield the units one is easily confused with."""
     stage, mac = case.stage, case.mac
-    modes = [mode for mode in Rounding if mode not in (stage.rounding, Rounding.STOCHASTIC)]
+    modes = [mode for mode in Rounding if mode is not stage.rounding and not mode.draws]
     if mac is not None and not mac.is_exact:
         yield from _other_units(case, mac, modes)
     for mode in modes:

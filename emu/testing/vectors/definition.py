@@ -15,7 +15,7 @@ from emu.backends.interface import RandomCode as Random
 from emu.backends.interface import StageCode, encode_format, encode_mac, encode_stage
 from emu.backends.reference import arithmetic, products
 from emu.backends.reference.exact import Exact
-from emu.backends.reference.stage import write
+from emu.backends.reference.stage import to_integral, write
 from emu.datapath import FLAG_NAMES, Mac, OutputStage, Tininess
 from emu.engine.description import counting
 from emu.formats import Fixed, Float, Format
@@ -62,8 +62,13 @@ def answer(
     with np.errstate(all="ignore"):
         exact, touched = _exact(description.operation, carriers, formats, code, mac or description.mac.mac())
         u = None if rbits is None else rbits.astype(np.int64).reshape(exact.kind.shape)
+        moved = None
+        if description.operation == "round_to_integral":
+            exact, moved = to_integral(exact, code, u)
         values, masks = write(exact, code, u)
     named = dict(zip(FLAG_NAMES, masks, strict=True))
+    if moved is not None:
+        named["inexact"] |= moved
     if description.operation == "divide":
         operand_codes = tuple(encode_format(fmt) for fmt in formats)
         named["division_by_zero"] |= arithmetic.divides_by_zero(tuple(carriers), operand_codes)
@@ -97,7 +102,7 @@ def _exact(
     operation: str, carriers: list[Array], formats: tuple[Format, ...], stage: StageCode, mac: Mac
 ) -> tuple[Exact, Array | None]:
     codes = tuple(encode_format(fmt) for fmt in formats)
-    if operation == "quantize":
+    if operation in ("quantize", "round_to_integral"):  # the operand, which is rounded to an integer then
         return arithmetic.exact_of(carriers[0], codes[0]), None
     if operation != "matmul":
         return arithmetic.compute(operation, tuple(carriers), codes, stage), None
@@ -139,7 +144,7 @@ def exact_value(description: Description, operands: tuple[Codes, ...], index: in
         parts.append([value for value in values if value is not None])
     first = [part[0] for part in parts]
     match description.operation:
-        case "quantize":
+        case "quantize" | "round_to_integral":
             return first[0]
         case "add":
             return first[0] + first[1]
@@ -151,6 +156,8 @@ def exact_value(description: Description, operands: tuple[Codes, ...], index: in
             return first[0] / first[1] if first[1] else None
         case "fma":
             return first[0] * first[1] + first[2]
+        case "remainder":
+            return first[0] - first[1] * round(first[0] / first[1]) if first[1] else None
         case "sqrt":
             return _root(first[0]) if first[0] >= 0 else None
         case _:

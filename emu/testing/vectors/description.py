@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from emu._config import Items, Table
-from emu.datapath import Mac, OutputStage, Rounding, Tininess
+from emu.datapath import Mac, OutputStage, Tininess
 from emu.datapath.stage import DEFAULT_RANDOM_BITS
 from emu.errors import ConfigError, nearest_name
 from emu.formats import Format, parse
@@ -43,7 +43,7 @@ class Description(Table):
     """Which operation, on what, written how.
 
     Attributes:
-        operation: quantize, add, subtract, multiply, divide, fma, sqrt or matmul.
+        operation: quantize, add, subtract, multiply, divide, fma, sqrt, remainder, round_to_integral or matmul.
         formats: of the operands; of `matmul` a third one is the addend's.
         out_format: of the result.
         rounding: rounding mode.
@@ -91,10 +91,10 @@ class Description(Table):
             )
         assert self.stage
         assert self.operand_formats
-        if self.mac.mac().rounding is Rounding.STOCHASTIC:
+        if self.mac.mac().rounding.draws:
             raise ConfigError(
-                "`rounding` of a unit must not be stochastic in vectors, got 'stochastic': they hold random bits of "
-                "results alone; choose another mode"
+                "`rounding` of a unit must not be stochastic in vectors, got "
+                f"{self.mac.mac().rounding.value!r}: they hold random bits of results alone; choose another mode"
             )
         return self
 
@@ -111,7 +111,7 @@ class Description(Table):
     @property
     def is_stochastic(self) -> bool:
         """Whether results depend on random bits."""
-        return self.stage.rounding is Rounding.STOCHASTIC
+        return self.stage.rounding.draws
 
     def shape_of(self, operand: int) -> tuple[int, ...]:
         """Return the shape of an operand's codes: (count,), of a product's factors (count, depth)."""

@@ -5,7 +5,7 @@ plain loops beside this package, chosen where these do not apply and by `EMU_CPU
 
 lanes.py              numbers in lanes, with Python's operators
 calling.py            compiled loops that call others by address: products hand their sums to the output stage
-rounding.py           the ten modes; arithmetic.py: elementwise operations rounded to odd
+rounding.py           modes with vector code; arithmetic.py: elementwise operations rounded to odd
 leading_bits.py       the statistics register by carry-save adders; philox.py: random bits
 stage.py              the output stage of a chunk; writing.py: of a range; ranges.py: of a result; choosing.py: when
 dot_tiles.py          tiles of integer products; packing.py: their operands; integer_products.py: whole ones

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
 from emu.backends.interface import NO_QUANTUM, RandomCode, RegisterCode, StageCode, carrier_of
+from emu.backends.modes import HAND_WRITTEN, meaning_of
 from emu.backends.numba.machine import has_directed_rounding, has_vectors
-from emu.backends.numba.vector import leading_bits, stage
+from emu.backends.numba.vector import arithmetic, leading_bits, stage
 from emu.backends.numba.vector.rounding import TIES, kind_of
 from emu.backends.numba.vector.stage import Shape
 
@@ -58,6 +59,8 @@ def shape_for(
     fmt, stochastic = code.format, code.rounding == k.STOCHASTIC
     if (
         not has_vectors()
+        or code.rounding >= HAND_WRITTEN
+        or operation not in arithmetic.ARITY
         or any(source not in _NAMES for source in sources)
         or target not in _NAMES
         or (fmt.is_float and fmt.quantum > 0)
@@ -88,7 +91,7 @@ def _fixed_overflow(code: StageCode) -> int:
 
 def _float_overflow(code: StageCode) -> int:
     fmt = code.format
-    stays = code.rounding in (k.TOWARD_ZERO, k.TO_ODD)  # at the largest number
+    stays = all(meaning_of(code).stays)  # at the largest number
     makes_nan = code.overflow == k.IEEE and not fmt.has_infinity and not stays
     return stage.MAKES_NAN * makes_nan + stage.FLUSHES * fmt.ftz + stage.ONE_ZERO * (not fmt.has_negative_zero)
 

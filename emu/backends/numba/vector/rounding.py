@@ -1,4 +1,4 @@
-"""Rounding to integers in every mode, sixteen lanes at a time.
+"""Rounding to integers in the modes that have vector code, sixteen lanes at a time.
 
 `v` is a result in units of the last place; what comes back is an integer of the same sign, -0 included.
 """
