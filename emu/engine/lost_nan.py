@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import inspect
 import warnings
+from types import FrameType
 
 from emu.errors import EmuWarning
 from emu.formats import Format
@@ -17,10 +18,14 @@ def warn_of_lost_nan(fmt: Format) -> None:
 
     Python shows a warning once for each line and text: its filters decide, as `warnings.filterwarnings` sets them.
     """
-    frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(_OPERATIONS):
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and _name(frame).startswith(_OPERATIONS):
         frame, level = frame.f_back, level + 1
-    if str(frame.f_globals.get("__name__")).startswith("emu."):
+    if frame is not None and _name(frame).startswith("emu."):
         return
     text = f"NaN was written as 0, since {fmt} has no NaN; mask NaN first, or count such results: `flags=emu.Flags()`"
     warnings.warn(text, EmuWarning, stacklevel=level)
+
+
+def _name(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__"))

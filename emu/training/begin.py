@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from emu.cluster.launcher import started
-from emu.errors import ConfigError
-from emu.hardware import Device
+from emu.hardware import Device, load_device
 from emu.nn import Network
 from emu.training.build import require_network
 from emu.training.ranks import Ranks
-from emu.training.recipe import Recipe
+from emu.training.recipe import Recipe, load_recipe
 from emu.training.run import Progress, Run
 from emu.training.run_folder import RunFolder, SilentFolder
 from emu.training.summary import versions
@@ -22,8 +21,8 @@ from emu.training.trainer import Trainer
 
 
 def train(
-    recipe: Recipe,
-    device: Device,
+    recipe: str | Path | Recipe,
+    device: str | Path | Device,
     *,
     out: str | Path,
     backend: str = "auto",
@@ -34,8 +33,8 @@ def train(
     """Train a recipe's network on a device.
 
     Args:
-        recipe: network, data, training; see `emu.model`.
-        device: formats and units; see `emu.device`.
+        recipe: network, data, training: a name as "lenet", the path of a `.toml` file, or what `emu.model` returns.
+        device: formats and units: a name as "fixed16", a path, or what `emu.device` returns.
         out: folder of the run; must not exist or be empty.
         backend: "auto", "reference", "numba" or "cuda": the bits are the same.
         overrides: key path -> value, laid over the recipe, e.g. `{"training.steps": 20}`.
@@ -49,8 +48,7 @@ def train(
         ConfigError: recipe, data or folder cannot be used; nothing is written then.
         BackendUnavailable: the backend cannot compute here.
     """
-    _require("recipe", recipe, Recipe, "emu.model")
-    _require("device", device, Device, "emu.device")
+    recipe, device = load_recipe(recipe), load_device(device)
     recipe = recipe.with_settings(overrides) if overrides else recipe
     ranks = Ranks.of(recipe.cluster)
     with ranks.ending_together():
@@ -58,13 +56,6 @@ def train(
         ranks.require_same(_identities(trainer))
         path = ranks.agree(str(out))
         return _run(trainer, RunFolder.create(path) if ranks.is_first else SilentFolder(path), progress)
-
-
-def _require(name: str, given: object, kind: type, maker: str) -> None:
-    if not isinstance(given, kind):
-        raise ConfigError(
-            f"`{name}` must be a {kind.__name__}, got {given!r}; {maker}() makes one of a name or of a path"
-        )
 
 
 def resume(
