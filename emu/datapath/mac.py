@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from emu._drawn import Drawn
 from emu.datapath.order import Blocks, Order, Sequential, parse_order
 from emu.datapath.overflow import Overflow
 from emu.datapath.presets import find_unit
@@ -20,7 +21,7 @@ from emu.formats import Fixed, Float, Format, parse
 
 
 @dataclass(frozen=True, init=False)
-class Mac:
+class Mac(Drawn):
     """A multiply-accumulate unit.
 
     Attributes:

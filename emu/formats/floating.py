@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from emu._drawn import Drawn
 from emu.errors import FormatError
 from emu.formats.arrays import (
     as_float64,
@@ -37,7 +38,7 @@ NAN_CODES: tuple[NanCodes, ...] = ("ieee", "top", "negative_zero", "none")
 
 
 @dataclass(frozen=True)
-class Float:
+class Float(Drawn):
     """A binary floating-point format of 1 + `exponent_bits` + `fraction_bits` bits.
 
     Attributes:

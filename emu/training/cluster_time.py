@@ -13,6 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from emu._drawn import Drawn
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Plan, Share, StepTime, alone, fabric_of, plan_of, play, teams_of
 from emu.errors import ConfigError
@@ -67,7 +68,7 @@ class SimulatedStep:
 
 
 @dataclass(frozen=True)
-class SimulatedCluster:
+class SimulatedCluster(Drawn):
     """Steps of one model on one kind of device.
 
     Attributes:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu import nn
+from emu._drawn import Drawn
 from emu._files import UNREADABLE_ARRAYS
 from emu.backends.registry import load
 from emu.errors import ConfigError
@@ -28,7 +29,7 @@ PREFIX = "parameters/"
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Drawn):
     """What an evaluation measured.
 
     Attributes:
