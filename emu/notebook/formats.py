@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -51,8 +52,8 @@ def _(fmt: Fixed) -> Html:
     place = fmt.width_bits - fmt.frac_bits if 0 <= fmt.frac_bits <= fmt.width_bits else None
     codes = f"{integer(fmt.n_codes)}, every one a number: no NaN, no infinity, one zero"
     described = [
-        ("range", f"{number(fmt.min)} .. {number(fmt.max)}"),
-        ("ulp", f"{number(fmt.ulp())}, everywhere"),
+        ("range", f"{_real(fmt.min)} .. {_real(fmt.max)}"),
+        ("ulp", f"{_real(fmt.ulp())}, everywhere"),
         ("point", _point(fmt)),
         ("codes", codes),
         ("arrays", _carrier(fmt)),
@@ -76,7 +77,7 @@ def _(fmt: Float) -> Html:
         _Field("fraction", "f", fmt.fraction_bits, GREEN),
     ]
     described = [
-        ("range", f"{number(fmt.min)} .. {number(fmt.max)}"),
+        ("range", f"{_real(fmt.min)} .. {_real(fmt.max)}"),
         ("smallest normal", f"{number(fmt.smallest_normal)} = {power_of_two(fmt.emin)}"),
         ("smallest above 0", number(fmt.smallest_positive)),
         ("ulp at 1", number(fmt.ulp(1.0))),
@@ -139,13 +140,20 @@ def _bits(fields: list[_Field], point: int | None) -> Html:
 
 
 def _point(fmt: Fixed) -> str:
+    last = f"the last bit weighs {power_of_two(-fmt.frac_bits)}"
     if fmt.frac_bits < 0:
-        return f"{-fmt.frac_bits} bits behind the word: the last one weighs {power_of_two(-fmt.frac_bits)}"
+        return f"{-fmt.frac_bits} places behind the word; {last}"
     if fmt.frac_bits > fmt.width_bits:
-        return (
-            f"{fmt.frac_bits - fmt.width_bits} bits before the word: the last one weighs {power_of_two(-fmt.frac_bits)}"
-        )
-    return f"{fmt.frac_bits} bits behind it: the last one weighs {power_of_two(-fmt.frac_bits)}"
+        return f"{fmt.frac_bits - fmt.width_bits} places before the word; {last}"
+    return f"{fmt.frac_bits} bits behind it; {last}"
+
+
+def _real(value: float | Fraction) -> str:
+    """Return a limit of a format; one that is no float64 as the nearest one."""
+    try:
+        return number(float(value))
+    except OverflowError:
+        return number(value)
 
 
 def _special(fmt: Float) -> str:

@@ -15,6 +15,7 @@ from emu.report.page import vega_lite_version
 #: Colours of areas, readable on light and dark: what text stands upon has a part of them.
 BLUE, ORANGE, GREEN, QUIET = ANYWHERE["series-0"], ANYWHERE["series-1"], ANYWHERE["series-2"], ANYWHERE["quiet"]
 _CELL = "padding:.1em .9em .1em 0;text-align:{side};border:0;vertical-align:top;font-weight:normal;background:none"
+_TABLE = "border-collapse:collapse;margin:.3em 0;color:inherit;font:inherit"
 _OUTSIDE = ANYWHERE | dict.fromkeys(("ink", "quiet"), "currentColor")
 
 
@@ -31,7 +32,7 @@ def sentence(text: str) -> Html:
 def facts(pairs: Iterable[tuple[str, str]]) -> Html:
     """Return terms and what they are, as a table of two columns."""
     rows = (element("tr", _cell(term, "left", quiet=True), _cell(said, "left")) for term, said in pairs)
-    return element("table", *rows, style="border-collapse:collapse;margin:.3em 0")
+    return element("table", *rows, style=_TABLE)
 
 
 def numbers(header: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> Html:
@@ -39,7 +40,7 @@ def numbers(header: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int 
     sides = ["left" if i < texts else "right" for i in range(len(header))]
     head = element("tr", *(_cell(name, side, quiet=True) for name, side in zip(header, sides, strict=True)))
     body = (element("tr", *(_cell(text, side) for text, side in zip(row, sides, strict=True))) for row in rows)
-    return element("table", head, *body, style="border-collapse:collapse;margin:.3em 0")
+    return element("table", head, *body, style=_TABLE)
 
 
 def _cell(text: str, side: str, *, quiet: bool = False) -> Html:

@@ -107,7 +107,7 @@ def specification(chart: Any, **datasets: Rows) -> Spec:
     """
     spec: Spec = chart.to_dict()
     spec.pop("$schema", None)
-    spec["datasets"] = {name: list(rows) for name, rows in datasets.items()}
+    spec["datasets"] = spec.get("datasets", {}) | {name: list(rows) for name, rows in datasets.items()}
     spec["width"] = "container"
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     spec["config"] = _config()
@@ -146,7 +146,7 @@ def _config() -> Spec:
         "axis": axis,
         "axisQuantitative": {"labelOverlap": "greedy", "labelSeparation": 8},
         "legend": {"disable": True},
-        "title": {"color": _INK},
+        "title": {"color": _INK, "subtitleColor": _INK},
         "aria": False,
     }
 
