@@ -33,8 +33,8 @@ class Mac(Drawn):
         overflow: rule of every product and add; None means each format's default.
 
     Raises:
-        FormatError: an unknown name, a rule of the other family, a format whose point is open, or formats that a unit
-            of blocks cannot have.
+        FormatError: an unknown name, a rule of the other family, a format whose point is open or that has no zero, or
+            formats that a unit of blocks cannot have.
 
     Examples:
         >>> Mac(product="fp32", accumulator="fp32")
@@ -61,6 +61,9 @@ class Mac(Drawn):
         set_field(self, "product", "exact" if product == "exact" else require_placed(parse(product)))
         set_field(self, "accumulator", "exact" if accumulator == "exact" else require_placed(parse(accumulator)))
         set_field(self, "order", parse_order(order))
+        for name, fmt in (("product", self.product), ("accumulator", self.accumulator)):
+            if isinstance(fmt, Float) and not fmt.zero:
+                raise FormatError(f"`{name}` must be a format with zero, got {fmt}; choose another")
         if isinstance(self.order, Blocks):
             self._require_block_formats()
         set_field(self, "rounding", Rounding.parse(rounding))
@@ -114,6 +117,10 @@ class Mac(Drawn):
             raise FormatError(
                 f"`accumulator` must be a float format where `order` is blocks, got {self.accumulator}; name one, "
                 "as fp32"
+            )
+        if not self.accumulator.signed:
+            raise FormatError(
+                f"`accumulator` must have a sign where `order` is blocks, got {self.accumulator}; name another, as fp32"
             )
 
     def require_operands(self, *formats: Format) -> None:

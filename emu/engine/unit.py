@@ -13,8 +13,9 @@ from emu.engine.description import EXACT, UnitDescription
 from emu.engine.elementwise import write_elementwise
 from emu.engine.functions import carrier_of_function, write_function
 from emu.engine.operands import as_operand, in_format
+from emu.engine.path import path_of
 from emu.engine.planner import Plan
-from emu.engine.products import matrices_of, plan_product_of, write_product
+from emu.engine.products import matrices_of, write_product
 from emu.engine.quantize import write_quantized
 from emu.engine.reductions import write_total
 from emu.errors import nearest_name
@@ -328,7 +329,7 @@ class Unit(Drawn):
 
 def _plan_matmul(unit: Unit, a: Any, b: Any, addend: Any = None) -> Plan:
     given = unit.of_host(a), unit.of_host(b), unit.of_host(addend)
-    return plan_product_of(unit.description, matrices_of(*given, check=False))
+    return path_of(unit.description, matrices_of(*given, check=False))
 
 
 def _plan_conv2d(
@@ -341,7 +342,7 @@ def _plan_conv2d(
     padding: tuple[int, int] = (0, 0),
 ) -> Plan:
     given = unit.of_host(x), unit.of_host(w), unit.of_host(bias)
-    return plan_product_of(unit.description, patches_and_kernels(*given, stride, padding, check=False))
+    return path_of(unit.description, patches_and_kernels(*given, stride, padding, check=False))
 
 
 for _operation, _plan in ((Unit.matmul, _plan_matmul), (Unit.conv2d, _plan_conv2d)):

@@ -72,13 +72,13 @@ def _(fmt: DynamicFixed) -> Html:
 @picture.register
 def _(fmt: Float) -> Html:
     fields = [
-        _Field("sign", "s", fmt.width_bits - fmt.exponent_bits - fmt.fraction_bits, ORANGE),
+        _Field("sign", "s", int(fmt.signed), ORANGE),
         _Field("exponent", "e", fmt.exponent_bits, BLUE),
         _Field("fraction", "f", fmt.fraction_bits, GREEN),
     ]
     described = [
         ("range", f"{_real(fmt.min)} .. {_real(fmt.max)}"),
-        ("smallest normal", f"{number(fmt.smallest_normal)} = {power_of_two(fmt.emin)}"),
+        ("smallest normal", _smallest_normal(fmt)),
         ("smallest above 0", number(fmt.smallest_positive)),
         ("ulp at 1", number(fmt.ulp(1.0))),
         ("bias", str(fmt.bias)),
@@ -156,11 +156,18 @@ def _real(value: float | Fraction) -> str:
         return number(value)
 
 
+def _smallest_normal(fmt: Float) -> str:
+    if not fmt.has_normals:
+        return "none: every value is subnormal"
+    return f"{number(fmt.smallest_normal)} = {power_of_two(fmt.emin)}"
+
+
 def _special(fmt: Float) -> str:
     digits = -(-fmt.width_bits // 4)
     infinity = "no infinity" if fmt.infinity_code is None else f"+inf 0x{fmt.infinity_code:0{digits}x}"
     nan = "no NaN" if fmt.nan_code is None else f"NaN 0x{fmt.nan_code:0{digits}x}"
-    return f"{infinity}, {nan}, {'-0 and +0' if fmt.has_negative_zero else 'one zero'}"
+    zero = "-0 and +0" if fmt.has_negative_zero else "one zero" if fmt.zero else "no zero"
+    return f"{infinity}, {nan}, {zero}"
 
 
 def _flushes(fmt: Float) -> str:
