@@ -43,13 +43,8 @@ MAX_EXPONENT_BITS, MAX_FRACTION_BITS = 11, 52
 
 
 @dataclass(frozen=True)
-<<<<<<< HEAD
 class Float(Drawn):
-    """A binary floating-point format of 1 + `exponent_bits` + `fraction_bits` bits.
-=======
-class Float:
     """A binary floating-point format: a sign bit, `exponent_bits` and `fraction_bits`.
->>>>>>> main
 
     Attributes:
         exponent_bits: width of the exponent field, 0..11.

@@ -20,8 +20,10 @@ from emu.training import Run
 from emu.training.evaluation import Evaluation
 from emu.training.study import Grid, Study
 
-FORMATS = ("fix8f4", "ufix8f0", "fix16f-3", "fix16f20", "fix16f?", "fp16", "fp8_e4m3", "e4m3fnuz", "fix64f32", "fp64", "e8m0", "ue5m3", "e0m4 finite nans=none",
-           "e3m0 finite nans=none ftz")  # fmt: skip
+FORMATS = (
+    *("fix8f4", "ufix8f0", "fix16f-3", "fix16f20", "fix16f?", "fix64f32", "fp16", "fp8_e4m3", "e4m3fnuz", "fp64"),
+    *("e3m0 finite nans=none ftz", "e8m0", "ue5m3", "e0m4 finite nans=none"),
+)
 VOID = {"br", "hr"}
 
 
