@@ -139,7 +139,8 @@ class TestDevices:
     def test_a_rounding_mode_of_another_library(self, device_error: Any):
         assert device_error(weight="[precision.weight]\nformat = 'fp16'\nrounding = 'nearest'") == (
             "`rounding` must be a rounding mode, got 'nearest'; did you mean 'nearest_even' (the default), "
-            "'nearest_away', 'nearest_down', 'nearest_up' or 'nearest_zero'? (in d/x.toml: precision.weight.rounding)"
+            "'nearest_away', 'nearest_down', 'nearest_odd', 'nearest_up' or 'nearest_zero'? (in d/x.toml: "
+            "precision.weight.rounding)"
         )
 
     def test_an_overflow_rule_of_the_other_family(self, device_error: Any):
@@ -516,11 +517,11 @@ class TestBeginningsOfNames:
             Rounding.parse("nearest")
         assert str(caught.value) == (
             "`rounding` must be a rounding mode, got 'nearest'; did you mean 'nearest_even' (the default), "
-            "'nearest_away', 'nearest_down', 'nearest_up' or 'nearest_zero'?"
+            "'nearest_away', 'nearest_down', 'nearest_odd', 'nearest_up' or 'nearest_zero'?"
         )
 
     def test_a_format_that_is_the_beginning_of_several_lists_them(self):
-        with pytest.raises(FormatError, match=r"got 'fp8'; did you mean 'fp8_e4m3' or 'fp8_e5m2'\?$"):
+        with pytest.raises(FormatError, match=r"got 'fp8'; did you mean 'fp8_e4m3', 'fp8_e5m2' or 'fp8_e8m0'\?$"):
             parse("fp8")
 
     def test_a_device_that_is_the_beginning_of_several_lists_them(self):
