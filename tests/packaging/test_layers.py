@@ -34,20 +34,7 @@ ALLOWED["training"] = ALLOWED["precision"] | {"precision", "cluster"}
 ALLOWED["report"] = ALLOWED["bench"] = ALLOWED["training"] | {"training"}
 ALLOWED["notebook"] = ALLOWED["report"] | {"report", "testing"}
 #: The public face and the command may import everything.
-TOP = {
-    "__init__",
-    "__main__",
-    "cli",
-    "_runs",
-    "_listings",
-    "_format_listing",
-    "_run_commands",
-    "_bench_command",
-    "_simulate_command",
-    "_study_command",
-    "_study_worker",
-    "_vectors_command",
-}
+TOP = {"__init__", "__main__", "cli"}
 #: Below `_config`, in order.
 BELOW_BASE = {"errors": set(), "_drawn": set(), "_files": set(), "_paths": {"errors"}, "_config": {"errors", "_paths"}}
 
