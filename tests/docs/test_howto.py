@@ -56,6 +56,28 @@ def test_a_page_changes_at_most_two_files(page: Path):
     assert 1 <= len(changed | named_files(page).keys()) <= 2
 
 
+def test_a_named_format_takes_one_file_and_every_backend_knows_it(tmp_path: Path):
+    """Nothing but the change of its page, on a copy of the package."""
+    shutil.copytree(ROOT / "emu", tmp_path / "emu", ignore=shutil.ignore_patterns("__pycache__"))
+    page = ROOT / "docs" / "howto" / "format.md"
+    [diff] = [block.text for block in blocks_of(page) if block.language == "diff"]
+    assert diff.count("+++ ") == 1
+    environment = no_repository(tmp_path)
+    subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, env=environment, check=True)
+    script = (
+        "import emu; f = emu.parse('fp6_e3m2'); print(emu.__file__, f, f.max, f.encode(f.decode(f.codes())).tolist() "
+        "== list(range(64)), emu.quantize([1.1, 99.0], 'fp6_e3m2', backend='reference').tolist())"
+    )
+    environment["PYTHONPATH"] = str(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split(maxsplit=1) == [
+        str(tmp_path / "emu" / "__init__.py"),
+        "fp6_e3m2 28.0 True [1.0, 28.0]\n",
+    ]
+
+
 @pytest.mark.slow
 def test_a_reader_adds_one_of_each_by_the_pages_alone(package: Path):
     commands = [line for block in blocks("bash") for line in block.splitlines()]
