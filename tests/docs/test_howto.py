@@ -56,6 +56,17 @@ def test_a_page_changes_at_most_two_files(page: Path):
     assert 1 <= len(changed | named_files(page).keys()) <= 2
 
 
+@pytest.mark.parametrize("name", ["layer", "policy", "picture"])
+def test_the_changes_of_a_page_fit_the_package_as_it_is(name: str, tmp_path: Path):
+    shutil.copytree(ROOT / "emu", tmp_path / "emu", ignore=shutil.ignore_patterns("__pycache__"))
+    [diff] = [block.text for block in blocks_of(ROOT / "docs" / "howto" / f"{name}.md") if block.language == "diff"]
+    subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, env=no_repository(tmp_path), check=True)
+    added = [line.removeprefix("+") for line in diff.splitlines() if line.startswith("+") and line[:3] != "+++"]
+    changed = [line.removeprefix("+++ b/") for line in diff.splitlines() if line.startswith("+++ ")]
+    text = "\n".join((tmp_path / path).read_text() for path in changed).splitlines()
+    assert set(added) <= set(text)
+
+
 @pytest.mark.slow
 def test_a_reader_adds_one_of_each_by_the_pages_alone(package: Path):
     commands = [line for block in blocks("bash") for line in block.splitlines()]
