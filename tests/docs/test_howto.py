@@ -78,6 +78,17 @@ def test_a_named_format_takes_one_file_and_every_backend_knows_it(tmp_path: Path
     ]
 
 
+@pytest.mark.parametrize("name", ["layer", "policy", "picture"])
+def test_the_changes_of_a_page_fit_the_package_as_it_is(name: str, tmp_path: Path):
+    shutil.copytree(ROOT / "emu", tmp_path / "emu", ignore=shutil.ignore_patterns("__pycache__"))
+    [diff] = [block.text for block in blocks_of(ROOT / "docs" / "howto" / f"{name}.md") if block.language == "diff"]
+    subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, env=no_repository(tmp_path), check=True)
+    added = [line.removeprefix("+") for line in diff.splitlines() if line.startswith("+") and line[:3] != "+++"]
+    changed = [line.removeprefix("+++ b/") for line in diff.splitlines() if line.startswith("+++ ")]
+    text = "\n".join((tmp_path / path).read_text() for path in changed).splitlines()
+    assert set(added) <= set(text)
+
+
 @pytest.mark.slow
 def test_a_reader_adds_one_of_each_by_the_pages_alone(package: Path):
     commands = [line for block in blocks("bash") for line in block.splitlines()]

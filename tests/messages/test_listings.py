@@ -118,8 +118,7 @@ def test_no_line_is_longer_than_the_screen(lines, width: int, arguments: list[st
     ids=["devices", "models", "formats"],
 )
 def test_at_80_columns_a_name_has_one_row_and_its_description_stands_under_it(lines, listing: str, names: list[str]):
-    printed = lines(80, listing)
-    printed = printed[: next((n for n, line in enumerate(printed) if line.startswith("Any other")), None)]
+    printed = list(itertools.takewhile(bool, lines(80, listing)))
     rows = [number for number, line in enumerate(printed) if line.split(" ")[0] in names]
     assert sorted(printed[number].split(" ")[0] for number in rows) == sorted(names)
     assert all(printed[number + 1].startswith("    ") for number in rows)
