@@ -121,9 +121,9 @@ def test_products_are_rounded_before_they_are_added(product: str, accumulator: s
 def test_sums_that_move_although_they_are_exact_are_the_same_whatever_is_missing(order: str, rounding: Rounding):
     """Lanes without a product, no products at all, zeros among them; R moves what an exact sum would leave alone."""
     for depth in (0, 1, 3):
-        for accumulator, product in (("fix12f6", "exact"), ("fix12f6", "fix8f3"), ("fp16", "exact")):
+        for accumulator, products in (("fix12f6", "exact"), ("fix12f6", "fix8f3"), ("fp16", "exact")):
             for addend_format in (None, "fix6f3"):
-                mac = Mac(product, accumulator, order, rounding)
+                mac = Mac(products, accumulator, order, rounding)
                 check(mac, "fix6f3", out_of(accumulator), addend_format, depth, 4)
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from unittest import mock
 
 import emu
-from emu._run_commands import Bar
 from emu.cli import main
+from emu.cli.runs import Bar
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,8 @@ import pytest
 from documents import ROOT, blocks_of, named_files
 
 #: In the order in which they are followed: a page may use what those before it added.
-PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in ("device", "format", "rounding", "layer", "model")]
+NAMES = ("device", "format", "rounding", "layer", "policy", "picture", "model")
+PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in NAMES]
 PACKAGE = ("emu", "devices", "models", "kernels")
 
 
@@ -47,6 +49,13 @@ def test_every_page_but_the_list_is_followed():
     }
 
 
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_a_page_changes_at_most_two_files(page: Path):
+    diffs = [line for block in blocks_of(page) if block.language == "diff" for line in block.text.splitlines()]
+    changed = {line for line in diffs if line.startswith("+++ ")}
+    assert 1 <= len(changed | named_files(page).keys()) <= 2
+
+
 def test_a_named_format_takes_one_file_and_every_backend_knows_it(tmp_path: Path):
     """Nothing but the change of its page, on a copy of the package."""
     shutil.copytree(ROOT / "emu", tmp_path / "emu", ignore=shutil.ignore_patterns("__pycache__"))
@@ -70,9 +79,9 @@ def test_a_named_format_takes_one_file_and_every_backend_knows_it(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_reader_adds_a_device_a_format_a_mode_a_layer_and_a_model_by_the_pages_alone(package: Path):
+def test_a_reader_adds_one_of_each_by_the_pages_alone(package: Path):
     commands = [line for block in blocks("bash") for line in block.splitlines()]
-    assert len(commands) == 8
+    assert len(commands) == 11
     printed = ""
     for command in commands:
         name, *arguments = command.split()
@@ -89,6 +98,14 @@ def test_a_reader_adds_a_device_a_format_a_mode_a_layer_and_a_model_by_the_pages
         printed += done.stdout
     assert "fp6_e3m2" in printed
     assert "gate.gate" in (package / "runs" / "gated" / "run.json").read_text()
+    leading, largest = (
+        json.loads((package / "runs" / name / "run.json").read_text()) for name in ("leading", "largest")
+    )
+    assert largest["weights_sha256"] != leading["weights_sha256"]
+    assert largest["metrics"]["overflow_rate"] < leading["metrics"]["overflow_rate"]
+    report = (package / "runs" / "pictured" / "report.html").read_text()
+    assert '<h2 id="inexact-title">Rounded results</h2>' in report
+    assert "Most results are rounded in " in report
 
 
 @pytest.mark.slow
@@ -120,7 +137,7 @@ def test_what_the_pages_change_is_formatted_and_clean(package: Path):
         {line.removeprefix("+++ b/") for diff in blocks("diff") for line in diff.splitlines() if line[:4] == "+++ "}
     )
     changed = [name for name in changed if name.endswith(".py")]
-    assert len(changed) == 5
+    assert len(changed) == 8
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--no-cache", *changed],

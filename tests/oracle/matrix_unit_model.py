@@ -29,15 +29,20 @@ def rounded(x: Fraction, fmt: Any, mode: str, u: int) -> Fraction:
     if mode == "stochastic":
         return floor(abs(x) / step + Fraction(u, 2**RANDOM_BITS)) * step * (1 if x > 0 else -1)
     low = floor(x / step)
+    if x == low * step and mode == "jamming" and low % 2 == 0:
+        return x + step * (1 if x > 0 else -1)
     if x == low * step:
         return x
     part, high, zeroward = x / step - low, low + 1, low if x > 0 else low + 1
     even = low if low % 2 == 0 else high
     ties = {
         "nearest_even": even, "nearest_up": high, "nearest_down": low, "nearest_zero": zeroward,
-        "nearest_away": low + high - zeroward,
+        "nearest_away": low + high - zeroward, "nearest_odd": low + high - even,
     }  # fmt: skip
-    directed = {"floor": low, "ceil": high, "toward_zero": zeroward, "to_odd": low + high - even}
+    directed = {
+        "floor": low, "ceil": high, "toward_zero": zeroward, "magnitude_truncation": zeroward,
+        "away_from_zero": low + high - zeroward, "to_odd": low + high - even, "jamming": low + high - even,
+    }  # fmt: skip
     if mode in directed:
         return directed[mode] * step
     half = Fraction(1, 2)

@@ -23,7 +23,7 @@ OPERANDS = [
 ACCUMULATORS = [
     "fp32", "fp16", "e8m13", "bf16", "fp8_e5m2", "fp8_e4m3", "e4m3fnuz", "fp16 ftz", "e3m4 finite nans=none", "e9m30",
 ]  # fmt: skip
-DETERMINISTIC = [mode.value for mode in Rounding if mode is not Rounding.STOCHASTIC]
+DETERMINISTIC = [mode.value for mode in Rounding if not mode.draws]
 TINY = [2.0**-133, -(2.0**-126), 1.5 * 2.0**-130, 2.0**-133 * 3]
 
 

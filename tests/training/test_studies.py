@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import emu
-from emu._study_command import rebuild_study_report, run_study
-from emu._study_worker import is_settled, work
+from emu.cli.study import rebuild_study_report, run_study
+from emu.cli.study_worker import is_settled, work
 from emu.report.study.comparison import Difference, compare
 from emu.report.study.markdown import tables
 from emu.training.study import chosen, load_study

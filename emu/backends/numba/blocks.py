@@ -29,7 +29,7 @@ HUGE = bounded(970, 2 * SAFE_EXPONENT, 1022, "above every format's largest numbe
 
 
 class Stage(NamedTuple):
-    """An output stage as the loops want it."""
+    """An output stage as the loops take it."""
 
     is_float: int
     rounding: int

@@ -310,7 +310,7 @@ class _Way(NamedTuple):
     """How results of one kind are written.
 
     Attributes:
-        code: the stage, as plain loops want it.
+        code: the stage, as plain loops take it.
         out_scale: what values are multiplied by where they are stored.
         positions: of the register; no position without one.
         report_size: length of a thread's report.
@@ -414,7 +414,7 @@ def recorded_bits(random: RandomCode) -> Array:
 
 @lru_cache(maxsize=1024)
 def prepare(stage: StageCode) -> Stage:
-    """Return an output stage as the loops want it."""
+    """Return an output stage as the loops take it."""
     fmt = stage.format
     if not fmt.is_float:
         high = float(fmt.max_significand)

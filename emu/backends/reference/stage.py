@@ -154,12 +154,13 @@ def writing_integers(stage: StageCode) -> StageCode:
 def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[Mask]]:
     fmt = stage.format
     target = np.full(exact.kind.shape, fmt.quantum, np.int64)
-    finite = exact.kind == FINITE
-    # the one zero of two's complement is positive, and jamming moves it
-    exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
+    finite, moves = exact.kind == FINITE, moves_exact(stage)
+    if moves:  # zeros too; the one of two's complement is positive
+        exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
     quotient, inexact = _round_to(exact, target, stage, u, fmt.width_bits)
-    rounded = np.where(finite, np.where(exact.negative, -quotient, quotient), 0)
-    inexact &= finite
+    rounded = np.where(exact.negative, -quotient, quotient)
+    if moves:
+        rounded, inexact = np.where(finite, rounded, 0), inexact & finite
     high = fmt.max_significand
     low = 0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1
     infinite, nan = exact.kind == INFINITE, exact.kind >= NAN

@@ -5,7 +5,7 @@ Each hypothesis gives a code for every vector, so that it can be held against al
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,20 +32,20 @@ WIDER = ("fp32", "fp16", "bf16")
 _MODES = {Rounding.FLOOR: "truncation of two's complement (floor)", Rounding.TOWARD_ZERO: "truncation (toward_zero)"}
 
 
-def hypotheses(vectors: Vectors) -> Iterator[Hypothesis]:
-    """Give what each fault would have written, the likely ones first."""
-    yield from _other_rules(vectors)
+def hypotheses(vectors: Vectors, modes: Sequence[Rounding] = tuple(Rounding)) -> Iterator[Hypothesis]:
+    """Give what each fault would have written, the likely ones first; a unit may have one of `modes` instead."""
+    yield from _other_rules(vectors, modes)
     yield from _zeros_and_subnormals(vectors)
     yield from _without_sticky(vectors)
     yield from _misread(vectors)
     yield from _other_operations(vectors)
     yield from _rounded_twice(vectors)
-    yield from _other_units(vectors)
+    yield from _other_units(vectors, modes)
 
 
-def _other_rules(vectors: Vectors) -> Iterator[Hypothesis]:
+def _other_rules(vectors: Vectors, modes: Sequence[Rounding]) -> Iterator[Hypothesis]:
     d, stage = vectors.description, vectors.description.stage
-    for mode in sorted(Rounding, key=lambda mode: mode not in _MODES):
+    for mode in sorted(modes, key=lambda mode: mode not in _MODES):
         if mode is not stage.rounding and not mode.draws:
             name = _MODES.get(mode, f"rounding {mode.value}")
             yield f"{name} instead of {stage.rounding.value}", _answer(vectors, replace(stage, rounding=mode))
@@ -158,10 +158,10 @@ def _like(description: Description, **changes: Any) -> Description:
     return Description.model_validate({**description.model_dump(), **changes})
 
 
-def _other_units(vectors: Vectors) -> Iterator[Hypothesis]:
+def _other_units(vectors: Vectors, modes: Sequence[Rounding]) -> Iterator[Hypothesis]:
     if vectors.description.operation != "matmul":
         return
-    for name, changes in _changed_units(vectors.description):
+    for name, changes in _changed_units(vectors.description, modes):
         try:
             mac = vectors.description.mac.model_copy(update=changes).mac()
             found = _answer(vectors, mac=mac)
@@ -170,7 +170,7 @@ def _other_units(vectors: Vectors) -> Iterator[Hypothesis]:
         yield name, found
 
 
-def _changed_units(description: Description) -> Iterator[tuple[str, dict[str, str]]]:
+def _changed_units(description: Description, modes: Sequence[Rounding]) -> Iterator[tuple[str, dict[str, str]]]:
     """Give units beside the one described: other orders, roundings, overflow rules, formats of products and sums."""
     unit, mac = description.mac, description.mac.mac()
     if mac.accumulator == "exact":
@@ -185,7 +185,7 @@ def _changed_units(description: Description) -> Iterator[tuple[str, dict[str, st
     for order in KNOWN_ORDERS:
         if parse_order(order) != mac.order:
             yield f"adds in the order {order}", {"order": order}
-    for mode in Rounding:
+    for mode in modes:
         if mode is not mac.rounding and not mode.draws:
             yield f"adds rounded {mode.value}", {"rounding": mode.value}
     part, fmt = ("an accumulator", mac.accumulator) if mac.accumulator != "exact" else ("products", mac.product)

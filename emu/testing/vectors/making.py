@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.reference.philox import random_integers
-from emu.datapath import stream_of
+from emu.datapath import Rounding, stream_of
 from emu.formats import Fixed, Float, Format
 from emu.testing.hard import Noise, Places, hard_codes, hard_reals, negated
 from emu.testing.vectors.definition import answer
@@ -25,6 +25,8 @@ from emu.testing.vectors.faults import hypotheses
 Exponents = NDArray[np.int64]
 #: Vectors drawn for each that is kept; fewer, down to the second number, where they would have more terms in all.
 DRAWN, FEWEST_DRAWN, MOST_TERMS = 16, 2, 1 << 19
+#: Modes that vectors tell apart. Those that came later are not among them, so that a seed keeps its vectors.
+TELLING_MODES = tuple(Rounding)[:10]
 #: Salts of the noise of places; those of operands follow the last one, so many apart.
 _TARGET, _ZONE, _SHARE, _OPERANDS, _APART = 11, 12, 13, 16, 8
 
@@ -89,7 +91,7 @@ def _interleaved(description: Description, sets: list[Vectors]) -> Vectors:
 
 def _kept(vectors: Vectors, wanted: int) -> NDArray[np.int64]:
     """Return which vectors to keep: for each fault in turn the next one that shows it, then whatever is left."""
-    shown = [np.flatnonzero(codes != vectors.results) for _, codes in hypotheses(vectors)]
+    shown = [np.flatnonzero(codes != vectors.results) for _, codes in hypotheses(vectors, TELLING_MODES)]
     turns = (index for turn in zip_longest(*shown) for index in turn if index is not None)
     order = dict.fromkeys(int(i) for i in chain(turns, range(vectors.description.count)))
     return np.array(list(order)[:wanted])

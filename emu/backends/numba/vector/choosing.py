@@ -60,8 +60,8 @@ def shape_for(
     fmt, stochastic = code.format, code.rounding == k.STOCHASTIC
     if (
         not has_vectors()
-        or operation not in arithmetic.ARITY
         or code.rounding >= HAND_WRITTEN
+        or operation not in arithmetic.ARITY
         or any(source not in _NAMES for source in sources)
         or target not in _NAMES
         or (fmt.is_float and (fmt.quantum > 0 or not fmt.signed or not has_normals(fmt)))

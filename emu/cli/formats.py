@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from emu._listings import console, facts, grid
+from emu.cli.tables import Listing, console, facts
 from emu.datapath import Overflow
 from emu.formats import PRESETS, DynamicFixed, Fixed, Float, Format, parse
 
@@ -24,13 +24,9 @@ _SHOWN_DIGITS = 18
 
 def print_presets() -> None:
     """Print the named float formats and the ways to write others."""
-    table = grid("name", "bits", "largest", "smallest normal", "smallest", "ulp(1)", "special values")
-    for name, fmt in PRESETS.items():
-        cells = [
-            str(fmt.width_bits),
-            *(f"{x:.6g}" for x in (fmt.max, fmt.smallest_normal, fmt.smallest_positive, fmt.ulp())),
-        ]
-        table.add_row(name, *cells, _special_words(fmt))
+    rows = [(name, str(fmt.width_bits), *_sizes(fmt), _special_words(fmt)) for name, fmt in PRESETS.items()]
+    heads = ("name", "bits", "largest", "smallest normal", "smallest", "ulp(1)", "special values")
+    table = Listing(heads, rows, under=heads[-1:])
     forms = facts(
         {
             "fix16f8": "fixed point: 16 bits, 8 of them behind the point; ufix16f8 unsigned",
@@ -44,6 +40,10 @@ def print_presets() -> None:
     console().print(Group(table, Text("\nAny other format is written out:\n"), forms))
 
 
+def _sizes(fmt: Float) -> list[str]:
+    return [f"{x:.6g}" for x in (fmt.max, fmt.smallest_normal, fmt.smallest_positive, fmt.ulp())]
+
+
 def print_format(text: str) -> None:
     """Print a format.
 
@@ -54,7 +54,7 @@ def print_format(text: str) -> None:
     if isinstance(fmt, DynamicFixed):
         console().print(_dynamic(fmt))
         return
-    parts: list[Table | Text] = [
+    parts: list[Table | Listing | Text] = [
         Text(f"{fmt}  {fmt!r}\n"),
         facts(_fixed_facts(fmt) if isinstance(fmt, Fixed) else _float_facts(fmt)),
     ]
@@ -150,15 +150,15 @@ def _special_words(fmt: Float) -> str:
     return f"{infinity}, {nans}, {'±0' if fmt.has_negative_zero else 'one 0' if fmt.zero else 'no 0'}"
 
 
-def _codes(fmt: Format) -> Table:
+def _codes(fmt: Format) -> Listing:
     shows_bits = fmt.width_bits <= _SHOWN_BITS
-    table = grid("", "code", *["bits"] * shows_bits, "value")
+    rows: list[tuple[str, ...]] = []
     codes = _fixed_codes(fmt) if isinstance(fmt, Fixed) else _float_codes(fmt)
     for name, code in codes.items():
         digits = -(-fmt.width_bits // 4)
         bits = [_separated(fmt, code)] if shows_bits else []
-        table.add_row(name, f"0x{code:0{digits}x}", *bits, _value_of(fmt, code))
-    return table
+        rows.append((name, f"0x{code:0{digits}x}", *bits, _value_of(fmt, code)))
+    return Listing(("", "code", *["bits"] * shows_bits, "value"), rows, under=("bits",) if shows_bits else ())
 
 
 def _fixed_codes(fmt: Fixed) -> dict[str, int]:
@@ -206,14 +206,14 @@ def _value_of(fmt: Format, code: int) -> str:
     return number(float(fmt.decode(np.array([code], dtype=fmt.code_dtype))[0]))
 
 
-def _ulps(fmt: Float) -> Table:
-    table = grid("at", "ulp", "relative")
+def _ulps(fmt: Float) -> Listing:
+    rows: list[tuple[str, ...]] = []
     low = fmt.smallest_normal if fmt.has_normals else fmt.smallest_positive
     inside = [x for x in _MAGNITUDES if low < x < fmt.max]
     for value in (low, *inside, fmt.max):
         ulp = fmt.ulp(value)
-        table.add_row(f"{value:g}", _power(math.frexp(ulp)[1] - 1), f"{ulp / value:.2g}")
-    return table
+        rows.append((f"{value:g}", _power(math.frexp(ulp)[1] - 1), f"{ulp / value:.2g}"))
+    return Listing(("at", "ulp", "relative"), rows)
 
 
 def _power(exponent: int) -> str:
