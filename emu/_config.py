@@ -366,6 +366,7 @@ _FIXED_RULES: dict[str, tuple[str, str]] = {
 }
 _RULES: dict[str, Callable[[Data], tuple[str, str]]] = {
     "literal_error": _literal,
+    "enum": _literal,
     "too_short": _length,
     "too_long": _length,
     "string_pattern_mismatch": _pattern,

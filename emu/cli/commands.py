@@ -10,10 +10,11 @@ import sys
 import warnings
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, Unpack
 
 import typer
 
+from emu.cli.options import Backend, Settings, VectorOptions, with_options
 from emu.errors import EmuError, EmuWarning
 
 #: Exit code of bad input, as `typer` uses it for bad usage.
@@ -90,13 +91,6 @@ def options(
     ] = False,
 ) -> None:
     """Train networks on an emulated datapath, bit by bit."""
-
-
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Lay a value over the recipe: training.steps=200. Repeatable."),
-]
-Backend = Annotated[str | None, typer.Option(help="Who computes: auto, reference or numba. The bits are the same.")]
 
 
 @app.command()
@@ -241,6 +235,7 @@ def bench(
 
 
 @app.command()
+@with_options(VectorOptions)
 def vectors(
     operation: Annotated[
         str, typer.Argument(help="quantize, add, subtract, multiply, divide, fma, sqrt, remainder, ... or matmul.")
@@ -248,48 +243,13 @@ def vectors(
     formats: Annotated[str, typer.Option(metavar="A,B,C", help="Formats of the operands, the addend's last.")],
     out_format: Annotated[str, typer.Option(help="Format of the result.")],
     out: Annotated[Path, typer.Option(help="Folder of the files.")],
-    rounding: Annotated[str | None, typer.Option(help="Rounding mode; without: nearest_even.")] = None,
-    overflow: Annotated[str | None, typer.Option(help="Overflow rule; without: the format's own.")] = None,
-    n_rbits: Annotated[int | None, typer.Option(help="Random bits of stochastic rounding.")] = None,
-    depth: Annotated[int | None, typer.Option(help="Terms of each product.")] = None,
-    product: Annotated[str | None, typer.Option(help="Format products are rounded to; without: exact.")] = None,
-    accumulator: Annotated[str | None, typer.Option(help="Format of the accumulator; without: exact.")] = None,
-    order: Annotated[str | None, typer.Option(help="Order of the adds: sequential, pairwise, lanes(4), ...")] = None,
-    mac_rounding: Annotated[str | None, typer.Option(help="Rounding of products and sums in the unit.")] = None,
-    mac_overflow: Annotated[str | None, typer.Option(help="Overflow rule of products and sums in the unit.")] = None,
-    count: Annotated[int | None, typer.Option(help="How many vectors; without: 1000.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of operands and random bits; without: 0.")] = None,
-    tininess: Annotated[
-        str | None, typer.Option(help="When IEEE 754's underflow is told: before_rounding or after_rounding.")
-    ] = None,
     style: Annotated[str, typer.Option(help="hex ($readmemh and a manifest) or testfloat (its lines).")] = "hex",
+    **options: Unpack[VectorOptions],
 ) -> None:
     """Write golden vectors: operands that break hardware, and the definition's results and flags."""
     from emu.cli.vectors import write
 
-    write(
-        {
-            "operation": operation,
-            "formats": [text.strip() for text in formats.split(",")],
-            "out_format": out_format,
-            "rounding": rounding,
-            "overflow": overflow,
-            "n_rbits": n_rbits,
-            "depth": depth,
-            "mac": {
-                "product": product,
-                "accumulator": accumulator,
-                "order": order,
-                "rounding": mac_rounding,
-                "overflow": mac_overflow,
-            },
-            "count": count,
-            "seed": seed,
-            "tininess": tininess,
-        },
-        out,
-        style,
-    )
+    write(operation, [text.strip() for text in formats.split(",")], out_format, out, style, options)
 
 
 @app.command()

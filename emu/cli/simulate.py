@@ -109,7 +109,8 @@ def _print(found: SimulatedCluster) -> None:
         cells[place:place] = [f"{step.time.clip_ps / size:.2f}"] if clips else []
         rows.append(cells)
     heading = f"{found.model} on {found.device}: {found.parameters} parameters; times in {unit}\n"
-    console().print(Text(heading), Listing(heads, rows, keys=_COLUMNS.index("step"), numbers=heads))
+    table = Listing(heads, rows, keys=_COLUMNS.index("step"), starts=("samples/s",), numbers=heads)
+    console().print(Text(heading), table)
 
 
 def _cells(step: SimulatedStep, unit_ps: int) -> list[str]:

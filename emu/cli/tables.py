@@ -40,6 +40,7 @@ class Listing:
         title: a line above.
         under: heads of the columns that may stand under their row.
         keys: how many columns a further table repeats.
+        starts: heads of the columns that begin a further table, where there must be one.
         numbers: heads of the columns whose cells end below each other.
     """
 
@@ -48,6 +49,7 @@ class Listing:
     title: str = ""
     under: Sequence[str] = ()
     keys: int = 1
+    starts: Sequence[str] = ()
     numbers: Sequence[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -55,10 +57,11 @@ class Listing:
         width = options.max_width
         below = self._below(width)
         beside = [i for i in range(len(self.columns)) if i not in below]
-        gap = 2 if self._width(beside) <= width else 1
+        blocks = self._blocks(beside, width)
+        gap = 2 if max(self._width(block) for block in blocks) <= width else 1
         if self.title:
             yield Text(self.title, style="bold")
-        for number, block in enumerate(self._blocks(beside, width, gap)):
+        for number, block in enumerate(blocks):
             if number:
                 yield Text()
             yield Text(self._line(block, self.columns, gap), style="bold")
@@ -77,11 +80,13 @@ class Listing:
             below.append(self.columns.index(head))
         return sorted(below)
 
-    def _blocks(self, columns: list[int], width: int, gap: int) -> list[list[int]]:
+    def _blocks(self, columns: list[int], width: int) -> list[list[int]]:
         """Return the columns of each table; none but the keys stands twice."""
         keys, blocks = columns[: self.keys], [columns[: self.keys]]
+        starts = self.starts if self._width(columns, 1) > width else ()
         for column in columns[self.keys :]:
-            if len(blocks[-1]) > self.keys and self._width([*blocks[-1], column], gap) > width:
+            is_full = self._width([*blocks[-1], column], 1) > width
+            if len(blocks[-1]) > self.keys and (is_full or self.columns[column] in starts):
                 blocks.append([*keys])
             blocks[-1].append(column)
         return blocks

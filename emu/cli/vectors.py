@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 from emu._config import checked
+from emu.cli.options import VectorOptions
 from emu.errors import ConfigError
 from emu.testing.vectors import Description, check_dump, make_vectors, write_vectors
 from emu.testing.vectors.files import MANIFEST
 
 #: The folder's file that a simulation writes, unless another is named.
 DUMP = "dump.hex"
+#: Options of the unit that multiplies and accumulates, and their keys in its table.
+UNIT = {
+    "product": "product",
+    "accumulator": "accumulator",
+    "order": "order",
+    "mac_rounding": "rounding",
+    "mac_overflow": "overflow",
+}
 
 
-def write(description: dict[str, Any], out: Path, style: str) -> None:
-    """Write vectors, and print where they are."""
-    given = {key: value for key, value in description.items() if value is not None}
-    given["mac"] = {key: value for key, value in given.get("mac", {}).items() if value is not None}
-    vectors = make_vectors(checked(Description, given, file="the command line"))
+def write(operation: str, formats: list[str], out_format: str, out: Path, style: str, options: VectorOptions) -> None:
+    """Write vectors, and print where they are; an option that is None has its default."""
+    given = {key: value for key, value in options.items() if value is not None}
+    mac = {UNIT[key]: given.pop(key) for key in UNIT if key in given}
+    table = {"operation": operation, "formats": formats, "out_format": out_format, "mac": mac, **given}
+    vectors = make_vectors(checked(Description, table, file="the command line"))
     for path in write_vectors(vectors, out, style):
         print(path)
     print(f"{vectors.description.count} vectors; check a dump of results with: emu check {out} DUMP")

@@ -67,7 +67,7 @@ class Description(Table):
     depth: int = Field(default=1, ge=1)
     count: Annotated[int, Field(ge=1)] = 1000
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
-    tininess: Tininess | None = None
+    tininess: Annotated[Tininess, Field(strict=False)] | None = None
 
     @model_validator(mode="after")
     def _possible(self) -> Description:

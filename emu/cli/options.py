@@ -1,0 +1,61 @@
+"""Options of commands that many commands have, or of which a command has many."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, TypedDict, TypeVar, get_type_hints
+
+import typer
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Lay a value over the recipe: training.steps=200. Repeatable."),
+]
+Backend = Annotated[
+    str | None, typer.Option(help="Who computes: auto, reference, numba or cuda. The bits are the same.")
+]
+
+
+class VectorOptions(TypedDict, total=False):
+    """What golden vectors may say beside their operation and formats; `write` of `emu.cli.vectors` has the meaning."""
+
+    rounding: Annotated[str | None, typer.Option(help="Rounding mode; without: nearest_even.")]
+    overflow: Annotated[str | None, typer.Option(help="Overflow rule; without: the format's own.")]
+    n_rbits: Annotated[int | None, typer.Option(help="Random bits of stochastic rounding.")]
+    depth: Annotated[int | None, typer.Option(help="Terms of each product.")]
+    product: Annotated[str | None, typer.Option(help="Format products are rounded to; without: exact.")]
+    accumulator: Annotated[str | None, typer.Option(help="Format of the accumulator; without: exact.")]
+    order: Annotated[str | None, typer.Option(help="Order of the adds: sequential, pairwise, lanes(4), ...")]
+    mac_rounding: Annotated[str | None, typer.Option(help="Rounding of products and sums in the unit.")]
+    mac_overflow: Annotated[str | None, typer.Option(help="Overflow rule of products and sums in the unit.")]
+    count: Annotated[int | None, typer.Option(help="How many vectors; without: 1000.")]
+    seed: Annotated[int | None, typer.Option(help="Seed of operands and random bits; without: 0.")]
+    tininess: Annotated[
+        str | None, typer.Option(help="When IEEE 754 calls a result tiny: before_rounding or after_rounding.")
+    ]
+
+
+def with_options(options: type) -> Callable[[Command], Command]:
+    """Show typer the keys of a `TypedDict` as options of a command that takes them as `**options: Unpack[...]`.
+
+    Typer reads the signature of a function. The keys stand there by name, without a default value: None.
+    """
+
+    def shown(command: Command) -> Command:
+        own: dict[str, Any] = get_type_hints(command, include_extras=True)
+        named = [
+            parameter.replace(annotation=own[parameter.name])
+            for parameter in inspect.signature(command).parameters.values()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        keys = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            for name, annotation in get_type_hints(options, include_extras=True).items()
+        ]
+        command.__dict__["__signature__"] = inspect.Signature([*named, *keys])
+        return command
+
+    return shown
