@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from emu._drawn import Drawn
 from emu.backends.arrays import on_host
 from emu.datapath import Flags, Mac, OutputStage, Overflow, RandomSource, Rounding, StatisticsRegister
 from emu.datapath.stage import DEFAULT_RANDOM_BITS, require_placed
@@ -25,7 +26,7 @@ _put = object.__setattr__
 DESCRIPTION = ("out", "inputs", "mac", "rounding", "overflow", "n_rbits", "random", "register", "flags", "backend")
 
 
-class Unit:
+class Unit(Drawn):
     """A unit of a datapath, described once: each of its operations writes through the same output stage.
 
     Every operation takes values (`emu.value`) or plain arrays, and returns a value in the format written. A plain array

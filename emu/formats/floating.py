@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from emu._drawn import Drawn
 from emu.errors import FormatError
 from emu.formats.arrays import (
     as_float64,
@@ -42,7 +43,7 @@ MAX_EXPONENT_BITS, MAX_FRACTION_BITS = 11, 52
 
 
 @dataclass(frozen=True)
-class Float:
+class Float(Drawn):
     """A binary floating-point format: a sign bit, `exponent_bits` and `fraction_bits`.
 
     Attributes:

@@ -67,7 +67,9 @@ def parse(text: str | Format | DynamicFixed) -> Any:
 def _parse(text: str) -> Format | DynamicFixed:
     fmt = _parse_fixed(text.replace(" ", "")) or _parse_float(text)
     if fmt is None:
-        hint = nearest_name(text, [*PRESETS, *_ALIASES, *_BARE_ALIASES]).split("; known")[0]
+        begins_names = text and any(name.startswith(text) for name in PRESETS)
+        known = PRESETS if begins_names else [*PRESETS, *_ALIASES, *_BARE_ALIASES]
+        hint = nearest_name(text, known).split("; known")[0]
         raise FormatError(f"a format must be written as {_FORMS}; got {text!r}{hint}")
     return fmt
 

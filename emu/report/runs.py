@@ -14,8 +14,8 @@ from emu.training.begin import RunOptions
 
 
 def train(
-    recipe: Recipe,
-    device: Device,
+    recipe: str | Path | Recipe,
+    device: str | Path | Device,
     *,
     out: str | Path,
     overrides: Mapping[str, Any] | None = None,
@@ -25,8 +25,8 @@ def train(
     """Train a recipe's network on a device and write the run's report.
 
     Args:
-        recipe: network, data, training; see `emu.model`.
-        device: formats and units; see `emu.device`.
+        recipe: network, data, training: a name as "lenet", the path of a `.toml` file, or what `emu.model` returns.
+        device: formats and units: a name as "fixed16", a path, or what `emu.device` returns.
         out: folder of the run; must not exist or be empty.
         overrides: key path -> value, laid over the recipe, e.g. `{"training.steps": 20}`.
         report: whether to write `report.html`.

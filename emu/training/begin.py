@@ -10,12 +10,11 @@ from typing import Any, TypedDict, Unpack
 
 from emu.cluster.launcher import started
 from emu.engine.description import require_options
-from emu.errors import ConfigError
-from emu.hardware import Device
+from emu.hardware import Device, load_device
 from emu.nn import Network
 from emu.training.build import require_network
 from emu.training.ranks import Ranks
-from emu.training.recipe import Recipe
+from emu.training.recipe import Recipe, load_recipe
 from emu.training.run import Progress, Run
 from emu.training.run_folder import RunFolder, SilentFolder
 from emu.training.summary import versions
@@ -42,8 +41,8 @@ OPTIONS = frozenset(RunOptions.__annotations__)
 
 
 def train(
-    recipe: Recipe,
-    device: Device,
+    recipe: str | Path | Recipe,
+    device: str | Path | Device,
     *,
     out: str | Path,
     overrides: Mapping[str, Any] | None = None,
@@ -52,8 +51,8 @@ def train(
     """Train a recipe's network on a device. Without a report: `emu.train` writes one.
 
     Args:
-        recipe: network, data, training; see `emu.model`.
-        device: formats and units; see `emu.device`.
+        recipe: network, data, training: a name as "lenet", the path of a `.toml` file, or what `emu.model` returns.
+        device: formats and units: a name as "fixed16", a path, or what `emu.device` returns.
         out: folder of the run; must not exist or be empty.
         overrides: key path -> value, laid over the recipe, e.g. `{"training.steps": 20}`.
         options: backend, network, progress; see `RunOptions`.
@@ -66,8 +65,7 @@ def train(
         BackendUnavailable: the backend cannot compute here.
     """
     require_options("train", options, OPTIONS)
-    _require("recipe", recipe, Recipe, "emu.model")
-    _require("device", device, Device, "emu.device")
+    recipe, device = load_recipe(recipe), load_device(device)
     recipe = recipe.with_settings(overrides) if overrides else recipe
     ranks = Ranks.of(recipe.cluster)
     with ranks.ending_together():
@@ -77,13 +75,6 @@ def train(
         ranks.require_same(_identities(trainer))
         path = ranks.agree(str(out))
         return _run(trainer, RunFolder.create(path) if ranks.is_first else SilentFolder(path), options.get("progress"))
-
-
-def _require(name: str, given: object, kind: type, maker: str) -> None:
-    if not isinstance(given, kind):
-        raise ConfigError(
-            f"`{name}` must be a {kind.__name__}, got {given!r}; {maker}() makes one of a name or of a path"
-        )
 
 
 def resume(path: str | Path, **options: Unpack[RunOptions]) -> Run:
