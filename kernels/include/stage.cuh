@@ -257,12 +257,12 @@ EMU_FN Result apply_float(const Number& x, const Rounded& r, const Stage& stage,
         w.flags |= INEXACT;
     }
     bool below = !f.is_signed && x.negative && !lifted && (w.magnitude != 0 || x.kind == INFINITE);
-    if (x.kind == FINITE && !is_zero(x) && !below) {
+    bool outside = x.kind == FINITE && (below || is_above(w.magnitude, w.exponent, f));
+    if (x.kind == FINITE && !is_zero(x) && !outside) {
         bool became_zero = w.magnitude == 0 || lifted;
         bool underflows = stage.tininess == BECAME_ZERO ? became_zero : (w.flags & INEXACT) && is_tiny(x, stage, u);
         w.flags |= underflows ? UNDERFLOWED : 0u;
     }
-    bool outside = x.kind == FINITE && (below || is_above(w.magnitude, w.exponent, f));
     if (outside || x.kind == INFINITE) {
         bool finite = stays_finite(x.negative, x.kind == INFINITE, stage), has_infinity = f.has_infinity && !below;
         if (outside || finite || !has_infinity) w.flags |= OVERFLOWED | INEXACT;

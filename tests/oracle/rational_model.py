@@ -239,7 +239,7 @@ class FloatModel:
         return Written(self.nan_code or 0, flags)
 
     def _beyond(self, negative: bool, *, infinite: bool, rule: str, mode: str) -> Written:
-        """Past the largest value, or below the least of an unsigned format. A format's infinity is none."""
+        """Outside the range; an infinity the format has is no overflow."""
         inward = mode in ("toward_zero", "to_odd", "jamming", "magnitude_truncation") or mode == (
             "ceil" if negative else "floor"
         )

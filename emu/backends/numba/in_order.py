@@ -34,6 +34,7 @@ from emu.backends.proofs import (
     FLOAT32_TOP,
     SAFE_EXPONENT,
     decides_in_float64,
+    has_normals,
     largest_exponent,
     significand_bits,
 )
@@ -88,7 +89,7 @@ def _float_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Accumulator
         return None
     if any(f is not None and carrier_of(f) != np.float32 for f in formats) or fmt.ftz or not fmt.has_nan:
         return None
-    if abs(fmt.quantum) >= SAFE_EXPONENT or fmt.precision == 1:
+    if abs(fmt.quantum) >= SAFE_EXPONENT or fmt.precision == 1 or not has_normals(fmt):
         return None
     infinite = math.inf if fmt.has_infinity else math.nan
     largest = math.ldexp(float(fmt.max_significand), fmt.max_exponent)

@@ -30,7 +30,7 @@ from emu.backends.numba.vector.choosing import addressed, parameters, shape_for
 from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter
 from emu.backends.numba.vector.stage import CHUNK
 from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE, Sink, chunk_code, loop_numbers, report_size
-from emu.backends.proofs import SAFE_EXPONENT
+from emu.backends.proofs import SAFE_EXPONENT, has_normals
 from emu.datapath.owed import NO_EXPONENT
 
 Array = NDArray[Any]
@@ -457,7 +457,8 @@ def supports(stage: StageCode) -> bool:
     top = fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits)
     if modes.moves_exact(stage) and not fmt.is_float and (stage.overflow == k.WRAP or fmt.width_bits > FIXED_BITS):
         return False  # from 2**53 on, a step is not exact; only its size matters where it saturates
-    if fmt.is_float and not (fmt.has_zero and (fmt.signed or stage.tininess == k.BECAME_ZERO)):
-        return False  # without zero, or tiny results without a sign: left to the reference
+    plain = not fmt.is_float or (bool(fmt.signed) and has_normals(fmt))
+    if not fmt.has_zero or not (plain or stage.tininess == k.BECAME_ZERO):
+        return False  # without zero; or where a tiny result may overflow: left to the reference
     # with one significant bit, ties look at the exponent's last bit: left to the reference
     return not fmt.carries_raws and fmt.precision != 1 and abs(fmt.quantum) < SAFE_EXPONENT and top < 2 * SAFE_EXPONENT

@@ -212,10 +212,12 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
         magnitude, inexact = np.where(lifted, least, magnitude), inexact | lifted
     infinite = exact.kind == INFINITE
     below = exact.negative & ~lifted & ((magnitude != 0) | infinite) & (not fmt.signed)
-    became_zero = stage.tininess == k.BECAME_ZERO
-    underflow = nonzero & ((magnitude == 0) | lifted) if became_zero else inexact & _is_tiny(exact, stage, u) & ~below
     largest = np.ldexp(float(fmt.max_significand), fmt.max_exponent)
     overflow = (magnitude > largest) | (below & ~infinite)
+    became_zero = stage.tininess == k.BECAME_ZERO
+    underflow = (
+        nonzero & ((magnitude == 0) | lifted) if became_zero else inexact & _is_tiny(exact, stage, u) & ~overflow
+    )
     beyond = overflow | infinite
     limit = np.where(below, least, largest)
     infinity = np.where(below | (not fmt.has_infinity), np.nan, np.inf)
