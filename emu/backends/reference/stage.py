@@ -2,7 +2,7 @@
 
 Every written element of the reference passes through `write`.
 
-Source: docs/concepts/.
+Source: docs/concepts/flags.md, "The output stage and its flags"; docs/concepts/rounding.md; docs/concepts/overflow.md.
 """
 
 from __future__ import annotations
