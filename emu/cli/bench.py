@@ -134,5 +134,6 @@ def _table(sheet: Sheet) -> Listing:
         [[row[i] for i in shown] for row in sheet.rows],
         title=sheet.title,
         under=[column for column in UNDER_THE_ROW if column in columns],
+        names_under=True,
         keys=sheet.keys,
     )

@@ -40,6 +40,7 @@ class Listing:
         title: a line above.
         under: heads of the columns that may stand under their row.
         keys: how many columns a further table repeats.
+        names_under: whether a column that stands under its row alone has its head there, too.
         starts: heads of the columns that begin a further table, where there must be one.
         numbers: heads of the columns whose cells end below each other.
     """
@@ -48,6 +49,7 @@ class Listing:
     rows: Sequence[Sequence[str]]
     title: str = ""
     under: Sequence[str] = ()
+    names_under: bool = False
     keys: int = 1
     starts: Sequence[str] = ()
     numbers: Sequence[str] = ()
@@ -106,9 +108,10 @@ class Listing:
         return (" " * gap).join(parts).rstrip()
 
     def _under(self, row: Sequence[str], below: list[int], width: int) -> Iterable[Text]:
-        """Return the lines under a row; a column that stands there alone needs no head."""
+        """Return the lines under a row; a column that stands there alone needs no head, unless it is asked for."""
         cells = [(self.columns[column], row[column]) for column in below if row[column]]
-        text = "; ".join(cell if len(below) == 1 else f"{head}: {cell}" for head, cell in cells)
+        is_plain = len(below) == 1 and not self.names_under
+        text = "; ".join(cell if is_plain else f"{head}: {cell}" for head, cell in cells)
         room = textwrap.TextWrapper(width, INDENT, INDENT, break_on_hyphens=False, break_long_words=False)
         for line in room.wrap(text):
             yield Text(line)

@@ -78,6 +78,11 @@ def test_two_columns_under_a_row_keep_their_heads():
     ]
 
 
+def test_a_column_alone_under_its_row_has_its_head_where_that_is_asked_for():
+    table = Listing(("name", "limit"), [("a", "a copy of memory")], under=("limit",), names_under=True)
+    assert printed(table, 12) == ["name", "a", "    limit: a", "    copy of", "    memory"]
+
+
 def test_columns_that_still_do_not_fit_have_tables_of_their_own_with_the_names_again():
     table = Listing(("name", "first", "second"), [("a", "1", "22"), ("b", "333333", "4")], numbers=("first",))
     assert printed(table, 18) == ["name  first second", "a         1 22", "b    333333 4"]

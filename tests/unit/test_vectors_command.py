@@ -71,5 +71,5 @@ def test_vectors_of_a_tininess_are_read_again(tmp_path: Path):
 
 
 def test_a_wrong_tininess_names_the_nearest_one(tmp_path: Path):
-    with pytest.raises(ConfigError, match="`tininess` must be .*, got 'before_roundin' in the command line; did you"):
+    with pytest.raises(ConfigError, match=r"`tininess` must be .*, got 'before_roundin' in the command line; did you"):
         manifest(tmp_path / "vectors", "--tininess", "before_roundin")
