@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from emu.bench.costs import START_S, estimate_s, in_words, row_seconds
 from emu.bench.processes import Job
@@ -23,6 +23,8 @@ TRUSTED_S = 10.0
 class BenchBar:
     """Says what is measured, and about how long the rest takes: as much slower than estimated as what is done.
 
+    One line of 80 columns holds the longest of it.
+
     Attributes:
         live: whether there is a terminal.
         total: rows of all processes.
@@ -33,10 +35,9 @@ class BenchBar:
         screen = Console(stderr=True)
         self.live = screen.is_terminal
         columns = (
-            BarColumn(bar_width=20),
-            TextColumn("{task.fields[rows]}  {task.description}"),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}"),
+            SpinnerColumn(),
+            BarColumn(bar_width=10),
+            TextColumn("{task.fields[rows]}  {task.description}  {task.fields[left]}"),
         )
         self.progress = Progress(*columns, console=screen)
         self.total, self.done = sum(len(job.rows) for job in planned), 0
@@ -56,7 +57,7 @@ class BenchBar:
     def show(self, job: Job, row: Row) -> None:
         """Say what is measured now."""
         threads = "1 thread" if job.threads == 1 else f"{job.threads} threads"
-        kernels = f", BLAS {job.core_type}" if job.core_type else ""
+        kernels = f", {job.core_type}" if job.core_type else ""
         self.progress.update(self.task, description=f"{row.name}, {threads}{kernels}", left=self.left())
 
     def advance(self, job: Job, row: Row, result: Result) -> None:
@@ -75,4 +76,4 @@ class BenchBar:
             return ""
         took_s = self.clock() - self.begin
         slower = (took_s + TRUSTED_S) / (self.measured_s + TRUSTED_S)
-        return f"about {in_words((self.expected_s - self.measured_s) * slower)} left"
+        return f"{in_words((self.expected_s - self.measured_s) * slower)} left"

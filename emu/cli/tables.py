@@ -14,8 +14,8 @@ from rich.text import Text
 
 #: Columns of the screen where the output is no terminal and COLUMNS does not say.
 PIPE_WIDTH = 100
-#: Spaces between columns, and before what stands under a row.
-GAP, INDENT = "  ", "    "
+#: Before what stands under a row.
+INDENT = "    "
 
 
 def console() -> Console:
@@ -31,7 +31,8 @@ class Listing:
     """A table whose cells are never broken, whatever the width of the screen.
 
     Where it is too wide, columns that may leave it stand under their row, the first of `under` first. Where that is
-    not enough, further tables below have the other columns, each with the first ones again.
+    not enough, columns are one space apart instead of two; and where that is not, further tables below have the other
+    columns, each with the first ones again.
 
     Attributes:
         columns: heads.
@@ -54,14 +55,15 @@ class Listing:
         width = options.max_width
         below = self._below(width)
         beside = [i for i in range(len(self.columns)) if i not in below]
+        gap = 2 if self._width(beside) <= width else 1
         if self.title:
             yield Text(self.title, style="bold")
-        for number, block in enumerate(self._blocks(beside, width)):
+        for number, block in enumerate(self._blocks(beside, width, gap)):
             if number:
                 yield Text()
-            yield Text(self._line(block, self.columns), style="bold")
+            yield Text(self._line(block, self.columns, gap), style="bold")
             for row in self.rows:
-                yield Text(self._line(block, row))
+                yield Text(self._line(block, row, gap))
                 if not number:
                     yield from self._under(row, below, width)
 
@@ -75,28 +77,28 @@ class Listing:
             below.append(self.columns.index(head))
         return sorted(below)
 
-    def _blocks(self, columns: list[int], width: int) -> list[list[int]]:
+    def _blocks(self, columns: list[int], width: int, gap: int) -> list[list[int]]:
         """Return the columns of each table; none but the keys stands twice."""
         keys, blocks = columns[: self.keys], [columns[: self.keys]]
         for column in columns[self.keys :]:
-            if len(blocks[-1]) > self.keys and self._width([*blocks[-1], column]) > width:
+            if len(blocks[-1]) > self.keys and self._width([*blocks[-1], column], gap) > width:
                 blocks.append([*keys])
             blocks[-1].append(column)
         return blocks
 
-    def _width(self, columns: Iterable[int]) -> int:
+    def _width(self, columns: Iterable[int], gap: int = 2) -> int:
         widths = [self._column_width(column) for column in columns]
-        return sum(widths) + len(GAP) * (len(widths) - 1)
+        return sum(widths) + gap * (len(widths) - 1)
 
     def _column_width(self, column: int) -> int:
         return max(cell_len(row[column]) for row in (self.columns, *self.rows))
 
-    def _line(self, columns: Sequence[int], cells: Sequence[str]) -> str:
+    def _line(self, columns: Sequence[int], cells: Sequence[str], gap: int) -> str:
         parts: list[str] = []
         for column in columns:
             space = " " * (self._column_width(column) - cell_len(cells[column]))
             parts.append(space + cells[column] if self.columns[column] in self.numbers else cells[column] + space)
-        return GAP.join(parts).rstrip()
+        return (" " * gap).join(parts).rstrip()
 
     def _under(self, row: Sequence[str], below: list[int], width: int) -> Iterable[Text]:
         """Return the lines under a row; a column that stands there alone needs no head."""

@@ -34,6 +34,7 @@ from emu.formats.arrays import (
     require_integer,
 )
 from emu.formats.membership import FloatMembers, float_members
+from emu.formats.special_codes import require_special_codes, require_zero
 
 Array = NDArray[Any]
 NanCodes = Literal["ieee", "top", "negative_zero", "none"]
@@ -92,50 +93,14 @@ class Float(Drawn):
         require_integer("bias", self.bias, -2048, 2048)
         if self.nans not in NAN_CODES:
             raise FormatError(f"`nans` must be one of {', '.join(NAN_CODES)}, got {self.nans!r}")
-        self._require_special_codes()
-        self._require_zero()
+        require_special_codes(self)
+        require_zero(self)
         lowest, highest = self.emin - self.fraction_bits, self._top_exponent
         if lowest < -1074 or highest > 1023:
             raise FormatError(
                 f"every value of a float format must be a float64, got exponents {lowest}..{highest} with `bias` "
                 f"{self.bias}; choose a bias nearer to {self.default_bias}"
             )
-
-    def _require_special_codes(self) -> None:
-        """Raise unless the codes hold zero, the special values and a finite one above zero."""
-        fields = f"got {self.exponent_bits} exponent and {self.fraction_bits} fraction bits"
-        if self.nans == "ieee" and self.exponent_bits == 0:
-            raise FormatError(f"a format with IEEE NaNs must have exponent bits, {fields}; set `nans` and `infinities`")
-        if self.nans == "ieee" and self.fraction_bits == 0 and self.infinities:
-            raise FormatError(
-                f"a format with IEEE infinities and NaNs must have fraction bits, {fields}; set `infinities=False` or "
-                "`nans`"
-            )
-        if self.nans == "negative_zero" and not self.signed:
-            raise FormatError(
-                "`nans` of an unsigned format must not be negative_zero, for it has no -0; set nans='top' or 'none'"
-            )
-        if self.max_code < int(self.zero):
-            raise FormatError(
-                f"a float format must have a finite value above zero, {fields}, of which special values take all; add "
-                "a bit, or set `infinities=False`"
-            )
-
-    def _require_zero(self) -> None:
-        """Raise unless zero is there where it is needed, and something other than zero is left by FTZ and DAZ."""
-        if not self.zero and self.signed:
-            raise FormatError("a format without zero must be unsigned, got signed=True; set `signed=False`")
-        if self.ftz or self.daz:
-            if not self.zero:
-                raise FormatError(
-                    "a format without zero must not have `ftz` or `daz`: it has no subnormals, and nothing to flush "
-                    "them to; leave both out"
-                )
-            if not self.has_normals:
-                raise FormatError(
-                    "a format that is flushed must have normal values, got one of subnormals alone; leave `ftz` and "
-                    "`daz` out"
-                )
 
     def __repr__(self) -> str:
         options = [
@@ -195,6 +160,11 @@ class Float(Drawn):
     def has_normals(self) -> bool:
         """Whether any value is normal; without exponent bits all are subnormal."""
         return self.max_index >> self.fraction_bits > 0
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether subnormals count as 0, of operands or of results."""
+        return self.ftz or self.daz
 
     @property
     def _all_ones(self) -> int:

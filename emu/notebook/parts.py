@@ -14,7 +14,7 @@ from emu.report.page import vega_lite_version
 
 #: Colours of areas, readable on light and dark: what text stands upon has a part of them.
 BLUE, ORANGE, GREEN, QUIET = ANYWHERE["series-0"], ANYWHERE["series-1"], ANYWHERE["series-2"], ANYWHERE["quiet"]
-_CELL = "padding:.1em .9em .1em 0;text-align:{side};border:0;vertical-align:top;font-weight:normal;background:none"
+_CELL = "padding:.1em .9em .1em 0;text-align:{side};border:0;vertical-align:top;background:none{more}"
 _TABLE = "border-collapse:collapse;margin:.3em 0;color:inherit;font:inherit"
 _OUTSIDE = ANYWHERE | dict.fromkeys(("ink", "quiet"), "currentColor")
 
@@ -44,7 +44,8 @@ def numbers(header: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int 
 
 
 def _cell(text: str, side: str, *, quiet: bool = False) -> Html:
-    return element("td", text, style=_CELL.format(side=side) + (";opacity:.7" if quiet else ""))
+    more = ";opacity:.7;white-space:nowrap" if quiet else ";overflow-wrap:anywhere"
+    return element("td", text, style=_CELL.format(side=side, more=more))
 
 
 def svg(width: float, height: float, label: str, *shapes: Html) -> Html:
@@ -101,6 +102,15 @@ def chart(spec: Spec, width: int) -> Html:
     for mark in ('id="', "url(#"):  # several charts stand on one page
         drawn = drawn.replace(f"{mark}clip", f"{mark}{own}clip")
     return element("div", Html(drawn), style="max-width:100%;overflow-x:auto")
+
+
+def legend(names: Sequence[str]) -> Html:
+    """Return the names of a chart's lines in their colours, in the order of `emu.report.chart.SERIES_COLOURS`."""
+    spans = (
+        element("span", f"\u2501 {name}", style=f"color:{ANYWHERE[f'series-{place}']};margin-right:1em")
+        for place, name in enumerate(names)
+    )
+    return element("div", *spans)
 
 
 def column(*parts: Html | None) -> Html:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emu.errors import EmuError
-from emu.notebook.parts import chart, column, facts, numbers, sentence, title
+from emu.notebook.parts import chart, column, facts, legend, numbers, sentence, title
 from emu.notebook.picture import picture
 from emu.report.build import FILE_NAME
 from emu.report.html import Html, element
@@ -27,11 +27,17 @@ def _(run: Run) -> Html:
     if held is None:
         return column(title("run", run.path.name), sentence(f"The folder {run.path} is not there any more."))
     model, device = held.name()
-    drawn = loss_chart(held.metrics) if held.metrics is not None else None
-    curve = None if drawn is None else chart(drawn.spec, _CURVE_PIXELS)
     described = [("weights", run.weights_sha256), ("registers", run.registers_sha256)]
     said = sentence(outcome_of(held).sentence())
-    return column(title("run", f"{model} on {device}"), said, curve, facts(described), _link(run))
+    return column(title("run", f"{model} on {device}"), said, _losses(held), facts(described), _link(run))
+
+
+def _losses(held: RunData) -> Html | None:
+    drawn = None if held.metrics is None else loss_chart(held.metrics)
+    if drawn is None:
+        return None
+    names = list(dict.fromkeys(str(row["series"]) for row in drawn.spec["datasets"]["rows"]))
+    return column(sentence(drawn.label), legend(names), chart(drawn.spec, _CURVE_PIXELS))
 
 
 def _read(run: Run) -> RunData | None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from emu import cli
 from emu.backends.modes import HAND_WRITTEN
@@ -119,7 +120,7 @@ def test_no_name_of_a_row_is_broken_whatever_the_width(run, monkeypatch: pytest.
         _, out, _ = run("bench", "--threads", "1", "--rows", "table", "--rows", "matrix/fix8f4", "--rows", "growth")
         lines = out.splitlines()
         assert all(len(line) <= int(width) for line in lines)
-        starts = {line.split("  ")[0] for line in lines}
+        starts = {line.split(" ")[0] for line in lines}
         assert {row.name for row in all_rows() if row.group == "table"} <= starts
         heads = {word for line in lines for word in line.split()}
         assert {mode.value for mode in list(Rounding)[:HAND_WRITTEN]} <= heads
@@ -130,12 +131,30 @@ def test_the_rest_of_a_slow_machine_is_estimated_from_what_is_done():
     planned = jobs(select(["stage/fix8", "pairs/add"]), [1], [], quick=False)
     (job,), now = planned, [0.0]
     bar = BenchBar(planned, clock=lambda: now[0])
-    assert bar.left() == "about 20 s left"
+    assert bar.left() == "20 s left"
     now[0] = 15.2
     bar.advance(job, job.rows[0], Result("stage/fix8", 1))
-    assert bar.left() == "about 40 s left"
+    assert bar.left() == "40 s left"
     bar.advance(job, job.rows[1], Result("pairs/add", 1))
     assert bar.left() == ""
+
+
+def test_a_line_of_80_columns_holds_the_bar(monkeypatch: pytest.MonkeyPatch):
+    """With a terminal, another BLAS, hours to go, and the longest names."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("emu.bench.processes.processor_flags", lambda: {"avx512bw"})
+    planned = jobs(select(["*"]), [16], [], quick=False)
+    for job in planned[:2]:
+        for row in job.rows:
+            if row.group == "table":
+                bar = BenchBar(planned)
+                bar.show(job, row)
+                screen = Console(file=io.StringIO(), width=80, force_terminal=False)
+                screen.print(bar.progress.get_renderable())
+                (line,) = screen.file.getvalue().splitlines()
+                assert row.name in line
+                assert line.rstrip().endswith(" left")
 
 
 def test_an_exception_in_a_row_becomes_its_failure():

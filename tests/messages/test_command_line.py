@@ -131,7 +131,8 @@ def test_odd_formats_are_shown_too(run, name: str):
     assert out
 
 
-def test_without_a_name_the_presets_are_listed(run):
+def test_without_a_name_the_presets_are_listed(run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "130")
     code, out, _ = run("formats")
     assert code == 0
     assert rows(out)["fp8_e4m3"] == "8 | 448 | 0.015625 | 0.00195312 | 0.125 | no inf, 2 NaN codes, ±0"

@@ -162,6 +162,7 @@ def test_a_run_shows_its_outcome_its_loss_and_the_way_to_its_report(tmp_path: Pa
     run = Run(folder, {"weights_sha256": "5ea1", "registers_sha256": "c0de"})
     before = shown(run)
     assert "svg" in before.names
+    assert "Loss over 2,000 steps: training ends at " in before.text
     assert f"emu report {folder}" in before.text
     (folder / "report.html").write_text("")
     after = shown(run)
