@@ -124,7 +124,7 @@ def conv2d(
         FormatError: an operand holds a value outside its format, or has none.
         ShapeError: channels differ, or the kernel is larger than the padded image.
 
-    Source: docs/concepts/products.md.
+    Source: docs/concepts/products.md, "The order of the terms".
     """
     unit, out, check = call_of("conv2d", out_format, options, PRODUCT_OPTIONS)
     given = (x, x_format), (w, w_format), (bias, bias_format)

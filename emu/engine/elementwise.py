@@ -257,7 +257,7 @@ def remainder(
         >>> remainder([5.0, 6.0, -7.0, -8.0], 4.0, out_format="fp16", backend="reference")
         array([ 1., -2.,  1., -0.], dtype=float32)
 
-    Source: docs/concepts/elementwise.md; IEEE 754-2019 section 5.3.1.
+    Source: docs/concepts/elementwise.md, "Remainder"; IEEE 754-2019 section 5.3.1.
     """
     return elementwise("remainder", (a, b), (a_format, b_format), out_format=out_format, **options)
 
@@ -277,7 +277,7 @@ def round_to_integral(
         >>> round_to_integral(2.5, out_format="fix8f4", rounding="ceil", backend="reference").item()
         3.0
 
-    Source: docs/concepts/elementwise.md; IEEE 754-2019 section 5.9.
+    Source: docs/concepts/elementwise.md, "Rounding to an integer"; IEEE 754-2019 section 5.9.
     """
     return elementwise("round_to_integral", (a,), (a_format,), out_format=out_format, **options)
 

@@ -58,7 +58,7 @@ class Unit(Drawn):
         >>> unit.add(7.0, 7.0).item(), unit.flags.overflow
         (7.9375, 1)
 
-    Source: docs/concepts/units.md.
+    Source: docs/concepts/units.md, "A unit".
     """
 
     __slots__ = ("_description", "inputs")

@@ -6,7 +6,7 @@
 
 Units that in_order.py computes faster are left to it.
 
-Source: docs/concepts/.
+Source: docs/concepts/products.md, "Products and accumulators".
 """
 
 from __future__ import annotations
