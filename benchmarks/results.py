@@ -27,22 +27,23 @@ hide: toc
 
 # Results
 
-How accurate is each model on each shipped device? Every layer goes through the device's arithmetic, forward, backward and
-update.
+How accurate is each model on each shipped device? Every layer goes through the device's arithmetic, forward,
+backward and update.
 
-- **Devices.** `p100` gives the same bits as `fp16` and is not listed twice. `dlu16` and `dlu8` run their default schedule,
-  `conditional_redo`.
-- **Data.** Images are scikit-learn's digits (8 x 8, upsampled; 1347 to train, 450 to test, so one image is 0.22 points).
-  The text is chapter I of Alice's Adventures in Wonderland; its accuracy is that of the next byte. Frames are synthetic.
-- **Differences** are paired. Seeds are the same for every device, and give equal initial weights and equal batches. An
-  interval is the 95% interval of Student's t. If all differences are equal, the interval has no width, which is not
-  certainty. A single seed has no interval.
+- **Devices.** `p100` gives the same bits as `fp16` and is not listed twice. `dlu16` and `dlu8` run their default
+  schedule, `conditional_redo`.
+- **Data.** Images are scikit-learn's digits (8 x 8, upsampled; 1347 to train, 450 to test, so one image is 0.22
+  points). The text is chapter I of Alice's Adventures in Wonderland; its accuracy is that of the next byte. Frames
+  are synthetic.
+- **Differences** are paired. Seeds are the same for every device, and give equal initial weights and equal batches.
+  An interval is the 95% interval of Student's t. If all differences are equal, the interval has no width, which is
+  not certainty. A single seed has no interval.
 - **Bold.** A device fails if the whole interval lies more than half a point below the baseline.
 - **What went wrong first** names a tensor of the first seed's run: the first of which more than 1% of the results
-  overflowed, or more than 30% underflowed, in an interval between two logged steps. It also says where the leading bits
-  of these results were.
-- **`dnn46m`** runs 200 steps of one seed: 12,800 frames of 9304 classes, after which no arithmetic has learned a class.
-  Read its table for losses (a guess costs ln 9304 = 9.138), overflow and underflow, not for accuracy.
+  overflowed, or more than 30% underflowed, in an interval between two logged steps. It also says where the leading
+  bits of these results were.
+- **`dnn46m`** runs 200 steps of one seed: 12,800 frames of 9304 classes, after which no arithmetic has learned a
+  class. Read its table for losses (a guess costs ln 9304 = 9.138), overflow and underflow, not for accuracy.
 
 Made by `python benchmarks/results.py`, which runs the study `benchmarks/results.toml`, model by model.
 """

@@ -98,8 +98,8 @@ class SearchTable(Table):
     def _searches(self) -> SearchTable:
         if self.every is None and self.every_epochs is None and not self.parallelism:
             raise ConfigError(
-                "[cluster.search] must have `every`, `every_epochs` or `parallelism = true`, got none of them; say "
-                "when sizes shall be tried"
+                "[cluster.search] must have `every`, `every_epochs` or `parallelism = true`, got none of them; set one "
+                "to say when sizes are tried"
             )
         return self
 

@@ -284,12 +284,11 @@ class Exchange:
             if len(differs):
                 column, row = differs[0].tolist()
                 raise ReplicaError(
-                    "all nodes must have the same gradients behind an exchange, got "
-                    f"{other[name][column, row]!s} on node {node} and {first[name][column, row]!s} on node 0 in "
-                    f"{name!r}, column {column}, row {row}; the transport or the memory of a node is damaged: resume "
-                    "from the last checkpoint"
+                    f"all nodes must have the same gradients after an exchange, got {other[name][column, row]!s} on "
+                    f"node {node} and {first[name][column, row]!s} on node 0 in {name!r}, column {column}, row {row}; "
+                    "the transport or the memory of a node is damaged: resume from the last checkpoint"
                 )
-        raise ReplicaError(f"all nodes must have the same bytes behind an exchange, got others on node {node}")
+        raise ReplicaError(f"all nodes must have the same bytes after an exchange, got others on node {node}")
 
     def _all_of(self, name: str, lines: Columns) -> Array:
         return lines.whole(self._shapes[name][0]) if isinstance(lines, Touched) else lines

@@ -126,12 +126,12 @@ def require_touchable(codec: Codec, owner_codec: Codec, rule: OwnerRule) -> None
     """
     if codec.looks_back or owner_codec.looks_back:
         raise ConfigError(
-            "gradients of which a step has some rows must be quantised by themselves, got levels or a threshold of "
+            "gradients of some rows must have levels and thresholds of the present mini-batch, got a codec that uses "
             "earlier mini-batches; remove `lag`, `smoothing`, `interval` and threshold 'previous_mean' of "
             "[cluster.codec] and [cluster.owner_codec]"
         )
     if not rule.is_still:
         raise ConfigError(
-            "sums of which a step has some rows must be left by their owner where nothing came, got momentum; choose "
-            "`rule` 'none' or 'adagrad' of [cluster]"
+            "an owner must not change rows that no node has sent, got `rule` 'momentum', which changes all rows; "
+            "choose `rule` 'none' or 'adagrad' of [cluster]"
         )

@@ -153,7 +153,7 @@ class ClusterTable(Table):
         for key in others:
             if getattr(self, key) != ClusterTable.model_fields[key].default:
                 raise ConfigError(
-                    f"`{key}` of [cluster] must be left out where `exchange` is {self.exchange!r}, got "
+                    f"`{key}` of [cluster] must be left out if `exchange` is {self.exchange!r}, got "
                     f"{getattr(self, key)!r}; remove it, or choose the other exchange"
                 )
 
@@ -165,8 +165,8 @@ class ClusterTable(Table):
         """Return the codecs of workers and of owners, computed by a backend."""
         if self.owner_bits is not None and self.owner_codec is None and self.codec != CodecOptions():
             raise ConfigError(
-                "`owner_codec` must be given where `owner_bits` and options of `codec` are: they may not fit other "
-                "bits; write a [cluster.owner_codec]"
+                "`owner_codec` must be given if both `owner_bits` and options of `codec` are: the options of `codec` "
+                "may not fit other bits; write a [cluster.owner_codec]"
             )
         worker = self.codec.codec(self.bits, backend)
         if self.owner_bits is None and self.owner_codec is None:

@@ -58,7 +58,7 @@ class Link(Table):
             )
         if self.copy_engines is not None and self.to != TO_HOST:
             raise ConfigError(
-                f"`copy_engines` must stand in the link to the host, which they copy over, got them in a link to "
+                "`copy_engines` must be given in the link to the host, over which they copy, got them in a link to "
                 f"{self.to!r}; remove `copy_engines`"
             )
         return self

@@ -302,8 +302,8 @@ class VectorUnit:
         """Return words times 2**shift; of those beyond an accumulator the same beyond it, so that no int64 wraps."""
         if shift < 0:
             raise ConfigError(
-                f"a word must be shifted to the left on its way to an accumulator, got {shift} bits; give the "
-                "accumulator as many fraction bits as its operands have, or more"
+                f"a word must be shifted to the left when it is added to an accumulator, got {shift} bits; give the "
+                "accumulator at least as many fraction bits as its operands have"
             )
         most = (1 << self.accumulator_bits) >> min(shift, MAX_SHIFT)
         return np.clip(words, -most, most) << min(shift, MAX_SHIFT)
@@ -421,7 +421,9 @@ def convert(words: Words, drops: int, target: Fixed, rounding: Rounding = Roundi
         [-2312]
     """
     if rounding.draws:
-        raise ConfigError(f"D_CNV rounds in any mode but stochastic, got {str(rounding)!r}; choose nearest_even")
+        raise ConfigError(
+            f"`rounding` of D_CNV must not be stochastic, got {str(rounding)!r}; choose another one, e.g. nearest_even"
+        )
     low, high = target.min_raw, target.max_raw
     kept, place, beyond = np.abs(words), np.zeros_like(words), np.zeros(words.shape, bool)
     if drops <= 0:

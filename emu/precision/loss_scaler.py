@@ -127,8 +127,9 @@ class LossScaler:
         word = formats.word("", "gradient")
         if word is not None and isinstance(policy, MaxGradientScale | StatisticalScale):
             raise ConfigError(
-                f"policy {policy.policy!r} of [loss_scaling] reads how far gradients are from the end of their range, "
-                f"and must meet a format with its point in place, got {word}; choose `fixed` or `backoff`"
+                f"policy {policy.policy!r} of [loss_scaling] must have gradients of a format whose point is fixed, "
+                f"because it measures their distance to the end of the format's range, got {word}; choose `fixed` or "
+                "`backoff`"
             )
         self._now, self._backend, self._largest = formats, backend, largest
         if not isinstance(policy, NoScaling):

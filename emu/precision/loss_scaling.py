@@ -105,11 +105,12 @@ class _Scaling(Table):
         if len(places) < len(self.compensation) or ("gradient" in places) == ("learning_rate" in places):
             raise ConfigError(
                 '`compensation` of [loss_scaling] must be ["gradient"], or "learning_rate" with "clip_threshold" and '
-                f'"weight_decay" where there are such, got {list(self.compensation)}; S is taken out exactly once'
+                f'"weight_decay" if the recipe clips and decays, got {list(self.compensation)}; S is taken out exactly '
+                "once"
             )
         if "gradient" in places and len(places) > 1:
             raise ConfigError(
-                '`compensation` of [loss_scaling] must have nothing beside "gradient", got '
+                '`compensation` of [loss_scaling] must have no entry beside "gradient", got '
                 f"{list(self.compensation)}: gradients without S need no other threshold or decay; remove the others"
             )
         return self

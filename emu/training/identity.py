@@ -54,6 +54,6 @@ class Identity(NamedTuple):
                 f"of their own; set `cluster.nodes` to {nodes}, or start a new run with --out"
             )
         raise ConfigError(
-            f"a checkpoint must belong to the run's recipe, device and data, got another one's in {path}; resume the "
-            "run it came from, or start a new run with --out"
+            f"a checkpoint must belong to the run's recipe, device and data, got one of another run in {path}; resume "
+            "the run it came from, or start a new run with --out"
         )

@@ -300,8 +300,8 @@ class Residual(LayerTable):
         one, other = (shapes_behind(layers, shape)[-1] for _, layers in self.inside())
         if one != other:
             raise ConfigError(
-                f"layer {self.name!r} (residual) must make one shape on both ways, got {one} by `layers` and {other} "
-                "by `shortcut`; add a layer to `shortcut`, or change the sizes"
+                f"`layers` and `shortcut` of layer {self.name!r} (residual) must have results of one shape, got {one} "
+                f"from `layers` and {other} from `shortcut`; add a layer to `shortcut`, or change the sizes"
             )
         return one
 
@@ -381,11 +381,12 @@ def _named(layers: Sequence[Layer], prefix: str, taken: dict[str, str]) -> tuple
         name = prefix + own
         if "." in own:
             raise ConfigError(
-                f"`name` of a layer must have no dot, got {own!r}: dots tell apart what is inside a layer; rename it"
+                f"`name` of a layer must have no dot, got {own!r}: dots separate a layer from the layers inside it; "
+                "rename it"
             )
         if name in taken:
             raise ConfigError(
-                f"`name` of a layer must be its own, got {name!r}, which {taken[name]}; choose another name"
+                f"`name` of a layer must not be taken, got {name!r}, which {taken[name]}; choose another name"
             )
         taken[name] = "is another layer's"
         # one count and one set of names for body and shortcut together

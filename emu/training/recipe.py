@@ -261,8 +261,8 @@ class Recipe(Table):
         ):
             if used and place not in places:
                 raise ConfigError(
-                    f"`compensation` of [loss_scaling] must have {place!r} where `{key}` is set, got {list(places)}: "
-                    "gradients carry S there; add it"
+                    f"`compensation` of [loss_scaling] must have {place!r} if `{key}` is set, got {list(places)}: "
+                    f"`{key}` meets gradients that carry S; add it"
                 )
         return self
 
@@ -271,7 +271,7 @@ class Recipe(Table):
         optimiser = self.training.optimiser
         if self.clipping and self.clipping.reads_momentum and not getattr(optimiser, "momentum", 0):
             raise ConfigError(
-                "rule 'momentum' of [clipping] must have an optimiser with momentum, got "
+                "rule 'momentum' of [clipping] must be used with an optimiser that has momentum, got "
                 f"{optimiser.name!r}; choose `training.optimiser.name` 'momentum', or another rule"
             )
         return self

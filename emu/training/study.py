@@ -78,12 +78,16 @@ class Study(Table):
             if case.setting.set != sets.setdefault((case.model, case.setting.name), case.setting.set):
                 raise ConfigError(
                     f"`name` of a setting must stand for one `set` per model, got two for {case.setting.name!r} of "
-                    f"{case.model}; name one of them otherwise"
+                    f"{case.model}; rename one of them"
                 )
             if "training.seed" in case.setting.set:
-                raise ConfigError("`seeds` of a grid must say which seeds run, got training.seed in `set`; remove it")
+                raise ConfigError(
+                    "`training.seed` must be given by `seeds` of a grid, got it in `set`; remove it there"
+                )
             if case.key in seen:
-                raise ConfigError(f"every run of a study must be its own, got {case.key} twice; remove it from a grid")
+                raise ConfigError(
+                    f"every run of a study must be listed once, got {case.key} twice; remove it from a grid"
+                )
             seen.add(case.key)
         return self
 
@@ -147,7 +151,7 @@ def chosen(cases: Iterable[Case], patterns: Sequence[str]) -> list[Case]:
         if not any(fnmatchcase(case.key, pattern) for case in cases):
             raise ConfigError(
                 f"a pattern must match the name of a run, got {pattern!r}, which matches none of {len(cases)}, the "
-                f"first of them {cases[0].key}; write * for what may differ"
+                f"first of them {cases[0].key}; write * for a part that may differ"
             )
     return [case for case in cases if not patterns or any(fnmatchcase(case.key, pattern) for pattern in patterns)]
 

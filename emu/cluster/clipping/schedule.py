@@ -119,7 +119,9 @@ def _require(costs: Sequence[tuple[int, int, int]], names: Sequence[str], trigge
     if not costs:
         raise ConfigError("a schedule of clipping must have layers, got none; give the costs of at least one")
     if len(names) != len(costs):
-        raise ConfigError(f"there must be a name for each of {len(costs)} layers, got {len(names)}")
+        raise ConfigError(
+            f"there must be a name for each of {len(costs)} layers, got {len(names)}; give one name for each layer"
+        )
     for name, cost in zip(names, costs, strict=True):
         if min(cost) < 0:
             raise ConfigError(f"costs of a layer must be 0 or more picoseconds, got {list(cost)} of layer {name!r}")

@@ -206,8 +206,8 @@ def teams_of(table: ClusterTable) -> Teams:
     """
     if table.owners and table.model_parallel > 1 and table.model_split == "stripes":
         raise ConfigError(
-            f"`owners` must be left out where `model_parallel` is above 1, got {list(table.owners)}: each part of a "
-            "model has its own; remove one of the two"
+            f"`owners` must be left out if `model_parallel` is above 1, got {list(table.owners)}: each part of a model "
+            "has its own owners; remove one of the two"
         )
     return Teams(table.nodes, table.units, table.model_parallel, workers=table.workers)
 
@@ -224,8 +224,8 @@ def fabric_of(table: ClusterTable, device: Device) -> Fabric:
     taken = min(of_node, at_host)
     if of_node % taken:
         raise ConfigError(
-            f"the {of_node} devices of a node must fill hosts of {at_host}, as {device.name} has them; change `units` "
-            "or `model_parallel` of [cluster]"
+            f"the {of_node} devices of a node must fill whole hosts, which have {at_host} devices each on "
+            f"{device.name}; change `units` or `model_parallel` of [cluster]"
         )
     return Fabric.of(device, nodes=table.nodes * of_node // taken, devices=taken)
 

@@ -63,8 +63,8 @@ class BatchSearch(System):
             name = self._run.device.name
             no_clock = f"a device must have a clock, got none in {name}; choose one like k20x-8x"
             raise ConfigError(
-                "`parallelism` of [cluster.search] must be removed where no time is simulated, got true on "
-                f"{name!r}: {about.get('simulated_time_missing', no_clock)}"
+                f"`parallelism` of [cluster.search] must be left out if no time is simulated, got true on {name!r}: "
+                f"{about.get('simulated_time_missing', no_clock)}"
             )
 
     # ---- sizes ----

@@ -136,8 +136,8 @@ class Clipping(System):
             for role, fmt in held.items():
                 if fmt.carries_raws:
                     raise ConfigError(
-                        f"what [clipping] reads must fit float64, got {fmt} of role `{role}` of {state.name!r}; choose "
-                        "a narrower format"
+                        f"every tensor that [clipping] reads must fit float64, got {fmt} of role `{role}` of "
+                        f"{state.name!r}; choose a narrower format"
                     )
 
     # ---- a step ----
