@@ -118,8 +118,8 @@ def torch_step(trainer: Any) -> Work | None:
     torch: Any = importlib.import_module("torch") if find_spec("torch") else None
     if torch is None or not torch.cuda.is_available():
         return None
-    from emu.bench.peers.torch_network import plain_optimiser, torch_network
     from emu.bench.row import StepWork
+    from emu.bench.torch_network import plain_optimiser, torch_network
 
     images, labels = trainer.batch(0)
     task = StepWork("fixed16", trainer.recipe.network.layers, images, labels, 0.01, 0.9)

@@ -4,6 +4,8 @@ A checkout keeps them beside the package, a wheel inside it:
 
     checkout    emu/_paths.py   devices/*.toml             models/*.toml             kernels/*.cu
     wheel       emu/_paths.py   emu/_data/devices/*.toml   emu/_data/models/*.toml   emu/_data/kernels/*.cu
+
+What only developers use (`benchmarks/peers`) stays in the checkout.
 """
 
 from __future__ import annotations
@@ -30,6 +32,17 @@ def content_folder(content: Content | Literal["kernels"], package: Path = _PACKA
     """
     inside = package / "_data" / content
     return inside if inside.is_dir() else package.parent / content
+
+
+def checkout_folder(part: Path, package: Path = _PACKAGE) -> Path | None:
+    """Return a folder of the checkout that holds the package; None where emu was installed without its checkout.
+
+    Args:
+        part: the folder, from the checkout's root.
+        package: folder of the import package.
+    """
+    folder = package.parent / part
+    return None if (package / "_data").is_dir() or not folder.is_dir() else folder
 
 
 def cache_folder(part: str = "") -> Path:
@@ -61,12 +74,17 @@ def find_content(content: Content, name_or_path: str | Path) -> Path:
         name_or_path: a shipped name (`fixed16`), or a path: anything with a folder in it or ending in `.toml`.
 
     Raises:
-        ConfigError: no shipped file has that name, or no file is at that path.
+        ConfigError: neither text nor a path, no shipped file has that name, or no file is at that path.
     """
-    path, names = Path(name_or_path), content_names(content)
+    kind, names = _SINGULAR[content], content_names(content)
+    if not isinstance(name_or_path, (str, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(
+            f"a {kind} must be the name of a shipped {kind}, the path of a .toml file or what emu.{kind}() returns, "
+            f"got {name_or_path!r}; shipped: {', '.join(names)}"
+        )
+    path = Path(name_or_path)
     if isinstance(name_or_path, str) and name_or_path in names:
         return content_folder(content) / f"{name_or_path}.toml"
-    kind = _SINGULAR[content]
     if path.suffix != ".toml" and len(path.parts) < 2:
         raise ConfigError(
             f"a {kind} must be the name of a shipped {kind} or the path of a .toml file, "

@@ -46,15 +46,38 @@ class EmuWarning(UserWarning):
     """A setting that is allowed and costs exactness; the message says what it costs."""
 
 
-def nearest_name(name: str, known: Iterable[str]) -> str:
+def nearest_name(name: str, known: Iterable[str], default: str | None = None) -> str:
     """Return `"; did you mean 'x'?"` for the known name nearest to `name`, or the list of known names.
+
+    A name that is the beginning of known ones is answered with all of those, the default first.
+
+    Args:
+        name: what was given.
+        known: every name there is.
+        default: the one that is meant where nothing is given.
 
     Examples:
         >>> nearest_name("fixed61", ["fixed16", "fp16"])
         "; did you mean 'fixed16'?"
         >>> nearest_name("zzz", ["fixed16", "fp16"])
         '; known: fixed16, fp16'
+        >>> nearest_name("near", ["nearest_away", "nearest_even", "floor"], "nearest_even")
+        "; did you mean 'nearest_even' (the default) or 'nearest_away'?"
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else "; known: " + ", ".join(names)
+    meant = sorted((one for one in names if name and one.startswith(name)), key=lambda one: one != default)
+    meant = meant or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if not meant:
+        return "; known: " + ", ".join(names)
+    said = [repr(one) + (" (the default)" if one == default else "") for one in meant]
+    return f"; did you mean {' or '.join(filter(None, [', '.join(said[:-1]), said[-1]]))}?"
+
+
+def nearest_first(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names, the nearest to `name` first, the others as they were.
+
+    Examples:
+        >>> nearest_first("h300", ["v100", "b200", "h100"])
+        ['h100', 'v100', 'b200']
+    """
+    return sorted(known, key=lambda one: -difflib.SequenceMatcher(None, name, one).ratio())

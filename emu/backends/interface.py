@@ -73,6 +73,7 @@ class FormatCode(NamedTuple):
     ftz: int
     daz: int
     carries_raws: int
+    has_zero: int
 
 
 class StageCode(NamedTuple):
@@ -213,18 +214,19 @@ def encode_format(fmt: Format) -> FormatCode:
             ftz=0,
             daz=0,
             carries_raws=int(fmt.carries_raws),
+            has_zero=1,
         )
     quantum = fmt.emin - fmt.fraction_bits
-    field = max(fmt.max_code >> fmt.fraction_bits, 1)
-    hidden = 1 << fmt.fraction_bits if fmt.max_code >> fmt.fraction_bits else 0
+    field = max(fmt.max_index >> fmt.fraction_bits, 1)
+    hidden = 1 << fmt.fraction_bits if fmt.has_normals else 0
     return FormatCode(
         is_float=1,
         width_bits=fmt.width_bits,
-        signed=1,
+        signed=int(fmt.signed),
         quantum=quantum,
         precision=fmt.significand_bits,
         emin=fmt.emin,
-        max_significand=(fmt.max_code & ((1 << fmt.fraction_bits) - 1)) + hidden,
+        max_significand=(fmt.max_index & ((1 << fmt.fraction_bits) - 1)) + hidden,
         max_exponent=quantum + field - 1,
         has_infinity=int(fmt.infinities),
         has_nan=int(fmt.nans != "none"),
@@ -232,6 +234,7 @@ def encode_format(fmt: Format) -> FormatCode:
         ftz=int(fmt.ftz),
         daz=int(fmt.daz),
         carries_raws=0,
+        has_zero=int(fmt.zero),
     )
 
 

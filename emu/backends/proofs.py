@@ -59,6 +59,11 @@ def significand_bits(fmt: FormatCode) -> int:
     return fmt.precision if fmt.is_float else fmt.width_bits
 
 
+def has_normals(fmt: FormatCode) -> bool:
+    """Return whether a float format has normal values: of those without, an overflow too is written as a subnormal."""
+    return fmt.max_significand >> (fmt.precision - 1) > 0
+
+
 def largest_exponent(fmt: FormatCode) -> int:
     """Return a bound e such that every finite magnitude of the format is at most 2**e."""
     return fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits - fmt.signed)

@@ -15,6 +15,7 @@ from emu.bench.environment import environment, other_core_type
 from emu.bench.machine import processor_flags
 from emu.bench.result import Result
 from emu.bench.row import Row
+from emu.bench.timing import FULL
 
 #: Lines of a failed process's stderr worth showing.
 TAIL = 3
@@ -31,6 +32,7 @@ class Job:
         peers: names of the peers.
         quick: small sizes, few rounds.
         core_type: `OPENBLAS_CORETYPE`; empty leaves it as it is.
+        budget_s: seconds behind which a row begins no further round.
     """
 
     rows: tuple[Row, ...]
@@ -38,9 +40,12 @@ class Job:
     peers: tuple[str, ...]
     quick: bool
     core_type: str = ""
+    budget_s: float = FULL.budget_s
 
 
-def jobs(rows: list[Row], threads: list[int], peers: list[str], *, quick: bool) -> list[Job]:
+def jobs(
+    rows: list[Row], threads: list[int], peers: list[str], *, quick: bool, budget_s: float = FULL.budget_s
+) -> list[Job]:
     """Return the processes a command needs.
 
     Per thread count all rows, then products with other BLAS kernels; then what is measured more than once, again.
@@ -49,12 +54,12 @@ def jobs(rows: list[Row], threads: list[int], peers: list[str], *, quick: bool) 
     other = other_core_type(os.environ, processor_flags())
     products = tuple(row for row in rows if row.uses_blas)
     for count in threads:
-        found.append(Job(tuple(rows), count, tuple(peers), quick))
+        found.append(Job(tuple(rows), count, tuple(peers), quick, budget_s=budget_s))
         if products and other and not quick:
-            found.append(Job(products, count, (), quick, other))
+            found.append(Job(products, count, (), quick, other, budget_s))
     for sweep in range(1, 1 if quick else max(row.sweeps for row in rows)):
         again = tuple(row for row in rows if row.sweeps > sweep)
-        found += [Job(again, count, (), quick) for count in threads]
+        found += [Job(again, count, (), quick, budget_s=budget_s) for count in threads]
     return found
 
 
@@ -66,6 +71,7 @@ def run(job: Job) -> Iterator[Result]:
         "quick": job.quick,
         "threads": job.threads,
         "core_type": job.core_type,
+        "budget_s": job.budget_s,
     }
     with tempfile.TemporaryFile("w+") as complaints:
         process = subprocess.Popen(

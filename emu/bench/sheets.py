@@ -27,12 +27,14 @@ class Sheet:
         columns: heads.
         rows: cells.
         note: a sentence below it.
+        keys: how many of the first columns say what a row is.
     """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    keys: int = 1
 
 
 def figure(rate: Spread | None, unit: str) -> str:
@@ -181,7 +183,7 @@ def matrix_sheets(session: Session, rows: Sequence[Row]) -> list[Sheet]:
     for threads in dict.fromkeys(result.threads for _, result in found):
         columns, cells, note = matrix_cells([pair for pair in found if pair[1].threads == threads])
         title = f"Every mode and rule over a streaming copy, threads: {threads}"
-        sheets.append(Sheet(title, columns, cells, note))
+        sheets.append(Sheet(title, columns, cells, note, keys=2))
     return sheets
 
 

@@ -1,7 +1,7 @@
 """The process that measures: its threads and its BLAS kernel were fixed by the environment before it began.
 
     stdin    one line of JSON: {"rows": [names], "peers": [names], "quick": bool, "threads": int,
-              "core_type": what the environment asked of BLAS}
+              "core_type": what the environment asked of BLAS, "budget_s": seconds of a row's rounds}
     stdout   one line of JSON per row: a `Result`
 
 Whatever a peer prints goes to stderr.
@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from threadpoolctl import threadpool_info  # pyright: ignore[reportMissingTypeStubs]
 
 from emu.bench.peer import Peer
-from emu.bench.peers import PEERS
+from emu.bench.peers import all_peers
 from emu.bench.pinning import pinned, processors
 from emu.bench.result import PeerResult, Result
 from emu.bench.row import Prepared, Row, Side
@@ -40,9 +40,11 @@ class Bench:
         available: processors to pin threads on.
     """
 
-    def __init__(self, threads: int, *, quick: bool, peers: list[Peer], core_type: str = "") -> None:
+    def __init__(
+        self, threads: int, *, quick: bool, peers: list[Peer], core_type: str = "", budget_s: float = FULL.budget_s
+    ) -> None:
         self.threads, self.quick, self.peers, self.core_type = threads, quick, peers, core_type
-        self.pace: Pace = QUICK if quick else FULL
+        self.pace: Pace = QUICK if quick else replace(FULL, budget_s=budget_s)
         self.available = processors()
         self.steady = Steadiness(threads)
 
@@ -115,9 +117,9 @@ def main() -> None:
     """Read the job, measure, write a line per row."""
     answers = _take_stdout()
     job: dict[str, Any] = json.loads(sys.stdin.readline())
-    bench = Bench(
-        job["threads"], quick=job["quick"], peers=[PEERS[name] for name in job["peers"]], core_type=job["core_type"]
-    )
+    peers = [all_peers()[name] for name in job["peers"]]
+    options = {name: job[name] for name in ("threads", "quick", "core_type", "budget_s")}
+    bench = Bench(peers=peers, **options)
     known = {row.name: row for row in all_rows()}
     for name in job["rows"]:
         answers.write(json.dumps(bench.measure(known[name]).to_dict()) + "\n")

@@ -4,7 +4,7 @@
 
 Backends read these descriptions and compute; nothing here touches an array of values.
 
-Source: docs/concepts/.
+Source: docs/concepts/index.md, "What every bit means".
 """
 
 from emu.datapath.flags import FLAG_NAMES, Flags, Tininess

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, cast
 
+from emu._drawn import Drawn
 from emu.datapath.owed import Debts, Owed
 from emu.errors import FormatError, nearest_name
 
@@ -46,7 +47,7 @@ class Tininess(StrEnum):
 
 
 @dataclass
-class Flags:
+class Flags(Drawn):
     """How many written elements raised each flag. Sticky: counts only grow until `reset`.
 
     What a GPU counted stays there until a count is read. IEEE 754's five are `invalid`, `division_by_zero`, `overflow`,

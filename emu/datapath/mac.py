@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from emu._drawn import Drawn
 from emu.datapath.order import Blocks, Order, Sequential, parse_order
 from emu.datapath.overflow import Overflow
 from emu.datapath.presets import find_unit
@@ -20,7 +21,7 @@ from emu.formats import Fixed, Float, Format, parse
 
 
 @dataclass(frozen=True, init=False)
-class Mac:
+class Mac(Drawn):
     """A multiply-accumulate unit.
 
     Attributes:
@@ -32,8 +33,8 @@ class Mac:
         overflow: rule of every product and add; None means each format's default.
 
     Raises:
-        FormatError: an unknown name, a rule of the other family, a format whose point is open, or formats that a unit
-            of blocks cannot have.
+        FormatError: an unknown name, a rule of the other family, a format whose point is open or that has no zero, or
+            formats that a unit of blocks cannot have.
 
     Examples:
         >>> Mac(product="fp32", accumulator="fp32")
@@ -60,6 +61,9 @@ class Mac:
         set_field(self, "product", "exact" if product == "exact" else require_placed(parse(product)))
         set_field(self, "accumulator", "exact" if accumulator == "exact" else require_placed(parse(accumulator)))
         set_field(self, "order", parse_order(order))
+        for name, fmt in (("product", self.product), ("accumulator", self.accumulator)):
+            if isinstance(fmt, Float) and not fmt.zero:
+                raise FormatError(f"`{name}` must be a format with zero, got {fmt}; choose another")
         if isinstance(self.order, Blocks):
             self._require_block_formats()
         set_field(self, "rounding", Rounding.parse(rounding))
@@ -71,8 +75,13 @@ class Mac:
                 set_field(self, "overflow", Overflow.parse(overflow, fmt))
 
     @classmethod
-    def preset(cls, gpu: str, *, inputs: str, output: str, instruction: str | None = None) -> Mac:
-        """Return the unit behind a GPU's matrix instruction.
+    def preset(
+        cls, gpu: str, *, inputs: str | None = None, output: str | None = None, instruction: str | None = None
+    ) -> Mac:
+        """Return the unit behind a GPU's matrix instruction: fp16 operands and fp32 sums, if nothing else is said.
+
+        That default is the unit of mixed-precision training, the one every GPU here has, and all instructions of a GPU
+        agree on its bits. `inputs="int8"` alone gives int32 sums.
 
         Nothing is converted on the way: operands and addend are given in the unit's formats. TF32 units read binary32
         registers and ignore their low 13 bits, which is `emu.quantize(x, "tf32", rounding="toward_zero")` before the
@@ -81,16 +90,20 @@ class Mac:
         Args:
             gpu: v100, t4, a100, ada, h100 or b200; a2 and a30 are a100, l40s is ada, h200 is h100.
             inputs: format of both operands: fp16, bf16, tf32, fp8_e4m3, fp8_e5m2, or int8, which stands for
-                fix8f0 and ufix8f0.
-            output: format of addend and result: fp32, fp16, or int32, which stands for fix32f0.
-            instruction: mma, wgmma, tcgen05, mma.satfinite; None if the GPU's instructions for these formats agree.
+                fix8f0 and ufix8f0. None is fp16, and int8 where `output` is int32.
+            output: format of addend and result: fp32, fp16, or int32, which stands for fix32f0. None is fp32, and
+                int32 where `inputs` is int8.
+            instruction: mma, wgmma, tcgen05, mma.satfinite; None if the GPU's instructions for these formats agree,
+                as they do on fp16, bf16 and tf32.
 
         Raises:
-            FormatError: no such unit, or several that differ; lists those that exist.
+            FormatError: no such GPU or unit, or several units that differ; lists those that exist.
 
         Examples:
-            >>> Mac.preset("v100", inputs="fp16", output="fp32").order
+            >>> Mac.preset("v100").order
             Blocks(n=4, fraction_bits=23, index_order='consecutive', addend='aligned', min_exponent=None)
+            >>> Mac.preset("h100") == Mac.preset("h100", inputs="fp16", output="fp32", instruction="wgmma")
+            True
 
         Source: `emu.datapath.MATRIX_UNITS`, which gives each unit's source and how sure it is.
         """
@@ -104,6 +117,10 @@ class Mac:
             raise FormatError(
                 f"`accumulator` must be a float format where `order` is blocks, got {self.accumulator}; name one, "
                 "as fp32"
+            )
+        if not self.accumulator.signed:
+            raise FormatError(
+                f"`accumulator` must have a sign where `order` is blocks, got {self.accumulator}; name another, as fp32"
             )
 
     def require_operands(self, *formats: Format) -> None:

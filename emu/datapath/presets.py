@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from emu.datapath.order import Blocks, Order, Sequential
-from emu.errors import FormatError, nearest_name
+from emu.errors import FormatError, nearest_first
 
 #: Devices that share a row.
 ALIASES = {"a2": "a100", "a30": "a100", "l40s": "ada", "h200": "h100"}
@@ -124,8 +124,21 @@ MATRIX_UNITS = tuple(
 )
 
 
-def find_unit(gpu: str, inputs: str, output: str, instruction: str | None = None) -> MatrixUnit:
+#: Formats that stand for what is not said: binary16 operands, summed in binary32, which every unit here has.
+DEFAULT_INPUTS, DEFAULT_OUTPUT = "fp16", "fp32"
+INTEGER_INPUTS, INTEGER_OUTPUT = "int8", "int32"
+
+
+def find_unit(
+    gpu: str, inputs: str | None = None, output: str | None = None, instruction: str | None = None
+) -> MatrixUnit:
     """Return the unit behind a matrix instruction; without `instruction`, the one that all of the GPU's agree on.
+
+    Args:
+        gpu: the device, or an alias of it.
+        inputs: format of both operands; None is int8 for results of int32, else fp16.
+        output: format of addend and result; None is int32 for operands of int8, else fp32.
+        instruction: which of the device's instructions.
 
     Raises:
         FormatError: no such unit, or several that differ; lists those that exist.
@@ -133,12 +146,12 @@ def find_unit(gpu: str, inputs: str, output: str, instruction: str | None = None
     Examples:
         >>> print(find_unit("h200", "fp8_e5m2", "fp32", "wgmma"))
         h100 fp8_e5m2 -> fp32 (wgmma)
+        >>> print(find_unit("a100"))
+        a100 fp16 -> fp32 (mma)
     """
-    name = ALIASES.get(gpu, gpu)
-    of_gpu = [unit for unit in MATRIX_UNITS if unit.gpu == name]
-    if not of_gpu:
-        known = [*dict.fromkeys(unit.gpu for unit in MATRIX_UNITS), *ALIASES]
-        raise FormatError(f"`gpu` must be one whose matrix unit is known, got {gpu!r}{nearest_name(gpu, known)}")
+    of_gpu = _units_of(gpu)
+    inputs = inputs or (INTEGER_INPUTS if output == INTEGER_OUTPUT else DEFAULT_INPUTS)
+    output = output or (INTEGER_OUTPUT if inputs == INTEGER_INPUTS else DEFAULT_OUTPUT)
     fitting = [unit for unit in of_gpu if (unit.inputs, unit.output) == (str(inputs), str(output))]
     chosen = [unit for unit in fitting if instruction in (None, unit.instruction)]
     if not chosen:
@@ -151,3 +164,18 @@ def find_unit(gpu: str, inputs: str, output: str, instruction: str | None = None
             f"`instruction` must be given for {inputs} -> {output} on {gpu}, got None: name {names}, whose bits differ"
         )
     return chosen[0]
+
+
+def _units_of(gpu: str) -> list[MatrixUnit]:
+    """Return the rows of a GPU.
+
+    Raises:
+        FormatError: none is known; lists the GPUs that are, the nearest name first.
+    """
+    found = [unit for unit in MATRIX_UNITS if unit.gpu == ALIASES.get(gpu, gpu)]
+    if not found:
+        known = ", ".join(nearest_first(str(gpu), [*dict.fromkeys(unit.gpu for unit in MATRIX_UNITS), *ALIASES]))
+        raise FormatError(
+            f"`gpu` must be one whose matrix unit is known, got {gpu!r}; known, the nearest name first: {known}"
+        )
+    return found

@@ -13,15 +13,19 @@ Counts only; the observing is done by the backend that computes the results.
 from __future__ import annotations
 
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from emu._drawn import Drawn, notebook
 from emu.datapath.owed import NO_EXPONENT, Debts, Owed
 from emu.errors import FormatError
-from emu.formats import Fixed, Format
+from emu.formats import DynamicFixed, Fixed, Format
 from emu.formats.arrays import as_integer
+
+if TYPE_CHECKING:
+    import altair as alt
 
 DEFAULT_FLOAT_BINS = 40
 # Positions and their number beyond this are a mistake: no format reaches them.
@@ -30,7 +34,7 @@ POSITION_LIMIT = 1 << 20
 SCALARS = ("none", "below", "above", "nonfinite", "total")
 
 
-class StatisticsRegister:
+class StatisticsRegister(Drawn):
     """Counts of leading-bit positions, mergeable and savable. Two are equal if positions and counts are.
 
     What a GPU counted stays there until a count is read.
@@ -187,6 +191,22 @@ class StatisticsRegister:
         if self.lowest is None or self.bins is None:
             return {}
         return self._by_exponent(self._counts[: self.bins] + self._counts[self.bins : 2 * self.bins])
+
+    def plot(self, fmt: str | Format | DynamicFixed | None = None) -> alt.LayerChart:
+        """Return the histogram as a chart of Altair: the share of results at each leading bit.
+
+        Results without a leading bit, NaN and infinities, and what lies beyond the positions have rows of their own.
+
+        Args:
+            fmt: a format whose range is drawn: what lies above it overflows, what lies below it underflows. None, or a
+                word whose point is open: the histogram alone.
+
+        Raises:
+            FormatError: no such format.
+
+        Source: docs/notebook.md.
+        """
+        return notebook().plot_register(self, fmt)
 
     def count_from(self, exponent: int) -> int:
         """Return how many results had their leading bit at `exponent` or above."""

@@ -194,10 +194,8 @@ class Rounding(StrEnum):
         try:
             return cls(name)
         except ValueError:
-            names = [mode.value for mode in cls]
-            raise FormatError(
-                f"`rounding` must be a rounding mode, got {name!r}{nearest_name(str(name), names)}"
-            ) from None
+            hint = nearest_name(str(name), [mode.value for mode in cls], cls.NEAREST_EVEN.value)
+            raise FormatError(f"`rounding` must be a rounding mode, got {name!r}{hint}") from None
 
 
 _NUMBERS = {mode: number for number, mode in enumerate(Rounding)}

@@ -19,8 +19,9 @@ from emu.engine.delivery import written_to
 from emu.engine.description import PRODUCT_OPTIONS, ProductOptions, call_of
 from emu.engine.matrices import Matrices
 from emu.engine.operands import in_format
+from emu.engine.path import path_of
 from emu.engine.planner import Plan
-from emu.engine.products import as_addend_operand, plan_product_of, write_product
+from emu.engine.products import as_addend_operand, write_product
 from emu.errors import ShapeError
 from emu.formats import Format, Value, parse
 
@@ -123,11 +124,13 @@ def conv2d(
         FormatError: an operand holds a value outside its format, or has none.
         ShapeError: channels differ, or the kernel is larger than the padded image.
 
-    Source: docs/concepts/products.md.
+    Source: docs/concepts/products.md, "The order of the terms".
     """
     unit, out, check = call_of("conv2d", out_format, options, PRODUCT_OPTIONS)
     given = (x, x_format), (w, w_format), (bias, bias_format)
-    return written_to(out, write_product(unit, patches_and_kernels(*given, stride, padding, check=check)))
+    matrices = patches_and_kernels(*given, stride, padding, check=check)
+    values = write_product(unit, matrices)
+    return written_to(out, values)
 
 
 def patches_and_kernels(
@@ -230,7 +233,7 @@ def _plan_conv2d(
     formats = (*matrices.formats[:2], None if third is None else require_placed(third))
     written = formats[1] if out_format is None else out_format
     unit = call_of("conv2d", written, options, PRODUCT_OPTIONS).unit
-    return plan_product_of(unit, matrices._replace(formats=formats))
+    return path_of(unit, matrices._replace(formats=formats))
 
 
 setattr(conv2d, "plan", _plan_conv2d)  # noqa: B010 - read by explain

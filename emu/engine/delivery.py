@@ -6,9 +6,10 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from emu.backends.interface import Outcome, RegisterCode, encode_register
+from emu.backends.interface import INVALID_FLAG, Outcome, RegisterCode, encode_register
 from emu.datapath.owed import Lowered, lowered_exponent
 from emu.engine.description import UnitDescription
+from emu.engine.lost_nan import warn_of_lost_nan
 from emu.errors import ShapeError
 from emu.formats import Fixed, Format
 
@@ -36,6 +37,8 @@ def place_register(unit: UnitDescription, exact: Fixed | None, lowered: int = 0)
 def deliver(unit: UnitDescription, outcome: Outcome, lowered: int = 0) -> Array:
     """Add a kernel's counts to the unit's register and flags, now or when they are read; return what it wrote.
 
+    NaN that became 0 where no flags count it is warned of; not where a device still holds the counts.
+
     Args:
         unit: whose register and flags.
         outcome: the kernel's.
@@ -52,6 +55,8 @@ def deliver(unit: UnitDescription, outcome: Outcome, lowered: int = 0) -> Array:
         register.add_counts(outcome.register, lowered_exponent(outcome.max_exponent, lowered))
     if flags is not None:
         flags.add(outcome.flags.tolist())
+    elif not unit.code.format.has_nan and outcome.flags[INVALID_FLAG]:
+        warn_of_lost_nan(unit.stage.format)
     return outcome.values
 
 

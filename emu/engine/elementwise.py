@@ -14,7 +14,7 @@ from emu.backends.interface import is_one_number, repeated
 from emu.engine.delivery import deliver, place_register, require_out
 from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.operands import as_operand, codes_of
-from emu.errors import FormatError, ShapeError
+from emu.errors import ShapeError
 from emu.formats import Fixed, Format, Value
 from emu.formats.fixed import MAX_WIDTH_BITS
 
@@ -73,15 +73,8 @@ def write_elementwise(
         out: where to write, of the result's shape and carrier dtype.
 
     Raises:
-        FormatError: integers rounded in a mode that moves what is exact.
         ShapeError: the operands do not broadcast.
     """
-    rounding = unit.stage.rounding
-    if operation == "round_to_integral" and rounding.moves_exact:
-        raise FormatError(
-            f"`rounding` of round_to_integral must leave integers as they are, got {rounding.value}, which would move "
-            "them once more where they are written; choose another mode"
-        )
     shape = arrays[0].shape
     for array in arrays:
         if array.shape != shape:
@@ -264,7 +257,7 @@ def remainder(
         >>> remainder([5.0, 6.0, -7.0, -8.0], 4.0, out_format="fp16", backend="reference")
         array([ 1., -2.,  1., -0.], dtype=float32)
 
-    Source: docs/concepts/elementwise.md; IEEE 754-2019 section 5.3.1.
+    Source: docs/concepts/elementwise.md, "Remainder"; IEEE 754-2019 section 5.3.1.
     """
     return elementwise("remainder", (a, b), (a_format, b_format), out_format=out_format, **options)
 
@@ -284,7 +277,7 @@ def round_to_integral(
         >>> round_to_integral(2.5, out_format="fix8f4", rounding="ceil", backend="reference").item()
         3.0
 
-    Source: docs/concepts/elementwise.md; IEEE 754-2019 section 5.9.
+    Source: docs/concepts/elementwise.md, "Rounding to an integer"; IEEE 754-2019 section 5.9.
     """
     return elementwise("round_to_integral", (a,), (a_format,), out_format=out_format, **options)
 

@@ -39,7 +39,7 @@ def value(array: Any, fmt: str | Format, *, check: bool = True) -> Value:
         >>> value([0.5, -1.0], "fix8f4")
         Value([ 0.5, -1. ], 'fix8f4')
 
-    Source: docs/concepts/units.md.
+    Source: docs/concepts/units.md, "A value".
     """
     return Value(*as_operand(array, require_placed(parse(fmt)), "array", check=check))
 

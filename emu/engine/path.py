@@ -10,10 +10,12 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from emu.backends.gathered import Gathered
 from emu.backends.interface import EXACT_PATHS, FormatCode, StageCode, encode_format, encode_mac
 from emu.backends.kernels import Kernels
 from emu.datapath import Mac
 from emu.engine.description import UnitDescription
+from emu.engine.matrices import Matrices
 from emu.engine.planner import Plan, may_gain_from_maxima, plan_product
 from emu.errors import FormatError
 from emu.formats import Fixed, Format
@@ -39,6 +41,17 @@ class Terms(NamedTuple):
     depth: int
     divisor: int = 1
     is_sparse: bool = False
+
+
+def path_of(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -> Plan:
+    """Return the path that a product of matrices takes on the unit's backend; see `plan_of`."""
+
+    def maxima() -> tuple[float, float]:
+        elements = [x.data if isinstance(x, Gathered) else x for x in (matrices.left, matrices.right)]
+        a, b = unit.kernels.largest_magnitudes(elements)
+        return a, b
+
+    return plan_of(unit, Terms(matrices.formats, matrices.left.shape[-1], divisor), maxima)
 
 
 def plan_of(unit: UnitDescription, terms: Terms, maxima: Callable[[], tuple[float, float]]) -> Plan:

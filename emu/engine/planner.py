@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu._drawn import Drawn
 from emu.backends.interface import EXACT_PATHS
 from emu.datapath import Mac, Overflow
 from emu.datapath.order import Blocks, Sequential
@@ -34,7 +35,7 @@ FLOAT32_SCALES, FLOAT64_SCALES = (24 - 127, 126), (53 - 1023, 1022)
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Drawn):
     """Which path a product takes, and the proof.
 
     Attributes:

@@ -16,14 +16,13 @@ from typing import Any, Unpack
 from numpy.typing import NDArray
 
 from emu.backends.arrays import on_host
-from emu.backends.gathered import Gathered
 from emu.backends.interface import encode_format, encode_mac
 from emu.datapath.stage import require_placed
 from emu.engine.delivery import deliver, place_register, written_to
 from emu.engine.description import PRODUCT_OPTIONS, UNSEEDED, ProductOptions, UnitDescription, call_of
 from emu.engine.matrices import Matrices, require_fit
 from emu.engine.operands import in_format
-from emu.engine.path import Terms, accumulator_of, plan_of, planned_codes
+from emu.engine.path import accumulator_of, path_of, planned_codes
 from emu.engine.planner import Plan
 from emu.engine.work import WorkRecord
 from emu.errors import FormatError
@@ -73,8 +72,9 @@ def matmul(
     Source: docs/concepts/flags.md and docs/concepts/products.md.
     """
     unit, out, check = call_of("matmul", out_format, options, PRODUCT_OPTIONS)
-    given = (a, a_format), (b, b_format), (addend, addend_format)
-    return written_to(out, write_product(unit, matrices_of(*given, check=check)))
+    matrices = matrices_of((a, a_format), (b, b_format), (addend, addend_format), check=check)
+    values = write_product(unit, matrices)
+    return written_to(out, values)
 
 
 def matrices_of(
@@ -122,7 +122,7 @@ def write_product(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -
     """
     left, right, addend, formats, shape = matrices
     require_fit(left.shape, right.shape, None if addend is None else addend.shape)
-    plan = plan_product_of(unit, matrices, divisor)
+    plan = path_of(unit, matrices, divisor)
     if addend is not None and plan.addend is not None:
         addend = held_by(addend, formats[2], plan.addend, unit)
     sizes = matrices.sizes
@@ -142,17 +142,6 @@ def write_product(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -
     if unit.records is not None:
         unit.records.append(WorkRecord(sizes, formats, plan))
     return deliver(unit, outcome, lowered).reshape(shape)
-
-
-def plan_product_of(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -> Plan:
-    """Return the path that a product takes on a unit's backend."""
-
-    def maxima() -> tuple[float, float]:
-        elements = [x.data if isinstance(x, Gathered) else x for x in (matrices.left, matrices.right)]
-        a, b = unit.kernels.largest_magnitudes(elements)
-        return a, b
-
-    return plan_of(unit, Terms(matrices.formats, matrices.left.shape[-1], divisor), maxima)
 
 
 def held_by(addend: Array, fmt: Format | None, held: Fixed, unit: UnitDescription) -> Array:
@@ -179,9 +168,7 @@ def _plan_matmul(
     third = addend.format if isinstance(addend, Value) else None if addend_format is None else parse(addend_format)
     formats = (*matrices.formats[:2], None if third is None else require_placed(third))
     written = formats[0] if out_format is None else out_format
-    return plan_product_of(
-        call_of("matmul", written, options, PRODUCT_OPTIONS).unit, matrices._replace(formats=formats)
-    )
+    return path_of(call_of("matmul", written, options, PRODUCT_OPTIONS).unit, matrices._replace(formats=formats))
 
 
 setattr(matmul, "plan", _plan_matmul)  # noqa: B010 - read by explain

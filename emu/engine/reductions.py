@@ -46,7 +46,7 @@ def total(
     Returns:
         Carrier array of `out_format`; the summed axes are gone.
 
-    Source: docs/concepts/products.md.
+    Source: docs/concepts/products.md, "The order of the terms".
     """
     unit, out, check = call_of("total", out_format, options, PRODUCT_OPTIONS)
     return written_to(out, write_total(unit, *in_format(x, x_format, "x", check=check), axis))
@@ -73,7 +73,7 @@ def average(
     Returns:
         Carrier array of `out_format`; the averaged axes are gone.
 
-    Source: docs/concepts/products.md.
+    Source: docs/concepts/products.md, "The order of the terms".
     """
     unit, out, check = call_of("average", out_format, options, PRODUCT_OPTIONS)
     return written_to(out, write_total(unit, *in_format(x, x_format, "x", check=check), axis, averaged=True))

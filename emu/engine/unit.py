@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from emu._drawn import Drawn
 from emu.backends.arrays import on_host
 from emu.datapath import Flags, Mac, OutputStage, Overflow, RandomSource, Rounding, StatisticsRegister
 from emu.datapath.stage import DEFAULT_RANDOM_BITS, require_placed
@@ -12,8 +13,9 @@ from emu.engine.description import EXACT, UnitDescription
 from emu.engine.elementwise import write_elementwise
 from emu.engine.functions import carrier_of_function, write_function
 from emu.engine.operands import as_operand, in_format
+from emu.engine.path import path_of
 from emu.engine.planner import Plan
-from emu.engine.products import matrices_of, plan_product_of, write_product
+from emu.engine.products import matrices_of, write_product
 from emu.engine.quantize import write_quantized
 from emu.engine.reductions import write_total
 from emu.errors import nearest_name
@@ -24,7 +26,7 @@ _put = object.__setattr__
 DESCRIPTION = ("out", "inputs", "mac", "rounding", "overflow", "n_rbits", "random", "register", "flags", "backend")
 
 
-class Unit:
+class Unit(Drawn):
     """A unit of a datapath, described once: each of its operations writes through the same output stage.
 
     Every operation takes values (`emu.value`) or plain arrays, and returns a value in the format written. A plain array
@@ -56,7 +58,7 @@ class Unit:
         >>> unit.add(7.0, 7.0).item(), unit.flags.overflow
         (7.9375, 1)
 
-    Source: docs/concepts/units.md.
+    Source: docs/concepts/units.md, "A unit".
     """
 
     __slots__ = ("_description", "inputs")
@@ -327,7 +329,7 @@ class Unit:
 
 def _plan_matmul(unit: Unit, a: Any, b: Any, addend: Any = None) -> Plan:
     given = unit.of_host(a), unit.of_host(b), unit.of_host(addend)
-    return plan_product_of(unit.description, matrices_of(*given, check=False))
+    return path_of(unit.description, matrices_of(*given, check=False))
 
 
 def _plan_conv2d(
@@ -340,7 +342,7 @@ def _plan_conv2d(
     padding: tuple[int, int] = (0, 0),
 ) -> Plan:
     given = unit.of_host(x), unit.of_host(w), unit.of_host(bias)
-    return plan_product_of(unit.description, patches_and_kernels(*given, stride, padding, check=False))
+    return path_of(unit.description, patches_and_kernels(*given, stride, padding, check=False))
 
 
 for _operation, _plan in ((Unit.matmul, _plan_matmul), (Unit.conv2d, _plan_conv2d)):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu._drawn import Drawn
 from emu.errors import FormatError
 from emu.formats.arrays import (
     as_float64,
@@ -35,7 +36,7 @@ _BOOLS: tuple[type[Any], ...] = (bool, np.bool_)
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(Drawn):
     """A fixed-point format of `width_bits` bits, `frac_bits` of them behind the binary point.
 
     Attributes:
@@ -220,7 +221,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class DynamicFixed:
+class DynamicFixed(Drawn):
     """A fixed-point word whose binary point is chosen while the machine runs: `fix16f?`.
 
     Attributes:

@@ -4,6 +4,9 @@
     field > 0:  (-1)**s * 2**(field - bias) * 1.fraction
     field = 0:  (-1)**s * 2**(1 - bias)     * 0.fraction         (subnormal)
 
+An unsigned format has no s. Without exponent bits every code is subnormal. A format without zero reads field 0 as the
+others: 2**(-bias) * 1.fraction.
+
 Special codes sit at the top of the magnitudes, NaN above infinity. `nans` says where NaN lives: the whole
 all-ones exponent with a nonzero fraction ("ieee"), only the all-ones code ("top", OCP e4m3), the code of -0
 ("negative_zero", fnuz), nowhere ("none"). Infinity, if there is one, is the code right below the NaNs (for
@@ -13,13 +16,14 @@ all-ones exponent with a nonzero fraction ("ieee"), only the all-ones code ("top
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from emu._drawn import Drawn
 from emu.errors import FormatError
 from emu.formats.arrays import (
     as_float64,
@@ -30,24 +34,29 @@ from emu.formats.arrays import (
     require_integer,
 )
 from emu.formats.membership import FloatMembers, float_members
+from emu.formats.special_codes import require_special_codes, require_zero
 
 Array = NDArray[Any]
 NanCodes = Literal["ieee", "top", "negative_zero", "none"]
 NAN_CODES: tuple[NanCodes, ...] = ("ieee", "top", "negative_zero", "none")
+#: Of float64.
+MAX_EXPONENT_BITS, MAX_FRACTION_BITS = 11, 52
 
 
 @dataclass(frozen=True)
-class Float:
-    """A binary floating-point format of 1 + `exponent_bits` + `fraction_bits` bits.
+class Float(Drawn):
+    """A binary floating-point format: a sign bit, `exponent_bits` and `fraction_bits`.
 
     Attributes:
-        exponent_bits: width of the exponent field, 2..11.
+        exponent_bits: width of the exponent field, 0..11.
         fraction_bits: stored fraction bits, 0..52.
-        bias: exponent bias; None means 2**(exponent_bits-1) - 1 and is replaced by it.
-        infinities: whether the format has +-inf.
+        bias: exponent bias; None means 2**(exponent_bits-1) - 1, of no exponent bits 0, and is replaced by it.
+        infinities: whether the format has +-inf, an unsigned one +inf.
         nans: which codes are NaN: "ieee", "top", "negative_zero" or "none".
         ftz: flush to zero: nonzero results below the smallest normal are written as 0 of their sign.
         daz: denormals are zero: subnormal operands count as 0 of their sign.
+        signed: whether there is a sign bit.
+        zero: whether code 0 is zero; if not, it is 2**-bias, and there are no subnormals. Of unsigned formats.
 
     Raises:
         FormatError: a width is out of range, the special codes do not fit, or float64 cannot hold every value.
@@ -58,8 +67,12 @@ class Float:
         (65504.0, 6.103515625e-05, 5.960464477539063e-08)
         >>> Float(4, 3).max, Float(4, 3, infinities=False, nans="top").max
         (240.0, 448.0)
+        >>> scale = Float(8, 0, infinities=False, nans="top", signed=False, zero=False)
+        >>> scale.min, scale.max
+        (5.877471754111438e-39, 1.7014118346046923e+38)
 
-    Source: IEEE 754-2019 section 3.4; OCP 8-bit Floating Point Specification 1.0, section 5.
+    Source: IEEE 754-2019 section 3.4; OCP 8-bit Floating Point Specification 1.0, section 5; OCP Microscaling Formats
+    Specification 1.0, section 5.4.1.
     """
 
     exponent_bits: int
@@ -69,24 +82,24 @@ class Float:
     nans: NanCodes = "ieee"
     ftz: bool = False
     daz: bool = False
+    signed: bool = True
+    zero: bool = True
 
     def __post_init__(self) -> None:
-        require_integer("exponent_bits", self.exponent_bits, 2, 11)
-        require_integer("fraction_bits", self.fraction_bits, 0, 52)
+        require_integer("exponent_bits", self.exponent_bits, 0, MAX_EXPONENT_BITS)
+        require_integer("fraction_bits", self.fraction_bits, 0, MAX_FRACTION_BITS)
         if self.bias is None:
-            object.__setattr__(self, "bias", (1 << (self.exponent_bits - 1)) - 1)
+            object.__setattr__(self, "bias", self.default_bias)
         require_integer("bias", self.bias, -2048, 2048)
         if self.nans not in NAN_CODES:
             raise FormatError(f"`nans` must be one of {', '.join(NAN_CODES)}, got {self.nans!r}")
-        if self.nans == "ieee" and self.fraction_bits == 0 and self.infinities:
+        require_special_codes(self)
+        require_zero(self)
+        lowest, highest = self.emin - self.fraction_bits, self._top_exponent
+        if lowest < -1074 or highest > 1023:
             raise FormatError(
-                f"a format with IEEE infinities and NaNs must have fraction bits, got {self.exponent_bits} exponent "
-                "and 0 fraction bits; set `infinities=False` or `nans`"
-            )
-        if self.emin - self.fraction_bits < -1074 or self.emax > 1023:
-            raise FormatError(
-                f"every value of a float format must be a float64, got exponents {self.emin - self.fraction_bits}"
-                f"..{self.emax} with `bias` {self.bias}; choose a bias nearer to {(1 << (self.exponent_bits - 1)) - 1}"
+                f"every value of a float format must be a float64, got exponents {lowest}..{highest} with `bias` "
+                f"{self.bias}; choose a bias nearer to {self.default_bias}"
             )
 
     def __repr__(self) -> str:
@@ -102,13 +115,13 @@ class Float:
 
     @property
     def default_bias(self) -> int:
-        """The IEEE bias of this exponent width."""
-        return (1 << (self.exponent_bits - 1)) - 1
+        """The IEEE bias of this exponent width; 0 without exponent bits."""
+        return (1 << (self.exponent_bits - 1)) - 1 if self.exponent_bits else 0
 
     @property
     def width_bits(self) -> int:
         """Bits of a code: sign, exponent, fraction."""
-        return 1 + self.exponent_bits + self.fraction_bits
+        return self.signed + self.exponent_bits + self.fraction_bits
 
     @property
     def significand_bits(self) -> int:
@@ -117,23 +130,50 @@ class Float:
 
     @property
     def emin(self) -> int:
-        """Exponent of the smallest normal."""
+        """Exponent of the smallest normal; where all values are subnormal, that of the one above them."""
         assert self.bias is not None
-        return 1 - self.bias
+        return self.zero - self.bias
+
+    @property
+    def lowest_index(self) -> int:
+        """How many steps code 0 lies above zero: 0, or 2**fraction_bits where zero has no code."""
+        return 0 if self.zero else 1 << self.fraction_bits
+
+    @property
+    def max_index(self) -> int:
+        """How many steps the largest finite value lies above zero; they double in size from binade to binade."""
+        return self.max_code + self.lowest_index
+
+    @property
+    def _top_exponent(self) -> int:
+        """Exponent of the highest binade, that of the subnormals counting as the one above them."""
+        return max(self.max_index >> self.fraction_bits, 1) + self.emin - 1
 
     @cached_property
     def emax(self) -> int:
         """Exponent of the largest finite value."""
-        return max(self.max_code >> self.fraction_bits, 1) + self.emin - 1
+        if self.has_normals:
+            return self._top_exponent
+        return self.emin - self.fraction_bits + self.max_index.bit_length() - 1
+
+    @property
+    def has_normals(self) -> bool:
+        """Whether any value is normal; without exponent bits all are subnormal."""
+        return self.max_index >> self.fraction_bits > 0
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether subnormals count as 0, of operands or of results."""
+        return self.ftz or self.daz
 
     @property
     def _all_ones(self) -> int:
-        return (1 << (self.width_bits - 1)) - 1
+        return self.sign_code - 1
 
     @property
     def sign_code(self) -> int:
-        """The sign bit."""
-        return 1 << (self.width_bits - 1)
+        """The sign bit; of an unsigned format, the first number behind its codes."""
+        return 1 << (self.exponent_bits + self.fraction_bits)
 
     @cached_property
     def first_special_code(self) -> int:
@@ -163,7 +203,7 @@ class Float:
     @property
     def has_negative_zero(self) -> bool:
         """Whether -0 is a value."""
-        return self.nans != "negative_zero"
+        return self.signed and self.nans != "negative_zero"
 
     @cached_property
     def max(self) -> float:
@@ -172,18 +212,18 @@ class Float:
 
     @property
     def min(self) -> float:
-        """Smallest finite value."""
-        return -self.max
+        """Smallest finite value: of an unsigned format 0, or the smallest one where it has no zero."""
+        return -self.max if self.signed else 0.0 if self.zero else self.smallest_normal
 
     @property
     def smallest_normal(self) -> float:
-        """Smallest normal value."""
+        """Smallest normal value; where all values are subnormal, the power of two above them."""
         return math.ldexp(1.0, self.emin)
 
     @property
     def smallest_positive(self) -> float:
         """Smallest value above zero that an operation can write (the smallest normal under FTZ)."""
-        if self.ftz or self.fraction_bits == 0:
+        if self.ftz or self.fraction_bits == 0 or not self.zero:
             return self.smallest_normal
         return math.ldexp(1.0, self.emin - self.fraction_bits)
 
@@ -209,7 +249,7 @@ class Float:
     @cached_property
     def carrier(self) -> np.dtype[Any]:
         """Dtype of the arrays that carry values: float32 if it holds every one of them, else float64."""
-        narrow = self.significand_bits <= 24 and self.emin - self.fraction_bits >= -149 and self.emax <= 127
+        narrow = self.significand_bits <= 24 and self.emin - self.fraction_bits >= -149 and self._top_exponent <= 127
         return np.dtype(np.float32 if narrow else np.float64)
 
     @property
@@ -238,6 +278,8 @@ class Float:
         floats = as_native_float(values)
         members = FloatMembers(self.fraction_bits, self.emin, self.max, self.infinities, self.nans != "none")
         inside = float_members(floats, members)
+        if not self.signed:
+            inside &= ~(floats < (0.0 if self.zero else self.smallest_normal))
         if np.asarray(values).dtype.kind in "iu":
             exact = floats.astype(object) == np.asarray(values).astype(object)
             inside &= exact.astype(bool)
@@ -268,6 +310,8 @@ class Float:
         code = significand.astype(np.int64).astype(np.uint64) + (
             (exponent - self.emin).astype(np.uint64) << np.uint64(self.fraction_bits)
         )
+        if not self.zero:
+            code = np.where(np.isfinite(wide), code - np.uint64(self.lowest_index), code)
         if self.infinity_code is not None:
             code = np.where(np.isinf(wide), np.uint64(self.infinity_code), code)
         negative = np.signbit(wide) & (self.has_negative_zero | (code != 0))
@@ -289,7 +333,7 @@ class Float:
         wide = codes.astype(np.uint64)
         magnitude_code = (wide & np.uint64(self._all_ones)).astype(np.int64)
         value = self._decode_magnitude(np.minimum(magnitude_code, self.max_code))
-        if self.daz:
+        if self.daz:  # and then there is a zero
             value = np.where(magnitude_code >> self.fraction_bits == 0, 0.0, value)
         special = magnitude_code >= self.first_special_code
         is_infinity = magnitude_code == (-1 if self.infinity_code is None else self.infinity_code)
@@ -301,15 +345,17 @@ class Float:
         return np.where(signed, -value, value).astype(self.carrier)
 
     def _decode_magnitude(self, code: NDArray[np.int64]) -> NDArray[np.float64]:
-        field = code >> self.fraction_bits
-        fraction = code & ((1 << self.fraction_bits) - 1)
+        index = code + self.lowest_index
+        field = index >> self.fraction_bits
+        fraction = index & ((1 << self.fraction_bits) - 1)
         significand = np.where(field > 0, fraction + (1 << self.fraction_bits), fraction)
         exponent = np.maximum(field, 1) + self.emin - 1
         return np.ldexp(significand.astype(np.float64), (exponent - self.fraction_bits).astype(np.int32))
 
 
 #: Named formats. Sources: IEEE 754-2019 table 3.5; Google bfloat16; NVIDIA TF32; OCP 8-bit Floating Point
-#: Specification 1.0.
+#: Specification 1.0; OCP Microscaling Formats Specification 1.0, section 5.4.1 (scales); IEEE working group P3109,
+#: Interim Report on Binary Floating-point Formats for Machine Learning (width 8, precision 3 and 4, signed, extended).
 PRESETS: dict[str, Float] = {
     "fp16": Float(5, 10),
     "bf16": Float(8, 7),
@@ -318,6 +364,9 @@ PRESETS: dict[str, Float] = {
     "fp64": Float(11, 52),
     "fp8_e4m3": Float(4, 3, infinities=False, nans="top"),
     "fp8_e5m2": Float(5, 2),
+    "fp8_e8m0": Float(8, 0, 127, infinities=False, nans="top", signed=False, zero=False),
+    "p3109_k8p3": Float(5, 2, 16, nans="negative_zero"),
+    "p3109_k8p4": Float(4, 3, 8, nans="negative_zero"),
 }
 
 
@@ -325,14 +374,14 @@ def text_of_float(fmt: Float) -> str:
     """Return the shortest text form of `fmt`: a preset's name where it has one, then its options.
 
     Examples:
-        >>> text_of_float(Float(4, 3, ftz=True))
-        'e4m3 ftz'
+        >>> text_of_float(Float(4, 3, ftz=True)), text_of_float(Float(4, 3, signed=False))
+        ('e4m3 ftz', 'ue4m3')
     """
     flushes = [name for name, on in (("ftz", fmt.ftz), ("daz", fmt.daz)) if on]
-    plain = Float(fmt.exponent_bits, fmt.fraction_bits, fmt.bias, fmt.infinities, fmt.nans)
+    plain = replace(fmt, ftz=False, daz=False)
     for name, preset in PRESETS.items():
         if plain == preset:
             return " ".join([name, *flushes])
     options = ["finite"] * (not fmt.infinities) + [f"nans={fmt.nans}"] * (fmt.nans != "ieee")
-    options += [f"bias={fmt.bias}"] * (fmt.bias != fmt.default_bias)
-    return " ".join([f"e{fmt.exponent_bits}m{fmt.fraction_bits}", *options, *flushes])
+    options += [f"bias={fmt.bias}"] * (fmt.bias != fmt.default_bias) + ["no-zero"] * (not fmt.zero)
+    return " ".join([f"{'' if fmt.signed else 'u'}e{fmt.exponent_bits}m{fmt.fraction_bits}", *options, *flushes])

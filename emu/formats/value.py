@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu._drawn import Drawn
+
 
 @dataclass(frozen=True, eq=False)
-class Value:
+class Value(Drawn):
     """An array and its format, said once: every operation takes values, and those of an `emu.Unit` return them.
 
     `emu.value(array, "fp16")` makes one and checks it. NumPy reads the array of a value: `np.asarray(v)`.

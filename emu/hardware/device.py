@@ -181,8 +181,8 @@ def device_names() -> list[str]:
     return content_names("devices")
 
 
-def load_device(name_or_path: str | Path) -> Device:
-    """Return a shipped device by name, or the one a TOML file describes.
+def load_device(name_or_path: str | Path | Device) -> Device:
+    """Return a shipped device by name, or the one a TOML file describes; a device as it is.
 
     The role `loss` gets its default here, so that a resolved device says everything.
 
@@ -193,6 +193,8 @@ def load_device(name_or_path: str | Path) -> Device:
         >>> load_device("fp16").precision.stage("conv1", "weight").format
         Float(5, 10)
     """
+    if isinstance(name_or_path, Device):
+        return name_or_path
     path = find_content("devices", name_or_path)
     device = checked(Device, load_toml(path), file=shown(path))
     loss = (device.precision.loss or RoleTable()).over(RoleTable(format=DEFAULT_LOSS_FORMAT))

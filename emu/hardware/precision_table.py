@@ -30,7 +30,7 @@ from emu.formats import DynamicFixed, parse
 
 #: What a tensor is for. `loss` is the arithmetic of softmax, losses and normalisation statistics.
 ROLES = ("weight", "bias", "activation", "error", "gradient", "update", "master", "loss")
-#: Format of the `loss` role where a device says nothing (docs/concepts/products.md, reductions).
+#: Format of the `loss` role where a device says nothing (docs/concepts/roles.md).
 DEFAULT_LOSS_FORMAT = "fp32"
 
 TableT = TypeVar("TableT", bound=Table)

@@ -5,51 +5,20 @@ normalisation.py  BatchNorm, LayerNorm
 blocks.py         layers made of layers: Residual, Attention
 network.py        a sequence of layers and a loss
 initialisers.py   seeded, the same bits on every machine
+
+What a module lists in its `__all__` has its name here too.
 """
 
-from emu.nn.blocks import Attention, Residual
-from emu.nn.initialisers import INITIALISERS, initialise
-from emu.nn.layers import (
-    Activation,
-    AvgPool,
-    Conv2d,
-    Dropout,
-    Embedding,
-    Flatten,
-    Layer,
-    Linear,
-    MaxPool,
-    Moment,
-    Parameter,
-    Parameters,
-    Position,
-    SparseLinear,
-    every,
-)
-from emu.nn.network import Network
-from emu.nn.normalisation import BatchNorm, LayerNorm
+from emu.nn import blocks, initialisers, layers, network, normalisation
+from emu.nn.blocks import *
+from emu.nn.initialisers import *
+from emu.nn.layers import *
+from emu.nn.network import *
+from emu.nn.normalisation import *
 
-__all__ = [
-    "INITIALISERS",
-    "Activation",
-    "Attention",
-    "AvgPool",
-    "BatchNorm",
-    "Conv2d",
-    "Dropout",
-    "Embedding",
-    "Flatten",
-    "Layer",
-    "LayerNorm",
-    "Linear",
-    "MaxPool",
-    "Moment",
-    "Network",
-    "Parameter",
-    "Parameters",
-    "Position",
-    "Residual",
-    "SparseLinear",
-    "every",
-    "initialise",
-]
+__all__: list[str] = []
+__all__ += blocks.__all__
+__all__ += initialisers.__all__
+__all__ += layers.__all__
+__all__ += network.__all__
+__all__ += normalisation.__all__

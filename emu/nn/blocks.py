@@ -8,6 +8,8 @@ from typing import Literal
 from emu.autodiff import Graph, Tensor
 from emu.nn.layers import Layer, Linear, Parameters
 
+__all__ = ["Attention", "Residual"]
+
 
 @dataclass(frozen=True)
 class Residual(Layer):

@@ -16,6 +16,8 @@ from emu.backends.reference.philox import random_integers
 from emu.datapath import stream_of
 from emu.errors import ConfigError, nearest_name
 
+__all__ = ["INITIALISERS", "initialise"]
+
 Initialiser = Literal["he", "xavier", "zero", "one"]
 INITIALISERS: tuple[Initialiser, ...] = ("he", "xavier", "zero", "one")
 RANDOM_BITS = 32

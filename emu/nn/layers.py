@@ -8,6 +8,24 @@ from typing import ClassVar, Literal, TypeAlias
 
 from emu.autodiff import Graph, Tensor
 
+__all__ = [
+    "Activation",
+    "AvgPool",
+    "Conv2d",
+    "Dropout",
+    "Embedding",
+    "Flatten",
+    "Layer",
+    "Linear",
+    "MaxPool",
+    "Moment",
+    "Parameter",
+    "Parameters",
+    "Position",
+    "SparseLinear",
+    "every",
+]
+
 
 @dataclass(frozen=True)
 class Parameter:

@@ -10,6 +10,8 @@ from emu.autodiff import Graph, Tensor
 from emu.errors import ConfigError
 from emu.nn.layers import Layer, Moment, Parameter, Parameters, every
 
+__all__ = ["Network"]
+
 LOSS_LAYER = "loss"
 INPUT_LAYER = "input"
 

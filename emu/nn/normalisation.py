@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from emu.autodiff import Graph, Tensor
 from emu.nn.layers import Layer, Moment, Parameter, Parameters
 
+__all__ = ["BatchNorm", "LayerNorm"]
+
 
 @dataclass(frozen=True)
 class _Normalised(Layer):

@@ -3,7 +3,7 @@
     norm = sqrt(sum of g * g)        squares and pairwise sums per parameter, joined in their order     role norm
     g = g * (threshold / norm)       where norm > threshold                                             role clipped
 
-Norms are computed on the host, in the format of the `loss` role (docs/concepts/products.md, reductions); what is
+Norms are computed on the host, in the format of the `loss` role (docs/concepts/roles.md, "Our choices"); what is
 clipped is held like a master weight. A norm that is not a number clips nothing.
 """
 

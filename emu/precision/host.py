@@ -1,6 +1,6 @@
 """What a datapath leaves to its host: losses, softmax, normalisation, slopes of functions.
 
-Arithmetic in the `loss` role's format, sums pairwise in C order (docs/concepts/products.md); what leaves is written
+Arithmetic in the `loss` role's format, sums pairwise in C order (docs/concepts/roles.md, "Our choices"); what leaves is written
 once, in the role of whoever reads it.
 """
 

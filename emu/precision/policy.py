@@ -82,7 +82,7 @@ class Policy:
         return self._mac(layer, sum(f.frac_bits for f in operands if isinstance(f, Fixed)), backward=backward)
 
     def reduction(self, layer: str) -> Mac:
-        """Return the unit of reductions in the `loss` role: pairwise, in its format (docs/concepts/products.md)."""
+        """Return the unit of reductions in the `loss` role: pairwise, in its format (docs/concepts/roles.md)."""
         return self._reduction(layer)
 
     def _find_reduction(self, layer: str) -> Mac:

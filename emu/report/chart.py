@@ -6,6 +6,8 @@ beside the chart under a name: Altair checks the chart against its schema, never
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -53,6 +55,14 @@ _SHAPE_PATHS = {
 }
 SERIES_DASHES = ((1, 0), (6, 3), (2, 2), (8, 3, 2, 3), (1, 0), (6, 3), (2, 2), (8, 3, 2, 3))
 
+#: Colours for a chart that stands outside of a page: they can be read on light and on dark backgrounds.
+ANYWHERE = {
+    "ink": "#7d868e", "quiet": "#7d868e", "grid": "#8d97a055", "card": "transparent", "none": "#8d97a033",
+    "outside": "#8d97a033", "line": "#cf6a14", "severe": "#d9541e", "accent": "#2f86c5", "series-0": "#2f86c5",
+    "series-1": "#d9701e", "series-2": "#1a9b72", "series-3": "#c06a9b",
+}  # fmt: skip
+_VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
+
 #: Height of a bar of `layer_bars`.
 ROW_PIXELS = 26
 
@@ -97,11 +107,21 @@ def specification(chart: Any, **datasets: Rows) -> Spec:
     """
     spec: Spec = chart.to_dict()
     spec.pop("$schema", None)
-    spec["datasets"] = {name: list(rows) for name, rows in datasets.items()}
+    spec["datasets"] = spec.get("datasets", {}) | {name: list(rows) for name, rows in datasets.items()}
     spec["width"] = "container"
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     spec["config"] = _config()
     return spec
+
+
+def coloured(spec: Spec, colours: Mapping[str, str] = ANYWHERE) -> Spec:
+    """Return a specification with colours in the place of a page's variables.
+
+    Examples:
+        >>> coloured({"mark": {"type": "bar", "color": "var(--series-0)"}})
+        {'mark': {'type': 'bar', 'color': '#2f86c5'}}
+    """
+    return json.loads(_VARIABLE.sub(lambda found: colours[found[1]], json.dumps(spec)))
 
 
 def _config() -> Spec:
@@ -126,7 +146,7 @@ def _config() -> Spec:
         "axis": axis,
         "axisQuantitative": {"labelOverlap": "greedy", "labelSeparation": 8},
         "legend": {"disable": True},
-        "title": {"color": _INK},
+        "title": {"color": _INK, "subtitleColor": _INK},
         "aria": False,
     }
 

@@ -113,12 +113,18 @@ def _asset(name: str) -> str:
 @lru_cache(maxsize=1)
 def drawing_library() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one program, in the version Altair writes for; about 0.9 MB."""
+    converter: Any = import_module("vl_convert")  # its stubs make an optional argument required
+    return str(converter.javascript_bundle(vl_version=vega_lite_version()))
+
+
+def vega_lite_version() -> str:
+    """Return the version of Vega-Lite that Altair writes for, or the newest that can be drawn."""
     import altair as alt
 
-    vl_convert: Any = import_module("vl_convert")  # its stubs make an optional argument required
+    converter: Any = import_module("vl_convert")
     wanted = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    known = vl_convert.get_vegalite_versions()
-    return str(vl_convert.javascript_bundle(vl_version=wanted if wanted in known else known[-1]))
+    known = converter.get_vegalite_versions()
+    return str(wanted if wanted in known else known[-1])
 
 
 def figure(title: str, *parts: str, reading: str) -> Html:

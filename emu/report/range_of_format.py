@@ -61,7 +61,7 @@ def range_of(text: str | None) -> FormatRange | None:
 def _range_of_float(fmt: Float) -> FormatRange:
     top, bottom = fmt.emax + 1, _exponent(fmt.smallest_positive)
     lines = [RangeLine(top, f"largest {number(fmt.max)}", "largest")]
-    if bottom < fmt.emin:
+    if bottom < fmt.emin and fmt.has_normals:
         lines.append(RangeLine(fmt.emin, f"smallest normal {number(fmt.smallest_normal, 2)}", "normal"))
     lines.append(RangeLine(bottom, f"smallest {number(fmt.smallest_positive, 2)}", "smallest"))
     return FormatRange(top, bottom, tuple(lines))

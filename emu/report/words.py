@@ -198,15 +198,18 @@ def _point(frac_bits: int) -> str:
 def _float_in_words(fmt: Float) -> str:
     digits = max(1, math.floor(fmt.significand_bits * math.log10(2)))
     parts = [f"{number(fmt.min)} .. {number(fmt.max)}"]
-    parts.append(
-        f"full precision (about {digits} digit{'s' * (digits > 1)}) down to {_two_digits(fmt.smallest_normal)}"
-    )
+    if fmt.has_normals:
+        parts.append(
+            f"full precision (about {digits} digit{'s' * (digits > 1)}) down to {_two_digits(fmt.smallest_normal)}"
+        )
     if fmt.smallest_positive < fmt.smallest_normal:
         parts.append(f"smallest {_two_digits(fmt.smallest_positive)}")
     if fmt.ftz:
         parts.append("smaller results are flushed to 0")
-    parts += [f"no {name}" for name, there in (("infinity", fmt.infinities), ("NaN", fmt.nans != "none")) if not there]
-    fields = f"{fmt.width_bits} bits: sign, {fmt.exponent_bits} exponent, {fmt.fraction_bits} fraction"
+    has = (("infinity", fmt.infinities), ("NaN", fmt.nans != "none"), ("zero", fmt.zero))
+    parts += [f"no {name}" for name, there in has if not there]
+    sign = "sign" if fmt.signed else "no sign"
+    fields = f"{_bits(fmt.width_bits)}: {sign}, {fmt.exponent_bits} exponent, {fmt.fraction_bits} fraction"
     return f"{fields}; {', '.join(parts)}"
 
 

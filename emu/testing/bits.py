@@ -134,7 +134,7 @@ def describe_code(fmt: Format, code: int, element: Any = None) -> str:
     """Return a code in hex, in binary with field separators, and its value.
 
     Floats are written sign|exponent|fraction, fixed-point words sign integer.fraction (no point where it lies outside
-    the word).
+    the word); unsigned ones have no sign.
 
     Args:
         fmt: the code's format.
@@ -152,7 +152,8 @@ def describe_code(fmt: Format, code: int, element: Any = None) -> str:
 def _fields(fmt: Format, code: int) -> str:
     bits = f"{code:0{fmt.width_bits}b}"
     if isinstance(fmt, Float):
-        return f"{bits[0]}|{bits[1 : 1 + fmt.exponent_bits]}|{bits[1 + fmt.exponent_bits :]}"
+        sign, field = f"{bits[0]}|" * fmt.signed, fmt.signed + fmt.exponent_bits
+        return f"{sign}{bits[fmt.signed : field]}|{bits[field:]}"
     point = fmt.width_bits - fmt.frac_bits
     sign = 1 if fmt.signed else 0
     whole, fraction = bits[sign:point], bits[max(point, sign) :]
@@ -178,7 +179,7 @@ def _distance(fmt: Format, ours: int, theirs: int) -> str:
 
 def _ordinal(fmt: Format, code: int) -> int:
     """Return the place of a code among the format's values: neighbours differ by 1."""
-    sign = 1 << (fmt.width_bits - 1)
+    sign = 1 << (fmt.width_bits - fmt.signed)
     if isinstance(fmt, Float):
         return -(code - sign) if code & sign else code
     return code - 2 * sign if fmt.signed and code & sign else code

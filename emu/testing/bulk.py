@@ -5,7 +5,8 @@
 Shrinking walks the window: Hypothesis lowers a size by bisection as long as the test still fails, which leaves the
 failing element at the window's end; then it lowers the size and raises the start by as much (it tries this for any two
 neighbouring integers), which keeps the end in place. The window closes around one element. A shape that was asked for
-stays; what lies outside the window becomes 0. A shape drawn by a strategy shrinks itself.
+stays; what lies outside the window becomes 0, or the smallest value where there is no 0. A shape drawn by a strategy
+shrinks itself.
 
         |x x x x x x x x|   ->   |x x x x x F|   ->   |F|
          start     F                        end
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.formats import Format, parse
+from emu.formats import Float, Format, parse
 from emu.testing.hard import Places, hard_reals, hard_values
 from emu.testing.random_formats import load
 
@@ -63,7 +64,8 @@ def bulk_arrays(
         else:
             sizes, starts = full, tuple(draw(st.integers(0, _SEEDS)) for _ in full)
         window = fill(known, Places(seed, starts, sizes), nan=nan, infinity=infinity)
-        return window if sizes == full else _placed(window, starts, full)
+        rest = known.min if representable and isinstance(known, Float) and not known.zero else 0
+        return window if sizes == full else _placed(window, starts, full, rest)
 
     return st.composite(draw_array)()
 
@@ -77,7 +79,7 @@ def _draw_window(draw: Any, st: Any, full: tuple[int, ...]) -> tuple[tuple[int, 
     return tuple(sizes), tuple(starts)
 
 
-def _placed(window: Array, starts: tuple[int, ...], full: tuple[int, ...]) -> Array:
-    array = np.zeros(full, window.dtype)
+def _placed(window: Array, starts: tuple[int, ...], full: tuple[int, ...], rest: float) -> Array:
+    array = np.full(full, rest, window.dtype)
     array[tuple(slice(start, start + size) for start, size in zip(starts, window.shape, strict=True))] = window
     return array

@@ -94,7 +94,7 @@ def hard_codes(fmt: Format, places: Places) -> NDArray[np.uint64]:
 
 def negated(fmt: Format, code: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the codes of the negatives; what has none (unsigned words, the only zero, a NaN in -0's place) stays."""
-    if isinstance(fmt, Float):
+    if isinstance(fmt, Float) and fmt.signed:
         sign = np.uint64(fmt.sign_code)
         return code ^ sign if fmt.has_negative_zero else np.where(code & ~sign == 0, code, code ^ sign)
     return (~code + np.uint64(1)) & np.uint64(fmt.n_codes - 1) if fmt.signed else code
@@ -148,21 +148,21 @@ def _any_float(noise: Noise, *, nan: bool, infinity: bool) -> NDArray[np.float64
     return np.where(rare, np.array(special)[(noise >> np.uint64(2)) % np.uint64(len(special))], number)
 
 
-# Indices count the nonnegative values of a format from 0; past the last one the grid goes on.
+# Indices count the steps of a format's grid from 0; it goes on past the largest value, and down to a zero without code.
 
 
 def last_index(fmt: Format) -> int:
     """Return the index of the largest value."""
-    return fmt.max_code if isinstance(fmt, Float) else fmt.max_raw
+    return fmt.max_index if isinstance(fmt, Float) else fmt.max_raw
 
 
 def normal_index(fmt: Format) -> int:
-    """Return the index of the smallest normal value; 0 in fixed point, which has no others."""
+    """Return the index of the smallest normal value, or of where it would be; 0 in fixed point, which has no others."""
     return 1 << fmt.fraction_bits if isinstance(fmt, Float) else 0
 
 
 def magnitudes(fmt: Format, index: NDArray[np.uint64], halves: Any) -> NDArray[np.float64]:
-    """Return value number `index` and `halves` halves of its ulp, float64 (rounded where float64 is too narrow)."""
+    """Return the grid at `index` and `halves` halves of its ulp on, float64 (rounded where float64 is too narrow)."""
     if isinstance(fmt, Fixed):
         significand, exponent = index, np.full(1, -fmt.frac_bits, np.int32)
     else:
@@ -176,7 +176,7 @@ def magnitudes(fmt: Format, index: NDArray[np.uint64], halves: Any) -> NDArray[n
 
 
 def magnitude(fmt: Format, index: int) -> Fraction:
-    """Return the nonnegative value number `index`, exactly."""
+    """Return the grid's nonnegative number at `index`, exactly."""
     if isinstance(fmt, Fixed):
         return index * Fraction(2) ** -fmt.frac_bits
     field, fraction = divmod(index, 1 << fmt.fraction_bits)
@@ -191,7 +191,7 @@ def edge_indices(fmt: Format) -> list[int]:
     marks = [0, last]
     if isinstance(fmt, Float):
         normal = normal_index(fmt)
-        marks += [normal, 2 * normal, (1 - fmt.emin) << fmt.fraction_bits if fmt.emin < 1 else 0]
+        marks += [fmt.lowest_index, normal, 2 * normal, (1 - fmt.emin) << fmt.fraction_bits if fmt.emin < 1 else 0]
     else:
         marks += [1 << fmt.frac_bits if 0 <= fmt.frac_bits < 64 else 1]
     near = {mark + offset for mark in marks for offset in (-2, -1, 0, 1, 2)}
@@ -201,11 +201,10 @@ def edge_indices(fmt: Format) -> list[int]:
 @lru_cache(maxsize=256)
 def edge_codes(fmt: Format) -> list[int]:
     """Return the codes of `edge_indices` of either sign, infinities and NaNs."""
-    magnitudes_ = [i for i in edge_indices(fmt) if i <= last_index(fmt)]
+    lowest = fmt.lowest_index if isinstance(fmt, Float) else 0
+    magnitudes_ = [i - lowest for i in edge_indices(fmt) if lowest <= i <= last_index(fmt)]
     if isinstance(fmt, Fixed):
         negatives = [fmt.n_codes - i for i in magnitudes_ if i > 0] + [1 << (fmt.width_bits - 1)]
         return [*magnitudes_, *(sorted(negatives) if fmt.signed else [])]
-    special = [c for c in (fmt.infinity_code, fmt.nan_code) if c is not None]
-    return sorted(
-        {*magnitudes_, *(m | fmt.sign_code for m in magnitudes_), *special, *(s | fmt.sign_code for s in special)}
-    )
+    positive = [*magnitudes_, *(c for c in (fmt.infinity_code, fmt.nan_code) if c is not None)]
+    return sorted({*positive, *(c | fmt.sign_code for c in positive if fmt.signed)})

@@ -102,14 +102,14 @@ def guesses(probe: Probe, accumulator: Format | None) -> Iterator[Masks]:
 
 def is_signed(fmt: Format) -> bool:
     """Return whether the format has negative values."""
-    return not isinstance(fmt, Fixed) or fmt.signed
+    return fmt.signed
 
 
 def range_of(fmt: Format) -> tuple[int, int]:
-    """Return the exponents of the smallest and the largest power of two, subnormals excepted."""
+    """Return the exponents of the smallest and the largest power of two, subnormals excepted where there are others."""
     if isinstance(fmt, Fixed):
         return -fmt.frac_bits, fmt.max_raw.bit_length() - 1 - fmt.frac_bits
-    return fmt.emin, fmt.emax
+    return fmt.emin if fmt.has_normals else fmt.emin - fmt.fraction_bits, fmt.emax
 
 
 def factors_of(exponent: int, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:

@@ -36,6 +36,7 @@ def formats(
     raws: bool = False,
     unsigned: bool = True,
     flushing: bool = True,
+    zeroless: bool = True,
 ) -> SearchStrategy[Format]:
     """Return a strategy of random formats.
 
@@ -46,8 +47,9 @@ def formats(
         min_width_bits: narrowest word.
         max_width_bits: widest word.
         raws: also draw fixed formats so wide that their arrays hold raw integers.
-        unsigned: also draw unsigned fixed formats.
+        unsigned: also draw unsigned formats.
         flushing: also draw float formats with FTZ or DAZ.
+        zeroless: also draw unsigned float formats without zero.
 
     Raises:
         ImportError: hypothesis is not installed.
@@ -59,8 +61,10 @@ def formats(
     if fixed and min_width_bits <= widest_fixed:
         families.append(_fixed_formats(st, min_width_bits, widest_fixed, raws, unsigned))
     if floats and max(min_width_bits, 3) <= max_width_bits:
-        families.append(_float_formats(st, max(min_width_bits, 3), max_width_bits, flushing))
+        kinds = {"unsigned": unsigned, "flushing": flushing, "zeroless": zeroless and unsigned}
+        families.append(_float_formats(st, max(min_width_bits, 3), max_width_bits, **kinds))
         named = [f for f in PRESETS.values() if min_width_bits <= f.width_bits <= max_width_bits]
+        named = [f for f in named if (f.signed or unsigned) and (f.zero or kinds["zeroless"])]
         if presets and named:
             families.append(st.sampled_from(named))
     if not families:
@@ -84,17 +88,28 @@ def _fixed_formats(st: Any, low: int, high: int, raws: bool, unsigned: bool) -> 
     return st.composite(draw_format)()
 
 
-def _float_formats(st: Any, low: int, high: int, flushing: bool) -> Any:
+def _float_formats(st: Any, low: int, high: int, *, unsigned: bool, flushing: bool, zeroless: bool) -> Any:
+    def now_and_then(draw: Any, wanted: bool) -> bool:
+        return wanted and draw(st.booleans()) and draw(st.booleans())
+
     def draw_format(draw: Any) -> Float:
-        exponent_bits = draw(st.integers(max(2, low - 53), min(11, high - 1)))
-        fraction_bits = draw(st.integers(max(0, low - 1 - exponent_bits), min(52, high - 1 - exponent_bits)))
-        nans = draw(st.sampled_from(NAN_CODES))
+        signed = not now_and_then(draw, unsigned)
+        exponent_bits = draw(st.integers(max(0, low - signed - 52), min(11, high - signed)))
+        rest = high - signed - exponent_bits
+        fraction_bits = draw(st.integers(min(max(0, low - signed - exponent_bits), 52), min(52, rest)))
+        zero = signed or not now_and_then(draw, zeroless)
+        nans = draw(st.sampled_from([n for n in NAN_CODES if _can_be(n, exponent_bits, signed)]))
         infinities = draw(st.booleans()) and (nans != "ieee" or fraction_bits > 0)
-        bias = (1 << (exponent_bits - 1)) - 1 + draw(st.sampled_from([0, 0, 0, 1, -1, 3]))
-        flushes = {name: draw(st.booleans()) and draw(st.booleans()) for name in ("ftz", "daz") if flushing}
+        bias = (1 << exponent_bits >> 1) - 1 + draw(st.sampled_from([0, 0, 0, 1, -1, 3]))
+        flushes = {name: now_and_then(draw, flushing and zero and exponent_bits > 1) for name in ("ftz", "daz")}
         try:
-            return Float(exponent_bits, fraction_bits, bias, infinities, nans, **flushes)
-        except FormatError:  # the exponents leave the range of float64
+            return Float(exponent_bits, fraction_bits, bias, infinities, nans, **flushes, signed=signed, zero=zero)
+        except FormatError:  # the exponents leave the range of float64, or special values take all codes
             return load("hypothesis").reject()
 
     return st.composite(draw_format)()
+
+
+def _can_be(nans: str, exponent_bits: int, signed: bool) -> bool:
+    """Return whether a float format can have its NaNs there."""
+    return not (nans == "ieee" and exponent_bits == 0) and not (nans == "negative_zero" and not signed)

@@ -43,7 +43,7 @@ def macs(
         FormatError: the options leave no format.
     """
     st = load("hypothesis.strategies")
-    registers = formats(fixed=fixed, floats=floats, max_width_bits=max_width_bits)
+    registers = formats(fixed=fixed, floats=floats, max_width_bits=max_width_bits, zeroless=False)
     modes = [mode for mode in Rounding if stochastic or not mode.draws]
 
     def draw_mac(draw: Any) -> Mac:
@@ -53,7 +53,7 @@ def macs(
         return Mac(product, accumulator, order, draw(st.sampled_from(modes)), draw(_rules(st, product, accumulator)))
 
     def draw_blocks(draw: Any) -> Mac:
-        accumulator = draw(formats(fixed=False, max_width_bits=max_width_bits))
+        accumulator = draw(formats(fixed=False, max_width_bits=max_width_bits, unsigned=False))
         rule = draw(_rules(st, "exact", accumulator))
         return Mac("exact", accumulator, draw(_blocks(st)), draw(st.sampled_from(modes)), rule)
 

@@ -6,41 +6,56 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from emu.cluster.launcher import started
-from emu.errors import ConfigError
-from emu.hardware import Device
+from emu.engine.description import require_options
+from emu.hardware import Device, load_device
 from emu.nn import Network
 from emu.training.build import require_network
 from emu.training.ranks import Ranks
-from emu.training.recipe import Recipe
+from emu.training.recipe import Recipe, load_recipe
 from emu.training.run import Progress, Run
 from emu.training.run_folder import RunFolder, SilentFolder
 from emu.training.summary import versions
 from emu.training.trainer import Trainer
 
 
+class RunOptions(TypedDict, total=False):
+    """What a new run and one that goes on take by name.
+
+    Attributes:
+        backend: "auto", "reference", "numba" or "cuda": the bits are the same. A new run's is "auto"; one that goes on
+            keeps its own.
+        network: a network from Python, trained instead of the recipe's, whose input, classes, data and training stay. A
+            run that had one needs it again to go on.
+        progress: hears how it goes.
+    """
+
+    backend: str | None
+    network: Network | None
+    progress: Progress | None
+
+
+OPTIONS = frozenset(RunOptions.__annotations__)
+
+
 def train(
-    recipe: Recipe,
-    device: Device,
+    recipe: str | Path | Recipe,
+    device: str | Path | Device,
     *,
     out: str | Path,
-    backend: str = "auto",
     overrides: Mapping[str, Any] | None = None,
-    network: Network | None = None,
-    progress: Progress | None = None,
+    **options: Unpack[RunOptions],
 ) -> Run:
-    """Train a recipe's network on a device.
+    """Train a recipe's network on a device. Without a report: `emu.train` writes one.
 
     Args:
-        recipe: network, data, training; see `emu.model`.
-        device: formats and units; see `emu.device`.
+        recipe: network, data, training: a name as "lenet", the path of a `.toml` file, or what `emu.model` returns.
+        device: formats and units: a name as "fixed16", a path, or what `emu.device` returns.
         out: folder of the run; must not exist or be empty.
-        backend: "auto", "reference", "numba" or "cuda": the bits are the same.
         overrides: key path -> value, laid over the recipe, e.g. `{"training.steps": 20}`.
-        network: trained instead of the recipe's, whose input, classes, data and training stay.
-        progress: hears how it goes.
+        options: backend, network, progress; see `RunOptions`.
 
     Returns:
         The finished run.
@@ -49,54 +64,43 @@ def train(
         ConfigError: recipe, data or folder cannot be used; nothing is written then.
         BackendUnavailable: the backend cannot compute here.
     """
-    _require("recipe", recipe, Recipe, "emu.model")
-    _require("device", device, Device, "emu.device")
+    require_options("train", options, OPTIONS)
+    recipe, device = load_recipe(recipe), load_device(device)
     recipe = recipe.with_settings(overrides) if overrides else recipe
     ranks = Ranks.of(recipe.cluster)
     with ranks.ending_together():
-        trainer = Trainer(recipe, recipe.machine(device), backend, network, ranks)
+        trainer = Trainer(
+            recipe, recipe.machine(device), options.get("backend") or "auto", options.get("network"), ranks
+        )
         ranks.require_same(_identities(trainer))
         path = ranks.agree(str(out))
-        return _run(trainer, RunFolder.create(path) if ranks.is_first else SilentFolder(path), progress)
+        return _run(trainer, RunFolder.create(path) if ranks.is_first else SilentFolder(path), options.get("progress"))
 
 
-def _require(name: str, given: object, kind: type, maker: str) -> None:
-    if not isinstance(given, kind):
-        raise ConfigError(
-            f"`{name}` must be a {kind.__name__}, got {given!r}; {maker}() makes one of a name or of a path"
-        )
-
-
-def resume(
-    path: str | Path,
-    *,
-    backend: str | None = None,
-    network: Network | None = None,
-    progress: Progress | None = None,
-) -> Run:
+def resume(path: str | Path, **options: Unpack[RunOptions]) -> Run:
     """Continue a run that was interrupted; it ends in the same bits as one that was not.
 
     Args:
         path: folder of the run.
-        backend: another backend than the run's, if given.
-        network: the run's own, if it was given one from Python.
-        progress: hears how it goes.
+        options: backend, network, progress; see `RunOptions`.
 
     Raises:
         ConfigError: the folder holds no run, its checkpoint is damaged or belongs to another recipe.
     """
+    require_options("resume", options, OPTIONS)
+    network = options.get("network")
     folder = RunFolder.open(path) if started()[0] == 0 else SilentFolder(path)
     recipe, device = folder.read_setup()
     ranks = Ranks.of(recipe.cluster)
     with ranks.ending_together():
         info = folder.read_json()
         require_network(info.get("network"), network, folder.path)
-        trainer = Trainer(recipe, device, backend or str(info.get("backend", "auto")), network, ranks)
+        trainer = Trainer(recipe, device, options.get("backend") or str(info.get("backend", "auto")), network, ranks)
         if folder.has_checkpoint:
             trainer.restore(folder)
         trainer.started = str(info.get("started") or trainer.started)
         ranks.require_same(_identities(trainer))
-        return _run(trainer, folder, progress)
+        return _run(trainer, folder, options.get("progress"))
 
 
 def _identities(trainer: Trainer) -> dict[str, str]:

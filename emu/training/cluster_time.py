@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
+from pathlib import Path
 from typing import Any
 
+from emu._drawn import Drawn
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Plan, Share, StepTime, alone, fabric_of, plan_of, play, teams_of
 from emu.errors import ConfigError
-from emu.hardware import Device, Event, Fabric, Machine
+from emu.hardware import Device, Event, Fabric, Machine, load_device
 from emu.hardware.machine import SECOND_PS
 from emu.training.data_tables import SOURCE_BYTES
-from emu.training.recipe import Recipe
+from emu.training.recipe import Recipe, load_recipe
 from emu.training.work import longest, sparse_data, work_of
 
 
@@ -66,7 +68,7 @@ class SimulatedStep:
 
 
 @dataclass(frozen=True)
-class SimulatedCluster:
+class SimulatedCluster(Drawn):
     """Steps of one model on one kind of device.
 
     Attributes:
@@ -89,8 +91,8 @@ class SimulatedCluster:
 
 
 def simulate(
-    recipe: Recipe,
-    device: Device,
+    recipe: str | Path | Recipe,
+    device: str | Path | Device,
     *,
     nodes: Sequence[int] = (),
     batches: Sequence[int] = (),
@@ -101,8 +103,9 @@ def simulate(
     """Return how long steps of training take on nodes that train together; nothing is trained.
 
     Args:
-        recipe: network, optimiser, `[cluster]`; see `emu.model`.
-        device: each node's, with a clock, and with a crossbar for more than one; see `emu.device`.
+        recipe: network, optimiser, `[cluster]`: a name, a path, or what `emu.model` returns.
+        device: each node's, with a clock, and with a crossbar for more than one: a name, a path, or what `emu.device`
+            returns.
         nodes: how many; empty is powers of two, as far as the device's topology goes, or what `[cluster]` says.
         batches: examples of a step, on all nodes together; empty is the recipe's.
         bits: of a gradient on its way, 1..8 or 32; empty is what `[cluster]` says, else 1.
@@ -115,10 +118,11 @@ def simulate(
 
     Examples:
         >>> import emu
-        >>> found = emu.simulate(emu.model("mlp"), emu.device("k20x-8x"), nodes=[1, 8], batches=[4096])
+        >>> found = emu.simulate("mlp", "k20x-8x", nodes=[1, 8], batches=[4096])
         >>> [step.time.step_ps // 1000 for step in found.steps]  # nanoseconds
         [797930, 149607]
     """
+    recipe, device = load_recipe(recipe), load_device(device)
     _require_positive("nodes", nodes)
     _require_positive("batches", batches)
     settings = dict(overrides or {})

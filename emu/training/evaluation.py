@@ -10,17 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu import nn
+from emu._drawn import Drawn
 from emu._files import UNREADABLE_ARRAYS
 from emu.backends.registry import load
 from emu.errors import ConfigError
-from emu.hardware import Device, DynamicPoint
+from emu.hardware import Device, DynamicPoint, load_device
 from emu.optim import GradientDescent
 from emu.precision import CounterTable, Policy
 from emu.precision.dynamic_point import Points
 from emu.training.build import build_network, require_functions, require_network
 from emu.training.data import load_dataset
 from emu.training.model import MOMENTS, Model, written
-from emu.training.recipe import Recipe
+from emu.training.recipe import Recipe, load_recipe
 from emu.training.run_folder import RUN, RunFolder
 
 Array = NDArray[Any]
@@ -28,7 +29,7 @@ PREFIX = "parameters/"
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(Drawn):
     """What an evaluation measured.
 
     Attributes:
@@ -48,8 +49,8 @@ class Evaluation:
 
 def evaluate(
     weights: str | Path,
-    recipe: Recipe | None = None,
-    device: Device | None = None,
+    recipe: str | Path | Recipe | None = None,
+    device: str | Path | Device | None = None,
     *,
     backend: str = "auto",
     network: nn.Network | None = None,
@@ -58,8 +59,8 @@ def evaluate(
 
     Args:
         weights: a run folder, or a `.safetensors` or `.npz` file with arrays named `layer.weight` and `layer.bias`.
-        recipe: network and data; a run folder brings its own.
-        device: where to run; a run folder brings its own.
+        recipe: network and data: a name, a path, or what `emu.model` returns; a run folder brings its own.
+        device: where to run: a name, a path, or what `emu.device` returns; a run folder brings its own.
         backend: who computes.
         network: instead of the recipe's; a run whose network was given from Python needs it again.
 
@@ -67,7 +68,8 @@ def evaluate(
         ConfigError: weights, recipe or device are missing or do not fit together.
     """
     path = Path(weights)
-    recipe, device = _brought(path, recipe, device)
+    given = None if recipe is None else load_recipe(recipe), None if device is None else load_device(device)
+    recipe, device = _brought(path, *given)
     arrays = read_weights(path)
     policy = Policy(device.precision)
     data = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)

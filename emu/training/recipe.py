@@ -335,8 +335,8 @@ def model_names() -> list[str]:
     return content_names("models")
 
 
-def load_recipe(name_or_path: str | Path, sets: Sequence[str] = ()) -> Recipe:
-    """Return a shipped recipe by name, or the one a TOML file describes.
+def load_recipe(name_or_path: str | Path | Recipe, sets: Sequence[str] = ()) -> Recipe:
+    """Return a shipped recipe by name, or the one a TOML file describes; a recipe as it is.
 
     Args:
         name_or_path: which.
@@ -349,8 +349,11 @@ def load_recipe(name_or_path: str | Path, sets: Sequence[str] = ()) -> Recipe:
         >>> load_recipe("lenet", ["training.steps=20"]).training.steps
         20
     """
+    settings = dict(parse_setting(text) for text in sets)
+    if isinstance(name_or_path, Recipe):
+        return name_or_path.with_settings(settings) if settings else name_or_path
     path = find_content("models", name_or_path)
-    return _checked(load_toml(path), dict(parse_setting(text) for text in sets), file=shown(path))
+    return _checked(load_toml(path), settings, file=shown(path))
 
 
 def _checked(data: Mapping[str, Any], settings: Mapping[str, Any], *, file: str) -> Recipe:

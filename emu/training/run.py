@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from emu._drawn import Drawn
+
 
 class Progress(Protocol):
     """Hears how training goes; the command line draws a bar from it."""
@@ -24,7 +26,7 @@ class Progress(Protocol):
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Drawn):
     """A finished run.
 
     Attributes:

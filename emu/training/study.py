@@ -20,6 +20,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from emu._config import FILE_NAME, Items, Table, checked, load_toml
+from emu._drawn import Drawn
 from emu.errors import ConfigError
 from emu.hardware import Device, load_device
 from emu.training.recipe import Recipe, load_recipe
@@ -53,7 +54,7 @@ class Grid(Table):
     settings: Items[Setting] = (Setting(),)
 
 
-class Study(Table):
+class Study(Drawn, Table):
     """Grids of runs, and the device they are compared with.
 
     Attributes:

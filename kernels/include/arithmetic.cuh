@@ -157,7 +157,7 @@ EMU_FN Number remainder(const Number& a, const Number& b) {
 }
 #endif
 
-// A number rounded to an integer in the stage's mode; `flags` gets INEXACT where it moved.
+// A number rounded to an integer in the stage's mode, which moves no integer; `flags` gets INEXACT where it moved.
 EMU_FN Number integral(const Number& x, const Stage& stage, u32 u, u32* flags) {
     if (x.kind != FINITE || is_zero(x)) return x;
     Stage whole = stage;

@@ -22,9 +22,9 @@ enum Flag { OVERFLOWED = 1, UNDERFLOWED = 2, INEXACT = 4, INVALID = 8, SUBNORMAL
 struct Format {
     i32 is_float, width, is_signed, quantum, precision, emin;
     u64 max_significand;
-    i32 max_exponent, has_infinity, has_nan, has_negative_zero, ftz, daz, carries_raws;
+    i32 max_exponent, has_infinity, has_nan, has_negative_zero, ftz, daz, carries_raws, has_zero;
 };
-#define FORMAT_FIELDS 14
+#define FORMAT_FIELDS 15
 
 struct Stage {
     Format format;
@@ -56,6 +56,7 @@ EMU_FN Format read_format(const i64* p) {
     f.ftz = static_cast<i32>(p[11]);
     f.daz = static_cast<i32>(p[12]);
     f.carries_raws = static_cast<i32>(p[13]);
+    f.has_zero = static_cast<i32>(p[14]);
     return f;
 }
 
@@ -133,8 +134,8 @@ EMU_FN Rounded round_to(const Number& x, i32 exponent, const Stage& stage, u32 u
     i32 length = bit_length(x.significand);
     r.beyond = drop <= 0 ? length != 0 && length - drop > 64 : bit_length(quotient) > 64;
     r.inexact = x.sticky || (drop > 0 && any_below(x.significand, drop));
-    // with one significant bit, ties look at the exponent's last bit
-    i32 parity = stage.format.precision == 1 ? exponent - stage.format.quantum : 0;
+    // with one significant bit, ties look at the exponent's last bit; code 0 is 0, or the smallest value
+    i32 parity = stage.format.precision == 1 ? exponent - stage.format.quantum + (stage.format.has_zero ? 0 : 1) : 0;
     u32 odd = (static_cast<u32>(r.quotient) ^ static_cast<u32>(parity)) & 1u;
     if (stage.rounding >= HAND_WRITTEN && !draws(stage.rounding)) {
         u32 half = bit_at(x.significand, drop - 1), rest = any_below(x.significand, drop - 1) || x.sticky;
@@ -248,28 +249,38 @@ EMU_FN Result apply_float(const Number& x, const Rounded& r, const Stage& stage,
         w.magnitude = 0;
         w.flags |= INEXACT;
     }
-    if (x.kind == FINITE && !is_zero(x)) {
-        u32 below = stage.tininess == BECAME_ZERO ? w.magnitude == 0 : (w.flags & INEXACT) && is_tiny(x, stage, u);
-        w.flags |= below ? UNDERFLOWED : 0u;
+    u64 least = f.has_zero ? 0ull : 1ull;  // what stands for 0, times 2**emin
+    bool lifted = !f.has_zero && x.kind == FINITE && (is_zero(x) || leading(x) < f.emin);
+    if (lifted) {
+        w.magnitude = least;
+        w.exponent = f.emin;
+        w.flags |= INEXACT;
     }
-    u32 above = is_above(w.magnitude, w.exponent, f);
-    if (above || x.kind == INFINITE) {
-        u32 finite = stays_finite(x.negative, x.kind == INFINITE, stage);
-        if (above || finite || !f.has_infinity) w.flags |= OVERFLOWED | INEXACT;
-        w.magnitude = f.max_significand;
-        w.exponent = f.max_exponent;
-        if (!finite) w.kind = f.has_infinity ? INFINITE : NOT_A_NUMBER;
-        is_new = is_new || (!finite && !f.has_infinity);
+    bool below = !f.is_signed && x.negative && !lifted && (w.magnitude != 0 || x.kind == INFINITE);
+    bool outside = x.kind == FINITE && (below || is_above(w.magnitude, w.exponent, f));
+    if (x.kind == FINITE && !is_zero(x) && !outside) {
+        bool became_zero = w.magnitude == 0 || lifted;
+        bool underflows = stage.tininess == BECAME_ZERO ? became_zero : (w.flags & INEXACT) && is_tiny(x, stage, u);
+        w.flags |= underflows ? UNDERFLOWED : 0u;
+    }
+    if (outside || x.kind == INFINITE) {
+        bool finite = stays_finite(x.negative, x.kind == INFINITE, stage), has_infinity = f.has_infinity && !below;
+        if (outside || finite || !has_infinity) w.flags |= OVERFLOWED | INEXACT;
+        w.magnitude = below ? least : f.max_significand;
+        w.exponent = below ? f.emin : f.max_exponent;
+        if (!finite) w.kind = has_infinity ? INFINITE : NOT_A_NUMBER;
+        is_new = is_new || (!finite && !has_infinity);
     }
     if (w.kind == NOT_A_NUMBER) {
         if (is_new || !f.has_nan) w.flags |= INVALID;
         w.kind = f.has_nan ? NOT_A_NUMBER : FINITE;
         w.negative = 0;
-        w.magnitude = 0;
+        w.magnitude = least;
+        w.exponent = f.emin;
         return w;
     }
     if (w.kind == FINITE && w.magnitude != 0 && bit_length(w.magnitude) - 1 + w.exponent < f.emin) w.flags |= SUBNORMAL;
-    w.negative = w.negative && (w.kind == INFINITE || w.magnitude != 0 || f.has_negative_zero);
+    w.negative = w.negative && f.is_signed && (w.kind == INFINITE || w.magnitude != 0 || f.has_negative_zero);
     return w;
 }
 

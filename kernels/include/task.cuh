@@ -12,7 +12,7 @@
 #define OPERANDS_AT (REGISTER_AT + REGISTER_FIELDS)
 #define OPERAND_FIELDS 6
 // Of any kernel, at most: those of a product, up to and with its blocks' numbers (product.cuh).
-#define TASK_NUMBERS 106
+#define TASK_NUMBERS 109
 
 struct Task {
     i64 number[TASK_NUMBERS];

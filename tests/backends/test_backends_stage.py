@@ -26,11 +26,14 @@ FLOATS = [
     "fp16", "bf16", "tf32", "fp32", "fp64", "fp8_e4m3", "fp8_e5m2", "e4m3", "e4m3fnuz", "e5m2fnuz",
     "e2m1 finite nans=none", "e3m2 finite nans=none", "fp16 ftz", "bf16 daz", "fp8_e5m2 no-subnormals",
     "e8m0 finite nans=top", "e5m0 finite nans=none ftz", "e2m1 bias=-2", "e5m10 bias=-900", "e11m30",
+    "fp8_e8m0", "ue5m3 nans=top bias=16", "ue4m3 finite nans=none", "ue4m2 finite ftz", "ue8m23", "e1m6",
+    "ue3m4 finite nans=none no-zero", "e0m7 finite nans=negative_zero",
 ]  # fmt: skip
 #: The others would make the compiler work for each of their modes and rules.
 FAST = [
     "fix16f8", "ufix8f3", "fix1f0", "fix24f12", "fix64f8", "ufix64f32", "fix8f-940",
     "bf16", "fp32", "fp64", "fp8_e4m3", "e2m1 finite nans=none", "bf16 daz", "e8m0 finite nans=top", "e11m30",
+    "fp8_e8m0", "ue5m3 nans=top bias=16", "e1m6",
 ]  # fmt: skip
 
 

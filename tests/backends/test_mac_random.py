@@ -33,13 +33,18 @@ def in_reach(fmt: Format | str) -> bool:
     return not isinstance(fmt, Float) or (fmt.fraction_bits > 0 and fmt.exponent_bits <= 8)
 
 
+def is_held(fmt: Format | str) -> bool:
+    """Whether compiled loops have units that round into a format: floats of those have a sign."""
+    return in_reach(fmt) and (not isinstance(fmt, Float) or fmt.signed)
+
+
 narrow = formats(max_width_bits=16).filter(in_reach)
 addends = st.one_of(st.none(), formats(raws=True).filter(in_reach))
 sizes = st.sampled_from([0, 1, 1, 2, 3, 5, 7])
 
 
 def units(**options: Any) -> Any:
-    return macs(max_width_bits=22, **options).filter(lambda mac: in_reach(mac.product) and in_reach(mac.accumulator))
+    return macs(max_width_bits=22, **options).filter(lambda mac: is_held(mac.product) and is_held(mac.accumulator))
 
 
 def declines(a: Any, b: Any, addend: Any, mac: Mac, stage: dict[str, Any], divisor: int = 1) -> str:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from emu import cli
+from emu.backends.modes import HAND_WRITTEN
+from emu.bench.processes import jobs
 from emu.bench.result import Result, Session
-from emu.bench.rows import all_rows
+from emu.bench.rows import all_rows, select
+from emu.bench.timing import Spread
 from emu.bench.worker import Bench
+from emu.cli.bench_bar import BenchBar
+from emu.datapath import Rounding
 
 
 @pytest.fixture
@@ -71,11 +78,83 @@ def test_a_row_that_fails_is_reported_and_the_others_are_measured(run, monkeypat
     def results(job):
         yield Result(job.rows[0].name, job.threads, failure="OSError: broken")
 
-    monkeypatch.setattr("emu._bench_command.run", results)
+    monkeypatch.setattr("emu.cli.bench.run", results)
     code, out, err = run("bench", "--rows", "stage/fix8", "--threads", "1")
     assert code == 1
     assert "1 failed" in out
     assert "failed: OSError: broken" in err
+
+
+def test_without_options_it_says_first_how_many_rows_how_long_and_what_else_there_is(
+    run, monkeypatch: pytest.MonkeyPatch
+):
+    said: list[str] = []
+
+    def results(job):
+        said.append(sys.stderr.getvalue())  # what stands there before anything is measured
+        yield from (Result(row.name, job.threads) for row in job.rows)
+
+    monkeypatch.setattr("emu.cli.bench.run", results)
+    monkeypatch.setattr("emu.bench.processes.processor_flags", set)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    run("bench", "--threads", "1")
+    lines = said[0].splitlines()
+    assert lines[0] == "emu bench: 11 measurements of 11 rows (1 thread), about 20 s"
+    assert [line.split("  ")[2].strip() for line in lines[3:]] == [
+        *("emu bench --rows table", "emu bench --rows '*'", "emu bench --rows 'product/*'"),
+    ]
+    assert all(len(line) < 80 for line in lines)
+
+
+def test_no_name_of_a_row_is_broken_whatever_the_width(run, monkeypatch: pytest.MonkeyPatch):
+    ratio = Spread(0.0831, 0.0812, 0.0951, 15)
+
+    def results(job):
+        limit = {"limit_name": "copy (bypassing)", "limit": Spread(1.5e9, 1.4e9, 1.6e9, 15)}
+        for row in job.rows:
+            yield Result(row.name, job.threads, ours=Spread(1.234e8, 1.2e8, 1.3e8, 15), ratio=ratio, **limit)
+
+    monkeypatch.setattr("emu.cli.bench.run", results)
+    for width in ("80", "100"):
+        monkeypatch.setenv("COLUMNS", width)
+        _, out, _ = run("bench", "--threads", "1", "--rows", "table", "--rows", "matrix/fix8f4", "--rows", "growth")
+        lines = out.splitlines()
+        assert all(len(line) <= int(width) for line in lines)
+        starts = {line.split(" ")[0] for line in lines}
+        assert {row.name for row in all_rows() if row.group == "table"} <= starts
+        heads = {word for line in lines for word in line.split()}
+        assert {mode.value for mode in list(Rounding)[:HAND_WRITTEN]} <= heads
+
+
+def test_the_rest_of_a_slow_machine_is_estimated_from_what_is_done():
+    """A start of 2 s and a row of 0.6 s took 15.2 s; with ten trusted seconds, all is twice as slow; 20 s are left."""
+    planned = jobs(select(["stage/fix8", "pairs/add"]), [1], [], quick=False)
+    (job,), now = planned, [0.0]
+    bar = BenchBar(planned, clock=lambda: now[0])
+    assert bar.left() == "20 s left"
+    now[0] = 15.2
+    bar.advance(job, job.rows[0], Result("stage/fix8", 1))
+    assert bar.left() == "40 s left"
+    bar.advance(job, job.rows[1], Result("pairs/add", 1))
+    assert bar.left() == ""
+
+
+def test_a_line_of_80_columns_holds_the_bar(monkeypatch: pytest.MonkeyPatch):
+    """With a terminal, another BLAS, hours to go, and the longest names."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("emu.bench.processes.processor_flags", lambda: {"avx512bw"})
+    planned = jobs(select(["*"]), [16], [], quick=False)
+    for job in planned[:2]:
+        for row in job.rows:
+            if row.group == "table":
+                bar = BenchBar(planned)
+                bar.show(job, row)
+                screen = Console(file=io.StringIO(), width=80, force_terminal=False)
+                screen.print(bar.progress.get_renderable())
+                (line,) = screen.file.getvalue().splitlines()
+                assert row.name in line
+                assert line.rstrip().endswith(" left")
 
 
 def test_an_exception_in_a_row_becomes_its_failure():

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from emu._paths import checkout_folder
 from emu.backends.modes import HAND_WRITTEN
 from emu.bench.arrays import CACHE_LINE_BYTES, aligned, integers, reals
+from emu.bench.costs import estimate_s, seconds_of
 from emu.bench.environment import environment, other_core_type
 from emu.bench.hardware_half import _count_wrong_by_numpy, count_wrong
 from emu.bench.peer import Peer
-from emu.bench.peers import PEERS, chosen, qtorch_rounding
+from emu.bench.peers import FOLDER, PACKAGE, all_peers, chosen
 from emu.bench.processes import jobs
 from emu.bench.result import PeerResult, Result, median_sweeps
 from emu.bench.row import CodecWork, PairWork, ProductWork, StageWork
-from emu.bench.rows import all_rows, select
+from emu.bench.rows import CHOICE, all_rows, select
 from emu.bench.rows.matrix import SWEEPS
 from emu.bench.streaming_copy import WAYS, copy
 from emu.bench.timing import Spread
@@ -59,9 +63,23 @@ def test_rows_are_chosen_by_name_by_part_and_by_pattern(patterns: list[str], nam
     assert [row.name for row in select(patterns)] == names
 
 
-def test_without_a_pattern_the_table_is_measured_and_a_star_is_everything():
-    assert {row.group for row in select([])} == {"table"}
+def test_without_a_pattern_a_choice_is_measured_and_a_star_is_everything():
+    assert sorted(row.name for row in select([])) == sorted(CHOICE)
+    assert [row.name for row in select(["table"])] == [row.name for row in all_rows() if row.group == "table"]
     assert [row.name for row in select(["*"])] == [row.name for row in all_rows()]
+
+
+def test_every_row_has_an_estimate_and_the_choice_takes_about_a_minute(monkeypatch: pytest.MonkeyPatch):
+    assert all(seconds_of(row) > 0 for row in all_rows())
+    for flags in (set[str](), {"avx512bw"}):
+        monkeypatch.setattr("emu.bench.processes.processor_flags", flags.copy)
+        assert 40 <= estimate_s(jobs(select([]), [1, 2], [], quick=False)) <= 80
+
+
+def test_a_peer_beside_a_row_takes_as_long_again_and_a_second_sweep_does_not_ask_it():
+    rows = select(["product/int16", "matrix/fix8f4/floor/wrap"])
+    alone, beside = (estimate_s(jobs(rows, [1], peers, quick=False)) for peers in ([], ["numpy"]))
+    assert beside - alone == seconds_of(rows[0])
 
 
 def test_an_unknown_row_lists_what_there_is():
@@ -76,7 +94,20 @@ def test_an_unknown_peer_names_the_nearest_one():
     with pytest.raises(ConfigError, match="got 'qtroch'; did you mean 'qtorch'"):
         chosen("apytypes, qtroch")
     assert [peer.name for peer in chosen("gfloat,numpy")] == ["gfloat", "numpy"]
-    assert chosen("peers") == list(PEERS.values())
+    assert chosen("peers") == list(all_peers().values())
+
+
+def test_a_wheel_has_no_peers_and_says_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A folder `benchmarks` beside an installed package is another's."""
+    (tmp_path / "emu" / "_data").mkdir(parents=True)
+    (tmp_path / "benchmarks" / "peers").mkdir(parents=True)
+    assert checkout_folder(FOLDER, tmp_path / "emu") is None
+    monkeypatch.setattr("emu.bench.peers.checkout_folder", lambda part: None)
+    assert chosen(None) == []
+    with pytest.raises(
+        ConfigError, match="must be used in a checkout, whose folder benchmarks/peers has the peers, got"
+    ):
+        chosen("peers")
 
 
 def test_an_absent_peer_is_absent_with_its_remedy():
@@ -208,7 +239,7 @@ def test_the_oracle_of_pairs_finds_every_planted_mistake(operation: str):
 
 @pytest.mark.parametrize("name", ["gfloat", "ml_dtypes", "apytypes", "numpy"])
 def test_a_peer_does_a_rows_work(name: str):
-    peer = PEERS[name]
+    peer = all_peers()[name]
     if find_spec(peer.module) is None:
         pytest.skip(peer.remedy)
     tasks = [
@@ -227,6 +258,7 @@ def test_a_peer_does_a_rows_work(name: str):
 def test_qtorch_without_a_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
+    qtorch_rounding = import_module(f"{PACKAGE}.qtorch_rounding")
     monkeypatch.setattr(qtorch_rounding.shutil, "which", lambda tool: None)
     with pytest.raises(
         BackendUnavailable, match=r"got no g\+\+ and no ninja; install a C\+\+ compiler .*pip install ninja"

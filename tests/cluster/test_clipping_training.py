@@ -428,7 +428,7 @@ def test_when_and_where_layers_are_clipped_changes_no_bit_d1_d4():
         ),
         (
             {"clipping__rules": NO_LIMITS, "precision__gradient": {"format": "fix64f40"}},
-            "every tensor that .clipping. reads must fit float64, got fix64f40 of role `gradient` of .fc1.weight.",
+            "every tensor that .clipping. reads must fit float64, got fix64f40 of role `gradient` of 'fc1.weight'",
         ),
         (
             {"cluster__nodes": 2, "cluster__exchange": "controllers", "cluster__controllers": [2]},

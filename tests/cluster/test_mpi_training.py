@@ -64,7 +64,7 @@ os.replace = replace
 FULL = "raise OSError(28, 'No space left on device')"
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 #: The page is no part of what is compared, and takes longer than these runs.
-NO_REPORT = "\nimport emu._run_commands\nemu._run_commands.build_report = lambda path: path\n"
+NO_REPORT = "\nimport emu.cli.runs\nemu.cli.runs.build_report = lambda path: path\n"
 
 
 def arguments(settings: dict[str, Any]) -> list[str]:

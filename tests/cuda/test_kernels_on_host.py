@@ -36,7 +36,8 @@ MODES = tuple(mode.value for mode in Rounding)
 FIXED = ["fix8f4", "ufix7f3", "fix16f8", "fix1f0", "fix12f-3", "fix53f20", "fix64f30", "ufix64f60"]
 FLOATS = [
     "fp16", "bf16", "fp32", "fp64", "fp8_e4m3", "e4m3fnuz", "fp8_e5m2", "e2m1 finite nans=none", "fp16 ftz",
-    "e8m0 finite nans=top", "e5m10 bias=-90", "e8m24",
+    "e8m0 finite nans=top", "e5m10 bias=-90", "e8m24", "fp8_e8m0", "e1m6", "ue5m3 nans=top bias=16",
+    "ue4m2 finite ftz", "e0m7 finite nans=negative_zero", "ue3m4 finite nans=none no-zero", "ue8m20 nans=top",
 ]  # fmt: skip
 OPERATIONS = {
     "quantize": 1, "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1, "remainder": 2,

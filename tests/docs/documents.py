@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import doctest
 import io
+import os
 import re
 import shlex
 import sys
@@ -14,8 +15,8 @@ from pathlib import Path
 from unittest import mock
 
 import emu
-from emu._run_commands import Bar
 from emu.cli import main
+from emu.cli.runs import Bar
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -92,6 +93,7 @@ def run(command: Command) -> str:
     update = _interrupting if command.interrupted else Bar.update
     with (
         mock.patch.object(sys, "argv", list(command.words)),
+        mock.patch.dict(os.environ, COLUMNS="100"),
         mock.patch.object(Bar, "update", update),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(error),

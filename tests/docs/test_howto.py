@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -12,8 +13,11 @@ from pathlib import Path
 import pytest
 from documents import ROOT, blocks_of, named_files
 
+from emu.report.run_data import read_run
+
 #: In the order in which they are followed: a page may use what those before it added.
-PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in ("device", "format", "rounding", "layer", "model")]
+NAMES = ("device", "format", "rounding", "layer", "policy", "loss-scale", "picture", "model")
+PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in NAMES]
 PACKAGE = ("emu", "devices", "models", "kernels")
 
 
@@ -29,11 +33,19 @@ def package(tmp_path: Path) -> Path:
     for page in PAGES:
         for name, text in named_files(page).items():
             (tmp_path / name).write_text(text)
-    for diff in blocks("diff"):
-        subprocess.run(
-            ["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, env=no_repository(tmp_path), check=True
-        )
+    apply_changes(tmp_path)
     return tmp_path
+
+
+def apply_changes(folder: Path) -> None:
+    """Make the changes of every page, in order."""
+    for diff in blocks("diff"):
+        subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=folder, env=no_repository(folder), check=True)
+
+
+def changed_by(texts: list[str]) -> set[str]:
+    """The files that diffs change or add."""
+    return {line.removeprefix("+++ b/") for text in texts for line in text.splitlines() if line.startswith("+++ ")}
 
 
 def no_repository(folder: Path) -> dict[str, str]:
@@ -47,10 +59,52 @@ def test_every_page_but_the_list_is_followed():
     }
 
 
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_a_page_changes_at_most_two_files(page: Path):
+    changed = changed_by([block.text for block in blocks_of(page) if block.language == "diff"])
+    assert 1 <= len(changed | named_files(page).keys()) <= 2
+
+
+def test_a_named_format_takes_one_file_and_every_backend_knows_it(tmp_path: Path):
+    """Nothing but the change of its page, on a copy of the package."""
+    shutil.copytree(ROOT / "emu", tmp_path / "emu", ignore=shutil.ignore_patterns("__pycache__"))
+    page = ROOT / "docs" / "howto" / "format.md"
+    [diff] = [block.text for block in blocks_of(page) if block.language == "diff"]
+    assert diff.count("+++ ") == 1
+    environment = no_repository(tmp_path)
+    subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, env=environment, check=True)
+    script = (
+        "import emu; f = emu.parse('fp6_e3m2'); print(emu.__file__, f, f.max, f.encode(f.decode(f.codes())).tolist() "
+        "== list(range(64)), emu.quantize([1.1, 99.0], 'fp6_e3m2', backend='reference').tolist())"
+    )
+    environment["PYTHONPATH"] = str(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split(maxsplit=1) == [
+        str(tmp_path / "emu" / "__init__.py"),
+        "fp6_e3m2 28.0 True [1.0, 28.0]\n",
+    ]
+
+
+def test_the_changes_of_the_pages_fit_the_files_as_they_are(tmp_path: Path):
+    changed = changed_by(blocks("diff"))
+    for name in changed:
+        if (ROOT / name).exists():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name)
+    apply_changes(tmp_path)
+    for name in changed:
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert not (ROOT / name).exists() or text != (ROOT / name).read_text(encoding="utf-8")
+        if name.endswith(".py"):
+            compile(text, name, "exec")
+
+
 @pytest.mark.slow
-def test_a_reader_adds_a_device_a_format_a_mode_a_layer_and_a_model_by_the_pages_alone(package: Path):
+def test_a_reader_adds_one_of_each_by_the_pages_alone(package: Path):
     commands = [line for block in blocks("bash") for line in block.splitlines()]
-    assert len(commands) == 8
+    assert len(commands) == 12
     printed = ""
     for command in commands:
         name, *arguments = command.split()
@@ -67,6 +121,16 @@ def test_a_reader_adds_a_device_a_format_a_mode_a_layer_and_a_model_by_the_pages
         printed += done.stdout
     assert "fp6_e3m2" in printed
     assert "gate.gate" in (package / "runs" / "gated" / "run.json").read_text()
+    leading, largest = (
+        json.loads((package / "runs" / name / "run.json").read_text()) for name in ("leading", "largest")
+    )
+    assert largest["weights_sha256"] != leading["weights_sha256"]
+    assert largest["metrics"]["overflow_rate"] < leading["metrics"]["overflow_rate"]
+    scales = read_run(package / "runs" / "scaled").tables["loss_scaling.parquet"]["scale"]
+    assert scales.tolist() == [256.0, 512.0, 1024.0, 2048.0, 4096.0]
+    report = (package / "runs" / "pictured" / "report.html").read_text()
+    assert '<h2 id="inexact-title">Rounded results</h2>' in report
+    assert "Most results are rounded in " in report
 
 
 @pytest.mark.slow
@@ -94,11 +158,8 @@ def test_the_mode_that_a_reader_adds_is_the_same_on_every_backend(package: Path)
 @pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff is not installed: pip install -e '.[lint]'")
 def test_what_the_pages_change_is_formatted_and_clean(package: Path):
     shutil.copy(ROOT / "pyproject.toml", package)
-    changed = sorted(
-        {line.removeprefix("+++ b/") for diff in blocks("diff") for line in diff.splitlines() if line[:4] == "+++ "}
-    )
-    changed = [name for name in changed if name.endswith(".py")]
-    assert len(changed) == 5
+    changed = sorted(name for name in changed_by(blocks("diff")) if name.endswith(".py"))
+    assert len(changed) == 9
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--no-cache", *changed],

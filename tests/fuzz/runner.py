@@ -177,7 +177,7 @@ class Range:
     """
 
     def __init__(self, work: Path) -> None:
-        for name in ("altair", "emu._listings", "emu._study_command", "emu._vectors_command", "emu._run_commands"):
+        for name in ("altair", "emu.cli.listings", "emu.cli.study", "emu.cli.vectors", "emu.cli.runs"):
             importlib.import_module(name)  # once, for all children
         self.work = work
         self._built: dict[tuple[object, ...], Path] = {}

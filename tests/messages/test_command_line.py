@@ -131,7 +131,8 @@ def test_odd_formats_are_shown_too(run, name: str):
     assert out
 
 
-def test_without_a_name_the_presets_are_listed(run):
+def test_without_a_name_the_presets_are_listed(run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "130")
     code, out, _ = run("formats")
     assert code == 0
     assert rows(out)["fp8_e4m3"] == "8 | 448 | 0.015625 | 0.00195312 | 0.125 | no inf, 2 NaN codes, ±0"
@@ -171,7 +172,7 @@ def test_arrays_beyond_the_memory_are_refused(run, monkeypatch):
     def greedy() -> None:
         raise MemoryError("Unable to allocate 7.45 EiB")
 
-    monkeypatch.setattr("emu._listings.print_devices", greedy)
+    monkeypatch.setattr("emu.cli.listings.print_devices", greedy)
     assert run("devices") == (
         2, "", "emu: the arrays must fit the memory, got Unable to allocate 7.45 EiB; choose smaller sizes\n"
     )  # fmt: skip

@@ -11,7 +11,9 @@ from emu._config import Table
 from emu.cluster.clipping import ConstantThresholds, VarianceThresholds
 from emu.cluster.clipping.settings import ClippingTable
 from emu.cluster.settings import ClusterTable
-from emu.errors import ConfigError
+from emu.datapath import Rounding
+from emu.errors import ConfigError, FormatError
+from emu.formats import parse
 from emu.hardware import device_names, load_device
 from emu.training.recipe import load_recipe
 
@@ -52,7 +54,12 @@ def device_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 class TestNames:
     @pytest.mark.parametrize(
         ("name", "hint"),
-        [("fixed61", "; did you mean 'fixed16'?"), ("tpu", f"; known: {DEVICES}"), ("", f"; known: {DEVICES}")],
+        [
+            ("fixed61", "; did you mean 'fixed16'?"),
+            ("fixed1", "; did you mean 'fixed16'?"),
+            ("tpu", f"; known: {DEVICES}"),
+            ("", f"; known: {DEVICES}"),
+        ],
     )
     def test_an_unknown_device(self, name: str, hint: str):
         assert message(load_device, name) == (
@@ -131,7 +138,8 @@ class TestDevices:
 
     def test_a_rounding_mode_of_another_library(self, device_error: Any):
         assert device_error(weight="[precision.weight]\nformat = 'fp16'\nrounding = 'nearest'") == (
-            "`rounding` must be a rounding mode, got 'nearest'; did you mean 'nearest_up'? (in d/x.toml: "
+            "`rounding` must be a rounding mode, got 'nearest'; did you mean 'nearest_even' (the default), "
+            "'nearest_away', 'nearest_down', 'nearest_odd', 'nearest_up' or 'nearest_zero'? (in d/x.toml: "
             "precision.weight.rounding)"
         )
 
@@ -500,3 +508,27 @@ class TestTablesFromPython:
             "`high` of [clipping] must be above `low` in float32, got 1 and 2; raise `high` or lower `low` (in --set "
             "clipping.rules=[{'rule': 'constant', 'high': 1, 'low': 2}])"
         )
+
+
+class TestBeginningsOfNames:
+    def test_a_mode_that_is_the_beginning_of_several_names_the_default_first(self):
+        with pytest.raises(FormatError) as caught:
+            Rounding.parse("nearest")
+        assert str(caught.value) == (
+            "`rounding` must be a rounding mode, got 'nearest'; did you mean 'nearest_even' (the default), "
+            "'nearest_away', 'nearest_down', 'nearest_odd', 'nearest_up' or 'nearest_zero'?"
+        )
+
+    def test_a_format_that_is_the_beginning_of_several_lists_them(self):
+        with pytest.raises(FormatError, match=r"got 'fp8'; did you mean 'fp8_e4m3', 'fp8_e5m2' or 'fp8_e8m0'\?$"):
+            parse("fp8")
+
+    def test_a_device_that_is_the_beginning_of_several_lists_them(self):
+        assert message(load_device, "dgx").endswith("got 'dgx'; did you mean 'dgx-h200-8x' or 'dgx-v100-8x'?")
+
+    def test_a_model_that_is_the_beginning_of_one_is_that_one(self):
+        assert message(load_recipe, "trans").endswith("got 'trans'; did you mean 'transformer'?")
+
+    def test_a_layer_that_is_the_beginning_of_several_lists_them(self):
+        text = message(load_recipe, "lenet", ["network.layers.conv1.type=re"])
+        assert text.endswith("network.layers.conv1.type='re'; did you mean 'relu' or 'residual'?")

@@ -124,6 +124,8 @@ class FloatModel:
     nans: str = "ieee"
     ftz: bool = False
     daz: bool = False
+    signed: bool = True
+    zero: bool = True
     rules = ("ieee", "satfinite")
 
     @property
@@ -132,10 +134,13 @@ class FloatModel:
 
     def value_at(self, number: int) -> Fraction:
         """The nonnegative value number `number`: the formula of docs/concepts/formats.md, special codes ignored."""
-        bias = 2 ** (self.exponent_bits - 1) - 1 if self.bias is None else self.bias
+        default = 2 ** (self.exponent_bits - 1) - 1 if self.exponent_bits else 0
+        bias = default if self.bias is None else self.bias
         field, fraction = divmod(number, 2**self.fraction_bits)
         part = Fraction(fraction, 2**self.fraction_bits)
-        return Fraction(2) ** (field - bias) * (1 + part) if field else Fraction(2) ** (1 - bias) * part
+        return (
+            Fraction(2) ** (field - bias) * (1 + part) if field or not self.zero else Fraction(2) ** (1 - bias) * part
+        )
 
     def special(self, code: int) -> str | None:
         """What a code stands for that is not a finite value."""
@@ -173,6 +178,7 @@ class FloatModel:
 
     def decode(self, code: int) -> Real:
         negative, number = code >> self.magnitude_bits == 1, code & (2**self.magnitude_bits - 1)
+        assert self.signed or not negative
         if (kind := self.special(code)) is not None:
             return Real(negative and kind == INFINITE, kind)
         subnormal = number < 2**self.fraction_bits
@@ -181,6 +187,8 @@ class FloatModel:
     def place(self, real: Real) -> Place:
         x = real.magnitude
         assert isinstance(x, Fraction)
+        if x < self.grid[0]:
+            return Place(-1, -1, not real.negative, Fraction(0), "low")  # below code 0, and there is no zero
         below = min(
             bisect_right(self.grid, x) - 1, self.last + 1
         )  # no mode comes back from beyond the second value past the end
@@ -204,21 +212,25 @@ class FloatModel:
         if real.magnitude == INFINITE:
             return self._beyond(real.negative, infinite=True, rule=rule, mode=mode)
         assert rounded is not None
+        if real.magnitude < self.grid[0]:  # and there is no zero
+            return Written(0, frozenset({"inexact", "underflow"} if real.magnitude else {"inexact"}))
         if rounded > self.last:
             return self._beyond(real.negative, infinite=False, rule=rule, mode=mode)
         flags = set() if exact else {"inexact"}
-        subnormal = 0 < rounded < 2**self.fraction_bits
+        subnormal = 0 < rounded < 2**self.fraction_bits and self.zero
         if subnormal and self.ftz:
             rounded, subnormal = 0, False
             flags.add("inexact")
+        if real.negative and not self.signed and (rounded > 0 or not self.zero):
+            return self._beyond(True, infinite=False, rule=rule, mode=mode)
         if subnormal:
             flags.add("subnormal")
-        if real.magnitude != 0 and rounded == 0:
+        if real.magnitude != 0 and rounded == 0 and self.zero:
             flags.add("underflow")
         return Written(self._signed(real.negative, rounded), frozenset(flags))
 
     def _signed(self, negative: bool, number: int) -> int:
-        if number == 0 and self.nans == "negative_zero":
+        if number == 0 and (self.nans == "negative_zero" or not self.signed):
             return 0
         return number + 2**self.magnitude_bits if negative else number
 
@@ -227,14 +239,18 @@ class FloatModel:
         return Written(self.nan_code or 0, flags)
 
     def _beyond(self, negative: bool, *, infinite: bool, rule: str, mode: str) -> Written:
-        """Past the largest value. An infinity is no overflow where the format has it."""
+        """Outside the range; an infinity the format has is no overflow."""
         inward = mode in ("toward_zero", "to_odd", "jamming", "magnitude_truncation") or mode == (
             "ceil" if negative else "floor"
         )
         overflow = {"overflow", "inexact"}
+        below = negative and not self.signed
         if rule == "satfinite" or (inward and not infinite):
-            return Written(self._signed(negative, self.last), frozenset(overflow))
-        if self.infinity_code is not None:
+            if below:
+                return Written(0, frozenset(overflow))
+            subnormal = {"subnormal"} if self.last < 2**self.fraction_bits and self.zero else set[str]()
+            return Written(self._signed(negative, self.last), frozenset(overflow | subnormal))
+        if self.infinity_code is not None and not below:
             return Written(self._signed(negative, self.infinity_code), frozenset() if infinite else frozenset(overflow))
         return Written(self._nan(made=True).code, frozenset(overflow | {"invalid"}))
 
@@ -280,7 +296,7 @@ def _moved(model: Model, place: Place, mode: str) -> int:
     if isinstance(model, FixedModel):  # a signed integer
         return place.low | 1 if mode == "jamming" else place.low + (place.low < 0)
     magnitude = min(place.low, place.high)
-    is_zero = magnitude == place.high == place.low == 0
+    is_zero = magnitude == place.high == place.low == 0 and model.zero
     return magnitude | 1 if mode == "jamming" and not is_zero else magnitude
 
 

@@ -19,6 +19,11 @@ E5M2 = FloatModel(5, 2)
 QUICK = ("nearest_even", "ceil", "stochastic")
 QUICK_TOO = ("jamming", "stochastic_nearest_odd", "magnitude_truncation")
 FAST = [("fp16", E4M3), ("bf16", E5M2), ("fix16f8", FixedModel(8, 4))]
+#: Kinds with rules of their own, in the fast suite in one mode.
+UNUSUAL: list[Model] = [
+    FloatModel(8, 0, infinities=False, nans="top", signed=False, zero=False),
+    FloatModel(5, 3, bias=16, nans="top", signed=False),
+]
 TARGETS: list[Model] = [
     E4M3,
     E5M2,
@@ -31,6 +36,14 @@ TARGETS: list[Model] = [
     FloatModel(4, 3, ftz=True),
     FloatModel(6, 1, infinities=False, nans="ieee"),
     FloatModel(7, 0, infinities=True, nans="top"),
+    FloatModel(0, 7, infinities=False, nans="negative_zero"),
+    FloatModel(1, 6),
+    FloatModel(5, 3, nans="top", bias=16, signed=False),
+    FloatModel(4, 4, infinities=False, nans="none", signed=False),
+    FloatModel(4, 4, infinities=False, signed=False, ftz=True),
+    FloatModel(8, 0, nans="top", signed=False),
+    FloatModel(8, 0, infinities=False, nans="top", signed=False, zero=False),
+    FloatModel(3, 5, infinities=False, nans="none", signed=False, zero=False),
     FixedModel(8, 4),
     FixedModel(8, 4, signed=False),
     FixedModel(8, 7),
@@ -91,6 +104,12 @@ def test_quantize_writes_the_code_and_raises_the_flags_that_rational_numbers_say
 def test_quantize_writes_what_rational_numbers_say_into_every_kind_of_8_bit_format(pair, backend):
     for mode in MODES:
         check_pair(*pair, mode, backend)
+
+
+@each_backend
+@pytest.mark.parametrize("model", UNUSUAL, ids=lambda model: name_of(("fp16", model)))
+def test_formats_without_a_sign_and_without_a_zero_are_written_as_rational_numbers_say(model, backend):
+    check_pair("bf16", model, "nearest_even", backend)
 
 
 @each_backend

@@ -35,6 +35,13 @@ def test_nothing_heavy_is_loaded(statement: str):
     assert not loaded_after(statement) & set(HEAVY)
 
 
+def test_pictures_are_loaded_when_the_first_one_is_shown():
+    script = "import emu, sys; emu.parse('fp16'); print([name for name in sys.modules if 'notebook' in name])\n"
+    script += "emu.parse('fp16')._repr_html_(); print('emu.notebook' in sys.modules, 'altair' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[]", "True False"]
+
+
 def test_listing_devices_loads_no_compiler():
     script = (
         "import sys; sys.argv = ['emu', 'devices']\nfrom emu.cli import main\ntry:\n    main()\nexcept SystemExit: pass"

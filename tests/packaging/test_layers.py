@@ -12,9 +12,10 @@ import emu
 PACKAGE = Path(emu.__file__).parent
 
 #: What each part may import, besides itself and what stands below every part.
-BASE = {"errors", "_files", "_paths", "_config"}
+BASE = {"errors", "_drawn", "_files", "_paths", "_config"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
+    "_drawn": set(),
     "_files": set(),
     "_paths": set(),
     "_config": set(),
@@ -31,23 +32,11 @@ ALLOWED["nn"] = ALLOWED["optim"] = ALLOWED["autodiff"] | {"autodiff"}
 ALLOWED["precision"] = ALLOWED["cluster"] = ALLOWED["nn"] | {"nn", "optim", "hardware"}
 ALLOWED["training"] = ALLOWED["precision"] | {"precision", "cluster"}
 ALLOWED["report"] = ALLOWED["bench"] = ALLOWED["training"] | {"training"}
+ALLOWED["notebook"] = ALLOWED["report"] | {"report", "testing"}
 #: The public face and the command may import everything.
-TOP = {
-    "__init__",
-    "__main__",
-    "cli",
-    "_runs",
-    "_listings",
-    "_format_listing",
-    "_run_commands",
-    "_bench_command",
-    "_simulate_command",
-    "_study_command",
-    "_study_worker",
-    "_vectors_command",
-}
+TOP = {"__init__", "__main__", "cli"}
 #: Below `_config`, in order.
-BELOW_BASE = {"errors": set(), "_files": set(), "_paths": {"errors"}, "_config": {"errors", "_paths"}}
+BELOW_BASE = {"errors": set(), "_drawn": set(), "_files": set(), "_paths": {"errors"}, "_config": {"errors", "_paths"}}
 
 
 def part_of(path: Path) -> str:

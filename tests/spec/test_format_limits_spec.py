@@ -156,8 +156,8 @@ def test_a_fixed_point_format_beyond_the_exponents_of_float64_carries_raws(text:
 @pytest.mark.parametrize(
     ("exponent_bits", "fraction_bits", "message"),
     [
-        (1, 10, r"`exponent_bits` must be in 2..11, got 1; choose a larger one"),
-        (12, 10, r"`exponent_bits` must be in 2..11, got 12; choose a smaller one"),
+        (-1, 10, r"`exponent_bits` must be in 0..11, got -1; choose a larger one"),
+        (12, 10, r"`exponent_bits` must be in 0..11, got 12; choose a smaller one"),
         (5, -1, r"`fraction_bits` must be in 0..52, got -1; choose a larger one"),
         (5, 53, r"`fraction_bits` must be in 0..52, got 53; choose a smaller one"),
         (5.0, 10, r"`exponent_bits` must be an integer, got 5.0"),

@@ -11,7 +11,7 @@ from small_runs import hashes, train
 
 import emu
 from emu import training
-from emu._run_commands import _print_run
+from emu.cli.runs import _print_run
 from emu.errors import ConfigError
 from emu.training import log_point, trainer
 from emu.training.recipe import Training

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from emu._study_command import rebuild_study_report, run_study
-from emu._study_worker import work
+from emu.cli.study import rebuild_study_report, run_study
+from emu.cli.study_worker import work
 from emu.training.study import Case, load_study
 from emu.training.study_storage import FOLDER_STORAGE, Storage, open_storage, process_name, result_in
 

@@ -47,7 +47,7 @@ def test_every_kind_of_file_evaluates_to_the_same(run: training.Run, weights: di
     save_file({f"parameters/{name}": array for name, array in weights.items()}, tmp_path / "prefixed.safetensors")
     shutil.copy(run.path / "checkpoint.safetensors", tmp_path / "checkpoint.safetensors")
     for path in sorted(tmp_path.iterdir()):
-        result = training.evaluate(path, RECIPE, load_device("fixed16"))
+        result = training.evaluate(path, RECIPE, "fixed16")
         assert (result.weights_sha256, result.test_loss, result.test_accuracy) == (
             run.weights_sha256,
             expected.test_loss,

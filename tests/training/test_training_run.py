@@ -80,6 +80,24 @@ def test_recipe_and_device_in_run_json_make_the_same_run_however_often_it_is_log
     assert hashes(training.train(recipe, device, out=tmp_path / "again")) == hashes(run)
 
 
+def test_names_train_as_what_they_name(tmp_path: Path):
+    settings = {"training.steps": 1, "training.batch": 8, "data.test_images": 20}
+    recipe, device = training.load_recipe("mlp"), emu.device("fixed8")
+    objects = training.train(recipe, device, out=tmp_path / "a", overrides=settings)
+    names = training.train("mlp", "fixed8", out=tmp_path / "b", overrides=settings)
+    assert hashes(names) == hashes(objects)
+
+
+def test_a_name_that_is_not_known_names_the_nearest_and_writes_nothing(tmp_path: Path):
+    with pytest.raises(emu.ConfigError, match=r"got 'lent'; did you mean 'lenet'\?$"):
+        emu.train("lent", "fixed16", out=tmp_path / "a")
+    with pytest.raises(emu.ConfigError, match=r"got 'fixed61'; did you mean 'fixed16'\?$"):
+        emu.train("lenet", "fixed61", out=tmp_path / "a")
+    with pytest.raises(emu.ConfigError, match=r"^a device must be the name .* emu.device\(\) returns, got 16; shipped"):
+        emu.train("lenet", 16, out=tmp_path / "a")
+    assert not list(tmp_path.iterdir())
+
+
 def test_formats_name_every_role_that_is_written(run: training.Run):
     written = {(row["layer"], row["role"]) for row in table(run, "flags")}
     named = {(row["layer"], row["role"]) for row in run.info["formats"]}
@@ -269,9 +287,12 @@ def test_run_json_says_running_until_the_end(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("recipe", "device", "named"), [("mlp", emu.device("fp16"), "recipe"), (emu.model("mlp"), "fp16", "device")]
+    ("recipe", "device", "kind"), [(16, emu.device("fp16"), "model"), (emu.model("mlp"), None, "device")]
 )
-def test_names_in_place_of_a_recipe_or_a_device_are_refused(tmp_path: Path, recipe: Any, device: Any, named: str):
-    with pytest.raises(emu.ConfigError, match=rf"`{named}` must be a .*emu\.(model|device)\(\) makes one"):
+def test_what_is_neither_a_recipe_nor_a_name_is_refused(tmp_path: Path, recipe: Any, device: Any, kind: str):
+    text = (
+        rf"^a {kind} must be the name of a shipped {kind}, the path of a .toml file or what emu\.{kind}\(\) returns, "
+    )
+    with pytest.raises(emu.ConfigError, match=text):
         emu.train(recipe, device, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

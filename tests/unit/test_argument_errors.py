@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -64,6 +66,14 @@ def test_an_order_of_the_wrong_kind_is_named():
 def test_a_misspelt_option_of_a_function_names_the_function(name: str):
     with pytest.raises(TypeError, match=rf"^{name}\(\) has no option 'roundin'; did you mean 'rounding'\?$"):
         getattr(emu, name)(1.0, out_format="fp16", roundin="floor")
+
+
+def test_a_misspelt_option_of_a_run_is_named_before_a_folder_is_made(tmp_path: Path):
+    with pytest.raises(TypeError, match=r"^train\(\) has no option 'bakend'; did you mean 'backend'\?$"):
+        emu.train(emu.model("mlp"), emu.device("float32"), out=tmp_path / "run", bakend="numba")
+    with pytest.raises(TypeError, match=r"^resume\(\) has no option 'progres'; did you mean 'progress'\?$"):
+        emu.resume(tmp_path / "run", progres=None)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("backend", ["reference", "numba"])

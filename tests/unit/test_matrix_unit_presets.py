@@ -154,13 +154,26 @@ class TestMessages:
             "ada must have the matrix unit asked for, got fp16 -> fp32 (wgmma); it has fp16 -> fp32 (mma)"
         )
         assert said(Mac.preset, "h10", inputs="fp16", output="fp32") == (
-            "`gpu` must be one whose matrix unit is known, got 'h10'; did you mean 'h100'?"
+            "`gpu` must be one whose matrix unit is known, got 'h10'; known, the nearest name first: h100, v100, a100, "
+            "h200, a30, b200, l40s, t4, ada, a2"
         )
 
     def test_instructions_whose_bits_differ_are_named(self):
         assert said(Mac.preset, "h100", inputs="fp8_e4m3", output="fp32") == (
             "`instruction` must be given for fp8_e4m3 -> fp32 on h100, got None: name wgmma or mma, whose bits differ"
         )
+
+
+@pytest.mark.parametrize("gpu", ["v100", "t4", "a100", "ada", "h100", "b200", "h200", "l40s"])
+def test_a_gpu_alone_is_its_unit_of_binary16_operands_and_binary32_sums(gpu: str):
+    assert Mac.preset(gpu) == Mac.preset(gpu, inputs="fp16", output="fp32", instruction="mma")
+    assert Mac.preset(gpu, output="fp16") == Mac.preset(gpu, inputs="fp16", output="fp16", instruction="mma")
+
+
+def test_one_side_of_an_integer_unit_implies_the_other():
+    whole = Mac.preset("a100", inputs="int8", output="int32", instruction="mma")
+    assert Mac.preset("a100", inputs="int8", instruction="mma") == whole
+    assert Mac.preset("a100", output="int32", instruction="mma") == whole
 
 
 def test_explain_says_what_a_unit_of_blocks_does():

@@ -43,7 +43,7 @@ BLOCK_SUM_BITS = bounded(256, 1, 256, "four words")
 _MOST_TERMS = 1 << 48
 NO_OPERAND = [0, 0, NO_FLUSH, 1, 0, 0]
 #: Numbers of the longest task: a product in blocks.
-TASK_NUMBERS = bounded(106, 106, 480, "that long; parameters of a kernel take at most 4096 bytes")
+TASK_NUMBERS = bounded(109, 109, 480, "that long; parameters of a kernel take at most 4096 bytes")
 #: A format's numbers, mode, rule, random bits, storage, tininess and steps.
 STAGE_FIELDS = len(FormatCode._fields) + 6
 MASK32 = 0xFFFFFFFF

@@ -29,8 +29,9 @@ from emu.backends.interface import (
     is_one_number,
 )
 from emu.backends.kernels import Result
-from emu.backends.modes import HAND_WRITTEN
+from emu.backends.modes import HAND_WRITTEN, moves_exact
 from emu.backends.pattern import Columns, Indices, Pattern
+from emu.backends.proofs import has_normals
 from emu.backends.reference import ReferenceKernels
 from emu.backends.reference.arithmetic import flush_operands
 from emu.formats.arrays import as_float64, code_dtype_for
@@ -125,7 +126,8 @@ class CudaKernels(CudaCodecs):
     ) -> Outcome:
         """Write `operation` of the operands, or one as it is ("quantize"), through the output stage."""
         irrational = operation == "sqrt" and _wraps(stage)  # where every bit counts
-        if irrational or counted_bytes(register) > SHARED_BYTES:
+        moves_integers = operation == "round_to_integral" and moves_exact(stage)  # however large
+        if irrational or moves_integers or counted_bytes(register) > SHARED_BYTES:
             hosts = tuple(on_host(x) for x in operands)
             found = _definition_of(operation, hosts, formats, stage, random, register)
             there = self._there(found, operands)
@@ -298,7 +300,7 @@ class CudaKernels(CudaCodecs):
         """Write what the function's table holds for `x`."""
         from emu.backends.functions import register_places
 
-        if counted_bytes(register) > SHARED_BYTES:
+        if counted_bytes(register) > SHARED_BYTES or not encode_format(table.source).has_zero:
             return self._there(ReferenceKernels().tabled(table, on_host(x), stage, random, register), (x,))
         xp, n = self._launcher.xp, x.size
         source = encode_format(table.source)
@@ -415,11 +417,16 @@ def _is_narrow(x: Array, source: FormatCode | None, stage: StageCode) -> bool:
         plain
         and x.dtype == np.float32
         and carrier_of(stage.format) == np.float32
-        and not (stage.format.is_float and stage.format.precision == 1)
+        and not (stage.format.is_float and _is_unusual(stage.format))
         and stage.tininess == BECAME_ZERO
         and stage.rounding < HAND_WRITTEN
         and not is_one_number(x)
     )
+
+
+def _is_unusual(fmt: FormatCode) -> bool:
+    """Return whether a float format has no fraction bits, no zero, or no normal values."""
+    return fmt.precision == 1 or not fmt.has_zero or not has_normals(fmt)
 
 
 def _words_of(operation: str, dtypes: list[np.dtype[Any]], stage: StageCode) -> int:

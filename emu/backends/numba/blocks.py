@@ -29,7 +29,7 @@ HUGE = bounded(970, 2 * SAFE_EXPONENT, 1022, "above every format's largest numbe
 
 
 class Stage(NamedTuple):
-    """An output stage as the loops want it."""
+    """An output stage as the loops take it."""
 
     is_float: int
     rounding: int
@@ -197,12 +197,12 @@ def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
     underflows = 0
     beyond = 0
     nans = 0
-    largest = stage.high
+    largest, lowest = stage.high, stage.low
     for i in range(n):
         inexacts += r[i] != v[i]
         underflows += r[i] == 0.0 and v[i] != 0.0
         y[i] = r[i] * y[i]
-        beyond += abs(y[i]) > largest
+        beyond += y[i] > largest or y[i] < lowest
         nans += y[i] != y[i]
     inexacts -= nans
     if stage.ftz:
@@ -256,10 +256,12 @@ def _count_tiny(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage) ->
 @kernel
 def _apply_overflow(x: Any, y: Any, v: Any, r: Any, n: int, stage: Stage, flags: Any) -> None:
     for i in range(n):
-        if abs(y[i]) > stage.high:
+        if y[i] > stage.high or y[i] < stage.low:
             finite = abs(x[i]) < np.inf
             if finite:
                 y[i] = stage.above if x[i] > 0.0 else stage.below
+            elif x[i] < 0.0 and stage.low == 0.0:  # an unsigned format
+                y[i] = 0.0 if stage.infinite == stage.high else np.nan
             else:
                 y[i] = np.copysign(stage.infinite, x[i])
             if finite or not np.isinf(y[i]):

@@ -38,8 +38,8 @@ LARGEST_SUM = bounded((1 << 31) - 1, 1, (1 << 31) - 1, "cut products are added u
 GRAIN_MACS = 1 << 17
 
 
-class BlockUnit(NamedTuple):
-    """A matrix unit as the tiles want it.
+class TileBlockAdder(NamedTuple):
+    """A matrix unit as the tiles take it.
 
     Attributes:
         n: products of a block.
@@ -63,7 +63,7 @@ class BlockUnit(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def unit_for(mac: MacCode, formats: Formats) -> BlockUnit | None:
+def unit_for(mac: MacCode, formats: Formats) -> TileBlockAdder | None:
     """Return what tiles are told of a matrix unit, or None if only the plain loops compute it."""
     stage, blocks, (a, b, c) = mac.accumulator, mac.blocks, formats
     if not has_vectors() or stage is None or blocks is None or blocks.adds_after or blocks.min_exponent > END:
@@ -84,7 +84,7 @@ def unit_for(mac: MacCode, formats: Formats) -> BlockUnit | None:
     all_of_it = blocks.n * largest + 2.0 ** (blocks.fraction_bits + 1) <= LARGEST_SUM
     if room < 1:
         return None
-    return BlockUnit(
+    return TileBlockAdder(
         n=blocks.n,
         fraction_bits=blocks.fraction_bits,
         together=blocks.n + 1 if all_of_it else int(min(room, blocks.n)),
@@ -168,7 +168,7 @@ def sums(a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCod
     return None if unit is None or not _holds(a, b, addend, unit) else _accumulate(a, b, addend, unit)
 
 
-def _holds(a: Array, b: Array, addend: Array | None, unit: BlockUnit) -> bool:
+def _holds(a: Array, b: Array, addend: Array | None, unit: TileBlockAdder) -> bool:
     """Return whether these numbers stay where the tiles are exact."""
     if a.shape[2] == 0 or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return False
@@ -178,7 +178,7 @@ def _holds(a: Array, b: Array, addend: Array | None, unit: BlockUnit) -> bool:
     return bool(((magnitude == 0) | ((magnitude > 2.0**-END) & (magnitude < 2.0**END))).all())
 
 
-def _accumulate(a: Array, b: Array, addend: Array | None, unit: BlockUnit) -> Array:
+def _accumulate(a: Array, b: Array, addend: Array | None, unit: TileBlockAdder) -> Array:
     batches, rows, columns = a.shape[0], a.shape[1], b.shape[2]
     a, b = (x[:1] if x.strides[0] == 0 else x for x in (a, b))  # one for all
     a, b = arranged(a, unit.indices, 2), arranged(b, unit.indices, 1)

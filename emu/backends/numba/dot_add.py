@@ -45,8 +45,8 @@ TILE = 256
 GRAIN_MACS = 1 << 15
 
 
-class Unit(NamedTuple):
-    """A matrix unit as the loops want it."""
+class BlockAdder(NamedTuple):
+    """A matrix unit as the loops take it."""
 
     n: int
     fraction_bits: int
@@ -104,11 +104,11 @@ def _declines_accumulator(stage: StageCode, fmt: FormatCode) -> str:
 
 
 @lru_cache(maxsize=256)
-def _unit_for(formats: tuple[FormatCode, FormatCode], stage: StageCode, blocks: BlocksCode) -> Unit:
+def _unit_for(formats: tuple[FormatCode, FormatCode], stage: StageCode, blocks: BlocksCode) -> BlockAdder:
     fmt = stage.format
     lowest = min(formats[0].emin + formats[1].emin, fmt.emin)
     largest = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
-    return Unit(
+    return BlockAdder(
         n=blocks.n,
         fraction_bits=blocks.fraction_bits,
         adds_after=blocks.adds_after,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, StageCode, is_one_number
+from emu.backends.modes import moves_exact
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, leading_bound
 
 Array = NDArray[Any]
@@ -44,7 +45,9 @@ def decides(
     if any(x.dtype.kind != "f" for x in operands) or any(f is not None and f.carries_raws for f in formats):
         return False
     if operation in ("remainder", "round_to_integral"):  # exact, and no larger than the first operand or its integers
-        return all(scales_exactly(x, stage) for x in operands)
+        return not (operation == "round_to_integral" and moves_exact(stage)) and all(
+            scales_exactly(x, stage) for x in operands
+        )
     sums = operation in ("add", "subtract")
     for x, fmt in zip(operands, formats, strict=True):
         if x.dtype == np.float32 or (fmt is not None and _is_central(fmt) and not (sums and stage.format.quantum > 0)):

@@ -34,6 +34,7 @@ from emu.backends.proofs import (
     FLOAT32_TOP,
     SAFE_EXPONENT,
     decides_in_float64,
+    has_normals,
     largest_exponent,
     significand_bits,
 )
@@ -55,8 +56,8 @@ NARROW_EMIN = bounded(-120, -126, 0, "down to the last place of this exponent, f
 GRAIN_MACS = 1 << 17
 
 
-class Unit(NamedTuple):
-    """An accumulator as the loops want it."""
+class Accumulator(NamedTuple):
+    """An accumulator as the loops take it."""
 
     kind: int
     needs_odd: int
@@ -73,7 +74,7 @@ class Unit(NamedTuple):
     product_scale: float
 
 
-def unit_for(mac: MacCode, formats: Formats) -> Unit | None:
+def unit_for(mac: MacCode, formats: Formats) -> Accumulator | None:
     """Return the loop for a Mac, or None if only the reference computes it."""
     if mac.order != k.SEQUENTIAL or mac.accumulator is None:
         return None
@@ -82,19 +83,21 @@ def unit_for(mac: MacCode, formats: Formats) -> Unit | None:
     return _float_unit(mac, mac.accumulator, formats)
 
 
-def _float_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None:
+def _float_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Accumulator | None:
     fmt = stage.format
     if stage.rounding != k.NEAREST_EVEN or stage.overflow != k.IEEE or any(f is not None and f.daz for f in formats):
         return None
     if any(f is not None and carrier_of(f) != np.float32 for f in formats) or fmt.ftz or not fmt.has_nan:
         return None
-    if abs(fmt.quantum) >= SAFE_EXPONENT or fmt.precision == 1:
+    if abs(fmt.quantum) >= SAFE_EXPONENT or fmt.precision == 1 or not has_normals(fmt):
         return None
     infinite = math.inf if fmt.has_infinity else math.nan
     largest = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
     tail, emin_field = 53 - fmt.precision, fmt.emin + BIAS
     top_field = TOP_FIELD - tail
-    make = Unit(FLOAT, 1, tail, emin_field, top_field, largest, infinite, fmt.has_negative_zero, 0, 0.0, 0.0, 0.0, 1.0)
+    make = Accumulator(
+        FLOAT, 1, tail, emin_field, top_field, largest, infinite, fmt.has_negative_zero, 0, 0.0, 0.0, 0.0, 1.0
+    )
     significant = significand_bits(formats[0]) + significand_bits(formats[1])
     if fmt == FP32:
         if mac.product is not None:
@@ -113,7 +116,7 @@ def _float_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None
     return make._replace(needs_odd=int(not fused_half))
 
 
-def _fixed_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None:
+def _fixed_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Accumulator | None:
     fa, fb, fc = formats
     fmt = stage.format
     if moves_exact(stage):
@@ -137,7 +140,9 @@ def _fixed_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Unit | None
     high = float(fmt.max_significand)
     low = 0.0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1.0
     scale = math.ldexp(1.0, -fmt.quantum)
-    return Unit(FIXED, 0, 0, 0, 0, 0.0, 0.0, 0, stage.overflow, high, low, math.ldexp(1.0, fmt.width_bits), scale)
+    return Accumulator(
+        FIXED, 0, 0, 0, 0, 0.0, 0.0, 0, stage.overflow, high, low, math.ldexp(1.0, fmt.width_bits), scale
+    )
 
 
 @kernel
@@ -248,7 +253,9 @@ def _fixed_rows(a: Any, b: Any, addend: Any, out: Any, touched: Any, unit: Any, 
             touched[batch, m, j] = hit[j] and unit.overflow != WRAP
 
 
-def accumulate(a: Array, b: Array, addend: Array | None, formats: Formats, unit: Unit) -> tuple[Array, Array | None]:
+def accumulate(
+    a: Array, b: Array, addend: Array | None, formats: Formats, unit: Accumulator
+) -> tuple[Array, Array | None]:
     """Return the accumulator's (B, M, N) contents and where it touched a limit.
 
     Args:

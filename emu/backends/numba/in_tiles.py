@@ -55,8 +55,8 @@ FLOAT32_END = 2.0**128
 GRAIN_MACS = 1 << 19
 
 
-class TileUnit(NamedTuple):
-    """An accumulator as the tiles want it.
+class TileAccumulator(NamedTuple):
+    """An accumulator as the tiles take it.
 
     Attributes:
         step: a key of `ordered_tiles.STEPS`.
@@ -80,7 +80,7 @@ class TileUnit(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def unit_for(mac: MacCode, formats: Formats) -> TileUnit | None:
+def unit_for(mac: MacCode, formats: Formats) -> TileAccumulator | None:
     """Return the step for a Mac, or None if only the plain loops compute it."""
     if not has_vectors() or mac.order != k.SEQUENTIAL or mac.accumulator is None:
         return None
@@ -93,13 +93,13 @@ def unit_for(mac: MacCode, formats: Formats) -> TileUnit | None:
     return _fixed_unit(mac.accumulator, formats)
 
 
-def _float_unit(mac: MacCode, accumulator: StageCode, formats: Formats) -> TileUnit | None:
+def _float_unit(mac: MacCode, accumulator: StageCode, formats: Formats) -> TileAccumulator | None:
     if formats[2] is not None and formats[2].carries_raws:
         return None
     if is_plain(accumulator, FP32):
         if mac.product is None:
-            return TileUnit("fused")
-        return TileUnit("float32") if is_plain(mac.product, FP32) else None
+            return TileAccumulator("fused")
+        return TileAccumulator("float32") if is_plain(mac.product, FP32) else None
     a, b = formats[:2]
     exact = (
         significand_bits(a) + significand_bits(b) <= FLOAT32_INTEGER_BITS and a.quantum + b.quantum >= FLOAT32_QUANTUM
@@ -107,11 +107,11 @@ def _float_unit(mac: MacCode, accumulator: StageCode, formats: Formats) -> TileU
     if not is_plain(accumulator, FP16) or not exact or largest_exponent(a) + largest_exponent(b) > FLOAT32_TOP:
         return None
     if mac.product is None:
-        return TileUnit("fused16")
-    return TileUnit("binary16") if is_plain(mac.product, FP16) else None
+        return TileAccumulator("fused16")
+    return TileAccumulator("binary16") if is_plain(mac.product, FP16) else None
 
 
-def _fixed_unit(stage: StageCode, formats: Formats) -> TileUnit | None:
+def _fixed_unit(stage: StageCode, formats: Formats) -> TileAccumulator | None:
     (a, b, c), fmt = formats, stage.format
     shift = a.quantum + b.quantum - fmt.quantum
     if stage.overflow not in (k.SATURATE, k.SATURATE_SYMMETRIC) or shift < 0 or moves_exact(stage):
@@ -128,12 +128,12 @@ def _fixed_unit(stage: StageCode, formats: Formats) -> TileUnit | None:
         drop = WORD_BITS - fmt.width_bits
         left, right = (math.ldexp(1.0, s - f.quantum) for s, f in zip(words, (a, b), strict=True))
         step = "marked" if drop >= FEWEST_MARK_BITS else "words"
-        return TileUnit(step, left, right, math.ldexp(1.0, drop - fmt.quantum), low, high, drop, unit)
+        return TileAccumulator(step, left, right, math.ldexp(1.0, drop - fmt.quantum), low, high, drop, unit)
     largest_product = 1 << (a.width_bits - a.signed + b.width_bits - b.signed + shift)
     if max(high, -low) + largest_product > 1 << FLOAT32_INTEGER_BITS:
         return None
     left, right = math.ldexp(1.0, shift - a.quantum), math.ldexp(1.0, -b.quantum)
-    return TileUnit("saturating", left, right, 1.0 / unit, low, high, 0, unit)
+    return TileAccumulator("saturating", left, right, 1.0 / unit, low, high, 0, unit)
 
 
 def _word_shifts(a: FormatCode, b: FormatCode, fmt: FormatCode, shift: int) -> tuple[int, int] | None:
@@ -147,7 +147,7 @@ def _word_shifts(a: FormatCode, b: FormatCode, fmt: FormatCode, shift: int) -> t
 
 
 def accumulate(
-    a: Array, b: Array, addend: Array | None, formats: Formats, unit: TileUnit
+    a: Array, b: Array, addend: Array | None, formats: Formats, unit: TileAccumulator
 ) -> tuple[Array, Array | None]:
     """Return the accumulator's (B, M, N) contents and where it touched a limit.
 
@@ -181,7 +181,7 @@ def accumulate(
     return out, touched if outside is None else touched | outside
 
 
-def _first_sums(addend: Array | None, unit: TileUnit) -> tuple[Array, Array | None]:
+def _first_sums(addend: Array | None, unit: TileAccumulator) -> tuple[Array, Array | None]:
     """Return R(addend), (B or 1, M or 1, N or 1), and where that touched a limit."""
     if addend is None:
         return np.zeros((1, 1, 1), np.float32), None

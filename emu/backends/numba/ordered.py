@@ -6,7 +6,7 @@
 
 Units that in_order.py computes faster are left to it.
 
-Source: docs/concepts/.
+Source: docs/concepts/products.md, "Products and accumulators".
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ FLOOR = k.FLOOR
 GRAIN_MACS = 1 << 15
 
 
-class Unit(NamedTuple):
-    """A multiply-accumulate unit as the loops want it.
+class RoundedSums(NamedTuple):
+    """A multiply-accumulate unit as the loops take it.
 
     `is_fused`: products of more than 53 bits are added as they are.
     """
@@ -86,11 +86,11 @@ def declines(formats: Formats, mac: MacCode) -> str:
     return ""
 
 
-def _unit(formats: Formats, mac: MacCode) -> Unit:
+def _unit(formats: Formats, mac: MacCode) -> RoundedSums:
     assert mac.accumulator is not None
     is_wide = significand_bits(formats[0]) + significand_bits(formats[1]) > EXACT_BITS
     accumulator = writer_for(mac.accumulator)
-    return Unit(
+    return RoundedSums(
         product=accumulator if mac.product is None else writer_for(mac.product),
         accumulator=accumulator,
         rounds_products=int(mac.product is not None),

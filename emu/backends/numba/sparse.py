@@ -21,7 +21,7 @@ from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, over_ranges, thread_count
-from emu.backends.numba.in_order import FIXED, FLOAT32, WIDE32, Unit, limit, unit_for
+from emu.backends.numba.in_order import FIXED, FLOAT32, WIDE32, Accumulator, limit, unit_for
 from emu.backends.numba.sparse_blocks import WIDTH as BLOCK_WIDTH
 from emu.backends.numba.sparse_blocks import add_sorted, rows_of_a_block
 from emu.backends.numba.vector.lanes import address
@@ -182,7 +182,7 @@ def columns(index: Indices, count: int) -> Columns:
     return Columns(places, used[:found].copy(), longest)
 
 
-def unit_in_strips(formats: Formats, mac: MacCode) -> Unit | None:
+def unit_in_strips(formats: Formats, mac: MacCode) -> Accumulator | None:
     """Return the accumulator that strips add up in, None of one that takes gathered operands."""
     if any(f is not None and f.carries_raws for f in formats):
         return None

@@ -30,7 +30,7 @@ from emu.backends.numba.vector.choosing import addressed, parameters, shape_for
 from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter
 from emu.backends.numba.vector.stage import CHUNK
 from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE, Sink, chunk_code, loop_numbers, report_size
-from emu.backends.proofs import SAFE_EXPONENT
+from emu.backends.proofs import SAFE_EXPONENT, has_normals
 from emu.datapath.owed import NO_EXPONENT
 
 Array = NDArray[Any]
@@ -310,7 +310,7 @@ class _Way(NamedTuple):
     """How results of one kind are written.
 
     Attributes:
-        code: the stage, as plain loops want it.
+        code: the stage, as plain loops take it.
         out_scale: what values are multiplied by where they are stored.
         positions: of the register; no position without one.
         report_size: length of a thread's report.
@@ -414,7 +414,7 @@ def recorded_bits(random: RandomCode) -> Array:
 
 @lru_cache(maxsize=1024)
 def prepare(stage: StageCode) -> Stage:
-    """Return an output stage as the loops want it."""
+    """Return an output stage as the loops take it."""
     fmt = stage.format
     if not fmt.is_float:
         high = float(fmt.max_significand)
@@ -422,11 +422,11 @@ def prepare(stage: StageCode) -> Stage:
         above = below = infinite = 0.0
     else:
         high = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
-        low = -high
+        low = -high if fmt.signed else 0.0
         infinity = math.inf if fmt.has_infinity else math.nan
         clamps, (stays_above, stays_below) = stage.overflow == k.SATFINITE, modes.meaning_of(stage).stays
         above = high if clamps or stays_above else infinity
-        below = -high if clamps or stays_below else -infinity
+        below = low if clamps or stays_below else -infinity if fmt.signed else math.nan
         infinite = high if clamps else infinity
     return Stage(
         fmt.is_float,
@@ -457,5 +457,8 @@ def supports(stage: StageCode) -> bool:
     top = fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits)
     if modes.moves_exact(stage) and not fmt.is_float and (stage.overflow == k.WRAP or fmt.width_bits > FIXED_BITS):
         return False  # from 2**53 on, a step is not exact; only its size matters where it saturates
+    plain = not fmt.is_float or (bool(fmt.signed) and has_normals(fmt))
+    if not fmt.has_zero or not (plain or stage.tininess == k.BECAME_ZERO):
+        return False  # without zero; or where a tiny result may overflow: left to the reference
     # with one significant bit, ties look at the exponent's last bit: left to the reference
     return not fmt.carries_raws and fmt.precision != 1 and abs(fmt.quantum) < SAFE_EXPONENT and top < 2 * SAFE_EXPONENT

@@ -182,6 +182,8 @@ class NumbaKernels(NumbaCodecs):
         """Return why a product on this path is left to the reference, "" if compiled loops compute it."""
         if not supports(stage):
             return "the written format lies outside what float64 loops round"
+        if any(s is not None and s.format.is_float and not s.format.signed for s in (mac.product, mac.accumulator)):
+            return "unsigned floats inside the unit have no compiled loop"
         if mac.accumulator is None and path not in k.EXACT_PATHS:
             return wide_sums.declines(formats, mac, stage, divisor)
         power_of_two = divisor & (divisor - 1) == 0

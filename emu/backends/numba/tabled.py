@@ -131,7 +131,8 @@ def gather(
     table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
 ) -> Outcome:
     """Return what the table holds for `x`, values of its input format, any shape, as `FunctionTable.outcome` does."""
-    if abs(encode_format(table.source).quantum) > SAFE_EXPONENT:
+    code = encode_format(table.source)
+    if abs(code.quantum) > SAFE_EXPONENT or not code.has_zero:  # codes that count from the smallest value
         return table.outcome(x, stage, random, register)
     flat, values = np.ascontiguousarray(x).reshape(-1), empty((x.size,), table.values.dtype)
     bins = 0 if register is None else register.bins

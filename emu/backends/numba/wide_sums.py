@@ -34,7 +34,7 @@ from emu.backends.numba.terms import (
     products_are_central,
     writer_for,
 )
-from emu.backends.numba.windows import Unit, sum_range
+from emu.backends.numba.windows import Windows, sum_range
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, significand_bits
 from emu.formats import PRESETS
 
@@ -151,13 +151,13 @@ def _writing(stage: StageCode, divisor: int, width: int) -> Writing:
     return Writing(rest, shift, 0 if rest == 1 else QUOTIENT_BITS // width + 1, top)
 
 
-def _unit(terms: _Terms, needs_odd: bool, stage: StageCode, divisor: int) -> Unit:
+def _unit(terms: _Terms, needs_odd: bool, stage: StageCode, divisor: int) -> Windows:
     count, span = terms.left.shape[2] + len(terms.addend), terms.span
     width = min(MAX_WINDOW_BITS, EXACT_BITS + 1 - count.bit_length())
     if divisor & (divisor - 1):
         width = min(width, MAX_DIVIDED_WINDOW_BITS)
     windows = 1 + max(0, -(-(span.top - span.lowest - (width - 1)) // width))
-    return Unit(
+    return Windows(
         windows=windows,
         width=width,
         lowest=span.lowest,

@@ -22,8 +22,8 @@ from emu.backends.numba.digits import Writing, write_digits
 from emu.backends.numba.terms import copy, fill, load_addend, load_operands, multiply_block, write_block
 
 
-class Unit(NamedTuple):
-    """The windows of one product, as the loops want them."""
+class Windows(NamedTuple):
+    """The windows of one product, as the loops take them."""
 
     windows: int
     width: int

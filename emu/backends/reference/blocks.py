@@ -4,7 +4,7 @@
     unit        2**(largest exponent of a nonzero term - fraction_bits)
     block       R(sum of the terms, each cut toward zero to a multiple of the unit)
 
-Source: docs/concepts/products.md; Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", 2025.
+Source: docs/concepts/matrix-units.md, "Matrix units"; Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", 2025.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def block_sums(
         mac: a unit of blocks.
         random: source of stochastic rounding.
     """
-    unit = _Unit(a, b, formats, mac, random)
+    unit = _BlockAdder(a, b, formats, mac, random)
     state = np.zeros((a.shape[0], a.shape[1], b.shape[2]))
     depth, indices = a.shape[2], np.array(unit.blocks.indices)
     if addend is not None:
@@ -95,7 +95,7 @@ def block_sums(
     return Exact.from_float(state), unit.touched
 
 
-class _Unit:
+class _BlockAdder:
     """The unit: operands as registers hold them, and the rounding into its accumulator."""
 
     def __init__(

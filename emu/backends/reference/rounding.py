@@ -10,7 +10,7 @@ Source: emu/datapath/rounding.py; docs/concepts/rounding.md; IEEE 754-2019 secti
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,27 @@ from emu.backends.modes import DRAWN, STEPS
 
 Array = NDArray[Any]
 MAX_DROP = 61
-_MOVES_EXACT: NDArray[np.bool_] = np.any(STEPS[:, :, 0::4], axis=2)
+
+
+class _Steps(NamedTuple):
+    """Steps of a mode in a family of formats, int8 (16,), and what they depend on: other parts are not computed."""
+
+    table: NDArray[np.int8]
+    half: bool
+    last_bit: bool
+    sign: bool
+    moves_exact: bool
+    moves: bool
+
+    @classmethod
+    def of(cls, table: NDArray[np.int8]) -> _Steps:
+        by_case = table.reshape(2, 2, 4)  # sign, last bit, place
+        half = bool((by_case[:, :, 1:2] != by_case[:, :, 2:]).any())
+        last_bit, sign = bool((by_case[:, 0] != by_case[:, 1]).any()), bool((by_case[0] != by_case[1]).any())
+        return cls(table, half, last_bit, sign, bool(by_case[:, :, 0].any()), bool(table.any()))
+
+
+_STEPS = [[_Steps.of(table) for table in families] for families in STEPS]
 
 
 def shift_right_to_odd(significand: Array, drop: NDArray[np.int64]) -> Array:
@@ -68,35 +88,44 @@ def round_magnitude(
     quotient = significand >> drop
     remainder = significand - (quotient << drop)
     inexact = (remainder != 0).astype(bool)
-    family = int(not two_s_complement)
-    if not (_MOVES_EXACT[rounding, family] or inexact.any()):
+    steps, drawn = _STEPS[rounding][int(not two_s_complement)], rounding in DRAWN
+    if not (steps.moves_exact or inexact.any()) or not (steps.moves or drawn):
         return quotient, inexact
-    steps = STEPS[rounding, family]
-    if rounding in DRAWN:
+    if drawn:
         assert u is not None
         step = _drawn_step(remainder, drop, negative, steps, n_rbits, u, two_s_complement)
     else:
-        odd = ((quotient + parity) & 1).astype(bool)
-        step = _steps(steps, remainder, drop, odd, negative)
+        step = _steps(steps, remainder, drop, quotient + parity, negative)
+    if steps.moves_exact:
         if not two_s_complement:
             step = np.where((significand == 0).astype(bool), 0, step)
-    return quotient + step.astype(quotient.dtype), inexact | (step != 0)
+        inexact |= step != 0
+    return quotient + step.astype(quotient.dtype), inexact
 
 
 def _steps(
-    steps: NDArray[np.int8], remainder: Array, drop: Array, odd: NDArray[np.bool_], negative: NDArray[np.bool_]
+    steps: _Steps, remainder: Array, drop: Array, quotient: Array, negative: NDArray[np.bool_]
 ) -> NDArray[np.int8]:
-    """Return the step of each magnitude whose low `drop` bits are `remainder`."""
-    whole, twice = np.ones_like(remainder) << drop, remainder << 1
-    place = sum(part.astype(np.intp) for part in (remainder != 0, twice >= whole, twice > whole))
-    return steps[place + 4 * odd + 8 * negative]
+    """Return the step of each magnitude: `remainder` are its low `drop` bits, the others end as `quotient` does."""
+    parts: list[tuple[Any, int]] = [(remainder != 0, 1)]
+    if steps.half:
+        whole, twice = np.ones_like(remainder) << drop, remainder << 1
+        parts += [(twice >= whole, 1), (twice > whole, 1)]
+    if steps.last_bit:
+        parts.append(((quotient & 1) != 0, 4))
+    if steps.sign:
+        parts.append((negative, 8))
+    case = np.zeros(remainder.shape, np.int8)
+    for holds, weight in parts:
+        case += holds.astype(bool, copy=False).view(np.int8) * np.int8(weight)
+    return steps.table.take(case)
 
 
 def _drawn_step(
     remainder: Array,
     drop: Array,
     negative: NDArray[np.bool_],
-    steps: NDArray[np.int8],
+    steps: _Steps,
     n_rbits: int,
     u: Array,
     two_s_complement: bool,
@@ -107,6 +136,7 @@ def _drawn_step(
     first = remainder >> right
     rest = remainder - (first << right)
     first = first << left
-    first = first + _steps(steps, rest, right, (first & 1).astype(bool), negative).astype(first.dtype)
+    if steps.moves:
+        first = first + _steps(steps, rest, right, first, negative).astype(first.dtype)
     u = u.astype(remainder.dtype)
     return np.where(negative & two_s_complement, u < first, u + first >= (1 << n_rbits)).astype(np.int8)

@@ -2,11 +2,12 @@
 
 Every written element of the reference passes through `write`.
 
-Source: docs/concepts/.
+Source: docs/concepts/flags.md, "The output stage and its flags"; docs/concepts/rounding.md; docs/concepts/overflow.md.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
-from emu.backends.modes import draws, meaning_of
+from emu.backends.modes import draws, meaning_of, moves_exact
 from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, NEW_NAN, Exact
 from emu.backends.reference.philox import random_integers, random_integers_of
 from emu.backends.reference.rounding import round_magnitude
@@ -126,8 +127,8 @@ def _round_to(
         n_rbits=stage.n_rbits,
         u=u,
         two_s_complement=not stage.format.is_float,
-        # without fraction bits the exponent's last bit is the code's
-        parity=target - stage.format.quantum if stage.format.precision == 1 else 0,
+        # without fraction bits the exponent's last bit is the code's; code 0 is 0, or the smallest value
+        parity=target - stage.format.quantum + (not stage.format.has_zero) if stage.format.precision == 1 else 0,
     )
 
 
@@ -136,21 +137,30 @@ def to_integral(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Exact,
 
     Source: IEEE 754-2019 section 5.9.
     """
-    whole = stage._replace(format=stage.format._replace(precision=0, quantum=0))  # an integer's last bit is its own
-    target = np.maximum(exact.exponent, 0)
+    whole = stage._replace(format=stage.format._replace(precision=0))  # an integer's last bit is its own
+    finite = exact.kind == FINITE
+    target = np.zeros_like(exact.exponent) if moves_exact(stage) else np.maximum(exact.exponent, 0)
+    if not stage.format.is_float:  # as in `_write_fixed`
+        exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
     integers, moved = _round_to(exact, target, whole, u, 0)
-    return Exact(exact.negative, integers, target, exact.kind), moved
+    return Exact(exact.negative, np.where(finite, integers, 0), target, exact.kind), moved & finite
+
+
+def writing_integers(stage: StageCode) -> StageCode:
+    """Return the stage that writes integers it rounded to: toward zero where its mode would move them again."""
+    return stage._replace(rounding=k.TOWARD_ZERO) if moves_exact(stage) else stage
 
 
 def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[Mask]]:
     fmt = stage.format
     target = np.full(exact.kind.shape, fmt.quantum, np.int64)
-    finite = exact.kind == FINITE
-    # the one zero of two's complement is positive, and jamming moves it
-    exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
+    finite, moves = exact.kind == FINITE, moves_exact(stage)
+    if moves:  # zeros too; the one of two's complement is positive
+        exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
     quotient, inexact = _round_to(exact, target, stage, u, fmt.width_bits)
-    rounded = np.where(finite, np.where(exact.negative, -quotient, quotient), 0)
-    inexact &= finite
+    rounded = np.where(exact.negative, -quotient, quotient)
+    if moves:
+        rounded, inexact = np.where(finite, rounded, 0), inexact & finite
     high = fmt.max_significand
     low = 0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1
     infinite, nan = exact.kind == INFINITE, exact.kind >= NAN
@@ -195,18 +205,29 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
         flushed = (magnitude != 0) & (magnitude < np.ldexp(1.0, fmt.emin))
         magnitude = np.where(flushed, 0.0, magnitude)
         inexact = inexact | flushed
-    became_zero = stage.tininess == k.BECAME_ZERO
-    underflow = nonzero & (magnitude == 0) if became_zero else inexact & _is_tiny(exact, stage, u)
-    largest = np.ldexp(float(fmt.max_significand), fmt.max_exponent)
+    least = 0.0 if fmt.has_zero else math.ldexp(1.0, fmt.emin)  # what stands for 0
+    lifted: Mask | bool = False
+    if not fmt.has_zero:
+        lifted = (exact.kind == FINITE) & ~(nonzero & (exact.leading >= fmt.emin))
+        magnitude, inexact = np.where(lifted, least, magnitude), inexact | lifted
+    became_zero = (magnitude == 0) | lifted
     infinite = exact.kind == INFINITE
-    overflow = magnitude > largest
+    limit: Any = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
+    infinity: Any = np.inf if fmt.has_infinity else np.nan
+    overflow = magnitude > limit
+    if not fmt.signed:
+        below = exact.negative & (infinite | ~became_zero)
+        limit, infinity = np.where(below, least, limit), np.where(below, np.nan, infinity)
+        overflow |= below & ~infinite
+    counts_zeros = stage.tininess == k.BECAME_ZERO
+    underflow = nonzero & became_zero if counts_zeros else inexact & _is_tiny(exact, stage, u) & ~overflow
     beyond = overflow | infinite
-    magnitude = np.where(beyond, _overflow_magnitude(exact, stage, largest, overflow), magnitude)
+    magnitude = np.where(beyond, _overflow_magnitude(exact, stage, limit, infinity, overflow), magnitude)
     applied = overflow | (infinite & ~np.isinf(magnitude))
     made_nan = np.isnan(magnitude) | (exact.kind == NEW_NAN)
     nan = made_nan | (exact.kind == NAN)
-    value = np.where(exact.negative, -magnitude, magnitude)
-    value = np.where(nan, np.nan if fmt.has_nan else 0.0, value)
+    value = np.where(exact.negative, -magnitude, magnitude) if fmt.signed else magnitude
+    value = np.where(nan, np.nan if fmt.has_nan else least, value)
     if not fmt.has_negative_zero:
         value = np.where(value == 0, 0.0, value)
     invalid = made_nan if fmt.has_nan else nan
@@ -233,10 +254,9 @@ def _is_tiny(exact: Exact, stage: StageCode, u: Array | None) -> Mask:
     return below & ~reaches
 
 
-def _overflow_magnitude(exact: Exact, stage: StageCode, largest: float, overflow: Mask) -> Array:
-    """Return what stands for a magnitude beyond the largest: the largest, infinity, or NaN if there is no infinity."""
-    infinity = np.inf if stage.format.has_infinity else np.nan
+def _overflow_magnitude(exact: Exact, stage: StageCode, limit: Any, infinity: Any, overflow: Mask) -> Any:
+    """Return what stands for a result outside the range: the limit of its side, or infinity, or NaN without one."""
     if stage.overflow == k.SATFINITE:
-        return np.full(overflow.shape, largest)
+        return limit
     stays = np.array(meaning_of(stage).stays)[exact.negative.astype(np.intp)]
-    return np.where(stays & overflow, largest, infinity)  # infinite operands stay infinite in every mode
+    return np.where(stays & overflow, limit, infinity)  # infinite operands stay infinite in every mode

@@ -22,7 +22,7 @@ from emu.backends.kernels import Result
 from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.reference import arithmetic, products, sparse
 from emu.backends.reference.codecs import ReferenceCodecs
-from emu.backends.reference.stage import draw_bits, finish, to_integral
+from emu.backends.reference.stage import draw_bits, finish, to_integral, writing_integers
 from emu.formats.arrays import as_float64, code_dtype_for
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ class ReferenceKernels(ReferenceCodecs):
     ) -> Outcome:
         exact, flat = arithmetic.exact_of(x.reshape(-1), source), _flat(random)
         integers, moved = to_integral(exact, stage, draw_bits(exact.kind.shape, stage, flat))
-        return _into(out, x.shape, finish(integers, stage, flat, register, moved=moved), stage.format.quantum)
+        outcome = finish(integers, writing_integers(stage), flat, register, moved=moved)
+        return _into(out, x.shape, outcome, stage.format.quantum)
 
     def product(
         self,

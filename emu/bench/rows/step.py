@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 import numpy as np
 
-from emu.bench.peers.torch_network import float32_step, has_torch
 from emu.bench.row import Prepared, Row, Side, StepWork
+from emu.bench.torch_network import float32_step, has_torch
 from emu.hardware import device_names, load_device
 from emu.training import load_recipe
 from emu.training.trainer import Trainer

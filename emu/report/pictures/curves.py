@@ -40,7 +40,7 @@ def section(evidence: Evidence) -> Section:
     if columns is None:
         body = paragraph(evidence.run.missing["metrics.parquet"], class_="missing")
         return Section("curves", "Loss and accuracy", body)
-    loss = _chart("loss-chart", columns, {"training": "train_loss", "test": "test_loss"}, "loss")
+    loss = loss_chart(columns)
     right = _chart("accuracy-chart", columns, {"training": "train_accuracy", "test": "test_accuracy"}, "accuracy")
     drawn = [(loss, "Loss", _LOSS), (right, "Accuracy", _ACCURACY)]
     pictures = [
@@ -50,6 +50,11 @@ def section(evidence: Evidence) -> Section:
     shown = element("div", *pictures, class_="pair") if pictures else nothing
     body = join([shown, disclosure("The numbers as a table", _table(columns))])
     return Section("curves", "Loss and accuracy", body, tuple(chart for chart in (loss, right) if chart))
+
+
+def loss_chart(columns: Columns) -> Chart | None:
+    """Return the losses over the steps; None where none is a finite number."""
+    return _chart("loss-chart", columns, {"training": "train_loss", "test": "test_loss"}, "loss")
 
 
 def _chart(identifier: str, columns: Columns, series: dict[str, str], what: str) -> Chart | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,23 +33,63 @@ NEAR = 6
 _MILLION = 1_000_000
 
 
+@dataclass(frozen=True)
+class Scene:
+    """An axis of magnitudes and what stands on it beside the counts.
+
+    Attributes:
+        domain: its ends.
+        thick: height of a row apart from the others.
+        ticks: places that are labelled.
+        names: place, as `key_of` writes it -> its label.
+        lines: ends of the format's range: `at`, `label`, `kind`.
+        outside: areas beyond the range: `low`, `high`.
+        special: rows apart from the others: their lower edge, their name, one of `SCALAR_KINDS`.
+    """
+
+    domain: list[float]
+    thick: float
+    ticks: list[float]
+    names: dict[str, str]
+    lines: list[dict[str, Any]]
+    outside: list[dict[str, int]]
+    special: list[tuple[float, str, str]]
+
+    @classmethod
+    def of(cls, history: LeadingBits, covered: FormatRange | None, low: int, high: int) -> Scene:
+        """Return the axis from 2**low to 2**high, with rows apart for what a register counts beside exponents."""
+        extra = [
+            (name, kind) for name, kind in (("above", "above"), ("NaN, ∞", "nonfinite")) if history.scalars[kind].any()
+        ]
+        under = [("zero", "none"), *([("below", "below")] if history.scalars["below"].any() else [])]
+        thick = max(1.0, (high - low) / 22)
+        special = [(high + thick * (0.5 + 1.1 * i), *item) for i, item in enumerate(extra)]
+        special += [(low - thick * (1.7 + 1.1 * i), *item) for i, item in enumerate(under)]
+        ticks = _ticks(low, high)
+        names = {str(t): power_of_two(t) for t in ticks} | {key_of(at + thick / 2): name for at, name, _ in special}
+        lines = [line for line in covered.lines if low <= line.at <= high] if covered else []
+        return cls(
+            domain=[
+                round(min(at for at, *_ in special) - 0.1, 2),
+                round(max([high + 0.1, *(at + 1.1 * thick for at, *_ in special)]), 2),
+            ],
+            thick=thick,
+            ticks=[*ticks, *(float(key_of(at + thick / 2)) for at, *_ in special)],
+            names=names,
+            lines=[{"at": line.at, "label": line.label, "kind": line.kind} for line in lines],
+            outside=_outside(covered, low, high),
+            special=special,
+        )
+
+
 def panel(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> dict[str, Any]:
     """Everything the script shows of one tensor, plain JSON."""
     one = evidence.run.formats.get(tensor)
     covered = range_of(one.format if one else None)
     trail = _trail(one.format if one else None, evidence.points.get(tensor, []), int(history.steps[-1]))
     ends = [line.at for line in covered.lines] if covered else [row[end] for row in trail for end in ("top", "bottom")]
-    low, high = _visible(history, covered, ends)
-    extra = [
-        (name, kind) for name, kind in (("above", "above"), ("NaN, ∞", "nonfinite")) if history.scalars[kind].any()
-    ]
-    under = [("zero", "none"), *([("below", "below")] if history.scalars["below"].any() else [])]
-    thick = max(1.0, (high - low) / 22)
-    special = [(high + thick * (0.5 + 1.1 * i), *item) for i, item in enumerate(extra)]
-    special += [(low - thick * (1.7 + 1.1 * i), *item) for i, item in enumerate(under)]
-    ticks = _ticks(low, high)
-    names = {str(t): power_of_two(t) for t in ticks} | {_key(at + thick / 2): name for at, name, _ in special}
-    lines = [line for line in covered.lines if low <= line.at <= high] if covered else []
+    low, high = visible(history, covered, ends)
+    scene = Scene.of(history, covered, low, high)
     shares = history.shares()
     rows = [
         [history.lowest + column, _parts(shares[:, column])]
@@ -59,25 +100,22 @@ def panel(evidence: Evidence, tensor: Tensor, history: LeadingBits) -> dict[str,
         "layer": tensor[0],
         "role": tensor[1],
         "steps": history.steps.tolist(),
-        "domain": [
-            round(min(at for at, *_ in special) - 0.1, 2),
-            round(max([high + 0.1, *(at + 1.1 * thick for at, *_ in special)]), 2),
-        ],
-        "thick": thick,
-        "ticks": [*ticks, *(float(_key(at + thick / 2)) for at, *_ in special)],
-        "names": names,
-        "lines": [{"at": line.at, "label": line.label, "kind": line.kind} for line in lines],
-        "outside": _outside(covered, low, high),
+        "domain": scene.domain,
+        "thick": scene.thick,
+        "ticks": scene.ticks,
+        "names": scene.names,
+        "lines": scene.lines,
+        "outside": scene.outside,
         "trail": trail,
         "rows": rows,
-        "special": [[round(at, 2), name, _parts(history.share(kind))] for at, name, kind in special],
-        "summary": _summary(history, covered, moves=bool(trail)),
+        "special": [[round(at, 2), name, _parts(history.share(kind))] for at, name, kind in scene.special],
+        "summary": summary_of(history, covered, moves=bool(trail)),
         "facts": [*_facts(evidence, tensor), *_out_of_sight(covered, low, high)],
     }
 
 
-def _key(at: float) -> str:
-    """The text JavaScript makes of a number, so that the axis finds its name."""
+def key_of(at: float) -> str:
+    """Return the text JavaScript makes of a number, so that the axis finds its name."""
     return f"{round(at, 2):g}"
 
 
@@ -102,8 +140,8 @@ def _trail(text: str | None, points: list[Trajectory], last: int) -> list[dict[s
     return rows
 
 
-def _visible(history: LeadingBits, covered: FormatRange | None, ends: Iterable[float]) -> tuple[int, int]:
-    """The powers of two shown: all data, and the ends of the range where they are near."""
+def visible(history: LeadingBits, covered: FormatRange | None, ends: Iterable[float]) -> tuple[int, int]:
+    """Return the powers of two shown: all data, and the ends of the range where they are near."""
     seen = history.exponents()
     if seen is None:
         return (covered.bottom, covered.top) if covered and covered.top - covered.bottom < 64 else (-8, 8)
@@ -126,7 +164,8 @@ def _outside(covered: FormatRange | None, low: int, high: int) -> list[dict[str,
     return [{"low": a, "high": b} for a, b in bands if a < b]
 
 
-def _summary(history: LeadingBits, covered: FormatRange | None, *, moves: bool) -> str:
+def summary_of(history: LeadingBits, covered: FormatRange | None, *, moves: bool) -> str:
+    """Return what the picture shows, in a few sentences."""
     total = max(int(history.scalars["total"].sum()), 1)
     seen = history.exponents()
     if seen is None:

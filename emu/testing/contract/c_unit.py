@@ -90,6 +90,8 @@ class CUnit:
         if not hasattr(self.library, name):
             raise NotOffered(f"there is no `{name}`")
         formats = [_REALS if fmt is None else fmt for fmt in case.formats]
+        if any(isinstance(fmt, Float) and not fmt.zero for fmt in (*formats, case.stage.format)):
+            raise NotOffered("`emu_format` describes no formats without zero")
         operands = [_codes(x, fmt) for x, fmt in zip(case.operands, formats, strict=True)]
         codes, counts = np.zeros(case.shape, np.uint64), np.full(len(FLAG_NAMES), -1, np.int64)
         register, statistics, positions = _statistics(case)
@@ -145,7 +147,7 @@ def _format(fmt: Format) -> _Format:
     return _Format(
         is_float=1,
         width_bits=fmt.width_bits,
-        is_signed=1,
+        is_signed=fmt.signed,
         exponent_bits=fmt.exponent_bits,
         fraction_bits=fmt.fraction_bits,
         bias=fmt.bias,

@@ -211,8 +211,6 @@ def _elementwise(scope: Scope, operation: str, count: int) -> Iterator[Clause]:
         )
 
     modes, n = scope.deterministic, scope.elements
-    if operation == "round_to_integral":  # it is not defined in modes that move integers
-        modes = tuple(mode for mode in modes if not mode.moves_exact)
     for mode in modes:
         finite = cases(lambda f: data.finite_operands(f, count, n, scope.seed), (mode,), scope.formats)
         yield Clause(f"{operation}: {mode.value}", finite)

@@ -37,7 +37,7 @@ def _indices(fmt: Format, low: int, high: int, n: int, seed: int) -> NDArray[np.
 
 def _signed(fmt: Format, magnitude: Reals) -> Reals:
     """Return magnitudes with alternating signs; all positive for an unsigned format."""
-    if isinstance(fmt, Fixed) and not fmt.signed:
+    if not fmt.signed:
         return magnitude
     return np.where(np.arange(len(magnitude)) % 2 == 1, -magnitude, magnitude)
 

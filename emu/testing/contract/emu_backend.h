@@ -32,8 +32,8 @@ enum { EMU_NANS_IEEE, EMU_NANS_TOP, EMU_NANS_NEGATIVE_ZERO, EMU_NANS_NONE };
 enum { EMU_SEQUENTIAL, EMU_PAIRWISE, EMU_LANES, EMU_BLOCKS };
 
 typedef struct {
-    int64_t is_float, width_bits;
-    int64_t is_signed, frac_bits;                       /* fixed point: value = raw * 2**-frac_bits */
+    int64_t is_float, width_bits, is_signed;
+    int64_t frac_bits;                                  /* fixed point: value = raw * 2**-frac_bits */
     int64_t exponent_bits, fraction_bits, bias;         /* float */
     int64_t infinities, nans, nan_code, ftz, daz;       /* nan_code: the canonical one, -1 without */
 } emu_format;

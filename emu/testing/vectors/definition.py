@@ -15,7 +15,7 @@ from emu.backends.interface import RandomCode as Random
 from emu.backends.interface import StageCode, encode_format, encode_mac, encode_stage
 from emu.backends.reference import arithmetic, products
 from emu.backends.reference.exact import Exact
-from emu.backends.reference.stage import to_integral, write
+from emu.backends.reference.stage import to_integral, write, writing_integers
 from emu.datapath import FLAG_NAMES, Mac, OutputStage, Tininess
 from emu.engine.description import counting
 from emu.formats import Fixed, Float, Format
@@ -65,6 +65,7 @@ def answer(
         moved = None
         if description.operation == "round_to_integral":
             exact, moved = to_integral(exact, code, u)
+            code = writing_integers(code)
         values, masks = write(exact, code, u)
     named = dict(zip(FLAG_NAMES, masks, strict=True))
     if moved is not None:

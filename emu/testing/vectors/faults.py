@@ -14,7 +14,7 @@ import numpy as np
 from emu.datapath import OutputStage, Rounding
 from emu.datapath.order import parse_order
 from emu.errors import EmuError
-from emu.formats import Fixed, Float, parse
+from emu.formats import Fixed, Float, Format, parse
 from emu.testing.contract.clauses import rules_of
 from emu.testing.contract.finding import KNOWN_ORDERS
 from emu.testing.hard import negated
@@ -74,9 +74,14 @@ def _zeros_and_subnormals(vectors: Vectors) -> Iterator[Hypothesis]:
         signs = np.where(np.signbit(values), np.uint64(fmt.sign_code if fmt.has_negative_zero else 0), np.uint64(0))
         yield "subnormal results flushed to zero", np.where(tiny, signs, results)
         yield "subnormal results flushed to +0", np.where(tiny, np.uint64(0), results)
-    flushed = tuple(replace(f, daz=True) if isinstance(f, Float) else f for f in vectors.description.operand_formats)
+    flushed = tuple(_flushed(f) for f in vectors.description.operand_formats)
     if flushed != vectors.description.operand_formats:
         yield "subnormal operands taken as zero", _answer(vectors, formats=flushed)
+
+
+def _flushed(fmt: Format) -> Format:
+    """Return an operand's format as if its subnormals counted as 0, where it has other values."""
+    return replace(fmt, daz=True) if isinstance(fmt, Float) and fmt.zero and fmt.has_normals else fmt
 
 
 def _without_sticky(vectors: Vectors) -> Iterator[Hypothesis]:

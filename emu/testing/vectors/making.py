@@ -189,14 +189,19 @@ def _range(fmt: Format) -> tuple[int, int]:
     """Return the exponents of the smallest and of the largest value other than 0."""
     if isinstance(fmt, Fixed):
         return -fmt.frac_bits, _precision(fmt) - 1 - fmt.frac_bits
-    return fmt.emin - fmt.fraction_bits, fmt.emax
+    return _last_place(fmt) if fmt.zero else fmt.emin, fmt.emax
+
+
+def _last_place(fmt: Format) -> int:
+    """Return the exponent of the finest step."""
+    return -fmt.frac_bits if isinstance(fmt, Fixed) else fmt.emin - fmt.fraction_bits
 
 
 def _codes(fmt: Format, exponent: Exponents, digits: Exponents, body: Noise, negative: NDArray[np.bool_]) -> Codes:
     """Return codes of numbers with a leading digit at `exponent`, as near as the format has one, and so many digits."""
     low, high = _range(fmt)
     exponent = np.clip(exponent, low, high)
-    room = np.minimum(exponent - low + 1, _precision(fmt)).astype(np.uint64)
+    room = np.minimum(exponent - _last_place(fmt) + 1, _precision(fmt)).astype(np.uint64)
     digits_ = np.minimum(digits.astype(np.uint64), room)
     ones = ~np.uint64(0) >> (np.uint64(64) - digits_)
     significand = ((body & ones) | (ones ^ (ones >> np.uint64(1))) | np.uint64(1)) << (room - digits_)
@@ -205,5 +210,6 @@ def _codes(fmt: Format, exponent: Exponents, digits: Exponents, body: Noise, neg
         return np.where(negative, negated(fmt, code), code)
     field = np.maximum(exponent - fmt.emin + 1, 0).astype(np.uint64)
     hidden = np.where(field > 0, np.uint64(1 << fmt.fraction_bits), np.uint64(0))
-    code = np.minimum((field << np.uint64(fmt.fraction_bits)) + (significand - hidden), np.uint64(fmt.max_code))
+    index = np.minimum((field << np.uint64(fmt.fraction_bits)) + (significand - hidden), np.uint64(fmt.max_index))
+    code = index - np.uint64(fmt.lowest_index)
     return np.where(negative, negated(fmt, code), code)

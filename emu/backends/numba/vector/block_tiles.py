@@ -8,7 +8,7 @@ In float32 and int32, and exact: a product of two operands has at most 24 signif
 bits hold are added there. Sums of more are added in float64. One instruction converts a sum, rounding it as the unit
 does; where none is told how to round, a sum in float64 loses the bits that float32 lacks.
 
-Source: docs/concepts/products.md.
+Source: docs/concepts/matrix-units.md, "Matrix units".
 """
 
 from __future__ import annotations

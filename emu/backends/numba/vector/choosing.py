@@ -25,6 +25,7 @@ from emu.backends.numba.machine import has_directed_rounding, has_vectors
 from emu.backends.numba.vector import arithmetic, leading_bits, stage
 from emu.backends.numba.vector.rounding import TIES, kind_of
 from emu.backends.numba.vector.stage import Shape
+from emu.backends.proofs import has_normals
 
 #: Significant bits of float32; also the random bits whose scale it holds exactly.
 FLOAT32_BITS = bounded(24, 1, 24, "float32 holds no wider integer")
@@ -63,7 +64,7 @@ def shape_for(
         or operation not in arithmetic.ARITY
         or any(source not in _NAMES for source in sources)
         or target not in _NAMES
-        or (fmt.is_float and fmt.quantum > 0)
+        or (fmt.is_float and (fmt.quantum > 0 or not fmt.signed or not has_normals(fmt)))
         or (stochastic and recorded)
         or code.tininess != k.BECAME_ZERO
     ):

@@ -1,4 +1,4 @@
-"""Operands of integer products, put where dot-product instructions want them.
+"""Operands of integer products, put where dot-product instructions read them.
 
     raws     carriers -> int8 or int16, each once; their largest magnitudes
     panels   right operand: 32 columns each, 2 or 4 neighbours along k side by side

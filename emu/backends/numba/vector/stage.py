@@ -6,7 +6,7 @@ normal, or zero. Lanes compute in float32 where that is exact, else in float64:
     fixed   v = x / lsb     r = R(v)   bounded by the overflow rule          y = r * lsb
     float   v = x / ulp     r = R(v)   y = r * ulp, by adding to exponents   bounded by the overflow rule
 
-Source: docs/concepts/.
+Source: docs/concepts/flags.md, "The output stage and its flags"; docs/concepts/rounding.md; docs/concepts/overflow.md.
 """
 
 from __future__ import annotations

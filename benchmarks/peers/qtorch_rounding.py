@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from emu.bench.peer import Peer
-from emu.bench.peers.qtorch_step import fixed_step
 from emu.bench.row import Side, StageWork, StepWork, Task
 from emu.errors import BackendUnavailable
 from emu.formats import Fixed, Float, Format
+
+from .qtorch_step import fixed_step
 
 #: It rounds this many elements; it is too slow for all of them.
 PART = 1 << 22

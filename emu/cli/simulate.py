@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from emu._listings import console, grid
+from emu.cli.tables import Listing, console
 from emu.errors import ConfigError
 from emu.hardware import chrome_trace, load_device
 from emu.hardware.machine import SECOND_PS
@@ -100,18 +100,16 @@ def _numbers(option: str, text: str | None) -> tuple[int, ...]:
 def _print(found: SimulatedCluster) -> None:
     clips = any(step.time.clip_ps for step in found.steps)
     place = _COLUMNS.index("update")
-    table = grid(*_COLUMNS[:place], *(["clip"] if clips else []), *_COLUMNS[place:])
-    table.padding = (0, 1, 0, 0)
-    for column in table.columns:
-        column.justify, column.no_wrap = "right", True
+    heads = (*_COLUMNS[:place], *(["clip"] if clips else []), *_COLUMNS[place:])
+    rows: list[list[str]] = []
     longest = max(step.time.step_ps for step in found.steps)
     unit, size = next((one for one in _UNITS if longest >= one[1]), ("ps", 1))
     for step in found.steps:
         cells = _cells(step, size)
         cells[place:place] = [f"{step.time.clip_ps / size:.2f}"] if clips else []
-        table.add_row(*(Text(cell) for cell in cells))
+        rows.append(cells)
     heading = f"{found.model} on {found.device}: {found.parameters} parameters; times in {unit}\n"
-    console().print(Text(heading), table)
+    console().print(Text(heading), Listing(heads, rows, keys=_COLUMNS.index("step"), numbers=heads))
 
 
 def _cells(step: SimulatedStep, unit_ps: int) -> list[str]:

@@ -7,24 +7,27 @@ import os
 import sys
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from emu._listings import console, grid
+from emu.bench.costs import estimate_s, in_words
 from emu.bench.machine import describe
 from emu.bench.markdown import document
 from emu.bench.peers import chosen
 from emu.bench.processes import Job, jobs, run
 from emu.bench.result import Result, Session, median_sweeps
 from emu.bench.row import Row
-from emu.bench.rows import select
-from emu.bench.sheets import PATHS, Sheet, every_sheet, figure, spread, summary
+from emu.bench.rows import TABLE, select
+from emu.bench.sheets import PATHS, Sheet, every_sheet, summary
+from emu.bench.timing import FULL, LOOK, QUICK
+from emu.cli.bench_bar import BenchBar
+from emu.cli.tables import Listing, console
 from emu.errors import ConfigError
 
 SUFFIXES = (".md", ".json")
 #: Columns too wide for a terminal; the row's name says enough.
 LEFT_TO_FILES = ("work", "its work")
+#: Columns that stand under their row where a table is too wide; the first ones leave it first.
+UNDER_THE_ROW = ("limit", "stands", "bar, goal", "asked")
 
 
 def bench(against: str | None, patterns: list[str], threads: str | None, out: Path | None, *, quick: bool) -> Session:
@@ -36,7 +39,9 @@ def bench(against: str | None, patterns: list[str], threads: str | None, out: Pa
     rows, peers, counts = select(patterns), chosen(against), thread_counts(threads)
     if out is not None and out.suffix not in SUFFIXES:
         raise ConfigError(f"--out must end in {' or '.join(SUFFIXES)}, got {str(out)!r}; choose one of them")
-    planned = jobs(rows, counts, [peer.name for peer in peers], quick=quick)
+    pace = QUICK if quick else FULL if patterns else LOOK
+    planned = jobs(rows, counts, [peer.name for peer in peers], quick=quick, budget_s=pace.budget_s)
+    print(_announced(planned, is_choice=not patterns), file=sys.stderr, flush=True)
     session = Session(describe(peers), median_sweeps(_measure(planned)), quick)
     _print(session, rows)
     if out is not None:
@@ -68,53 +73,44 @@ def write(session: Session, rows: list[Row], out: Path) -> None:
     out.write_text(data if out.suffix == ".json" else document(session, rows), encoding="utf-8")
 
 
+def _announced(planned: list[Job], *, is_choice: bool) -> str:
+    """Return how many rows are measured, about how long that takes, and what else there is."""
+    rows = {row.name for job in planned for row in job.rows}
+    counts = sorted({job.threads for job in planned})
+    one = planned[0]
+    many = _number(sum(len(job.rows) for job in planned), "measurement")
+    threads = ", ".join(_number(count, "thread") for count in counts)
+    lines = [f"emu bench: {many} of {_number(len(rows), 'row')} ({threads}), about {in_words(estimate_s(planned))}"]
+    lines.append("  It takes longer while kernels are compiled, and on a busy machine.")
+    if not is_choice:
+        return "\n".join(lines)
+    lines.append("  This is a choice of rows; the others:")
+    for command, about, pattern in (
+        (f"emu bench --rows {TABLE}", "the whole table", TABLE),
+        ("emu bench --rows '*'", "everything", "*"),
+    ):
+        found = select([pattern])
+        seconds = estimate_s(jobs(found, counts, list(one.peers), quick=one.quick))
+        lines.append(f"    {command:30}{about}: {_number(len(found), 'row')}, about {in_words(seconds)}")
+    lines.append("    emu bench --rows 'product/*'  rows whose names match; repeatable")
+    return "\n".join(lines)
+
+
+def _number(count: int, thing: str) -> str:
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
 def _measure(planned: list[Job]) -> list[Result]:
-    total = sum(len(job.rows) for job in planned)
     results: list[Result] = []
-    with BenchBar(total) as bar:
+    with BenchBar(planned) as bar:
         for job in planned:
-            kernels = f", BLAS {job.core_type}" if job.core_type else ""
-            title = f"threads: {job.threads}{kernels}"
-            bar.show(f"{title}  {job.rows[0].name}")
+            bar.show(job, job.rows[0])
             for done, result in enumerate(run(job), start=1):
                 results.append(result)
-                following = job.rows[done].name if done < len(job.rows) else ""
-                bar.advance(job.rows[done - 1], result, f"{title}  {following}")
+                bar.advance(job, job.rows[done - 1], result)
+                if done < len(job.rows):
+                    bar.show(job, job.rows[done])
     return results
-
-
-class BenchBar:
-    """A progress bar with the row being measured; plain lines where there is no terminal."""
-
-    def __init__(self, total: int) -> None:
-        screen = Console(stderr=True)
-        self.live = screen.is_terminal
-        columns = (BarColumn(), TextColumn("{task.completed}/{task.total}"), TextColumn("{task.description}"))
-        self.progress = Progress(*columns, TimeElapsedColumn(), console=screen)
-        self.task: TaskID = self.progress.add_task("", total=total)
-        self.total, self.done = total, 0
-
-    def __enter__(self) -> BenchBar:
-        if self.live:
-            self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.live:
-            self.progress.stop()
-
-    def show(self, text: str) -> None:
-        """Say what is measured now."""
-        self.progress.update(self.task, description=text)
-
-    def advance(self, row: Row, result: Result, text: str) -> None:
-        """A row is done; the next one begins."""
-        self.done += 1
-        self.progress.update(self.task, advance=1, description=text)
-        if not self.live:
-            outcome = f"failed: {result.failure}" if result.failure else figure(result.ours, row.unit)
-            outcome += f"  {spread(result.ratio)}"
-            print(f"{self.done}/{self.total}  {row.name}  {outcome.strip()}", file=sys.stderr, flush=True)
 
 
 def _print(session: Session, rows: list[Row]) -> None:
@@ -130,9 +126,13 @@ def _print(session: Session, rows: list[Row]) -> None:
     screen.print(Text(f"\n{summary(session, rows)}"))
 
 
-def _table(sheet: Sheet) -> object:
+def _table(sheet: Sheet) -> Listing:
     shown = [i for i, column in enumerate(sheet.columns) if column not in LEFT_TO_FILES]
-    table = grid(*(sheet.columns[i] for i in shown), title=sheet.title)
-    for row in sheet.rows:
-        table.add_row(*(Text(row[i]) for i in shown))
-    return table
+    columns = [sheet.columns[i] for i in shown]
+    return Listing(
+        columns,
+        [[row[i] for i in shown] for row in sheet.rows],
+        title=sheet.title,
+        under=[column for column in UNDER_THE_ROW if column in columns],
+        keys=sheet.keys,
+    )

@@ -9,15 +9,15 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
-from emu._runs import resume, train
-from emu._study_command import STUDY, rebuild_study_report
+from emu.cli.study import STUDY, rebuild_study_report
+from emu.cli.tables import Listing
 from emu.cluster.launcher import started
 from emu.cluster.mpi import end_job, leave
 from emu.errors import ConfigError
 from emu.hardware import load_device
 from emu.report import build_report
+from emu.report.runs import resume, train
 from emu.training import Run, evaluate, load_recipe
 from emu.training.stop_tests import in_words
 
@@ -158,15 +158,16 @@ def evaluate_weights(weights: Path, model: str | None, device: str | None, backe
         highlight=False,
     )
     console.print(f"weights {result.weights_sha256}", highlight=False, soft_wrap=True)
-    table = Table("layer", "role", "results", "overflow", "underflow", "inexact", "largest")
+    rows: list[tuple[str, ...]] = []
     for (layer, role), counters in result.counters.items():
         if not counters.elements:  # a selection: nothing was written anew
             continue
         flags, total = counters.flags, counters.elements
         top = counters.register.max_exponent
         shares = [f"{count / total:.2%}" for count in (flags.overflow, flags.underflow, flags.inexact)]
-        table.add_row(layer, role, str(counters.elements), *shares, "0" if top is None else f"< 2**{top + 1}")
-    console.print(table)
+        rows.append((layer, role, str(counters.elements), *shares, "0" if top is None else f"< 2**{top + 1}"))
+    heads = ("layer", "role", "results", "overflow", "underflow", "inexact", "largest")
+    console.print(Listing(heads, rows, keys=2, numbers=heads[2:6]))
 
 
 def rebuild_report(folder: Path) -> None:

@@ -6,70 +6,44 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console, Group
-from rich.table import Table
+from rich.console import Group
 from rich.text import Text
 
 from emu.backends.registry import backends
+from emu.cli.tables import Listing, console, facts
 from emu.hardware import ROLES, ComputeUnit, Device, Link, device_names, load_device
 from emu.nn import Layer, every
 from emu.training.build import build_network
 from emu.training.data_tables import Frames
 from emu.training.recipe import Recipe, load_recipe, model_names
 
-#: Wide enough for a table where the output is no terminal.
-_PIPE_WIDTH = 100
-
-
-def console() -> Console:
-    """Return the console listings go to; without a terminal it has a fixed width and no colour."""
-    plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)
-
-
-def grid(*columns: str, title: str | None = None) -> Table:
-    """Return an empty table in the style of all listings."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold", title_style="bold")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def facts(rows: dict[str, str]) -> Table:
-    """Return a table of names and what they are."""
-    table = grid("", "")
-    table.show_header = False
-    for name, value in rows.items():
-        table.add_row(Text(name, style="bold"), Text(value))
-    return table
+_DESCRIBED = ("description",)
 
 
 def print_devices() -> None:
     """Print the shipped devices."""
-    table = grid("device", "tensors", "master weights", "accumulates in", "description")
+    rows: list[tuple[str, ...]] = []
     for name in device_names():
         device = load_device(name)
-        texts = (name, _tensors(device), _format(device, "master"), _accumulator(device), device.description)
-        table.add_row(*(Text(text) for text in texts))
+        rows.append((name, _tensors(device), _format(device, "master"), _accumulator(device), device.description))
+    table = Listing(("device", "tensors", "master", "accumulator", "description"), rows, under=_DESCRIBED)
     console().print(table, Text("\nemu devices NAME shows one in full; a path of a .toml file works as well."))
 
 
 def print_backends() -> None:
     """Print who can compute here, and why others cannot."""
-    table = grid("backend", "state")
-    for name, state in backends().items():
-        table.add_row(Text(name), Text(state))
-    console().print(table)
+    console().print(facts(backends()))
 
 
 def print_device(name_or_path: str | Path) -> None:
     """Print one device: every role's arithmetic, in words of its file."""
     device = load_device(name_or_path)
     precision = device.precision
-    roles = grid("role", "format", "rounding", "overflow")
-    for role in ROLES:
-        stage = precision.stage("", role)
-        roles.add_row(role, _format(device, role), stage.rounding.value, stage.overflow.value)
+    stages = {role: precision.stage("", role) for role in ROLES}
+    roles = Listing(
+        ("role", "format", "rounding", "overflow"),
+        [(role, _format(device, role), one.rounding.value, one.overflow.value) for role, one in stages.items()],
+    )
     mac = precision.mac_of("")
     bins = precision.register.bins or "as many as the format needs"
     rows = {
@@ -144,7 +118,7 @@ def _accumulator(device: Device) -> str:
 
 def print_models() -> None:
     """Print the shipped models."""
-    table = grid("model", "input", "layers", "parameters", "training", "description")
+    rows: list[tuple[str, ...]] = []
     for name in model_names():
         recipe = load_recipe(name)
         texts = (
@@ -155,20 +129,22 @@ def print_models() -> None:
             _length(recipe),
             recipe.description,
         )
-        table.add_row(*(Text(text) for text in texts))
+        rows.append(texts)
+    heads = ("model", "input", "layers", "parameters", "training", "description")
+    table = Listing(heads, rows, under=_DESCRIBED, numbers=("layers", "parameters"))
     console().print(table, Text("\nemu models NAME shows one in full; a path of a .toml file works as well."))
 
 
 def print_model(name_or_path: str | Path) -> None:
     """Print one model: its layers with the shapes behind them, and how it is trained."""
     recipe = load_recipe(name_or_path)
-    layers = grid("layer", "type", "output", "parameters")
-    layers.add_row("input", "", str(recipe.network.input), "")
+    rows = [("input", "", str(recipe.network.input), "")]
     network = build_network(recipe.network)
     for table, layer, shape in zip(recipe.network.layers, network.layers, recipe.network.shapes()[1:], strict=True):
-        layers.add_row(table.name, table.type, str(shape), str(_parameters([layer]) or ""))
+        rows.append((str(table.name), table.type, str(shape), str(_parameters([layer]) or "")))
+    layers = Listing(("layer", "type", "output", "parameters"), rows, numbers=("parameters",))
     optimiser = recipe.training.optimiser
-    rows = {
+    about = {
         "parameters": str(_parameters(network.layers)),
         "loss": recipe.network.loss,
         "data": _data(recipe),
@@ -176,7 +152,7 @@ def print_model(name_or_path: str | Path) -> None:
         "optimiser": f"{optimiser.name}, learning rate {optimiser.learning_rate:g}, {recipe.training.schedule.name}",
         "source": recipe.source,
     }
-    console().print(Group(Text(f"{recipe.name}: {recipe.description}\n"), layers, Text(), facts(rows)))
+    console().print(Group(Text(f"{recipe.name}: {recipe.description}\n"), layers, Text(), facts(about)))
 
 
 def _parameters(layers: Sequence[Layer]) -> int:

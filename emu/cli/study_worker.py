@@ -1,6 +1,6 @@
 """A worker of a study: takes runs nobody has, one after the other, until none is left.
 
-    python -m emu._study_worker STUDY.toml FOLDER OPENER BACKEND PARENT [PATTERN ...]
+    python -m emu.cli.study_worker STUDY.toml FOLDER OPENER BACKEND PARENT [PATTERN ...]
 
 It ends with the process that started it, wherever it is: the run goes on from its checkpoint next time.
 """

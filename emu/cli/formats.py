@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from emu._listings import console, facts, grid
+from emu.cli.tables import Listing, console, facts
 from emu.datapath import Overflow
 from emu.formats import PRESETS, DynamicFixed, Fixed, Float, Format, parse
 
@@ -24,22 +24,24 @@ _SHOWN_DIGITS = 18
 
 def print_presets() -> None:
     """Print the named float formats and the ways to write others."""
-    table = grid("name", "bits", "largest", "smallest normal", "smallest", "ulp(1)", "special values")
-    for name, fmt in PRESETS.items():
-        cells = [
-            str(fmt.width_bits),
-            *(f"{x:.6g}" for x in (fmt.max, fmt.smallest_normal, fmt.smallest_positive, fmt.ulp())),
-        ]
-        table.add_row(name, *cells, _special_words(fmt))
+    rows = [(name, str(fmt.width_bits), *_sizes(fmt), _special_words(fmt)) for name, fmt in PRESETS.items()]
+    heads = ("name", "bits", "largest", "smallest normal", "smallest", "ulp(1)", "special values")
+    table = Listing(heads, rows, under=heads[-1:])
     forms = facts(
         {
             "fix16f8": "fixed point: 16 bits, 8 of them behind the point; ufix16f8 unsigned",
             "fix16f?": "fixed point, the point chosen while the machine runs",
             "e5m10": "floating point: 5 exponent and 10 fraction bits; options: finite, nans=..., bias=..., ftz, daz",
-            "others": "sfix16_En8 (MATLAB), ap_fixed<16,8>, sc_fixed<16,8>, Q7.8, e4m3fnuz",
+            "ue4m3": "without a sign; no-zero: code 0 is the smallest value",
+            "p3109_k8p4": "IEEE P3109: width 8, precision 4; p3109_k8p4uf unsigned and finite",
+            "others": "sfix16_En8 (MATLAB), ap_fixed<16,8>, sc_fixed<16,8>, Q7.8, e4m3fnuz, e8m0",
         }
     )
     console().print(Group(table, Text("\nAny other format is written out:\n"), forms))
+
+
+def _sizes(fmt: Float) -> list[str]:
+    return [f"{x:.6g}" for x in (fmt.max, fmt.smallest_normal, fmt.smallest_positive, fmt.ulp())]
 
 
 def print_format(text: str) -> None:
@@ -52,7 +54,7 @@ def print_format(text: str) -> None:
     if isinstance(fmt, DynamicFixed):
         console().print(_dynamic(fmt))
         return
-    parts: list[Table | Text] = [
+    parts: list[Table | Listing | Text] = [
         Text(f"{fmt}  {fmt!r}\n"),
         facts(_fixed_facts(fmt) if isinstance(fmt, Fixed) else _float_facts(fmt)),
     ]
@@ -112,16 +114,28 @@ def _fixed_layout(fmt: Fixed) -> str:
 def _float_facts(fmt: Float) -> dict[str, str]:
     digits = fmt.significand_bits * math.log10(2)
     flushes = [text for on, text in ((fmt.ftz, "results are flushed to 0"), (fmt.daz, "operands count as 0")) if on]
-    subnormals = ", ".join(flushes) or ("none: no fraction bits" if not fmt.fraction_bits else "supported")
-    return {
-        "word": f"{fmt.width_bits} bits, exponent bias {fmt.bias}",
-        "layout": f"s {'e' * fmt.exponent_bits} {'f' * fmt.fraction_bits}",
+    subnormals = ", ".join(flushes) or "supported"
+    if not fmt.zero:
+        subnormals = "none: the smallest value is normal, and stands for 0"
+    elif not fmt.fraction_bits:
+        subnormals = "none: no fraction bits"
+    rows = {
+        "word": f"{fmt.width_bits} bits, exponent bias {fmt.bias}" + ", unsigned" * (not fmt.signed),
+        "layout": " ".join(
+            part for part in ("s" * fmt.signed, "e" * fmt.exponent_bits, "f" * fmt.fraction_bits) if part
+        ),
         "range": f"{number(fmt.min)} to {number(fmt.max)}",
-        "normal from": _power(fmt.emin),
+        "normal from": _power(fmt.emin) if fmt.has_normals else "nowhere: all values are subnormal",
         "smallest": number(fmt.smallest_positive),
         "subnormals": subnormals,
         "precision": f"significant bits: {fmt.significand_bits}, about {digits:.1f} decimal digits",
         "rounding error": f"relative, at most {_power(-fmt.significand_bits)} (nearest, normal results)",
+    }
+    if not fmt.has_normals:
+        step = fmt.emin - fmt.fraction_bits
+        rows["precision"] = f"significant bits: {fmt.fraction_bits} at most, steps of {_power(step)}"
+        rows["rounding error"] = f"at most {_power(step - 1)} (nearest)"
+    return rows | {
         "special values": _special_words(fmt),
         "out of range": f"{Overflow.parse(None, fmt).value} unless another rule is given",
         "carried in": str(fmt.carrier),
@@ -129,21 +143,22 @@ def _float_facts(fmt: Float) -> dict[str, str]:
 
 
 def _special_words(fmt: Float) -> str:
-    per_sign = (1 << (fmt.width_bits - 1)) - fmt.first_special_code - fmt.infinities
-    nans = {"ieee": f"{2 * per_sign} NaN codes", "top": "2 NaN codes", "negative_zero": "1 NaN code", "none": "no NaN"}
-    infinity = "±inf" if fmt.infinities else "no inf"
-    return f"{infinity}, {nans[fmt.nans]}, {'±0' if fmt.has_negative_zero else 'one 0'}"
+    per_sign = fmt.sign_code - fmt.first_special_code - fmt.infinities
+    count = {"ieee": per_sign << fmt.signed, "top": 1 << fmt.signed, "negative_zero": 1, "none": 0}[fmt.nans]
+    nans = f"{count or 'no'} NaN" + (f" code{'s' * (count > 1)}" if count else "")
+    infinity = ("±inf" if fmt.signed else "+inf") if fmt.infinities else "no inf"
+    return f"{infinity}, {nans}, {'±0' if fmt.has_negative_zero else 'one 0' if fmt.zero else 'no 0'}"
 
 
-def _codes(fmt: Format) -> Table:
+def _codes(fmt: Format) -> Listing:
     shows_bits = fmt.width_bits <= _SHOWN_BITS
-    table = grid("", "code", *["bits"] * shows_bits, "value")
+    rows: list[tuple[str, ...]] = []
     codes = _fixed_codes(fmt) if isinstance(fmt, Fixed) else _float_codes(fmt)
     for name, code in codes.items():
         digits = -(-fmt.width_bits // 4)
         bits = [_separated(fmt, code)] if shows_bits else []
-        table.add_row(name, f"0x{code:0{digits}x}", *bits, _value_of(fmt, code))
-    return table
+        rows.append((name, f"0x{code:0{digits}x}", *bits, _value_of(fmt, code)))
+    return Listing(("", "code", *["bits"] * shows_bits, "value"), rows, under=("bits",) if shows_bits else ())
 
 
 def _fixed_codes(fmt: Fixed) -> dict[str, int]:
@@ -156,12 +171,13 @@ def _fixed_codes(fmt: Fixed) -> dict[str, int]:
 
 
 def _float_codes(fmt: Float) -> dict[str, int]:
-    smallest_normal = 1 << fmt.fraction_bits
+    smallest_normal = (1 << fmt.fraction_bits) - fmt.lowest_index
+    last_subnormal = min(smallest_normal - 1, fmt.max_code)
     codes = {
-        "zero": 0,
-        "smallest subnormal": 1 if fmt.fraction_bits else None,
-        "largest subnormal": smallest_normal - 1 if fmt.fraction_bits > 1 else None,
-        "smallest normal": smallest_normal,
+        "zero": 0 if fmt.zero else None,
+        "smallest subnormal": 1 if last_subnormal > 0 else None,
+        "largest subnormal": last_subnormal if last_subnormal > 1 and fmt.has_normals else None,
+        "smallest normal": smallest_normal if fmt.has_normals else None,
         "one": int(fmt.encode(np.array(1.0))) if bool(fmt.contains(np.array(1.0))) else None,
         "largest": fmt.max_code,
         "infinity": fmt.infinity_code,
@@ -175,8 +191,8 @@ def _separated(fmt: Format, code: int) -> str:
     """Return the bits of a code with a space between fields, a point where the point is."""
     bits = f"{code:0{fmt.width_bits}b}"
     if isinstance(fmt, Float):
-        end = 1 + fmt.exponent_bits
-        return f"{bits[0]} {bits[1:end]} {bits[end:]}"
+        end = fmt.signed + fmt.exponent_bits
+        return " ".join(part for part in (bits[: fmt.signed], bits[fmt.signed : end], bits[end:]) if part)
     sign, rest = bits[: fmt.signed], bits[fmt.signed :]
     if 0 < fmt.frac_bits <= len(rest):
         rest = f"{rest[: len(rest) - fmt.frac_bits]}.{rest[len(rest) - fmt.frac_bits :]}"
@@ -190,13 +206,14 @@ def _value_of(fmt: Format, code: int) -> str:
     return number(float(fmt.decode(np.array([code], dtype=fmt.code_dtype))[0]))
 
 
-def _ulps(fmt: Float) -> Table:
-    table = grid("at", "ulp", "relative")
-    inside = [x for x in _MAGNITUDES if fmt.smallest_normal < x < fmt.max]
-    for value in (fmt.smallest_normal, *inside, fmt.max):
+def _ulps(fmt: Float) -> Listing:
+    rows: list[tuple[str, ...]] = []
+    low = fmt.smallest_normal if fmt.has_normals else fmt.smallest_positive
+    inside = [x for x in _MAGNITUDES if low < x < fmt.max]
+    for value in (low, *inside, fmt.max):
         ulp = fmt.ulp(value)
-        table.add_row(f"{value:g}", _power(math.frexp(ulp)[1] - 1), f"{ulp / value:.2g}")
-    return table
+        rows.append((f"{value:g}", _power(math.frexp(ulp)[1] - 1), f"{ulp / value:.2g}"))
+    return Listing(("at", "ulp", "relative"), rows)
 
 
 def _power(exponent: int) -> str:

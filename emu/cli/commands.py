@@ -109,7 +109,7 @@ def train(
     resume: Annotated[Path | None, typer.Option(help="Go on with an interrupted run.")] = None,
 ) -> None:
     """Train a network through a device's arithmetic; write a run folder and its report."""
-    from emu._run_commands import resume_run, train_model
+    from emu.cli.runs import resume_run, train_model
 
     if resume is not None:
         resume_run(resume, model, device, backend, settings or [], out)
@@ -128,7 +128,7 @@ def evaluate(
     settings: Settings = None,
 ) -> None:
     """Measure the test accuracy of trained weights on a device."""
-    from emu._run_commands import evaluate_weights
+    from emu.cli.runs import evaluate_weights
 
     evaluate_weights(weights, model, device, backend or "auto", settings or [])
 
@@ -145,7 +145,7 @@ def simulate(
     as_json: Annotated[bool, typer.Option("--json", help="Print data instead of a table.")] = False,
 ) -> None:
     """Say how long a step of training takes on nodes that train together, without training."""
-    from emu._simulate_command import simulate_model
+    from emu.cli.simulate import simulate_model
 
     simulate_model(model, device, nodes, batch, bits, settings or [], out, as_json=as_json)
 
@@ -162,7 +162,7 @@ def study(
     ] = None,
 ) -> None:
     """Train every model of a study on every device; finished runs are never repeated; write one report."""
-    from emu._study_command import run_study
+    from emu.cli.study import run_study
 
     run_study(file, out, workers, backend or "auto", retry_failed=retry_failed, only=only or ())
 
@@ -170,7 +170,7 @@ def study(
 @app.command()
 def report(run: Annotated[Path, typer.Argument(help="Folder of a run or a study.")]) -> None:
     """Build the report.html of a run or a study again."""
-    from emu._run_commands import rebuild_report
+    from emu.cli.runs import rebuild_report
 
     rebuild_report(run)
 
@@ -183,7 +183,7 @@ def devices(
     ] = False,
 ) -> None:
     """List the shipped devices: their formats and their multiply-accumulate units."""
-    from emu._listings import print_backends, print_device, print_devices
+    from emu.cli.listings import print_backends, print_device, print_devices
 
     if backends:
         print_backends()
@@ -198,7 +198,7 @@ def models(
     name: Annotated[str | None, typer.Argument(help="Show this one in full; a name or a .toml file.")] = None,
 ) -> None:
     """List the shipped models: their layers, sizes and training."""
-    from emu._listings import print_model, print_models
+    from emu.cli.listings import print_model, print_models
 
     print_models() if name is None else print_model(name)
 
@@ -208,7 +208,7 @@ def formats(
     name: Annotated[list[str] | None, typer.Argument(help="A format: fix16f8, e5m10, ... Without: list them.")] = None,
 ) -> None:
     """Show what a number format holds: range, precision, special codes, layout of the code."""
-    from emu._format_listing import print_format, print_presets
+    from emu.cli.formats import print_format, print_presets
 
     print_format(" ".join(name)) if name else print_presets()
 
@@ -220,7 +220,11 @@ def bench(
     ] = None,
     rows: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATTERN", help="Rows by a part of their name, or with *: stage, 'matrix/*'. Repeatable."),
+        typer.Option(
+            metavar="PATTERN",
+            help="Rows by a part of their name or with *: stage, 'matrix/*'; all of the table: table; all: '*'. "
+            "Repeatable. Without: a choice of about a minute.",
+        ),
     ] = None,
     threads: Annotated[str | None, typer.Option(help="Numbers of threads, e.g. 1,2; without: one, and all.")] = None,
     quick: Annotated[
@@ -229,7 +233,7 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="Write the tables (.md) or the data (.json).")] = None,
 ) -> None:
     """Measure emu's speed on this machine, beside the machine's limits and beside peers."""
-    from emu._bench_command import bench as measure
+    from emu.cli.bench import bench as measure
 
     session = measure(against, rows or [], threads, out, quick=quick)
     if any(result.failure for result in session.results):
@@ -261,7 +265,7 @@ def vectors(
     style: Annotated[str, typer.Option(help="hex ($readmemh and a manifest) or testfloat (its lines).")] = "hex",
 ) -> None:
     """Write golden vectors: operands that break hardware, and the definition's results and flags."""
-    from emu._vectors_command import write
+    from emu.cli.vectors import write
 
     write(
         {
@@ -297,6 +301,6 @@ def check(
     ] = False,
 ) -> None:
     """Hold a dump from RTL, silicon or a GPU against vectors; explain its first difference."""
-    from emu._vectors_command import check as compare
+    from emu.cli.vectors import check as compare
 
     compare(folder, dump, any_nan=any_nan)

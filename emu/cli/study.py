@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from emu._config import checked
-from emu._study_worker import is_settled
+from emu.cli.study_worker import is_settled
 from emu.errors import ConfigError
 from emu.report.study import build_study_report
 from emu.training.run_folder import RunFolder
@@ -77,7 +77,7 @@ class _Crew:
         self, of_study: Sequence[str], storage: Storage, cases: Sequence[Case], count: int, threads: int
     ) -> None:
         self.storage, self.cases, self.count = storage, cases, count
-        self.command = [sys.executable, "-m", "emu._study_worker", *of_study]
+        self.command = [sys.executable, "-m", "emu.cli.study_worker", *of_study]
         self.environment = {**os.environ, "EMU_THREADS": os.environ.get("EMU_THREADS", str(threads))}
         self.ends: dict[str, int] = {}
         self.strays = 0

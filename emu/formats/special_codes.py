@@ -1,0 +1,92 @@
+"""Which fields of a float format fit together: room for its special codes, and a zero where one is needed."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from emu.errors import FormatError
+
+
+class Fields(Protocol):
+    """The parts of a float format that are looked at here."""
+
+    @property
+    def exponent_bits(self) -> int:
+        """Width of the exponent field."""
+        ...
+
+    @property
+    def fraction_bits(self) -> int:
+        """Stored fraction bits."""
+        ...
+
+    @property
+    def infinities(self) -> bool:
+        """Whether there are infinities."""
+        ...
+
+    @property
+    def nans(self) -> str:
+        """Which codes are NaN."""
+        ...
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether subnormals are 0, of operands or of results."""
+        ...
+
+    @property
+    def signed(self) -> bool:
+        """Whether there is a sign bit."""
+        ...
+
+    @property
+    def zero(self) -> bool:
+        """Whether code 0 is zero."""
+        ...
+
+    @property
+    def max_code(self) -> int:
+        """Code of the largest finite value."""
+        ...
+
+    @property
+    def has_normals(self) -> bool:
+        """Whether any value is normal."""
+        ...
+
+
+def require_special_codes(fmt: Fields) -> None:
+    """Raise FormatError unless the codes hold zero, the special values and a finite one above zero."""
+    fields = f"got {fmt.exponent_bits} exponent and {fmt.fraction_bits} fraction bits"
+    if fmt.nans == "ieee" and fmt.exponent_bits == 0:
+        raise FormatError(f"a format with IEEE NaNs must have exponent bits, {fields}; set `nans` and `infinities`")
+    if fmt.nans == "ieee" and fmt.fraction_bits == 0 and fmt.infinities:
+        raise FormatError(
+            f"a format with IEEE infinities and NaNs must have fraction bits, {fields}; set `infinities=False` or "
+            "`nans`"
+        )
+    if fmt.nans == "negative_zero" and not fmt.signed:
+        raise FormatError(
+            "`nans` of an unsigned format must not be negative_zero, for it has no -0; set nans='top' or 'none'"
+        )
+    if fmt.max_code < int(fmt.zero):
+        raise FormatError(
+            f"a float format must have a finite value above zero, {fields}, of which special values take all; add a "
+            "bit, or set `infinities=False`"
+        )
+
+
+def require_zero(fmt: Fields) -> None:
+    """Raise FormatError unless zero is there where it is needed, and FTZ and DAZ leave other values than zero."""
+    if not fmt.zero and fmt.signed:
+        raise FormatError("a format without zero must be unsigned, got signed=True; set `signed=False`")
+    if fmt.is_flushed and not fmt.zero:
+        raise FormatError(
+            "a format without zero must not have `ftz` or `daz`: it has no subnormals, and nothing to flush them to; "
+            "leave both out"
+        )
+    if fmt.is_flushed and not fmt.has_normals:
+        raise FormatError(
+            "a format that is flushed must have normal values, got one of subnormals alone; leave `ftz` and `daz` out"
+        )

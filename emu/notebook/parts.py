@@ -1,0 +1,118 @@
+"""The parts that pictures are made of: a title, facts, tables, shapes of SVG, and a chart as SVG."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import Any
+
+from emu.report.chart import ANYWHERE, Spec, coloured
+from emu.report.html import Html, element, join
+from emu.report.page import vega_lite_version
+
+#: Colours of areas, readable on light and dark: what text stands upon has a part of them.
+BLUE, ORANGE, GREEN, QUIET = ANYWHERE["series-0"], ANYWHERE["series-1"], ANYWHERE["series-2"], ANYWHERE["quiet"]
+_CELL = "padding:.1em .9em .1em 0;text-align:{side};border:0;vertical-align:top;background:none{more}"
+_TABLE = "border-collapse:collapse;margin:.3em 0;color:inherit;font:inherit"
+_OUTSIDE = ANYWHERE | dict.fromkeys(("ink", "quiet"), "currentColor")
+
+
+def title(kind: str, name: str) -> Html:
+    """Return the first line of a picture."""
+    return element("div", element("strong", kind), " ", element("code", name), style="margin-bottom:.3em")
+
+
+def sentence(text: str) -> Html:
+    """Return a line of text."""
+    return element("div", text)
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> Html:
+    """Return terms and what they are, as a table of two columns."""
+    rows = (element("tr", _cell(term, "left", quiet=True), _cell(said, "left")) for term, said in pairs)
+    return element("table", *rows, style=_TABLE)
+
+
+def numbers(header: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> Html:
+    """Return a table whose columns after the first `texts` hold numbers."""
+    sides = ["left" if i < texts else "right" for i in range(len(header))]
+    head = element("tr", *(_cell(name, side, quiet=True) for name, side in zip(header, sides, strict=True)))
+    body = (element("tr", *(_cell(text, side) for text, side in zip(row, sides, strict=True))) for row in rows)
+    return element("table", head, *body, style=_TABLE)
+
+
+def _cell(text: str, side: str, *, quiet: bool = False) -> Html:
+    more = ";opacity:.7;white-space:nowrap" if quiet else ";overflow-wrap:anywhere"
+    return element("td", text, style=_CELL.format(side=side, more=more))
+
+
+def svg(width: float, height: float, label: str, *shapes: Html) -> Html:
+    """Return a picture of shapes; `label` is what a screen reader says."""
+    return element(
+        "svg",
+        *shapes,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {width:g} {height:g}",
+        width=f"{width:g}",
+        height=f"{height:g}",
+        role="img",
+        aria_label=label,
+        style="max-width:100%",
+        font_family="ui-monospace,monospace",
+        font_size="12",
+        fill="currentColor",
+    )
+
+
+def box(x: float, y: float, width: float, height: float, colour: str) -> Html:
+    """Return an area that text can stand upon."""
+    place = {name: f"{value:g}" for name, value in (("x", x), ("y", y), ("width", width), ("height", height))}
+    return element("rect", **place, rx="2", fill=colour, fill_opacity=".25", stroke=colour)
+
+
+def text(x: float, y: float, said: str, *, anchor: str = "middle") -> Html:
+    """Return text that stands on the line `y`."""
+    return element("text", said, x=f"{x:g}", y=f"{y:g}", text_anchor=anchor)
+
+
+def path(way: str, colour: str = "currentColor") -> Html:
+    """Return a line."""
+    return element("path", d=way, stroke=colour, stroke_width="1.5", fill="none")
+
+
+def arrow(x: float, y: float, length: float) -> Html:
+    """Return an arrow to the right."""
+    end = x + length
+    return path(f"M{x:g} {y:g}H{end:g}M{end - 5:g} {y - 4:g}L{end:g} {y:g}L{end - 5:g} {y + 4:g}")
+
+
+def chart(spec: Spec, width: int) -> Html:
+    """Return a chart as SVG, drawn as the report draws it.
+
+    Args:
+        spec: of `emu.report.chart.specification`, with a page's colours.
+        width: pixels of it, axes and titles included.
+    """
+    converter: Any = import_module("vl_convert")  # its stubs make an optional argument required
+    whole = coloured(spec, _OUTSIDE) | {"width": width}
+    drawn = str(converter.vegalite_to_svg(whole, vl_version=vega_lite_version()))
+    own = "e" + hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:8]
+    for mark in ('id="', "url(#"):  # several charts stand on one page
+        drawn = drawn.replace(f"{mark}clip", f"{mark}{own}clip")
+    return element("div", Html(drawn), style="max-width:100%;overflow-x:auto")
+
+
+def legend(names: Sequence[str]) -> Html:
+    """Return the names of a chart's lines in their colours, in the order of `emu.report.chart.SERIES_COLOURS`."""
+    spans = (
+        element("span", f"\u2501 {name}", style=f"color:{ANYWHERE[f'series-{place}']};margin-right:1em")
+        for place, name in enumerate(names)
+    )
+    return element("div", *spans)
+
+
+def column(*parts: Html | None) -> Html:
+    """Return parts below each other, those that are there."""
+    return join(part for part in parts if part is not None)

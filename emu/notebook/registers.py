@@ -1,0 +1,33 @@
+"""Registers: a histogram of leading bits, for Altair and as a picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from emu.datapath import StatisticsRegister
+from emu.formats import DynamicFixed, Format, parse
+from emu.notebook.parts import chart
+from emu.report.chart import coloured, specification
+from emu.report.html import Html
+from emu.report.pictures.leading_bits_bars import WIDTH, bars
+
+if TYPE_CHECKING:
+    import altair as alt
+
+
+def plot_register(register: StatisticsRegister, fmt: str | Format | DynamicFixed | None = None) -> alt.LayerChart:
+    """Return the histogram of a register as a chart of Altair; see `emu.StatisticsRegister.plot`."""
+    import altair as alt
+
+    drawn = bars(register, None if fmt is None else parse(fmt))
+    with alt.data_transformers.enable(
+        consolidate_datasets=False
+    ):  # rows stay in the chart, so that charts can be joined
+        spec = coloured(drawn.to_dict())
+    whole = {key: part for key, part in spec.items() if key not in ("$schema", "config")}
+    return alt.LayerChart.from_dict(whole)
+
+
+def histogram(register: StatisticsRegister, fmt: Format | None = None) -> Html:
+    """Return the histogram of a register as a picture."""
+    return chart(specification(bars(register, fmt)), WIDTH)

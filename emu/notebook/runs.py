@@ -1,0 +1,97 @@
+"""Runs, evaluations, simulated clusters and studies."""
+
+from __future__ import annotations
+
+from emu.errors import EmuError
+from emu.notebook.parts import chart, column, facts, legend, numbers, sentence, title
+from emu.notebook.picture import picture
+from emu.report.build import FILE_NAME
+from emu.report.html import Html, element
+from emu.report.outcome import outcome_of
+from emu.report.pictures.curves import loss_chart
+from emu.report.run_data import Run as RunData
+from emu.report.run_data import read_run
+from emu.report.words import accuracy, duration, integer, number, percent
+from emu.training import Run
+from emu.training.cluster_time import SimulatedCluster
+from emu.training.evaluation import Evaluation
+from emu.training.study import Study
+
+_CURVE_PIXELS = 480
+_PICOSECONDS = 1e12
+
+
+@picture.register
+def _(run: Run) -> Html:
+    held = _read(run)
+    if held is None:
+        return column(title("run", run.path.name), sentence(f"The folder {run.path} is not there any more."))
+    model, device = held.name()
+    described = [("weights", run.weights_sha256), ("registers", run.registers_sha256)]
+    said = sentence(outcome_of(held).sentence())
+    return column(title("run", f"{model} on {device}"), said, _losses(held), facts(described), _link(run))
+
+
+def _losses(held: RunData) -> Html | None:
+    drawn = None if held.metrics is None else loss_chart(held.metrics)
+    if drawn is None:
+        return None
+    names = list(dict.fromkeys(str(row["series"]) for row in drawn.spec["datasets"]["rows"]))
+    return column(sentence(drawn.label), legend(names), chart(drawn.spec, _CURVE_PIXELS))
+
+
+def _read(run: Run) -> RunData | None:
+    try:
+        return read_run(run.path)
+    except EmuError:
+        return None
+
+
+def _link(run: Run) -> Html:
+    report = run.path / FILE_NAME
+    if not report.is_file():
+        return element("div", "No report yet: ", element("code", f"emu report {run.path}"), " builds it.")
+    return element("div", element("a", "The report", href=report.as_posix(), target="_blank"), f" in {report}")
+
+
+@picture.register
+def _(found: Evaluation) -> Html:
+    said = f"{accuracy(found.test_accuracy)} of {integer(found.images)} right, loss {number(found.test_loss, 4)}"
+    rows: list[list[str]] = []
+    for (layer, role), counters in found.counters.items():
+        flags, total = counters.flags, counters.elements
+        if total:
+            shares = [percent(count / total) for count in (flags.overflow, flags.underflow, flags.inexact)]
+            rows.append([layer, role, integer(total), *shares])
+    table = numbers(["layer", "role", "results", "overflow", "underflow", "inexact"], rows, texts=2)
+    return column(title("evaluation", said), table, facts([("weights", found.weights_sha256)]))
+
+
+@picture.register
+def _(found: SimulatedCluster) -> Html:
+    header = ["nodes", "batch", "bits", "step", "samples per second", "speed-up"]
+    rows = [
+        [
+            *(integer(count) for count in (step.nodes, step.batch, step.bits)),
+            duration(step.time.step_ps / _PICOSECONDS),
+            integer(round(step.samples_per_s)),
+            number(step.speed_up, 3),
+        ]
+        for step in found.steps
+    ]
+    name = f"{found.model} on {found.device}"
+    return column(title("simulated steps", name), numbers(header, rows, texts=0))
+
+
+@picture.register
+def _(study: Study) -> Html:
+    header = ["models", "devices", "settings", "seeds", "runs"]
+    rows: list[list[str]] = []
+    for grid in study.grid:
+        axes = (grid.models, grid.devices, [setting.name for setting in grid.settings], list(map(str, grid.seeds)))
+        runs = len(grid.models) * len(grid.devices) * len(grid.settings) * len(grid.seeds)
+        rows.append([*(", ".join(names) for names in axes), integer(runs)])
+    against = study.baseline + (f", {study.baseline_setting}" if study.baseline_setting else "")
+    said = f"{integer(sum(1 for _ in study.cases()))} runs, compared with {against}, seed by seed"
+    about = [sentence(study.description)] if study.description else []
+    return column(title("study", study.name), *about, sentence(said), numbers(header, rows, texts=4))

@@ -1,0 +1,65 @@
+"""Runs that end with their report: what `emu.train` and `emu.resume` are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Unpack
+
+from emu import training
+from emu.hardware import Device
+from emu.report.build import build_report
+from emu.training import Recipe, Run
+from emu.training.begin import RunOptions
+
+
+def train(
+    recipe: str | Path | Recipe,
+    device: str | Path | Device,
+    *,
+    out: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    report: bool = True,
+    **options: Unpack[RunOptions],
+) -> Run:
+    """Train a recipe's network on a device and write the run's report.
+
+    Args:
+        recipe: network, data, training: a name as "lenet", the path of a `.toml` file, or what `emu.model` returns.
+        device: formats and units: a name as "fixed16", a path, or what `emu.device` returns.
+        out: folder of the run; must not exist or be empty.
+        overrides: key path -> value, laid over the recipe, e.g. `{"training.steps": 20}`.
+        report: whether to write `report.html`.
+        options: by name, `backend`: "auto", "reference", "numba" or "cuda", the bits are the same; `network`: a network
+            from Python, trained instead of the recipe's, whose input, classes, data and training stay; `progress`:
+            hears how it goes.
+
+    Returns:
+        The finished run.
+
+    Raises:
+        ConfigError: recipe, data or folder cannot be used; nothing is written then.
+        BackendUnavailable: the backend cannot compute here.
+    """
+    return _reported(training.train(recipe, device, out=out, overrides=overrides, **options), report)
+
+
+def resume(path: str | Path, *, report: bool = True, **options: Unpack[RunOptions]) -> Run:
+    """Continue a run that was interrupted; it ends in the same bits as one that was not.
+
+    Args:
+        path: folder of the run.
+        report: whether to write `report.html`.
+        options: by name, `backend`: another one than the run's; `network`: the run's own, if it was given one from
+            Python; `progress`: hears how it goes.
+
+    Raises:
+        ConfigError: the folder holds no run, its checkpoint is damaged or belongs to another recipe.
+    """
+    return _reported(training.resume(path, **options), report)
+
+
+def _reported(run: Run, report: bool) -> Run:
+    if report:
+        build_report(run.path)
+    return run

@@ -1,0 +1,133 @@
+"""Listings on narrow screens: no line is longer than the screen, no name is broken, descriptions stand under rows."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from emu import cli
+from emu.cli.tables import Listing
+from emu.formats import PRESETS
+from emu.hardware import device_names
+from emu.training.recipe import model_names
+
+COMMANDS = (
+    "train",
+    "evaluate",
+    "simulate",
+    "study",
+    "report",
+    "devices",
+    "models",
+    "formats",
+    "bench",
+    "vectors",
+    "check",
+)
+TABLE = Listing(
+    ("name", "count", "rate", "words"),
+    [("a/long-name", "7", "0.25", "one word after another"), ("b", "11", "1.5", "short")],
+    title="Title",
+    under=("words", "rate"),
+    numbers=("count",),
+)
+
+
+def printed(table: Listing, width: int) -> list[str]:
+    screen = Console(file=StringIO(), width=width, highlight=False)
+    screen.print(table)
+    return screen.file.getvalue().splitlines()
+
+
+def test_a_table_that_fits_stands_as_it_is():
+    assert printed(TABLE, 60) == [
+        "Title",
+        "name         count  rate  words",
+        "a/long-name      7  0.25  one word after another",
+        "b               11  1.5   short",
+    ]
+
+
+def test_what_is_too_wide_stands_under_its_row_without_its_head_if_it_is_alone():
+    assert printed(TABLE, 25) == [
+        "Title",
+        "name         count  rate",
+        "a/long-name      7  0.25",
+        "    one word after",
+        "    another",
+        "b               11  1.5",
+        "    short",
+    ]
+
+
+def test_two_columns_under_a_row_keep_their_heads():
+    assert printed(TABLE, 23) == [
+        "Title",
+        "name         count",
+        "a/long-name      7",
+        "    rate: 0.25; words:",
+        "    one word after",
+        "    another",
+        "b               11",
+        "    rate: 1.5; words:",
+        "    short",
+    ]
+
+
+def test_columns_that_still_do_not_fit_have_tables_of_their_own_with_the_names_again():
+    table = Listing(("name", "first", "second"), [("a", "1", "22"), ("b", "333333", "4")], numbers=("first",))
+    assert printed(table, 18) == ["name  first second", "a         1 22", "b    333333 4"]
+    assert printed(table, 12) == ["name  first", "a         1", "b    333333", "", "name second", "a    22", "b    4"]
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """What a command prints on a screen of so many columns."""
+
+    def command(width: int, *arguments: str) -> list[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr(sys, "argv", ["emu", *arguments])
+        with pytest.raises(SystemExit):
+            cli.main()
+        return capsys.readouterr().out.splitlines()
+
+    return command
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["devices"], ["models"], ["formats"], ["devices", "--backends"], ["--help"]),
+        *(["devices", "dgx-h200-8x"], ["models", "resnet8"], ["formats", "fp64"], ["formats", "fix32f16"]),
+        *([command, "--help"] for command in COMMANDS),
+    ],
+    ids=" ".join,
+)
+def test_no_line_is_longer_than_the_screen(lines, width: int, arguments: list[str]):
+    assert max(map(len, lines(width, *arguments))) <= width
+
+
+@pytest.mark.parametrize(
+    ("listing", "names"),
+    [("devices", device_names()), ("models", model_names()), ("formats", sorted(PRESETS))],
+    ids=["devices", "models", "formats"],
+)
+def test_at_80_columns_a_name_has_one_row_and_its_description_stands_under_it(lines, listing: str, names: list[str]):
+    printed = list(itertools.takewhile(bool, lines(80, listing)))
+    rows = [number for number, line in enumerate(printed) if line.split(" ")[0] in names]
+    assert sorted(printed[number].split(" ")[0] for number in rows) == sorted(names)
+    assert all(printed[number + 1].startswith("    ") for number in rows)
+    assert all(number - before <= 4 for before, number in itertools.pairwise(rows)), "three lines at most"
+
+
+def test_simulated_times_of_80_columns_repeat_the_setting_they_belong_to(lines):
+    printed = lines(80, "simulate", "mlp", "--device", "k20x-8x", "--nodes", "1,2", "--bits", "1")
+    heads = [line.split() for line in printed if line.startswith("batch")]
+    assert [head[:3] for head in heads] == [["batch", "bits", "nodes"]] * len(heads)
+    assert {"step", "send", "speed-up", "bound", "link"} <= {name for head in heads for name in head}
+    assert max(map(len, printed)) <= 80
