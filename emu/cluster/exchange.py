@@ -98,7 +98,7 @@ class Exchange:
             rule: what owners do to sums; None leaves them.
             seed: of random choices of codecs.
             dtype: of gradients.
-            feedback: whether what a message does not say is added to the next gradient, or lost.
+            feedback: whether what a message does not express is added to the next gradient, or lost.
             touched: tensors of whose columns a step touches some.
 
         Raises:
@@ -160,12 +160,12 @@ class Exchange:
         scale: float = 1.0,
         workers: Sequence[int] | None = None,
     ) -> dict[str, Columns]:
-        """Return the gradient that all nodes have behind the exchange: float32 or the dtype, (columns, rows), by name.
+        """Return the gradient that all nodes have after the exchange: float32 or the dtype, (columns, rows), by name.
 
         Args:
             gradients: (columns, rows) by name, of every local worker; some columns of tensors that are touched.
             step: training step, where random choices are drawn.
-            scale: S that they carry; what is held back of earlier ones is brought to it.
+            scale: S that they carry; residuals of earlier ones are rescaled to it.
             workers: those of the layout that take part; the others' residuals stay. None is all.
 
         Raises:
@@ -180,7 +180,7 @@ class Exchange:
         return self._assembled(arrived[self._transport.local[0]])
 
     def returned(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
-        """Return parameters as they are behind the update: every node has made the same one."""
+        """Return parameters as they are after the update, which every node has made alike."""
         return dict(parameters)
 
     @property

@@ -41,7 +41,7 @@ def code_counts(codec: Codec, message: Message, memory: Memory) -> Iterator[Code
     Args:
         codec: that encoded it.
         message: the newest one.
-        memory: behind it.
+        memory: what is remembered after it.
     """
     if not isinstance(codec, Quantiser) or not memory.residual.size:
         return

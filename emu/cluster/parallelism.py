@@ -26,7 +26,7 @@ class StepTimes(NamedTuple):
         workers: nodes that took part.
         examples: of the mini-batch.
         compute_ps: forward and backward over the part of one node, the longest, in picoseconds.
-        transfer_ps: the exchange, if nothing were beside it, in picoseconds; 0 where there was none.
+        transfer_ps: the exchange, if nothing were beside it, in picoseconds; 0 if there was none.
     """
 
     workers: int

@@ -43,7 +43,7 @@ class Watch:
         self.pid = self._process.pid
 
     def over(self, ranks: int) -> bytes:
-        """Watch so many ranks; return where they connect."""
+        """Watch this number of ranks; return where they connect."""
         self._write(b"%d\n" % ranks)
         return self._read()
 

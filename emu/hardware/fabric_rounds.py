@@ -57,7 +57,7 @@ def first_wrong(ready: Integers, to: Integers, size: Integers, most: int) -> tup
 
 @partial(kernel, inlined=True)
 def _holding(size: int, bytes_per_s: int, known: Integers) -> int:
-    """Return picoseconds of so many bytes, rounded up; `known` holds the size before and its time."""
+    """Return picoseconds of a number of bytes, rounded up; `known` holds the size before and its time."""
     if known[0] != size:
         rest = (size % bytes_per_s) * _STEP
         upper = rest // bytes_per_s

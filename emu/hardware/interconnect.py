@@ -7,7 +7,7 @@
 
 A node is a host with its devices. Every number carries its source.
 
-Source: docs/design/machines.md.
+Source: docs/design/machines.md, "Messages between nodes".
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Crossbar(Table):
     Attributes:
         ports: how many links it takes.
         arbitration: which message a port takes of those that wait: `first_come`, then the lowest sender; `lowest`, the
-            lowest sender; `round_robin`, the next sender behind the one it has served last.
+            lowest sender; `round_robin`, the next sender after the one it has served last.
         latency_s: of its own, beside that of the links; None for none.
     """
 
@@ -97,7 +97,7 @@ def link_to(links: Sequence[Link], end: str) -> Link | None:
 
 
 def ports_needed(port: Link, nodes: int, devices: int) -> int:
-    """Return how many ports of a crossbar so many nodes with so many devices each take."""
+    """Return how many ports of a crossbar a number of nodes with a number of devices each takes."""
     return nodes if port.shared or port.at == "host" else nodes * devices
 
 

@@ -234,7 +234,7 @@ class Machine:
         return sum(-(-_bits(fmt) * size // 8) for fmt, size in parts)
 
     def host_bytes(self, demand: Demand) -> tuple[int, int]:
-        """Return what an operation on the host brings up and sends down: what is float lies there already."""
+        """Return the bytes that an operation on the host sends up and down: floats are there already."""
         up = self._bytes([part for part in demand.operands if _is_fixed(part)])
         return up, self._bytes([part for part in [(demand.result_format, demand.results)] if _is_fixed(part)])
 

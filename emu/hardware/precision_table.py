@@ -325,7 +325,7 @@ with warnings.catch_warnings():
             return self.model_copy(update={"layers": tuple(one for one in self.layers if one.holds_at(step))})
 
         def over(self, below: PrecisionTable) -> PrecisionTable:
-            """Return this table laid over another one, its layers behind the other's.
+            """Return this table laid over another one, its layers after the other's.
 
             Raises:
                 FormatError: an overflow rule of this table cannot go with the format below it.

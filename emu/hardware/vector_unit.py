@@ -163,8 +163,8 @@ class VectorUnit:
             target: format of the results.
             drops: fraction bits of the accumulator that D_CNV drops.
             a: address of the first matrix.
-            b: address of the second; behind the first if None.
-            out: address of the results; behind the second if None.
+            b: address of the second; after the first if None.
+            out: address of the results; after the second if None.
             **options: of `Program`.
         """
         b = a + rows * depth if b is None else b
@@ -211,7 +211,7 @@ class VectorUnit:
     def elementwise(
         self, opcode: Opcode, results: int, target: Fixed, drops: int, shifts: tuple[int, int] = (0, 0), **options: Any
     ) -> Program:
-        """Return the program of `add`, `subtract` or `multiply` of two arrays, one behind the other, results behind.
+        """Return the program of `add`, `subtract` or `multiply` of two arrays and their results, one after the other.
 
         Args:
             opcode: what it does with two elements.
@@ -288,7 +288,7 @@ class VectorUnit:
         return seen
 
     def _in_lanes(self, step: Instruction, held: Mapping[str, Words]) -> Words:
-        """Return what an accumulator holds behind an instruction: saturated at A bits."""
+        """Return what an accumulator holds after an instruction: saturated at A bits."""
         first = held[step.reads[0]]
         value = self._shifted(first, step.shift) if len(step.reads) == 1 else first * held[step.reads[1]]
         if step.opcode is Opcode.SUBTRACT:

@@ -3,7 +3,7 @@
     joint    a point follows from the counts of all nodes: it is the same everywhere, and a redo is decided by all
     own      activations and errors have a point on every node, from its own counts
 
-A node alone is the simplest agreement. Others belong to whoever knows the nodes.
+A node alone is the simplest agreement. The code that has the nodes gives the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Tensor(NamedTuple):
     Attributes:
         layer: whose result it is.
         role: of the result.
-        part: of the role, where one operation writes one of several; behind an @ the node, where it has its own point.
+        part: of the role, where one operation writes one of several; after an @ the node, if it has its own point.
     """
 
     layer: str

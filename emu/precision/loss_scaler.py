@@ -83,7 +83,7 @@ class ScaleEvent:
 
 
 class LossScaler:
-    """Runs iterations at the scale a policy asks for.
+    """Runs iterations at the scale of a policy.
 
     Attributes:
         policy: the rules.

@@ -35,7 +35,7 @@ class _Asked(NamedTuple):
     Attributes:
         table: `[cluster]`, with the workers that take part.
         computed: demands of its pass.
-        updated: demands behind the exchange.
+        updated: demands after the exchange.
         several: whether all that take part have computed, not one alone.
         exchanges: whether gradients travel.
         rows: of gradients that have some rows only, by name.
@@ -141,7 +141,7 @@ class ClusterSimulation(Simulation):
         return _Asked(table, [*computed, *taken_out], updated, several, exchanges, rows)
 
     def _rows(self, name: str, passes: Iterable[Demand], behind: Iterable[Demand]) -> Rows | None:
-        """Return how many rows of a gradient models have found, and there were behind the exchange; None of no pass."""
+        """Return how many rows of a gradient models have found, and there were after the exchange; None of no pass."""
         (lines, numbers), layer = self._shapes[name], layer_of(name)
         found = [rows_of(one) for one in passes if one.layer == layer and is_sparse_gradient(one) and not one.again]
         arrived = [one.results // numbers for one in behind if one.layer == layer and _is_of_some_rows(one)]
@@ -241,7 +241,7 @@ def _sum_of_parts(some: Demand, more: Demand) -> Demand:
 
 
 def _divided(work: Sequence[Demand]) -> tuple[list[Demand], list[Demand]]:
-    """Return the demands of passes, and those behind them: the last gradient of a pass lies between."""
+    """Return the demands of passes, and those after them: the last gradient of a pass separates them."""
     found = (i for i, one in enumerate(work) if one.operation not in DECISIONS and not _is_written(one))
     last = max((i for i in found if work[i].role in ("error", "gradient")), default=-1)
     if -1 < last < len(work) - 1 and work[last + 1].operation in DECISIONS and work[last + 1][:2] == work[last][:2]:

@@ -161,7 +161,7 @@ class _Simulation:
         return alone(self._machine, self._share(batch, None))
 
     def step(self, nodes: int, batch: int, bits: int, baseline_ps: int) -> SimulatedStep:
-        """Return a step on so many nodes."""
+        """Return a step on a number of nodes."""
         plan = self.plan(nodes, batch, bits)
         time = play(plan)
         bound = None
@@ -171,11 +171,11 @@ class _Simulation:
         return SimulatedStep(nodes, len(plan.teams.part) // nodes, batch, bits, time, baseline_ps / time.step_ps, bound)
 
     def time(self, nodes: int, batch: int, bits: int, *, keeps_events: bool = False) -> StepTime:
-        """Return the time of a step on so many nodes."""
+        """Return the time of a step on a number of nodes."""
         return play(self.plan(nodes, batch, bits), keeps_events=keeps_events)
 
     def plan(self, nodes: int, batch: int, bits: int) -> Plan:
-        """Return the plan of a step on so many nodes."""
+        """Return the plan of a step on a number of nodes."""
         table = self._table(nodes, bits)
         teams = teams_of(table)
         if batch % teams.replicas:

@@ -1,4 +1,4 @@
-"""Inputs and labels: read, checked, and brought to the network's input.
+"""Inputs and labels: read, checked, and fitted to the network's input.
 
     digits | folder of IDX files | .npz | .npy ──► scale ──► repeat pixels ──► pad with zeros ──► (N, C, H, W) float32
 
@@ -56,7 +56,7 @@ class Dataset:
 
 
 def load_dataset(spec: Data, input_shape: Sequence[int], classes: int) -> Dataset:
-    """Return the data a recipe's `[data]` table asks for.
+    """Return the data of a recipe's `[data]` table.
 
     Args:
         spec: the table.

@@ -1,4 +1,4 @@
-"""The layers a recipe can name: one table type per layer, told apart by `type`, that knows its shapes and builds it."""
+"""The layers of a recipe: one table type per layer, told apart by `type`, that computes its shapes and builds it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class SparseLinear(LayerTable):
 
 class _Windowed(LayerTable):
     def _slid(self, shape: Shape, key: str, window: int, stride: int, padding: int, remedy: str) -> tuple[int, ...]:
-        """Return rows and columns behind windows of that size."""
+        """Return rows and columns after windows of that size."""
         if len(shape) != 3:
             raise self.misfit("(channels, rows, columns)", shape, "give it images, before any flatten layer")
         extents = tuple((extent + 2 * padding - window) // stride + 1 for extent in shape[1:])
@@ -241,7 +241,7 @@ class Embedding(LayerTable):
     features: int = Field(ge=1)
 
     def output(self, shape: Shape) -> Shape:
-        """Return the shape with features behind it."""
+        """Return the shape with an axis of features added."""
         if len(shape) != 1:
             raise self.misfit("(length,)", shape, "make it the first layer")
         return (*shape, self.features)
@@ -331,7 +331,7 @@ Residual.model_rebuild()
 
 
 def shapes_behind(layers: Sequence[Layer], shape: Shape) -> tuple[Shape, ...]:
-    """Return the shape before layers and behind each of them.
+    """Return the shape before layers and after each of them.
 
     Raises:
         ConfigError: a layer cannot take its input; names the layer and both shapes.
@@ -348,7 +348,7 @@ def shapes_behind(layers: Sequence[Layer], shape: Shape) -> tuple[Shape, ...]:
 
 
 def flattened(layers: Sequence[Layer]) -> Iterator[Layer]:
-    """Give layers and, behind each, the layers inside it."""
+    """Give layers and, after each, the layers inside it."""
     for layer in layers:
         yield layer
         for _, inside in layer.inside():

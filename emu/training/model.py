@@ -39,7 +39,7 @@ class Pass:
         loss: mean loss.
         correct: outputs whose largest value stands at their label.
         gradients: by parameter name, `scale` times as large as they are; empty after a forward pass.
-        moments: running moments behind a training batch, by name; empty after a forward pass.
+        moments: running moments after a training batch, by name; empty after a forward pass.
         scale: S that gradients carry.
         share: what gradients of one unit of several are multiplied by, beside S, so that they add up to the batch's.
         is_applied: whether the update shall be applied.
@@ -199,7 +199,7 @@ class Model:
             seed: key of every random number.
             backend: who computes.
             counters: registers and flags by layer and role.
-            after: training step behind which the weights are, whose formats and points they get.
+            after: training step after which the weights were taken; they get its formats and points.
             finds_points: whether open points are found on the way, since no training has left any.
         """
         options: dict[str, Any] = {"seed": seed, "backend": backend, "counters": counters}

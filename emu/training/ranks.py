@@ -55,7 +55,7 @@ class Ranks:
         return cls(channel)
 
     def transport(self, nodes: int) -> Transport:
-        """Return what moves bytes between so many nodes."""
+        """Return what moves bytes between a number of nodes."""
         return Distributed(nodes, self.channel) if self.several else Simulated(nodes)
 
     def every(self, value: T) -> list[T]:

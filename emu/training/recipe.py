@@ -89,7 +89,7 @@ class Network(Table):
         return self
 
     def shapes(self) -> tuple[Shape, ...]:
-        """Return the shape of one input at the network's begin and behind every layer, without the batch.
+        """Return the shape of one input at the network's input and after every layer, without the batch.
 
         Raises:
             ConfigError: a layer cannot take its input; names the layer and both shapes.

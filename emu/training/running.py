@@ -93,7 +93,7 @@ class Running(Protocol):
         ...
 
     def rate_of(self, step: int, examples: int) -> float:
-        """Return the learning rate of a step over so many examples."""
+        """Return the learning rate of a step over a number of examples."""
         ...
 
     def add_rows(self, rows: Iterable[Iterable[Row]]) -> None:

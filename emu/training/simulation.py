@@ -7,7 +7,7 @@
 A step ends when the device is done and the next batch is there. Steps with equal work take equal times, so that each
 kind of step is played once. A device without a host does everything itself; one without a clock has no time.
 
-Source: docs/dynamic-fixed-point.md. That the host decides points before the next operation may begin, and that a batch
+Source: docs/dynamic-fixed-point.md, "What it costs". That the host decides points before the next operation may begin, and that a batch
 travels as the bytes of its source, is our choice.
 """
 
@@ -56,7 +56,7 @@ class Spent(NamedTuple):
     bytes: int = 0
 
     def plus(self, other: Spent, times: int = 1) -> Spent:
-        """Return the sum with another one, taken so many times."""
+        """Return the sum with another one, taken a number of times."""
         return Spent(*(mine + times * more for mine, more in zip(self, other, strict=True)))
 
 
@@ -295,7 +295,7 @@ def _spent_of(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[SpentAt, Spen
 
 
 def put(spent: dict[SpentAt, Spent], at: SpentAt, more: Spent, times: int = 1) -> None:
-    """Add what was spent at a place, so many times."""
+    """Add what was spent at a place, a number of times."""
     spent[at] = spent.get(at, Spent()).plus(more, times)
 
 

@@ -37,7 +37,7 @@ class SparseSpent(NamedTuple):
     transpose_bytes: int = 0
 
     def plus(self, other: SparseSpent, times: int = 1) -> SparseSpent:
-        """Return the sum with another one, taken so many times."""
+        """Return the sum with another one, taken a number of times."""
         return SparseSpent(*(mine + times * more for mine, more in zip(self, other, strict=True)))
 
 

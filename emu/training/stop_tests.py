@@ -48,7 +48,7 @@ class Improvement(Table):
     Attributes:
         below: the gain must be less, in the unit of the metric.
         of: metric.
-        points: over so many log points at which it was measured.
+        points: number of log points over which it was measured.
     """
 
     below: float
@@ -77,7 +77,7 @@ class StopTests(Table):
     """`[training.stop]` of a recipe.
 
     Attributes:
-        when: "any" test must hold, "all" of them, or at least so many.
+        when: "any" test must hold, "all" of them, or at least this number.
         train_accuracy: of the interval before a log point, at least this.
         test_accuracy: as it was measured last, at least this.
         train_error: 1 - `train_accuracy`, at most this.

@@ -129,7 +129,7 @@ class _Passed:
 
 
 class _Step:
-    """A step without numbers: passes of models, and what is behind them."""
+    """A step without numbers: passes of models, and what follows them."""
 
     def __init__(self, recipe: Recipe, device: Device, *, travels: bool) -> None:
         policy = Policy(device.precision).at(0)

@@ -34,7 +34,7 @@ class LayerGradients:
     Attributes:
         gradients: float32, or float64 for carriers of wide formats, (columns, rows), by part.
         carried: what gradients are multiplied by: S, and a worker's share of the sum.
-        masters: of the parameters, like the gradients; empty where no rule asks for them.
+        masters: of the parameters, like the gradients; empty if no rule reads them.
         buffers: momentum of the optimiser, like the gradients; empty where it has none.
         buffers_carry: S that the momentum is multiplied by.
     """

@@ -1,6 +1,6 @@
 """When layers are clipped and sent while backpropagation goes on.
 
-    next        clip a when the gradient of the layer behind it is ready; the last one after the loop      (published)
+    next        clip a layer when the gradient after it is ready; the last one after the loop      (published)
                 grad   │ 1 │ 2 │ 3 │
                 clip           │ 1 │ 2 │ 3 │              clip i begins at max(grad i+1, clip i-1)
                 send               │ 1 │ 2 │ 3 │          send i begins at max(clip i, send i-1)

@@ -1,4 +1,4 @@
-"""The codec of so many bits."""
+"""The codec for a number of bits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emu.errors import ConfigError
 
 
 def codec_of(bits: int, *, backend: str = "auto", **options: Any) -> Codec:
-    """Return the codec of so many bits.
+    """Return the codec for a number of bits.
 
     Args:
         bits: 1..8, or 32 for gradients as they are.

@@ -90,7 +90,7 @@ def grouped_program(
         machine: whose times count.
         device_of: layers.
         computed: demands of the pass of one device that has all layers.
-        updated: demands behind it.
+        updated: demands after it.
         batch_elements: numbers of the batch that a host prepares.
         batch_bytes: that it sends.
     """

@@ -90,11 +90,11 @@ class Kernels:
         return self.moved_ps((terms + 1) * NUMBER_BYTES * numbers)
 
     def clip_ps(self, rules: Iterable[Rule], numbers: int) -> int:
-        """Return how long clipping takes for so many gradients, one rule after the other."""
+        """Return how long clipping takes for a number of gradients, one rule after the other."""
         return sum(self.moved_ps(NUMBER_BYTES * _CLIP_MOVES[rule.rule] * numbers) for rule in rules)
 
     def moved_ps(self, size_bytes: int) -> int:
-        """Return how long the memory takes for so many bytes."""
+        """Return how long the memory takes for a number of bytes."""
         return 0 if self.bytes_per_s is None else -(-size_bytes * SECOND_PS // round(self.bytes_per_s))
 
 

@@ -23,7 +23,7 @@ class Messages(NamedTuple):
     """Messages of a group of tensors, by owner: 0 of nodes that own nothing of it.
 
     Attributes:
-        numbers: gradients that each node owns, of those that are there behind the exchange.
+        numbers: gradients that each node owns, of those that exist after the exchange.
         up_bytes: of the message that every worker sends to it.
         down_bytes: of the message that it sends to every node.
         sent_numbers: gradients that every worker sends to it.

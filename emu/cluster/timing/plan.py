@@ -31,7 +31,7 @@ class Share:
 
     Attributes:
         computed: demands of the pass.
-        updated: demands behind the exchange.
+        updated: demands after the exchange.
         shapes: columns and rows of every gradient, by name `layer.part`.
         parameter_bytes: of one code of the parameters that a controller returns, by the same names.
         clipping: rules that its gradients are clipped by, when, and where; None clips nothing.

@@ -1,4 +1,4 @@
-"""Gradients of some rows in simulated time: how many rows a model finds, a node sends, and all have behind an exchange.
+"""Gradients of some rows in simulated time: how many rows a model finds, a node sends, and all have after an exchange.
 
     found      rows of the model that has touched most: all wait for it
     sent       rows of a node's message, the mean of nodes, rounded up; units of a node are taken to share none
@@ -43,7 +43,7 @@ class Rows(NamedTuple):
             found: of every model, in the order of nodes.
             lines: of the whole gradient.
             units: models of a node, which sends their sum.
-            arrived: behind the exchange; None takes it that no two models have a row in common.
+            arrived: rows after the exchange; None assumes that no two models have a row in common.
 
         Examples:
             >>> Rows.of([3, 5, 4, 5], 16, arrived=9)
@@ -60,7 +60,7 @@ class Sizes(NamedTuple):
     """Messages of one stripe of a gradient.
 
     Attributes:
-        numbers: gradients that are there behind the exchange.
+        numbers: gradients that exist after the exchange.
         up_bytes: of a worker's message.
         down_bytes: of the owner's.
         sent_numbers: gradients of a worker's message.
@@ -78,7 +78,7 @@ def sizes_of(width: int, numbers: int, counts: tuple[int, int] | None, codec: Co
     Args:
         width: lines of the stripe.
         numbers: of a line.
-        counts: lines that are sent, and that are there behind the exchange; None where all travel.
+        counts: lines that are sent, and that exist after the exchange; None if all travel.
         codec: of workers.
         owner_codec: of owners.
     """
@@ -111,7 +111,7 @@ def controlled_sizes(lines: int, numbers: int, counts: tuple[int, int] | None, c
 
 
 def share_of(count: int, stripe: Stripe, lines: int) -> int:
-    """Return how many of so many lines a stripe has, where they lie evenly; stripes together have them all.
+    """Return how many of some lines a stripe has if they lie evenly; stripes together have them all.
 
     Examples:
         >>> [share_of(5, stripe, 64) for stripe in stripes_of(64, 4)]
@@ -121,7 +121,7 @@ def share_of(count: int, stripe: Stripe, lines: int) -> int:
 
 
 def arrived_rows(found: Sequence[Places], table: ClusterTable, lines: int, numbers: int) -> Places:
-    """Return the rows that a gradient has behind an exchange, as the wires carry it.
+    """Return the rows that a gradient has after an exchange, as the wires carry it.
 
     Args:
         found: rows of every node, ascending.

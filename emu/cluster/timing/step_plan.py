@@ -1,4 +1,4 @@
-"""What a step of a cluster is made of before it is played, and what is known of it behind that."""
+"""What a step of a cluster is made of before it is played, and what is known of it afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Group(NamedTuple):
     Attributes:
         name: what a trace calls it.
         layers: whose gradients they are.
-        numbers: how many gradients, of those that are there behind the exchange.
+        numbers: how many gradients, of those that exist after the exchange.
         sent_numbers: how many a node sends.
         up_bytes: of a worker's messages to all owners, itself among them.
         down_bytes: of all owners' messages.
@@ -125,7 +125,7 @@ class Plan:
         )
 
     def pass_alone(self) -> Plan:
-        """Return the plan of forward and backward without what comes behind it, and beside it."""
+        """Return the plan of forward and backward alone, without what comes after or beside it."""
         program = Program(self.program.passes, ())
         return replace(self, program=program, groups=(), double_buffering=False, clips=None)
 

@@ -1,7 +1,7 @@
 """Sizes of mini-batches, and the number of nodes that share them, by measurement: `emu.cluster.batch_search`.
 
     before a step   trial of every size, each from this state and over the same examples ──► size from here on
-    behind a step   its simulated times ──► nodes that share the next mini-batch
+    after a step    its simulated times ──► nodes that share the next mini-batch
 
 A trial leaves no trace: it is a run from a checkpoint in memory, and back to it.
 """

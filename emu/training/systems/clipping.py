@@ -112,7 +112,7 @@ class Clipping(System):
         """Begin with nothing remembered, if the recipe clips.
 
         Raises:
-            ConfigError: gradients, or parameters that a rule asks for, are not held as floats.
+            ConfigError: gradients, or parameters that a rule reads, are not held as floats.
         """
         self._run, self._table = run, run.recipe.clipping
         self._memories: dict[tuple[int, str], list[Memory]] = {}
@@ -143,7 +143,7 @@ class Clipping(System):
     # ---- a step ----
 
     def gradients(self, found: Pass) -> Pass:
-        """Clip what every unit has found; a step given up leaves m and v as they are."""
+        """Clip the gradients of every unit; a skipped step leaves m and v as they are."""
         if self._table is None or not found.is_applied:
             return found
         if units_of(self._run.model.states[0].name, found.gradients) == [None]:
@@ -176,7 +176,7 @@ class Clipping(System):
         return replace(found, gradients=gradients, scale=1.0 if self._in_gradient else found.scale)
 
     def _clip(self, table: ClippingTable, layer: str, unit: int, held: Mapping[str, Value], carried: float) -> Clipped:
-        """Return the gradients of a unit's layer behind all rules."""
+        """Return the gradients of a unit's layer after all rules."""
         states = self._layers[layer]
         columns = {state.part: columns_of(state, held[state.part].array) for state in states}
         masters = {s.part: _beside(held[s.part], columns_of(s)) for s in states} if table.reads_masters else {}

@@ -67,7 +67,7 @@ def written(
     Args:
         state: the parameter.
         columns: of the shape that `columns_of` gives, or some of them.
-        role: "gradient", or "unscaled" behind loss scaling.
+        role: "gradient", or "unscaled" after loss scaling.
         runner: the datapath.
         lines: what the columns are.
     """

@@ -51,7 +51,7 @@ class JointPoints(Agreement):
         return self._met(here)
 
     def _met(self, register: StatisticsRegister | None) -> list[StatisticsRegister]:
-        """Return the registers of all ranks that have one, and charge their sum; none behind the last operation."""
+        """Return the registers of all ranks that have one, and charge their sum; none after the last operation."""
         here = None if register is None else register.to_dict()
         every: list[dict[str, Any] | None] = self._ranks.every(here)
         found = [StatisticsRegister.from_dict(one) for one in every if one is not None]
@@ -83,7 +83,7 @@ class JointPoints(Agreement):
     def run(self, passes: Sequence[Callable[[], ResultT]]) -> list[ResultT]:
         """Return the results of passes of all nodes, which decide every operation's redo together.
 
-        A rank without passes, or behind its own, has no registers, and goes on until that holds for all ranks.
+        A rank without passes, or after its own, has no registers, and goes on until that holds for all ranks.
         """
         self._together = True
         try:
