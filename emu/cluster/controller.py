@@ -63,7 +63,7 @@ def placed(layer_bytes: Mapping[str, int], controllers: Sequence[int], placement
     """Return the controller of every layer.
 
     Args:
-        layer_bytes: of each layer, in the order in which layers travel: the last layer of the network first.
+        layer_bytes: bytes of each layer, in the order in which layers travel: the last layer of the network first.
         controllers: nodes.
         placement: "fixed" takes controllers in turn; "least_loaded" the one that has the fewest bytes so far, of
             equals the lowest node.
@@ -129,13 +129,13 @@ class Controllers:
 
         Args:
             shapes: columns and rows of every tensor `layer.part`, in the order of the network.
-            formats: of the parameters that are returned, by tensor.
+            formats: formats of the parameters that are returned, by tensor.
             layout: nodes and workers.
-            codec: of gradients on their way.
+            codec: codec of gradients on their way.
             transport: moves bytes.
             homes: nodes that layers are placed on.
-            seed: of random choices of codecs.
-            dtype: of gradients.
+            seed: seed of random choices of codecs.
+            dtype: dtype of gradients.
             feedback: whether what a message does not say is added to the next gradient, or lost.
             touched: tensors of whose columns a step touches some: these alone are returned.
 

@@ -34,7 +34,7 @@ class Piece(NamedTuple):
 
     Attributes:
         tensor: its name.
-        number: of the stripe.
+        number: number of the stripe.
         owner: node that adds it up.
         stripe: its columns.
         wire: on which workers send it.
@@ -92,12 +92,12 @@ class Exchange:
         Args:
             shapes: columns and rows of every tensor, in the order in which they travel.
             layout: nodes, workers, owners.
-            codec: of workers.
+            codec: codec of workers.
             transport: moves bytes.
-            owner_codec: of owners; None is that of workers.
+            owner_codec: codec of owners; None is that of workers.
             rule: what owners do to sums; None leaves them.
-            seed: of random choices of codecs.
-            dtype: of gradients.
+            seed: seed of random choices of codecs.
+            dtype: dtype of gradients.
             feedback: whether what a message does not express is added to the next gradient, or lost.
             touched: tensors of whose columns a step touches some.
 

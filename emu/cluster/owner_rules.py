@@ -103,11 +103,11 @@ def apply_to(
     """Return what a rule makes of a sum, of which some lines may be all there is; see `OwnerRule.apply`.
 
     Args:
-        rule: of a sum that has some lines only, one that leaves others as they are.
+        rule: rule for a sum that has some lines only; it leaves the others as they are.
         total: the sum.
-        state: of all lines.
+        state: state of all lines.
         scale: S that sums and state carry.
-        lines: of the stripe.
+        lines: lines of the stripe.
     """
     if not isinstance(total, Touched):
         return rule.apply(total, state, scale)

@@ -29,11 +29,11 @@ class CodecOptions(Table):
 
     Attributes:
         steps: any number of equal steps, 3..256, instead of `bits`.
-        threshold: of one bit: "zero", "mean", "previous_mean".
+        threshold: threshold of one bit: "zero", "mean", "previous_mean".
         levels: "means", "ends" (one bit), "middles" (more).
         deviations: reach of equal steps to both sides of the mean.
         lag: age of the levels, in mini-batches.
-        smoothing: of levels: "none", "exponential", "window".
+        smoothing: smoothing of levels: "none", "exponential", "window".
         decay: share of the old levels that "exponential" keeps.
         window: mini-batches over which "window" takes the mean.
         interval: mini-batches for which levels are used.
@@ -77,8 +77,8 @@ class ClusterTable(Table):
         units: processing units of a node; each computes a part of the node's part.
         model_parallel: devices that share a model; with `nodes` 4 and 2 of them, 4x2.
         model_split: what these devices have: "stripes" of every layer, or whole "layers", the largest alone.
-        points: of dynamic fixed point: "joint", from the counts of all nodes, or "own", where each node has its own
-            points of activations and errors.
+        points: points of dynamic fixed point: "joint", from the counts of all nodes, or "own", where each node has its
+            own points of activations and errors.
         exchange: "stripes" of gradients to owners, or whole layers to "controllers", which return parameters.
         controllers: nodes to which layers are sent.
         placement: "fixed" takes controllers in turn; "least_loaded" the one with the fewest bytes so far.

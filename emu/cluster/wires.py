@@ -153,8 +153,8 @@ def touched_bytes(codec: Codec, count: int, lines: int, numbers: int) -> int:
     Args:
         codec: makes the message.
         count: lines that are there.
-        lines: of the stripe.
-        numbers: of a line.
+        lines: lines of the stripe.
+        numbers: numbers of a line.
     """
     return header_bytes(count, lines) + codec.message_bytes(count, numbers)
 
@@ -208,9 +208,9 @@ class WholeWire:
 
         Args:
             codec: makes messages of lines.
-            lines: of the stripe.
-            numbers: of a line.
-            dtype: of gradients.
+            lines: lines of the stripe.
+            numbers: numbers of a line.
+            dtype: dtype of gradients.
             feedback: whether what a message does not express is added to the next gradient, or lost.
         """
         self._codec, self._lines, self._numbers = codec, lines, numbers

@@ -40,7 +40,7 @@ class ComputeUnit(Table):
         clock_hz: its own clock; None means the device's.
         operands: formats that a unit takes, with * for any part of a name; empty for all.
         read_ports: vectors of operands per cycle; None where they never wait.
-        fill_cycles: from the first operand to the first result in memory; None for none.
+        fill_cycles: cycles from the first operand to the first result in memory; None for none.
     """
 
     kind: Literal["mac_array", "matrix_unit", "statistics", "host"]

@@ -34,8 +34,8 @@ class Link(Table):
         to: name of the device or switch at the other end; `host` for the computer beside it, `crossbar` for the switch
             between the nodes.
         bandwidth_bytes_per_s: in each direction.
-        latency_s: of the first byte; of a link to the crossbar, from port to port.
-        at: whose link to the crossbar it is: the `device`'s own, or the `host`'s, so that messages pass hosts.
+        latency_s: latency of the first byte; of a link to the crossbar, from port to port.
+        at: the end whose link to the crossbar it is: the `device`'s own, or the `host`'s, so that messages pass hosts.
         duplex: `full`: both directions at once; `half`: one at a time.
         shared: whether the devices of a node share one such link, as they share a bridge of their host.
         copy_engines: copies between device and host that may run at the same time; None: as many as the link allows.
@@ -71,7 +71,7 @@ class Crossbar(Table):
         ports: how many links it takes.
         arbitration: which message a port takes of those that wait: `first_come`, then the lowest sender; `lowest`, the
             lowest sender; `round_robin`, the next sender after the one it has served last.
-        latency_s: of its own, beside that of the links; None for none.
+        latency_s: its own latency, beside that of the links; None for none.
     """
 
     ports: Count
@@ -84,7 +84,7 @@ class Topology(Table):
 
     Attributes:
         nodes: hosts.
-        devices: of each node; None for one.
+        devices: devices of each node; None for one.
     """
 
     nodes: Count

@@ -94,8 +94,8 @@ class Program:
         valid: lanes that hold results, bool, (vectors, lanes); only they are stored and counted.
         target: format of the results.
         rounding: D_CNV's.
-        register_set: that counts the results; None counts nothing.
-        signs: whose results are counted.
+        register_set: set that counts the results; None counts nothing.
+        signs: signs whose results are counted.
     """
 
     instructions: Sequence[Instruction]
@@ -121,7 +121,7 @@ class VectorUnit:
         accumulator_bits: A; every add saturates there.
         read_ports: vectors that memory delivers per cycle.
         write_ports: vectors that it takes per cycle.
-        registers: of the register file, each a word per lane.
+        registers: registers of the register file, each a word per lane.
         accumulators: per lane.
         latency: cycles from the start of an instruction until its result can be read, by opcode; 1 where not given.
 
@@ -157,9 +157,9 @@ class VectorUnit:
         """Return the program of a matrix product: (rows, depth) times (depth, columns), all in C order.
 
         Args:
-            rows: of the first matrix.
+            rows: rows of the first matrix.
             depth: products added up per result, in order of k.
-            columns: of the second matrix.
+            columns: columns of the second matrix.
             target: format of the results.
             drops: fraction bits of the accumulator that D_CNV drops.
             a: address of the first matrix.
@@ -218,7 +218,7 @@ class VectorUnit:
             results: how many.
             target: format of the results.
             drops: fraction bits of the accumulator that D_CNV drops.
-            shifts: of both operands, to the accumulator's point; none for `multiply`.
+            shifts: shifts of both operands, to the accumulator's point; none for `multiply`.
             **options: of `Program`.
         """
         result, valid = self.lanes_of(results)

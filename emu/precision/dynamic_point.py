@@ -40,7 +40,7 @@ class PointEvent:
 
     Attributes:
         step: training step.
-        tensor: whose point it is.
+        tensor: tensor whose point it is.
         point: fraction bits from there on.
         redone: whether the operation ran again for it.
     """
@@ -198,9 +198,9 @@ class DynamicPointRunner:
 
         Args:
             policy: formats, rounding, units.
-            points: of its tensors.
+            points: points of its tensors.
             seed: key of every random number.
-            backend: who computes.
+            backend: backend that computes.
             counters: registers and flags by layer and role; None observes nothing.
             profile: where the time goes; None measures nothing.
             frozen_at: training step after which the points stay where they are (evaluation); None lets them move.
@@ -363,7 +363,7 @@ def make_runner(policy: Policy, points: Points | None, **options: Any) -> Datapa
 
     Args:
         policy: formats of everything.
-        points: of its tensors; None where no format leaves its point open.
+        points: points of its tensors; None where no format leaves its point open.
         **options: of both runners; `frozen_at` is of the second alone.
     """
     if points is not None:

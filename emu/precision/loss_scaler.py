@@ -74,7 +74,7 @@ class ScaleEvent:
     Attributes:
         step: training step.
         event: `start`, `overflow`, `repeat`, `skip`, `growth` or `change`.
-        scale: of an overflow or a skip, S of the run; else S from there on.
+        scale: S of the run for an overflow or a skip; else S from there on.
     """
 
     step: int
@@ -106,9 +106,9 @@ class LossScaler:
 
         Args:
             policy: the rules.
-            formats: of the tensors.
+            formats: formats of the tensors.
             counts: where counts of runs that stand go.
-            backend: who computes.
+            backend: backend that computes.
             largest: returns the largest of what several processes have found, each in its gradients.
 
         Raises:

@@ -80,7 +80,7 @@ class _Scaling(Table):
         minimum: S_min.
         maximum: S_max.
         backoff: what S is multiplied by after an overflow.
-        max_repeats: of one iteration; then it is skipped.
+        max_repeats: repeats of one iteration; then it is skipped.
         reads_limit: whether the policy reads `Measured.limit`, which gradients with moving points do not have.
     """
 
@@ -266,8 +266,8 @@ class StatisticalScale(_Started):
 
     Attributes:
         quantile: deviations above the mean that shall still fit.
-        mean_decay: of the running mean.
-        variance_decay: of the running variance.
+        mean_decay: decay of the running mean.
+        variance_decay: decay of the running variance.
         minimum: S_min.
         maximum: S_max.
     """

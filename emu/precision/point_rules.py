@@ -74,7 +74,7 @@ def next_point(register: StatisticsRegister, word: DynamicFixed, point: int, tab
     """Return the point that a table's rule chooses, within its limits.
 
     Args:
-        register: of results whose point is asked for.
+        register: register of the results for which a point is chosen.
         word: they are written in.
         point: where it stands.
         table: rule, r_max and limits.

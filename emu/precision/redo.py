@@ -17,7 +17,7 @@ class Settled(NamedTuple, Generic[ScaleT, ResultT]):
 
     Attributes:
         scale: it was made with.
-        result: of the last run.
+        result: result of the last run.
         redos: how many runs came before it.
     """
 
@@ -35,7 +35,7 @@ def run_and_redo(
     """Run at a scale, and again as long as the measurement gives another scale.
 
     Args:
-        scale: of the first run.
+        scale: scale of the first run.
         run: does the work; every run begins from the same state, random numbers included.
         better: the scale that follows from a result; None if the result is final.
         most: how many further runs there may be.

@@ -110,9 +110,9 @@ class Asked(NamedTuple):
     """What an operation asks.
 
     Attributes:
-        shape: of what it writes.
-        multiply_adds: of its products and sums.
-        passes: of the host.
+        shape: shape of what it writes.
+        multiply_adds: multiply-adds of its products and sums.
+        passes: passes of the host.
     """
 
     shape: Shape
@@ -293,7 +293,7 @@ class ShapeRunner:
 
     Attributes:
         policy: formats of everything; a word whose point is open has it in its middle.
-        demands: of the operations so far.
+        demands: demands of the operations so far.
     """
 
     def __init__(self, policy: Policy) -> None:

@@ -59,8 +59,8 @@ class Batches:
 
         Args:
             data: examples.
-            size: of a mini-batch.
-            seed: of their order.
+            size: size of a mini-batch.
+            seed: seed of their order.
         """
         self.data, self.planned, self._seed = data, size, seed
         self.per_epoch = self.examples // size
@@ -74,7 +74,7 @@ class Batches:
 
         Args:
             recipe: names the data, and the seed of their order.
-            size: of a mini-batch; None is the recipe's.
+            size: size of a mini-batch; None is the recipe's.
             data: examples; None reads those that the recipe names.
 
         Raises:

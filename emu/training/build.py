@@ -86,7 +86,7 @@ def require_network(described: object, network: nn.Network | None, folder: Path)
     Args:
         described: what `run.json` says of a network given from Python; None of a recipe's.
         network: the one given now.
-        folder: of the run.
+        folder: folder of the run.
 
     Raises:
         ConfigError: it is another one, or none.

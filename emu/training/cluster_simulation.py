@@ -38,7 +38,7 @@ class _Asked(NamedTuple):
         updated: demands after the exchange.
         several: whether all that take part have computed, not one alone.
         exchanges: whether gradients travel.
-        rows: of gradients that have some rows only, by name.
+        rows: rows of gradients that have only some of them, by name.
     """
 
     table: ClusterTable
@@ -71,11 +71,11 @@ class ClusterSimulation(Simulation):
         Args:
             machine: every device.
             batch_elements: numbers that a host prepares per step.
-            batch_bytes: that it sends.
+            batch_bytes: bytes that it sends.
             decided_on_host: whether registers go to the host and points come back.
             table: `[cluster]`.
             shapes: columns and rows of every gradient, by name.
-            parameter_bytes: of one code of every parameter, by name.
+            parameter_bytes: bytes of one code of every parameter, by name.
             clipping: `[clipping]`; None clips nothing.
             divided: layers whose errors are computed in parts, one of each device of `model_parallel`.
             by_rows: names of gradients that have some rows only.
@@ -111,7 +111,7 @@ class ClusterSimulation(Simulation):
         """Return what the parts of the last step took; None of one that a node took alone, as in a warm start.
 
         Args:
-            examples: of its mini-batch.
+            examples: examples of its mini-batch.
         """
         times = self._times(self._ended, self._workers)
         return times and times._replace(examples=examples)
@@ -212,8 +212,8 @@ def joined(work: Iterable[Demand], layers: Collection[str]) -> list[Demand]:
     What a device does of them, and that parts travel and are added, is said by `emu.cluster.timing.striping`.
 
     Args:
-        work: of training; a pass goes forward before it goes back.
-        layers: whose error products are computed in parts.
+        work: work of training; a pass goes forward before it goes back.
+        layers: layers whose error products are computed in parts.
     """
     found: list[Demand] = []
     places: dict[tuple[str, bool], int] = {}
@@ -281,10 +281,10 @@ def of_one(
     """Return what one of so many models does, where they do the same; what only some do is there once.
 
     Args:
-        demands: of all models, one after the other or in turns.
+        demands: demands of all models, one after the other or in turns.
         models: how many.
         varying: layers whose operations have another size in every model: the longest stand for all.
-        duration_ps: of a demand.
+        duration_ps: duration of a demand.
     """
 
     def what(one: Demand) -> Any:

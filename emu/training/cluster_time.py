@@ -30,10 +30,10 @@ class SimulatedStep:
 
     Attributes:
         nodes: K, that exchange gradients.
-        devices: of each node.
+        devices: devices of each node.
         batch: examples of a step, on all nodes together.
-        bits: of a gradient on its way.
-        time: of the step, and its parts.
+        bits: bits of a gradient on its way.
+        time: time of the step, and its parts.
         speed_up: examples per second against those of one device with the same batch.
         bound: the speed-up of nodes that compute in no time and only exchange; None of one that has nobody to.
     """
@@ -108,7 +108,7 @@ def simulate(
             returns.
         nodes: how many; empty is powers of two, as far as the device's topology goes, or what `[cluster]` says.
         batches: examples of a step, on all nodes together; empty is the recipe's.
-        bits: of a gradient on its way, 1..8 or 32; empty is what `[cluster]` says, else 1.
+        bits: bits of a gradient on its way, 1..8 or 32; empty is what `[cluster]` says, else 1.
         overrides: key path -> value, laid over the recipe, e.g. `{"cluster.streaming": True}`.
         keeps_events: whether to keep what the first nodes do in a step of the last simulation, for a trace.
 

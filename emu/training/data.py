@@ -38,8 +38,8 @@ class Dataset:
         test_inputs: as `train_inputs`; none is in both.
         test_labels: as `train_labels`.
         source: one sentence: where the data are from and what was done to them.
-        sha256: of shapes and values of all four, in the order above; of a sparse matrix: shape, entries, columns, and
-            where rows begin.
+        sha256: hash of shapes and values of all four, in the order above; of a sparse matrix: shape, entries, columns,
+            and where rows begin.
     """
 
     train_inputs: Inputs
@@ -60,7 +60,7 @@ def load_dataset(spec: Data, input_shape: Sequence[int], classes: int) -> Datase
 
     Args:
         spec: the table.
-        input_shape: of the network: channels, rows and columns, or length, or features.
+        input_shape: shape of the network: channels, rows and columns, or length, or features.
         classes: number of labels.
 
     Raises:

@@ -116,7 +116,7 @@ class Frames(DataTable):
         count: frames to train.
         test_count: frames to test.
         noise: deviation around a class's point, whose elements have deviation 1.
-        seed: of points, labels and noise.
+        seed: seed of points, labels and noise.
     """
 
     kind: Literal["frames"]  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -62,7 +62,7 @@ class Model:
         policy: formats of everything.
         states: parameters in order.
         moments: running moments by name, in the `loss` role's format of their layer.
-        points: of dynamic fixed point; None where no format leaves its point open.
+        points: points of dynamic fixed point; None where no format leaves its point open.
         stripes: how many devices share the units of every layer that has some.
     """
 
@@ -99,7 +99,7 @@ class Model:
 
         Args:
             runner: the datapath.
-            rows: of parameters that are read by rows; None is all.
+            rows: rows of parameters that are read by rows; None is all.
         """
         copies: dict[str, dict[str, Value]] = {}
         for state in self.states:
@@ -197,7 +197,7 @@ class Model:
             images: see `run`.
             labels: see `run`.
             seed: key of every random number.
-            backend: who computes.
+            backend: backend that computes.
             counters: registers and flags by layer and role.
             after: training step after which the weights were taken; they get its formats and points.
             finds_points: whether open points are found on the way, since no training has left any.
@@ -245,9 +245,9 @@ def written(values: Array, fmt: Format, source: Format | None = None, *, backend
 
     Args:
         values: floats or integers; raws where `source` carries them.
-        fmt: that they get.
+        fmt: format that they get.
         source: format whose carriers the values are; None takes them as they are.
-        backend: who computes.
+        backend: backend that computes.
     """
     held = source if source is not None and source.carries_raws else None
     return Value(engine.quantize(values, fmt, x_format=held, backend=backend), fmt)

@@ -30,7 +30,7 @@ def ngram_examples(spec: Ngrams, columns: int) -> tuple[Arrays, str]:
 
     Args:
         spec: which text, and which n-grams.
-        columns: that n-grams are hashed to.
+        columns: columns that n-grams are hashed to.
 
     Raises:
         ConfigError: the file is missing, or too short for an example on either side.
@@ -64,7 +64,7 @@ def ngram_columns(windows: Bytes, longest: int, columns: int) -> NDArray[np.int6
     Args:
         windows: (windows, reach).
         longest: bytes of the longest n-grams.
-        columns: that they are hashed to.
+        columns: columns that they are hashed to.
     """
     count, reach = windows.shape
     found: list[NDArray[np.int64]] = []

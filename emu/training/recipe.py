@@ -191,12 +191,12 @@ class Training(Table):
     Attributes:
         steps: optimiser steps; or `epochs`, passes over the training data: exactly one of the two.
         batch: examples per step: images, sequences, frames ....
-        seed: of weights, order of inputs, dropout and stochastic rounding, 0..2**63-1, as TOML and JSON hold them.
+        seed: seed of weights, order of inputs, dropout and stochastic rounding, 0..2**63-1, as TOML and JSON hold them.
         log_every: steps between logged points; None leaves it to the trainer.
         checkpoint_every: steps between checkpoints; None leaves it to the trainer.
         clip_norm: gradients whose norm, of all parameters together, is above it are shortened to it.
         optimiser: moves parameters.
-        schedule: of the learning rate, over all planned steps.
+        schedule: schedule of the learning rate, over all planned steps.
         stop: tests that end a run before its last planned step.
     """
 

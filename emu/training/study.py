@@ -30,7 +30,7 @@ class Setting(Table):
     """What one variant of a grid lays over its recipes.
 
     Attributes:
-        name: of the variant.
+        name: name of the variant.
         set: key path -> value, e.g. `{"training.steps" = 20}`.
     """
 
@@ -44,7 +44,7 @@ class Grid(Table):
     Attributes:
         models: names or paths.
         devices: names or paths.
-        seeds: of weights, batches and random numbers.
+        seeds: seeds of weights, batches and random numbers.
         settings: variants; without any, the recipes as they are.
     """
 
@@ -58,7 +58,7 @@ class Study(Drawn, Table):
     """Grids of runs, and the device they are compared with.
 
     Attributes:
-        name: of the study: its folder, unless another is given.
+        name: name of the study: its folder, unless another is given.
         description: one sentence.
         baseline: device that the others are paired with, seed by seed.
         baseline_setting: setting of it that all settings are paired with; None pairs within each setting.
@@ -110,7 +110,7 @@ class Case:
         model: name or path.
         device: name or path.
         setting: the variant.
-        seed: of the run.
+        seed: seed of the run.
     """
 
     model: str

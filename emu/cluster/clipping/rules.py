@@ -203,7 +203,7 @@ def limited(values: Array, limits: Limits) -> tuple[Array, int]:
 
     Args:
         values: floats; NaN, -0 and what equals a threshold stay. The array itself where everything does.
-        limits: of the values' dtype.
+        limits: limits of the values' dtype.
     """
     above, below = values > limits.high, values < limits.low
     count = int(above.sum()) + int(below.sum())

@@ -66,11 +66,11 @@ def schedule(
     """Return what one worker does in one backpropagation, from its begin on.
 
     Args:
-        costs: of each layer, in the order of backpropagation: picoseconds of gradient, clip, send.
+        costs: costs of each layer, in the order of backpropagation: picoseconds of gradient, clip, send.
         trigger: what a clip waits for.
         on: the processor that clips; the "worker" backpropagates on the same one.
         layers: their names; numbers from 1 on without.
-        node: of the worker.
+        node: number of the worker's node.
 
     Returns:
         events `grad`, `clip` and `send` of every layer, with the layer's name.

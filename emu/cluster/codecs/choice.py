@@ -14,7 +14,7 @@ def codec_of(bits: int, *, backend: str = "auto", **options: Any) -> Codec:
 
     Args:
         bits: 1..8, or 32 for gradients as they are.
-        backend: that computes: "auto", or one of `emu.backends()`.
+        backend: "auto", or the one of `emu.backends()` that computes.
         **options: of `Quantiser`, beside its steps.
 
     Raises:

@@ -44,9 +44,9 @@ class Kernels:
     """Times of a device's memory.
 
     Attributes:
-        codec: of workers.
-        owner_codec: of owners.
-        bytes_per_s: of the memory; None takes no time.
+        codec: codec of workers.
+        owner_codec: codec of owners.
+        bytes_per_s: bandwidth of the memory; None takes no time.
         has_state: whether owners smooth or normalise.
     """
 
@@ -63,10 +63,10 @@ class Kernels:
         """Return how long owners take for what they own: to add up, to apply their rule, to encode.
 
         Args:
-            workers: whose messages are added.
-            numbers: that each owns.
-            sent_bytes: of a worker's message to each.
-            made_bytes: of each owner's own message.
+            workers: workers whose messages are added.
+            numbers: numbers that each owns.
+            sent_bytes: bytes of a worker's message to each.
+            made_bytes: bytes of each owner's own message.
         """
         found = [
             self.moved_ps(

@@ -33,12 +33,12 @@ class Share:
         computed: demands of the pass.
         updated: demands after the exchange.
         shapes: columns and rows of every gradient, by name `layer.part`.
-        parameter_bytes: of one code of the parameters that a controller returns, by the same names.
+        parameter_bytes: bytes of one code of the parameters that a controller returns, by the same names.
         clipping: rules that its gradients are clipped by, when, and where; None clips nothing.
         batch_elements: numbers of its part of the batch, which its host prepares; 0 of nothing.
-        batch_bytes: that the host sends.
+        batch_bytes: bytes that the host sends.
         decided_on_host: whether registers go to the host and points come back.
-        rows: of gradients that have some rows only, by the same names: how many.
+        rows: rows of gradients that have only some of them, by the same names: how many.
         counts_ps: what adding up the registers of all nodes takes, for one point.
     """
 
@@ -66,8 +66,8 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
     Args:
         table: `[cluster]`.
         machine: every device.
-        fabric: that connects them.
-        share: of one model.
+        fabric: fabric that connects them.
+        share: share of one model.
 
     Raises:
         ConfigError: an owner has no stripe, owners are given with model striping, or devices cannot be divided.

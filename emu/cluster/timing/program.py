@@ -32,10 +32,10 @@ class Task:
         kind: forward, backward or update.
         parts: resources and picoseconds, one after the other.
         completes: whether the layer's gradients are complete after it.
-        gathered_bytes: that each of the layer's other devices sends before it can begin, or the one at `source`.
-        partial_bytes: of partial errors that go to each of the layer's other devices after it.
+        gathered_bytes: bytes that each of the layer's other devices sends before it can begin, or the one at `source`.
+        partial_bytes: bytes of partial errors that go to each of the layer's other devices after it.
         add_ps: what adding these up takes.
-        device: of a node, that alone runs it; None is all of them.
+        device: device of a node that alone runs it; None is all of them.
         source: device that alone sends; None is all others.
     """
 
@@ -72,7 +72,7 @@ class Program:
         passes: forward and backward, in order.
         updates: what is done with gradients that have arrived, in order.
         prepare: parts of preparing the next batch beside it.
-        layers: whose gradients become complete, in that order.
+        layers: layers whose gradients become complete, in that order.
     """
 
     passes: tuple[Task, ...]
@@ -104,11 +104,11 @@ def program_of(
     """Return the program of a step.
 
     Args:
-        machine: whose times count.
+        machine: machine whose times count.
         computed: demands of the pass.
         updated: demands after it.
         batch_elements: numbers of the batch that a host prepares.
-        batch_bytes: that it sends.
+        batch_bytes: bytes that it sends.
         decided_on_host: whether registers go to the host and points come back.
         counts_ps: what adding up the registers of all nodes takes, for one point.
     """

@@ -40,8 +40,8 @@ class Rows(NamedTuple):
         """Return the rows of a step.
 
         Args:
-            found: of every model, in the order of nodes.
-            lines: of the whole gradient.
+            found: results of every model, in the order of nodes.
+            lines: lines of the whole gradient.
             units: models of a node, which sends their sum.
             arrived: rows after the exchange; None assumes that no two models have a row in common.
 
@@ -61,8 +61,8 @@ class Sizes(NamedTuple):
 
     Attributes:
         numbers: gradients that exist after the exchange.
-        up_bytes: of a worker's message.
-        down_bytes: of the owner's.
+        up_bytes: bytes of a worker's message.
+        down_bytes: bytes of the owner's message.
         sent_numbers: gradients of a worker's message.
     """
 
@@ -77,10 +77,10 @@ def sizes_of(width: int, numbers: int, counts: tuple[int, int] | None, codec: Co
 
     Args:
         width: lines of the stripe.
-        numbers: of a line.
+        numbers: numbers of a line.
         counts: lines that are sent, and that exist after the exchange; None if all travel.
-        codec: of workers.
-        owner_codec: of owners.
+        codec: codec of workers.
+        owner_codec: codec of owners.
     """
     if counts is None:
         up, down = (one.message_bytes(width, numbers) for one in (codec, owner_codec))
@@ -95,11 +95,11 @@ def controlled_sizes(lines: int, numbers: int, counts: tuple[int, int] | None, c
     """Return the messages of a whole gradient to its controller, which returns parameters.
 
     Args:
-        lines: of the gradient.
-        numbers: of a line.
+        lines: lines of the gradient.
+        numbers: numbers of a line.
         counts: lines that are sent, and that come back as parameters; None where all travel.
-        codec: of workers.
-        word_bytes: of the code of a parameter.
+        codec: codec of workers.
+        word_bytes: bytes of the code of a parameter.
     """
     if counts is None:
         every = lines * numbers
@@ -126,8 +126,8 @@ def arrived_rows(found: Sequence[Places], table: ClusterTable, lines: int, numbe
     Args:
         found: rows of every node, ascending.
         table: `[cluster]`.
-        lines: of the whole gradient.
-        numbers: of a line.
+        lines: lines of the whole gradient.
+        numbers: numbers of a line.
     """
     codec, owner_codec = table.codecs()
     in_stripes = table.exchange != "controllers"

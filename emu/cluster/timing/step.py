@@ -46,7 +46,7 @@ def play(plan: Plan, *, keeps_events: bool = False) -> StepTime:
     If every node does the same, two stand for all: the cost grows with the rounds, not with their messages.
 
     Args:
-        plan: of the step.
+        plan: plan of the step.
         keeps_events: whether to keep what the first nodes do, for a trace.
     """
     if keeps_events or not plan.is_alike:

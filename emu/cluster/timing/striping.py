@@ -50,13 +50,13 @@ def striped_program(
     """Return the program of one of the devices that a layer's units are divided over.
 
     Args:
-        machine: whose times count.
-        kernels: of its memory.
+        machine: machine whose times count.
+        kernels: kernels of its memory.
         devices: M.
         computed: demands of the pass of one device that has all units.
         updated: demands after it.
         batch_elements: numbers of the batch that a host prepares.
-        batch_bytes: that it sends.
+        batch_bytes: bytes that it sends.
     """
     computed = layer_by_layer(computed)
     last = last_gradients(computed)

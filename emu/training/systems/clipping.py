@@ -38,9 +38,9 @@ class Counts:
     """What happened to a tensor in an interval.
 
     Attributes:
-        elements: that were looked at, of all units.
-        clipped: that were clipped.
-        nonfinite: that were NaN or infinite before.
+        elements: elements that were looked at, of all units.
+        clipped: elements that were clipped.
+        nonfinite: elements that were NaN or infinite before.
         low: threshold of the last step, of the first unit, with S and share taken out; None where there was none.
         high: the same.
     """
@@ -58,8 +58,8 @@ class Total:
 
     Attributes:
         clipped: elements that were clipped in the run.
-        nonfinite: that were NaN or infinite before.
-        counts: of the interval, by layer and part.
+        nonfinite: elements that were NaN or infinite before.
+        counts: counts of the interval, by layer and part.
     """
 
     clipped: int = 0

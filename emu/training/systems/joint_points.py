@@ -23,8 +23,8 @@ class JointPoints(Agreement):
     compute alike, as an update, is counted alike as well: no register of it travels.
 
     Attributes:
-        nodes: that share the step.
-        count_bytes: of registers that nodes have sent to the first one, and of the sums that it has sent back.
+        nodes: nodes that share the step.
+        count_bytes: bytes of registers that nodes have sent to the first one, and of the sums that it has sent back.
     """
 
     def __init__(self, ranks: Ranks, *, own: bool, register_bytes: int) -> None:
@@ -33,7 +33,7 @@ class JointPoints(Agreement):
         Args:
             ranks: the processes that train together.
             own: whether each node has its own points of `OWN_ROLES`.
-            register_bytes: of a register that travels.
+            register_bytes: bytes of a register that travels.
         """
         self.nodes, self.count_bytes = 1, 0
         self._ranks, self._own, self._register_bytes = ranks, own, register_bytes

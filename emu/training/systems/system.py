@@ -53,9 +53,9 @@ class Surroundings:
         policy: formats of everything.
         model: network and parameters.
         update: what is done with gradients after all systems.
-        counters: of the interval between two log points.
+        counters: counters of the interval between two log points.
         profile: where the time goes.
-        backend: who computes.
+        backend: backend that computes.
         batch_elements: numbers of a batch.
         batch_bytes: bytes of a batch as its source holds it.
         flush: takes counts that runners hold by tensor into those of the interval.
@@ -129,7 +129,7 @@ class System:
 
         Args:
             on: a pass over a part.
-            examples: of the batch.
+            examples: examples of the batch.
             step: training step.
         """
         return None
