@@ -335,7 +335,7 @@ def test_a_pattern_that_matches_no_run_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(("text", "said"), [
     ('name = "x"\n[[grid]]\nmodels = ["mpl"]\ndevices = ["float32"]\nseeds = [1]', "'mpl'; did you mean 'mlp'?"),
     ('name = "x"\n[[grid]]\nmodels = ["mlp"]\ndevices = ["fixed8"]\nseeds = [1]', "`baseline` must be a device"),
-    ('name = "x"\n[[grid]]\nmodels = ["mlp"]\ndevices = ["float32"]\nseeds = [1, 1]', "must be its own, got mlp"),
+    ('name = "x"\n[[grid]]\nmodels = ["mlp"]\ndevices = ["float32"]\nseeds = [1, 1]', "must be listed once, got mlp"),
     ('name = "x"\n[[grid]]\nmodels = ["mlp"]\ndevices = ["float32"]\nseeds = []', "`seeds`"),
     ('name = "x"\n[[grid]]\nmodel = ["mlp"]\ndevices = ["float32"]\nseeds = [1]', "did you mean 'models'?"),
 ])  # fmt: skip
