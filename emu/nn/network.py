@@ -47,10 +47,10 @@ class Network:
         return [(layer, moment) for layer in every(self.layers) for moment in layer.moments()]
 
     def require_own_names(self) -> None:
-        """Check that no two tensors go by one name.
+        """Check that no two tensors have the same name.
 
         Raises:
-            ConfigError: two layers, or tensors inside them, have one name, or one is kept for the network's own.
+            ConfigError: two layers, or tensors inside them, have the same name, or one has a name of the network's own.
         """
         taken: dict[str, str] = dict.fromkeys((INPUT_LAYER, LOSS_LAYER), "is kept for the network's own tensors")
         for layer in every(self.layers):
@@ -60,7 +60,7 @@ class Network:
                     continue
                 if name in taken:
                     raise ConfigError(
-                        f"`name` of a layer must be its own, got {name!r}, which {taken[name]}; choose another name"
+                        f"`name` of a layer must be unique, got {name!r}, which {taken[name]}; choose another name"
                     )
                 taken[name] = "is another layer's"
 

@@ -1,7 +1,7 @@
 """What a datapath leaves to its host: losses, softmax, normalisation, slopes of functions.
 
-Arithmetic in the `loss` role's format, sums pairwise in C order (docs/concepts/roles.md, "Our choices"); what leaves is written
-once, in the role of whoever reads it.
+Arithmetic in the `loss` role's format, sums pairwise in C order (docs/concepts/roles.md, "Our choices"); what leaves
+is written once, in the role of whoever reads it.
 """
 
 from __future__ import annotations

@@ -385,7 +385,7 @@ def _named(layers: Sequence[Layer], prefix: str, taken: dict[str, str]) -> tuple
             )
         if name in taken:
             raise ConfigError(
-                f"`name` of a layer must be its own, got {name!r}, which {taken[name]}; choose another name"
+                f"`name` of a layer must be unique, got {name!r}, which {taken[name]}; choose another name"
             )
         taken[name] = "is another layer's"
         # one count and one set of names for body and shortcut together

@@ -276,12 +276,12 @@ class TestRecipes:
             ),
             (
                 "network.layers.conv1.name=pool1",
-                "`name` of a layer must be its own, got 'pool1', which is another layer's; choose another name (in "
+                "`name` of a layer must be unique, got 'pool1', which is another layer's; choose another name (in "
                 "models/lenet.toml with --set network.layers.conv1.name='pool1': network)",
             ),
             (
                 "network.layers.conv1.name=loss",
-                "`name` of a layer must be its own, got 'loss', which is kept for the network's own tensors; choose "
+                "`name` of a layer must be unique, got 'loss', which is kept for the network's own tensors; choose "
                 "another "
                 "name (in models/lenet.toml with --set network.layers.conv1.name='loss': network)",
             ),

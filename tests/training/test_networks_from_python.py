@@ -55,5 +55,5 @@ def test_a_run_is_resumed_and_evaluated_with_its_own_network_alone(tmp_path: Pat
 
 @pytest.mark.parametrize("name", ["first", "loss"])
 def test_names_of_layers_must_be_their_own(name: str, tmp_path: Path):
-    with pytest.raises(emu.ConfigError, match=f"must be its own, got '{name}'"):
+    with pytest.raises(emu.ConfigError, match=f"must be unique, got '{name}'"):
         train(tmp_path / "run", network=network(name=name))

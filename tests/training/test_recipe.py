@@ -92,7 +92,7 @@ def network(*layers: dict[str, object], **changes: object) -> dict[str, object]:
 
 @pytest.mark.parametrize(("recipe", "said"), [
     (network({"type": "relu", "name": "a.b"}), "must have no dot, got 'a.b'"),
-    (network({"type": "residual", "name": "r", "layers": [RELU]}, RELU | {"name": "r"}), "must be its own, got 'r'"),
+    (network({"type": "residual", "name": "r", "layers": [RELU]}, RELU | {"name": "r"}), "must be unique, got 'r'"),
     (network({"type": "residual", "layers": [RELU], "shortcut": [LINEAR]}), "must make one shape on both ways"),
     (network({"type": "embedding", "tokens": 3, "features": 2}), "must be the first and read text"),
     (network({"type": "attention", "heads": 2}), "must have an input of shape (length, features)"),
