@@ -27,17 +27,23 @@ hide: toc
 
 # Results
 
-Every model on every shipped device, each layer through the device's arithmetic, forward, backward and update. `p100`
-computes as `fp16` does, bit for bit, and is not listed twice; `dlu16` and `dlu8` run their default, `conditional_redo`.
-Images are scikit-learn's digits (8 x 8, upsampled; 1347 to train, 450 to test: one image is 0.22 points), the text is
-chapter I of Alice's Adventures in Wonderland (accuracy is of the next byte), frames are synthetic. Seeds are the same
-for every device, so that differences are paired: equal initial weights, equal batches. A device fails, and stands in
-bold, where the whole 95% interval of Student's t lies more than half a point below the baseline; equal differences have
-an interval without width, which is no certainty, and a single seed has none. "What went wrong first" names the tensor
-of the first seed's run that first had more than 1% of its results overflow, or more than 30% underflow, in an interval
-between two logged steps, and where the leading bits of its results were. `dnn46m` runs 200 steps of one seed: 12,800
-frames of 9304 classes, after which no arithmetic has learned a class. Its table is about losses (a guess costs
-ln 9304 = 9.138), overflow and underflow, not about accuracy.
+How accurate is each model on each shipped device? Every layer goes through the device's arithmetic, forward, backward
+and update.
+
+- **Devices.** `p100` gives the same bits as `fp16` and is not listed twice. `dlu16` and `dlu8` run their default
+  schedule, `conditional_redo`.
+- **Data.** Images are scikit-learn's digits (8 x 8, upsampled; 1347 to train, 450 to test, so one image is 0.22
+  points). The text is chapter I of Alice's Adventures in Wonderland; its accuracy is that of the next byte. Frames
+  are synthetic.
+- **Differences** are paired. Seeds are the same for every device, and give equal initial weights and equal batches.
+  An interval is the 95% interval of Student's t. If all differences are equal, the interval has no width, which is
+  not certainty. A single seed has no interval.
+- **Bold.** A device fails if the whole interval lies more than half a point below the baseline.
+- **What went wrong first** names a tensor of the first seed's run: the first of which more than 1% of the results
+  overflowed, or more than 30% underflowed, in an interval between two logged steps. It also says where the leading
+  bits of these results were.
+- **`dnn46m`** runs 200 steps of one seed: 12,800 frames of 9304 classes, after which no arithmetic has learned a
+  class. Read its table for losses (a guess costs ln 9304 = 9.138), overflow and underflow, not for accuracy.
 
 Made by `python benchmarks/results.py`, which runs the study `benchmarks/results.toml`, model by model.
 """

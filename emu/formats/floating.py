@@ -310,7 +310,8 @@ class Float(Drawn):
         code = significand.astype(np.int64).astype(np.uint64) + (
             (exponent - self.emin).astype(np.uint64) << np.uint64(self.fraction_bits)
         )
-        code = np.where(np.isfinite(wide), code - np.uint64(self.lowest_index), code)
+        if not self.zero:
+            code = np.where(np.isfinite(wide), code - np.uint64(self.lowest_index), code)
         if self.infinity_code is not None:
             code = np.where(np.isinf(wide), np.uint64(self.infinity_code), code)
         negative = np.signbit(wide) & (self.has_negative_zero | (code != 0))

@@ -27,15 +27,7 @@ from emu.errors import ConfigError
 from emu.formats import Fixed, Format
 from emu.nn.network import LOSS_LAYER
 from emu.precision.counters import CounterTable
-from emu.precision.loss_scaling import (
-    LossScaling,
-    MaxGradientScale,
-    Measured,
-    NoScaling,
-    ScaleState,
-    ScalingPolicy,
-    StatisticalScale,
-)
+from emu.precision.loss_scaling import LossScaling, Measured, NoScaling, ScaleState, ScalingPolicy
 from emu.precision.policy import Policy
 from emu.precision.redo import run_and_redo
 
@@ -125,7 +117,7 @@ class LossScaler:
         """
         self.policy, self._formats, self._counts = policy, formats, counts
         word = formats.word("", "gradient")
-        if word is not None and isinstance(policy, MaxGradientScale | StatisticalScale):
+        if word is not None and not isinstance(policy, NoScaling) and policy.reads_limit:
             raise ConfigError(
                 f"policy {policy.policy!r} of [loss_scaling] reads how far gradients are from the end of their range, "
                 f"and must meet a format with its point in place, got {word}; choose `fixed` or `backoff`"

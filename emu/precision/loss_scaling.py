@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -81,8 +81,10 @@ class _Scaling(Table):
         maximum: S_max.
         backoff: what S is multiplied by after an overflow.
         max_repeats: of one iteration; then it is skipped.
+        reads_limit: whether the policy reads `Measured.limit`, which gradients with moving points do not have.
     """
 
+    reads_limit: ClassVar[bool] = False
     on_overflow: Literal["repeat", "skip"] = "skip"
     compensation: Items[Placement] = Field(default=("gradient",), min_length=1)
     minimum: float = Field(default=2.0**-14, gt=0)
@@ -216,6 +218,7 @@ class MaxGradientScale(_Started):
         margin: powers of two left free, 0..4.
     """
 
+    reads_limit: ClassVar[bool] = True
     policy: Literal["max_gradient"]
     margin: int = Field(default=1, ge=0, le=4)
 
@@ -268,6 +271,7 @@ class StatisticalScale(_Started):
         maximum: S_max.
     """
 
+    reads_limit: ClassVar[bool] = True
     policy: Literal["statistical"]
     quantile: float = Field(default=3.09, ge=0)
     mean_decay: float = Field(default=0.99, ge=0, lt=1)

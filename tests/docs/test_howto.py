@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 from documents import ROOT, blocks_of, named_files
 
+from emu.report.run_data import read_run
+
 #: In the order in which they are followed: a page may use what those before it added.
-NAMES = ("device", "format", "rounding", "layer", "policy", "picture", "model")
+NAMES = ("device", "format", "rounding", "layer", "policy", "loss-scale", "picture", "model")
 PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in NAMES]
 PACKAGE = ("emu", "devices", "models", "kernels")
 
@@ -31,11 +33,19 @@ def package(tmp_path: Path) -> Path:
     for page in PAGES:
         for name, text in named_files(page).items():
             (tmp_path / name).write_text(text)
-    for diff in blocks("diff"):
-        subprocess.run(
-            ["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, env=no_repository(tmp_path), check=True
-        )
+    apply_changes(tmp_path)
     return tmp_path
+
+
+def apply_changes(folder: Path) -> None:
+    """Make the changes of every page, in order."""
+    for diff in blocks("diff"):
+        subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=folder, env=no_repository(folder), check=True)
+
+
+def changed_by(texts: list[str]) -> set[str]:
+    """The files that diffs change or add."""
+    return {line.removeprefix("+++ b/") for text in texts for line in text.splitlines() if line.startswith("+++ ")}
 
 
 def no_repository(folder: Path) -> dict[str, str]:
@@ -51,8 +61,7 @@ def test_every_page_but_the_list_is_followed():
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_a_page_changes_at_most_two_files(page: Path):
-    diffs = [line for block in blocks_of(page) if block.language == "diff" for line in block.text.splitlines()]
-    changed = {line for line in diffs if line.startswith("+++ ")}
+    changed = changed_by([block.text for block in blocks_of(page) if block.language == "diff"])
     assert 1 <= len(changed | named_files(page).keys()) <= 2
 
 
@@ -78,21 +87,24 @@ def test_a_named_format_takes_one_file_and_every_backend_knows_it(tmp_path: Path
     ]
 
 
-@pytest.mark.parametrize("name", ["layer", "policy", "picture"])
-def test_the_changes_of_a_page_fit_the_package_as_it_is(name: str, tmp_path: Path):
-    shutil.copytree(ROOT / "emu", tmp_path / "emu", ignore=shutil.ignore_patterns("__pycache__"))
-    [diff] = [block.text for block in blocks_of(ROOT / "docs" / "howto" / f"{name}.md") if block.language == "diff"]
-    subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, env=no_repository(tmp_path), check=True)
-    added = [line.removeprefix("+") for line in diff.splitlines() if line.startswith("+") and line[:3] != "+++"]
-    changed = [line.removeprefix("+++ b/") for line in diff.splitlines() if line.startswith("+++ ")]
-    text = "\n".join((tmp_path / path).read_text() for path in changed).splitlines()
-    assert set(added) <= set(text)
+def test_the_changes_of_the_pages_fit_the_files_as_they_are(tmp_path: Path):
+    changed = changed_by(blocks("diff"))
+    for name in changed:
+        if (ROOT / name).exists():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, tmp_path / name)
+    apply_changes(tmp_path)
+    for name in changed:
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert not (ROOT / name).exists() or text != (ROOT / name).read_text(encoding="utf-8")
+        if name.endswith(".py"):
+            compile(text, name, "exec")
 
 
 @pytest.mark.slow
 def test_a_reader_adds_one_of_each_by_the_pages_alone(package: Path):
     commands = [line for block in blocks("bash") for line in block.splitlines()]
-    assert len(commands) == 11
+    assert len(commands) == 12
     printed = ""
     for command in commands:
         name, *arguments = command.split()
@@ -114,6 +126,8 @@ def test_a_reader_adds_one_of_each_by_the_pages_alone(package: Path):
     )
     assert largest["weights_sha256"] != leading["weights_sha256"]
     assert largest["metrics"]["overflow_rate"] < leading["metrics"]["overflow_rate"]
+    scales = read_run(package / "runs" / "scaled").tables["loss_scaling.parquet"]["scale"]
+    assert scales.tolist() == [256.0, 512.0, 1024.0, 2048.0, 4096.0]
     report = (package / "runs" / "pictured" / "report.html").read_text()
     assert '<h2 id="inexact-title">Rounded results</h2>' in report
     assert "Most results are rounded in " in report
@@ -144,11 +158,8 @@ def test_the_mode_that_a_reader_adds_is_the_same_on_every_backend(package: Path)
 @pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff is not installed: pip install -e '.[lint]'")
 def test_what_the_pages_change_is_formatted_and_clean(package: Path):
     shutil.copy(ROOT / "pyproject.toml", package)
-    changed = sorted(
-        {line.removeprefix("+++ b/") for diff in blocks("diff") for line in diff.splitlines() if line[:4] == "+++ "}
-    )
-    changed = [name for name in changed if name.endswith(".py")]
-    assert len(changed) == 8
+    changed = sorted(name for name in changed_by(blocks("diff")) if name.endswith(".py"))
+    assert len(changed) == 9
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--no-cache", *changed],

@@ -70,7 +70,7 @@ def _survivors(verdicts: Sequence[Verdict], checkout: Checkout) -> list[str]:
 
 def _aside(mutants: Sequence[Mutant]) -> list[str]:
     lines = [f"- `{m.path}`, `{m.on}`: `{m.before}` to `{m.after}`: {judgement_of(m)}" for m in mutants]
-    return ["Drawn and set aside, others stand in their place:", "", *lines, ""] if lines else []
+    return ["Drawn and set aside; others were drawn in their place:", "", *lines, ""] if lines else []
 
 
 def difference(mutant: Mutant, checkout: Checkout) -> list[str]:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from emu.report.study.comparison import Difference, Row
+from emu.report.study.comparison import Row
+from emu.report.study.difference import Difference
 from emu.report.study.markdown import cells, header, tables
 
 

@@ -19,7 +19,8 @@ import pytest
 import emu
 from emu.cli.study import rebuild_study_report, run_study
 from emu.cli.study_worker import is_settled, work
-from emu.report.study.comparison import Difference, compare
+from emu.report.study.comparison import compare
+from emu.report.study.difference import Difference
 from emu.report.study.markdown import tables
 from emu.training.study import chosen, load_study
 from emu.training.study_storage import open_storage
@@ -363,6 +364,18 @@ def test_the_table_is_bold_where_a_device_fails(finished: Path):
     assert "| **-2.00 (-2.10 .. -1.90)** |" in lines[1]
     broken = replace(rows[1], difference=None, accuracies={}, failures={1: "no space left"})
     assert "| **\u2013** |" in tables([("mlp", [(broken, "nothing")])])
+
+
+def test_the_page_draws_every_seed_of_stored_runs(finished: Path):
+    rows = compare(load_study(finished / "study.toml"), open_storage(finished / "out"))
+    assert [list(row.paired) for row in rows] == [[], [1, 2]]
+    assert rows[1].paired[2] == rows[1].accuracies[2] - rows[0].accuracies[2]
+    assert rows[1].difference is not None
+    baseline = sum(rows[0].accuracies.values()) / 2
+    assert rows[1].difference.possible == (-baseline, 1.0 - baseline)
+    page = pages(finished / "out")[0]
+    assert "Difference to the baseline, seed by seed" in page
+    assert page.count('"machine":"8 fixed8"') == 3, "two seeds and their mean"
 
 
 def test_the_page_says_that_equal_differences_have_an_interval_without_width(finished: Path):

@@ -206,26 +206,27 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
         magnitude = np.where(flushed, 0.0, magnitude)
         inexact = inexact | flushed
     least = 0.0 if fmt.has_zero else math.ldexp(1.0, fmt.emin)  # what stands for 0
-    lifted = np.zeros(nonzero.shape, bool)
+    lifted: Mask | bool = False
     if not fmt.has_zero:
         lifted = (exact.kind == FINITE) & ~(nonzero & (exact.leading >= fmt.emin))
         magnitude, inexact = np.where(lifted, least, magnitude), inexact | lifted
+    became_zero = (magnitude == 0) | lifted
     infinite = exact.kind == INFINITE
-    below = exact.negative & ~lifted & ((magnitude != 0) | infinite) & (not fmt.signed)
-    largest = np.ldexp(float(fmt.max_significand), fmt.max_exponent)
-    overflow = (magnitude > largest) | (below & ~infinite)
-    became_zero = stage.tininess == k.BECAME_ZERO
-    underflow = (
-        nonzero & ((magnitude == 0) | lifted) if became_zero else inexact & _is_tiny(exact, stage, u) & ~overflow
-    )
+    limit: Any = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
+    infinity: Any = np.inf if fmt.has_infinity else np.nan
+    overflow = magnitude > limit
+    if not fmt.signed:
+        below = exact.negative & (infinite | ~became_zero)
+        limit, infinity = np.where(below, least, limit), np.where(below, np.nan, infinity)
+        overflow |= below & ~infinite
+    counts_zeros = stage.tininess == k.BECAME_ZERO
+    underflow = nonzero & became_zero if counts_zeros else inexact & _is_tiny(exact, stage, u) & ~overflow
     beyond = overflow | infinite
-    limit = np.where(below, least, largest)
-    infinity = np.where(below | (not fmt.has_infinity), np.nan, np.inf)
     magnitude = np.where(beyond, _overflow_magnitude(exact, stage, limit, infinity, overflow), magnitude)
     applied = overflow | (infinite & ~np.isinf(magnitude))
     made_nan = np.isnan(magnitude) | (exact.kind == NEW_NAN)
     nan = made_nan | (exact.kind == NAN)
-    value = np.where(exact.negative & bool(fmt.signed), -magnitude, magnitude)
+    value = np.where(exact.negative, -magnitude, magnitude) if fmt.signed else magnitude
     value = np.where(nan, np.nan if fmt.has_nan else least, value)
     if not fmt.has_negative_zero:
         value = np.where(value == 0, 0.0, value)
@@ -253,7 +254,7 @@ def _is_tiny(exact: Exact, stage: StageCode, u: Array | None) -> Mask:
     return below & ~reaches
 
 
-def _overflow_magnitude(exact: Exact, stage: StageCode, limit: Array, infinity: Array, overflow: Mask) -> Array:
+def _overflow_magnitude(exact: Exact, stage: StageCode, limit: Any, infinity: Any, overflow: Mask) -> Any:
     """Return what stands for a result outside the range: the limit of its side, or infinity, or NaN without one."""
     if stage.overflow == k.SATFINITE:
         return limit

@@ -2,68 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, NamedTuple
 
 from emu.formats import parse
+from emu.report.study.difference import Difference
 from emu.training.study import Case, Study
 from emu.training.study_storage import Storage
-
-#: Two-sided 95% quantiles of Student's t by degrees of freedom; beyond the last, from the normal distribution's.
-_T_95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-_NORMAL_95 = 1.959964
-#: A device fails a model where its accuracy is surely lower than the baseline's by more than this.
-FAILS_BELOW = -0.005
-
-
-def _quantile(freedom: int) -> float:
-    """Return Student's two-sided 95% quantile. Source: beyond the table Abramowitz & Stegun 26.7.5, two terms."""
-    if freedom <= len(_T_95):
-        return _T_95[freedom - 1]
-    z = _NORMAL_95
-    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-
-
-def _points(difference: float) -> str:
-    return f"{round(100 * difference, 2) + 0.0:+.2f}"  # + 0.0: no -0.00
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A paired difference of accuracies.
-
-    Attributes:
-        mean: device minus baseline, 0..1.
-        half: half the width of its 95% interval; None of a single pair.
-    """
-
-    mean: float
-    half: float | None
-
-    @classmethod
-    def of(cls, differences: Sequence[float]) -> Difference:
-        """Return mean and interval of differences, one per seed."""
-        n = len(differences)
-        if n < 2:
-            return cls(mean(differences), None)
-        return cls(mean(differences), _quantile(n - 1) * stdev(differences) / math.sqrt(n))
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether the device is surely worse: the whole interval lies below the limit."""
-        return self.half is not None and self.mean + self.half < FAILS_BELOW
-
-    def __str__(self) -> str:
-        if self.half is None:
-            return _points(self.mean)
-        return f"{_points(self.mean)} ({_points(self.mean - self.half)} .. {_points(self.mean + self.half)})"
 
 
 @dataclass(frozen=True)
@@ -85,6 +33,7 @@ class Row:
         counts: redos, repeats and skips of the systems in use, means over the runs.
         simulated_seconds: mean time on the emulated machine; None where it has no clock.
         first_run: folder of the first finished run, or None.
+        paired: seed -> accuracy minus the baseline's, of the seeds both finished; empty for the baseline itself.
     """
 
     model: str
@@ -101,6 +50,7 @@ class Row:
     counts: dict[str, float]
     simulated_seconds: float | None
     first_run: Path | None
+    paired: dict[int, float] = field(default_factory=dict[int, float])
 
     @property
     def called(self) -> str:
@@ -132,7 +82,7 @@ def compare(study: Study, storage: Storage) -> list[Row]:
         key, base_key = (model, setting, device), (model, study.baseline_setting or setting, study.baseline)
         own, base = found[key], found[base_key]
         values, others = own.accuracies, base.accuracies
-        pairs = [values[seed] - others[seed] for seed in values if seed in others]
+        pairs = {seed: values[seed] - others[seed] for seed in values if seed in others and key != base_key}
         finished = [case for case in cases if case.seed in values]
         rows.append(
             Row(
@@ -143,16 +93,23 @@ def compare(study: Study, storage: Storage) -> list[Row]:
                 accuracies=values,
                 seeds=len(cases),
                 failures=own.failures,
-                difference=Difference.of(pairs) if pairs and key != base_key else None,
+                difference=_difference(pairs, others),
                 loss=own.mean("test_loss"),
                 overflow=own.mean("overflow_rate"),
                 underflow=own.mean("underflow_rate"),
                 counts={name: own.mean(name) for name in ("redos", "repeats", "skips")},
                 simulated_seconds=mean(own.simulated) if own.simulated else None,
                 first_run=storage.run_folder(finished[0]) if finished else None,
+                paired=pairs,
             )
         )
     return rows
+
+
+def _difference(pairs: dict[int, float], baseline: dict[int, float]) -> Difference | None:
+    if not pairs:
+        return None
+    return Difference.of(list(pairs.values()), mean(baseline[seed] for seed in pairs))
 
 
 class _Measured(NamedTuple):

@@ -1,0 +1,140 @@
+"""The difference of a device to the baseline, paired by seed: its mean, its interval, and what the interval can say.
+
+    half = t(n - 1) * s / sqrt(n)          n differences with standard deviation s, Student's two-sided 95% quantile t
+
+An interval says nothing of one difference, of equal ones (no width), or where it reaches beyond what is possible: an
+accuracy is at least 0 % and at most 100 %, so that a mean difference to a baseline of 97 % lies in -97 .. +3 points.
+Reaching beyond by less than the margin is no harm: the quantile is that of a symmetric curve.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+
+#: Two-sided 95% quantiles of Student's t by degrees of freedom; beyond the last, from the normal distribution's.
+_T_95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+_NORMAL_95 = 1.959964
+#: What a difference of accuracies must exceed to matter: half a point.
+MARGIN = 0.005
+#: A device fails a model where its accuracy is surely lower than the baseline's by more than the margin.
+FAILS_BELOW = -MARGIN
+#: A narrower interval is that of equal differences, whose subtractions rounded.
+_NO_WIDTH = 1e-9
+
+
+def _quantile(freedom: int) -> float:
+    """Return Student's two-sided 95% quantile. Source: beyond the table Abramowitz & Stegun 26.7.5, two terms."""
+    if freedom <= len(_T_95):
+        return _T_95[freedom - 1]
+    z = _NORMAL_95
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+
+
+def half_width(deviation: float, seeds: int) -> float:
+    """Return half the width of the interval of that many differences with that standard deviation."""
+    return _quantile(seeds - 1) * deviation / math.sqrt(seeds)
+
+
+def seeds_for(half: float, deviation: float) -> int:
+    """Return the fewest seeds whose interval is at most `half` to each side, if they spread so: 2 at least.
+
+    Args:
+        half: wanted half of the width, more than 0; of accuracies 0..1.
+        deviation: standard deviation of the differences.
+
+    Examples:
+        >>> [seeds_for(MARGIN, deviation) for deviation in (0.0005, 0.005, 0.05)]
+        [2, 7, 387]
+    """
+    most = 2
+    while half_width(deviation, most) > half:
+        most *= 2
+    return 2 + bisect_left(range(2, most), True, key=lambda seeds: half_width(deviation, seeds) <= half)
+
+
+def points(difference: float) -> str:
+    """Return a difference of accuracies in points, with its sign."""
+    return f"{round(100 * difference, 2) + 0.0:+.2f}"  # + 0.0: no -0.00
+
+
+def between(low: float, high: float) -> str:
+    """Return an interval of differences in points."""
+    return f"{points(low)} .. {points(high)}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A paired difference of accuracies.
+
+    Attributes:
+        mean: device minus baseline, -1..1.
+        half: half the width of its 95% interval; None of a single pair.
+        possible: the least and the largest mean there can be.
+    """
+
+    mean: float
+    half: float | None
+    possible: tuple[float, float] = (-1.0, 1.0)
+
+    @classmethod
+    def of(cls, differences: Sequence[float], baseline: float | None = None) -> Difference:
+        """Return mean and interval of differences, one per seed.
+
+        Args:
+            differences: device minus baseline.
+            baseline: mean accuracy of the baseline, 0..1; None where it is not known.
+        """
+        possible = (-1.0, 1.0) if baseline is None else (-baseline, 1.0 - baseline)
+        n = len(differences)
+        return cls(mean(differences), half_width(stdev(differences), n) if n > 1 else None, possible)
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Both ends; None of a single pair."""
+        return None if self.half is None else (self.mean - self.half, self.mean + self.half)
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether the interval reaches, by more than the margin, beyond what a difference can be."""
+        if self.interval is None:
+            return False
+        (low, high), (least, largest) = self.interval, self.possible
+        return low < least - MARGIN or high > largest + MARGIN
+
+    @property
+    def is_statement(self) -> bool:
+        """Whether there is an interval, with a width, of what is possible."""
+        return self.half is not None and self.half > _NO_WIDTH and not self.is_impossible
+
+    @property
+    def settling_half(self) -> float:
+        """Half the width from which on an interval around this mean is settled.
+
+        It then reaches at most the margin to each side; or it lies on one side of the limit of failure, and within what
+        is possible, where that takes less.
+        """
+        least, largest = self.possible
+        within = min(self.mean - least, largest - self.mean) + MARGIN
+        return max(MARGIN, min(abs(self.mean - FAILS_BELOW), within))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the interval lies on one side of the limit of failure, or reaches at most the margin to each side."""
+        return self.is_statement and self.half is not None and self.half <= self.settling_half
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the device is surely worse: the whole interval lies below the limit."""
+        return self.interval is not None and not self.is_impossible and self.interval[1] < FAILS_BELOW
+
+    def __str__(self) -> str:
+        if self.interval is None:
+            return points(self.mean)
+        return f"{points(self.mean)} ({'no statement' if self.is_impossible else between(*self.interval)})"
