@@ -27,8 +27,8 @@ hide: toc
 
 # Results
 
-How accurate is each model on each shipped device? Every layer goes through the device's arithmetic, forward, backward
-and update.
+How accurate is each model on each shipped device? Every layer goes through the device's arithmetic, forward,
+backward and update.
 
 - **Devices.** `p100` gives the same bits as `fp16` and is not listed twice. `dlu16` and `dlu8` run their default
   schedule, `conditional_redo`.

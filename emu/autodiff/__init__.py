@@ -2,8 +2,8 @@
 
 value.py     an array and the format whose values it holds; all elements, entries of a sparse matrix, or some rows
 runner.py    the protocol by which a primitive reaches arithmetic: run(operation, role, layer) -> value
-graph.py     the tape: apply a primitive, remember how to go back
-context.py   what rules work with
+graph.py     the tape: applies primitives and records them for the backward pass
+context.py   what rules receive
 rules.py     forward and backward of every primitive, in terms of operations; layer_rules.py: of whole layers
 plain.py     a runner in float64, for checking derivatives
 check.py     derivatives against differences along random directions

@@ -1,4 +1,4 @@
-"""Derivatives checked in float64: along a random direction against a central difference, second ones along two."""
+"""Checks of derivatives in float64: first ones along a random direction, second ones along two."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def check_second_derivative(
 ) -> tuple[float, float]:
     """Return how the tape's derivative along one direction changes along another, and the other way round.
 
-    Both are the same number, u^T H v, where the gradient is one of a twice differentiable function: errors in backward
-    rules that a single direction hides bend them apart.
+    Both are the same number, u^T H v, if the gradient is that of a twice differentiable function. Errors in backward
+    rules that a single direction does not show make them differ.
 
     Args:
         build: makes the result, of any shape, from the tracked inputs.

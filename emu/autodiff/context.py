@@ -1,4 +1,4 @@
-"""What rules work with: the runner, a place in the network, and what forward kept for the way back."""
+"""What rules receive: the runner, the layer, and what the forward pass saved for the backward pass."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from emu.formats import Value
 
 
 class Context:
-    """What a rule works with.
+    """What a rule receives.
 
     Attributes:
         runner: runs operations.
         layer: whose results are written.
         options: of the primitive.
-        saved: what forward keeps for backward.
-        training: whether the pass is one of training, in which dropout drops and moments are the batch's.
-        moments: what the next step reads in their place, by operand; only of training.
+        saved: what the forward pass saves for the backward pass.
+        training: whether this is a training pass, in which dropout drops values and moments are those of the batch.
+        moments: moments for the next step, by operand; only in training.
         role: of what is written.
     """
 

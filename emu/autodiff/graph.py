@@ -1,7 +1,7 @@
-"""The tape: applies primitives, remembers how to go back, walks back.
+"""The tape: applies primitives, records them, and runs the backward pass.
 
-Each primitive's forward and backward go through the runner with a role: results are `activation`s, what flows back to
-them is `error`, what arrives at a parameter is `gradient`.
+Each primitive's forward and backward go through the runner with a role: results are `activation`s, gradients with
+respect to them are `error`s, and those with respect to a parameter are `gradient`s.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Graph:
 
     Attributes:
         runner: runs operations.
-        training: whether passes are those of training: dropout drops, batch normalisation takes the batch's moments.
-        moments: what training left of running moments, by layer: what the next step begins with.
+        training: whether passes are training passes: dropout drops, batch normalisation takes the batch's moments.
+        moments: running moments after a training pass, by layer; the next step begins with them.
     """
 
     def __init__(self, runner: Runner, *, training: bool = True) -> None:
@@ -66,7 +66,7 @@ class Graph:
         self._sums: dict[str, int] = {}
 
     def constant(self, value: Value) -> Tensor:
-        """Return a node no gradient flows to."""
+        """Return a node without a gradient."""
         return Tensor(value)
 
     def parameter(self, value: Value) -> Tensor:
@@ -74,11 +74,11 @@ class Graph:
         return Tensor(value, is_parameter=True, needs_gradient=True)
 
     def variable(self, value: Value) -> Tensor:
-        """Return an input whose gradient is wanted, with role `error`."""
+        """Return an input whose gradient is computed, with role `error`."""
         return Tensor(value, needs_gradient=True)
 
     def apply(self, primitive: str, *inputs: Tensor, layer: str, **options: Any) -> Tensor:
-        """Apply a primitive and remember it.
+        """Apply a primitive and record it.
 
         Args:
             primitive: a key of `rules.PRIMITIVES`.

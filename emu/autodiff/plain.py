@@ -1,6 +1,6 @@
 """A runner in plain float64: the mathematics of every operation.
 
-For checking derivatives and for measuring what a datapath loses.
+It is used to check derivatives, and to measure the errors of a datapath.
 """
 
 from __future__ import annotations

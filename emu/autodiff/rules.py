@@ -1,7 +1,7 @@
 """The table of primitives: each one's forward and backward, in terms of operations the runner computes.
 
-Moves (reshape, gather, scatter to distinct places) are done here on the array; everything that
-could round is an operation. A backward rule receives the arriving gradient, the result and the
+Moves (reshape, gather, scatter to distinct places) are done here on the array. Everything that
+can round is an operation. A backward rule receives the arriving gradient, the result and the
 operands, and returns the gradient by one operand.
 """
 

@@ -1,6 +1,6 @@
 """The protocol by which primitives reach arithmetic.
 
-Autodiff defines it, precision implements it, layers never see formats.
+`emu.autodiff` defines it, and `emu.precision` implements it. So layers need no formats.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Operation:
     Attributes:
         name: what it does; the runner's table names them.
         operands: values it reads.
-        options: shapes, strides, axes: what is not a number of the network.
+        options: shapes, strides, axes: everything that is not a number of the network.
         part: tells apart several results of one layer and role, e.g. the bias gradient beside the weight's.
     """
 
@@ -41,5 +41,5 @@ class Runner(Protocol):
         ...
 
     def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
-        """Return the results of tasks of which none needs another's; a device may run them side by side."""
+        """Return the results of independent tasks; a device may run them side by side."""
         ...

@@ -17,7 +17,7 @@ class SparseValue(Value):
     """The entries of a sparse matrix.
 
     Attributes:
-        structure: the matrix (`emu.sparse.CSR`), opaque here: where the entries lie; its own entries are not read.
+        structure: the matrix (`emu.sparse.CSR`) that says where the entries lie; its own entries are not read.
     """
 
     structure: Any = None
@@ -32,7 +32,7 @@ class SparseValue(Value):
         return SparseValue(array, self.format, self.structure)
 
     def holding(self, found: Value) -> Value:
-        """Return what an operation made of each entry."""
+        """Return the results of an operation on each entry."""
         return SparseValue(found.array, found.format, self.structure)
 
     @property
@@ -56,7 +56,7 @@ class RowsValue(Value):
         return RowsValue(array, self.format, self.rows)
 
     def holding(self, found: Value) -> Value:
-        """Return what an operation made of each element of these rows."""
+        """Return the results of an operation on each element of these rows."""
         return RowsValue(found.array, found.format, self.rows)
 
     @property

@@ -1,4 +1,4 @@
-"""Who computes: backends, each a table of kernels that return the same bits.
+"""Backends: sets of kernels that return the same bits.
 
     reference   NumPy, vectorised over outputs: the executable definition
     numba       compiled loops on the CPU's cores

@@ -1,4 +1,4 @@
-"""Arrays of the host and of a device: what the engine asks of them, whichever they are.
+"""Arrays of the host and of a device, with the same functions for both.
 
 A device's arrays never turn into the host's by themselves: CuPy's refuse it. What is asked of them is what NumPy's have
 under the same name.

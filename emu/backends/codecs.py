@@ -1,4 +1,4 @@
-"""What every backend implements of gradient codecs: columns become codes, and come back.
+"""The protocol of gradient codecs, which every backend implements: columns become codes, and codes become columns.
 
     V = gradients + residual        code = Q(V)        residual = V - level of the code
 

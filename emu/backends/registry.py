@@ -1,6 +1,6 @@
-"""Which backends there are, which are ready, and how to load one.
+"""Lists the backends, says which are ready, and loads them.
 
-Nothing is imported before it is asked for: `import emu` loads neither Numba nor CuPy.
+A backend is imported only when it is used: `import emu` loads neither Numba nor CuPy.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ def trial_sizes(last: int, *, multiple: int = 64, smallest: int = 1, largest: in
     Args:
         last: size so far, a multiple of `multiple`.
         multiple: sizes are rounded to multiples of it, halves up.
-        smallest: of all sizes.
-        largest: of all sizes; None is no limit.
+        smallest: smallest of all sizes.
+        largest: largest of all sizes; None is no limit.
 
     Examples:
         >>> trial_sizes(256)
@@ -76,8 +76,8 @@ class SearchTable(Table):
         trial: mini-batches of the last size, whose examples every trial size is tried on.
         tolerance: how far above the base's criterion a kept one may be, as a share of it.
         multiple: sizes are multiples of it.
-        smallest: of all sizes; None is `training.batch`.
-        largest: of all sizes; None is as many as there are examples to train.
+        smallest: smallest of all sizes; None is `training.batch`.
+        largest: largest of all sizes; None is as many as there are examples to train.
         rate: "per_sample" multiplies the learning rate by size / `training.batch`; "fixed" leaves it.
         parallelism: whether as many nodes take part as computation and transfer are balanced for.
         decay: share of the times measured so far that stays in their average.
@@ -98,8 +98,8 @@ class SearchTable(Table):
     def _searches(self) -> SearchTable:
         if self.every is None and self.every_epochs is None and not self.parallelism:
             raise ConfigError(
-                "[cluster.search] must have `every`, `every_epochs` or `parallelism = true`, got none of them; say "
-                "when sizes shall be tried"
+                "[cluster.search] must have `every`, `every_epochs` or `parallelism = true`, got none of them; set one "
+                "to say when sizes are tried"
             )
         return self
 
@@ -131,7 +131,7 @@ class SearchTable(Table):
 
         Args:
             batch: `training.batch`.
-            parts: of a mini-batch: nodes times units of each.
+            parts: parts of a mini-batch: nodes times units of each.
             examples: to train.
 
         Raises:

@@ -4,8 +4,8 @@
     controller of a            waits for all; mean = sum of workers in node order / their number; update
     every node                 the parameters of a, codes of their format
 
-The loss of a worker goes back at S: the mean is taken here. A controller is a worker, or a node that computes no
-gradients; several share the layers.
+The backward pass of a worker uses the scale S, not S / K: the mean is taken here. A controller is a worker, or a node
+that computes no gradients. Several controllers share the layers.
 
 Source: US 2023/0169333.
 """
@@ -63,7 +63,7 @@ def placed(layer_bytes: Mapping[str, int], controllers: Sequence[int], placement
     """Return the controller of every layer.
 
     Args:
-        layer_bytes: of each layer, in the order in which layers travel: the last layer of the network first.
+        layer_bytes: bytes of each layer, in the order in which layers travel: the last layer of the network first.
         controllers: nodes.
         placement: "fixed" takes controllers in turn; "least_loaded" the one that has the fewest bytes so far, of
             equals the lowest node.
@@ -105,7 +105,7 @@ class Controllers:
         layout: nodes and workers.
         controller_of: node by layer.
         sent: bytes that all nodes have sent to others so far.
-        divides: whether the mean is taken here, so that a worker's loss goes back at S.
+        divides: whether the mean is taken here, so that a worker's backward pass uses the scale S.
         scale: S that residuals carry, and gradients of the last exchange did.
     """
 
@@ -129,13 +129,13 @@ class Controllers:
 
         Args:
             shapes: columns and rows of every tensor `layer.part`, in the order of the network.
-            formats: of the parameters that are returned, by tensor.
+            formats: formats of the parameters that are returned, by tensor.
             layout: nodes and workers.
-            codec: of gradients on their way.
+            codec: codec of gradients on their way.
             transport: moves bytes.
             homes: nodes that layers are placed on.
-            seed: of random choices of codecs.
-            dtype: of gradients.
+            seed: seed of random choices of codecs.
+            dtype: dtype of gradients.
             feedback: whether what a message does not say is added to the next gradient, or lost.
             touched: tensors of whose columns a step touches some: these alone are returned.
 
@@ -298,7 +298,7 @@ class Controllers:
         return header_bytes(count, lines) + count * numbers * word
 
     def returned(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
-        """Send parameters from their controllers to all nodes; return what this process has behind it.
+        """Send parameters from their controllers to all nodes; return what this process then has.
 
         Args:
             parameters: by tensor, updated where the controller is local.
@@ -346,7 +346,7 @@ class Controllers:
             begin = header_bytes(len(places), lines)
             if first[:begin] != other[:begin]:
                 return ReplicaError(
-                    f"all nodes must have the same parameters behind a step, got other columns of {name!r} on node "
+                    f"all nodes must have the same parameters after a step, got other columns of {name!r} on node "
                     f"{node} than on node 0; the transport is damaged: resume from the last checkpoint"
                 )
             first, other = first[begin:], other[begin:]
@@ -354,7 +354,7 @@ class Controllers:
         place = int(np.flatnonzero(mine != theirs)[0])
         column, row = divmod(place, numbers)
         return ReplicaError(
-            "all nodes must have the same parameters behind a step, got code "
+            "all nodes must have the same parameters after a step, got code "
             f"{int(theirs[place]):#x} on node {node} and {int(mine[place]):#x} on node 0 in {name!r}, column "
             f"{places[column]}, row {row}; the transport or the memory of a node is damaged: resume from the last "
             "checkpoint"

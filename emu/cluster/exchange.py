@@ -34,7 +34,7 @@ class Piece(NamedTuple):
 
     Attributes:
         tensor: its name.
-        number: of the stripe.
+        number: number of the stripe.
         owner: node that adds it up.
         stripe: its columns.
         wire: on which workers send it.
@@ -92,13 +92,13 @@ class Exchange:
         Args:
             shapes: columns and rows of every tensor, in the order in which they travel.
             layout: nodes, workers, owners.
-            codec: of workers.
+            codec: codec of workers.
             transport: moves bytes.
-            owner_codec: of owners; None is that of workers.
+            owner_codec: codec of owners; None is that of workers.
             rule: what owners do to sums; None leaves them.
-            seed: of random choices of codecs.
-            dtype: of gradients.
-            feedback: whether what a message does not say is added to the next gradient, or lost.
+            seed: seed of random choices of codecs.
+            dtype: dtype of gradients.
+            feedback: whether what a message does not express is added to the next gradient, or lost.
             touched: tensors of whose columns a step touches some.
 
         Raises:
@@ -160,12 +160,12 @@ class Exchange:
         scale: float = 1.0,
         workers: Sequence[int] | None = None,
     ) -> dict[str, Columns]:
-        """Return the gradient that all nodes have behind the exchange: float32 or the dtype, (columns, rows), by name.
+        """Return the gradient that all nodes have after the exchange: float32 or the dtype, (columns, rows), by name.
 
         Args:
             gradients: (columns, rows) by name, of every local worker; some columns of tensors that are touched.
             step: training step, where random choices are drawn.
-            scale: S that they carry; what is held back of earlier ones is brought to it.
+            scale: S that they carry; residuals of earlier ones are rescaled to it.
             workers: those of the layout that take part; the others' residuals stay. None is all.
 
         Raises:
@@ -180,7 +180,7 @@ class Exchange:
         return self._assembled(arrived[self._transport.local[0]])
 
     def returned(self, parameters: Mapping[str, Value]) -> dict[str, Value]:
-        """Return parameters as they are behind the update: every node has made the same one."""
+        """Return parameters as they are after the update, which every node has made alike."""
         return dict(parameters)
 
     @property
@@ -284,12 +284,11 @@ class Exchange:
             if len(differs):
                 column, row = differs[0].tolist()
                 raise ReplicaError(
-                    "all nodes must have the same gradients behind an exchange, got "
-                    f"{other[name][column, row]!s} on node {node} and {first[name][column, row]!s} on node 0 in "
-                    f"{name!r}, column {column}, row {row}; the transport or the memory of a node is damaged: resume "
-                    "from the last checkpoint"
+                    f"all nodes must have the same gradients after an exchange, got {other[name][column, row]!s} on "
+                    f"node {node} and {first[name][column, row]!s} on node 0 in {name!r}, column {column}, row {row}; "
+                    "the transport or the memory of a node is damaged: resume from the last checkpoint"
                 )
-        raise ReplicaError(f"all nodes must have the same bytes behind an exchange, got others on node {node}")
+        raise ReplicaError(f"all nodes must have the same bytes after an exchange, got others on node {node}")
 
     def _all_of(self, name: str, lines: Columns) -> Array:
         return lines.whole(self._shapes[name][0]) if isinstance(lines, Touched) else lines

@@ -76,7 +76,7 @@ class Layout:
         """Refuse more owners than the widest tensor has columns.
 
         Args:
-            columns: of every tensor.
+            columns: columns of every tensor.
 
         Raises:
             ConfigError: an owner would have no stripe at all.

@@ -66,8 +66,8 @@ class Mpi:
             if self.ranks < started()[1]:
                 library = mpi.Get_library_version().splitlines()[0].strip("\0 ")
                 raise ConfigError(
-                    f"the launcher must belong to the MPI of mpi4py ({library}), got one that started "
-                    f"{started()[1]} processes where that MPI sees {self.ranks}; take the mpirun of the same MPI"
+                    f"the launcher must belong to the MPI of mpi4py ({library}), got one that started {started()[1]} "
+                    f"processes, of which that MPI finds {self.ranks}; use the mpirun of the same MPI"
                 )
             self._swaps, self._waits_too = 0, set[int]()
             self._answers: list[Any] = []

@@ -79,9 +79,9 @@ class Nccl:
             if time.monotonic() > until:
                 self._joined.abort()
                 raise RankError(
-                    f"NCCL must have moved all parcels within {self._timeout_s:g} s, and has not, seen from rank "
-                    f"{self.rank}; the job ends, its last checkpoint is intact; look at the links between GPUs, or "
-                    "raise `cluster.timeout_s`, and start again with --resume"
+                    f"NCCL must move all parcels within {self._timeout_s:g} s, and has not, as rank {self.rank} "
+                    "reports; the job ends, its last checkpoint is intact; check the links between GPUs, or raise "
+                    "`cluster.timeout_s`, and start again with --resume"
                 )
             time.sleep(_PAUSE_S)
 

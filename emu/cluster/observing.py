@@ -39,9 +39,9 @@ def code_counts(codec: Codec, message: Message, memory: Memory) -> Iterator[Code
     """Yield what the codes of a message stood for; nothing of gradients that are sent as they are.
 
     Args:
-        codec: that encoded it.
+        codec: codec that encoded it.
         message: the newest one.
-        memory: behind it.
+        memory: what is remembered after it.
     """
     if not isinstance(codec, Quantiser) or not memory.residual.size:
         return

@@ -103,11 +103,11 @@ def apply_to(
     """Return what a rule makes of a sum, of which some lines may be all there is; see `OwnerRule.apply`.
 
     Args:
-        rule: of a sum that has some lines only, one that leaves others as they are.
+        rule: rule for a sum that has some lines only; it leaves the others as they are.
         total: the sum.
-        state: of all lines.
+        state: state of all lines.
         scale: S that sums and state carry.
-        lines: of the stripe.
+        lines: lines of the stripe.
     """
     if not isinstance(total, Touched):
         return rule.apply(total, state, scale)
@@ -126,12 +126,12 @@ def require_touchable(codec: Codec, owner_codec: Codec, rule: OwnerRule) -> None
     """
     if codec.looks_back or owner_codec.looks_back:
         raise ConfigError(
-            "gradients of which a step has some rows must be quantised by themselves, got levels or a threshold of "
+            "gradients of some rows must have levels and thresholds of the present mini-batch, got a codec that uses "
             "earlier mini-batches; remove `lag`, `smoothing`, `interval` and threshold 'previous_mean' of "
             "[cluster.codec] and [cluster.owner_codec]"
         )
     if not rule.is_still:
         raise ConfigError(
-            "sums of which a step has some rows must be left by their owner where nothing came, got momentum; choose "
-            "`rule` 'none' or 'adagrad' of [cluster]"
+            "an owner must not change rows that no node has sent, got `rule` 'momentum', which changes all rows; "
+            "choose `rule` 'none' or 'adagrad' of [cluster]"
         )

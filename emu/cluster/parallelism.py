@@ -24,9 +24,9 @@ class StepTimes(NamedTuple):
 
     Attributes:
         workers: nodes that took part.
-        examples: of the mini-batch.
+        examples: examples of the mini-batch.
         compute_ps: forward and backward over the part of one node, the longest, in picoseconds.
-        transfer_ps: the exchange, if nothing were beside it, in picoseconds; 0 where there was none.
+        transfer_ps: the exchange, if nothing were beside it, in picoseconds; 0 if there was none.
     """
 
     workers: int
@@ -86,8 +86,8 @@ class ParallelismFactor:
         A step without an exchange, as in a warm start, leaves the average of transfer as it is.
 
         Args:
-            times: of the step.
-            next_examples: of the next mini-batch.
+            times: times of the step.
+            next_examples: examples of the next mini-batch.
         """
         self._compute.add(times.compute_ps * times.workers * _FINE // times.examples)
         if times.transfer_ps:

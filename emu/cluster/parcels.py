@@ -39,8 +39,8 @@ def compared(transport: Transport, messages: Mapping[int, Sequence[bytes]], sent
 
     Args:
         transport: moves bytes.
-        messages: of every local node.
-        sent_bytes: that local nodes have sent since the last time.
+        messages: messages of every local node.
+        sent_bytes: bytes that local nodes have sent since the last time.
     """
     first = transport.local[0]
     sent = {node: (sent_bytes if node == first else 0).to_bytes(_SENT_BYTES, "little") for node in messages}
@@ -55,7 +55,7 @@ def cut(data: bytes, sizes: Sequence[int | Callable[[memoryview], int]]) -> Iter
 
     Args:
         data: the parcel.
-        sizes: of its messages in bytes; or what finds the size of the first message of what is left.
+        sizes: sizes of its messages in bytes; or what finds the size of the first message of what is left.
 
     Raises:
         ReplicaError: it has another size than all of them together.

@@ -25,21 +25,21 @@ from emu.errors import ConfigError
 
 
 class CodecOptions(Table):
-    """Options of a codec; what is not given is as of `emu.cluster.codecs.Quantiser`.
+    """Options of a codec; defaults are those of `emu.cluster.codecs.Quantiser`.
 
     Attributes:
         steps: any number of equal steps, 3..256, instead of `bits`.
-        threshold: of one bit: "zero", "mean", "previous_mean".
+        threshold: threshold of one bit: "zero", "mean", "previous_mean".
         levels: "means", "ends" (one bit), "middles" (more).
         deviations: reach of equal steps to both sides of the mean.
-        lag: mini-batches that levels are old.
-        smoothing: of levels: "none", "exponential", "window".
-        decay: of "exponential".
-        window: mini-batches of "window".
-        interval: mini-batches that levels stand.
-        at_random: whether they are renewed with a chance of one in `interval`.
-        outliers: deviations from the mean beyond which values decide no level.
-        left_out: share of values, drawn at random, that decide no level.
+        lag: age of the levels, in mini-batches.
+        smoothing: smoothing of levels: "none", "exponential", "window".
+        decay: share of the old levels that "exponential" keeps.
+        window: mini-batches over which "window" takes the mean.
+        interval: mini-batches for which levels are used.
+        at_random: whether they are renewed with a probability of 1 / `interval`.
+        outliers: deviations from the mean beyond which values do not decide levels.
+        left_out: share of values, drawn at random, that do not decide levels.
     """
 
     steps: int | None = None
@@ -56,7 +56,7 @@ class CodecOptions(Table):
     left_out: float | None = None
 
     def codec(self, bits: int, backend: str = "auto") -> Codec:
-        """Return the codec of so many bits with these options, computed by a backend.
+        """Return the codec of this number of bits with these options, computed by a backend.
 
         Raises:
             ConfigError: an option does not fit.
@@ -72,29 +72,29 @@ class ClusterTable(Table):
     """`[cluster]` of a recipe.
 
     Attributes:
-        nodes: K; each computes the gradients of its part of every batch.
-        workers: nodes that do, where others only add up; empty is all.
+        nodes: number K of nodes; each computes the gradients of its part of every batch.
+        workers: nodes that compute gradients, if others only add up; empty is all.
         units: processing units of a node; each computes a part of the node's part.
         model_parallel: devices that share a model; with `nodes` 4 and 2 of them, 4x2.
         model_split: what these devices have: "stripes" of every layer, or whole "layers", the largest alone.
-        points: of dynamic fixed point: "joint", from the counts of all nodes, or "own", where each node has its own
-            points of activations and errors.
+        points: points of dynamic fixed point: "joint", from the counts of all nodes, or "own", where each node has its
+            own points of activations and errors.
         exchange: "stripes" of gradients to owners, or whole layers to "controllers", which return parameters.
-        controllers: nodes that layers go to.
+        controllers: nodes to which layers are sent.
         placement: "fixed" takes controllers in turn; "least_loaded" the one with the fewest bytes so far.
         owners: node of every stripe; empty is each node its own.
         lines: numbers that share levels: "outputs", all weights that lead to one output; "inputs", all that leave one
             input.
-        bits: of a gradient on its way to its owner: 1..8, or 32 as it is.
-        owner_bits: of a sum on its way back; None is `bits`.
+        bits: bits of a gradient on its way to its owner: 1..8, or 32 for gradients as they are.
+        owner_bits: bits of a sum on its way back; None is `bits`.
         codec: options of the workers' codec.
         owner_codec: options of the owners'; None is the workers'.
         rule: what owners do to sums: "none", "momentum" with `momentum`, "adagrad" with `eps`.
         momentum: share of the smoothed sum that stays.
         eps: added to the root of squares.
-        error_feedback: whether what a message does not say is added to the next gradient; without it, it is lost.
-        double_buffering: whether a gradient is applied one step late, so that its exchange has the next step's
-            computation for its time.
+        error_feedback: whether what a message does not express is added to the next gradient, or lost.
+        double_buffering: whether a gradient is applied one step late, so that its exchange runs during the next
+            step's computation.
         warm_start: steps at the beginning that one node takes alone, with the whole batch and nothing quantised.
         streaming: whether a layer's gradients are exchanged as soon as they are complete, while the layers before it
             still compute.
@@ -147,13 +147,13 @@ class ClusterTable(Table):
         return len(self.layout().workers) * self.units
 
     def _require_keys_of_exchange(self) -> None:
-        """Refuse what the other exchange would heed."""
+        """Refuse keys of the other exchange."""
         stripes = ("owners", "owner_bits", "owner_codec", "rule", "momentum", "eps")
         others = stripes if self.exchange == "controllers" else ("controllers", "placement")
         for key in others:
             if getattr(self, key) != ClusterTable.model_fields[key].default:
                 raise ConfigError(
-                    f"`{key}` of [cluster] must be left out where `exchange` is {self.exchange!r}, got "
+                    f"`{key}` of [cluster] must be left out if `exchange` is {self.exchange!r}, got "
                     f"{getattr(self, key)!r}; remove it, or choose the other exchange"
                 )
 
@@ -165,8 +165,8 @@ class ClusterTable(Table):
         """Return the codecs of workers and of owners, computed by a backend."""
         if self.owner_bits is not None and self.owner_codec is None and self.codec != CodecOptions():
             raise ConfigError(
-                "`owner_codec` must be given where `owner_bits` and options of `codec` are: they may not fit other "
-                "bits; write a [cluster.owner_codec]"
+                "`owner_codec` must be given if both `owner_bits` and options of `codec` are: the options of `codec` "
+                "may not fit other bits; write a [cluster.owner_codec]"
             )
         worker = self.codec.codec(self.bits, backend)
         if self.owner_bits is None and self.owner_codec is None:

@@ -32,7 +32,7 @@ class Watch:
         """Begin to wait for the job's beginning.
 
         Args:
-            rank: of this process.
+            rank: rank of this process.
             timeout_s: within which `over` or `done` must be called.
         """
         self._low, self._high = os.open(os.devnull, os.O_RDONLY), -1
@@ -43,7 +43,7 @@ class Watch:
         self.pid = self._process.pid
 
     def over(self, ranks: int) -> bytes:
-        """Watch so many ranks; return where they connect."""
+        """Watch this number of ranks; return where they connect."""
         self._write(b"%d\n" % ranks)
         return self._read()
 

@@ -43,7 +43,7 @@ class Touched(NamedTuple):
     lines: Array
 
     def whole(self, count: int) -> Array:
-        """Return all lines of a tensor of so many."""
+        """Return all lines of a tensor."""
         found = np.zeros((count, self.lines.shape[1]), self.lines.dtype)
         found[self.places] = self.lines
         return found
@@ -108,7 +108,7 @@ def lines_from(arrays: Mapping[str, Array]) -> dict[str, Columns]:
 
 
 def header_of(places: Places, lines: int) -> bytes:
-    """Return how many lines of so many are there, and which."""
+    """Return how many of a tensor's lines are there, and which."""
     count = len(places)
     which = b""
     if count < lines and _has_bits(count, lines):
@@ -153,8 +153,8 @@ def touched_bytes(codec: Codec, count: int, lines: int, numbers: int) -> int:
     Args:
         codec: makes the message.
         count: lines that are there.
-        lines: of the stripe.
-        numbers: of a line.
+        lines: lines of the stripe.
+        numbers: numbers of a line.
     """
     return header_bytes(count, lines) + codec.message_bytes(count, numbers)
 
@@ -208,10 +208,10 @@ class WholeWire:
 
         Args:
             codec: makes messages of lines.
-            lines: of the stripe.
-            numbers: of a line.
-            dtype: of gradients.
-            feedback: whether what a message does not say is added to the next gradient, or lost.
+            lines: lines of the stripe.
+            numbers: numbers of a line.
+            dtype: dtype of gradients.
+            feedback: whether what a message does not express is added to the next gradient, or lost.
         """
         self._codec, self._lines, self._numbers = codec, lines, numbers
         self._dtype, self._feedback = dtype, feedback

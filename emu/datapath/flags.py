@@ -30,7 +30,7 @@ class _Count:
 
 
 class Tininess(StrEnum):
-    """When IEEE 754 calls a result of a float format tiny. Each unit keeps to one of them.
+    """When IEEE 754 calls a result of a float format tiny: each unit chooses one of two moments.
 
     Source: IEEE 754-2019 section 7.5.
     """
@@ -42,7 +42,7 @@ class Tininess(StrEnum):
 
     @property
     def number(self) -> int:
-        """The choice as the integer kernels take: 1 before, 2 after rounding; 0 stands for none."""
+        """The choice as the integer that kernels take: 1 before, 2 after rounding; 0 means none."""
         return list(Tininess).index(self) + 1
 
 
@@ -50,17 +50,17 @@ class Tininess(StrEnum):
 class Flags(Drawn):
     """How many written elements raised each flag. Sticky: counts only grow until `reset`.
 
-    What a GPU counted stays there until a count is read. IEEE 754's five are `invalid`, `division_by_zero`, `overflow`,
-    `inexact`, and `underflow` where `tininess` is given.
+    Counts made on a GPU stay there until one is read. The five flags of IEEE 754 are `invalid`, `division_by_zero`,
+    `overflow`, `inexact`, and `underflow` where `tininess` is given.
 
     Attributes:
         overflow: an overflow rule was applied.
         underflow: a nonzero result became 0, by rounding or by flushing; with `tininess`, a float result was tiny and
             inexact.
         inexact: the finite value written differs from the exact result, overflow included.
-        invalid: NaN into fixed, or NaN out of operands that were not NaN.
+        invalid: NaN was written into a format without NaN, or the result is NaN and no operand was.
         subnormal: the written code is subnormal.
-        accumulator_overflow: a saturating accumulator touched a limit on the way to the output.
+        accumulator_overflow: a saturating accumulator reached a limit on the way to the output.
         division_by_zero: an exact infinity came from finite operands: x/0, log(0), rsqrt(0).
         tininess: when `underflow` calls a result tiny, "before_rounding" or "after_rounding"; None: it counts results
             that became 0.
@@ -126,7 +126,7 @@ class Flags(Drawn):
         self._debts.add(owed)
 
     def settle(self) -> None:
-        """Collect what devices owe."""
+        """Fetch the counts that devices still hold."""
         if self._debts:
             self._debts.collect(lambda counted: self.add(counted.flags.tolist()))
 
@@ -134,7 +134,7 @@ class Flags(Drawn):
         """Add the counts of another unit's flags.
 
         Raises:
-            FormatError: they count another underflow.
+            FormatError: the two have different `tininess`.
         """
         if other.tininess != self.tininess:
             raise FormatError(

@@ -1,4 +1,4 @@
-"""Linear-feedback shift registers: random bits as small hardware makes them.
+"""Linear-feedback shift registers: random bits as small hardware generates them.
 
     fibonacci   q <= {q[width-2:0], ^(q & polynomial[width:1])}       shifts left,  the bit that leaves is q[width-1]
 
@@ -7,8 +7,8 @@
 
     galois      q <= (q >> 1) ^ (q[0] ? polynomial[width:1] : 0)      shifts right, the bit that leaves is q[0]
 
-One shift is a linear map of bits, so a jump over n shifts is the n-th power of its matrix: no bit need be stepped to.
-A matrix is the tuple of its columns: column i is the register that follows from bit i alone.
+One shift is a linear map of bits, so a jump over n shifts is the n-th power of its matrix; no shift is executed one by
+one. A matrix is the tuple of its columns: column i is the next register if only bit i is 1.
 
 Source: Golomb, "Shift Register Sequences", 1967; Alfke, Xilinx XAPP 052, 1996 (stages and taps).
 """
@@ -31,11 +31,11 @@ Matrix: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True)
 class LFSR:
-    """A linear-feedback shift register, at the moment it starts to draw.
+    """A linear-feedback shift register with its state before the first draw.
 
     Element i, in C order of the result, takes the n_rbits bits that leave the register after i * shifts_per_element
     shifts, the first one most significant. The description is frozen: every call with it draws the same bits;
-    `advanced` is the register after them.
+    `advanced` returns the register after some shifts.
 
     Attributes:
         polynomial: bit k is the coefficient of x**k, 0..width; those of x**width and x**0 are 1.

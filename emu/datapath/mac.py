@@ -78,12 +78,12 @@ class Mac(Drawn):
     def preset(
         cls, gpu: str, *, inputs: str | None = None, output: str | None = None, instruction: str | None = None
     ) -> Mac:
-        """Return the unit behind a GPU's matrix instruction: fp16 operands and fp32 sums, if nothing else is said.
+        """Return the unit of a GPU's matrix instruction; by default the one for fp16 operands and fp32 sums.
 
-        That default is the unit of mixed-precision training, the one every GPU here has, and all instructions of a GPU
-        agree on its bits. `inputs="int8"` alone gives int32 sums.
+        The default is the unit of mixed-precision training. Every GPU here has it, and all instructions of a GPU give
+        the same bits for it. `inputs="int8"` without `output` gives int32 sums.
 
-        Nothing is converted on the way: operands and addend are given in the unit's formats. TF32 units read binary32
+        Operands and addend are not converted: give them in the unit's formats. TF32 units read binary32
         registers and ignore their low 13 bits, which is `emu.quantize(x, "tf32", rounding="toward_zero")` before the
         product; software that rounds to nearest instead does so in an instruction of its own.
 
@@ -149,5 +149,5 @@ class Mac(Drawn):
         return self.product == "exact" and self.accumulator == "exact"
 
     def stage_of(self, fmt: Format) -> OutputStage:
-        """Return the rounding stage that stands behind the multiplier or the adder, writing `fmt`."""
+        """Return the rounding stage after the multiplier or the adder, which writes `fmt`."""
         return OutputStage(fmt, self.rounding, Overflow.parse(self.overflow, fmt), DEFAULT_RANDOM_BITS)

@@ -71,10 +71,10 @@ class Blocks(Order):
     Significands are not normalised before the step: a subnormal operand counts with its format's smallest exponent, and
     a product with ea + eb although it may reach 4 * 2**e.
 
-    R is the Mac's rounding into its accumulator format, with two differences: a magnitude beyond the largest becomes
+    R is the Mac's rounding into its accumulator format, with two differences. A magnitude beyond the largest becomes
     infinity in every mode (under the rule `ieee`; units cut the significand and then pack the exponent), and an exact
-    zero is +0 in every mode. Products never overflow before R. NaN, 0 * inf and inf - inf give NaN, an infinity
-    otherwise stays one.
+    zero is +0 in every mode. Products never overflow before R. NaN, 0 * inf and inf - inf give NaN. Any
+    other infinity stays infinite.
 
     Blocks follow each other in ascending k, K is padded with zero products.
 
@@ -86,7 +86,7 @@ class Blocks(Order):
         addend: "aligned": the accumulator starts as R(addend) and is a term of every block. "after": the blocks of n
             (alternating: 2n) products in a row start from +0, and an IEEE adder, nearest_even whatever the Mac's
             rounding, adds their sum to the running one, which starts as R(addend).
-        min_exponent: the exponent that terms are aligned to where all of them lie lower; None: no such floor.
+        min_exponent: the exponent to which terms are aligned if all of them lie lower; None: there is no such limit.
 
     Raises:
         FormatError: a number is out of range, a name is unknown, or alternating pairs with an odd `n`.
@@ -95,7 +95,8 @@ class Blocks(Order):
         >>> str(Blocks(16, 25)), str(Blocks(16, 25, "alternating_pairs", "after"))
         ('blocks(16, 25)', 'blocks(16, 25, index_order=alternating_pairs, addend=after)')
 
-    Source: docs/concepts/products.md; Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", 2025.
+    Source: docs/concepts/matrix-units.md, "Matrix units"; Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor
+    Cores", 2025.
     """
 
     n: int
@@ -122,7 +123,7 @@ class Blocks(Order):
 
     @property
     def indices(self) -> tuple[int, ...]:
-        """The k of one period in the order taken, n to a block; the next period adds its length to each.
+        """The k of one period, in the order in which blocks of n take them; the next period adds its length to each.
 
         Examples:
             >>> Blocks(4, 23, "alternating_pairs").indices

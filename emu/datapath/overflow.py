@@ -29,7 +29,7 @@ class Overflow(StrEnum):
 
     @property
     def number(self) -> int:
-        """The rule as the integer kernels take: 0 saturate .. 5 satfinite."""
+        """The rule as the integer that kernels take: 0 saturate .. 5 satfinite."""
         return _NUMBERS[self]
 
     @classmethod
@@ -64,7 +64,7 @@ class Overflow(StrEnum):
 
 
 def default_rule(fmt: Format) -> Overflow:
-    """Return the rule of a format where none is named.
+    """Return the default rule of a format.
 
     Fixed point saturates; floats overflow as IEEE 754 says, to infinity or NaN; those with neither saturate.
 

@@ -1,7 +1,7 @@
-"""Counts that a device still holds: added up there, fetched when somebody reads them.
+"""Counts that are still on a device: they are added up there, and fetched when they are read.
 
-A kernel that runs elsewhere returns before it has counted. Registers and flags then hold what it owes them, and collect
-it before the first look.
+A kernel on a device returns before it has counted. Registers and flags then hold references to its counts, and fetch
+them before the first read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Counted(NamedTuple):
 
     Attributes:
         flags: int64, shape (7,): counts in the order of `FLAG_NAMES`.
-        register: int64, shape (2*bins + 5,), or None where none was asked for.
+        register: int64, shape (2*bins + 5,), or None without a register.
         max_exponent: largest floor(log2|x|) observed, `NO_EXPONENT` if nothing nonzero was.
     """
 
@@ -76,7 +76,7 @@ class Lowered:
 
 
 class Debts:
-    """What devices owe one register, or one set of flags."""
+    """The counts on devices that belong to one register, or to one set of flags."""
 
     def __init__(self) -> None:
         self._by_kind: dict[Hashable, list[Owed]] = {}
@@ -92,7 +92,7 @@ class Debts:
             held[:] = [held[0].plus(held[1:])]
 
     def collect(self, take: Callable[[Counted], None]) -> None:
-        """Hand over everything owed, which is forgotten when it has arrived."""
+        """Return all counts, and drop them here once they have arrived."""
         while self._by_kind:
             kind, held = next(iter(self._by_kind.items()))
             counted = held[0].collect(held[1:])

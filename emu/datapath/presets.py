@@ -1,12 +1,12 @@
-"""Matrix units of real GPUs: what stands between the operands and the result of one matrix instruction.
+"""Matrix units of real GPUs: the arithmetic of one matrix instruction, from operands to result.
 
     one row = GPU x operands x result x instruction ──► accumulator, order of the adds, source, confidence
 
-A row says how sure it is: "very high" and "high" are models that reproduce outputs recorded on the device, or that two
-publications share; lower words stand for what nobody recorded. No row vouches for its alignment floor `min_exponent`:
-the publications disagree (-126 for every unit in MMA-Sim, the values here in Khattak & Mikaitis) and no public
-recording reaches it. It matters only where all terms of a block lie below it; FP8 rows have none, since FP8 products
-never do.
+Every row has a confidence. "very high" and "high" are models that reproduce outputs recorded on the device, or that two
+publications share. Lower ones are models without a recording. `min_exponent` is of low confidence in every row: the
+publications disagree (-126 for every unit in MMA-Sim, the values here in Khattak & Mikaitis) and no public
+recording reaches it. It matters only where all terms of a block lie below it. FP8 rows have none, because FP8 products
+are never that small.
 
 Sources: Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", arXiv 2512.07004, with recorded outputs in
 MATLAB-tensor-core; Xie et al., "MMA-Sim", arXiv 2511.10909; the PTX ISA manual.
@@ -32,9 +32,9 @@ class MatrixUnit:
         inputs: format of both operands.
         output: format of addend and result.
         instruction: which of the device's instructions.
-        accumulator: the format every sum is rounded into; of fewer bits than `output` where the unit is.
+        accumulator: the format into which every sum is rounded; it has fewer bits than `output` where the unit has.
         order: the order of the adds.
-        source: who says so.
+        source: the publication or recording.
         confidence: "very high", "high", "medium-high" or "medium"; not of `min_exponent`, which is low everywhere.
     """
 
@@ -61,7 +61,7 @@ class MatrixUnit:
 
     @property
     def arithmetic(self) -> tuple[object, ...]:
-        """What rows of the same bits share."""
+        """The arithmetic of the row; rows with the same arithmetic give the same bits."""
         return self.accumulator, self.order, self.rounding, self.overflow
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ INTEGER_INPUTS, INTEGER_OUTPUT = "int8", "int32"
 def find_unit(
     gpu: str, inputs: str | None = None, output: str | None = None, instruction: str | None = None
 ) -> MatrixUnit:
-    """Return the unit behind a matrix instruction; without `instruction`, the one that all of the GPU's agree on.
+    """Return the unit of a matrix instruction; without `instruction`, the unit that all instructions of the GPU share.
 
     Args:
         gpu: the device, or an alias of it.

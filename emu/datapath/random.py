@@ -1,7 +1,8 @@
 """Sources of the random bits of stochastic rounding and of seeded choices: descriptions, not generators.
 
-Philox4x32-10 is addressed, not stepped: the bits of element `index` depend on (seed, stream, step, draw, index) alone,
-so tiling, threads and backends never matter. Recorded bits and those of an `LFSR` belong to elements as well.
+Philox4x32-10 is addressed, not stepped. The bits of element `index` depend only on (seed, stream, step, draw, index),
+so they are the same for all tiles, threads and backends. Recorded bits and those of an `LFSR` belong to elements as
+well.
 
 Source: docs/concepts/random-bits.md; Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
 2011.
@@ -28,12 +29,12 @@ class Philox:
 
     Attributes:
         seed: the run's seed, 0..2**64-1: the key.
-        stream: what draws, 0..2**32-1; see `stream_of`.
+        stream: number of the layer and role that draw, 0..2**32-1; see `stream_of`.
         step: the training step, modulo 2**32.
         draw: which draw of the operation, 0..2**32-1: 0 the output stage, then those inside a Mac.
 
     Raises:
-        FormatError: one of them is no integer.
+        FormatError: one of them is not an integer.
     """
 
     seed: int = 0

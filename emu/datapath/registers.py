@@ -37,7 +37,7 @@ SCALARS = ("none", "below", "above", "nonfinite", "total")
 class StatisticsRegister(Drawn):
     """Counts of leading-bit positions, mergeable and savable. Two are equal if positions and counts are.
 
-    What a GPU counted stays there until a count is read.
+    Counts made on a GPU stay there until one is read.
 
     Attributes:
         lowest: exponent of the first position; None until the first observation chooses it.
@@ -64,7 +64,7 @@ class StatisticsRegister(Drawn):
 
     @property
     def max_exponent(self) -> int | None:
-        """Largest floor(log2|x|) seen, without the one-lower rule of negative powers of two; None if all were 0."""
+        """Largest floor(log2|x|) observed, without the one-lower rule of negative powers of two; None if all were 0."""
         self.settle()
         return self._max_exponent
 
@@ -157,7 +157,7 @@ class StatisticsRegister(Drawn):
         self._held = np.zeros(self._size, np.int64)
 
     def add_counts(self, counts: Any, max_exponent: int) -> None:
-        """Add what a kernel counted.
+        """Add the counts of a kernel.
 
         Args:
             counts: int64 array, length 2*bins + 5: positive positions, negative positions, then `SCALARS`.
@@ -177,7 +177,7 @@ class StatisticsRegister(Drawn):
         self._debts.add(owed)
 
     def settle(self) -> None:
-        """Collect what devices owe."""
+        """Fetch the counts that devices still hold."""
         if self._debts:
             self._debts.collect(lambda counted: self.add_counts(counted.register, counted.max_exponent))
 
@@ -236,8 +236,8 @@ class StatisticsRegister(Drawn):
     def saturated(self, counter_bits: int) -> StatisticsRegister:
         """Return what counters of that width would hold: each stops at its largest value, 2**counter_bits - 1.
 
-        Counts only grow, so that one that is cut here ends where a counter that stops at every add does. The register
-        itself, where every count fits.
+        Counts only grow, so limiting them here gives the same as a counter that stops at its largest value. Returns the
+        register itself if every count fits.
         """
         limit = (1 << counter_bits) - 1
         if self.total <= limit:
@@ -262,7 +262,7 @@ class StatisticsRegister(Drawn):
         """Return the register `to_dict` wrote.
 
         Raises:
-            FormatError: a count belongs to no position.
+            FormatError: a count has an exponent outside the positions.
         """
         register = cls(data["lowest"], data["bins"])
         register._max_exponent = data["max_exponent"]

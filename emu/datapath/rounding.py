@@ -1,7 +1,7 @@
 """The rounding modes, and the one table of what each of them means.
 
-An exact result lies somewhere between two neighbours of the grid. A mode says where its magnitude goes from the
-neighbour toward zero, by the place of the result, the last bit of that neighbour's code, and the sign:
+An exact result lies between two neighbours of the grid. A mode says which step its magnitude takes from the neighbour
+toward zero. The step depends on the place of the result, the last bit of that neighbour's code, and the sign:
 
     place        exact, below half, half, above half        one letter each: "..++"
     letter       .  stays    +  one step away from zero     -  one step toward zero
@@ -47,7 +47,7 @@ class Steps:
 
     @classmethod
     def of(cls, positive: str, negative: str | None = None) -> Steps:
-        """Return steps from their letters; negative results go as positive ones if they have none of their own.
+        """Return steps from their letters; negative results without letters of their own take those of positive ones.
 
         Examples:
             >>> Steps.of("...+ ..++").at(Place.HALF, odd=True, negative=False)
@@ -62,27 +62,27 @@ class Steps:
 
     @property
     def mask(self) -> int:
-        """The table as kernels take it: 16 bits that say where the step is 1, above them 16 where it is -1."""
+        """The table as the integer that kernels take: 16 bits mark steps of 1, and the 16 above them steps of -1."""
         return sum(1 << (i + 16 * (step < 0)) for i, step in enumerate(self.table) if step)
 
     @property
     def moves_exact(self) -> bool:
-        """Whether results that are values of the format move too."""
+        """Whether even results that are values of the format move."""
         return any(self.table[Place.EXACT :: 4])
 
     @property
     def tells_half(self) -> bool:
-        """Whether it matters on which side of half a step a result lies."""
+        """Whether the mode depends on which side of half a step a result lies."""
         return any(len(set(self.table[i + Place.BELOW_HALF : i + 4])) > 1 for i in range(0, 16, 4))
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether negative results go as positive ones."""
+        """Whether magnitudes of negative results round as those of positive ones."""
         return self.table[:8] == self.table[8:]
 
 
 class Names(NamedTuple):
-    """What others call a mode; "" where they have none."""
+    """A mode's names in standards and other libraries; "" where it has none."""
 
     ieee: str = ""
     systemc: str = ""
@@ -101,7 +101,7 @@ class Meaning:
         stays: whether a float's overflow is the largest value instead of infinity: of positive, of negative results.
         draws: whether random bits u decide. Then the steps round what is behind the last place to r bits, f. The
             magnitude takes a step where f + u >= 2**r; that of a negative number in fixed point where u < f.
-        names: what others call it.
+        names: its names in standards and other libraries.
     """
 
     words: str
@@ -123,8 +123,8 @@ class Meaning:
 class Rounding(StrEnum):
     """Where an exact result between two neighbours of the target's grid goes.
 
-    The names say the tie or the direction. `value` is the text form, the member order the number kernels use: a new
-    mode comes last. What each means is a line of the table below.
+    A name says where ties go, or the direction. `value` is the text form. The order of the members gives the number
+    that kernels use, so a new mode comes last. Each mode's meaning is a line of the table below.
 
     Source: docs/concepts/rounding.md; IEEE 754-2019 section 4.3; IEEE 1666 section 7.10.
     """
@@ -166,7 +166,7 @@ class Rounding(StrEnum):
 
     @property
     def number(self) -> int:
-        """The mode as the integer kernels take: 0 nearest_even, 1 nearest_away, ... in the order of the members."""
+        """The mode as the integer that kernels take, in the order of the members: 0 nearest_even, 1 nearest_away ..."""
         return _NUMBERS[self]
 
     @property

@@ -51,11 +51,13 @@ class OutputStage:
 
 
 def require_placed(fmt: Format | DynamicFixed) -> Format:
-    """Return `fmt` unless its binary point is still open.
+    """Return `fmt`, a format whose binary point is known.
 
     Raises:
         FormatError: `fmt` is a `DynamicFixed`.
     """
     if isinstance(fmt, (Fixed, Float)):
         return fmt
-    raise FormatError(f"arithmetic needs a format with its point in place, got {fmt}; choose one with `.at(frac_bits)`")
+    raise FormatError(
+        f"a format in arithmetic must have its binary point in place, got {fmt}; choose one with `.at(frac_bits)`"
+    )

@@ -1,9 +1,9 @@
-"""The one door to arithmetic: every operation with its formats, output stage, register and backend.
+"""The engine: all arithmetic goes through it, every operation with its formats, output stage, register and backend.
 
     unit (description) + operands -> path -> kernel of a backend -> delivery: values and counts
 
 `Unit` has every operation as a method; the functions are the same operations with a unit described by their options.
-Nothing above this layer calls a kernel, nothing below it reads an option's text form.
+Packages above it never call a kernel; packages below it never read the text form of an option.
 """
 
 from emu.engine.convolution import conv2d

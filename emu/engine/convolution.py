@@ -29,7 +29,7 @@ Array = NDArray[Any]
 
 
 def patches_of(x: Array, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> Gathered:
-    """Return the patches a convolution sees, as places in the padded images.
+    """Return the patches that a convolution reads, as positions in the padded images.
 
     Args:
         x: images, shape `(N, C, H, W)`.
@@ -46,7 +46,7 @@ def patches_of(x: Array, kernel: tuple[int, int], stride: tuple[int, int], paddi
 
 
 def windows_of(x: Array, window: int, stride: int) -> Gathered:
-    """Return the windows that pooling sees, as places in the images.
+    """Return the windows that pooling reads, as positions in the images.
 
     Args:
         x: images, shape `(N, C, H, W)`.
@@ -142,7 +142,7 @@ def patches_and_kernels(
     *,
     check: bool,
 ) -> Matrices:
-    """Return the product that a convolution is, from arrays beside their formats: kernels times patches, plus a bias.
+    """Return a convolution as a matrix product, from arrays and their formats: kernels times patches, plus a bias.
 
     Args:
         x: images (N, C, H, W).

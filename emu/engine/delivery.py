@@ -1,4 +1,4 @@
-"""The last station of every operation: counts go to register and flags, values to the caller or where he says."""
+"""The last station of every operation: counts go to register and flags, values to the caller or into `out`."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def place_register(unit: UnitDescription, exact: Fixed | None, lowered: int = 0)
 def deliver(unit: UnitDescription, outcome: Outcome, lowered: int = 0) -> Array:
     """Add a kernel's counts to the unit's register and flags, now or when they are read; return what it wrote.
 
-    NaN that became 0 where no flags count it is warned of; not where a device still holds the counts.
+    Warns if NaN became 0 and no flags count it; not if the counts are still on a device.
 
     Args:
         unit: whose register and flags.
         outcome: the kernel's.
-        lowered: what the register was placed with: its exponents are by so much lower than those observed.
+        lowered: as in `place_register`: by how much its exponents are lower than those observed.
     """
     register, flags = unit.register, unit.flags
     if outcome.owed is not None:
@@ -61,7 +61,7 @@ def deliver(unit: UnitDescription, outcome: Outcome, lowered: int = 0) -> Array:
 
 
 def written_to(out: Array | None, values: Array) -> Array:
-    """Return `values`, or `out` with them in it.
+    """Return `values`, or `out` after they were written to it.
 
     Raises:
         ShapeError: another shape or dtype.

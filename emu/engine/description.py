@@ -88,7 +88,7 @@ UNSEEDED = RandomCode(0, 0, 0, 0, None)
 
 
 class UnitDescription(NamedTuple):
-    """What a unit is, as operations read it. `emu.Unit` is one with the operations.
+    """The description of a unit, as operations read it. `emu.Unit` adds the operations.
 
     Attributes:
         stage: format, rounding mode and overflow rule of what is written.
@@ -196,7 +196,7 @@ def _source_and_address(source: RandomSource, mac: Mac) -> tuple[RandomSource, R
 
 
 class Call(NamedTuple):
-    """The options of one call of a function: the unit that they describe, and what concerns this call alone.
+    """The options of one call of a function: the unit that they describe, and what concerns only this call.
 
     Attributes:
         unit: described by `out_format` and the options.
@@ -216,7 +216,7 @@ def call_of(
     known: frozenset[str] = OPTIONS,
     records: list[WorkRecord] | None = None,
 ) -> Call:
-    """Return the unit that a function's options describe, and what is said of this call alone.
+    """Return the unit that a function's options describe, and the options of this call.
 
     Raises:
         TypeError: no such option; names the nearest one.
@@ -263,15 +263,15 @@ def stage_of(out_format: str | Format, rounding: Any, overflow: Any, n_rbits: in
 def _known_stage(
     out_format: str | Format, rounding: str | Rounding, overflow: Any, n_rbits: int
 ) -> tuple[OutputStage, StageCode]:
-    """Return a stage once more: training asks for the same few, thousands of times."""
+    """Return a cached stage: training uses the same few, thousands of times."""
     stage = OutputStage.of(out_format, rounding, overflow, n_rbits)
     return stage, encode_stage(stage)
 
 
 def counting(code: StageCode, tininess: Tininess | str | None) -> StageCode:
-    """Return a stage that counts the underflow which flags of that `tininess` ask for.
+    """Return a stage that counts underflow as flags of that `tininess` do.
 
-    Stochastic rounding has no result after rounding that IEEE 754 would know: tiny is what is so before it.
+    IEEE 754 does not define stochastic rounding. There, a result is tiny if it is tiny before rounding.
     """
     if tininess is None or not code.format.is_float:
         return code

@@ -111,7 +111,7 @@ def _broadcast(operation: str, arrays: Sequence[Array]) -> list[Array]:
 def exact_register(operation: str, formats: tuple[Format | None, ...]) -> Fixed | None:
     """Return the fixed-point register that holds every exact result of fixed operands, None where that is a float.
 
-    Quotients and roots have no last place, and count as floats.
+    Quotients and roots have no last place; they are observed as floats.
     """
     fixed = [fmt for fmt in formats if isinstance(fmt, Fixed)]
     if len(fixed) < len(formats) or operation in ("divide", "sqrt"):

@@ -89,7 +89,7 @@ def write_function(unit: UnitDescription, name: str, array: Array, fmt: Format) 
         outcome = kernels.tabled(table, array, *rest)
     elif fmt.carries_raws:
         raise FormatError(
-            f"{name}: operands beyond float64 have no functions, got {fmt}; quantize to at most 53 bits first"
+            f"{name}: operands of functions must fit float64, got {fmt}; quantize to at most 53 bits first"
         )
     else:
         outcome = kernels.function(name, array, code_of(fmt), *rest)

@@ -1,4 +1,4 @@
-"""The first station of a product: operands become stacks of matrices, an addend of three axes, one result's shape.
+"""The first station of a product: operands become stacks of matrices, the addend gets three axes.
 
 (*batch, M, K) or (K,)    ->  (B or 1, M, K)
 (*batch, K, N) or (K,)    ->  (B or 1, K, N)      shapes as in numpy.matmul
@@ -31,7 +31,7 @@ class Matrices(NamedTuple):
         right: (B or 1, K, N) carriers.
         addend: (B or 1, M or 1, N or 1) carriers, or None.
         formats: of the three.
-        shape: of the result as the caller sees it: as many elements as (B, M, N).
+        shape: of the result that the caller gets; it has as many elements as (B, M, N).
     """
 
     left: Array | Gathered

@@ -1,4 +1,4 @@
-"""The first station of every operation: what a caller gives becomes a carrier array and its format.
+"""The first station of every operation: an operand becomes a carrier array and its format.
 
 v = emu.value([0.5, -1.0], "fix8f4")    the format said once, the values checked once
 as_operand(v, None, "a", check=True)    a value as it is; a plain array with the format beside it
@@ -33,7 +33,7 @@ def value(array: Any, fmt: str | Format, *, check: bool = True) -> Value:
         check: whether to check that every number is a value of the format.
 
     Raises:
-        FormatError: a number is no value of the format; names the first one.
+        FormatError: a number is not a value of the format; names the first one.
 
     Examples:
         >>> value([0.5, -1.0], "fix8f4")
@@ -49,7 +49,7 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
 
     Args:
         x: a `Value`, or numbers.
-        fmt: format of numbers; None takes floats and integers at their exact values. Beside a value None, or its own.
+        fmt: format of numbers; None takes floats and integers at their exact values. With a value: None, or its own.
         name: what the caller calls it.
         check: whether to check that numbers belong to the format; a value was checked when it was made.
 

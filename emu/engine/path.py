@@ -1,6 +1,6 @@
-"""The second station of a product: the path it takes on a backend, with the proof, from what it sums up.
+"""The second station of a product: which path it takes on a backend, with the proof.
 
-Dense and sparse products share it: they differ in how many terms a result has, and in what the backend says of them.
+Dense and sparse products share it. They differ in the number of terms of a result, and in what the backend offers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Codes = tuple[FormatCode, FormatCode, FormatCode | None]
 
 
 class Terms(NamedTuple):
-    """What every result of a product sums up.
+    """The terms that are summed up in each result of a product.
 
     Attributes:
         formats: of the left operand, the right operand and the addend; None without an addend.
@@ -55,12 +55,13 @@ def path_of(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -> Plan
 
 
 def plan_of(unit: UnitDescription, terms: Terms, maxima: Callable[[], tuple[float, float]]) -> Plan:
-    """Return the path of a product on the unit's backend, and why that leaves it to the reference if it does.
+    """Return the path of a product on the unit's backend, and the reason if the reference must compute it.
 
     Args:
         unit: who computes.
         terms: what is summed up.
-        maxima: measures the largest magnitudes of both operands; asked only if formats alone do not prove a fast path.
+        maxima: measures the largest magnitudes of both operands; called only if the formats alone do not prove a fast
+            path.
 
     Raises:
         FormatError: a unit of blocks, which aligns exponents, was given fixed-point operands.
@@ -162,8 +163,6 @@ def explain(operation: Callable[..., Any], *args: Any, **options: Any) -> Plan:
     planner: Callable[..., Plan] | None = getattr(operation, "plan", None)  # set by the operation's module
     if planner is None:
         name = getattr(operation, "__name__", operation)
-        raise FormatError(
-            f"`explain` must be given emu.matmul or emu.conv2d, got {name}: plans are made for products alone"
-        )
+        raise FormatError(f"`explain` must be given emu.matmul or emu.conv2d, got {name}: only products have plans")
     unit = getattr(operation, "__self__", None)
     return planner(*([] if unit is None else [unit]), *args, **options)

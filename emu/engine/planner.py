@@ -8,7 +8,7 @@
     saturating accumulator, bound below its limit    never saturates: as exact
     rounding accumulator                 in order along k, vectorised over outputs
 
-An addend finer than a fixed accumulator is rounded into it first: what then is added may never round.
+An addend finer than a fixed accumulator is rounded into it first. Then the adds may never round.
 
 Source: docs/concepts/fast-paths.md.
 """
@@ -75,7 +75,7 @@ def plan_product(
         addend_format: format of the addend, or None.
         depth: K.
         mac: the unit.
-        maxima: measures max|a| and max|b|; asked only if the formats alone do not prove a fast path.
+        maxima: measures max|a| and max|b|; called only if the formats alone do not prove a fast path.
         dots: whether the backend multiplies these operands by integer dot-product instructions.
     """
     held = held_addend(addend_format, mac)
@@ -112,8 +112,8 @@ def _plan_of_operands(
 def held_addend(addend: Format | None, mac: Mac) -> Fixed | None:
     """Return the format into which a unit rounds a finer addend before the first product; None if it does not.
 
-    A fixed accumulator that adds in order begins with the addend. Where the rounded one cannot leave it, and no random
-    bits are drawn, that can be done before anything is planned.
+    A fixed accumulator that adds in order begins with the addend. If the rounded addend cannot overflow, and no random
+    bits are drawn, it can be rounded before the product is planned.
 
     Args:
         addend: its format as it is given, or None.

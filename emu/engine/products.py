@@ -1,8 +1,8 @@
 """Matrix products, through a multiply-accumulate unit and one output stage.
 
-An operand's way, one station a file:
+The way of an operand, one file for each station:
 
-    operands.py   what the caller gave: carrier and format
+    operands.py   the operand's carrier and format
     matrices.py   stacks of matrices, addend, the result's shape
     path.py       the fastest path that is proved to give the definition's bits (planner.py has the proofs)
     a kernel      of the unit's backend: emu/backends
@@ -61,7 +61,7 @@ def matmul(
 
     Raises:
         FormatError: an operand holds a value outside its format; names the first one. A Mac that rounds stochastically
-            has a source that is no `Philox`.
+            has a source other than `Philox`.
         ShapeError: the shapes do not fit together.
 
     Examples:
@@ -84,7 +84,7 @@ def matrices_of(
     *,
     check: bool,
 ) -> Matrices:
-    """Return what a product multiplies and adds, from arrays beside their formats.
+    """Return what a product multiplies and adds, from arrays and their formats.
 
     Raises:
         FormatError: an operand holds a value outside its format, or has none.

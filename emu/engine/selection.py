@@ -27,7 +27,7 @@ def relu(x: Any, *, backend: str = "auto") -> Array:
 
 
 def relu_gradient(g: Any, x: Any, *, backend: str = "auto") -> Array:
-    """Return what ReLU sends back: g where x > 0, else +0.
+    """Return the gradient that ReLU passes back: g where x > 0, else +0.
 
     Args:
         g: the arriving gradient, any carrier dtype.
@@ -58,7 +58,7 @@ def max_pool(windows: Any, *, backend: str = "auto") -> tuple[Array, NDArray[np.
 
     Returns:
         Maxima and indices, shape `(*batch,)`; indices are uint8 up to n = 256, then uint16, from n = 65537 on uint32.
-        NaN wins, -0 < +0, the first of equals is taken.
+        If a window has NaN, the maximum is NaN. -0 counts as less than +0. Of equals the first is taken.
 
     Raises:
         ShapeError: a window holds no value.
@@ -72,7 +72,7 @@ def max_pool(windows: Any, *, backend: str = "auto") -> tuple[Array, NDArray[np.
 
 
 def unpool(values: Any, index: Any, windows: Gathered, *, backend: str = "auto") -> Array:
-    """Return zeros with each value at the place that its window's index names: the way back from `max_pool`.
+    """Return zeros with each value at its window's index: the backward pass of `max_pool`.
 
     Args:
         values: one per window, any carrier dtype.

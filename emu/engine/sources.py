@@ -1,4 +1,4 @@
-"""Where an operation's random bits come from: one source, checked, as the numbers a kernel takes.
+"""The source of an operation's random bits: checked, and turned into the numbers that a kernel takes.
 
     random=Philox(...)         addressed by element: kernels draw
     random=RecordedBits(...)   one integer per element of the result, as `rbits=` gives them
@@ -26,7 +26,7 @@ def source_of(random: object, rbits: Array | None, seed: int, stream: int, step:
     """Return the source that a call's options name.
 
     Raises:
-        FormatError: `random` is no source, or not the only one.
+        FormatError: `random` is not a source, or not the only one.
     """
     if random is None:
         return Philox(seed, stream, step) if rbits is None else RecordedBits(rbits)
@@ -76,7 +76,7 @@ def require_addressed(source: RandomSource, mac: Mac) -> None:
         return
     raise FormatError(
         "a Mac that rounds stochastically draws at every product and add, so its source must be an emu.Philox, got "
-        f"{type(source).__name__}, which has bits for the output stage alone; leave the source to `seed`"
+        f"{type(source).__name__}, which has bits only for the output stage; give `seed` instead"
     )
 
 

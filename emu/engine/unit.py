@@ -27,7 +27,7 @@ DESCRIPTION = ("out", "inputs", "mac", "rounding", "overflow", "n_rbits", "rando
 
 
 class Unit(Drawn):
-    """A unit of a datapath, described once: each of its operations writes through the same output stage.
+    """A unit of a datapath, described once. All its operations write through the same output stage.
 
     Every operation takes values (`emu.value`) or plain arrays, and returns a value in the format written. A plain array
     is in the format `inputs`; without that, elementwise operations take floats and integers at their exact values.
@@ -41,7 +41,7 @@ class Unit(Drawn):
         overflow: rule of the output stage; None is the format family's default.
         n_rbits: random bits of stochastic rounding, 1..32.
         random: source of random bits: `emu.Philox`, `emu.RecordedBits` or `emu.LFSR`; None is `emu.Philox()`. Every
-            operation draws from its beginning: give operations that shall differ another stream or step.
+            operation draws from its beginning; for other bits give another stream or step.
         register: observes every exact result before it is rounded.
         flags: counts what happened, per written element.
         backend: "auto", "reference", "numba" or "cuda".
@@ -95,7 +95,7 @@ class Unit(Drawn):
 
     @property
     def description(self) -> UnitDescription:
-        """What the unit is, as operations read it."""
+        """The unit's description, as operations read it."""
         return self._description
 
     @property
@@ -115,12 +115,12 @@ class Unit(Drawn):
 
     @property
     def register(self) -> StatisticsRegister | None:
-        """What observes every exact result before it is rounded."""
+        """The register that observes every exact result before it is rounded."""
         return self._description.register
 
     @property
     def flags(self) -> Flags | None:
-        """What counts the events of every written element."""
+        """The flags that count the events of every written element."""
         return self._description.flags
 
     @property

@@ -1,6 +1,6 @@
-"""What a product was, for whoever adds up work: sizes, formats and the plan it followed.
+"""A record of a product's work: sizes, formats and the plan that it followed.
 
-A unit with a list as its `records` puts one record per product there. Nothing here has to do with time.
+If a unit has a list as its `records`, it adds one record per product. A record has no times.
 """
 
 from __future__ import annotations

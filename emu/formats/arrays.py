@@ -1,4 +1,4 @@
-"""What the format families share about arrays of codes and values: dtypes, range checks, the first offender."""
+"""Checks of arrays that fixed and floating formats share: dtypes, ranges, the first element outside a format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_ENUMERABLE_BITS = 16
 
 
 class HasWidth(Protocol):
-    """The part of a format the functions here need."""
+    """The part of a format that the functions here use."""
 
     @property
     def width_bits(self) -> int:
@@ -81,7 +81,7 @@ def require_codes(fmt: HasWidth) -> NDArray[Any]:
 
 
 def first_offender(fmt: object, array: NDArray[Any], inside: NDArray[np.bool_], *, what: str = "value") -> str:
-    """Return the sentence that names the first element outside `fmt`, its index, and the remedy."""
+    """Return a sentence with the first element outside `fmt`, its index, and the remedy."""
     index = tuple(int(i) for i in np.argwhere(~inside)[0]) if array.ndim else ()
     element = array[index]
     count = int((~inside).sum())

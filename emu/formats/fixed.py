@@ -108,7 +108,7 @@ class Fixed(Drawn):
         return self._real(1) if self.max_raw else 0.0
 
     def ulp(self, value: float = 0.0) -> float | Fraction:
-        """Distance from `value` to the next value of larger magnitude: the same everywhere."""
+        """Distance from `value` to the next value of larger magnitude; the same for every value."""
         return self._real(1)
 
     @property
@@ -240,7 +240,7 @@ class DynamicFixed(Drawn):
         return f"{'' if self.signed else 'u'}fix{self.width_bits}f?"
 
     def at(self, frac_bits: int) -> Fixed:
-        """Return the format with its point put in place."""
+        """Return the fixed-point format with this many bits behind the point."""
         return Fixed(self.width_bits, frac_bits, self.signed)
 
 

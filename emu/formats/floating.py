@@ -4,10 +4,10 @@
     field > 0:  (-1)**s * 2**(field - bias) * 1.fraction
     field = 0:  (-1)**s * 2**(1 - bias)     * 0.fraction         (subnormal)
 
-An unsigned format has no s. Without exponent bits every code is subnormal. A format without zero reads field 0 as the
-others: 2**(-bias) * 1.fraction.
+An unsigned format has no s. Without exponent bits every code is subnormal. In a format without zero, field 0 has no
+special meaning: 2**(-bias) * 1.fraction.
 
-Special codes sit at the top of the magnitudes, NaN above infinity. `nans` says where NaN lives: the whole
+Special codes are the highest magnitudes, NaN above infinity. `nans` says which codes are NaN: the whole
 all-ones exponent with a nonzero fraction ("ieee"), only the all-ones code ("top", OCP e4m3), the code of -0
 ("negative_zero", fnuz), nowhere ("none"). Infinity, if there is one, is the code right below the NaNs (for
 "ieee": the all-ones exponent with fraction 0).
@@ -50,13 +50,13 @@ class Float(Drawn):
     Attributes:
         exponent_bits: width of the exponent field, 0..11.
         fraction_bits: stored fraction bits, 0..52.
-        bias: exponent bias; None means 2**(exponent_bits-1) - 1, of no exponent bits 0, and is replaced by it.
+        bias: exponent bias; None is replaced by 2**(exponent_bits-1) - 1, or by 0 without exponent bits.
         infinities: whether the format has +-inf, an unsigned one +inf.
         nans: which codes are NaN: "ieee", "top", "negative_zero" or "none".
         ftz: flush to zero: nonzero results below the smallest normal are written as 0 of their sign.
         daz: denormals are zero: subnormal operands count as 0 of their sign.
         signed: whether there is a sign bit.
-        zero: whether code 0 is zero; if not, it is 2**-bias, and there are no subnormals. Of unsigned formats.
+        zero: whether code 0 is zero. If not (unsigned formats only), it is 2**-bias, and there are no subnormals.
 
     Raises:
         FormatError: a width is out of range, the special codes do not fit, or float64 cannot hold every value.
@@ -130,7 +130,7 @@ class Float(Drawn):
 
     @property
     def emin(self) -> int:
-        """Exponent of the smallest normal; where all values are subnormal, that of the one above them."""
+        """Exponent of the smallest normal; where all values are subnormal, that of the power of two above them."""
         assert self.bias is not None
         return self.zero - self.bias
 
@@ -163,7 +163,7 @@ class Float(Drawn):
 
     @property
     def is_flushed(self) -> bool:
-        """Whether subnormals count as 0, of operands or of results."""
+        """Whether subnormal operands or results count as 0."""
         return self.ftz or self.daz
 
     @property

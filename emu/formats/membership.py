@@ -2,8 +2,8 @@
 
     | sign | exponent field | fraction kept | fraction bits that must be 0 |
 
-A magnitude from the format's smallest normal number to its largest one belongs if those bits are 0; a smaller one if it
-is a multiple of the smallest step, which adding and subtracting a large number finds out.
+A magnitude from the format's smallest normal number to its largest one belongs if those bits are 0. A smaller one
+belongs if it is a multiple of the smallest step. Adding and subtracting a large number tests this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FLOAT32_POINTS, FLOAT64_POINTS = 126, 1022
 
 
 class FloatMembers(NamedTuple):
-    """What says whether a finite number, an infinity or a NaN is a value of a floating-point format.
+    """The parameters that decide whether a number belongs to a floating-point format.
 
     Attributes:
         fraction_bits: stored fraction bits.

@@ -1,4 +1,4 @@
-"""The text form of formats: what device files, the command line and error messages write.
+"""The text form of formats, as in device files, on the command line and in error messages.
 
     fix16f8   ufix8f0   fix8f-2   fix16f?          fixed point; aliases sfix16_En8, ap_fixed<16,8>, sc_fixed<16,8>, Q7.8
     e5m10     e4m3 finite nans=top bias=7 ftz      floating point; aliases fp16, bf16, e4m3fn, e4m3fnuz, ...

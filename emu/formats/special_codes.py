@@ -1,4 +1,4 @@
-"""Which fields of a float format fit together: room for its special codes, and a zero where one is needed."""
+"""Checks that the fields of a float format fit together: room for special codes, and a zero where one is required."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from emu.errors import FormatError
 
 
 class Fields(Protocol):
-    """The parts of a float format that are looked at here."""
+    """The parts of a float format that are checked here."""
 
     @property
     def exponent_bits(self) -> int:
@@ -72,21 +72,19 @@ def require_special_codes(fmt: Fields) -> None:
         )
     if fmt.max_code < int(fmt.zero):
         raise FormatError(
-            f"a float format must have a finite value above zero, {fields}, of which special values take all; add a "
+            f"a float format must have a finite value above zero, {fields}, and special values take all codes; add a "
             "bit, or set `infinities=False`"
         )
 
 
 def require_zero(fmt: Fields) -> None:
-    """Raise FormatError unless zero is there where it is needed, and FTZ and DAZ leave other values than zero."""
+    """Raise FormatError if a required zero is missing, or if FTZ or DAZ leave no value except zero."""
     if not fmt.zero and fmt.signed:
         raise FormatError("a format without zero must be unsigned, got signed=True; set `signed=False`")
     if fmt.is_flushed and not fmt.zero:
         raise FormatError(
-            "a format without zero must not have `ftz` or `daz`: it has no subnormals, and nothing to flush them to; "
+            "a format without zero must not have `ftz` or `daz`: it has no subnormals, and no zero to flush to; "
             "leave both out"
         )
     if fmt.is_flushed and not fmt.has_normals:
-        raise FormatError(
-            "a format that is flushed must have normal values, got one of subnormals alone; leave `ftz` and `daz` out"
-        )
+        raise FormatError("a format with `ftz` or `daz` must have normal values, got only subnormals; leave both out")

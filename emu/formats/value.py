@@ -1,4 +1,4 @@
-"""A value: an array, and the format whose values it holds."""
+"""A value: an array and its format."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from emu._drawn import Drawn
 
 @dataclass(frozen=True, eq=False)
 class Value(Drawn):
-    """An array and its format, said once: every operation takes values, and those of an `emu.Unit` return them.
+    """An array with its format. Every operation takes such values, and the operations of an `emu.Unit` return them.
 
     `emu.value(array, "fp16")` makes one and checks it. NumPy reads the array of a value: `np.asarray(v)`.
 
     Attributes:
         array: carrier array, of any namespace.
-        format: a number format; None for plain floats and for integers that are no operands (labels, indices).
+        format: a number format; None for plain floats, and for integers that are not operands (labels, indices).
 
     Examples:
         >>> from emu.formats import parse
@@ -49,16 +49,16 @@ class Value(Drawn):
         return self.array.tolist()
 
     def with_array(self, array: Any) -> Value:
-        """Return the same format around another array: what a move, a selection or a reshape makes."""
+        """Return another array with the same format: the result of a move, a selection or a reshape."""
         return Value(array, self.format)
 
     def holding(self, found: Value) -> Value:
-        """Return what an operation made of each element, in the place of this value."""
+        """Return the elementwise results of an operation, in place of this value."""
         return found
 
     @property
     def index_bytes(self) -> int:
-        """Bytes that say where elements lie: none, where all are there."""
+        """Bytes of the elements' positions: 0, because all elements are stored."""
         return 0
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

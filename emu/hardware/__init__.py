@@ -1,6 +1,6 @@
 """What the machine is: its compute units, number formats and links, one machine per TOML file.
 
-Source: docs/design/machines.md; the files are in `devices/`.
+Source: docs/design/machines.md, "Machines and simulated time"; the files are in `devices/`.
 """
 
 from emu.hardware.device import Compute, ComputeUnit, Device, device_names, load_device

@@ -40,7 +40,7 @@ class ComputeUnit(Table):
         clock_hz: its own clock; None means the device's.
         operands: formats that a unit takes, with * for any part of a name; empty for all.
         read_ports: vectors of operands per cycle; None where they never wait.
-        fill_cycles: from the first operand to the first result in memory; None for none.
+        fill_cycles: cycles from the first operand to the first result in memory; None for none.
     """
 
     kind: Literal["mac_array", "matrix_unit", "statistics", "host"]
@@ -115,13 +115,13 @@ class Device(Table):
             table = self.precision.role(role)
             if table is not None and table.word is not None:
                 raise ConfigError(
-                    f"the format of role `{role}` must have its point in place, got {table.format}: what is held in it "
-                    "outlasts every choice of points; write fraction bits instead of the question mark"
+                    f"the format of role `{role}` must have a fixed binary point, got {table.format}: its numbers are "
+                    "kept while other points move; write fraction bits instead of the question mark"
                 )
         if self.has_open_points and not any(unit.kind == STATISTICS for unit in self.compute.units.values()):
             raise ConfigError(
-                f"device {self.name} has words with open points and must have a unit of kind {STATISTICS!r} that "
-                "counts their leading bits, got none; add [compute.units.statistics]"
+                f"device {self.name} has words with open points and must have a unit of kind {STATISTICS!r}, which "
+                "counts leading bits, got none; add [compute.units.statistics]"
             )
 
     def _require_statistics_keep_up(self) -> None:
@@ -131,8 +131,8 @@ class Device(Table):
             kinds, taken, given = (units[counts].kind, units[feeds].kind), lanes[counts], lanes[feeds]
             if kinds == (STATISTICS, MAC_ARRAY) and taken < given:
                 raise ConfigError(
-                    f"lanes of unit {counts!r} must be at least those of {feeds!r}, {given:g}, whose results it counts "
-                    f"as they come, got {taken:g}; give it as many"
+                    f"unit {counts!r} must have at least the {given:g} lanes of {feeds!r}, because it counts that "
+                    f"unit's results in the same cycles, got {taken:g}; give it as many"
                 )
 
     @property
@@ -149,9 +149,9 @@ class Device(Table):
         """
         if over is not None and not self.has_open_points:
             raise ConfigError(
-                f"[dynamic_point] of {origin} must meet a device with words whose points are open, as fix16f?, and "
-                f"statistics registers, got device {self.name}, which has none; choose one like dlu16, or remove the "
-                "table"
+                f"[dynamic_point] of {origin} must be used with a device whose words have open points (such as "
+                f"fix16f?) and statistics registers, got device {self.name}, which has none; choose a device like "
+                "dlu16, or remove the table"
             )
         if not self.has_open_points:
             return self

@@ -21,8 +21,8 @@ they come, then those of the lowest sender.
 
 Times are integers, picoseconds; up to 2**63 of them, 106 days.
 
-Source: docs/design/machines.md. That a port takes rounds in order (a receive is posted after the one before it), and
-holds still between two chunks of a message, is our choice.
+Source: docs/design/machines.md, "Messages between nodes". That a port takes rounds in order (a receive is posted after
+the one before it), and holds still between two chunks of a message, is our choice.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Path:
 
     Attributes:
         bytes_per_s: in each direction.
-        latency_ps: of the first byte.
+        latency_ps: latency of the first byte.
         half_duplex: whether both directions are one.
         per_node: whether the devices of a node have one together.
         one_engine: whether copies in both directions exclude each other at every device.
@@ -87,13 +87,13 @@ class Fabric:
     """Nodes, their devices, and what connects them. Devices are numbered node by node.
 
     Attributes:
-        name: of the device.
+        name: name of the device.
         nodes: how many.
-        devices: of each node.
+        devices: devices of each node.
         port: to the crossbar, with the latency of both.
         host: between a device and its host; None where it is not said.
         over_hosts: whether messages pass hosts.
-        arbitration: of the crossbar.
+        arbitration: arbitration of the crossbar.
 
     Examples:
         >>> from emu.hardware import Traffic, load_device
@@ -120,7 +120,7 @@ class Fabric:
         Args:
             device: with a crossbar.
             nodes: how many; None for as many as its topology says, or its ports take.
-            devices: of each node; None for as many as its topology says, or one.
+            devices: devices of each node; None for as many as its topology says, or one.
             enough_ports: whether the crossbar is given as many ports as are needed: for curves that go beyond the
                 machine.
 

@@ -34,9 +34,9 @@ def events_of(
     duplex, and with the device's place in its node where each has one. Kinds are `send`, `receive` and `copy`.
 
     Args:
-        fabric: that was passed.
+        fabric: fabric that was passed.
         done: what `Traffic.send`, `rounds` or `copy` returned.
-        name: of the events.
+        name: name of the events.
         nodes: whose.
         **details: of every event, beside `bytes`, and `sender` and `receiver` of a message.
     """

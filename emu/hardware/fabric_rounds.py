@@ -57,7 +57,7 @@ def first_wrong(ready: Integers, to: Integers, size: Integers, most: int) -> tup
 
 @partial(kernel, inlined=True)
 def _holding(size: int, bytes_per_s: int, known: Integers) -> int:
-    """Return picoseconds of so many bytes, rounded up; `known` holds the size before and its time."""
+    """Return picoseconds of a number of bytes, rounded up; `known` holds the size before and its time."""
     if known[0] != size:
         rest = (size % bytes_per_s) * _STEP
         upper = rest // bytes_per_s
@@ -178,7 +178,7 @@ def pass_station(
         speed: bytes per second, picoseconds of latency.
         arbitration: who begins where messages compete.
         lies: when each chunk comes, (P, chunks); then, when it has arrived.
-        state: of each resource, (4, resources).
+        state: state of each resource, (4, resources).
         begin: when each message begins, (P,); -1 elsewhere.
         end: when its last byte has left, (P,); -1 elsewhere.
         known: sizes and their times, (2, 2).
@@ -222,10 +222,10 @@ def pass_rounds(
         size: its bytes, (R, P).
         chunks: into which it is cut.
         over_hosts: whether it is copied to the sender's host, and from the receiver's.
-        arbitration: of the crossbar; copies are served as they come.
-        resources: of each processor at each station, (3, 2, P).
-        speeds: of each station, (3, 2).
-        state: of each resource, (4, resources).
+        arbitration: arbitration of the crossbar; copies are served as they come.
+        resources: resources of each processor at each station, (3, 2, P).
+        speeds: speeds of each station, (3, 2).
+        state: state of each resource, (4, resources).
         times: begin and end at each station, then arrival, (7 or 3, R, P).
     """
     rounds, senders = to.shape

@@ -7,7 +7,7 @@
 
 A node is a host with its devices. Every number carries its source.
 
-Source: docs/design/machines.md.
+Source: docs/design/machines.md, "Messages between nodes".
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Link(Table):
         to: name of the device or switch at the other end; `host` for the computer beside it, `crossbar` for the switch
             between the nodes.
         bandwidth_bytes_per_s: in each direction.
-        latency_s: of the first byte; of a link to the crossbar, from port to port.
-        at: whose link to the crossbar it is: the `device`'s own, or the `host`'s, so that messages pass hosts.
+        latency_s: latency of the first byte; of a link to the crossbar, from port to port.
+        at: the end whose link to the crossbar it is: the `device`'s own, or the `host`'s, so that messages pass hosts.
         duplex: `full`: both directions at once; `half`: one at a time.
         shared: whether the devices of a node share one such link, as they share a bridge of their host.
         copy_engines: copies between device and host that may run at the same time; None: as many as the link allows.
@@ -58,7 +58,7 @@ class Link(Table):
             )
         if self.copy_engines is not None and self.to != TO_HOST:
             raise ConfigError(
-                f"`copy_engines` must stand in the link to the host, which they copy over, got them in a link to "
+                "`copy_engines` must be given in the link to the host, over which they copy, got them in a link to "
                 f"{self.to!r}; remove `copy_engines`"
             )
         return self
@@ -70,8 +70,8 @@ class Crossbar(Table):
     Attributes:
         ports: how many links it takes.
         arbitration: which message a port takes of those that wait: `first_come`, then the lowest sender; `lowest`, the
-            lowest sender; `round_robin`, the next sender behind the one it has served last.
-        latency_s: of its own, beside that of the links; None for none.
+            lowest sender; `round_robin`, the next sender after the one it has served last.
+        latency_s: its own latency, beside that of the links; None for none.
     """
 
     ports: Count
@@ -84,7 +84,7 @@ class Topology(Table):
 
     Attributes:
         nodes: hosts.
-        devices: of each node; None for one.
+        devices: devices of each node; None for one.
     """
 
     nodes: Count
@@ -97,7 +97,7 @@ def link_to(links: Sequence[Link], end: str) -> Link | None:
 
 
 def ports_needed(port: Link, nodes: int, devices: int) -> int:
-    """Return how many ports of a crossbar so many nodes with so many devices each take."""
+    """Return how many ports of a crossbar a number of nodes with a number of devices each takes."""
     return nodes if port.shared or port.at == "host" else nodes * devices
 
 

@@ -7,8 +7,9 @@
 
 A device without a clock computes bits and has no time. Times are integers, picoseconds.
 
-Source: docs/design/machines.md and docs/dynamic-fixed-point.md; Williams, Waterman, Patterson, "Roofline", CACM 52(4),
-2009. That every operand crosses the memory once is our choice: a lower bound on any order of the demand.
+Source: docs/design/machines.md, "Machines and simulated time"; docs/dynamic-fixed-point.md, "What it costs"; Williams,
+Waterman, Patterson, "Roofline", CACM 52(4), 2009. That every operand crosses the memory
+once is our choice: a lower bound on any order of the demand.
 """
 
 from __future__ import annotations
@@ -45,16 +46,16 @@ class Demand(NamedTuple):
     """What one operation asks of a machine.
 
     Attributes:
-        layer: whose result is written.
+        layer: layer whose result is written.
         role: the result's role.
         operation: its name.
         results: elements written.
-        multiply_adds: of its products.
-        passes: of a host over the largest operand; 0 where the datapath does everything.
+        multiply_adds: multiply-adds of its products.
+        passes: passes of a host over the largest operand; 0 where the datapath does everything.
         operands: formats and numbers of elements read; None is an index or a mask, which is not counted.
-        result_format: of what is written.
+        result_format: format of what is written.
         again: whether the same operation ran before, at another point.
-        index_bytes: that say where the entries of a sparse operand lie; they are read beside them.
+        index_bytes: bytes that say where the entries of a sparse operand lie; they are read beside them.
     """
 
     layer: str
@@ -86,10 +87,10 @@ class Cost(NamedTuple):
     """What an operation costs.
 
     Attributes:
-        unit: that computes it.
-        cycles: of the unit.
+        unit: unit that computes it.
+        cycles: cycles of the unit.
         unit_ps: the same in picoseconds.
-        bytes: that cross the memory, or the link for operations on a host.
+        bytes: bytes that cross the memory, or the link for operations on a host.
         memory_ps: how long the memory takes for them; 0 where it is not said.
         operations: multiply-adds, or results where there are none.
     """
@@ -113,7 +114,7 @@ class Roof(NamedTuple):
     Attributes:
         unit: its name.
         operations_per_s: its peak, multiply-adds.
-        bytes_per_s: of the memory; None where it is not said.
+        bytes_per_s: bandwidth of the memory; None where it is not said.
     """
 
     unit: str
@@ -128,7 +129,7 @@ class Machine:
         device: it belongs to.
         host: name of the unit that is its host; None where it has none.
         link_bytes_per_s: between device and host; None where it has no host.
-        link_latency_ps: of a transfer's first byte.
+        link_latency_ps: latency of a transfer's first byte.
     """
 
     def __init__(self, device: Device) -> None:
@@ -214,8 +215,8 @@ class Machine:
         unit moves an entry in each lane in each cycle, or as its ports allow.
 
         Args:
-            product: whose first operand is the matrix.
-            columns: of the matrix, those without entries among them.
+            product: product whose first operand is the matrix.
+            columns: columns of the matrix, those without entries among them.
         """
         fmt, entries = product.operands[0]
         read = self._bytes([(fmt, entries)]) + product.index_bytes
@@ -234,7 +235,7 @@ class Machine:
         return sum(-(-_bits(fmt) * size // 8) for fmt, size in parts)
 
     def host_bytes(self, demand: Demand) -> tuple[int, int]:
-        """Return what an operation on the host brings up and sends down: what is float lies there already."""
+        """Return the bytes that an operation on the host sends up and down: floats are there already."""
         up = self._bytes([part for part in demand.operands if _is_fixed(part)])
         return up, self._bytes([part for part in [(demand.result_format, demand.results)] if _is_fixed(part)])
 

@@ -214,8 +214,8 @@ class LayerTables(RoleTables):
         lasting = [role for role in ("master", "loss") if self.role(role)]
         if self.is_timed and lasting:
             raise ConfigError(
-                f"layers {self.match} with steps must leave `{lasting[0]}` alone, got a table of it: what is held in "
-                "its format outlasts a step; give it without `from_step` and `until_step`"
+                f"layers {self.match} with steps must have no table of `{lasting[0]}`, got one: numbers in its format "
+                "are kept beyond these steps; give the table without `from_step` and `until_step`"
             )
         return self
 
@@ -325,7 +325,7 @@ with warnings.catch_warnings():
             return self.model_copy(update={"layers": tuple(one for one in self.layers if one.holds_at(step))})
 
         def over(self, below: PrecisionTable) -> PrecisionTable:
-            """Return this table laid over another one, its layers behind the other's.
+            """Return this table laid over another one, its layers after the other's.
 
             Raises:
                 FormatError: an overflow rule of this table cannot go with the format below it.

@@ -66,9 +66,9 @@ class StatisticsUnit:
 
     Attributes:
         lanes: results per cycle.
-        width_bits: of a result, its sign included.
-        counter_bits: of every count; they stop at their largest value.
-        cycles: that streams have taken so far.
+        width_bits: width of a result, its sign included.
+        counter_bits: width of every count; they stop at their largest value.
+        cycles: cycles that streams have taken so far.
 
     Examples:
         >>> unit = StatisticsUnit(lanes=8, width_bits=40)
@@ -82,9 +82,9 @@ class StatisticsUnit:
 
         Args:
             lanes: results per cycle.
-            width_bits: of a result, 2 to 52.
-            counter_bits: of a count, 1 to 62.
-            sets: of the register file.
+            width_bits: width of a result, 2 to 52.
+            counter_bits: width of a count, 1 to 62.
+            sets: sets of the register file.
         """
         for name, value, least, most in (
             ("lanes", lanes, 1, 65536),
@@ -127,9 +127,9 @@ class StatisticsUnit:
         """ST_AGR_1: return how many lanes lead at each position, (cycles, width_bits - 1).
 
         Args:
-            one_hot: of ST_AC.
+            one_hot: words of ST_AC.
             valid: which lanes hold results, bool, (cycles, lanes); None: all.
-            signs: whose results are counted.
+            signs: signs whose results are counted.
         """
         words = np.where(
             self._chosen(one_hot.negative, self._as_mask(valid, one_hot.words.shape), signs), one_hot.words, 0
@@ -146,7 +146,7 @@ class StatisticsUnit:
         Counts are never negative, so that adds that saturate one by one end where their sum, cut once, does.
 
         Args:
-            counts: of ST_AGR_1.
+            counts: counts of ST_AGR_1.
             results: valid results of each cycle, (cycles,).
             into: the set.
         """
@@ -174,7 +174,7 @@ class StatisticsUnit:
             words: results, int64, (cycles, lanes).
             valid: which lanes hold results; None: all.
             into: set that counts them; it goes on from what it holds.
-            signs: whose results are counted.
+            signs: signs whose results are counted.
 
         Raises:
             ShapeError: shapes do not fit.

@@ -25,7 +25,7 @@ class Event(NamedTuple):
         duration_ps: how long it took.
         kind: what it counts as, e.g. `redo`.
         details: plain data (JSON) for whoever looks closer.
-        node: whose resource it is.
+        node: node whose resource it is.
     """
 
     resource: str
@@ -87,14 +87,14 @@ class Timeline:
         """Add an event; return when it ends.
 
         Args:
-            resource: that does it.
-            name: of the event.
+            resource: resource that does it.
+            name: name of the event.
             duration_ps: how long it takes.
             after: picoseconds before which it cannot begin.
             kind: see `Event`.
             beside: resources that it needs at the same time, and how long it holds each; the event lasts as long as the
                 longest of all.
-            node: whose resources they are.
+            node: node whose resources they are.
             **details: see `Event`.
         """
         taken = {resource: duration_ps, **(beside or {})}
@@ -114,7 +114,7 @@ def chrome_trace(name: str, events: Sequence[Event]) -> dict[str, Any]:
     """Return events as Chrome trace events: plain data (JSON), a process per node, a track per resource.
 
     Args:
-        name: of the machine.
+        name: name of the machine.
         events: in any order.
     """
     nodes = sorted({event.node for event in events} or {0})

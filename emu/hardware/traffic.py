@@ -222,7 +222,7 @@ class Traffic:
         size = _spread(size_bytes, (processors,), "size_bytes")
         if ready.min() < 0 or size.min() < 0 or size.max() > LONGEST_S * path.bytes_per_s:
             raise ConfigError(
-                "times and sizes of copies must be at least 0, and take a day at most, got times from "
+                "times and sizes of copies must be at least 0, and a copy must take a day at most, got times from "
                 f"{ready.min()} ps on and sizes of {size.min()}..{size.max()} bytes; correct them"
             )
         station = UP if to_host else DOWN

@@ -94,8 +94,8 @@ class Program:
         valid: lanes that hold results, bool, (vectors, lanes); only they are stored and counted.
         target: format of the results.
         rounding: D_CNV's.
-        register_set: that counts the results; None counts nothing.
-        signs: whose results are counted.
+        register_set: set that counts the results; None counts nothing.
+        signs: signs whose results are counted.
     """
 
     instructions: Sequence[Instruction]
@@ -121,7 +121,7 @@ class VectorUnit:
         accumulator_bits: A; every add saturates there.
         read_ports: vectors that memory delivers per cycle.
         write_ports: vectors that it takes per cycle.
-        registers: of the register file, each a word per lane.
+        registers: registers of the register file, each a word per lane.
         accumulators: per lane.
         latency: cycles from the start of an instruction until its result can be read, by opcode; 1 where not given.
 
@@ -157,14 +157,14 @@ class VectorUnit:
         """Return the program of a matrix product: (rows, depth) times (depth, columns), all in C order.
 
         Args:
-            rows: of the first matrix.
+            rows: rows of the first matrix.
             depth: products added up per result, in order of k.
-            columns: of the second matrix.
+            columns: columns of the second matrix.
             target: format of the results.
             drops: fraction bits of the accumulator that D_CNV drops.
             a: address of the first matrix.
-            b: address of the second; behind the first if None.
-            out: address of the results; behind the second if None.
+            b: address of the second; after the first if None.
+            out: address of the results; after the second if None.
             **options: of `Program`.
         """
         b = a + rows * depth if b is None else b
@@ -211,14 +211,14 @@ class VectorUnit:
     def elementwise(
         self, opcode: Opcode, results: int, target: Fixed, drops: int, shifts: tuple[int, int] = (0, 0), **options: Any
     ) -> Program:
-        """Return the program of `add`, `subtract` or `multiply` of two arrays, one behind the other, results behind.
+        """Return the program of `add`, `subtract` or `multiply` of two arrays and their results, one after the other.
 
         Args:
             opcode: what it does with two elements.
             results: how many.
             target: format of the results.
             drops: fraction bits of the accumulator that D_CNV drops.
-            shifts: of both operands, to the accumulator's point; none for `multiply`.
+            shifts: shifts of both operands, to the accumulator's point; none for `multiply`.
             **options: of `Program`.
         """
         result, valid = self.lanes_of(results)
@@ -288,7 +288,7 @@ class VectorUnit:
         return seen
 
     def _in_lanes(self, step: Instruction, held: Mapping[str, Words]) -> Words:
-        """Return what an accumulator holds behind an instruction: saturated at A bits."""
+        """Return what an accumulator holds after an instruction: saturated at A bits."""
         first = held[step.reads[0]]
         value = self._shifted(first, step.shift) if len(step.reads) == 1 else first * held[step.reads[1]]
         if step.opcode is Opcode.SUBTRACT:
@@ -302,8 +302,8 @@ class VectorUnit:
         """Return words times 2**shift; of those beyond an accumulator the same beyond it, so that no int64 wraps."""
         if shift < 0:
             raise ConfigError(
-                f"a word must be shifted to the left on its way to an accumulator, got {shift} bits; give the "
-                "accumulator as many fraction bits as its operands have, or more"
+                f"a word must be shifted to the left when it is added to an accumulator, got {shift} bits; give the "
+                "accumulator at least as many fraction bits as its operands have"
             )
         most = (1 << self.accumulator_bits) >> min(shift, MAX_SHIFT)
         return np.clip(words, -most, most) << min(shift, MAX_SHIFT)
@@ -421,7 +421,9 @@ def convert(words: Words, drops: int, target: Fixed, rounding: Rounding = Roundi
         [-2312]
     """
     if rounding.draws:
-        raise ConfigError(f"D_CNV rounds in any mode but stochastic, got {str(rounding)!r}; choose nearest_even")
+        raise ConfigError(
+            f"`rounding` of D_CNV must not be stochastic, got {str(rounding)!r}; choose another one, e.g. nearest_even"
+        )
     low, high = target.min_raw, target.max_raw
     kept, place, beyond = np.abs(words), np.zeros_like(words), np.zeros(words.shape, bool)
     if drops <= 0:

@@ -1,4 +1,4 @@
-"""Layers and networks. Layers name their parameters and apply primitives; they never see a format.
+"""Layers and networks. Layers name their parameters and apply primitives; they have no formats.
 
 layers.py         Linear, SparseLinear, Conv2d, pooling, activations, dropout, tables
 normalisation.py  BatchNorm, LayerNorm
@@ -6,7 +6,7 @@ blocks.py         layers made of layers: Residual, Attention
 network.py        a sequence of layers and a loss
 initialisers.py   seeded, the same bits on every machine
 
-What a module lists in its `__all__` has its name here too.
+The names in each module's `__all__` are names of this package, too.
 """
 
 from emu.nn import blocks, initialisers, layers, network, normalisation

@@ -13,7 +13,7 @@ __all__ = ["Attention", "Residual"]
 
 @dataclass(frozen=True)
 class Residual(Layer):
-    """The sum of what a body and a shortcut make of the input; an empty shortcut passes it on.
+    """The sum of a body's and a shortcut's results for the same input; an empty shortcut returns the input.
 
     Source: He, Zhang, Ren & Sun, CVPR 2016.
     """
@@ -30,7 +30,7 @@ class Residual(Layer):
         return (*(name for part in self.parts() for name in part.results()), self.name)
 
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Run both ways, and add."""
+        """Run body and shortcut, and add."""
         left, right = x, x
         for layer in self.body:
             left = layer.forward(graph, left, parameters)
@@ -47,7 +47,7 @@ class Attention(Layer):
         scores  = query key^T, a product per head          weights = softmax(scores / sqrt(features / heads))
         context = weights value, a product per head        output  = linear layer of the heads side by side
 
-    With `causal`, no place sees a later one. The scale is the host's, before the softmax.
+    With `causal`, no position attends to a later one. The host applies the scale, before the softmax.
 
     Source: Vaswani et al., NeurIPS 2017, section 3.2.
     """
@@ -69,7 +69,7 @@ class Attention(Layer):
         return tuple(f"{self.name}.{part}" for part in parts)
 
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Attend."""
+        """Return the attention's output."""
         count, length, features = x.shape
         apart = (count, length, self.heads, features // self.heads)
 

@@ -32,8 +32,8 @@ def initialise(
         name: of the parameter: its own random stream.
         kind: he, xavier, zero or one.
         shape: of the parameter.
-        fan_in: inputs that meet in one output.
-        fan_out: outputs one input reaches.
+        fan_in: inputs that contribute to one output.
+        fan_out: outputs to which one input contributes.
         seed: of the run.
 
     Returns:

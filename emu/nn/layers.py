@@ -29,14 +29,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter a layer asks for.
+    """A parameter that a layer needs.
 
     Attributes:
         part: "weight" or "bias": its role and the end of its name.
         shape: of the array.
         initialiser: how it begins.
-        fan_in: inputs that meet in one output.
-        fan_out: outputs one input reaches.
+        fan_in: inputs that contribute to one output.
+        fan_out: outputs to which one input contributes.
         by_rows: whether a pass reads, and changes, only some of its rows: those of inputs that are not 0.
     """
 
@@ -50,7 +50,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Moment:
-    """A running moment a layer keeps beside its parameters: changed by training, without a gradient.
+    """A running moment of a layer: training changes it, but not by a gradient.
 
     Attributes:
         part: "mean" or "variance": the end of its name.
@@ -80,11 +80,11 @@ class Layer:
     reads_sparse: ClassVar[bool] = False
 
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the parameters the layer itself asks for."""
+        """Return the layer's own parameters, without those of its parts."""
         return ()
 
     def moments(self) -> tuple[Moment, ...]:
-        """Return the running moments the layer itself keeps."""
+        """Return the layer's own running moments, without those of its parts."""
         return ()
 
     def parts(self) -> tuple[Layer, ...]:
@@ -131,7 +131,8 @@ class Linear(Layer):
 class SparseLinear(Layer):
     """y = x W + b of a sparse x: (N, in_features) to (N, out_features); weight (in_features, out_features).
 
-    The first layer of a network. A pass reads the rows of W whose inputs have entries, and finds a gradient of these.
+    The first layer of a network. A pass reads only the rows of W whose inputs have entries, and computes the gradient
+    of these rows.
     """
 
     in_features: int
@@ -180,7 +181,7 @@ class Conv2d(Layer):
 
 @dataclass(frozen=True)
 class MaxPool(Layer):
-    """The largest value of each square window: NaN wins, the first of equals passes the error back."""
+    """The largest value of each square window; NaN if it has one. Of equals the first gets the error."""
 
     window: int
     stride: int
@@ -224,12 +225,12 @@ class Flatten(Layer):
 
 @dataclass(frozen=True)
 class Dropout(Layer):
-    """In training, each value is 0 with probability `rate`, and the others are times 1 / (1 - rate), a float32."""
+    """In training, each value is 0 with probability `rate`, the others are multiplied by 1 / (1 - rate), a float32."""
 
     rate: float
 
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Drop, where the pass is one of training."""
+        """Drop values in a training pass."""
         return graph.apply("dropout", x, layer=self.name, rate=self.rate) if graph.training else x
 
 

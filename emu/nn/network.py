@@ -60,7 +60,7 @@ class Network:
                     continue
                 if name in taken:
                     raise ConfigError(
-                        f"`name` of a layer must be its own, got {name!r}, which {taken[name]}; choose another name"
+                        f"`name` of a layer must not be taken, got {name!r}, which {taken[name]}; choose another name"
                     )
                 taken[name] = "is another layer's"
 

@@ -27,7 +27,8 @@ class _Normalised(Layer):
 class BatchNorm(_Normalised):
     """Each channel over the batch: (N, features) or (N, features, H, W) to the same.
 
-    Training uses the batch's moments, and running ones move toward them by `momentum`; outside, these are used.
+    Training uses the moments of the batch, and moves the running moments toward them by `momentum`. Otherwise the
+    running moments are used.
     Variances are those of the batch, divided by its count.
 
     Source: Ioffe & Szegedy, ICML 2015.

@@ -2,10 +2,10 @@
 
     gradient -> (momentum | moments) -> update = -rate * direction -> master + update -> reduced copy
 
-optimiser.py         what every optimiser is
+optimiser.py         the base of all optimisers
 gradient_descent.py  SGD, momentum
 adaptive.py          AdaGrad, Adam
-clipping.py          gradients shortened to a norm, before the optimiser sees them
+clipping.py          gradients shortened to a norm, before the optimiser's step
 
 Source: Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.1 (master weights).
 """

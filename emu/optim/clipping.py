@@ -4,7 +4,7 @@
     g = g * (threshold / norm)       where norm > threshold                                             role clipped
 
 Norms are computed on the host, in the format of the `loss` role (docs/concepts/roles.md, "Our choices"); what is
-clipped is held like a master weight. A norm that is not a number clips nothing.
+clipped is held like a master weight. If the norm is not a number, nothing is clipped.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     joint    a point follows from the counts of all nodes: it is the same everywhere, and a redo is decided by all
     own      activations and errors have a point on every node, from its own counts
 
-A node alone is the simplest agreement. Others belong to whoever knows the nodes.
+A node alone is the simplest agreement. The code that has the nodes gives the others.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class Tensor(NamedTuple):
     """What has a point of its own.
 
     Attributes:
-        layer: whose result it is.
-        role: of the result.
-        part: of the role, where one operation writes one of several; behind an @ the node, where it has its own point.
+        layer: layer whose result it is.
+        role: role of the result.
+        part: part of the role, if one operation writes one of several; after an @ the node, if it has its own point.
     """
 
     layer: str
@@ -35,7 +35,7 @@ class Agreement:
 
         Args:
             tensor: as one node alone has it.
-            node: that writes it.
+            node: node that writes it.
         """
         return tensor
 
@@ -44,7 +44,7 @@ class Agreement:
 
         Args:
             tensor: a key.
-            register: of the node that asks; it stays as it is.
+            register: register of the node that asks; it stays as it is.
         """
         return register
 

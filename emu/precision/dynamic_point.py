@@ -40,7 +40,7 @@ class PointEvent:
 
     Attributes:
         step: training step.
-        tensor: whose point it is.
+        tensor: tensor whose point it is.
         point: fraction bits from there on.
         redone: whether the operation ran again for it.
     """
@@ -150,7 +150,7 @@ class Points:
 
     @contextmanager
     def apart(self, every: Callable[[dict[str, Any]], list[dict[str, Any]]]) -> Generator[None]:
-        """Leave behind what nodes of several processes have done inside, each by itself.
+        """At the end, join what nodes of several processes have done inside, each by itself.
 
         Args:
             every: returns what all processes give (JSON), that of the first node's first.
@@ -198,12 +198,12 @@ class DynamicPointRunner:
 
         Args:
             policy: formats, rounding, units.
-            points: of its tensors.
+            points: points of its tensors.
             seed: key of every random number.
-            backend: who computes.
+            backend: backend that computes.
             counters: registers and flags by layer and role; None observes nothing.
             profile: where the time goes; None measures nothing.
-            frozen_at: training step behind which the points stay where they are (evaluation); None lets them move.
+            frozen_at: training step after which the points stay where they are (evaluation); None lets them move.
         """
         self.points, self.counters, self._frozen_at, self._profile = points, counters, frozen_at, profile
         self._step = 0
@@ -359,11 +359,11 @@ def _in_full(policy: Policy) -> Policy:
 
 
 def make_runner(policy: Policy, points: Points | None, **options: Any) -> DatapathRunner | DynamicPointRunner:
-    """Return the runner of a policy: one that moves points, where there are any.
+    """Return the runner of a policy: one that moves points, if there are any.
 
     Args:
         policy: formats of everything.
-        points: of its tensors; None where no format leaves its point open.
+        points: points of its tensors; None where no format leaves its point open.
         **options: of both runners; `frozen_at` is of the second alone.
     """
     if points is not None:

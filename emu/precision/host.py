@@ -1,7 +1,7 @@
 """What a datapath leaves to its host: losses, softmax, normalisation, slopes of functions.
 
-Arithmetic in the `loss` role's format, sums pairwise in C order (docs/concepts/roles.md, "Our choices"); what leaves is written
-once, in the role of whoever reads it.
+Arithmetic runs in the `loss` role's format, with pairwise sums in C order (docs/concepts/roles.md, "Our choices"). A
+result that leaves the host is written once, in the role of the operation that reads it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _largest(role: LayerRole, x: Value, array: Array) -> Value:
 
 
 def _column(x: Value) -> Value:
-    """Return the same numbers with another axis behind them, of one element."""
+    """Return the same numbers with one more axis at the end, of one element."""
     return x.with_array(x.array[..., None])
 
 
@@ -162,7 +162,7 @@ def _normalise(
     """Gamma * (x - mean) / sqrt(variance + eps) + beta, moments over `axes`, or the running ones outside training.
 
     Returns:
-        The result; what goes back with: normalised values, 1 / deviation; the running moments behind this batch.
+        The result; what goes back with: normalised values, 1 / deviation; the running moments after this batch.
     """
     kept = tuple(1 if axis in axes else size for axis, size in enumerate(x.shape))
     if training or not running:

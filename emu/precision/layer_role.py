@@ -28,7 +28,7 @@ class LayerRole:
 
     Attributes:
         stage: the output stage of what is written.
-        backend: who computes.
+        backend: backend that computes.
         step: training step, part of every random number's address.
         log: gets a record of each product on the way to the result; None keeps none.
         passes: steps that the host ran since this was set to 0.
@@ -51,9 +51,9 @@ class LayerRole:
 
         Args:
             policy: formats and units.
-            layer: whose result is written.
+            layer: layer whose result is written.
             role: the result's role.
-            backend: who computes.
+            backend: backend that computes.
             seed: key of every random number.
             stream_of: the random stream of the result (of no step), or of a named step on the way to it.
             counters: where the result's register and flags are; None observes nothing.

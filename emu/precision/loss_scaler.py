@@ -74,7 +74,7 @@ class ScaleEvent:
     Attributes:
         step: training step.
         event: `start`, `overflow`, `repeat`, `skip`, `growth` or `change`.
-        scale: of an overflow or a skip, S of the run; else S from there on.
+        scale: S of the run for an overflow or a skip; else S from there on.
     """
 
     step: int
@@ -83,7 +83,7 @@ class ScaleEvent:
 
 
 class LossScaler:
-    """Runs iterations at the scale a policy asks for.
+    """Runs iterations at the scale of a policy.
 
     Attributes:
         policy: the rules.
@@ -106,9 +106,9 @@ class LossScaler:
 
         Args:
             policy: the rules.
-            formats: of the tensors.
+            formats: formats of the tensors.
             counts: where counts of runs that stand go.
-            backend: who computes.
+            backend: backend that computes.
             largest: returns the largest of what several processes have found, each in its gradients.
 
         Raises:
@@ -119,8 +119,9 @@ class LossScaler:
         word = formats.word("", "gradient")
         if word is not None and not isinstance(policy, NoScaling) and policy.reads_limit:
             raise ConfigError(
-                f"policy {policy.policy!r} of [loss_scaling] reads how far gradients are from the end of their range, "
-                f"and must meet a format with its point in place, got {word}; choose `fixed` or `backoff`"
+                f"policy {policy.policy!r} of [loss_scaling] must have gradients of a format whose point is fixed, "
+                f"because it measures their distance to the end of the format's range, got {word}; choose `fixed` or "
+                "`backoff`"
             )
         self._now, self._backend, self._largest = formats, backend, largest
         if not isinstance(policy, NoScaling):

@@ -7,7 +7,7 @@
              "statistical"     from mean and deviation of the logarithm of the largest gradient
 
 A policy is data and rules without memory; what changes is `ScaleState`, which goes into checkpoints. S, its factors and
-its bounds ought to be powers of two: scaling by any other number rounds.
+its bounds should be powers of two: scaling by any other number rounds.
 
 Sources: US 11,842,280; Micikevicius et al., "Mixed precision training", ICLR 2018; for `backoff` the numbers of common
 mixed-precision libraries.
@@ -76,11 +76,11 @@ class _Scaling(Table):
     Attributes:
         on_overflow: `repeat` runs the iteration again with a smaller S, `skip` leaves its update out.
         compensation: where S is taken out: of the gradients; or of the learning rate, and then the threshold of
-            clipping and the factor of weight decay, where there are such, are multiplied by it.
+            clipping and the factor of weight decay, if they are used, are multiplied by it.
         minimum: S_min.
         maximum: S_max.
         backoff: what S is multiplied by after an overflow.
-        max_repeats: of one iteration; then it is skipped.
+        max_repeats: repeats of one iteration; then it is skipped.
         reads_limit: whether the policy reads `Measured.limit`, which gradients with moving points do not have.
     """
 
@@ -107,11 +107,12 @@ class _Scaling(Table):
         if len(places) < len(self.compensation) or ("gradient" in places) == ("learning_rate" in places):
             raise ConfigError(
                 '`compensation` of [loss_scaling] must be ["gradient"], or "learning_rate" with "clip_threshold" and '
-                f'"weight_decay" where there are such, got {list(self.compensation)}; S is taken out exactly once'
+                f'"weight_decay" if the recipe clips and decays, got {list(self.compensation)}; S is taken out exactly '
+                "once"
             )
         if "gradient" in places and len(places) > 1:
             raise ConfigError(
-                '`compensation` of [loss_scaling] must have nothing beside "gradient", got '
+                '`compensation` of [loss_scaling] must have no entry beside "gradient", got '
                 f"{list(self.compensation)}: gradients without S need no other threshold or decay; remove the others"
             )
         return self
@@ -144,7 +145,7 @@ class _Scaling(Table):
         raise NotImplementedError
 
     def after_overflow(self, state: ScaleState) -> ScaleState:
-        """Return the state behind a run that overflowed: S backs off as far as it may."""
+        """Return the state after a run that overflowed: S backs off as far as it may."""
         return replace(state, scale=max(state.scale * self.backoff, self.minimum), clean=0)
 
     def after_skip(self, state: ScaleState) -> ScaleState:
@@ -201,7 +202,7 @@ class _Started(_Scaling):
     """What policies have that begin somewhere and move.
 
     Attributes:
-        start: S before anything was measured; brought within the bounds.
+        start: S before anything was measured; limited to the bounds.
     """
 
     start: float = Field(default=START, gt=0, lt=2.0**127)
@@ -253,7 +254,7 @@ class BackoffScale(_Started):
         return replace(super().after_overflow(state) if tokens == 0 else state, tokens=tokens, clean=0)
 
     def after_update(self, state: ScaleState, measured: Measured) -> ScaleState:
-        """Count the update; S grows behind the last of an interval."""
+        """Count the update; S grows after the last of an interval."""
         clean = state.clean + 1
         if clean < self.interval:
             return replace(state, clean=clean, tokens=self.hysteresis)
@@ -265,8 +266,8 @@ class StatisticalScale(_Started):
 
     Attributes:
         quantile: deviations above the mean that shall still fit.
-        mean_decay: of the running mean.
-        variance_decay: of the running variance.
+        mean_decay: decay of the running mean.
+        variance_decay: decay of the running variance.
         minimum: S_min.
         maximum: S_max.
     """

@@ -22,7 +22,7 @@ def range_exponent(word: DynamicFixed, point: int) -> int:
 def smallest_range(register: StatisticsRegister, r_max: float) -> int | None:
     """Return the smallest m that at most the share r_max of the results leave; None if all are 0.
 
-    Source: docs/dynamic-fixed-point.md; the quotient is a float64.
+    Source: docs/dynamic-fixed-point.md, "From counts to a point"; the quotient is a float64.
     """
     counts = register.histogram()
     if register.above or register.below:  # beyond the positions: as near as the register tells
@@ -51,8 +51,7 @@ def by_leading_bits(register: StatisticsRegister, word: DynamicFixed, point: int
 def by_single_bits(register: StatisticsRegister, word: DynamicFixed, point: int, r_max: float) -> int:
     """Return the point one bit nearer to a range that r_max of the results leave.
 
-    One bit less behind the point where more leave it; one more where twice the values would still do; the same if all
-    are 0.
+    One bit less behind the point if more leave it; one more if twice the values would still fit; the same if all are 0.
 
     Source: Courbariaux et al., ICLR 2015, section 5.
     """
@@ -75,7 +74,7 @@ def next_point(register: StatisticsRegister, word: DynamicFixed, point: int, tab
     """Return the point that a table's rule chooses, within its limits.
 
     Args:
-        register: of results whose point is asked for.
+        register: register of the results for which a point is chosen.
         word: they are written in.
         point: where it stands.
         table: rule, r_max and limits.

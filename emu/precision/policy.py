@@ -74,7 +74,7 @@ class Policy:
         Args:
             layer: the layer's name.
             *operands: their formats; an accumulator whose point is open takes the point of their products.
-            role: of the result: errors and gradients may have a unit of their own.
+            role: role of the result: errors and gradients may have a unit of their own.
         """
         backward = role in BACKWARD_ROLES
         if not self._open(layer, backward=backward):

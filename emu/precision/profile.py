@@ -24,10 +24,10 @@ class Place(NamedTuple):
     """What is timed together.
 
     Attributes:
-        layer: whose result was written; empty for the host.
+        layer: layer whose result was written; empty for the host.
         role: the result's role; empty for the host.
         operation: its name in the runner's table, or `HOST`.
-        path: of its product; empty without one.
+        path: path of its product; empty without one.
         fallback: why the backend left the product to the reference; empty if it did not.
     """
 
@@ -46,7 +46,7 @@ class Work:
         calls: how many operations; of the host, how many steps.
         seconds: how long they took.
         elements: elements of their results.
-        multiply_adds: of their products.
+        multiply_adds: multiply-adds of their products.
         first_calls: those of them that were a process's first, which load or compile kernels.
         first_seconds: how long those took.
         proof: why the path of the newest product is exact.
@@ -122,7 +122,7 @@ class Profile:
         """Add an operation that is done, and the products it left in the log.
 
         Args:
-            layer: whose result it wrote.
+            layer: layer whose result it wrote.
             role: the result's role.
             operation: what was done.
             seconds: how long it took.

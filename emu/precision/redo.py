@@ -1,4 +1,4 @@
-"""The one shape of every controller: run, measure, compare, run once more with a better scale.
+"""The control loop of every controller: run, measure, compare, run once more with a better scale.
 
 Loss scaling does it with an iteration, dynamic fixed point with an operation.
 """
@@ -17,7 +17,7 @@ class Settled(NamedTuple, Generic[ScaleT, ResultT]):
 
     Attributes:
         scale: it was made with.
-        result: of the last run.
+        result: result of the last run.
         redos: how many runs came before it.
     """
 
@@ -32,12 +32,12 @@ def run_and_redo(
     better: Callable[[ScaleT, ResultT], ScaleT | None],
     most: int,
 ) -> Settled[ScaleT, ResultT]:
-    """Run at a scale, and again as long as what was measured asks for another one.
+    """Run at a scale, and again as long as the measurement gives another scale.
 
     Args:
-        scale: of the first run.
+        scale: scale of the first run.
         run: does the work; every run begins from the same state, random numbers included.
-        better: the scale that a result asks for, None where it stands.
+        better: the scale that follows from a result; None if the result is final.
         most: how many further runs there may be.
 
     Examples:

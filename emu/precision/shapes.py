@@ -110,9 +110,9 @@ class Asked(NamedTuple):
     """What an operation asks.
 
     Attributes:
-        shape: of what it writes.
-        multiply_adds: of its products and sums.
-        passes: of the host.
+        shape: shape of what it writes.
+        multiply_adds: multiply-adds of its products and sums.
+        passes: passes of the host.
     """
 
     shape: Shape
@@ -136,7 +136,7 @@ def _kept(operands: Sequence[Shape], options: Options) -> Asked:
 
 
 def _on_host(passes: int, sums: int = 0) -> Rule:
-    """Return the rule of an operation that keeps its shape, of so many passes, so many of them sums."""
+    """Return the rule of an operation that keeps its shape, of a number of passes, some of them sums."""
 
     def rule(operands: Sequence[Shape], options: Options) -> Asked:
         return Asked(operands[0], sums * _size(operands[0]), passes)
@@ -226,7 +226,7 @@ def _loss_gradient(passes: int) -> Rule:
 
 
 def _softmax(passes: int, summed: int) -> Rule:
-    """Return the rule of a softmax or its gradient: a pass more where there is a scale."""
+    """Return the rule of a softmax or its gradient: one more pass if there is a scale."""
 
     def rule(operands: Sequence[Shape], options: Options) -> Asked:
         return Asked(operands[summed], _size(operands[summed]), passes + (options["scale"] != 1))
@@ -235,7 +235,7 @@ def _softmax(passes: int, summed: int) -> Rule:
 
 
 def _normalise(operands: Sequence[Shape], options: Options) -> Asked:
-    """Two means of two passes, five passes between and behind them, two for each running moment."""
+    """Two means of two passes, five passes between and after them, two for each running moment."""
     return Asked(operands[0], 2 * _size(operands[0]), 9 + 2 * (len(operands) - 3))
 
 
@@ -293,7 +293,7 @@ class ShapeRunner:
 
     Attributes:
         policy: formats of everything; a word whose point is open has it in its middle.
-        demands: of the operations so far.
+        demands: demands of the operations so far.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -301,7 +301,7 @@ class ShapeRunner:
         self.demands: list[Demand] = []
 
     def run(self, operation: Operation, role: str, layer: str) -> Value:
-        """Return a result without numbers, and note what it asks."""
+        """Return a result without numbers, and note its demand."""
         operands = operation.operands
         asked = RULES[operation.name]([value.shape for value in operands], operation.options)
         fmt = self._format(operation, role, layer)

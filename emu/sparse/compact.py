@@ -1,6 +1,6 @@
-"""Results for some rows of a matrix, and updates that touch these rows alone.
+"""Results for some rows of a matrix, and updates of only these rows.
 
-A gradient x^T dy has a row for every column of x; those of columns without an entry are 0 and are not there.
+A gradient x^T dy has a row for every column of x. Rows of columns without an entry are 0, and are not stored.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Compact:
 
     Raises:
         ShapeError: rows outside the matrix, out of order or there twice, or not one row of values for each.
-        FormatError: rows that are no integers.
+        FormatError: `rows` are not integers.
     """
 
     rows: Indices
@@ -110,7 +110,7 @@ def _require_values(values: object, count: int) -> None:
 
 
 def _require_rows(rows: Indices, height: int) -> None:
-    """Raise ShapeError unless rows ascend within the matrix: adding to one row twice would keep the last sum alone."""
+    """Raise ShapeError unless rows ascend within the matrix: adding to one row twice would keep only the last sum."""
     wrong = np.flatnonzero(rows[1:] <= rows[:-1])
     if wrong.size:
         place = int(wrong[0])

@@ -1,4 +1,4 @@
-"""A sparse matrix by rows, and where its columns lie: what a product with its transpose needs, without a transpose.
+"""A sparse matrix by rows, with an index of its columns: products with its transpose need no transposed copy.
 
     data             2 5 1 3 4 7      values, row after row
     indices          1 4 0 1 4 5      their columns
@@ -6,7 +6,7 @@
     unique_columns   0 1 4 5          V2: columns that have entries, ascending
     transpose_index  1 2 0 1 2 3      V1: of each entry, its column's place in V2
 
-An entry is what is stored: explicit zeros are entries, and an entry whose column the row has already is one more.
+Every stored number is an entry: explicit zeros are entries, and a column that a row has twice is two entries.
 
 Source: US 12,008,475.
 """
@@ -36,7 +36,7 @@ _INDEX_DTYPES = (np.dtype(np.int32), np.dtype(np.int64))
 class CSR:
     """A sparse matrix whose entries are values of a format.
 
-    Made by `CSR.of`, `from_dense` or `from_scipy`, which check what they are given.
+    Make one by `CSR.of`, `from_dense` or `from_scipy`, which check their arguments.
 
     Attributes:
         data: carriers of `format`, (entries,).
@@ -44,7 +44,7 @@ class CSR:
         indptr: int64, (rows + 1,): row r has the entries from `indptr[r]` to `indptr[r + 1]`.
         shape: rows, columns.
         format: of the entries.
-        known: V1, V2 and the longest column, where they are there already.
+        known: V1, V2 and the longest column, once they are built.
     """
 
     data: Array
@@ -99,7 +99,7 @@ class CSR:
         Args:
             x: values of `fmt`, (rows, columns); NaN is an entry, -0 is none.
             fmt: of the values.
-            backend: who counts the columns.
+            backend: the backend that counts the columns.
             check: whether to check that `x` holds values of the format.
 
         Raises:
@@ -162,7 +162,7 @@ class CSR:
         """Return the matrix as an array of carriers.
 
         Raises:
-            ShapeError: a row has a column twice: only an adder with a format could tell what stands there.
+            ShapeError: a row has a column twice; the sum of the two would need a format.
         """
         _require_single(self)
         dense = np.zeros(self.shape, self.data.dtype)
@@ -287,18 +287,18 @@ class CSR:
 
     @cached_property
     def by_rows(self) -> Pattern:
-        """What x w reads."""
+        """The entries as x w reads them: by rows."""
         longest = int(np.diff(self.indptr).max(initial=0))
         return Pattern(self.indptr, self.indices, self.shape[0], False, longest)
 
     @cached_property
     def by_used_rows(self) -> Pattern:
-        """What the rows of x w that have entries read."""
+        """The entries as the rows of x w that have entries read them."""
         starts = self.indptr[np.append(self.unique_rows, self.shape[0])]
         return Pattern(starts, self.indices, self.unique_rows.size, False, self.by_rows.longest)
 
     def by_columns(self, backend: str = "auto") -> Pattern:
-        """Return what x^T dy reads."""
+        """Return the entries as x^T dy reads them: by columns."""
         places, used, longest = self.columns(backend)
         return Pattern(self.indptr, places, used.size, True, longest)
 

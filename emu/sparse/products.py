@@ -143,7 +143,7 @@ def _written(x: CSR, pattern: Pattern, dense: Value, out_format: str | Format, o
 
 
 def write_sparse(unit: UnitDescription, x: CSR, dense: Value, addend: Value | None, pattern: Pattern) -> Array:
-    """Write the dot products of a pattern through a unit: what every product here comes to.
+    """Write the dot products of a pattern through a unit; every product of this module does so.
 
     The work is logged as one row whose inner size is the number of entries.
 

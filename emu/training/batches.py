@@ -59,8 +59,8 @@ class Batches:
 
         Args:
             data: examples.
-            size: of a mini-batch.
-            seed: of their order.
+            size: size of a mini-batch.
+            seed: seed of their order.
         """
         self.data, self.planned, self._seed = data, size, seed
         self.per_epoch = self.examples // size
@@ -74,7 +74,7 @@ class Batches:
 
         Args:
             recipe: names the data, and the seed of their order.
-            size: of a mini-batch; None is the recipe's.
+            size: size of a mini-batch; None is the recipe's.
             data: examples; None reads those that the recipe names.
 
         Raises:
@@ -121,12 +121,12 @@ class Batches:
         return span.epoch + 1 + epochs, position * span.size
 
     def progress(self, step: int) -> float:
-        """Return how many steps of the planned size lie behind a step: itself, where no size has changed."""
+        """Return how many steps of the planned size a step comes after: itself, if no size has changed."""
         epoch, offset = self.place(step)
         return epoch * self.per_epoch + min(offset / self.planned, self.per_epoch)
 
     def steps(self, epochs: int) -> int:
-        """Return how many steps so many epochs take, if the size stays from here on."""
+        """Return how many steps a number of epochs takes, if the size stays from here on."""
         last = self._spans[-1]
         here, whole = (self.examples - last.offset) // last.size, self.examples // last.size
         return last.step + here + (epochs - last.epoch - 1) * whole
@@ -136,7 +136,7 @@ class Batches:
         return self.together(range(step, step + 1))
 
     def together(self, steps: range) -> tuple[Inputs, Labels]:
-        """Return inputs and labels of some steps, one behind the other."""
+        """Return inputs and labels of some steps, one after the other."""
         chosen = np.concatenate([self._chosen(step) for step in steps])
         return self.data.train_inputs[chosen], self.data.train_labels[chosen]
 

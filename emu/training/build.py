@@ -32,14 +32,15 @@ def require_rows(network: nn.Network, optimiser: optim.Optimiser) -> None:
     for layer in nn.every(network.layers[1:] if network.reads_sparse else network.layers):
         if layer.reads_sparse:
             raise ConfigError(
-                f"layer {layer.name!r} (sparse_linear) must be the first of the network; use `linear` behind others"
+                f"layer {layer.name!r} (sparse_linear) must be the first of the network; use `linear` after other "
+                "layers"
             )
     if not network.reads_sparse:
         return
     if not optimiser.is_still:
         raise ConfigError(
-            f"layer {network.layers[0].name!r} (sparse_linear) must be trained by an optimiser that leaves a weight "
-            "whose gradient is 0 as it is: a step reads the rows of the batch's inputs alone; choose "
+            f"layer {network.layers[0].name!r} (sparse_linear) must have an optimiser that does not change a weight "
+            "whose gradient is 0, because a step reads only the rows of the batch's inputs; choose "
             "`training.optimiser.name` 'sgd' or 'adagrad', without `weight_decay`"
         )
 
@@ -85,7 +86,7 @@ def require_network(described: object, network: nn.Network | None, folder: Path)
     Args:
         described: what `run.json` says of a network given from Python; None of a recipe's.
         network: the one given now.
-        folder: of the run.
+        folder: folder of the run.
 
     Raises:
         ConfigError: it is another one, or none.
@@ -94,9 +95,9 @@ def require_network(described: object, network: nn.Network | None, folder: Path)
         return
     if network is None:
         raise ConfigError(
-            f"a run whose network was given from Python must be given it again, got none for {folder}; call "
-            "emu.resume or emu.evaluate with network="
+            f"a run must get the network from Python that it was begun with, got none for {folder}; call emu.resume or "
+            "emu.evaluate with network="
         )
     raise ConfigError(
-        f"`network` must be the run's own, got another one for {folder}; give the layers it was begun with"
+        f"`network` must be the one that the run was begun with, got another one for {folder}; give the same layers"
     )

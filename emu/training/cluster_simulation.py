@@ -35,10 +35,10 @@ class _Asked(NamedTuple):
     Attributes:
         table: `[cluster]`, with the workers that take part.
         computed: demands of its pass.
-        updated: demands behind the exchange.
+        updated: demands after the exchange.
         several: whether all that take part have computed, not one alone.
         exchanges: whether gradients travel.
-        rows: of gradients that have some rows only, by name.
+        rows: rows of gradients that have only some of them, by name.
     """
 
     table: ClusterTable
@@ -71,11 +71,11 @@ class ClusterSimulation(Simulation):
         Args:
             machine: every device.
             batch_elements: numbers that a host prepares per step.
-            batch_bytes: that it sends.
+            batch_bytes: bytes that it sends.
             decided_on_host: whether registers go to the host and points come back.
             table: `[cluster]`.
             shapes: columns and rows of every gradient, by name.
-            parameter_bytes: of one code of every parameter, by name.
+            parameter_bytes: bytes of one code of every parameter, by name.
             clipping: `[clipping]`; None clips nothing.
             divided: layers whose errors are computed in parts, one of each device of `model_parallel`.
             by_rows: names of gradients that have some rows only.
@@ -111,7 +111,7 @@ class ClusterSimulation(Simulation):
         """Return what the parts of the last step took; None of one that a node took alone, as in a warm start.
 
         Args:
-            examples: of its mini-batch.
+            examples: examples of its mini-batch.
         """
         times = self._times(self._ended, self._workers)
         return times and times._replace(examples=examples)
@@ -141,7 +141,7 @@ class ClusterSimulation(Simulation):
         return _Asked(table, [*computed, *taken_out], updated, several, exchanges, rows)
 
     def _rows(self, name: str, passes: Iterable[Demand], behind: Iterable[Demand]) -> Rows | None:
-        """Return how many rows of a gradient models have found, and there were behind the exchange; None of no pass."""
+        """Return how many rows of a gradient models have found, and there were after the exchange; None of no pass."""
         (lines, numbers), layer = self._shapes[name], layer_of(name)
         found = [rows_of(one) for one in passes if one.layer == layer and is_sparse_gradient(one) and not one.again]
         arrived = [one.results // numbers for one in behind if one.layer == layer and _is_of_some_rows(one)]
@@ -212,8 +212,8 @@ def joined(work: Iterable[Demand], layers: Collection[str]) -> list[Demand]:
     What a device does of them, and that parts travel and are added, is said by `emu.cluster.timing.striping`.
 
     Args:
-        work: of training; a pass goes forward before it goes back.
-        layers: whose error products are computed in parts.
+        work: work of training; a pass goes forward before it goes back.
+        layers: layers whose error products are computed in parts.
     """
     found: list[Demand] = []
     places: dict[tuple[str, bool], int] = {}
@@ -241,7 +241,7 @@ def _sum_of_parts(some: Demand, more: Demand) -> Demand:
 
 
 def _divided(work: Sequence[Demand]) -> tuple[list[Demand], list[Demand]]:
-    """Return the demands of passes, and those behind them: the last gradient of a pass lies between."""
+    """Return the demands of passes, and those after them: the last gradient of a pass separates them."""
     found = (i for i, one in enumerate(work) if one.operation not in DECISIONS and not _is_written(one))
     last = max((i for i in found if work[i].role in ("error", "gradient")), default=-1)
     if -1 < last < len(work) - 1 and work[last + 1].operation in DECISIONS and work[last + 1][:2] == work[last][:2]:
@@ -281,10 +281,10 @@ def of_one(
     """Return what one of so many models does, where they do the same; what only some do is there once.
 
     Args:
-        demands: of all models, one after the other or in turns.
+        demands: demands of all models, one after the other or in turns.
         models: how many.
         varying: layers whose operations have another size in every model: the longest stand for all.
-        duration_ps: of a demand.
+        duration_ps: duration of a demand.
     """
 
     def what(one: Demand) -> Any:

@@ -30,10 +30,10 @@ class SimulatedStep:
 
     Attributes:
         nodes: K, that exchange gradients.
-        devices: of each node.
+        devices: devices of each node.
         batch: examples of a step, on all nodes together.
-        bits: of a gradient on its way.
-        time: of the step, and its parts.
+        bits: bits of a gradient on its way.
+        time: time of the step, and its parts.
         speed_up: examples per second against those of one device with the same batch.
         bound: the speed-up of nodes that compute in no time and only exchange; None of one that has nobody to.
     """
@@ -108,7 +108,7 @@ def simulate(
             returns.
         nodes: how many; empty is powers of two, as far as the device's topology goes, or what `[cluster]` says.
         batches: examples of a step, on all nodes together; empty is the recipe's.
-        bits: of a gradient on its way, 1..8 or 32; empty is what `[cluster]` says, else 1.
+        bits: bits of a gradient on its way, 1..8 or 32; empty is what `[cluster]` says, else 1.
         overrides: key path -> value, laid over the recipe, e.g. `{"cluster.streaming": True}`.
         keeps_events: whether to keep what the first nodes do in a step of the last simulation, for a trace.
 
@@ -161,7 +161,7 @@ class _Simulation:
         return alone(self._machine, self._share(batch, None))
 
     def step(self, nodes: int, batch: int, bits: int, baseline_ps: int) -> SimulatedStep:
-        """Return a step on so many nodes."""
+        """Return a step on a number of nodes."""
         plan = self.plan(nodes, batch, bits)
         time = play(plan)
         bound = None
@@ -171,11 +171,11 @@ class _Simulation:
         return SimulatedStep(nodes, len(plan.teams.part) // nodes, batch, bits, time, baseline_ps / time.step_ps, bound)
 
     def time(self, nodes: int, batch: int, bits: int, *, keeps_events: bool = False) -> StepTime:
-        """Return the time of a step on so many nodes."""
+        """Return the time of a step on a number of nodes."""
         return play(self.plan(nodes, batch, bits), keeps_events=keeps_events)
 
     def plan(self, nodes: int, batch: int, bits: int) -> Plan:
-        """Return the plan of a step on so many nodes."""
+        """Return the plan of a step on a number of nodes."""
         table = self._table(nodes, bits)
         teams = teams_of(table)
         if batch % teams.replicas:

@@ -1,4 +1,4 @@
-"""Inputs and labels: read, checked, and brought to the network's input.
+"""Inputs and labels: read, checked, and fitted to the network's input.
 
     digits | folder of IDX files | .npz | .npy ──► scale ──► repeat pixels ──► pad with zeros ──► (N, C, H, W) float32
 
@@ -38,8 +38,8 @@ class Dataset:
         test_inputs: as `train_inputs`; none is in both.
         test_labels: as `train_labels`.
         source: one sentence: where the data are from and what was done to them.
-        sha256: of shapes and values of all four, in the order above; of a sparse matrix: shape, entries, columns, and
-            where rows begin.
+        sha256: hash of shapes and values of all four, in the order above; of a sparse matrix: shape, entries, columns,
+            and where rows begin.
     """
 
     train_inputs: Inputs
@@ -56,11 +56,11 @@ class Dataset:
 
 
 def load_dataset(spec: Data, input_shape: Sequence[int], classes: int) -> Dataset:
-    """Return the data a recipe's `[data]` table asks for.
+    """Return the data of a recipe's `[data]` table.
 
     Args:
         spec: the table.
-        input_shape: of the network: channels, rows and columns, or length, or features.
+        input_shape: shape of the network: channels, rows and columns, or length, or features.
         classes: number of labels.
 
     Raises:

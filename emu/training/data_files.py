@@ -97,7 +97,8 @@ def read_idx_folder(folder: Path) -> tuple[Raw, Raw | None]:
         for path, kind in ((images, "images-idx3"), (labels, "labels-idx1")):
             if path is None:
                 raise ConfigError(
-                    f"a folder of IDX files must hold {side}-{kind}-ubyte or that with .gz, got none in {folder}"
+                    f"a folder of IDX files must hold {side}-{kind}-ubyte or {side}-{kind}-ubyte.gz, got none in "
+                    f"{folder}"
                 )
         assert images is not None
         assert labels is not None

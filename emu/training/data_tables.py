@@ -53,8 +53,9 @@ class DataTable(Table):
 
         if self.is_sparse and not (layers[0].reads_sparse or isinstance(layers[0], Linear)):
             raise ConfigError(
-                f"a network must begin with a sparse_linear layer for data of kind {kind!r}, or a linear one, which "
-                f"gets zeros as well, got {layers[0].name!r} ({layers[0].type}); change its type, or `kind` of [data]"
+                f"for data of kind {kind!r} a network must begin with a layer of type sparse_linear, or of type "
+                f"linear, which reads the zeros as well, got {layers[0].name!r} ({layers[0].type}); change its type, "
+                "or `kind` of [data]"
             )
 
     kind: str
@@ -115,7 +116,7 @@ class Frames(DataTable):
         count: frames to train.
         test_count: frames to test.
         noise: deviation around a class's point, whose elements have deviation 1.
-        seed: of points, labels and noise.
+        seed: seed of points, labels and noise.
     """
 
     kind: Literal["frames"]  # pyright: ignore[reportIncompatibleVariableOverride]

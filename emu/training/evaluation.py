@@ -61,7 +61,7 @@ def evaluate(
         weights: a run folder, or a `.safetensors` or `.npz` file with arrays named `layer.weight` and `layer.bias`.
         recipe: network and data: a name, a path, or what `emu.model` returns; a run folder brings its own.
         device: where to run: a name, a path, or what `emu.device` returns; a run folder brings its own.
-        backend: who computes.
+        backend: backend that computes.
         network: instead of the recipe's; a run whose network was given from Python needs it again.
 
     Raises:

@@ -41,8 +41,8 @@ class History:
 
         Args:
             step: training step.
-            counters: of the interval.
-            counter_bits: of the device's registers.
+            counters: counters of the interval.
+            counter_bits: width of the device's registers.
         """
         for (layer, role), counts in counters.items():
             if not counts.elements:

@@ -19,7 +19,7 @@ class Identity(NamedTuple):
 
     Attributes:
         identity: hash of what decides the bits.
-        nodes: that train together: K.
+        nodes: nodes that train together: K.
     """
 
     identity: str
@@ -38,8 +38,8 @@ class Identity(NamedTuple):
         """Refuse a checkpoint of another run.
 
         Args:
-            state: of the checkpoint; older ones hold no number of nodes.
-            path: of its folder.
+            state: state of the checkpoint; older ones hold no number of nodes.
+            path: path of its folder.
 
         Raises:
             ConfigError: it belongs to another recipe, device, data or number of nodes.
@@ -54,6 +54,6 @@ class Identity(NamedTuple):
                 f"of their own; set `cluster.nodes` to {nodes}, or start a new run with --out"
             )
         raise ConfigError(
-            f"a checkpoint must belong to the run's recipe, device and data, got another one's in {path}; resume the "
-            "run it came from, or start a new run with --out"
+            f"a checkpoint must belong to the run's recipe, device and data, got one of another run in {path}; resume "
+            "the run it came from, or start a new run with --out"
         )

@@ -1,4 +1,4 @@
-"""The layers a recipe can name: one table type per layer, told apart by `type`, that knows its shapes and builds it."""
+"""The layers of a recipe: one table type per layer, told apart by `type`, that computes its shapes and builds it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class SparseLinear(LayerTable):
 
 class _Windowed(LayerTable):
     def _slid(self, shape: Shape, key: str, window: int, stride: int, padding: int, remedy: str) -> tuple[int, ...]:
-        """Return rows and columns behind windows of that size."""
+        """Return rows and columns after windows of that size."""
         if len(shape) != 3:
             raise self.misfit("(channels, rows, columns)", shape, "give it images, before any flatten layer")
         extents = tuple((extent + 2 * padding - window) // stride + 1 for extent in shape[1:])
@@ -241,7 +241,7 @@ class Embedding(LayerTable):
     features: int = Field(ge=1)
 
     def output(self, shape: Shape) -> Shape:
-        """Return the shape with features behind it."""
+        """Return the shape with an axis of features added."""
         if len(shape) != 1:
             raise self.misfit("(length,)", shape, "make it the first layer")
         return (*shape, self.features)
@@ -300,8 +300,8 @@ class Residual(LayerTable):
         one, other = (shapes_behind(layers, shape)[-1] for _, layers in self.inside())
         if one != other:
             raise ConfigError(
-                f"layer {self.name!r} (residual) must make one shape on both ways, got {one} by `layers` and {other} "
-                "by `shortcut`; add a layer to `shortcut`, or change the sizes"
+                f"`layers` and `shortcut` of layer {self.name!r} (residual) must have results of one shape, got {one} "
+                f"from `layers` and {other} from `shortcut`; add a layer to `shortcut`, or change the sizes"
             )
         return one
 
@@ -331,7 +331,7 @@ Residual.model_rebuild()
 
 
 def shapes_behind(layers: Sequence[Layer], shape: Shape) -> tuple[Shape, ...]:
-    """Return the shape before layers and behind each of them.
+    """Return the shape before layers and after each of them.
 
     Raises:
         ConfigError: a layer cannot take its input; names the layer and both shapes.
@@ -348,7 +348,7 @@ def shapes_behind(layers: Sequence[Layer], shape: Shape) -> tuple[Shape, ...]:
 
 
 def flattened(layers: Sequence[Layer]) -> Iterator[Layer]:
-    """Give layers and, behind each, the layers inside it."""
+    """Give layers and, after each, the layers inside it."""
     for layer in layers:
         yield layer
         for _, inside in layer.inside():
@@ -381,11 +381,12 @@ def _named(layers: Sequence[Layer], prefix: str, taken: dict[str, str]) -> tuple
         name = prefix + own
         if "." in own:
             raise ConfigError(
-                f"`name` of a layer must have no dot, got {own!r}: dots tell apart what is inside a layer; rename it"
+                f"`name` of a layer must have no dot, got {own!r}: dots separate a layer from the layers inside it; "
+                "rename it"
             )
         if name in taken:
             raise ConfigError(
-                f"`name` of a layer must be its own, got {name!r}, which {taken[name]}; choose another name"
+                f"`name` of a layer must not be taken, got {name!r}, which {taken[name]}; choose another name"
             )
         taken[name] = "is another layer's"
         # one count and one set of names for body and shortcut together

@@ -39,7 +39,7 @@ class Pass:
         loss: mean loss.
         correct: outputs whose largest value stands at their label.
         gradients: by parameter name, `scale` times as large as they are; empty after a forward pass.
-        moments: running moments behind a training batch, by name; empty after a forward pass.
+        moments: running moments after a training batch, by name; empty after a forward pass.
         scale: S that gradients carry.
         share: what gradients of one unit of several are multiplied by, beside S, so that they add up to the batch's.
         is_applied: whether the update shall be applied.
@@ -62,7 +62,7 @@ class Model:
         policy: formats of everything.
         states: parameters in order.
         moments: running moments by name, in the `loss` role's format of their layer.
-        points: of dynamic fixed point; None where no format leaves its point open.
+        points: points of dynamic fixed point; None where no format leaves its point open.
         stripes: how many devices share the units of every layer that has some.
     """
 
@@ -99,7 +99,7 @@ class Model:
 
         Args:
             runner: the datapath.
-            rows: of parameters that are read by rows; None is all.
+            rows: rows of parameters that are read by rows; None is all.
         """
         copies: dict[str, dict[str, Value]] = {}
         for state in self.states:
@@ -197,9 +197,9 @@ class Model:
             images: see `run`.
             labels: see `run`.
             seed: key of every random number.
-            backend: who computes.
+            backend: backend that computes.
             counters: registers and flags by layer and role.
-            after: training step behind which the weights are, whose formats and points they get.
+            after: training step after which the weights were taken; they get its formats and points.
             finds_points: whether open points are found on the way, since no training has left any.
         """
         options: dict[str, Any] = {"seed": seed, "backend": backend, "counters": counters}
@@ -245,9 +245,9 @@ def written(values: Array, fmt: Format, source: Format | None = None, *, backend
 
     Args:
         values: floats or integers; raws where `source` carries them.
-        fmt: that they get.
+        fmt: format that they get.
         source: format whose carriers the values are; None takes them as they are.
-        backend: who computes.
+        backend: backend that computes.
     """
     held = source if source is not None and source.carries_raws else None
     return Value(engine.quantize(values, fmt, x_format=held, backend=backend), fmt)

@@ -19,18 +19,18 @@ from emu.training.sequences import text_parts
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
-#: FNV-1a of 64 bits: what a hash begins with, and what it is multiplied by behind every byte.
+#: FNV-1a of 64 bits: what a hash begins with, and what it is multiplied by after every byte.
 FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 #: Examples whose n-grams are hashed together.
 BLOCK = 1 << 14
 
 
 def ngram_examples(spec: Ngrams, columns: int) -> tuple[Arrays, str]:
-    """Return sparse examples of a text with the byte behind each, to train and to test, and what they are, in words.
+    """Return sparse examples of a text with the byte after each, to train and to test, and what they are, in words.
 
     Args:
         spec: which text, and which n-grams.
-        columns: that n-grams are hashed to.
+        columns: columns that n-grams are hashed to.
 
     Raises:
         ConfigError: the file is missing, or too short for an example on either side.
@@ -64,7 +64,7 @@ def ngram_columns(windows: Bytes, longest: int, columns: int) -> NDArray[np.int6
     Args:
         windows: (windows, reach).
         longest: bytes of the longest n-grams.
-        columns: that they are hashed to.
+        columns: columns that they are hashed to.
     """
     count, reach = windows.shape
     found: list[NDArray[np.int64]] = []

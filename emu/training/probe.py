@@ -50,9 +50,9 @@ def probe(
         model: network and master weights; unchanged.
         images: a batch, of which the first `PROBE_IMAGES` are used.
         labels: theirs.
-        seed: of stochastic rounding.
+        seed: seed of stochastic rounding.
         step: training step, for the same.
-        backend: who computes.
+        backend: backend that computes.
         scale: S of the loss, on both.
     """
     images, labels = images[:PROBE_IMAGES], labels[:PROBE_IMAGES]

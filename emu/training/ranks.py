@@ -55,7 +55,7 @@ class Ranks:
         return cls(channel)
 
     def transport(self, nodes: int) -> Transport:
-        """Return what moves bytes between so many nodes."""
+        """Return what moves bytes between a number of nodes."""
         return Distributed(nodes, self.channel) if self.several else Simulated(nodes)
 
     def every(self, value: T) -> list[T]:
@@ -132,13 +132,13 @@ def _channel(table: ClusterTable | None) -> Channel | None:
     if table is None:
         if ranks > 1:
             raise ConfigError(
-                f"a recipe must have a [cluster] for several processes, got none for {ranks}; add --set "
-                f"cluster.nodes={ranks}, or start one process"
+                f"a recipe must have a [cluster] to run in several processes, got none for {ranks} processes; add "
+                f"--set cluster.nodes={ranks}, or start one process"
             )
         return None
     if table.transport == "simulated" and ranks > 1:
         raise ConfigError(
-            f"`cluster.transport` 'simulated' must run in one process, got {ranks} that a launcher started; leave it "
+            f"`cluster.transport` 'simulated' must run in one process, got {ranks} processes of a launcher; leave it "
             "out, or start one process"
         )
     if table.transport == "simulated" or (table.transport == "auto" and ranks == 1):

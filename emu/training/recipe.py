@@ -89,7 +89,7 @@ class Network(Table):
         return self
 
     def shapes(self) -> tuple[Shape, ...]:
-        """Return the shape of one input at the network's begin and behind every layer, without the batch.
+        """Return the shape of one input at the network's input and after every layer, without the batch.
 
         Raises:
             ConfigError: a layer cannot take its input; names the layer and both shapes.
@@ -191,12 +191,12 @@ class Training(Table):
     Attributes:
         steps: optimiser steps; or `epochs`, passes over the training data: exactly one of the two.
         batch: examples per step: images, sequences, frames ....
-        seed: of weights, order of inputs, dropout and stochastic rounding, 0..2**63-1, as TOML and JSON hold them.
+        seed: seed of weights, order of inputs, dropout and stochastic rounding, 0..2**63-1, as TOML and JSON hold them.
         log_every: steps between logged points; None leaves it to the trainer.
         checkpoint_every: steps between checkpoints; None leaves it to the trainer.
         clip_norm: gradients whose norm, of all parameters together, is above it are shortened to it.
         optimiser: moves parameters.
-        schedule: of the learning rate, over all planned steps.
+        schedule: schedule of the learning rate, over all planned steps.
         stop: tests that end a run before its last planned step.
     """
 
@@ -261,8 +261,8 @@ class Recipe(Table):
         ):
             if used and place not in places:
                 raise ConfigError(
-                    f"`compensation` of [loss_scaling] must have {place!r} where `{key}` is set, got {list(places)}: "
-                    "gradients carry S there; add it"
+                    f"`compensation` of [loss_scaling] must have {place!r} if `{key}` is set, got {list(places)}: "
+                    f"`{key}` meets gradients that carry S; add it"
                 )
         return self
 
@@ -271,7 +271,7 @@ class Recipe(Table):
         optimiser = self.training.optimiser
         if self.clipping and self.clipping.reads_momentum and not getattr(optimiser, "momentum", 0):
             raise ConfigError(
-                "rule 'momentum' of [clipping] must have an optimiser with momentum, got "
+                "rule 'momentum' of [clipping] must be used with an optimiser that has momentum, got "
                 f"{optimiser.name!r}; choose `training.optimiser.name` 'momentum', or another rule"
             )
         return self

@@ -13,7 +13,7 @@ class Progress(Protocol):
     """Hears how training goes; the command line draws a bar from it."""
 
     def start(self, step: int, steps: int) -> None:
-        """Training begins behind `step` of `steps`."""
+        """Training begins after `step` of `steps`."""
         ...
 
     def update(self, step: int, loss: float, accuracy: float, overflow: float, underflow: float) -> None:

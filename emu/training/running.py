@@ -24,7 +24,7 @@ class Running(Protocol):
         recipe: network, data, training.
         device: the machine, the recipe's `[precision]` laid over its own.
         given: the network, where it is not the recipe's.
-        backend: who computes.
+        backend: backend that computes.
         data: train and test.
         batches: sizes of mini-batches.
         batches_per_epoch: how many an epoch has.
@@ -32,7 +32,7 @@ class Running(Protocol):
         model: network and parameters.
         systems: what was done around passes and updates.
         step: steps done.
-        seconds: of training.
+        seconds: seconds of training.
         started: when, ISO 8601.
         log_every: steps between two log points.
         is_over: whether a system ended the run.
@@ -40,7 +40,7 @@ class Running(Protocol):
         total: counts of all intervals before.
         profile: where time went since the last log point.
         history: tables of the run folder.
-        losses: of the steps since the last log point.
+        losses: losses of the steps since the last log point.
         correct: right answers of these steps.
     """
 
@@ -93,7 +93,7 @@ class Running(Protocol):
         ...
 
     def rate_of(self, step: int, examples: int) -> float:
-        """Return the learning rate of a step over so many examples."""
+        """Return the learning rate of a step over a number of examples."""
         ...
 
     def add_rows(self, rows: Iterable[Iterable[Row]]) -> None:

@@ -90,7 +90,7 @@ def synthetic_frames(spec: Frames, features: int, classes: int) -> tuple[Arrays,
 
     Args:
         spec: how many, and how noisy.
-        features: of a frame.
+        features: features of a frame.
         classes: how many points.
     """
     points = _normal((classes, features), "points", spec.seed)

@@ -7,8 +7,8 @@
 A step ends when the device is done and the next batch is there. Steps with equal work take equal times, so that each
 kind of step is played once. A device without a host does everything itself; one without a clock has no time.
 
-Source: docs/dynamic-fixed-point.md. That the host decides points before the next operation may begin, and that a batch
-travels as the bytes of its source, is our choice.
+Source: docs/dynamic-fixed-point.md, "What it costs". That the host decides points before the next operation may begin,
+and that a batch travels as the bytes of its source, is our choice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Spent(NamedTuple):
 
     Attributes:
         calls: operations or transfers.
-        cycles: of the unit; 0 of a link.
+        cycles: cycles of the unit; 0 for a link.
         picoseconds: how long they took.
         operations: multiply-adds, or results.
         bytes: through the memory or the link.
@@ -56,7 +56,7 @@ class Spent(NamedTuple):
     bytes: int = 0
 
     def plus(self, other: Spent, times: int = 1) -> Spent:
-        """Return the sum with another one, taken so many times."""
+        """Return the sum with another one, taken a number of times."""
         return Spent(*(mine + times * more for mine, more in zip(self, other, strict=True)))
 
 
@@ -84,11 +84,11 @@ class Simulation:
     """Simulated time of a run.
 
     Attributes:
-        machine: whose time it is.
-        demands: of the step that runs; whoever runs operations appends.
-        total_ps: of all steps so far.
+        machine: machine whose time it is.
+        demands: demands of the step that runs; whoever runs operations appends.
+        total_ps: total of all steps so far.
         by_phase: picoseconds by phase of training.
-        events: of the first steps of each phase.
+        events: events of the first steps of each phase.
     """
 
     def __init__(
@@ -103,11 +103,11 @@ class Simulation:
         """Begin at time 0.
 
         Args:
-            machine: that runs.
+            machine: machine that runs.
             batch_elements: numbers that the host prepares per step.
-            batch_bytes: that it sends per step.
+            batch_bytes: bytes that it sends per step.
             decided_on_host: whether registers go to the host and points come back.
-            sparse_columns: of inputs that are sparse, by the layer that reads them.
+            sparse_columns: columns of inputs that are sparse, by the layer that reads them.
         """
         self.machine = machine
         self.demands: list[Demand] = []
@@ -130,8 +130,8 @@ class Simulation:
         """Take the step's work into account, and wait for the next one's.
 
         Args:
-            step: that ends, from 1.
-            phase: of training, that it belongs to.
+            step: step that ends, from 1.
+            phase: phase of training that it belongs to.
         """
         work, began = tuple(self.demands), self.total_ps
         self.demands.clear()
@@ -150,8 +150,8 @@ class Simulation:
 
         Args:
             batch_elements: numbers that a host prepares per step.
-            batch_bytes: that it sends.
-            workers: of a cluster, nodes that take part; None is all of them.
+            batch_bytes: bytes that it sends.
+            workers: nodes of a cluster that take part; None is all of them.
         """
         if (batch_elements, batch_bytes, workers) != (self._batch_elements, self._batch_bytes, self._workers):
             self._settle()  # what was spent with the size so far
@@ -295,7 +295,7 @@ def _spent_of(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[SpentAt, Spen
 
 
 def put(spent: dict[SpentAt, Spent], at: SpentAt, more: Spent, times: int = 1) -> None:
-    """Add what was spent at a place, so many times."""
+    """Add what was spent at a place, a number of times."""
     spent[at] = spent.get(at, Spent()).plus(more, times)
 
 

@@ -21,12 +21,12 @@ class SparseSpent(NamedTuple):
     """Gradients of one sparse layer, of one or more steps.
 
     Attributes:
-        entries: of the inputs.
-        rows: of the gradients.
-        product_ps: that the products take.
-        transpose_ps: that transposed copies would take.
+        entries: entries of the inputs.
+        rows: rows of the gradients.
+        product_ps: time that the products take.
+        transpose_ps: time that transposed copies would take.
         product_bytes: through the memory.
-        transpose_bytes: that copies would move.
+        transpose_bytes: bytes that copies would move.
     """
 
     entries: int = 0
@@ -37,7 +37,7 @@ class SparseSpent(NamedTuple):
     transpose_bytes: int = 0
 
     def plus(self, other: SparseSpent, times: int = 1) -> SparseSpent:
-        """Return the sum with another one, taken so many times."""
+        """Return the sum with another one, taken a number of times."""
         return SparseSpent(*(mine + times * more for mine, more in zip(self, other, strict=True)))
 
 
@@ -56,9 +56,9 @@ def sparse_spent(machine: Machine, work: Iterable[Demand], columns: Mapping[str,
     """Return what gradients of sparse layers cost, by layer.
 
     Args:
-        machine: that runs.
+        machine: machine that runs.
         work: demands of a step.
-        columns: of the sparse inputs, by layer, those without entries among them.
+        columns: columns of the sparse inputs, by layer, those without entries among them.
     """
     found: dict[str, SparseSpent] = {}
     for one in work:

@@ -19,7 +19,7 @@ def held_out(labels: Labels, count: int) -> NDArray[np.bool_]:
     The choice depends on positions and labels alone: examples are ranked by SHA-256 of the key and their position.
 
     Args:
-        labels: of all examples.
+        labels: labels of all examples.
         count: how many are held out, fewer than there are.
     """
     of = len(labels)

@@ -24,7 +24,7 @@ def in_words(name: str, tests: Mapping[str, Any]) -> str:
     """Return a test and its limit.
 
     Args:
-        name: of the test.
+        name: name of the test.
         tests: `[training.stop]` as `run.json` has it.
 
     Examples:
@@ -48,7 +48,7 @@ class Improvement(Table):
     Attributes:
         below: the gain must be less, in the unit of the metric.
         of: metric.
-        points: over so many log points at which it was measured.
+        points: number of log points over which it was measured.
     """
 
     below: float
@@ -77,17 +77,18 @@ class StopTests(Table):
     """`[training.stop]` of a recipe.
 
     Attributes:
-        when: "any" test must hold, "all" of them, or at least so many.
-        train_accuracy: of the interval before a log point, at least this.
+        when: "any" test must hold, "all" of them, or at least this number.
+        train_accuracy: accuracy of the interval before a log point, at least this.
         test_accuracy: as it was measured last, at least this.
         train_error: 1 - `train_accuracy`, at most this.
         test_error: 1 - `test_accuracy`, at most this.
-        train_loss: of the interval, at most this.
+        train_loss: loss of the interval, at most this.
         test_loss: as it was measured last, at most this.
-        seconds: that training has taken on the computer, at least; a run that is repeated may end at another step.
+        seconds: seconds that training has taken on the computer, at least; a run that is repeated may end at another
+            step.
         simulated_seconds: on the clock of the machine that is emulated, at least.
         epochs: passes over the training data, at least.
-        improvement: of a metric, less than a limit.
+        improvement: improvement of a metric, less than a limit.
     """
 
     when: Literal["any", "all"] | int = "any"

@@ -30,7 +30,7 @@ class Setting(Table):
     """What one variant of a grid lays over its recipes.
 
     Attributes:
-        name: of the variant.
+        name: name of the variant.
         set: key path -> value, e.g. `{"training.steps" = 20}`.
     """
 
@@ -44,7 +44,7 @@ class Grid(Table):
     Attributes:
         models: names or paths.
         devices: names or paths.
-        seeds: of weights, batches and random numbers.
+        seeds: seeds of weights, batches and random numbers.
         settings: variants; without any, the recipes as they are.
     """
 
@@ -58,7 +58,7 @@ class Study(Drawn, Table):
     """Grids of runs, and the device they are compared with.
 
     Attributes:
-        name: of the study: its folder, unless another is given.
+        name: name of the study: its folder, unless another is given.
         description: one sentence.
         baseline: device that the others are paired with, seed by seed.
         baseline_setting: setting of it that all settings are paired with; None pairs within each setting.
@@ -79,12 +79,16 @@ class Study(Drawn, Table):
             if case.setting.set != sets.setdefault((case.model, case.setting.name), case.setting.set):
                 raise ConfigError(
                     f"`name` of a setting must stand for one `set` per model, got two for {case.setting.name!r} of "
-                    f"{case.model}; name one of them otherwise"
+                    f"{case.model}; rename one of them"
                 )
             if "training.seed" in case.setting.set:
-                raise ConfigError("`seeds` of a grid must say which seeds run, got training.seed in `set`; remove it")
+                raise ConfigError(
+                    "`training.seed` must be given by `seeds` of a grid, got it in `set`; remove it there"
+                )
             if case.key in seen:
-                raise ConfigError(f"every run of a study must be its own, got {case.key} twice; remove it from a grid")
+                raise ConfigError(
+                    f"every run of a study must be listed once, got {case.key} twice; remove it from a grid"
+                )
             seen.add(case.key)
         return self
 
@@ -106,7 +110,7 @@ class Case:
         model: name or path.
         device: name or path.
         setting: the variant.
-        seed: of the run.
+        seed: seed of the run.
     """
 
     model: str
@@ -148,7 +152,7 @@ def chosen(cases: Iterable[Case], patterns: Sequence[str]) -> list[Case]:
         if not any(fnmatchcase(case.key, pattern) for case in cases):
             raise ConfigError(
                 f"a pattern must match the name of a run, got {pattern!r}, which matches none of {len(cases)}, the "
-                f"first of them {cases[0].key}; write * for what may differ"
+                f"first of them {cases[0].key}; write * for a part that may differ"
             )
     return [case for case in cases if not patterns or any(fnmatchcase(case.key, pattern) for pattern in patterns)]
 

@@ -33,7 +33,7 @@ def open_storage(folder: Path, opener: str = FOLDER_STORAGE) -> Storage:
     """Return what keeps the study of a folder.
 
     Args:
-        folder: of the study.
+        folder: folder of the study.
         opener: `module:name` of what gives a `Storage` for a folder; workers open theirs by it as well.
     """
     return resolve_name(opener)(folder)
@@ -118,7 +118,7 @@ class FolderStorage:
     """A study in a folder.
 
     Attributes:
-        path: of the folder.
+        path: path of the folder.
     """
 
     def __init__(self, path: Path) -> None:

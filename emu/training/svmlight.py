@@ -44,8 +44,8 @@ class _Rules:
     """What a file's numbers must be.
 
     Attributes:
-        path: of the file.
-        columns: of an example.
+        path: path of the file.
+        columns: columns of an example.
         classes: how many.
         first: the smallest index.
     """
@@ -66,7 +66,7 @@ def svmlight_examples(spec: SvmLight, columns: int, classes: int) -> tuple[Array
 
     Args:
         spec: which files.
-        columns: of an example.
+        columns: columns of an example.
         classes: number of labels.
 
     Raises:
@@ -97,8 +97,8 @@ def read_svmlight(path: Path, columns: int, classes: int, *, zero_based: bool = 
     Labels are 0..classes-1. Of two classes they may be -1 and +1 instead, which are the classes 0 and 1.
 
     Args:
-        path: of the file.
-        columns: of an example.
+        path: path of the file.
+        columns: columns of an example.
         classes: number of labels.
         zero_based: whether the first column has index 0, not 1.
 

@@ -235,7 +235,7 @@ class Trainer:
         return learning_rate(settings.optimiser.learning_rate, settings.schedule, done, steps)
 
     def rate_of(self, step: int, examples: int) -> float:
-        """Return the learning rate of a step over so many examples."""
+        """Return the learning rate of a step over a number of examples."""
         rate = self.rate(step)
         for system in self.systems:
             rate = system.rate(rate, examples)

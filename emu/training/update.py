@@ -35,7 +35,7 @@ class Update:
 
     @classmethod
     def of(cls, recipe: Recipe, optimiser: Optimiser) -> Update:
-        """Return the update that a recipe asks for."""
+        """Return the update of a recipe."""
         compensation = getattr(recipe.loss_scaling, "compensation", ["gradient"])
         return cls(optimiser, compensation, recipe.training.clip_norm)
 

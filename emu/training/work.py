@@ -46,15 +46,15 @@ class Work:
     """The demands of a step, in the order in which a node runs them.
 
     Attributes:
-        examples: of the batch that a pass is over.
-        passes: of each model that shares the batch, its pass, and taking the loss scale out of gradients that travel;
+        examples: examples of the batch that a pass is over.
+        passes: for each model that shares the batch, its pass, and taking the loss scale out of gradients that travel;
             one, where all ask the same.
-        arrived: of writing gradients that an exchange brings.
-        update: of the update.
+        arrived: demands of writing gradients that an exchange brings.
+        update: demands of the update.
         shapes: lines and numbers of a line of every gradient, by name, in the order of parameters.
-        parameter_bytes: of one code of a parameter, by name.
+        parameter_bytes: bytes of one code of a parameter, by name.
         input_elements: numbers of the batch that a host prepares for one model.
-        rows: of gradients that have some rows only, by name: how many.
+        rows: rows of gradients that have only some of them, by name: how many.
     """
 
     examples: int
@@ -85,9 +85,9 @@ def work_of(
     Args:
         recipe: network and optimiser; of a sparse first layer, the data, and the seed of their order.
         device: the machine, the recipe's tables laid over its own.
-        examples: of the batch, or of each model's part of it.
+        examples: examples of the batch, or of each model's part of it.
         table: `[cluster]` of models that share the batch and exchange gradients; None is one model alone.
-        data: of a sparse first layer; None reads those that the recipe names.
+        data: data of a sparse first layer; None reads those that the recipe names.
 
     Raises:
         ConfigError: a function would meet a format that it is not computed for, or data are needed and cannot be used.
@@ -129,7 +129,7 @@ class _Passed:
 
 
 class _Step:
-    """A step without numbers: passes of models, and what is behind them."""
+    """A step without numbers: passes of models, and what follows them."""
 
     def __init__(self, recipe: Recipe, device: Device, *, travels: bool) -> None:
         policy = Policy(device.precision).at(0)
@@ -207,8 +207,8 @@ def longest(passes: Sequence[Sequence[Demand]], machine: Machine) -> list[Demand
     """Return one pass of several that run the same operations: of each the one that takes longest, as all wait for it.
 
     Args:
-        passes: of models.
-        machine: of each.
+        passes: passes of models.
+        machine: machine that computes each of them.
     """
     return [
         one[0] if len(set(one)) == 1 else max(one, key=lambda demand: machine.cost(demand).duration_ps)

@@ -429,8 +429,8 @@ def test_run_json_says_what_size_was_reached_c8():
         ),
         (
             {"every": None},
-            "[cluster.search] must have `every`, `every_epochs` or `parallelism = true`, got none of them; say when "
-            "sizes shall be tried",
+            "[cluster.search] must have `every`, `every_epochs` or `parallelism = true`, got none of them; set one to "
+            "say when sizes are tried",
         ),
         ({"trial": 1}, "`trial` must be at least 2, got 1"),
         ({"tolerance": -0.01}, "`tolerance` must be at least 0.0, got -0.01"),

@@ -416,7 +416,7 @@ def test_when_and_where_layers_are_clipped_changes_no_bit_d1_d4():
         ({"clipping__rules": NO_LIMITS, "clipping__on": "gpu"}, "`on` must be one of worker, separate"),
         (
             {"clipping__rules": RULES["momentum"], "training__optimiser": {"name": "sgd", "learning_rate": 0.1}},
-            "rule 'momentum' of .clipping. must have an optimiser with momentum, got 'sgd'; choose `training.optimiser",
+            "rule 'momentum' of .clipping. must be used with an optimiser that has momentum, got 'sgd'; choose",
         ),
         (
             {
@@ -424,11 +424,11 @@ def test_when_and_where_layers_are_clipped_changes_no_bit_d1_d4():
                 "loss_scaling__policy": "backoff",
                 "loss_scaling__compensation": ["learning_rate"],
             },
-            "`compensation` of .loss_scaling. must have 'clip_threshold' where `clipping` is set",
+            "`compensation` of .loss_scaling. must have 'clip_threshold' if `clipping` is set",
         ),
         (
             {"clipping__rules": NO_LIMITS, "precision__gradient": {"format": "fix64f40"}},
-            "what .clipping. reads must fit float64, got fix64f40 of role `gradient` of 'fc1.weight'; choose",
+            "every tensor that .clipping. reads must fit float64, got fix64f40 of role `gradient` of 'fc1.weight'",
         ),
         (
             {"cluster__nodes": 2, "cluster__exchange": "controllers", "cluster__controllers": [2]},
@@ -436,11 +436,11 @@ def test_when_and_where_layers_are_clipped_changes_no_bit_d1_d4():
         ),
         (
             {"cluster__nodes": 2, "cluster__exchange": "controllers", "cluster__rule": "adagrad"},
-            "`rule` of .cluster. must be left out where `exchange` is 'controllers', got 'adagrad'; remove it, or",
+            "`rule` of .cluster. must be left out if `exchange` is 'controllers', got 'adagrad'; remove it, or",
         ),
         (
             {"cluster__nodes": 2, "cluster__controllers": [1]},
-            r"`controllers` of .cluster. must be left out where `exchange` is 'stripes', got \(1,\)",
+            r"`controllers` of .cluster. must be left out if `exchange` is 'stripes', got \(1,\)",
         ),
         (
             {"cluster__nodes": 3, "cluster__workers": [0, 3]},

@@ -294,7 +294,7 @@ def test_one_bit_without_the_feedback_of_errors_learns_less():
         ({"cluster__nodes": 2, "cluster__points": "shared"}, "cluster.points"),
         (
             {"cluster__nodes": 2, "cluster__owner_bits": 4, "cluster__codec.threshold": "mean"},
-            "`owner_codec` must be given where `owner_bits` and options of `codec` are",
+            "`owner_codec` must be given if both `owner_bits` and options of `codec` are",
         ),
     ],
     ids=str,

@@ -255,7 +255,7 @@ def test_ranks_with_other_recipes_devices_or_versions_are_refused_at_the_start_a
         (
             2,
             {"cluster.transport": "simulated"},
-            "`cluster.transport` 'simulated' must run in one process, got 2 that a launcher started; leave it out, or "
+            "`cluster.transport` 'simulated' must run in one process, got 2 processes of a launcher; leave it out, or "
             "start one process",
         ),
     ],
@@ -274,7 +274,7 @@ def test_processes_that_do_not_fit_are_refused_by_one_of_them(
 def test_several_processes_of_a_recipe_without_a_cluster_are_refused(tmp_path: Path):
     ended = job(emu_on(2, "train", "mlp", "--out", str(tmp_path / "run")))
     assert ended.of_emu() == [
-        "emu: rank 0: a recipe must have a [cluster] for several processes, got none for 2; add --set "
+        "emu: rank 0: a recipe must have a [cluster] to run in several processes, got none for 2 processes; add --set "
         "cluster.nodes=2, or start one process"
     ]
     assert ended.code == 2

@@ -154,7 +154,7 @@ def test_a_launcher_of_another_mpi_is_refused():
     ).stdout
     assert output.startswith("the launcher must belong to the MPI of mpi4py (")
     assert output.endswith(
-        "), got one that started 4 processes where that MPI sees 1; take the mpirun of the same MPI\n"
+        "), got one that started 4 processes, of which that MPI finds 1; use the mpirun of the same MPI\n"
     )
 
 

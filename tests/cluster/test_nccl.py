@@ -136,7 +136,7 @@ def test_parcels_that_do_not_arrive_in_time_end_the_communicator(monkeypatch: py
         with pytest.raises(RankError) as caught:
             channel.swap([b"x", b"y"])
         assert str(caught.value).startswith(
-            f"NCCL must have moved all parcels within 0.01 s, and has not, seen from rank {beside.rank}; the job ends"
+            f"NCCL must move all parcels within 0.01 s, and has not, as rank {beside.rank} reports; the job ends"
         )
         assert channel._joined.is_aborted
 

@@ -473,5 +473,5 @@ def test_parallelism_without_simulated_time_is_refused_before_the_first_step_c8(
     with pytest.raises(ConfigError) as caught:
         trainer(device=name)
     assert str(caught.value) == (
-        f"`parallelism` of [cluster.search] must be removed where no time is simulated, got true on {name!r}: {why}"
+        f"`parallelism` of [cluster.search] must be left out if no time is simulated, got true on {name!r}: {why}"
     )

@@ -192,7 +192,7 @@ def test_events_of_a_step_name_their_nodes_and_add_up():
 
 
 def test_owners_and_model_striping_do_not_go_together():
-    with pytest.raises(ConfigError, match="`owners` must be left out where `model_parallel` is above 1"):
+    with pytest.raises(ConfigError, match="`owners` must be left out if `model_parallel` is above 1"):
         plan(layers(1), nodes=4, owners=[0], model_parallel=2)
 
 

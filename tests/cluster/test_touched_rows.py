@@ -273,9 +273,9 @@ def test_a_node_that_receives_other_rows_is_named_e6():
 )
 def test_codecs_that_look_back_at_other_rows_are_refused_e6(options: dict[str, Any]):
     text = (
-        "gradients of which a step has some rows must be quantised by themselves, got levels or a threshold of earlier "
-        "mini-batches; remove `lag`, `smoothing`, `interval` and threshold 'previous_mean' of [cluster.codec] and "
-        "[cluster.owner_codec]"
+        "gradients of some rows must have levels and thresholds of the present mini-batch, got a codec that uses "
+        "earlier mini-batches; remove `lag`, `smoothing`, `interval` and threshold 'previous_mean' of [cluster.codec] "
+        "and [cluster.owner_codec]"
     )
     for pair in ({"owner_codec": codec_of(1, **options)}, {}):
         with pytest.raises(ConfigError) as found:
@@ -287,7 +287,7 @@ def test_momentum_at_the_owner_is_refused_e6():
     with pytest.raises(ConfigError) as found:
         exchange(2, 1, rule=MomentumRule(0.9))
     assert str(found.value) == (
-        "sums of which a step has some rows must be left by their owner where nothing came, got momentum; choose "
+        "an owner must not change rows that no node has sent, got `rule` 'momentum', which changes all rows; choose "
         "`rule` 'none' or 'adagrad' of [cluster]"
     )
 

@@ -25,6 +25,10 @@ def blocks(language: str) -> list[str]:
     return [block.text for page in PAGES for block in blocks_of(page) if block.language == language]
 
 
+def changes_of(page: Path) -> list[str]:
+    return [block.text for block in blocks_of(page) if block.language == "diff"]
+
+
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """A copy of the package with every file and every change of the pages."""
@@ -33,13 +37,13 @@ def package(tmp_path: Path) -> Path:
     for page in PAGES:
         for name, text in named_files(page).items():
             (tmp_path / name).write_text(text)
-    apply_changes(tmp_path)
+    apply_changes(tmp_path, PAGES)
     return tmp_path
 
 
-def apply_changes(folder: Path) -> None:
-    """Make the changes of every page, in order."""
-    for diff in blocks("diff"):
+def apply_changes(folder: Path, pages: list[Path]) -> None:
+    """Make the changes of pages, in order."""
+    for diff in (text for page in pages for text in changes_of(page)):
         subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=folder, env=no_repository(folder), check=True)
 
 
@@ -61,18 +65,30 @@ def test_every_page_but_the_list_is_followed():
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_a_page_changes_at_most_two_files(page: Path):
-    changed = changed_by([block.text for block in blocks_of(page) if block.language == "diff"])
-    assert 1 <= len(changed | named_files(page).keys()) <= 2
+    assert 1 <= len(changed_by(changes_of(page)) | named_files(page).keys()) <= 2
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if changes_of(page)], ids=lambda page: page.stem)
+def test_the_changes_of_a_page_fit_the_files_as_they_are(page: Path, tmp_path: Path):
+    for name in changed_by(changes_of(page)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).exists():
+            shutil.copy(ROOT / name, tmp_path / name)
+    apply_changes(tmp_path, [page])
+    for name in changed_by(changes_of(page)):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert not (ROOT / name).exists() or text != (ROOT / name).read_text(encoding="utf-8")
+        if name.endswith(".py"):
+            compile(text, name, "exec")
 
 
 def test_a_named_format_takes_one_file_and_every_backend_knows_it(tmp_path: Path):
     """Nothing but the change of its page, on a copy of the package."""
     shutil.copytree(ROOT / "emu", tmp_path / "emu", ignore=shutil.ignore_patterns("__pycache__"))
     page = ROOT / "docs" / "howto" / "format.md"
-    [diff] = [block.text for block in blocks_of(page) if block.language == "diff"]
-    assert diff.count("+++ ") == 1
+    assert len(changed_by(changes_of(page))) == 1
+    apply_changes(tmp_path, [page])
     environment = no_repository(tmp_path)
-    subprocess.run(["git", "apply", "-"], input=diff, text=True, cwd=tmp_path, env=environment, check=True)
     script = (
         "import emu; f = emu.parse('fp6_e3m2'); print(emu.__file__, f, f.max, f.encode(f.decode(f.codes())).tolist() "
         "== list(range(64)), emu.quantize([1.1, 99.0], 'fp6_e3m2', backend='reference').tolist())"
@@ -85,20 +101,6 @@ def test_a_named_format_takes_one_file_and_every_backend_knows_it(tmp_path: Path
         str(tmp_path / "emu" / "__init__.py"),
         "fp6_e3m2 28.0 True [1.0, 28.0]\n",
     ]
-
-
-def test_the_changes_of_the_pages_fit_the_files_as_they_are(tmp_path: Path):
-    changed = changed_by(blocks("diff"))
-    for name in changed:
-        if (ROOT / name).exists():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, tmp_path / name)
-    apply_changes(tmp_path)
-    for name in changed:
-        text = (tmp_path / name).read_text(encoding="utf-8")
-        assert not (ROOT / name).exists() or text != (ROOT / name).read_text(encoding="utf-8")
-        if name.endswith(".py"):
-            compile(text, name, "exec")
 
 
 @pytest.mark.slow

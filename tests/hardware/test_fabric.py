@@ -314,8 +314,8 @@ class TestMessages:
         with pytest.raises(ConfigError) as caught:
             Traffic(over_hosts(2)).copy(0, [-1, 3], to_host=True)
         assert str(caught.value) == (
-            "times and sizes of copies must be at least 0, and take a day at most, got times from 0 ps on and sizes of "
-            "-1..3 bytes; correct them"
+            "times and sizes of copies must be at least 0, and a copy must take a day at most, got times from 0 ps on "
+            "and sizes of -1..3 bytes; correct them"
         )
 
     def test_a_device_without_a_crossbar_has_no_fabric(self):

@@ -276,14 +276,13 @@ class TestRecipes:
             ),
             (
                 "network.layers.conv1.name=pool1",
-                "`name` of a layer must be its own, got 'pool1', which is another layer's; choose another name (in "
+                "`name` of a layer must not be taken, got 'pool1', which is another layer's; choose another name (in "
                 "models/lenet.toml with --set network.layers.conv1.name='pool1': network)",
             ),
             (
                 "network.layers.conv1.name=loss",
-                "`name` of a layer must be its own, got 'loss', which is kept for the network's own tensors; choose "
-                "another "
-                "name (in models/lenet.toml with --set network.layers.conv1.name='loss': network)",
+                "`name` of a layer must not be taken, got 'loss', which is kept for the network's own tensors; choose "
+                "another name (in models/lenet.toml with --set network.layers.conv1.name='loss': network)",
             ),
             (
                 "network.input=[28, 28]",
@@ -445,7 +444,7 @@ class TestInterconnect:
             ),
             (
                 link("crossbar", 'copy_engines = { value = 2, source = "x" }') + CROSSBAR,
-                "`copy_engines` must stand in the link to the host, which they copy over, got them in a link to "
+                "`copy_engines` must be given in the link to the host, over which they copy, got them in a link to "
                 "'crossbar'; remove `copy_engines` (in d/x.toml: links[0])",
             ),
             (

@@ -36,7 +36,7 @@ def run(*arguments: str) -> str:
      "--nodes must be whole numbers from 1 on, separated by commas, got 'x' in '2,x'"),
     ((*MLP, "--batch", "0"), "--batch must be whole numbers from 1 on, separated by commas, got '0' in '0'"),
     (("mlp", "--device", "k20x-dual-24", "--nodes", "2", "--set", "cluster.units=3", "--batch", "96"),
-     "the 3 devices of a node must fill hosts of 2, as k20x-dual-24 has them"),
+     "the 3 devices of a node must fill whole hosts, which have 2 devices each on k20x-dual-24"),
 ])  # fmt: skip
 def test_bad_input_is_refused_with_its_remedy(arguments: tuple[str, ...], message: str):
     with pytest.raises(ConfigError) as refused:

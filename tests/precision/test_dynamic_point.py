@@ -399,7 +399,7 @@ class TestMessages:
     def test_a_device_without_open_points_names_what_is_missing(self, tmp_path: Path):
         recipe = training.load_recipe("mlp").with_settings({"dynamic_point.threshold": 2})
         with pytest.raises(
-            emu.ConfigError, match=r"must meet a device with words whose points are open.*got device fp16"
+            emu.ConfigError, match=r"must be used with a device whose words have open points.*got device fp16"
         ):
             training.train(recipe, load_device("fp16"), out=tmp_path / "run")
 
@@ -413,18 +413,24 @@ class TestMessages:
     def test_statistics_registers_of_too_few_lanes_are_refused(self):
         device = load_device("dlu16")
         few = device.compute.units["statistics"].model_copy(update={"lanes": Quantity(value=4, source="half")})
-        with pytest.raises(
-            ValueError, match=r"lanes of unit 'statistics' must be at least those of 'vector', 8.* got 4"
-        ):
+        with pytest.raises(ValueError, match=r"unit 'statistics' must have at least the 8 lanes of 'vector'.* got 4"):
             Device.model_validate(replace_units(device, {**device.compute.units, "statistics": few}))
 
     @pytest.mark.parametrize(
         ("device", "settings", "message"),
         [
             ("fixed16", {"precision.weight.format": "fix16f?"}, "must have a unit of kind 'statistics'"),
-            ("dlu16", {"precision.master.format": "fix32f?"}, "role `master` must have its point in place"),
-            ("dlu16", {"loss_scaling": {"policy": "max_gradient"}}, "must meet a format with its point in place"),
-            ("dlu16", {"loss_scaling": {"policy": "statistical"}}, "must meet a format with its point in place"),
+            ("dlu16", {"precision.master.format": "fix32f?"}, "role `master` must have a fixed binary point"),
+            (
+                "dlu16",
+                {"loss_scaling": {"policy": "max_gradient"}},
+                "must have gradients of a format whose point is fixed",
+            ),
+            (
+                "dlu16",
+                {"loss_scaling": {"policy": "statistical"}},
+                "must have gradients of a format whose point is fixed",
+            ),
         ],
     )
     def test_a_recipe_cannot_make_a_machine_that_is_none(
@@ -436,7 +442,7 @@ class TestMessages:
         assert not (tmp_path / "run").exists()
 
     def test_a_master_word_must_have_its_point_in_place(self):
-        with pytest.raises(ValueError, match="format of role `master` must have its point in place"):
+        with pytest.raises(ValueError, match="format of role `master` must have a fixed binary point"):
             Device.model_validate(
                 {**load_device("dlu16").model_dump(exclude_none=True),
                  "precision": {**load_device("dlu16").precision.model_dump(exclude_none=True),

@@ -353,7 +353,7 @@ class TestMessages:
             (scaling("fixed", scale=2.0**30), "must lie between `minimum` 6.10352e-05 and `maximum` 1.67772e+07"),
             (scaling(compensation=["clip_threshold"]), "S is taken out exactly once"),
             (scaling(compensation=["gradient", "learning_rate"]), "S is taken out exactly once"),
-            (scaling(compensation=["gradient", "weight_decay"]), 'must have nothing beside "gradient"'),
+            (scaling(compensation=["gradient", "weight_decay"]), 'must have no entry beside "gradient"'),
             (scaling(backoff=1.0), "`backoff` must be below 1"),
         ],
     )
@@ -369,7 +369,7 @@ class TestMessages:
             ({"training.optimiser": OPTIMISERS["sgd"]}, "weight_decay"),
         ):
             table = {"loss_scaling": scaling(compensation=["learning_rate"])}
-            with pytest.raises(emu.ConfigError, match=f"must have '{place}' where"):
+            with pytest.raises(emu.ConfigError, match=f"must have '{place}' if"):
                 training.load_recipe("mlp").with_settings(table | settings)
 
     def test_a_loss_format_that_cannot_hold_the_scale_is_refused(self, tmp_path: Path):
@@ -436,7 +436,7 @@ class TestTheSelector:
                 {"match": "fc1", "full": True, "from_step": 5, "until_step": 5},
                 "`until_step` of layers fc1 must be above",
             ),
-            ({"match": "fc1", "from_step": 5, "master": {"format": "fp16"}}, "must leave `master` alone"),
+            ({"match": "fc1", "from_step": 5, "master": {"format": "fp16"}}, "must have no table of `master`"),
         ],
     )
     def test_a_window_that_cannot_be_says_why(self, entry: dict[str, Any], message: str):

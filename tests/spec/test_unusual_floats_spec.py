@@ -132,10 +132,10 @@ def test_unsigned_operands_and_results_pass_every_operation(backend: str):
         ({"nans": "negative_zero", "signed": False}, "`nans` of an unsigned format must not be negative_zero"),
         ({"zero": False}, "a format without zero must be unsigned, got signed=True; set `signed=False`"),
         ({"zero": False, "signed": False, "ftz": True}, "a format without zero must not have `ftz` or `daz`"),
-        ({"exponent_bits": 1, "daz": True}, "must have normal values, got one of subnormals alone; leave `ftz` and"),
+        ({"exponent_bits": 1, "daz": True}, "must have normal values, got only subnormals; leave both"),
         (
             {"exponent_bits": 1, "fraction_bits": 0, "nans": "negative_zero"},
-            "must have a finite value above zero, got 1 exponent and 0 fraction bits, of which special values take all",
+            "must have a finite value above zero, got 1 exponent and 0 fraction bits, and special values take all",
         ),
     ],
 )

@@ -127,7 +127,8 @@ class TestIdx:
     def test_a_missing_file_is_named(self, mnist: Path):
         (mnist / "train-labels-idx1-ubyte").unlink()
         assert message(Images(source=str(mnist))) == (
-            f"a folder of IDX files must hold train-labels-idx1-ubyte or that with .gz, got none in {mnist}"
+            "a folder of IDX files must hold train-labels-idx1-ubyte or train-labels-idx1-ubyte.gz, got none in "
+            f"{mnist}"
         )
 
     def test_a_truncated_file_is_refused(self, mnist: Path):

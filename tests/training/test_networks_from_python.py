@@ -46,14 +46,14 @@ def test_a_run_is_resumed_and_evaluated_with_its_own_network_alone(tmp_path: Pat
     run = train(tmp_path / "run")
     assert emu.resume(run.path, network=network()).weights_sha256 == run.weights_sha256
     for act in (emu.resume, emu.evaluate):
-        with pytest.raises(emu.ConfigError, match="must be given it again"):
+        with pytest.raises(emu.ConfigError, match="must get the network from Python"):
             act(run.path)
-    with pytest.raises(emu.ConfigError, match="must be the run's own"):
+    with pytest.raises(emu.ConfigError, match="must be the one that the run was begun with"):
         emu.resume(run.path, network=network(features=13))
     assert emu.evaluate(run.path, network=network()).test_accuracy == run.test_accuracy
 
 
 @pytest.mark.parametrize("name", ["first", "loss"])
 def test_names_of_layers_must_be_their_own(name: str, tmp_path: Path):
-    with pytest.raises(emu.ConfigError, match=f"must be its own, got '{name}'"):
+    with pytest.raises(emu.ConfigError, match=f"must not be taken, got '{name}'"):
         train(tmp_path / "run", network=network(name=name))

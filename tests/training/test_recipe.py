@@ -92,8 +92,8 @@ def network(*layers: dict[str, object], **changes: object) -> dict[str, object]:
 
 @pytest.mark.parametrize(("recipe", "said"), [
     (network({"type": "relu", "name": "a.b"}), "must have no dot, got 'a.b'"),
-    (network({"type": "residual", "name": "r", "layers": [RELU]}, RELU | {"name": "r"}), "must be its own, got 'r'"),
-    (network({"type": "residual", "layers": [RELU], "shortcut": [LINEAR]}), "must make one shape on both ways"),
+    (network({"type": "residual", "name": "r", "layers": [RELU]}, RELU | {"name": "r"}), "must not be taken, got 'r'"),
+    (network({"type": "residual", "layers": [RELU], "shortcut": [LINEAR]}), "must have results of one shape"),
     (network({"type": "embedding", "tokens": 3, "features": 2}), "must be the first and read text"),
     (network({"type": "attention", "heads": 2}), "must have an input of shape (length, features)"),
     (network({"type": "batch_norm"}, input=[8]), "must have 3 numbers for data of kind 'images'"),

@@ -153,8 +153,8 @@ def test_optimisers_that_move_every_row_are_refused(optimiser: Any):
     with pytest.raises(ConfigError) as found:
         require_rows(network(nn.SparseLinear), optimiser)
     assert str(found.value) == (
-        "layer 'fc1' (sparse_linear) must be trained by an optimiser that leaves a weight whose gradient is 0 as it "
-        "is: a step reads the rows of the batch's inputs alone; choose `training.optimiser.name` 'sgd' or 'adagrad', "
+        "layer 'fc1' (sparse_linear) must have an optimiser that does not change a weight whose gradient is 0, because "
+        "a step reads only the rows of the batch's inputs; choose `training.optimiser.name` 'sgd' or 'adagrad', "
         "without `weight_decay`"
     )
 
@@ -164,7 +164,7 @@ def test_a_sparse_layer_behind_another_one_is_refused():
     with pytest.raises(ConfigError) as found:
         require_rows(nn.Network(layers), GradientDescent())
     assert str(found.value) == (
-        "layer 'fc2' (sparse_linear) must be the first of the network; use `linear` behind others"
+        "layer 'fc2' (sparse_linear) must be the first of the network; use `linear` after other layers"
     )
 
 

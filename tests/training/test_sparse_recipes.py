@@ -154,8 +154,8 @@ LINEAR = {"type": "linear", "out_features": 256}
     [
         (
             {"network.layers": [{"type": "dropout", "rate": 0.5}, LINEAR]},
-            "a network must begin with a sparse_linear layer for data of kind 'ngrams', or a linear one, which gets "
-            "zeros as well, got 'dropout1' (dropout); change its type, or `kind` of [data]",
+            "for data of kind 'ngrams' a network must begin with a layer of type sparse_linear, or of type linear, "
+            "which reads the zeros as well, got 'dropout1' (dropout); change its type, or `kind` of [data]",
         ),
         (
             {"network.input": [1, 2, 3], "network.layers": [{"type": "flatten"}, LINEAR]},
@@ -169,8 +169,8 @@ LINEAR = {"type": "linear", "out_features": 256}
         ),
         (
             {"data": {"kind": "svmlight", "source": "x.svm"}, "network.layers": [{"type": "relu"}, LINEAR]},
-            "a network must begin with a sparse_linear layer for data of kind 'svmlight', or a linear one, which gets "
-            "zeros as well, got 'relu1' (relu); change its type, or `kind` of [data]",
+            "for data of kind 'svmlight' a network must begin with a layer of type sparse_linear, or of type linear, "
+            "which reads the zeros as well, got 'relu1' (relu); change its type, or `kind` of [data]",
         ),
         (
             {

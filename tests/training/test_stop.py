@@ -270,8 +270,8 @@ def test_a_recipe_without_stop_tests_does_not_know_of_them_c10():
         ),
         (
             {"simulated_seconds": 2.0},
-            "`simulated_seconds` of [training.stop] must be left out where no time is simulated, got 2 on 'float32'; "
-            "use `seconds`, or a device with a clock",
+            "`simulated_seconds` of [training.stop] must be left out if no time is simulated, got 2 on 'float32'; use "
+            "`seconds`, or a device with a clock",
         ),
         ({"test_accuracy": 1.5}, "`test_accuracy` must be at most 1.0, got 1.5"),
         ({"accuracy": 0.5}, "`accuracy` is not a key of [training.stop]"),

@@ -177,12 +177,12 @@ def test_a_dense_first_layer_gets_the_zeros_of_sparse_examples_as_well(tmp_path:
 
 
 STILL = (
-    "layer 'words' (sparse_linear) must be trained by an optimiser that leaves a weight whose gradient is 0 as it is: "
-    "a step reads the rows of the batch's inputs alone; choose `training.optimiser.name` 'sgd' or 'adagrad', without "
+    "layer 'words' (sparse_linear) must have an optimiser that does not change a weight whose gradient is 0, because a "
+    "step reads only the rows of the batch's inputs; choose `training.optimiser.name` 'sgd' or 'adagrad', without "
     "`weight_decay`"
 )
 FORGOTTEN = (
-    "gradients of which a step has some rows must be quantised by themselves, got levels or a threshold of earlier "
+    "gradients of some rows must have levels and thresholds of the present mini-batch, got a codec that uses earlier "
     "mini-batches; remove `lag`, `smoothing`, `interval` and threshold 'previous_mean' of [cluster.codec] and "
     "[cluster.owner_codec]"
 )
@@ -197,23 +197,23 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "E with C, whose owners' codec looks back": ({"cluster.owner_codec": {"smoothing": "window"}}, FORGOTTEN),
     "E with C, whose owners smooth": (
         {"cluster.rule": "momentum", "cluster.momentum": 0.9},
-        "sums of which a step has some rows must be left by their owner where nothing came, got momentum; choose "
+        "an owner must not change rows that no node has sent, got `rule` 'momentum', which changes all rows; choose "
         "`rule` 'none' or 'adagrad' of [cluster]",
     ),
     "D by momentum, which E has none of": (
         {"clipping": {"rules": [{"rule": "momentum"}]}},
-        "rule 'momentum' of [clipping] must have an optimiser with momentum, got 'adagrad'; choose "
+        "rule 'momentum' of [clipping] must be used with an optimiser that has momentum, got 'adagrad'; choose "
         "`training.optimiser.name` 'momentum', or another rule",
     ),
     "A in the learning rate, D with thresholds of its own": (
         {"loss_scaling": {"policy": "backoff", "compensation": ["learning_rate"]}},
-        "`compensation` of [loss_scaling] must have 'clip_threshold' where `clipping` is set, got ['learning_rate']: "
-        "gradients carry S there; add it",
+        "`compensation` of [loss_scaling] must have 'clip_threshold' if `clipping` is set, got ['learning_rate']: "
+        "`clipping` meets gradients that carry S; add it",
     ),
     "examples of E, and a layer that has no weights": (
         {"network.layers": [{"type": "relu", "name": "words"}, {"type": "linear", "out_features": 256}]},
-        "a network must begin with a sparse_linear layer for data of kind 'ngrams', or a linear one, which gets zeros "
-        "as well, got 'words' (relu); change its type, or `kind` of [data]",
+        "for data of kind 'ngrams' a network must begin with a layer of type sparse_linear, or of type linear, which "
+        "reads the zeros as well, got 'words' (relu); change its type, or `kind` of [data]",
     ),
     "E twice": (
         {
@@ -222,7 +222,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
                 {"type": "sparse_linear", "name": "next", "out_features": 256},
             ]
         },
-        "layer 'next' (sparse_linear) must be the first of the network; use `linear` behind others",
+        "layer 'next' (sparse_linear) must be the first of the network; use `linear` after other layers",
     ),
 }
 

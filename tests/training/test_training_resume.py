@@ -225,7 +225,7 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path):
     mine, other = interrupted(tmp_path / "mine", 7), interrupted(tmp_path / "other", 7, seed=2)
     shutil.copy(other / CHECKPOINT, mine / CHECKPOINT)
     assert refusal(mine) == (
-        f"a checkpoint must belong to the run's recipe, device and data, got another one's in {mine}; "
+        f"a checkpoint must belong to the run's recipe, device and data, got one of another run in {mine}; "
         "resume the run it came from, or start a new run with --out"
     )
 

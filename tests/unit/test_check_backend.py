@@ -285,7 +285,7 @@ def test_a_unit_may_spoil_its_operands():
         (3, {}, "a unit must have functions .*; 3 has none"),
         ("reference", {"operations": ["relu"]}, "`operations` must be among quantize, .*, got 'relu'"),
         ("reference", {"formats": []}, "`formats` and `roundings` must name at least one each"),
-        ("reference", {"formats": ["fix8f?"]}, "needs a format with its point in place"),
+        ("reference", {"formats": ["fix8f?"]}, "must have its binary point in place"),
         ("nowhere.so", {}, "`implementation` must be a shared library, got nowhere.so"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What kernels run on: a GPU through CuPy, or a host that plays one."""
+"""The device on which kernels run: a GPU through CuPy, or a host that emulates one."""
 
 from __future__ import annotations
 

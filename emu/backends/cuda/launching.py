@@ -1,4 +1,4 @@
-"""Launches: operands to the device, room for what a kernel counts, results back to where the operands were."""
+"""Launches: operands go to the device, memory is made for counts, results go back to where the operands were."""
 
 from __future__ import annotations
 

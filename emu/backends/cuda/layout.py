@@ -1,4 +1,4 @@
-"""What a launch is told, by value: int64 numbers in the order that `task.cuh` and `product.cuh` read them."""
+"""The arguments of a launch, by value: int64 numbers in the order that `task.cuh` and `product.cuh` read them."""
 
 from __future__ import annotations
 

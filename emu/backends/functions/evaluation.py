@@ -1,4 +1,4 @@
-"""Exact function values of many arguments, shortened to the bits an output stage can tell apart.
+"""Exact function values of many arguments, shortened to the bits on which an output stage depends.
 
 Four ways, each taken only where it is certain:
 

@@ -1,4 +1,4 @@
-"""Where the constants of `coefficients.py` come from: Chebyshev interpolation in 60 digits, each rounded once.
+"""Computes the constants of `coefficients.py`: Chebyshev interpolation in 60 digits, each rounded once.
 
     exp(r)   = 1 + r + r**2 * EXP(r)                      |r| <= ln 2 / 2
     log(m)   = 2 s + s * z * LOG(z)                        s = (m-1)/(m+1), z = s**2, sqrt(1/2) <= m <= sqrt(2)

@@ -1,4 +1,4 @@
-"""Which bits of an exact function value an output stage can tell apart.
+"""The bits of an exact function value on which an output stage depends.
 
     leading bit ... last bit written | first spare bits | sticky
                                      └ `step`           └ one bit: anything nonzero below?

@@ -1,4 +1,4 @@
-"""Function tables: for an input format of up to 16 bits, what a function writes for every code, rounded once.
+"""Function tables: for an input format of up to 16 bits, a function's result for every code, rounded once.
 
     code ──► table ──► value, register exponent, flags
                 └────► stochastic: value below, value above, first r dropped bits:  above if u >= 2**r - dropped

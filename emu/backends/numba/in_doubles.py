@@ -1,4 +1,4 @@
-"""When float64 decides: its result is written as the exact one would be; with the proofs."""
+"""Conditions under which a float64 result is written as the exact one would be, with their proofs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this processor can do, and what kernels may use of it.
+"""The instructions that this processor has, and those that kernels may use.
 
 `EMU_CPU=generic` keeps to the plain loops that run anywhere; unset or `native`, vector code is used where the processor
 has the instructions. The bits are the same. Numba may be told of another processor (`NUMBA_CPU_NAME`,
@@ -42,7 +42,9 @@ def processor() -> str:
     """
     wanted = os.environ.get("EMU_CPU", "") or "native"
     if wanted not in CHOICES:
-        raise ConfigError(f"EMU_CPU must be {' or '.join(CHOICES)}, got {wanted!r}; unset it to use what is there")
+        raise ConfigError(
+            f"EMU_CPU must be {' or '.join(CHOICES)}, got {wanted!r}; unset it to use what the processor has"
+        )
     return wanted
 
 

@@ -1,4 +1,4 @@
-"""Sums of many float32 terms, pairwise: what a host does for losses, softmax and moments.
+"""Pairwise sums of many float32 terms, as the host adds them for losses, softmax and moments.
 
     leaves fl32(a * b), joined with their neighbours level by level: a chunk of leaves folded in half at a time, chunks
     joined as a binary counter carries. Sums missing on the right are +0: they change nothing but the sign of a zero.

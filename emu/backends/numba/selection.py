@@ -1,4 +1,4 @@
-"""ReLU, max pooling and its way back: selections, compiled."""
+"""Compiled selections: ReLU, max pooling and its backward pass."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Sparse products in strips of columns: entries are read in storage order, nothing is transposed or copied.
 
 A thread has some columns of the dense operand and of the result. Its strip of the result stays in the second-level
-cache; a row of the dense operand's strip in registers. Each result adds up its terms in storage order, whoever has it:
+cache; a row of the dense operand's strip in registers. Each result adds up its terms in storage order, whichever
+thread computes it:
 
     for row r of x:  for entry p of r:  strip[index[p], :] += data[p] * dense[r, strip]
 

@@ -1,4 +1,4 @@
-"""One block of products, and one block written into a format on its way: what every general accumulator is made of.
+"""One block of products, and one block written into a format on its way: the parts of every general accumulator.
 
     a[batch, row, k] ──►(×)──► term ──► writer ──► what the accumulator receives
     b[batch, k, column] ──►

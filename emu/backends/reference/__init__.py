@@ -4,7 +4,7 @@ exact.py        exact results: sign, integer significand, exponent
 rounding.py     the table of modes, on significands
 stage.py        the output stage: observe, round, overflow, flags
 arithmetic.py   add .. sqrt, exact before the one rounding
-accumulators.py what a multiply-accumulate unit holds between two adds
+accumulators.py the accumulator between two adds, and how it adds
 products.py     the orders
 philox.py       random bits
 """

@@ -1,4 +1,4 @@
-"""What a multiply-accumulate unit holds between two adds, and how it adds.
+"""The accumulator of a multiply-accumulate unit between two adds, and how it adds.
 
 `Rounded` is the definition: every product and every sum through the output stage's `write`. The other three are
 shortcuts that the machine's own IEEE arithmetic or plain integers provide where they are provably the same:

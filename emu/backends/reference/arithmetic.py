@@ -1,7 +1,7 @@
 """Elementwise arithmetic, exact before the one rounding of the output stage.
 
-Sums and products are exact integers. Quotients and roots are computed to more bits than any stage can tell apart, the
-rest collapsed into a sticky last bit. Infinities and NaNs follow IEEE 754-2019 section 6 and 7.
+Sums and products are exact integers. Quotients and roots are computed to more bits than any stage needs; the rest
+becomes a sticky last bit. Infinities and NaNs follow IEEE 754-2019 section 6 and 7.
 
 Source: docs/concepts/elementwise.md; IEEE 754-2019 section 5.4.1.
 """

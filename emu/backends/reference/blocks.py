@@ -4,7 +4,8 @@
     unit        2**(largest exponent of a nonzero term - fraction_bits)
     block       R(sum of the terms, each cut toward zero to a multiple of the unit)
 
-Source: docs/concepts/matrix-units.md, "Matrix units"; Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", 2025.
+Source: docs/concepts/matrix-units.md, "Matrix units"; Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores",
+2025.
 """
 
 from __future__ import annotations

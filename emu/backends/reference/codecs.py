@@ -1,4 +1,4 @@
-"""What gradient codecs compute, as NumPy: the definition of codes, levels and residuals.
+"""Gradient codecs in NumPy: the definition of codes, levels and residuals.
 
     V = G + residual        code = Q(V)        residual = V - level of the code
 

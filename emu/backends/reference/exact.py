@@ -2,8 +2,8 @@
 
 Significands are int64 where they provably fit 62 bits, Python integers (object arrays) otherwise; the
 same code handles both. An operation with infinitely many digits (division, square root) ends in a sticky
-bit: the last bit of the significand is 1 if anything nonzero follows. Enough digits stand before it that
-no rounding mode can tell (see `arithmetic`).
+bit: the last bit of the significand is 1 if anything nonzero follows. It follows so many digits that every
+rounding mode gives the right result (see `arithmetic`).
 """
 
 from __future__ import annotations

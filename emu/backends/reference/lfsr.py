@@ -3,8 +3,9 @@
 The registers of elements k..2k-1 are those of elements 0..k-1, jumped over k elements: doubling, not stepping. A matrix
 is applied byte by byte: 256 sums of eight columns, looked up.
 
-Source: docs/concepts/random-bits.md, "Other sources"; Haramoto, Matsumoto, Nishimura, Panneton, L'Ecuyer, "Efficient jump ahead for
-F2-linear random number generators", INFORMS Journal on Computing 20(3), 2008 (a jump is a power of the matrix).
+Source: docs/concepts/random-bits.md, "Other sources"; Haramoto, Matsumoto, Nishimura, Panneton, L'Ecuyer, "Efficient
+jump ahead for F2-linear random number generators", INFORMS Journal on Computing 20(3), 2008 (a jump is a power of the
+matrix).
 """
 
 from __future__ import annotations

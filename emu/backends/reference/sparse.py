@@ -1,6 +1,6 @@
 """Sparse products: each result's operands are gathered and multiplied as any product's are.
 
-Results of equal many terms are computed together. Random bits stay those of the result's place among all results.
+Results with the same number of terms are computed together. Each keeps the random bits of its index among all results.
 """
 
 from __future__ import annotations

@@ -258,5 +258,6 @@ def _overflow_magnitude(exact: Exact, stage: StageCode, limit: Any, infinity: An
     """Return what stands for a result outside the range: the limit of its side, or infinity, or NaN without one."""
     if stage.overflow == k.SATFINITE:
         return limit
-    stays = np.array(meaning_of(stage).stays)[exact.negative.astype(np.intp)]
-    return np.where(stays & overflow, limit, infinity)  # infinite operands stay infinite in every mode
+    stays = np.array(meaning_of(stage).stays, bool)[exact.negative.astype(np.intp)]
+    written: Any = np.where(stays & overflow, limit, infinity)  # infinite operands stay infinite in every mode
+    return written

@@ -34,7 +34,7 @@ class LayerGradients:
     Attributes:
         gradients: float32, or float64 for carriers of wide formats, (columns, rows), by part.
         carried: what gradients are multiplied by: S, and a worker's share of the sum.
-        masters: of the parameters, like the gradients; empty where no rule asks for them.
+        masters: masters of the parameters, like the gradients; empty if no rule reads them.
         buffers: momentum of the optimiser, like the gradients; empty where it has none.
         buffers_carry: S that the momentum is multiplied by.
     """
@@ -94,8 +94,8 @@ class Norms(NamedTuple):
 
     Attributes:
         scaled: the columns over 2**exponents, exact.
-        norms: of the scaled columns, (columns,).
-        exponents: of the largest magnitude of each column, (columns,).
+        norms: norms of the scaled columns, (columns,).
+        exponents: exponents of the largest magnitude of each column, (columns,).
     """
 
     scaled: Array

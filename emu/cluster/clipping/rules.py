@@ -5,9 +5,9 @@
     momentum        +- k * sqrt(mean(buffer**2))                           buffer: the optimiser's momentum
     parameter_norm  g *= max_norm / ||g|| where ||g|| is above             max_norm = ratio * max(||w||, least), by unit
 
-An element above `high` becomes `high`, one below `low` becomes `low`; infinities too. NaN, -0 and what equals a
-threshold stay. Where both thresholds are one number, nothing is clipped. A rule is data without memory; what changes
-(m, v) is handed in and out.
+An element above `high` becomes `high`, and one below `low` becomes `low`, infinities too. NaN, -0 and elements equal to
+a threshold stay. If both thresholds are equal, nothing is clipped. A rule is data without memory: what changes (m, v)
+is an argument and a result.
 
 Sources: US 2023/0169333; Brock et al., "High-performance large-scale image recognition without normalization", ICML
 2021 (units and their norms). The published text names the kinds of thresholds; the formulas are our choice.
@@ -28,7 +28,7 @@ from emu.errors import ConfigError
 
 
 class _ByLimits(Table):
-    """What rules share that have two thresholds for a layer."""
+    """What the rules with two thresholds for a layer have in common."""
 
     def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
         """Return the thresholds of a layer, None for none, and what is remembered."""
@@ -162,7 +162,7 @@ class ParameterNorm(Table):
     def apply(self, seen: LayerGradients, memory: Memory) -> Clipped:
         """Return a layer with every unit shortened that is too long.
 
-        A unit with infinities points where they do, all of them alike; one with NaN stays.
+        A unit with infinities keeps their direction, all of them counted as equal; a unit with NaN stays.
         """
         found = {
             part: self._shortened(array, seen.masters[part], seen.carried) for part, array in seen.gradients.items()
@@ -203,7 +203,7 @@ def limited(values: Array, limits: Limits) -> tuple[Array, int]:
 
     Args:
         values: floats; NaN, -0 and what equals a threshold stay. The array itself where everything does.
-        limits: of the values' dtype.
+        limits: limits of the values' dtype.
     """
     above, below = values > limits.high, values < limits.low
     count = int(above.sum()) + int(below.sum())
@@ -216,7 +216,7 @@ def limited(values: Array, limits: Limits) -> tuple[Array, int]:
 def apply_rules(
     rules: Sequence[Rule], seen: LayerGradients, memories: Sequence[Memory]
 ) -> tuple[Clipped, list[Memory]]:
-    """Return a layer behind all rules, each of which sees what the one before it left, and what each remembers.
+    """Return a layer after all rules, each applied to the result of the one before it, and what each remembers.
 
     So a constant threshold before `variance` keeps outliers out of m and v; the other order measures everything. Counts
     are those of all rules together, limits the narrowest.

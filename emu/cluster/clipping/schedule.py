@@ -1,6 +1,6 @@
 """When layers are clipped and sent while backpropagation goes on.
 
-    next        clip a when the gradient of the layer behind it is ready; the last one after the loop      (published)
+    next        clip a layer when the gradient after it is ready; the last one after the loop      (published)
                 grad   │ 1 │ 2 │ 3 │
                 clip           │ 1 │ 2 │ 3 │              clip i begins at max(grad i+1, clip i-1)
                 send               │ 1 │ 2 │ 3 │          send i begins at max(clip i, send i-1)
@@ -66,11 +66,11 @@ def schedule(
     """Return what one worker does in one backpropagation, from its begin on.
 
     Args:
-        costs: of each layer, in the order of backpropagation: picoseconds of gradient, clip, send.
+        costs: costs of each layer, in the order of backpropagation: picoseconds of gradient, clip, send.
         trigger: what a clip waits for.
         on: the processor that clips; the "worker" backpropagates on the same one.
         layers: their names; numbers from 1 on without.
-        node: of the worker.
+        node: number of the worker's node.
 
     Returns:
         events `grad`, `clip` and `send` of every layer, with the layer's name.
@@ -119,7 +119,9 @@ def _require(costs: Sequence[tuple[int, int, int]], names: Sequence[str], trigge
     if not costs:
         raise ConfigError("a schedule of clipping must have layers, got none; give the costs of at least one")
     if len(names) != len(costs):
-        raise ConfigError(f"there must be a name for each of {len(costs)} layers, got {len(names)}")
+        raise ConfigError(
+            f"there must be a name for each of {len(costs)} layers, got {len(names)}; give one name for each layer"
+        )
     for name, cost in zip(names, costs, strict=True):
         if min(cost) < 0:
             raise ConfigError(f"costs of a layer must be 0 or more picoseconds, got {list(cost)} of layer {name!r}")

@@ -28,10 +28,10 @@ class ClippingTable(Table):
 
     @property
     def reads_masters(self) -> bool:
-        """Whether a rule asks for parameters."""
+        """Whether a rule reads parameters."""
         return any(isinstance(rule, ParameterNorm) for rule in self.rules)
 
     @property
     def reads_momentum(self) -> bool:
-        """Whether a rule asks for the optimiser's momentum."""
+        """Whether a rule reads the optimiser's momentum."""
         return any(isinstance(rule, MomentumThresholds) for rule in self.rules)

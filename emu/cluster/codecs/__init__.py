@@ -3,7 +3,7 @@
     V = G + residual        code = Q(V)        residual = V - Qinv(code)
 
 codec.py     what every codec does, and float32 as it is
-choice.py    the codec of so many bits
+choice.py    the codec for a number of bits
 quantiser.py 1..8 bits: thresholds, steps, levels, and how long levels stand
 memory.py    what a codec remembers of one stripe: residual, levels, means
 message.py   codes and levels as bytes

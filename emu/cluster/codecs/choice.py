@@ -1,4 +1,4 @@
-"""The codec of so many bits."""
+"""The codec for a number of bits."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from emu.errors import ConfigError
 
 
 def codec_of(bits: int, *, backend: str = "auto", **options: Any) -> Codec:
-    """Return the codec of so many bits.
+    """Return the codec for a number of bits.
 
     Args:
         bits: 1..8, or 32 for gradients as they are.
-        backend: that computes: "auto", or one of `emu.backends()`.
+        backend: "auto", or the one of `emu.backends()` that computes.
         **options: of `Quantiser`, beside its steps.
 
     Raises:

@@ -37,7 +37,7 @@ class Codec(Protocol):
 
         Args:
             gradients: float32, or float64 for carriers of wide formats, (columns, rows).
-            memory: of this node's part in this stripe; its residual is written where it lies.
+            memory: memory of this node's part in this stripe; its residual is written where it lies.
             at: where random choices are drawn.
         """
         ...

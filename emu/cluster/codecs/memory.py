@@ -35,11 +35,11 @@ class Memory:
         return cls(np.zeros((columns, rows), dtype))
 
     def of_lines(self, places: Any) -> Memory:
-        """Return what is held back of some columns, by a codec that looks back no further."""
+        """Return the residuals of some columns, of a codec that remembers nothing else."""
         return Memory(self.residual[places], self.batches)
 
     def put_lines(self, places: Any, some: Memory) -> None:
-        """Take back what `of_lines` returned, behind a message; other columns stay."""
+        """Take back what `of_lines` returned, after a message; other columns stay."""
         self.residual[places] = some.residual
         self.batches = some.batches
 

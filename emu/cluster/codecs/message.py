@@ -41,8 +41,8 @@ class Message(NamedTuple):
         Args:
             data: what `to_bytes` returned.
             columns: how many.
-            levels: of a column.
-            words: of codes of a column.
+            levels: levels of a column.
+            words: words of codes of a column.
 
         Raises:
             ShapeError: there are more or fewer bytes.

@@ -41,20 +41,21 @@ class Quantiser:
 
     Attributes:
         steps: k, 2..256.
-        threshold: of two steps: 0, the column's mean, or its mean in the mini-batch before (its own in the first one).
-            -0 counts as 0; NaN lies below.
+        threshold: threshold of two steps: 0, the column's mean, or its mean in the mini-batch before (its own in the
+            first one). -0 counts as 0; NaN lies below.
         levels: "means" of the values that took each code, 0 where none did; of two steps also the "ends", least and
             largest value; of more also the "middles" of the steps. None: means of two steps, middles of more.
-        deviations: the range of more than two steps reaches so many standard deviations to both sides of the mean.
-        lag: levels are those of so many mini-batches before; until there are any, the mini-batch's own.
-        smoothing: of levels over mini-batches: "exponential" with `decay`, or the mean of a "window" of `window`.
+        deviations: the range of more than two steps reaches this many standard deviations to both sides of the mean.
+        lag: levels are those of this many mini-batches before; the mini-batch's own until there are any.
+        smoothing: smoothing of levels over mini-batches: "exponential" with `decay`, or the mean of a "window" of
+            `window`.
         decay: share of what was, 0..1.
         window: mini-batches.
-        interval: levels are computed again every so many mini-batches, and stand between.
-        at_random: whether instead each mini-batch computes them with a chance of one in `interval`.
-        outliers: values farther from the mean than so many standard deviations decide no level; None: all do.
+        interval: mini-batches for which levels are used before they are computed again.
+        at_random: whether instead each mini-batch computes them with a probability of 1 / `interval`.
+        outliers: standard deviations from the mean beyond which values do not decide levels; None: all do.
         left_out: share of values, drawn at random, that decide no level.
-        backend: that computes: "auto", or one of `emu.backends()`; all give the same bits.
+        backend: "auto", or the one of `emu.backends()` that computes; all give the same bits.
 
     Raises:
         ConfigError: an option is out of range, or does not fit the others.

@@ -9,7 +9,7 @@ messages.py  sizes of what is sent
 rows.py      gradients of some rows: how many, and their messages
 kernels.py   what quantising costs
 counts.py    what adding up the counts of nodes costs
-step_plan.py what is played, and what is known behind that
+step_plan.py what is played, and what is known afterwards
 step.py      all of it, played
 plan.py      from `[cluster]` to what is played
 """

@@ -21,9 +21,9 @@ def counts_ps(fabric: Fabric, devices: Sequence[int], size_bytes: int) -> int:
     """Return how long registers take to the first node, and their sum from there to all others.
 
     Args:
-        fabric: that connects the nodes.
+        fabric: fabric that connects the nodes.
         devices: numbers of those that send, one of each node; the first one adds up.
-        size_bytes: of a register.
+        size_bytes: size of a register.
     """
     first, *others = devices
     if not others:

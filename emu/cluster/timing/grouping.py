@@ -38,7 +38,7 @@ def grouped(loads: Mapping[str, int], devices: int) -> dict[str, int]:
     """Return the device of every layer.
 
     Args:
-        loads: of layers, in the order of the network.
+        loads: loads of layers, in the order of the network.
         devices: how many.
 
     Examples:
@@ -59,7 +59,7 @@ def devices_of(computed: Sequence[Demand], devices: int) -> dict[str, int]:
 
     Args:
         computed: demands of the pass.
-        devices: of a node.
+        devices: devices of a node.
     """
     loads: Counter[str] = Counter()
     with_weights = {one.layer for one in computed if one.role == "gradient"}
@@ -87,12 +87,12 @@ def grouped_program(
     """Return the program of devices that share whole layers: every task says on which one it runs.
 
     Args:
-        machine: whose times count.
+        machine: machine whose times count.
         device_of: layers.
         computed: demands of the pass of one device that has all layers.
-        updated: demands behind it.
+        updated: demands after it.
         batch_elements: numbers of the batch that a host prepares.
-        batch_bytes: that it sends.
+        batch_bytes: bytes that it sends.
     """
     computed = layer_by_layer(computed)
     last = last_gradients(computed)

@@ -44,9 +44,9 @@ class Kernels:
     """Times of a device's memory.
 
     Attributes:
-        codec: of workers.
-        owner_codec: of owners.
-        bytes_per_s: of the memory; None takes no time.
+        codec: codec of workers.
+        owner_codec: codec of owners.
+        bytes_per_s: bandwidth of the memory; None takes no time.
         has_state: whether owners smooth or normalise.
     """
 
@@ -63,10 +63,10 @@ class Kernels:
         """Return how long owners take for what they own: to add up, to apply their rule, to encode.
 
         Args:
-            workers: whose messages are added.
-            numbers: that each owns.
-            sent_bytes: of a worker's message to each.
-            made_bytes: of each owner's own message.
+            workers: workers whose messages are added.
+            numbers: numbers that each owns.
+            sent_bytes: bytes of a worker's message to each.
+            made_bytes: bytes of each owner's own message.
         """
         found = [
             self.moved_ps(
@@ -90,11 +90,11 @@ class Kernels:
         return self.moved_ps((terms + 1) * NUMBER_BYTES * numbers)
 
     def clip_ps(self, rules: Iterable[Rule], numbers: int) -> int:
-        """Return how long clipping takes for so many gradients, one rule after the other."""
+        """Return how long clipping takes for a number of gradients, one rule after the other."""
         return sum(self.moved_ps(NUMBER_BYTES * _CLIP_MOVES[rule.rule] * numbers) for rule in rules)
 
     def moved_ps(self, size_bytes: int) -> int:
-        """Return how long the memory takes for so many bytes."""
+        """Return how long the memory takes for a number of bytes."""
         return 0 if self.bytes_per_s is None else -(-size_bytes * SECOND_PS // round(self.bytes_per_s))
 
 

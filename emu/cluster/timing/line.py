@@ -77,7 +77,7 @@ class Line:
 
         Args:
             resource: which.
-            name: of what is done.
+            name: name of what is done.
             duration_ps: for how long; a device whose entry is 0 does nothing, and is done when it is ready.
             after_ps: when each is ready.
             kind: what it counts as.

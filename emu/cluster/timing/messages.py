@@ -23,9 +23,9 @@ class Messages(NamedTuple):
     """Messages of a group of tensors, by owner: 0 of nodes that own nothing of it.
 
     Attributes:
-        numbers: gradients that each node owns, of those that are there behind the exchange.
-        up_bytes: of the message that every worker sends to it.
-        down_bytes: of the message that it sends to every node.
+        numbers: gradients that each node owns, of those that exist after the exchange.
+        up_bytes: bytes of the message that every worker sends to it.
+        down_bytes: bytes of the message that it sends to every node.
         sent_numbers: gradients that every worker sends to it.
     """
 
@@ -49,9 +49,10 @@ def messages_of(
         shapes: columns and rows of its tensors.
         nodes: how many.
         owners: node of every stripe, in the order of stripes; empty is each node its own.
-        codec: of workers.
-        owner_codec: of owners.
-        rows: of each tensor, what a step has touched; None where all of it travels, and empty where that holds for all.
+        codec: codec of workers.
+        owner_codec: codec of owners.
+        rows: for each tensor, what a step has touched; None where all of it travels, and empty where that holds for
+            all.
 
     Examples:
         >>> from emu.cluster.codecs import codec_of

@@ -31,14 +31,14 @@ class Share:
 
     Attributes:
         computed: demands of the pass.
-        updated: demands behind the exchange.
+        updated: demands after the exchange.
         shapes: columns and rows of every gradient, by name `layer.part`.
-        parameter_bytes: of one code of the parameters that a controller returns, by the same names.
+        parameter_bytes: bytes of one code of the parameters that a controller returns, by the same names.
         clipping: rules that its gradients are clipped by, when, and where; None clips nothing.
         batch_elements: numbers of its part of the batch, which its host prepares; 0 of nothing.
-        batch_bytes: that the host sends.
+        batch_bytes: bytes that the host sends.
         decided_on_host: whether registers go to the host and points come back.
-        rows: of gradients that have some rows only, by the same names: how many.
+        rows: rows of gradients that have only some of them, by the same names: how many.
         counts_ps: what adding up the registers of all nodes takes, for one point.
     """
 
@@ -66,8 +66,8 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
     Args:
         table: `[cluster]`.
         machine: every device.
-        fabric: that connects them.
-        share: of one model.
+        fabric: fabric that connects them.
+        share: share of one model.
 
     Raises:
         ConfigError: an owner has no stripe, owners are given with model striping, or devices cannot be divided.
@@ -206,8 +206,8 @@ def teams_of(table: ClusterTable) -> Teams:
     """
     if table.owners and table.model_parallel > 1 and table.model_split == "stripes":
         raise ConfigError(
-            f"`owners` must be left out where `model_parallel` is above 1, got {list(table.owners)}: each part of a "
-            "model has its own; remove one of the two"
+            f"`owners` must be left out if `model_parallel` is above 1, got {list(table.owners)}: each part of a model "
+            "has its own owners; remove one of the two"
         )
     return Teams(table.nodes, table.units, table.model_parallel, workers=table.workers)
 
@@ -224,8 +224,8 @@ def fabric_of(table: ClusterTable, device: Device) -> Fabric:
     taken = min(of_node, at_host)
     if of_node % taken:
         raise ConfigError(
-            f"the {of_node} devices of a node must fill hosts of {at_host}, as {device.name} has them; change `units` "
-            "or `model_parallel` of [cluster]"
+            f"the {of_node} devices of a node must fill whole hosts, which have {at_host} devices each on "
+            f"{device.name}; change `units` or `model_parallel` of [cluster]"
         )
     return Fabric.of(device, nodes=table.nodes * of_node // taken, devices=taken)
 

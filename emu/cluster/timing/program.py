@@ -2,7 +2,7 @@
 
     demands ──► parts: (resource, picoseconds) ──► tasks: a layer's forward, a layer's backward, the update
 
-A task behind which a layer's gradient is complete says so.
+A task says whether a layer's gradient is complete after it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Task:
         layer: whose.
         kind: forward, backward or update.
         parts: resources and picoseconds, one after the other.
-        completes: whether the layer's gradients are complete behind it.
-        gathered_bytes: that each of the layer's other devices sends before it can begin, or the one at `source`.
-        partial_bytes: of partial errors that go to each of the layer's other devices behind it.
+        completes: whether the layer's gradients are complete after it.
+        gathered_bytes: bytes that each of the layer's other devices sends before it can begin, or the one at `source`.
+        partial_bytes: bytes of partial errors that go to each of the layer's other devices after it.
         add_ps: what adding these up takes.
-        device: of a node, that alone runs it; None is all of them.
+        device: device of a node that alone runs it; None is all of them.
         source: device that alone sends; None is all others.
     """
 
@@ -72,7 +72,7 @@ class Program:
         passes: forward and backward, in order.
         updates: what is done with gradients that have arrived, in order.
         prepare: parts of preparing the next batch beside it.
-        layers: whose gradients become complete, in that order.
+        layers: layers whose gradients become complete, in that order.
     """
 
     passes: tuple[Task, ...]
@@ -104,11 +104,11 @@ def program_of(
     """Return the program of a step.
 
     Args:
-        machine: whose times count.
+        machine: machine whose times count.
         computed: demands of the pass.
-        updated: demands behind it.
+        updated: demands after it.
         batch_elements: numbers of the batch that a host prepares.
-        batch_bytes: that it sends.
+        batch_bytes: bytes that it sends.
         decided_on_host: whether registers go to the host and points come back.
         counts_ps: what adding up the registers of all nodes takes, for one point.
     """
@@ -131,7 +131,7 @@ def layer_by_layer(computed: Sequence[Demand]) -> list[Demand]:
 
 
 def last_gradients(computed: Sequence[Demand]) -> dict[str, int]:
-    """Return the place, by layer, of the demand behind which a layer's gradients are complete."""
+    """Return the place, by layer, of the demand after which a layer's gradients are complete."""
     return {one.layer: i for i, one in enumerate(computed) if one.role in ("gradient", "unscaled")}
 
 

@@ -1,4 +1,4 @@
-"""Gradients of some rows in simulated time: how many rows a model finds, a node sends, and all have behind an exchange.
+"""Gradients of some rows in simulated time: how many rows a model finds, a node sends, and all have after an exchange.
 
     found      rows of the model that has touched most: all wait for it
     sent       rows of a node's message, the mean of nodes, rounded up; units of a node are taken to share none
@@ -40,10 +40,10 @@ class Rows(NamedTuple):
         """Return the rows of a step.
 
         Args:
-            found: of every model, in the order of nodes.
-            lines: of the whole gradient.
+            found: results of every model, in the order of nodes.
+            lines: lines of the whole gradient.
             units: models of a node, which sends their sum.
-            arrived: behind the exchange; None takes it that no two models have a row in common.
+            arrived: rows after the exchange; None assumes that no two models have a row in common.
 
         Examples:
             >>> Rows.of([3, 5, 4, 5], 16, arrived=9)
@@ -60,9 +60,9 @@ class Sizes(NamedTuple):
     """Messages of one stripe of a gradient.
 
     Attributes:
-        numbers: gradients that are there behind the exchange.
-        up_bytes: of a worker's message.
-        down_bytes: of the owner's.
+        numbers: gradients that exist after the exchange.
+        up_bytes: bytes of a worker's message.
+        down_bytes: bytes of the owner's message.
         sent_numbers: gradients of a worker's message.
     """
 
@@ -77,10 +77,10 @@ def sizes_of(width: int, numbers: int, counts: tuple[int, int] | None, codec: Co
 
     Args:
         width: lines of the stripe.
-        numbers: of a line.
-        counts: lines that are sent, and that are there behind the exchange; None where all travel.
-        codec: of workers.
-        owner_codec: of owners.
+        numbers: numbers of a line.
+        counts: lines that are sent, and that exist after the exchange; None if all travel.
+        codec: codec of workers.
+        owner_codec: codec of owners.
     """
     if counts is None:
         up, down = (one.message_bytes(width, numbers) for one in (codec, owner_codec))
@@ -95,11 +95,11 @@ def controlled_sizes(lines: int, numbers: int, counts: tuple[int, int] | None, c
     """Return the messages of a whole gradient to its controller, which returns parameters.
 
     Args:
-        lines: of the gradient.
-        numbers: of a line.
+        lines: lines of the gradient.
+        numbers: numbers of a line.
         counts: lines that are sent, and that come back as parameters; None where all travel.
-        codec: of workers.
-        word_bytes: of the code of a parameter.
+        codec: codec of workers.
+        word_bytes: bytes of the code of a parameter.
     """
     if counts is None:
         every = lines * numbers
@@ -111,7 +111,7 @@ def controlled_sizes(lines: int, numbers: int, counts: tuple[int, int] | None, c
 
 
 def share_of(count: int, stripe: Stripe, lines: int) -> int:
-    """Return how many of so many lines a stripe has, where they lie evenly; stripes together have them all.
+    """Return how many of some lines a stripe has if they lie evenly; stripes together have them all.
 
     Examples:
         >>> [share_of(5, stripe, 64) for stripe in stripes_of(64, 4)]
@@ -121,13 +121,13 @@ def share_of(count: int, stripe: Stripe, lines: int) -> int:
 
 
 def arrived_rows(found: Sequence[Places], table: ClusterTable, lines: int, numbers: int) -> Places:
-    """Return the rows that a gradient has behind an exchange, as the wires carry it.
+    """Return the rows that a gradient has after an exchange, as the wires carry it.
 
     Args:
         found: rows of every node, ascending.
         table: `[cluster]`.
-        lines: of the whole gradient.
-        numbers: of a line.
+        lines: lines of the whole gradient.
+        numbers: numbers of a line.
     """
     codec, owner_codec = table.codecs()
     in_stripes = table.exchange != "controllers"

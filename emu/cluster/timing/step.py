@@ -4,7 +4,7 @@
     streaming          pass, and each layer's exchange as soon as its gradients are complete ─► update
     double buffering   pass of t beside the exchange of t - 1 ─► update with what has arrived
 
-    clipping           each layer behind its gradient, or the next one's, on this device or on another processor
+    clipping           each layer after its gradient, or the next one's, on this device or on another processor
 
     exchange of a group of tensors:  added within the node ─► encode ─► K - 1 rounds to owners ─► sum, encode
                                      ─► K - 1 rounds to all ─► decode
@@ -43,10 +43,10 @@ TRACED_NODES = 16
 def play(plan: Plan, *, keeps_events: bool = False) -> StepTime:
     """Return how long a step takes.
 
-    Where every node does the same, two stand for all: the cost grows with the rounds, not with their messages.
+    If every node does the same, two stand for all: the cost grows with the rounds, not with their messages.
 
     Args:
-        plan: of the step.
+        plan: plan of the step.
         keeps_events: whether to keep what the first nodes do, for a trace.
     """
     if keeps_events or not plan.is_alike:
@@ -261,7 +261,7 @@ class _Run:
     # ---- an exchange ----
 
     def _exchange(self, group: Group, ready: Times, signals: _Signals, before: Sequence[Signal]) -> Process:
-        """Exchange a group's gradients when they are clipped, behind all exchanges of the step before."""
+        """Exchange a group's gradients when they are clipped, after all exchanges of the step before."""
         kernels, messages, teams = self.plan.kernels, group.messages, self.teams
         if self.plan.clips is not None and not self.plan.clips_at_receivers:
             before = (*(signals.clipped[layer] for layer in group.layers), *before)

@@ -1,4 +1,4 @@
-"""What a step of a cluster is made of before it is played, and what is known of it behind that."""
+"""What a step of a cluster is made of before it is played, and what is known of it afterwards."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Group(NamedTuple):
 
     Attributes:
         name: what a trace calls it.
-        layers: whose gradients they are.
-        numbers: how many gradients, of those that are there behind the exchange.
+        layers: layers whose gradients they are.
+        numbers: how many gradients, of those that exist after the exchange.
         sent_numbers: how many a node sends.
-        up_bytes: of a worker's messages to all owners, itself among them.
-        down_bytes: of all owners' messages.
+        up_bytes: bytes of a worker's messages to all owners, itself among them.
+        down_bytes: bytes of all owners' messages.
         messages: sizes by owner.
-        device: of every node, that has the layers; None where all have a part of them.
+        device: device of every node that has the layers; None where all have a part of them.
         updates: what the owner does before it answers; a controller returns parameters.
     """
 
@@ -66,8 +66,8 @@ class Plan:
     """Everything that decides how long a step takes.
 
     Attributes:
-        program: of every device.
-        fabric: that messages pass.
+        program: program of every device.
+        fabric: fabric that messages pass.
         teams: devices by their roles.
         groups: what is exchanged, and together with what; nothing on one node.
         kernels: times of quantising.
@@ -125,7 +125,7 @@ class Plan:
         )
 
     def pass_alone(self) -> Plan:
-        """Return the plan of forward and backward without what comes behind it, and beside it."""
+        """Return the plan of forward and backward alone, without what comes after or beside it."""
         program = Program(self.program.passes, ())
         return replace(self, program=program, groups=(), double_buffering=False, clips=None)
 
@@ -147,9 +147,9 @@ class StepTime:
         update_ps: the update.
         wait_ps: the rest, in which the device computes nothing.
         send_ps: for how long the busiest port sends.
-        sent_bytes: of all devices in a step.
+        sent_bytes: bytes of all devices in a step.
         clip_ps: clipping, on whichever processor.
-        events: of the first nodes, if they were kept.
+        events: events of the first nodes, if they were kept.
     """
 
     step_ps: int

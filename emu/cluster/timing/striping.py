@@ -50,13 +50,13 @@ def striped_program(
     """Return the program of one of the devices that a layer's units are divided over.
 
     Args:
-        machine: whose times count.
-        kernels: of its memory.
+        machine: machine whose times count.
+        kernels: kernels of its memory.
         devices: M.
         computed: demands of the pass of one device that has all units.
-        updated: demands behind it.
+        updated: demands after it.
         batch_elements: numbers of the batch that a host prepares.
-        batch_bytes: that it sends.
+        batch_bytes: bytes that it sends.
     """
     computed = layer_by_layer(computed)
     last = last_gradients(computed)
@@ -74,7 +74,7 @@ def striped_program(
 
 
 def _part(one: Demand, devices: int, with_weights: Collection[str]) -> tuple[Demand, int, int]:
-    """Return a device's part of an operation, bytes that each neighbour sends before, and gets behind it."""
+    """Return a device's part of an operation, bytes that each neighbour sends before it, and gets after it."""
     if one.layer == _LOSS:
         examples = next((size for fmt, size in one.operands if fmt is None), 0) if one.role == _LOSS else 0
         return _divided(one, devices), _LOSS_NUMBERS * _LOSS_NUMBER_BYTES * examples, 0
@@ -100,7 +100,7 @@ def _divided(one: Demand, devices: int, whole: Collection[int] = ()) -> Demand:
 
 
 def _share(fmt: Format | None, size: int, devices: int) -> int:
-    """Return the bytes of 1 / M of so many numbers."""
+    """Return the bytes of 1 / M of some numbers."""
     return -(-size // devices) * (0 if fmt is None else fmt.width_bits) // 8
 
 

@@ -23,12 +23,12 @@ class Teams:
         count: nodes that exchange gradients.
         members: replicas of a node.
         parts: M, devices that share a model.
-        part: of each device, its place among those that share its model.
-        team: of each device, its node.
+        part: place of each device among those that share its model.
+        team: node of each device.
         leads: whether a device is of its node's first replica.
         computes: whether a device computes gradients.
         contributions: nodes that do.
-        rounds: of a phase of an exchange.
+        rounds: rounds of a phase of an exchange.
     """
 
     def __init__(
@@ -37,10 +37,10 @@ class Teams:
         """Divide devices.
 
         Args:
-            nodes: that exchange gradients.
+            nodes: nodes that exchange gradients.
             units: replicas of each.
             parts: devices that share a model.
-            rounds: of a phase, where two nodes stand for more; None is one less than there are.
+            rounds: rounds of a phase, where two nodes stand for more; None is one less than there are.
             workers: nodes that compute gradients; empty is all.
         """
         self.count, self.members, self.parts = nodes, units, parts

@@ -1,7 +1,7 @@
 """Sizes of mini-batches, and the number of nodes that share them, by measurement: `emu.cluster.batch_search`.
 
     before a step   trial of every size, each from this state and over the same examples ──► size from here on
-    behind a step   its simulated times ──► nodes that share the next mini-batch
+    after a step    its simulated times ──► nodes that share the next mini-batch
 
 A trial leaves no trace: it is a run from a checkpoint in memory, and back to it.
 """
@@ -63,8 +63,8 @@ class BatchSearch(System):
             name = self._run.device.name
             no_clock = f"a device must have a clock, got none in {name}; choose one like k20x-8x"
             raise ConfigError(
-                "`parallelism` of [cluster.search] must be removed where no time is simulated, got true on "
-                f"{name!r}: {about.get('simulated_time_missing', no_clock)}"
+                f"`parallelism` of [cluster.search] must be left out if no time is simulated, got true on {name!r}: "
+                f"{about.get('simulated_time_missing', no_clock)}"
             )
 
     # ---- sizes ----

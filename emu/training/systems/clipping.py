@@ -38,9 +38,9 @@ class Counts:
     """What happened to a tensor in an interval.
 
     Attributes:
-        elements: that were looked at, of all units.
-        clipped: that were clipped.
-        nonfinite: that were NaN or infinite before.
+        elements: elements that were looked at, of all units.
+        clipped: elements that were clipped.
+        nonfinite: elements that were NaN or infinite before.
         low: threshold of the last step, of the first unit, with S and share taken out; None where there was none.
         high: the same.
     """
@@ -58,8 +58,8 @@ class Total:
 
     Attributes:
         clipped: elements that were clipped in the run.
-        nonfinite: that were NaN or infinite before.
-        counts: of the interval, by layer and part.
+        nonfinite: elements that were NaN or infinite before.
+        counts: counts of the interval, by layer and part.
     """
 
     clipped: int = 0
@@ -112,7 +112,7 @@ class Clipping(System):
         """Begin with nothing remembered, if the recipe clips.
 
         Raises:
-            ConfigError: gradients, or parameters that a rule asks for, are not held as floats.
+            ConfigError: gradients, or parameters that a rule reads, are not held as floats.
         """
         self._run, self._table = run, run.recipe.clipping
         self._memories: dict[tuple[int, str], list[Memory]] = {}
@@ -136,14 +136,14 @@ class Clipping(System):
             for role, fmt in held.items():
                 if fmt.carries_raws:
                     raise ConfigError(
-                        f"what [clipping] reads must fit float64, got {fmt} of role `{role}` of {state.name!r}; choose "
-                        "a narrower format"
+                        f"every tensor that [clipping] reads must fit float64, got {fmt} of role `{role}` of "
+                        f"{state.name!r}; choose a narrower format"
                     )
 
     # ---- a step ----
 
     def gradients(self, found: Pass) -> Pass:
-        """Clip what every unit has found; a step given up leaves m and v as they are."""
+        """Clip the gradients of every unit; a skipped step leaves m and v as they are."""
         if self._table is None or not found.is_applied:
             return found
         if units_of(self._run.model.states[0].name, found.gradients) == [None]:
@@ -176,7 +176,7 @@ class Clipping(System):
         return replace(found, gradients=gradients, scale=1.0 if self._in_gradient else found.scale)
 
     def _clip(self, table: ClippingTable, layer: str, unit: int, held: Mapping[str, Value], carried: float) -> Clipped:
-        """Return the gradients of a unit's layer behind all rules."""
+        """Return the gradients of a unit's layer after all rules."""
         states = self._layers[layer]
         columns = {state.part: columns_of(state, held[state.part].array) for state in states}
         masters = {s.part: _beside(held[s.part], columns_of(s)) for s in states} if table.reads_masters else {}

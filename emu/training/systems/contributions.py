@@ -40,8 +40,8 @@ def units_of(name: str, gradients: Mapping[str, Value]) -> Sequence[int | None]:
     """Return the units that have a gradient of a parameter, ascending; [None] where it is the only one; none without.
 
     Args:
-        name: of the parameter.
-        gradients: of a pass.
+        name: name of the parameter.
+        gradients: gradients of a pass.
     """
     found = [other.removeprefix(name + _AT) for other in gradients if other.startswith(name + _AT)]
     return sorted(map(int, found)) or ([None] if name in gradients else [])
@@ -66,8 +66,8 @@ def written(
 
     Args:
         state: the parameter.
-        columns: of the shape that `columns_of` gives, or some of them.
-        role: "gradient", or "unscaled" behind loss scaling.
+        columns: columns of the shape that `columns_of` gives, or some of them.
+        role: "gradient", or "unscaled" after loss scaling.
         runner: the datapath.
         lines: what the columns are.
     """

@@ -2,11 +2,11 @@
 
     batch ──► parts ──► passes ──► unscaled ──► exchange ──► one gradient, the same bits on every node ──► update
 
-Every unit of every node computes one part. Its loss goes back at S / parts, so that contributions add up to the
-gradient of the whole batch; at S / units of a node where controllers divide by the number of nodes. A node adds up what
-its units have found before it sends anything. Nodes share one model: what they would hold each is equal bit for bit
-(the exchange compares it). In several processes, each computes the parts of its own nodes, and everything but gradients
-and residuals is that of all nodes in every process.
+Every unit of every node computes one part. Its backward pass uses the scale S / parts, so that contributions add up to
+the gradient of the whole batch. If controllers divide by the number of nodes, the scale is S / units of a node. A node
+adds up the gradients of its units before it sends anything. Nodes share one model, because the copies that they would
+hold are equal bit for bit (the exchange compares them). In several processes, each
+computes the parts of its own nodes. Everything but gradients and residuals is that of all nodes in every process.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class DataParallel(System):
         return replace(found, gradients=gradients, moments=moments, scale=scale, share=1.0, is_applied=True)
 
     def end_step(self, steps: int) -> None:
-        """Take the parameters that an exchange returns behind an update of its gradients."""
+        """Take the parameters that an exchange returns after an update of its gradients."""
         if self._exchange is None or not self._returns:
             return
         self._returns = False
@@ -214,7 +214,7 @@ class DataParallel(System):
 
     @property
     def _shares(self) -> int:
-        """Parts whose gradients are added up without a division behind them."""
+        """Parts whose gradients are added up without a division afterwards."""
         assert self._exchange is not None
         assert self._table is not None
         return self._table.units if self._exchange.divides else self._parts
@@ -262,7 +262,7 @@ class DataParallel(System):
         return apart
 
     def _columns_of(self, state: ParameterState, found: Pass, unit: int) -> Columns:
-        """Return what a unit has found, S taken out unless it travels."""
+        """Return the gradients of a unit, with S taken out unless it travels."""
         value = found.gradients[of_unit(state.name, unit)]
         if found.scale != 1 and not self._carries_scale:
             value = unscaled(state, value, found.scale, self._updating)

@@ -23,8 +23,8 @@ class JointPoints(Agreement):
     compute alike, as an update, is counted alike as well: no register of it travels.
 
     Attributes:
-        nodes: that share the step.
-        count_bytes: of registers that nodes have sent to the first one, and of the sums that it has sent back.
+        nodes: nodes that share the step.
+        count_bytes: bytes of registers that nodes have sent to the first one, and of the sums that it has sent back.
     """
 
     def __init__(self, ranks: Ranks, *, own: bool, register_bytes: int) -> None:
@@ -33,7 +33,7 @@ class JointPoints(Agreement):
         Args:
             ranks: the processes that train together.
             own: whether each node has its own points of `OWN_ROLES`.
-            register_bytes: of a register that travels.
+            register_bytes: bytes of a register that travels.
         """
         self.nodes, self.count_bytes = 1, 0
         self._ranks, self._own, self._register_bytes = ranks, own, register_bytes
@@ -51,7 +51,7 @@ class JointPoints(Agreement):
         return self._met(here)
 
     def _met(self, register: StatisticsRegister | None) -> list[StatisticsRegister]:
-        """Return the registers of all ranks that have one, and charge their sum; none behind the last operation."""
+        """Return the registers of all ranks that have one, and charge their sum; none after the last operation."""
         here = None if register is None else register.to_dict()
         every: list[dict[str, Any] | None] = self._ranks.every(here)
         found = [StatisticsRegister.from_dict(one) for one in every if one is not None]
@@ -83,7 +83,7 @@ class JointPoints(Agreement):
     def run(self, passes: Sequence[Callable[[], ResultT]]) -> list[ResultT]:
         """Return the results of passes of all nodes, which decide every operation's redo together.
 
-        A rank without passes, or behind its own, has no registers, and goes on until that holds for all ranks.
+        A rank without passes, or after its own, has no registers, and goes on until that holds for all ranks.
         """
         self._together = True
         try:

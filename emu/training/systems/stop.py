@@ -26,7 +26,7 @@ class Stop(System):
         self._stopped_by: list[str] = []
         if self._tests and self._tests.simulated_seconds and run.about()["simulated_seconds"] is None:
             raise ConfigError(
-                f"`simulated_seconds` of [training.stop] must be left out where no time is simulated, got "
+                "`simulated_seconds` of [training.stop] must be left out if no time is simulated, got "
                 f"{self._tests.simulated_seconds:g} on {run.device.name!r}; use `seconds`, or a device with a clock"
             )
 

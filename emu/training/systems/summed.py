@@ -20,7 +20,7 @@ class Summed:
 
     @contextmanager
     def over(self, runner: StepRunner) -> Generator[None]:
-        """Leave behind what all nodes have counted inside.
+        """At the end, keep what all nodes have counted inside.
 
         Args:
             runner: one of those that count; the tables and points are the same for all of them.

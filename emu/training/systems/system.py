@@ -5,11 +5,11 @@
     divided    the batch of a step among nodes
     around     every pass: forward and backward at a scale of the loss; it may run the pass again
     gradients  between gradients and update
-    end_step   behind the update
+    end_step   after the update
     logged     at a log point: what was measured; the run may be over
     ...        what it tells tables and run.json, and leaves to a checkpoint
 
-The trainer knows this shape and the list of systems (`emu.training.systems`), and none of them by name.
+The trainer uses this interface and the list of systems (`emu.training.systems`), and none of them by name.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class Surroundings:
         device: the machine.
         policy: formats of everything.
         model: network and parameters.
-        update: what is done with gradients behind all systems.
-        counters: of the interval between two log points.
+        update: what is done with gradients after all systems.
+        counters: counters of the interval between two log points.
         profile: where the time goes.
-        backend: who computes.
+        backend: backend that computes.
         batch_elements: numbers of a batch.
         batch_bytes: bytes of a batch as its source holds it.
         flush: takes counts that runners hold by tensor into those of the interval.
@@ -116,7 +116,7 @@ class System:
         """Take notice that a step begins."""
 
     def rate(self, rate: float, examples: int) -> float:
-        """Return the learning rate of a step over so many examples, of the rate that the schedule gives."""
+        """Return the learning rate of a step over a number of examples, from the rate of the schedule."""
         return rate
 
     @property
@@ -129,7 +129,7 @@ class System:
 
         Args:
             on: a pass over a part.
-            examples: of the batch.
+            examples: examples of the batch.
             step: training step.
         """
         return None
@@ -149,7 +149,7 @@ class System:
         return found
 
     def end_step(self, steps: int) -> None:
-        """Take notice that so many steps are done."""
+        """Note how many steps are done."""
 
     def step_times(self) -> StepTimes | None:
         """Return simulated times of the step that has ended; None leaves that to others."""

@@ -1,6 +1,6 @@
 """Elementwise operations in vector code: float64 results, exact or rounded to odd.
 
-A result that is not exact moves to the neighbour with an odd last bit, where no later rounding can mistake it for a
+A result that is not exact moves to the neighbour with an odd last bit, so that no later rounding takes it for a
 tie. Operands stay far from the ends of float64. Two ways:
 
     by errors       the error of the nearest result, itself exact, says whether and where to

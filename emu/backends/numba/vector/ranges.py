@@ -1,4 +1,4 @@
-"""Vector code over whole arrays: pieces of a result from any thread, chunks it cannot do handed to the plain loops."""
+"""Vector code over whole arrays: pieces of a result from any thread, other chunks go to the plain loops."""
 
 from __future__ import annotations
 
