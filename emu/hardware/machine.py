@@ -7,9 +7,9 @@
 
 A device without a clock computes bits and has no time. Times are integers, picoseconds.
 
-Source: docs/design/machines.md, "Machines and simulated time"; docs/dynamic-fixed-point.md, "What it costs"; Williams,
-Waterman, Patterson, "Roofline", CACM 52(4), 2009. That every operand crosses the memory
-once is our choice: a lower bound on any order of the demand.
+Source: docs/design/machines.md, "Machines and simulated time"; docs/dynamic-fixed-point.md, "What it costs: the
+machine with a clock"; Williams, Waterman, Patterson, "Roofline", CACM 52(4), 2009. That every operand crosses the
+memory once is our choice: a lower bound on any order of the demand.
 """
 
 from __future__ import annotations

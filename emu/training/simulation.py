@@ -7,8 +7,8 @@
 A step ends when the device is done and the next batch is there. Steps with equal work take equal times, so that each
 kind of step is played once. A device without a host does everything itself; one without a clock has no time.
 
-Source: docs/dynamic-fixed-point.md, "What it costs". That the host decides points before the next operation may begin,
-and that a batch travels as the bytes of its source, is our choice.
+Source: docs/dynamic-fixed-point.md, "What it costs: the machine with a clock". That the host decides points before
+the next operation may begin, and that a batch travels as the bytes of its source, is our choice.
 """
 
 from __future__ import annotations

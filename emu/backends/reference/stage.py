@@ -254,7 +254,7 @@ def _is_tiny(exact: Exact, stage: StageCode, u: Array | None) -> Mask:
     return below & ~reaches
 
 
-def _overflow_magnitude(exact: Exact, stage: StageCode, limit: Any, infinity: Any, overflow: Mask) -> Any:
+def _overflow_magnitude(exact: Exact, stage: StageCode, limit: Array, infinity: Array, overflow: Mask) -> Array:
     """Return what stands for a result outside the range: the limit of its side, or infinity, or NaN without one."""
     if stage.overflow == k.SATFINITE:
         return limit
