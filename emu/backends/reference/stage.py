@@ -24,6 +24,7 @@ from emu.datapath.owed import NO_EXPONENT
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
+Doubles = NDArray[np.float64]
 
 
 def finish(
@@ -254,10 +255,9 @@ def _is_tiny(exact: Exact, stage: StageCode, u: Array | None) -> Mask:
     return below & ~reaches
 
 
-def _overflow_magnitude(exact: Exact, stage: StageCode, limit: Array, infinity: Array, overflow: Mask) -> Array:
+def _overflow_magnitude(exact: Exact, stage: StageCode, limit: Doubles, infinity: Doubles, overflow: Mask) -> Doubles:
     """Return what stands for a result outside the range: the limit of its side, or infinity, or NaN without one."""
     if stage.overflow == k.SATFINITE:
         return limit
     stays = np.array(meaning_of(stage).stays, bool)[exact.negative.astype(np.intp)]
-    written: Any = np.where(stays & overflow, limit, infinity)  # infinite operands stay infinite in every mode
-    return written
+    return np.where(stays & overflow, limit, infinity)  # infinite operands stay infinite in every mode
