@@ -233,7 +233,9 @@ def test_a_mac_that_rounds_stochastically_takes_philox_alone(backend: str):
     options = {"a_format": "fp16", "b_format": "fp16", "out_format": "fp16", "mac": mac, "backend": backend}
     lfsr = LFSR(polynomial_of(MAXIMAL[16]), 16, 1)
     for source, name in (({"random": lfsr}, "LFSR"), ({"rbits": np.zeros((2, 2), np.uint32)}, "RecordedBits")):
-        with pytest.raises(emu.FormatError, match=f"must be an emu.Philox, got {name}, which has bits for the output"):
+        with pytest.raises(
+            emu.FormatError, match=f"must be an emu.Philox, got {name}, which has bits only for the output"
+        ):
             emu.matmul(a, a, **source, **options)
     by_seed = emu.matmul(a, a, seed=3, **options)
     assert_bits_equal(emu.matmul(a, a, random=emu.Philox(3), **options), by_seed, "fp16")
