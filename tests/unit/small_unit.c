@@ -199,6 +199,7 @@ int64_t emu_elementwise(int64_t operation, int64_t n, const uint64_t *const oper
                         const emu_stage *stage, const uint32_t *rbits, uint64_t *codes, int64_t flags[7],
                         emu_statistics *statistics) {
     if (operation != EMU_QUANTIZE && operation != EMU_MULTIPLY) return EMU_NOT_OFFERED;
+    if (stage->rounding > EMU_STOCHASTIC) return EMU_NOT_OFFERED;
     if (operation == EMU_MULTIPLY && significant_bits(&formats[0]) + significant_bits(&formats[1]) > 52)
         return EMU_NOT_OFFERED;
     memset(flags, 0, 5 * sizeof *flags);

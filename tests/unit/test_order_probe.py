@@ -78,9 +78,10 @@ def test_blocks_of_matrix_units_are_nodes_of_several_children(order, rounding):
     assert tree.is_binary == (order == "blocks(2, 24, addend=after)")
 
 
+#: All but those that hide the order: random bits of their own, and last bits that are 1 whatever was added.
 @most_are_slow(
     ("fmt", "rounding"),
-    product(["fp16", "fp8_e4m3"], [mode for mode in emu.Rounding if mode != "stochastic"]),
+    product(["fp16", "fp8_e4m3"], [mode for mode in emu.Rounding if mode != "stochastic" and mode.value != "jamming"]),
     keep=[("fp16", "floor"), ("fp16", "to_odd"), ("fp8_e4m3", "nearest_even"), ("fp8_e4m3", "toward_zero")],
 )
 def test_orders_are_recovered_whatever_the_rounding_of_the_adds(rounding, fmt):
