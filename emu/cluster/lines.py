@@ -3,7 +3,7 @@
     "outputs"    all weights that lead to one output: they lie side by side in memory
     "inputs"     all weights that leave one input
 
-A vector is one line. Sources speak of columns of a matrix, and do not say which way it lies.
+A vector is one line. The sources name columns of a matrix and do not say which way it lies.
 """
 
 from __future__ import annotations

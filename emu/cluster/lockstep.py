@@ -1,10 +1,10 @@
-"""Several nodes in one process, each at the same place of its program: what they decide together needs this.
+"""Several nodes in one process, which take turns up to each decision that they make together.
 
     node 0   ──work──► meet                ──work──► meet
     node 1             ──work──► meet                ──work──► meet
     node 2                       ──work──► meet                ──work──► ...
 
-One node works at a time, in the order of nodes, until it meets the others. So whatever they share needs no lock, and
+One node works at a time, in the order of nodes, until it meets the others. So shared data need no lock, and
 every run takes the same turns.
 """
 

@@ -1,7 +1,7 @@
-"""What a node's codes stood for, and what it holds back: for people who look at a run, never for its bits.
+"""The values of a node's codes, and its residuals: for people who look at a run; no bit depends on them.
 
-A code stands for a level; the values it was sent for are the level and what was left of each. They are counted in
-parts of the tensor's root mean square, so that tensors of any size can be laid over each other.
+A code stands for a level. The values that were sent as this code are the level plus their residuals. They are counted
+in parts of the tensor's root mean square, so that tensors of any size can be compared in one picture.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many nodes share a mini-batch: as many as leave computation no faster than the transfer beside it.
+"""How many nodes share a mini-batch: the most whose computation still takes as long as the transfer.
 
     computation of a node        C / K        C: of the whole mini-batch on one node
     transfer of a node           T            nearly the same, however many nodes compute: all of them own stripes

@@ -2,9 +2,9 @@
 
 [cluster]                nodes, workers, units, model_parallel, points; exchange, owners, controllers, bits, ...
                          streaming, chunks: when messages go, which changes no bit
-                         transport, timeout_s: what moves bytes, which changes none either
+                         transport, timeout_s: what moves bytes, which changes no bit either
 [cluster.codec]          options of the workers' codec: steps, threshold, levels, ...
-[cluster.owner_codec]    of the owners' one; without it, and without `owner_bits`, it is the workers'
+[cluster.owner_codec]    options of the owners' codec; without it, and without `owner_bits`, it is the workers'
 [cluster.search]         sizes of mini-batches, and how many nodes share them, by measurement
 """
 

@@ -1,10 +1,11 @@
-"""A small process beside a rank: it says which rank died where the launcher ends all others at once.
+"""A small process beside a rank: it names the rank that died if the launcher ends all others at once.
 
-It also ends a rank whose job does not begin in time: while MPI begins, the rank itself can do nothing.
+It also ends a rank whose job does not begin in time, because the rank itself can do nothing while MPI begins.
 
 The ranks of a machine are connected to the watch of the first of them. One that dies loses its connections, and the
-launcher loses sight of it; then the others die. Linux orders what one `epoll` sees, so the first is the one that ended
-the job. Which of its files a process loses first is the kernel's affair: connections lie below and above the others.
+launcher loses sight of it; then the others die. Linux reports events of one `epoll` in order, so the first is the one
+that ended the job. The kernel decides which of its files a process loses first, so connections have the lowest and the
+highest numbers.
 """
 
 import fcntl

@@ -3,9 +3,9 @@
     WholeWire      message of all lines
     TouchedWire    uint32 count │ which lines │ message of these lines, those with nothing new left out
 
-Which lines is a bit for each line of the stripe, or four bytes for each that is there, whichever is shorter; nothing
-where all are there. A sender takes all lines where that is fewer bytes: a line with nothing new has what was held back
-of earlier steps to tell.
+The message names its lines by a bit for each line of the stripe, or by four bytes for each line in the message,
+whichever is shorter; it names none if all are there. A sender sends all lines if that takes fewer bytes: a line with
+nothing new still has its residual of earlier steps.
 
     3 of 64 lines    3 │ 8 bytes of bits │ message of 3 lines
 

@@ -3,9 +3,9 @@
     sender's device ──copy──► its host ──► port ═crossbar═ port ──► receiver's host ──copy──► its device
                     ──────────────────────► port ═crossbar═ port ─────────────────────────────►
 
-The upper way where hosts are at the crossbar, the lower one where devices are. A station (a copy, the crossbar) gives a
+The upper path is for hosts at the crossbar, the lower one for devices at the crossbar. A station (a copy, the crossbar) gives a
 message two resources: a copy engine and the link to the host; the sender's port outward and the receiver's port inward.
-The message holds both at once, for ⌈bytes / bandwidth⌉; latency is added when it arrives, and holds nothing.
+The message holds both at once, for ⌈bytes / bandwidth⌉. Latency is added on arrival, and holds no resource.
 
     half duplex      both directions of a link are one resource
     shared           the devices of a node have one link together
@@ -15,8 +15,8 @@ The message holds both at once, for ⌈bytes / bandwidth⌉; latency is added wh
 
 A round is at most one message of every device. A resource works through the rounds in the order in which they are
 given, and takes a message of a round when those of the rounds before are through; within a round, copies to the host
-come before copies from it. Within a round and a station the earliest message begins; of several that could begin at
-the same time, first the one that arbitration names, then the next whose resources are still free. Copies are taken as
+come before copies from it. Within a round and a station the earliest message begins; if several could begin at
+the same time, arbitration names the first, and then the next whose resources are still free. Copies are taken as
 they come, then those of the lowest sender.
 
 Times are integers, picoseconds; up to 2**63 of them, 106 days.

@@ -1,4 +1,4 @@
-"""What ports and links of a few nodes did, as events of a timeline: a thousand nodes would be millions."""
+"""What ports and links of a few nodes did, as events of a timeline; for a thousand nodes there would be millions."""
 
 from __future__ import annotations
 

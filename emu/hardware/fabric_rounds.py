@@ -7,7 +7,7 @@ compete, the first in the order of arbitration does:
     repeat: t = the earliest time at which a message that waits has its first chunk and both resources free
             those that can begin at t, in order: begin, if both resources are still free
 
-Where no resource has two messages in a round there is nothing to decide. Otherwise a heap holds who waits.
+If no resource has two messages in a round, there is nothing to decide. Otherwise a heap holds the waiting messages.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@
 
 Three stages, one vector of results each per cycle: n vectors take n + 2 cycles. The leading position of a word is its
 leftmost 1, of a negative word its leftmost 0; 0 and -1 have none (docs/concepts/registers.md). Cycles are array rows:
-everything here works on a whole stream of vectors at once, and the state after each cycle can be had.
+everything here works on a whole stream of vectors at once, and gives the state after each cycle.
 
 Source: US 2020/0134434, block diagram. Which signs a set counts, and a count of valid results beside the positions, are
-our choice: the text leaves open where they are held.
+our choice: the source leaves open where they are held.
 """
 
 from __future__ import annotations

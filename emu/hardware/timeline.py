@@ -1,7 +1,7 @@
 """One log of what happens when, on units, memories and links; as Chrome trace events for a viewer.
 
-A resource of a node does one thing at a time. Whoever books it says from when on; the event begins when all its
-resources are free, and each is held as long as it needs. Times are integers, picoseconds from the beginning.
+A resource of a node does one thing at a time. A booking gives its earliest time. The event begins when all its
+resources are free, and holds each as long as it needs. Times are integers, picoseconds from the beginning.
 
 Source: Chrome's "Trace Event Format" (complete events, metadata); Perfetto and chrome://tracing open it.
 """

@@ -5,7 +5,7 @@
 
 A program is what the unit does for one vector of results; every other vector runs the same instructions on its own
 addresses. So values are computed for all vectors of a program at once, one array operation an instruction, and the time
-of one vector tells that of all. It shares no arithmetic with the kernels: the two are tests of each other.
+of one vector gives that of all. The model shares no arithmetic with the kernels: each tests the other.
 
 Every unit takes its instructions in order, one a cycle. An instruction starts when its unit is free, its operands are
 there and the register it writes is no longer read; registers and accumulators are handed out in turn. One word of the

@@ -5,11 +5,11 @@ A policy gives every tensor role of every layer its output stage and its multipl
     policy.py       role and layer -> output stage, Mac
     counters.py     registers and flags per layer and role
     profile.py      where the time goes, by layer, role and operation
-    unit.py         the unit that writes a tensor
-    operations.py   what each operation of autodiff means on a datapath; host.py: what is left to its host
+    layer_role.py   the unit that writes a tensor, and where its counts go
+    operations.py   what each operation of autodiff means on a datapath; host.py: what is left to the host
     runner.py       runs operations by a policy; controllers are runners around it
 
-Loss scaling and dynamic fixed point join here as runners that run, measure, compare and run again.
+Loss scaling and dynamic fixed point are controllers: they run, measure, compare and run again.
 """
 
 from emu.precision.counters import Counters, CounterTable

@@ -1,6 +1,6 @@
 """How nodes that train together decide where points stand.
 
-    joint    a point follows from the counts of all nodes: it is the same everywhere, and a redo is decided by all
+    joint    a point follows from the counts of all nodes: it is the same everywhere, and all nodes decide a redo
     own      activations and errors have a point on every node, from its own counts
 
 A node alone is the simplest agreement. The code that has the nodes gives the others.

@@ -4,10 +4,10 @@
                     n1 of the next time is n2, whether it ran again or not
     main training   run at n, counted; every `interval` steps each point from what was counted since the last time
 
-A tensor is what one operation writes: a role of a layer, and a part of it where there are several (`weight` and `bias`
+A tensor is what one operation writes: a role of a layer, and a part of it if there are several (`weight` and `bias`
 of the gradients). Selections (relu, pooling, rows of a table) move values and keep their point. An operation that runs
-again reads the same operands and draws the same random numbers; what it counts is the same, so that the register keeps
-the first run's counts, and the flags those of the run that stands.
+again reads the same operands and draws the same random numbers; what it counts is the same. So the register keeps
+the first run's counts, and the flags are those of the run whose result is kept.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
      └────────── S * backoff ◄── "repeat" ────────┴── "skip": no update, policy moves S
 
 A run that is repeated leaves nothing behind: its counts go into a table of their own, random numbers are addressed by
-step, and nothing that lasts is written before the test. An iteration overflows where its loss, or any result of the
+step, and nothing that lasts is written before the test. An iteration overflows if its loss, or any result of the
 roles `error` and `gradient`, is not finite.
 """
 

@@ -1,4 +1,4 @@
-"""`[loss_scaling]`: which number S the loss is multiplied by, and what happens when that was too much.
+"""`[loss_scaling]`: the number S by which the loss is multiplied, and what happens after an overflow.
 
     policy = "none"            S = 1, nothing is tested
              "fixed"           S as given
@@ -6,7 +6,7 @@
              "backoff"         down when an iteration overflows, up after many that do not
              "statistical"     from mean and deviation of the logarithm of the largest gradient
 
-A policy is data and rules without memory; what changes is `ScaleState`, which goes into checkpoints. S, its factors and
+A policy is data and rules without memory. Its state is a `ScaleState`, which checkpoints hold. S, its factors and
 its bounds should be powers of two: scaling by any other number rounds.
 
 Sources: US 11,842,280; Micikevicius et al., "Mixed precision training", ICLR 2018; for `backoff` the numbers of common

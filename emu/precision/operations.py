@@ -3,7 +3,7 @@
 One engine call, or the short sequence the hardware or its host runs.
 
 Selections (relu, max pooling, rows of a table) move values and write nothing new: they round, and are observed, only
-where the layer's format differs from the operand's. What runs on the host is in `host.py`.
+where the layer's format differs from the operand's. Operations of the host are in `host.py`.
 """
 
 from __future__ import annotations

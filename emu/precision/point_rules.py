@@ -1,8 +1,8 @@
 """Rules by which a point follows from a statistics register.
 
 A word of W bits with n of them behind the point holds -2**m <= x < 2**m, m = W - 1 - n (unsigned: m = W - n). A result
-whose leading bit stands at exponent e lies within exactly when e < m (docs/concepts/registers.md), so that what a
-register counts from m on is what would leave the range.
+whose leading bit stands at exponent e lies within exactly when e < m (docs/concepts/registers.md), so the
+results that a register counts from m on are those outside the range.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Operations of a step by their shapes alone: what is asked of a machine, without a number being computed.
+"""Operations of a step by their shapes alone: the demands on a machine, without computing a number.
 
     result shape, multiply-adds, passes of the host    of every operation, as functions of its operands' shapes
 
 `ShapeRunner` takes the place of a runner that computes. The demands that it notes are those of a real step (a test
-compares them one by one), but for what depends on values: it takes no operation for one that runs again, no point for
-one that is decided, and the norm of gradients for one above its threshold.
+compares them one by one), except for what depends on values: it assumes that no operation runs again, that no point is
+decided, and that the norm of gradients is above its threshold.
 """
 
 from __future__ import annotations

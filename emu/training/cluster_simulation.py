@@ -3,8 +3,8 @@
     demands of a step:  a pass of every node ──► of one node    gradients of all ──► of one node    update
                                     └──────────────► emu.cluster.timing: the plan of a step ◄──────────┘
 
-Nodes run one after the other here, and side by side in time. They do the same, but where one runs an operation again,
-or has more entries of a sparse input: then all wait for it.
+Nodes run one after the other here, and side by side in time. They do the same work, unless one runs an operation
+again or has more entries of a sparse input. Then all wait for it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`emu.simulate`: how long a step takes on nodes that train together, without training.
 
-model, device, batch   ──► what a step asks (work.py) ──┐
+model, device, batch   ──► demands of a step (work.py) ─┐
 nodes, bits, [cluster] ──► the plan of a step           ├──► emu.cluster.timing ──► step time and its parts
 links, crossbar        ──► the fabric ──────────────────┘
 """

@@ -1,4 +1,4 @@
-"""What a checkpoint belongs to: recipe, device and data, which decide the bits of a run, and the nodes among them."""
+"""What a checkpoint belongs to: recipe, device, data and nodes, which decide the bits of a run."""
 
 from __future__ import annotations
 

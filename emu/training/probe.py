@@ -1,6 +1,6 @@
 """One pass in float32 beside one on the device, with the same master weights.
 
-It says how much of each tensor is noise, and where the errors and gradients lie that the device has to hold.
+It gives the share of noise in each tensor, and the range of the errors and gradients that the device must hold.
 """
 
 from __future__ import annotations

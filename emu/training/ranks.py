@@ -4,7 +4,7 @@
     rank 0 alone   writes the folder, shows progress
     together       counts, losses and decisions are those of all nodes on every rank
 
-A process alone is the one rank of its job: nothing here asks how many there are where it need not.
+A process alone is the only rank of its job, and runs the same code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What hears of a run, and what is left of it."""
+"""What is told about a run while it goes, and what it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training run in progress, as those see it who write down what it does."""
+"""A training run in progress, as the code that records it sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data that are no images: bytes of a text, each with the one that follows, and synthetic frames."""
+"""Data other than images: bytes of a text, each with the one that follows, and synthetic frames."""
 
 from __future__ import annotations
 

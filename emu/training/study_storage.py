@@ -2,10 +2,10 @@
 
     runs/KEY/          a run folder: what `emu train` writes; it resumes to the same bits
     failures/KEY.json  why a run failed
-    claims/KEY.lock    held by the process that runs it; the system lets go of it when that process ends
+    claims/KEY.lock    held by the process that runs it; the system releases it when that process ends
 
-`Storage` is all that a study's command, workers and report ask for: a database shared by many machines can stand
-behind it as well. `open_storage` opens it, in every process anew.
+A study's command, workers and report use `Storage` alone, so a database shared by many machines can implement it
+as well. `open_storage` opens it, in every process anew.
 """
 
 from __future__ import annotations

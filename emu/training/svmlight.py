@@ -1,4 +1,4 @@
-"""Files of sparse examples as SVMlight and LIBSVM have them: a label, and the numbers that are not 0, line by line.
+"""Files of sparse examples in the format of SVMlight and LIBSVM: a label, and the numbers that are not 0, line by line.
 
     +1 3:0.5 7:-2 8:1e-3   # a comment
 

@@ -1,11 +1,11 @@
-"""What one step of training asks of a machine, found from shapes: nothing is trained.
+"""The demands of one training step on a machine, computed from shapes: nothing is trained.
 
     pass      working copies, forward, loss, backward: over the examples of one node; S taken out of what is clipped
     arrived   what a node does with gradients that an exchange brings: each is written in its role's format
     update    clipping by the norm of all gradients, the optimiser
 
-The shape of a step depends on recipe, device and batch; of a sparse first layer, on which columns the examples of the
-first step have. What depends on values is left out: operations that run again, points that are decided
+The shape of a step depends on recipe, device and batch. With a sparse first layer it also depends on the columns of
+the first step's examples. What depends on values is left out: operations that run again, points that are decided
 (`emu.precision.shapes`).
 """
 

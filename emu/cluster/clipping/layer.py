@@ -1,7 +1,7 @@
-"""One worker's gradients of one layer, as a rule sees them, and what it makes of them.
+"""One worker's gradients of one layer, before and after a rule.
 
-Parts (weight, bias) are arrays (columns, rows): a column is what leads to one output, a bias is one column. A layer has
-one pair of thresholds: its parts are joined in their order before anything is measured.
+Parts (weight, bias) are arrays (columns, rows): a column is the set of weights that lead to one output, a bias is one
+column. A layer has one pair of thresholds: its parts are joined in their order before anything is measured.
 """
 
 from __future__ import annotations

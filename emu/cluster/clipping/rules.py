@@ -1,6 +1,6 @@
-"""Rules of clipping: where thresholds are from, and what happens to elements beyond them.
+"""Rules of clipping: how thresholds are computed, and what happens to elements beyond them.
 
-    constant        high, low as they are given                            times what gradients carry
+    constant        high, low as they are given                            times the factor that gradients carry
     variance        m +- k * sqrt(v)                                       m, v: running mean and variance of the layer
     momentum        +- k * sqrt(mean(buffer**2))                           buffer: the optimiser's momentum
     parameter_norm  g *= max_norm / ||g|| where ||g|| is above             max_norm = ratio * max(||w||, least), by unit
@@ -71,7 +71,7 @@ class ConstantThresholds(_ByLimits):
         return self
 
     def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
-        """Return the thresholds times what gradients carry."""
+        """Return the thresholds times the factor that gradients carry."""
         number = seen.number
         high = number(np.inf) if self.high is None else number(self.high) * number(seen.carried)
         low = number(-np.inf) if self.low is None else number(self.low) * number(seen.carried)

@@ -1,7 +1,7 @@
 """`[clipping]`: gradients of every worker clipped layer by layer, before they leave it.
 
-[clipping]           trigger, on: when and where; what clipping costs in time, not what it gives
-[[clipping.rules]]   rule, and its numbers: each rule sees what the one before it left
+[clipping]           trigger, on: when and where a layer is clipped, which changes time and no bit
+[[clipping.rules]]   rule, and its numbers: each rule works on the result of the one before it
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gradient codecs: float32 columns become codes and levels, and come back; what is lost is fed back.
+"""Gradient codecs: float32 columns become codes and levels, and are decoded; the difference is fed back.
 
     V = G + residual        code = Q(V)        residual = V - Qinv(code)
 
@@ -9,7 +9,7 @@ memory.py    what a codec remembers of one stripe: residual, levels, means
 message.py   codes and levels as bytes
 sums.py      float32 sums in the stated order
 
-Columns are lines of arrays here: shape (columns, rows), so that what a group holds lies together.
+Columns are lines of arrays here: shape (columns, rows), so that the numbers of a column lie together.
 """
 
 from emu.cluster.codecs.choice import codec_of

@@ -1,4 +1,4 @@
-"""How long the counts of nodes are on their way where a point is set from those of all of them.
+"""How long the counts of nodes travel if a point is set from the counts of all nodes.
 
     node 1 ──register──►              ──sum──► node 1
     node 2 ──register──►  first node  ──sum──► node 2

@@ -5,8 +5,8 @@
     others              largest first, each to the device with the least load; of equals, to the lowest number
     without products    where the layer before is
 
-Devices of a node work one after the other in a pass, each on its layers: what a layer gives travels when the next one
-is on another device, and so does its error on the way back. Gradients are exchanged, and parameters updated, by each
+Devices of a node work one after the other in a pass, each on its layers. If the next layer is on another device, the
+activations travel there, and its error travels back. Gradients are exchanged, and parameters updated, by each
 device for its own layers. There are no partial sums, so that no bit changes.
 
 Source: CN106062786A, grouping of small layers with the largest alone; the rule of loads is our choice.

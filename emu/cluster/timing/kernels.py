@@ -15,9 +15,9 @@ Clipping n gradients of a layer, for each rule; thresholds of a layer are known 
     momentum        reads momentum, reads and writes gradients                             12 n
     parameter_norm  reads parameters, reads and writes gradients                           12 n
 
-Encode looks at a column twice, for its levels and for its codes; the second time it is on the chip: our choice, as that
-residuals and sums are float32. Gradients of 32 bits are sent as they are and arrive in place: encode and decode cost
-nothing.
+Encode reads a column twice, for its levels and for its codes; the second time the column is on the chip. This is our
+choice, and so is that residuals and sums are float32. Gradients of 32 bits are sent as they are and arrive in place:
+encode and decode cost nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Time on many devices at once: what each resource does, and in which order those that need it come.
+"""Time on many devices at once: what each resource does, and in which order it is used.
 
     book       one call for all devices: each begins when it is ready and its resource is free
-    processes  what goes on side by side; the one that is ready first, on any device, books first
+    processes  work that goes on side by side; the one that is ready first, on any device, books first
 
 A process is a generator. It yields when it is ready, then books, and yields again; or it yields a signal that another
 process sets. Times are integers, picoseconds, one for every device.

@@ -1,7 +1,7 @@
 """Sizes of the messages of a striped exchange: what every node sends each owner, and what each owner sends back.
 
-They are those of `emu.cluster.exchange`: the stripes of each tensor of a group, each by `Codec.message_bytes`; of a
-gradient of some rows, as `rows.py` has it.
+They are those of `emu.cluster.exchange`: the stripes of each tensor of a group, each by `Codec.message_bytes`; for a
+gradient of some rows, as in `rows.py`.
 """
 
 from __future__ import annotations

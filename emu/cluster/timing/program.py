@@ -1,4 +1,4 @@
-"""A node's step as tasks in order: what computes, on which resource, for how long, and which gradient is ready then.
+"""A node's step as tasks in order: on which resource each runs, for how long, and which gradient is then ready.
 
     demands ──► parts: (resource, picoseconds) ──► tasks: a layer's forward, a layer's backward, the update
 

@@ -4,8 +4,8 @@
     sent       rows of a node's message, the mean of nodes, rounded up; units of a node are taken to share none
     arrived    rows that any message has
 
-Rows lie evenly in the stripes: of 5 in four stripes of 16 lines 1, 1, 1, 2. All lines of a stripe travel where that is
-fewer bytes, as `emu.cluster.wires` has it, and then come back as well.
+Rows lie evenly in the stripes: of 5 in four stripes of 16 lines 1, 1, 1, 2. All lines of a stripe travel if that takes
+fewer bytes, as in `emu.cluster.wires`, and then come back as well.
 
 Source: that a mean stands for all nodes, and that rows lie evenly, is our choice: sizes need counts alone.
 """

@@ -5,8 +5,8 @@
 Every unit of every node computes one part. Its backward pass uses the scale S / parts, so that contributions add up to
 the gradient of the whole batch. If controllers divide by the number of nodes, the scale is S / units of a node. A node
 adds up the gradients of its units before it sends anything. Nodes share one model, because the copies that they would
-hold are equal bit for bit (the exchange compares them). In several processes, each
-computes the parts of its own nodes. Everything but gradients and residuals is that of all nodes in every process.
+hold are equal bit for bit (the exchange compares them). In several processes, each computes the parts of its own
+nodes. Everything but gradients and residuals is that of all nodes in every process.
 """
 
 from __future__ import annotations

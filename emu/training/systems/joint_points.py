@@ -1,4 +1,4 @@
-"""Points that nodes choose together: a redo is decided by all of them, at the same place of their passes."""
+"""Points that nodes choose together: all of them decide a redo, at the same place of their passes."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The shape of every system: what it may do to a training run, and when.
 
-    made       with the run, before its first step; one that a run does not use does nothing
+    made       with the run, before its first step; a system that the run does not use does nothing
     begin_step before a step; it may try some first
     divided    the batch of a step among nodes
     around     every pass: forward and backward at a scale of the loss; it may run the pass again
