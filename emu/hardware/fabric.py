@@ -3,9 +3,9 @@
     sender's device ──copy──► its host ──► port ═crossbar═ port ──► receiver's host ──copy──► its device
                     ──────────────────────► port ═crossbar═ port ─────────────────────────────►
 
-The upper path is for hosts at the crossbar, the lower one for devices at the crossbar. A station (a copy, the crossbar) gives a
-message two resources: a copy engine and the link to the host; the sender's port outward and the receiver's port inward.
-The message holds both at once, for ⌈bytes / bandwidth⌉. Latency is added on arrival, and holds no resource.
+The upper path is for hosts at the crossbar, the lower one for devices at the crossbar. A station (a copy, the crossbar)
+gives a message two resources: a copy engine and the link to the host; the sender's port outward and the receiver's port
+inward. The message holds both at once, for ⌈bytes / bandwidth⌉. Latency is added on arrival, and holds no resource.
 
     half duplex      both directions of a link are one resource
     shared           the devices of a node have one link together
