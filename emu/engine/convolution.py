@@ -233,7 +233,7 @@ def _plan_conv2d(
     formats = (*matrices.formats[:2], None if third is None else require_placed(third))
     written = formats[1] if out_format is None else out_format
     unit = call_of("conv2d", written, options, PRODUCT_OPTIONS).unit
-    return path_of(unit, matrices._replace(formats=formats))
+    return path_of(unit, matrices._replace(formats=formats)).plan
 
 
 setattr(conv2d, "plan", _plan_conv2d)  # noqa: B010 - read by explain

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from emu.backends.gathered import Gathered
-from emu.backends.interface import EXACT_PATHS, FormatCode, StageCode, encode_format, encode_mac
+from emu.backends.interface import EXACT_PATHS, FormatCode, MacCode, StageCode, encode_format, encode_mac
 from emu.backends.kernels import Kernels
 from emu.datapath import Mac
 from emu.engine.description import UnitDescription
@@ -23,6 +23,8 @@ from emu.formats import Fixed, Format
 MAX_WIDTH_BITS = 64
 #: The reference's path: it takes no shortcut that a proof allows, so that others can be compared with it.
 DEFINITION = "definition"
+#: Paths that no measured maximum can make faster.
+SETTLED = (DEFINITION, *EXACT_PATHS)
 Formats = tuple[Format, Format, Format | None]
 Codes = tuple[FormatCode, FormatCode, FormatCode | None]
 
@@ -43,18 +45,32 @@ class Terms(NamedTuple):
     is_sparse: bool = False
 
 
-def path_of(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -> Plan:
-    """Return the path that a product of matrices takes on the unit's backend; see `plan_of`."""
+class Path(NamedTuple):
+    """The path of a product, with what a kernel is given.
+
+    Attributes:
+        plan: the path, its proof, and why the reference computes it if it must.
+        codes: formats of both operands and of the addend, which is rounded if the plan says so.
+        mac: the unit to emulate.
+    """
+
+    plan: Plan
+    codes: Codes
+    mac: MacCode
+
+
+def path_of(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -> Path:
+    """Return the path that a product of matrices takes on the unit's backend; see `path_of_terms`."""
 
     def maxima() -> tuple[float, float]:
         elements = [x.data if isinstance(x, Gathered) else x for x in (matrices.left, matrices.right)]
         a, b = unit.kernels.largest_magnitudes(elements)
         return a, b
 
-    return plan_of(unit, Terms(matrices.formats, matrices.left.shape[-1], divisor), maxima)
+    return path_of_terms(unit, Terms(matrices.formats, matrices.left.shape[-1], divisor), maxima)
 
 
-def plan_of(unit: UnitDescription, terms: Terms, maxima: Callable[[], tuple[float, float]]) -> Plan:
+def path_of_terms(unit: UnitDescription, terms: Terms, maxima: Callable[[], tuple[float, float]]) -> Path:
     """Return the path of a product on the unit's backend, and the reason if the reference must compute it.
 
     Args:
@@ -66,19 +82,18 @@ def plan_of(unit: UnitDescription, terms: Terms, maxima: Callable[[], tuple[floa
     Raises:
         FormatError: a unit of blocks, which aligns exponents, was given fixed-point operands.
     """
-    mac = unit.mac
-    mac.require_operands(*terms.formats[:2])
-    plan = _plan_by_formats(unit.kernels, unit.code, terms, mac)
-    if plan.path in (DEFINITION, *EXACT_PATHS) or not may_gain_from_maxima(*terms.formats, mac):
-        return plan
-    measured = plan_product(*terms.formats, terms.depth, mac, maxima, dots=_has_dots(unit.kernels, terms))
+    path = _path_by_formats(unit.kernels, unit.code, terms, unit.mac)
+    if path.plan.path in SETTLED or not may_gain_from_maxima(*terms.formats, unit.mac):
+        return path
+    measured = plan_product(*terms.formats, terms.depth, unit.mac, maxima, dots=_has_dots(unit.kernels, terms))
     return _as_computed(measured, unit.kernels, unit.code, terms)
 
 
 @lru_cache(maxsize=1024)
-def _plan_by_formats(kernels: Kernels, stage: StageCode, terms: Terms, mac: Mac) -> Plan:
+def _path_by_formats(kernels: Kernels, stage: StageCode, terms: Terms, mac: Mac) -> Path:
+    mac.require_operands(*terms.formats[:2])
     if kernels.name == "reference":
-        return Plan(DEFINITION, "the reference runs the definition", mac)
+        return _with_codes(Plan(DEFINITION, "the reference runs the definition", mac), terms)
     plan = plan_product(*terms.formats, terms.depth, mac, dots=_has_dots(kernels, terms))
     return _as_computed(plan, kernels, stage, terms)
 
@@ -87,16 +102,22 @@ def _has_dots(kernels: Kernels, terms: Terms) -> bool:
     return terms.divisor == 1 and not terms.is_sparse and kernels.dots(codes_of_terms(terms.formats))
 
 
-def _as_computed(plan: Plan, kernels: Kernels, stage: StageCode, terms: Terms) -> Plan:
-    """Return a plan with what the backend makes of it: left to the reference, or computed in its way."""
-    codes, mac = planned_codes(terms.formats, plan), encode_mac(plan.mac)
+def _as_computed(plan: Plan, kernels: Kernels, stage: StageCode, terms: Terms) -> Path:
+    """Return a path with what the backend makes of it: left to the reference, or computed in its way."""
+    _, codes, mac = path = _with_codes(plan, terms)
     if terms.is_sparse:
         reason = kernels.declines_sparse(codes, mac, stage, plan.path)
         way = "" if reason else kernels.way_of_sparse(codes, mac, plan.path)
     else:
         reason = kernels.declines(codes, mac, stage, plan.path, terms.divisor)
         way = "" if reason else kernels.way(codes, mac, plan.path, terms.depth)
-    return replace(plan, fallback=reason, proof=f"{plan.proof}; {way}" if way else plan.proof)
+    told = replace(plan, fallback=reason, proof=f"{plan.proof}; {way}" if way else plan.proof)
+    return path._replace(plan=told)
+
+
+def _with_codes(plan: Plan, terms: Terms) -> Path:
+    formats = terms.formats if plan.addend is None else (*terms.formats[:2], plan.addend)
+    return Path(plan, codes_of_terms(formats), encode_mac(plan.mac))
 
 
 @lru_cache(maxsize=1024)
@@ -104,11 +125,6 @@ def codes_of_terms(formats: Formats) -> Codes:
     """Return the integers of both operands' formats, and of the addend's."""
     fa, fb, fc = formats
     return encode_format(fa), encode_format(fb), None if fc is None else encode_format(fc)
-
-
-def planned_codes(formats: Formats, plan: Plan) -> Codes:
-    """Return the formats of what the kernel is given, the addend rounded if the plan says so."""
-    return codes_of_terms(formats if plan.addend is None else (*formats[:2], plan.addend))
 
 
 @lru_cache(maxsize=1024)

@@ -22,7 +22,7 @@ from emu.engine.delivery import deliver, place_register, written_to
 from emu.engine.description import PRODUCT_OPTIONS, UNSEEDED, ProductOptions, UnitDescription, call_of
 from emu.engine.matrices import Matrices, require_fit
 from emu.engine.operands import in_format
-from emu.engine.path import accumulator_of, path_of, planned_codes
+from emu.engine.path import accumulator_of, path_of
 from emu.engine.planner import Plan
 from emu.engine.work import WorkRecord
 from emu.errors import FormatError
@@ -122,7 +122,7 @@ def write_product(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -
     """
     left, right, addend, formats, shape = matrices
     require_fit(left.shape, right.shape, None if addend is None else addend.shape)
-    plan = path_of(unit, matrices, divisor)
+    plan, codes, mac = path_of(unit, matrices, divisor)
     if addend is not None and plan.addend is not None:
         addend = held_by(addend, formats[2], plan.addend, unit)
     sizes = matrices.sizes
@@ -131,11 +131,11 @@ def write_product(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -
         left,
         right,
         addend,
-        planned_codes(formats, plan),
-        encode_mac(plan.mac),
+        codes,
+        mac,
         unit.code,
         unit.drawn(shape, (sizes[0], sizes[1], sizes[3])),
-        place_register(unit, accumulator_of(*formats, sizes[2], unit.mac), lowered),
+        None if unit.register is None else place_register(unit, accumulator_of(*formats, sizes[2], unit.mac), lowered),
         plan.path,
         divisor,
     )
@@ -168,7 +168,7 @@ def _plan_matmul(
     third = addend.format if isinstance(addend, Value) else None if addend_format is None else parse(addend_format)
     formats = (*matrices.formats[:2], None if third is None else require_placed(third))
     written = formats[0] if out_format is None else out_format
-    return path_of(call_of("matmul", written, options, PRODUCT_OPTIONS).unit, matrices._replace(formats=formats))
+    return path_of(call_of("matmul", written, options, PRODUCT_OPTIONS).unit, matrices._replace(formats=formats)).plan
 
 
 setattr(matmul, "plan", _plan_matmul)  # noqa: B010 - read by explain

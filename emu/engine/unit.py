@@ -329,7 +329,7 @@ class Unit(Drawn):
 
 def _plan_matmul(unit: Unit, a: Any, b: Any, addend: Any = None) -> Plan:
     given = unit.of_host(a), unit.of_host(b), unit.of_host(addend)
-    return path_of(unit.description, matrices_of(*given, check=False))
+    return path_of(unit.description, matrices_of(*given, check=False)).plan
 
 
 def _plan_conv2d(
@@ -342,7 +342,7 @@ def _plan_conv2d(
     padding: tuple[int, int] = (0, 0),
 ) -> Plan:
     given = unit.of_host(x), unit.of_host(w), unit.of_host(bias)
-    return path_of(unit.description, patches_and_kernels(*given, stride, padding, check=False))
+    return path_of(unit.description, patches_and_kernels(*given, stride, padding, check=False)).plan
 
 
 for _operation, _plan in ((Unit.matmul, _plan_matmul), (Unit.conv2d, _plan_conv2d)):

@@ -14,7 +14,6 @@ from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
-from emu.backends.interface import encode_mac
 from emu.backends.pattern import Pattern
 from emu.datapath.stage import require_placed
 from emu.engine import Plan, ProductOptions
@@ -22,7 +21,7 @@ from emu.engine.delivery import deliver, place_register, written_to
 from emu.engine.description import PRODUCT_OPTIONS, UnitDescription, call_of
 from emu.engine.matrices import as_addend
 from emu.engine.operands import in_format
-from emu.engine.path import Terms, accumulator_of, plan_of, planned_codes
+from emu.engine.path import Path, Terms, accumulator_of, path_of_terms
 from emu.engine.products import as_addend_operand, held_by
 from emu.engine.work import WorkRecord
 from emu.errors import ShapeError
@@ -166,7 +165,7 @@ def write_sparse(unit: UnitDescription, x: CSR, dense: Value, addend: Value | No
     formats = (x.format, fb, fc)
     if third is not None:
         third = as_addend(third, shape, shape)[0]
-    plan = _plan(unit, x, right, pattern, formats)
+    plan, codes, mac = _path(unit, x, right, pattern, formats)
     if third is not None and plan.addend is not None:
         third = held_by(third, fc, plan.addend, unit)
     outcome = unit.kernels.sparse_product(
@@ -174,11 +173,11 @@ def write_sparse(unit: UnitDescription, x: CSR, dense: Value, addend: Value | No
         right,
         third,
         pattern,
-        planned_codes(formats, plan),
-        encode_mac(plan.mac),
+        codes,
+        mac,
         unit.code,
         unit.drawn(shape),
-        place_register(unit, accumulator_of(*formats, pattern.longest, unit.mac)),
+        None if unit.register is None else place_register(unit, accumulator_of(*formats, pattern.longest, unit.mac)),
         plan.path,
     )
     if unit.records is not None:
@@ -186,20 +185,20 @@ def write_sparse(unit: UnitDescription, x: CSR, dense: Value, addend: Value | No
     return deliver(unit, outcome)
 
 
-def _plan(
+def _path(
     unit: UnitDescription,
     x: CSR,
     dense: Array,
     pattern: Pattern,
     formats: tuple[Format, Format, Format | None],
-) -> Plan:
+) -> Path:
     """Return the path of a product whose results have at most `pattern.longest` terms."""
 
     def maxima() -> tuple[float, float]:
         a, b = unit.kernels.largest_magnitudes([x.data, dense])
         return a, b
 
-    return plan_of(unit, Terms(formats, pattern.longest, is_sparse=True), maxima)
+    return path_of_terms(unit, Terms(formats, pattern.longest, is_sparse=True), maxima)
 
 
 def _require_sparse(x: object) -> None:
@@ -227,7 +226,7 @@ def _planner(pattern_of: Callable[[CSR, str], Pattern], name: str, along: int) -
         unit = call_of("sparse product", out_format, options, _OPTIONS).unit
         addend, fmt = options.get("addend"), options.get("addend_format")
         third = addend.format if isinstance(addend, Value) else None if fmt is None else require_placed(parse(fmt))
-        return _plan(unit, x, right.array, pattern_of(x, unit.backend), (x.format, right.format, third))
+        return _path(unit, x, right.array, pattern_of(x, unit.backend), (x.format, right.format, third)).plan
 
     return plan
 

@@ -78,7 +78,7 @@ def _forget_choices() -> None:
         choosing.shape_for,
         in_tiles.unit_for,
         blocks_in_tiles.unit_for,
-        paths._plan_by_formats,
+        paths._path_by_formats,
     ):
         cached.cache_clear()
 

@@ -20,9 +20,9 @@ from emu.testing import assert_bits_equal
 def _paths_of_any_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Plan as on a processor without vector code for integers; that is tested beside the kernels."""
     monkeypatch.setattr(integers, "has_pair_products", lambda: False)
-    paths._plan_by_formats.cache_clear()
+    paths._path_by_formats.cache_clear()
     yield
-    paths._plan_by_formats.cache_clear()
+    paths._path_by_formats.cache_clear()
 
 
 def same_bits(a: np.ndarray, b: np.ndarray, expected_path: str, **options: object) -> np.ndarray:

@@ -128,10 +128,13 @@ class FunctionTable:
         return Outcome(values, flag_counts(by_pattern), positions, max_exponent)
 
 
+#: (flags, 256): 1 where a pattern holds the flag.
+_RAISED_BY_PATTERN = (np.arange(256) >> np.arange(len(FLAG_NAMES))[:, None] & 1).astype(np.int64)
+
+
 def flag_counts(by_pattern: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how often each flag was raised, from how often each of the 256 patterns of flags was."""
-    patterns = np.arange(256)
-    return np.array([by_pattern[(patterns >> i) & 1 == 1].sum() for i in range(len(FLAG_NAMES))], np.int64)
+    return _RAISED_BY_PATTERN @ by_pattern
 
 
 @lru_cache(maxsize=64)

@@ -182,16 +182,19 @@ class NumbaKernels(NumbaCodecs):
         """Return why a product on this path is left to the reference, "" if compiled loops compute it."""
         if not supports(stage):
             return "the written format lies outside what float64 loops round"
-        if any(s is not None and s.format.is_float and not s.format.signed for s in (mac.product, mac.accumulator)):
+        is_exact = path in k.EXACT_PATHS
+        if not is_exact and any(
+            s and s.format.is_float and not s.format.signed for s in (mac.product, mac.accumulator)
+        ):
             return "unsigned floats inside the unit have no compiled loop"
-        if mac.accumulator is None and path not in k.EXACT_PATHS:
+        if mac.accumulator is None and not is_exact:
             return wide_sums.declines(formats, mac, stage, divisor)
         power_of_two = divisor & (divisor - 1) == 0
         span = stage.format.width_bits + stage.format.quantum
         undecided = not decides_in_float64(stage, span + (stage.overflow == k.WRAP))
         if not power_of_two and (divisor.bit_length() > wide_sums.MAX_DIVISOR_BITS or undecided):
             return f"a quotient by {divisor} is not decided in float64"
-        if path in k.EXACT_PATHS:
+        if is_exact:
             return "" if scales_exactly_from(formats, stage) else "the binary points lie too far from each other"
         if mac.order == k.BLOCKS:
             return dot_add.declines(formats, mac)
