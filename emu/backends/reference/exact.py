@@ -46,7 +46,7 @@ class Exact:
         fraction = bits & ((1 << 52) - 1)
         significand = np.where(field > 0, fraction | (1 << 52), fraction)
         special = field == 0x7FF
-        kind = np.where(special, np.where(fraction == 0, INFINITE, NAN), FINITE).astype(np.uint8)
+        kind = np.where(special, np.where(fraction == 0, np.uint8(INFINITE), np.uint8(NAN)), np.uint8(FINITE))
         return cls(bits < 0, np.where(special, 0, significand) >> spare, np.maximum(field, 1) - (1075 - spare), kind)
 
     @classmethod

@@ -22,9 +22,20 @@ MAX_DROP = 61
 
 
 class _Steps(NamedTuple):
-    """Steps of a mode in a family of formats, int8 (16,), and what they depend on: other parts are not computed."""
+    """Steps of a mode in a family of formats, and what they depend on: other parts are not computed.
 
-    table: NDArray[np.int8]
+    Attributes:
+        up: bit `place + 4 * odd + 8 * negative` says that the magnitude takes a step away from zero.
+        down: the same of steps toward zero.
+        half: whether the place against half a step matters.
+        last_bit: whether the last bit matters.
+        sign: whether the sign matters.
+        moves_exact: whether values of the format move.
+        moves: whether any value moves.
+    """
+
+    up: np.uint16
+    down: np.uint16
     half: bool
     last_bit: bool
     sign: bool
@@ -36,7 +47,8 @@ class _Steps(NamedTuple):
         by_case = table.reshape(2, 2, 4)  # sign, last bit, place
         half = bool((by_case[:, :, 1:2] != by_case[:, :, 2:]).any())
         last_bit, sign = bool((by_case[:, 0] != by_case[:, 1]).any()), bool((by_case[0] != by_case[1]).any())
-        return cls(table, half, last_bit, sign, bool(by_case[:, :, 0].any()), bool(table.any()))
+        up, down = (np.uint16((table == step) @ (1 << np.arange(16))) for step in (1, -1))
+        return cls(up, down, half, last_bit, sign, bool(by_case[:, :, 0].any()), bool(table.any()))
 
 
 _STEPS = [[_Steps.of(table) for table in families] for families in STEPS]
@@ -59,7 +71,7 @@ def round_magnitude(
     n_rbits: int,
     u: Array | None,
     two_s_complement: bool,
-    parity: NDArray[np.int64] | int = 0,
+    parity: NDArray[np.int64] | None = None,
 ) -> tuple[Array, NDArray[np.bool_]]:
     """Drop the low `drop` bits of each significand, rounding as the hardware does.
 
@@ -71,7 +83,7 @@ def round_magnitude(
         n_rbits: r of stochastic rounding.
         u: random integers below 2**r, or None for other modes.
         two_s_complement: how negative numbers are held: as fixed point holds them, or as a sign and a magnitude.
-        parity: added to a quotient, gives the last bit of its code.
+        parity: added to a quotient, gives the last bit of its code; None is 0.
 
     Returns:
         Rounded quotients, and whether each is another number than was given.
@@ -95,7 +107,7 @@ def round_magnitude(
         assert u is not None
         step = _drawn_step(remainder, drop, negative, steps, n_rbits, u, two_s_complement)
     else:
-        step = _steps(steps, remainder, drop, quotient + parity, negative)
+        step = _steps(steps, remainder, drop, quotient if parity is None else quotient + parity, negative)
     if steps.moves_exact:
         if not two_s_complement:
             step = np.where((significand == 0).astype(bool), 0, step)
@@ -107,18 +119,23 @@ def _steps(
     steps: _Steps, remainder: Array, drop: Array, quotient: Array, negative: NDArray[np.bool_]
 ) -> NDArray[np.int8]:
     """Return the step of each magnitude: `remainder` are its low `drop` bits, the others end as `quotient` does."""
-    parts: list[tuple[Any, int]] = [(remainder != 0, 1)]
+    case = _as_ones(remainder != 0)
     if steps.half:
-        whole, twice = np.ones_like(remainder) << drop, remainder << 1
-        parts += [(twice >= whole, 1), (twice > whole, 1)]
+        whole, twice = 1 << drop, remainder << 1
+        case = case + _as_ones(twice >= whole) + _as_ones(twice > whole)
     if steps.last_bit:
-        parts.append(((quotient & 1) != 0, 4))
+        case = case + (_as_ones((quotient & 1) != 0) << np.uint8(2))
     if steps.sign:
-        parts.append((negative, 8))
-    case = np.zeros(remainder.shape, np.int8)
-    for holds, weight in parts:
-        case += holds.astype(bool, copy=False).view(np.int8) * np.int8(weight)
-    return steps.table.take(case)
+        case = case + (_as_ones(negative) << np.uint8(3))
+    case = case.astype(np.uint16)
+    step = ((steps.up >> case) & np.uint16(1)).astype(np.int8)
+    if steps.down:
+        step -= ((steps.down >> case) & np.uint16(1)).astype(np.int8)
+    return step
+
+
+def _as_ones(holds: Any) -> NDArray[np.uint8]:
+    return holds.astype(bool, copy=False).view(np.uint8)
 
 
 def _drawn_step(

@@ -58,7 +58,7 @@ def finish(
         flags[k.DIVISION_FLAG] += by_zero
     if moved is not None:
         flags[k.INEXACT_FLAG] = flags[k.INEXACT_FLAG] | moved
-    return Outcome(values, np.array([f.sum() for f in flags], np.int64), counts, max_exponent)
+    return Outcome(values, np.array([np.count_nonzero(flag) for flag in flags], np.int64), counts, max_exponent)
 
 
 def draw_bits(shape: tuple[int, ...], stage: StageCode, random: RandomCode) -> Array | None:
@@ -129,7 +129,7 @@ def _round_to(
         u=u,
         two_s_complement=not stage.format.is_float,
         # without fraction bits the exponent's last bit is the code's; code 0 is 0, or the smallest value
-        parity=target - stage.format.quantum + (not stage.format.has_zero) if stage.format.precision == 1 else 0,
+        parity=target - stage.format.quantum + (not stage.format.has_zero) if stage.format.precision == 1 else None,
     )
 
 
@@ -155,12 +155,12 @@ def writing_integers(stage: StageCode) -> StageCode:
 def _write_fixed(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array, list[Mask]]:
     fmt = stage.format
     target = np.full(exact.kind.shape, fmt.quantum, np.int64)
-    finite, moves = exact.kind == FINITE, moves_exact(stage)
-    if moves:  # zeros too; the one of two's complement is positive
+    finite = exact.kind == FINITE if moves_exact(stage) else None
+    if finite is not None:  # zeros too; the one of two's complement is positive
         exact = replace(exact, negative=exact.negative & ((exact.significand != 0).astype(bool) | ~finite))
     quotient, inexact = _round_to(exact, target, stage, u, fmt.width_bits)
     rounded = np.where(exact.negative, -quotient, quotient)
-    if moves:
+    if finite is not None:
         rounded, inexact = np.where(finite, rounded, 0), inexact & finite
     high = fmt.max_significand
     low = 0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1
@@ -207,11 +207,11 @@ def _write_float(exact: Exact, stage: StageCode, u: Array | None) -> tuple[Array
         magnitude = np.where(flushed, 0.0, magnitude)
         inexact = inexact | flushed
     least = 0.0 if fmt.has_zero else math.ldexp(1.0, fmt.emin)  # what stands for 0
-    lifted: Mask | bool = False
+    became_zero = magnitude == 0
     if not fmt.has_zero:
         lifted = (exact.kind == FINITE) & ~(nonzero & (exact.leading >= fmt.emin))
         magnitude, inexact = np.where(lifted, least, magnitude), inexact | lifted
-    became_zero = (magnitude == 0) | lifted
+        became_zero = became_zero | lifted
     infinite = exact.kind == INFINITE
     limit: Any = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
     infinity: Any = np.inf if fmt.has_infinity else np.nan
@@ -259,5 +259,6 @@ def _overflow_magnitude(exact: Exact, stage: StageCode, limit: Doubles, infinity
     """Return what stands for a result outside the range: the limit of its side, or infinity, or NaN without one."""
     if stage.overflow == k.SATFINITE:
         return limit
-    stays = np.array(meaning_of(stage).stays, bool)[exact.negative.astype(np.intp)]
+    above, below = meaning_of(stage).stays
+    stays: Any = above if above == below else np.where(exact.negative, below, above)
     return np.where(stays & overflow, limit, infinity)  # infinite operands stay infinite in every mode
