@@ -1,8 +1,8 @@
 """An oracle for binary16: float32 arithmetic and one conversion by the processor, which is exact for add and multiply.
 
 Sums and products of two binary16 numbers, rounded to float32 first and to binary16 then, equal the numbers rounded
-once: float32 has more than twice the bits and two (docs/concepts/products.md). It shares nothing with emu's own
-rounding. Processors without the conversion (F16C and its like) use NumPy's, slower and with equal bits.
+once: float32 has more than twice the bits and two (docs/concepts/products.md, "Rounding twice"). It shares nothing
+with emu's own rounding. Processors without the conversion (F16C and its like) use NumPy's, slower and with equal bits.
 """
 
 from __future__ import annotations

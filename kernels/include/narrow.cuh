@@ -2,7 +2,7 @@
 // integers. Numbers for which that is not so simple are left to it.
 //
 // A number's bits, cut at a place and stepped up there, are those of the rounded number: a carry runs into the exponent.
-// Source: docs/concepts/.
+// Source: docs/concepts/rounding.md and docs/concepts/overflow.md.
 #pragma once
 #include "task.cuh"
 

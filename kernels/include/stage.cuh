@@ -1,4 +1,5 @@
-// The output stage: round once, apply the overflow rule, tell what happened. Source: docs/concepts/.
+// The output stage: round once, apply the overflow rule, tell what happened.
+// Source: docs/concepts/flags.md, "The output stage and its flags"; docs/concepts/rounding.md; docs/concepts/overflow.md.
 #pragma once
 #include "number.cuh"
 #include "philox.cuh"

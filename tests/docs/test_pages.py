@@ -14,6 +14,8 @@ from documents import PAGES, ROOT, anchors_of, links_of, name_of, prose_of, publ
 import emu
 import emu.testing.vectors
 from emu.cli import app
+from emu.cluster.batch_search import SearchTable
+from emu.cluster.settings import ClusterTable, CodecOptions
 from emu.training.run_folder import RUN
 
 CONCEPTS = ROOT / "docs" / "concepts"
@@ -58,7 +60,7 @@ def test_links_lead_somewhere(page):
 def test_pages_of_the_site_link_to_pages_of_the_site_alone(page):
     for link in links_of(page):
         target = page.parent / link.partition("#")[0]
-        assert link.startswith("https://") or ROOT / "docs" in target.resolve().parents, f"{name_of(page)}: {link}"
+        assert link.startswith(("https://", "#")) or ROOT / "docs" in target.resolve().parents, f"{name_of(page)}: {link}"
 
 
 @pytest.mark.parametrize("page", [page for page in SITE if page.stem not in MADE], ids=name_of)
@@ -163,3 +165,16 @@ def test_no_page_promises_to_be_written_later(page):
 
 def test_the_page_of_bounded_constants_lists_what_the_sources_define():
     assert bounds.PAGE.read_text(encoding="utf-8") == bounds.page()
+
+
+@pytest.mark.parametrize(
+    ("heading", "table"), [("cluster", ClusterTable), ("cluster.codec", CodecOptions), ("cluster.search", SearchTable)]
+)
+def test_the_page_of_many_nodes_lists_every_key_of_a_table(heading, table):
+    """And none that the table lacks."""
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    rows = page.split(f"| key of `[{heading}]` |")[1].split("\n\n")[0].splitlines()[2:]
+    keys = [key for row in rows for key in re.findall(r"`(\w+)`", row.split("|")[1])]
+    beside = {"decay", "window"} if table is CodecOptions else set()  # named with `smoothing`
+    assert set(keys) | beside == set(table.model_fields)
+    assert len(keys) == len(set(keys))

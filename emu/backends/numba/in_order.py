@@ -12,7 +12,7 @@ Four units, each a loop the compiler vectorises, chosen by `unit_for`:
               needless
     FIXED     fixed accumulator that never rounds: integers in float64, clamped or wrapped
 
-Source: docs/concepts/products.md and docs/concepts/fast-paths.md.
+Source: docs/concepts/products.md, "Rounding twice", and docs/concepts/fast-paths.md.
 """
 
 from __future__ import annotations

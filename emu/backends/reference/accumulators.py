@@ -4,10 +4,10 @@
 shortcuts that the machine's own IEEE arithmetic or plain integers provide where they are provably the same:
 
     NativeFloat32   fp32 accumulator, nearest_even; products exact in 24 bits or rounded to fp32
-    NativeFloat16   fp16 accumulator, nearest_even, fused: float64 and one conversion (proof: docs/concepts/products.md)
+    NativeFloat16   fp16 accumulator, nearest_even, fused: float64 and one conversion
     Integer         fixed accumulator whose adds never round
 
-Source: docs/concepts/products.md.
+Source: docs/concepts/products.md, "Rounding twice".
 """
 
 from __future__ import annotations

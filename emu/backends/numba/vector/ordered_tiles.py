@@ -19,8 +19,8 @@ Rounded to odd: of the float32 numbers around an exact sum, the smaller magnitud
 0 is +0 unless both terms are -0. The two are the sum rounded down and up or, where no instruction is told how to round,
 the nearest and, as the sign of its error says, the next. Binary16 has 13 bits fewer: rounding again is as if once.
 
-Source: docs/concepts/products.md; Figueroa 1995 (sums of binary16 through binary32); Knuth 1969 (the error of a sum);
-Boldo & Melquiond 2008 (rounding to odd).
+Source: docs/concepts/products.md, "Rounding twice"; Figueroa 1995 (sums of binary16 through binary32); Knuth 1969 (the
+error of a sum); Boldo & Melquiond 2008 (rounding to odd).
 """
 
 from __future__ import annotations
