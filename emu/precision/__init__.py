@@ -7,9 +7,9 @@ A policy gives every tensor role of every layer its output stage and its multipl
     profile.py      where the time goes, by layer, role and operation
     layer_role.py   the unit that writes a tensor, and where its counts go
     operations.py   what each operation of autodiff means on a datapath; host.py: what is left to the host
-    runner.py       runs operations by a policy; controllers are runners around it
+    runner.py       runs operations by a policy; control loops are runners around it
 
-Loss scaling and dynamic fixed point are controllers: they run, measure, compare and run again.
+Loss scaling and dynamic fixed point are control loops: they run, measure, compare and run again.
 """
 
 from emu.precision.counters import Counters, CounterTable

@@ -1,4 +1,4 @@
-"""The control loop of every controller: run, measure, compare, run once more with a better scale.
+"""The control loop of loss scaling and dynamic fixed point: run, measure, compare, run once more with a better scale.
 
 Loss scaling does it with an iteration, dynamic fixed point with an operation.
 """

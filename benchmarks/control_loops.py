@@ -1,6 +1,6 @@
-"""What a controller costs: steps of training with it and without it, on one device, in turns.
+"""What a control loop costs: steps of training with it and without it, on one device, in turns.
 
-    python benchmarks/controllers.py [--model lenet] [--rounds 15]
+    python benchmarks/control_loops.py [--model lenet] [--rounds 15]
 
 Dynamic fixed point: main training on dlu16 and dlu8, every point set anew after each `interval`, beside the same
 machine with its formats fixed at the points that it had come to, from the same weights. Pre-training is measured beside
