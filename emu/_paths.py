@@ -1,4 +1,4 @@
-"""Where the files live that engineers edit, and those that are kept from run to run: the one module that knows.
+"""Places of the files that engineers edit, and of those that are kept from run to run; no other module has them.
 
 A checkout keeps them beside the package, a wheel inside it:
 

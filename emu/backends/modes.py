@@ -1,4 +1,4 @@
-"""What kernels are told of rounding modes: numbers drawn from the table in `emu/datapath/rounding.py`.
+"""Rounding modes as kernels take them: numbers drawn from the table in `emu/datapath/rounding.py`.
 
 A kernel may have code of its own for the first `HAND_WRITTEN` modes. Any other is a mask of steps: the bit at
 `place + 4 * odd + 8 * negative` says that the magnitude takes a step away from zero, 16 bits above it that it takes one

@@ -20,7 +20,7 @@ Work = Callable[[], object]
 
 
 class Steady(Protocol):
-    """Who knows whether the machine does nothing else.
+    """Tells whether the machine does nothing else.
 
     Attributes:
         retaken: rounds that were taken again.

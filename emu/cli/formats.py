@@ -1,4 +1,4 @@
-"""What `emu formats` prints: the table a person wants of a number format."""
+"""What `emu formats` prints: the table of a number format."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ _ROWS: tuple[tuple[str, str, str, str, str, Order, str, str], ...] = (
     ("b200", "int8", "int32", "mma.satfinite", INT32, Sequential(), PTX, "medium"),
 )
 
-#: Every unit that `Mac.preset` knows.
+#: Every unit of `Mac.preset`.
 MATRIX_UNITS = tuple(
     MatrixUnit(gpu, operands, output, instruction, accumulator, order, source, confidence)
     for gpu, inputs, output, instructions, accumulator, order, source, confidence in _ROWS

@@ -122,7 +122,7 @@ class Points:
         return next((word for word in words if word is not None), None)
 
     def take_events(self) -> list[PointEvent]:
-        """Return the events since the last call, and forget them."""
+        """Return the events since the last call, and remove them."""
         events, self._events = self._events, []
         return events
 

@@ -87,7 +87,7 @@ class LossScaler:
 
     Attributes:
         policy: the rules.
-        state: what the rules remember.
+        state: state of the rules.
         counters: what the run in progress counts into.
         repeats: runs that were repeated.
         skips: iterations without an update.
@@ -189,7 +189,7 @@ class LossScaler:
         self.events.append(ScaleEvent(step, event, scale))
 
     def take_events(self) -> list[ScaleEvent]:
-        """Return the events since the last call, and forget them."""
+        """Return the events since the last call, and remove them."""
         events, self.events = self.events, []
         return events
 

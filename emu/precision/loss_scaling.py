@@ -33,7 +33,7 @@ START = 2.0**16
 
 @dataclass(frozen=True)
 class ScaleState:
-    """What a policy remembers between two iterations.
+    """The state of a policy between two iterations.
 
     Attributes:
         scale: S of the next run.

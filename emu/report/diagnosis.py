@@ -1,6 +1,6 @@
 """Where the arithmetic hurt, and why, in sentences a reader can act on.
 
-Each rule looks at one kind of evidence and yields findings; the worst come first. A rule never guesses: its numbers
+Each rule looks at one kind of evidence and yields findings; the worst come first. A rule estimates nothing: its numbers
 stand in the sentence, and what follows for the network follows from the role of the tensor alone.
 """
 

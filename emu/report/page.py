@@ -4,7 +4,7 @@
     body      skip link, header, contents, sections (text, places of charts, tables), footer
     end       data as JSON, the drawing library, the page's own script
 
-It knows nothing of runs: a report is a title, a header and a list of sections.
+A page does not depend on runs: it is a title, a header and a list of sections.
 """
 
 from __future__ import annotations

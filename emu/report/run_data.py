@@ -207,7 +207,7 @@ class Run:
 
     @cached_property
     def layers(self) -> list[str]:
-        """Layer names in network order, then any that only the tables know."""
+        """Layer names in network order, then any that only the tables have."""
         layers: list[Any] = self.info.get("layers") or []
         named = [str(name) for name in layers]
         seen: dict[str, None] = dict.fromkeys(named)

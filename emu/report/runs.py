@@ -32,7 +32,7 @@ def train(
         report: whether to write `report.html`.
         options: by name, `backend`: "auto", "reference", "numba" or "cuda", the bits are the same; `network`: a network
             from Python, trained instead of the recipe's, whose input, classes, data and training stay; `progress`:
-            hears how it goes.
+            receives the progress of every step.
 
     Returns:
         The finished run.
@@ -51,7 +51,7 @@ def resume(path: str | Path, *, report: bool = True, **options: Unpack[RunOption
         path: folder of the run.
         report: whether to write `report.html`.
         options: by name, `backend`: another one than the run's; `network`: the run's own, if it was given one from
-            Python; `progress`: hears how it goes.
+            Python; `progress`: receives the progress of every step.
 
     Raises:
         ConfigError: the folder holds no run, its checkpoint is damaged or belongs to another recipe.

@@ -1,4 +1,4 @@
-"""Formats, rounding modes, overflow rules and multiply-accumulate units in words; numbers as a reader wants them."""
+"""Formats, rounding modes, overflow rules and multiply-accumulate units in words; numbers rounded for a reader."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def format_in_words(text: str) -> str:
         return f"{_bits(fmt.width_bits)}{unsigned}, the point moves while the machine runs"
     if isinstance(fmt, Float):
         return _float_in_words(fmt)
-    return "a format this version of emu does not know"
+    return "a format that this version of emu does not have"
 
 
 def _bits(width: int) -> str:

@@ -154,7 +154,7 @@ def compile_ptx(ptx: str, name: str, *, cache: Path | None = None) -> HostModule
         cache: folder of libraries; None is the user's cache.
 
     Raises:
-        UnknownInstructionError: the translator does not know an instruction.
+        UnknownInstructionError: the translator lacks an instruction.
         BackendUnavailable: there is no `g++`.
     """
     return HostModule(_library_of(translate(ptx), name, (), (), cache))

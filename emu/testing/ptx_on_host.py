@@ -1,7 +1,7 @@
 """What NVIDIA's compiler made of a kernel, run by the host: PTX translated into C++ for `cuda_on_host`.
 
 Instruction by instruction, each register a variable of its declared type; `kernels/host/ptx_on_host.h` says what an
-instruction does. What the translator does not know, it names: nothing is guessed. Untested are then only the assembler
+instruction does. An instruction that the translator lacks is an error that names it. Untested are then only the assembler
 behind PTX, and the silicon.
 """
 
@@ -41,7 +41,7 @@ _COUNTED = {"shl": 2, "shr": 2}
 
 
 class UnknownInstructionError(EmuError):
-    """PTX that the translator does not know; the message lists it."""
+    """PTX that the translator lacks; the message lists it."""
 
 
 @dataclass
@@ -63,7 +63,7 @@ def translate(ptx: str) -> str:
         ptx: text as NVRTC writes it.
 
     Raises:
-        UnknownInstructionError: instructions it does not know.
+        UnknownInstructionError: instructions that it lacks.
     """
     text = re.sub(r"//[^\n]*", "", ptx)
     parts, unknown = ['#include "ptx_on_host.h"'], set[str]()

@@ -35,7 +35,7 @@ def macs(
         floats: floating-point products and accumulators.
         max_width_bits: widest product or accumulator.
         stochastic: adds may round stochastically.
-        blocks: also draw the order of matrix units, `blocks(n, fraction_bits, ...)`, which wants exact products and a
+        blocks: also draw the order of matrix units, `blocks(n, fraction_bits, ...)`, which needs exact products and a
             float accumulator.
 
     Raises:

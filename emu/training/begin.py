@@ -29,7 +29,7 @@ class RunOptions(TypedDict, total=False):
             keeps its own.
         network: a network from Python, trained instead of the recipe's, whose input, classes, data and training stay. A
             run that had one needs it again to go on.
-        progress: hears how it goes.
+        progress: receives the progress of every step.
     """
 
     backend: str | None

@@ -57,7 +57,7 @@ RESERVED_NAMES = ("input", "loss")
 
 
 def _is_idle(value: object) -> bool:
-    """Return whether a system is not in use: `run.json` and hashes of runs without it do not know of it."""
+    """Return whether a system is not in use: `run.json` and hashes of runs without it do not contain it."""
     return value is None or isinstance(value, NoScaling)
 
 

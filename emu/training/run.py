@@ -1,4 +1,4 @@
-"""What is told about a run while it goes, and what it returns."""
+"""The progress of a run, and its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from emu._drawn import Drawn
 
 
 class Progress(Protocol):
-    """Hears how training goes; the command line draws a bar from it."""
+    """Receives the progress of training; the command line draws a bar from it."""
 
     def start(self, step: int, steps: int) -> None:
         """Training begins after `step` of `steps`."""

@@ -60,7 +60,9 @@ def test_links_lead_somewhere(page):
 def test_pages_of_the_site_link_to_pages_of_the_site_alone(page):
     for link in links_of(page):
         target = page.parent / link.partition("#")[0]
-        assert link.startswith(("https://", "#")) or ROOT / "docs" in target.resolve().parents, f"{name_of(page)}: {link}"
+        assert link.startswith(("https://", "#")) or ROOT / "docs" in target.resolve().parents, (
+            f"{name_of(page)}: {link}"
+        )
 
 
 @pytest.mark.parametrize("page", [page for page in SITE if page.stem not in MADE], ids=name_of)

@@ -47,7 +47,7 @@ _FLOAT32 = encode_format(PRESETS["fp32"])
 MOST_INT8_TERMS = bounded(
     (2**31 - 1) // 2**14, 1, (2**31 - 1) // 2**14, "products are at most 2**14, their sum is an int32"
 )
-#: int8 products want lines of this many bytes.
+#: Lines of int8 products must have a multiple of this many bytes.
 _INT8_LINE = 16
 #: Results of a tile's side from which the larger tiles pay; those of a tile of integers.
 _LARGE_TILES, _INTEGER_TILE = 512, 64

@@ -64,7 +64,7 @@ class TileBlockAdder(NamedTuple):
 
 @lru_cache(maxsize=256)
 def unit_for(mac: MacCode, formats: Formats) -> TileBlockAdder | None:
-    """Return what tiles are told of a matrix unit, or None if only the plain loops compute it."""
+    """Return a matrix unit as tiles take it, or None if only the plain loops compute it."""
     stage, blocks, (a, b, c) = mac.accumulator, mac.blocks, formats
     if not has_vectors() or stage is None or blocks is None or blocks.adds_after or blocks.min_exponent > END:
         return None

@@ -1,7 +1,7 @@
 """The instructions that this processor has, and those that kernels may use.
 
 `EMU_CPU=generic` keeps to the plain loops that run anywhere; unset or `native`, vector code is used where the processor
-has the instructions. The bits are the same. Numba may be told of another processor (`NUMBA_CPU_NAME`,
+has the instructions. The bits are the same. Numba may compile for another processor (`NUMBA_CPU_NAME`,
 `NUMBA_CPU_FEATURES`): vector code is then what that one has.
 """
 

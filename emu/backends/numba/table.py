@@ -363,7 +363,7 @@ def _count_accumulator_events(
     operands: tuple[Array | Gathered, Array | Gathered, Array | None],
     stage: StageCode,
 ) -> None:
-    """Add the flags only the accumulator knows: limits touched, NaN out of operands that were not NaN."""
+    """Add the flags that only the accumulator shows: limits touched, NaN out of operands that were not NaN."""
     if touched is not None:
         outcome.flags[k.ACCUMULATOR_FLAG] += int(np.count_nonzero(touched))
     if not stage.format.has_nan:

@@ -2,7 +2,7 @@
 
     def multiply(a, b, *, a_format, b_format, out_format, rounding): ...
 
-A function takes the options it knows; one that it does not take is left out where it says nothing new (rounding
+A function takes the options in its signature; another one is left out where it says nothing new (rounding
 nearest_even, the format's default overflow rule), and otherwise the clause is not offered. So is what raises
 NotImplementedError.
 """
@@ -23,7 +23,7 @@ from emu.datapath.overflow import default_rule
 from emu.errors import FormatError
 from emu.testing.contract.case import ELEMENTWISE, OPERATIONS, Answer, Case, NotOffered, flags_of
 
-#: Options that only repeat what a function of one format knows anyway.
+#: Options that only repeat the format of a function of one format.
 _FORMATS = ("fmt", "out_format", "a_format", "b_format", "c_format", "addend_format")
 
 

@@ -90,7 +90,7 @@ def ieee_flags(vectors: Vectors) -> Codes:
 
 
 def _with_signalling(vectors: Vectors, flags: Codes) -> Codes:
-    """Return flags with `invalid` where an operand is a signalling NaN: emu's arithmetic knows quiet ones alone."""
+    """Return flags with `invalid` where an operand is a signalling NaN: emu's arithmetic has quiet ones alone."""
     for fmt, codes in zip(vectors.description.operand_formats, vectors.operands, strict=True):
         if isinstance(fmt, Float) and fmt.nans == "ieee" and fmt.fraction_bits > 0:
             quiet = np.uint64(1 << (fmt.fraction_bits - 1))

@@ -233,7 +233,7 @@ class Clipping(System):
             self._so_far.add(data)
 
     def arrays(self) -> dict[str, Array]:
-        """Return what rules remember of every unit and layer."""
+        """Return the state of the rules of every unit and layer."""
         held = {
             f"{unit}/{place}/{name}/{layer}": array
             for (unit, layer), memories in self._memories.items()

@@ -303,7 +303,7 @@ class DataParallel(System):
             self._joint.count_bytes = data.get("count_bytes", 0)  # older checkpoints have none
 
     def arrays(self) -> dict[str, Array]:
-        """Return residuals and all else that nodes and owners remember, and gradients on their way."""
+        """Return residuals and all other state of nodes and owners, and gradients on their way."""
         if self._exchange is None:
             return {}
         held = self._run.ranks.collected(self._exchange.arrays())

@@ -57,7 +57,7 @@ class ScaledLoss(System):
         return {"repeats": self._scaler.repeats, "skips": self._scaler.skips}
 
     def to_dict(self) -> Any:
-        """Return S and what its policy remembers."""
+        """Return S and the state of its policy."""
         return self._scaler.to_dict()
 
     def load(self, data: Any) -> None:
