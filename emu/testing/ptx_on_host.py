@@ -1,8 +1,8 @@
 """What NVIDIA's compiler made of a kernel, run by the host: PTX translated into C++ for `cuda_on_host`.
 
 Instruction by instruction, each register a variable of its declared type; `kernels/host/ptx_on_host.h` says what an
-instruction does. An instruction that the translator lacks is an error that names it. Untested are then only the assembler
-behind PTX, and the silicon.
+instruction does. An instruction that the translator lacks is an error that names it. Untested are then only the
+assembler behind PTX, and the silicon.
 """
 
 from __future__ import annotations
