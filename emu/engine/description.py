@@ -107,6 +107,8 @@ PRODUCT_OPTIONS = OPTIONS | {"mac"}
 #: The options that choose where random bits come from, and the numbers of none of them.
 SOURCES = frozenset({"random", "rbits", "seed", "stream", "step"})
 UNSEEDED = RandomCode(0, 0, 0, 0, None)
+#: Classes that need no further look.
+_FLAGS, _REGISTERS = (type(None), Flags), (type(None), StatisticsRegister)
 
 
 class UnitDescription(NamedTuple):
@@ -145,7 +147,7 @@ class UnitDescription(NamedTuple):
             FormatError: an impossible format, mode, rule or source.
             BackendUnavailable: the backend cannot compute here.
         """
-        return call_of("Unit", out, options, UNIT_OPTIONS).unit
+        return call_of("Unit", out, options, UNIT_OPTIONS)[0]
 
     @classmethod
     def at(
@@ -203,18 +205,8 @@ def _source_and_address(source: RandomSource, mac: Mac) -> tuple[RandomSource, R
     return source, encode_random(source) if isinstance(source, Philox) else None
 
 
-class Call(NamedTuple):
-    """The options of one call of a function: the unit that they describe, and what concerns only this call.
-
-    Attributes:
-        unit: described by `out_format` and the options.
-        out: where to write, or None.
-        check: whether operands are checked.
-    """
-
-    unit: UnitDescription
-    out: Array | None
-    check: bool
+#: The options of one call of a function: the unit that they describe, where to write, whether operands are checked.
+Call = tuple[UnitDescription, Array | None, bool]
 
 
 def call_of(
@@ -238,7 +230,7 @@ def call_of(
     )
     mac, flags, backend = get("mac", EXACT), get("flags"), get("backend", "auto")
     register = get("register")
-    if mac is not EXACT or flags is not None or register is not None:
+    if type(mac) is not Mac or type(flags) not in _FLAGS or type(register) not in _REGISTERS:
         _require_parts(mac, flags, register)
     source: RandomSource | None = None
     address: RandomCode | None = UNSEEDED
@@ -251,7 +243,7 @@ def call_of(
     if flags is not None:
         code = counting(code, flags.tininess)
     unit = UnitDescription(stage, code, mac, source, address, register, flags, backend, load(backend), records)
-    return Call(unit, get("out"), get("check", True))
+    return unit, get("out"), get("check", True)
 
 
 def _require_parts(mac: object, flags: object, register: object) -> None:

@@ -168,7 +168,7 @@ def _plan_matmul(
     third = addend.format if isinstance(addend, Value) else None if addend_format is None else parse(addend_format)
     formats = (*matrices.formats[:2], None if third is None else require_placed(third))
     written = formats[0] if out_format is None else out_format
-    return path_of(call_of("matmul", written, options, PRODUCT_OPTIONS).unit, matrices._replace(formats=formats)).plan
+    return path_of(call_of("matmul", written, options, PRODUCT_OPTIONS)[0], matrices._replace(formats=formats)).plan
 
 
 setattr(matmul, "plan", _plan_matmul)  # noqa: B010 - read by explain
