@@ -1,6 +1,6 @@
 """Matrix products, through a multiply-accumulate unit and one output stage.
 
-The way of an operand, one file for each station:
+The way of an operand; each station has a file, and this one calls them in turn:
 
     operands.py   the operand's carrier and format
     matrices.py   stacks of matrices, addend, the result's shape

@@ -258,11 +258,17 @@ class Unit(Drawn):
         return self.elementwise("sqrt", x)
 
     def remainder(self, a: Any, b: Any) -> Value:
-        """Return a - b*n, n the integer nearest to a/b, rounded once. Source: docs/concepts/elementwise.md."""
+        """Return a - b*n, n the integer nearest to a/b, rounded once.
+
+        Source: docs/concepts/elementwise.md, "Remainder".
+        """
         return self.elementwise("remainder", a, b)
 
     def round_to_integral(self, x: Any) -> Value:
-        """Return `x` rounded to an integer in the unit's mode. Source: docs/concepts/elementwise.md."""
+        """Return `x` rounded to an integer in the unit's mode.
+
+        Source: docs/concepts/elementwise.md, "Rounding to an integer".
+        """
         return self.elementwise("round_to_integral", x)
 
     def function(self, name: str, x: Any) -> Value:

@@ -267,3 +267,10 @@ def _parameters(function: Any) -> int:
 def _is_generated(function: Any) -> bool:
     """Whether a dataclass made it of its fields."""
     return function.__code__.co_filename == "<string>"
+
+
+def test_a_selection_or_another_shape_of_a_value_has_its_format():
+    value = emu.value([[0.5, -1.0], [2.0, 0.25]], "fix8f4")
+    assert repr(value[0]) == "Value([ 0.5, -1. ], 'fix8f4')"
+    assert emu.Unit("fix8f4").add(value[:, 1], value[1]).tolist() == [1.0, 0.5]
+    assert (value.reshape(4).shape, value.reshape((1, 4)).shape) == ((4,), (1, 4))
