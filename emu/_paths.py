@@ -2,8 +2,8 @@
 
 A checkout keeps them beside the package, a wheel inside it:
 
-    checkout    emu/_paths.py   devices/*.toml             models/*.toml             kernels/*.cu
-    wheel       emu/_paths.py   emu/_data/devices/*.toml   emu/_data/models/*.toml   emu/_data/kernels/*.cu
+    checkout    emu/_paths.py   devices/*.toml             models/, costs/             kernels/*.cu
+    wheel       emu/_paths.py   emu/_data/devices/*.toml   emu/_data/models/, costs/   emu/_data/kernels/*.cu
 
 What only developers use (`benchmarks/peers`) stays in the checkout.
 """
@@ -17,8 +17,8 @@ from typing import Literal
 from emu.errors import ConfigError, nearest_name
 
 #: Folders of shipped content, and the word for one file of each.
-Content = Literal["devices", "models"]
-_SINGULAR: dict[Content, str] = {"devices": "device", "models": "model"}
+Content = Literal["devices", "models", "costs"]
+_SINGULAR: dict[Content, str] = {"devices": "device", "models": "model", "costs": "cost table"}
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -78,8 +78,9 @@ def find_content(content: Content, name_or_path: str | Path) -> Path:
     """
     kind, names = _SINGULAR[content], content_names(content)
     if not isinstance(name_or_path, (str, Path)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        made = "" if content == "costs" else f" or what emu.{kind}() returns"
         raise ConfigError(
-            f"a {kind} must be the name of a shipped {kind}, the path of a .toml file or what emu.{kind}() returns, "
+            f"a {kind} must be the name of a shipped {kind}{',' if made else ' or'} the path of a .toml file{made}, "
             f"got {name_or_path!r}; shipped: {', '.join(names)}"
         )
     path = Path(name_or_path)

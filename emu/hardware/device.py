@@ -6,6 +6,7 @@
     [compute]                        clock, lanes, memory bandwidth, units
     [[links]]                        what connects it to others (`Link`)
     [crossbar], [topology]           the switch between nodes, and how many there are
+    [cost]                           the table of energies and areas, and the memory (`DeviceCost`)
 
 Every number of the machine carries its source beside it, its unit in its name.
 """
@@ -21,6 +22,7 @@ from pydantic import Field, model_validator
 from emu._config import FILE_NAME, Items, Table, checked, load_toml
 from emu._paths import content_names, find_content, shown
 from emu.errors import ConfigError, FormatError
+from emu.hardware.cost_table import BASE_TABLE
 from emu.hardware.dynamic_point import DynamicPoint
 from emu.hardware.interconnect import Crossbar, Link, Topology, require_connected
 from emu.hardware.precision_table import DEFAULT_LOSS_FORMAT, ROLES, PrecisionTable, RoleTable
@@ -67,6 +69,19 @@ class Compute(Table):
     units: dict[str, ComputeUnit] = Field(default_factory=dict[str, ComputeUnit])
 
 
+class DeviceCost(Table):
+    """What a device costs: its technology, and where its numbers lie.
+
+    Attributes:
+        table: a cost table: its name, or the path of its file.
+        memory: level of memory that operands come from and results go to; None is the table's `main` where the device
+            says a memory bandwidth, else its `on_chip`.
+    """
+
+    table: str = BASE_TABLE
+    memory: str | None = None
+
+
 class Device(Table):
     """One machine.
 
@@ -80,6 +95,7 @@ class Device(Table):
         links: connections to other devices.
         crossbar: the switch between nodes; None where there is none.
         topology: nodes and devices; None for as many nodes of one device as the crossbar has ports.
+        cost: technology and memory; None is the base table.
     """
 
     name: str = Field(pattern=FILE_NAME)
@@ -91,6 +107,7 @@ class Device(Table):
     links: Items[Link] = ()
     crossbar: Crossbar | None = Field(default=None, exclude_if=lambda table: table is None)
     topology: Topology | None = Field(default=None, exclude_if=lambda table: table is None)
+    cost: DeviceCost | None = Field(default=None, exclude_if=lambda table: table is None)
 
     @model_validator(mode="after")
     def _complete(self) -> Device:

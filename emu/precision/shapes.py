@@ -285,7 +285,7 @@ RULES: dict[str, Rule] = {
     "squared_norm": _squared_norm,
 }
 #: Operations whose result is a number of the host.
-_LOSSES = ("softmax_cross_entropy", "mse", "euclidean")
+LOSSES = ("softmax_cross_entropy", "mse", "euclidean")
 
 
 class ShapeRunner:
@@ -316,7 +316,7 @@ class ShapeRunner:
     def _format(self, operation: Operation, role: str, layer: str) -> Any:
         if operation.name == "unpool":
             return operation.operands[0].format
-        if operation.name in _LOSSES:
+        if operation.name in LOSSES:
             role = "loss"
         word = self.policy.word(layer, role)
         held = operation.operands[0].format
@@ -327,7 +327,7 @@ class ShapeRunner:
     @staticmethod
     def _with_saved(operation: Operation, written: ShapeArray) -> Any:
         """Return a result with what goes back beside it, as rules expect it."""
-        if operation.name in (*_LOSSES, "max_pool", "dropout"):
+        if operation.name in (*LOSSES, "max_pool", "dropout"):
             return written, written
         if operation.name == "normalise":
             return written, (written, written), tuple(operation.operands[3:])

@@ -38,6 +38,11 @@ POINT_BYTES = 1
 _KIND_OF = {"activation": FORWARD, "slope": FORWARD, "loss": FORWARD, "error": BACKWARD, "gradient": BACKWARD}
 
 
+def kind_of(demand: Demand) -> str:
+    """Return whether an operation belongs to the way forward, the way back or the update."""
+    return _KIND_OF.get(demand.role, UPDATE)
+
+
 class Spent(NamedTuple):
     """What was spent at one place.
 
@@ -215,7 +220,7 @@ class Simulation:
             end = line.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, **about)
             put(spent, (one.layer, one.role, cost.unit, kind), Spent(1, cost.cycles, end - now, cost.operations, 0))
             return self._transfer(line, spent, one, "from host", down, end)
-        kind = REDO if one.again else _KIND_OF.get(one.role, UPDATE)
+        kind = REDO if one.again else kind_of(one)
         beside = {MEMORY: cost.memory_ps} if cost.memory_ps else None
         end = line.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, beside=beside, **about)
         at = (one.layer, one.role, cost.unit, kind)

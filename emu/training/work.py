@@ -28,7 +28,7 @@ from emu.hardware import Demand, Device, Machine
 from emu.optim import ParameterState
 from emu.precision import Policy
 from emu.precision.loss_scaling import NoScaling
-from emu.precision.shapes import ShapeRunner
+from emu.precision.shapes import LOSSES, ShapeRunner
 from emu.training.batches import Batches
 from emu.training.build import build_network, build_optimiser, require_functions, require_rows
 from emu.training.data import Dataset, load_dataset
@@ -120,6 +120,18 @@ def work_of(
     return Work(examples, demands, arrived, update, shapes, parameter_bytes(states), elements, rows)
 
 
+def inference_of(recipe: Recipe, device: Device, examples: int = 1, data: Dataset | None = None) -> tuple[Demand, ...]:
+    """Return what a forward pass asks of one node, without the working copies of parameters and without the loss.
+
+    A network that is used has its parameters in their formats. Arguments as of `work_of`.
+    """
+    step = _Step(recipe, device, travels=False)
+    batches, _ = step.batches(examples, 1, data)
+    return tuple(
+        one for one in step.forward(*batches[0]) if one.role not in ("weight", "bias") and one.operation not in LOSSES
+    )
+
+
 @dataclass(frozen=True)
 class _Passed:
     """What a pass asks, and the gradients that it finds."""
@@ -170,6 +182,11 @@ class _Step:
             states = self.model.states
             gradients = {state.name: unscaled(state, gradients[state.name], self._scale, runner) for state in states}
         return _Passed(_taken(runner), gradients)
+
+    def forward(self, inputs: Any, labels: Any) -> tuple[Demand, ...]:
+        """Return what a pass of one model asks that finds no gradients."""
+        self.model.traced(self.runner, inputs, labels, backward=False)
+        return _taken(self.runner)
 
     def behind(self, gradients: dict[str, Value]) -> tuple[tuple[Demand, ...], tuple[Demand, ...]]:
         """Return what writing gradients asks that an exchange brings, and what the update does."""

@@ -1,0 +1,312 @@
+"""What an operation costs in energy, and what the unit that does it takes in area: parts of the datapath and their uses.
+
+    operand registers ──► multiplier ──► adder ──► accumulator register ──► rounding ──► memory
+                                                                              └──► statistics register
+
+A `Use` is one part of a unit and how often an operation uses it. Energy is the sum over uses. Area is that of the widest
+use of every part. Both follow from formats and sizes alone, in exact fractions.
+
+Source: docs/energy.md, which gives the rule of every part and says what is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Literal, NamedTuple
+
+from emu.datapath import Mac, OutputStage, Rounding
+from emu.datapath.order import Blocks
+from emu.formats import Fixed, Float, Format
+from emu.hardware.cost_table import Column, CostTable, Family, exactly, significand_bits
+from emu.hardware.device import HOST, STATISTICS, Device
+from emu.hardware.machine import Demand, register_bytes
+
+#: Parts of a datapath, in the order of a report.
+MULTIPLIER, ADDER, ROUNDING, REGISTERS = "multiplier", "adder", "rounding", "registers"
+COUNTERS, MEMORY, ON_HOST = "statistics", "memory", "host"
+PARTS = (MULTIPLIER, ADDER, ROUNDING, REGISTERS, COUNTERS, MEMORY, ON_HOST)
+
+#: Operations that multiply pairs and add the products.
+_PRODUCTS = frozenset(
+    ("matmul", "sparse_matmul", "sparse_transposed_matmul", "conv2d", "conv2d_input_gradient")
+    + ("conv2d_weight_gradient", "squared_norm")
+)  # fmt: skip
+#: Operations that only select or move.
+_MOVES = frozenset(("relu", "select", "max_pool", "unpool", "embedding", "negate"))
+#: Multiplications and additions of each result, where an operation has no products.
+_PER_RESULT = {
+    "quantize": (0, 0),
+    "add": (0, 1),
+    "subtract": (0, 1),
+    "multiply": (1, 0),
+    "divide_by": (1, 0),
+    "dropout_gradient": (1, 0),
+    "average": (1, 0),
+    "sum": (0, 0),
+    "embedding_gradient": (0, 0),
+}
+#: The same of every other operation: divisions, roots and functions as one step of a table and a line.
+_OTHERS = (1, 1)
+#: Modes that drop bits, by family; every other one adds a bit to what it keeps.
+_DROPPING: dict[Family, frozenset[Rounding]] = {
+    "fixed": frozenset((Rounding.FLOOR, Rounding.TO_ODD, Rounding.JAMMING)),
+    "float": frozenset((Rounding.TOWARD_ZERO, Rounding.MAGNITUDE_TRUNCATION, Rounding.TO_ODD, Rounding.JAMMING)),
+}
+#: Bits of an aligned product above its fraction: its sign, and two before the point.
+_BITS_ABOVE = 3
+
+
+class Use(NamedTuple):
+    """One part of a datapath, and how often an operation uses it.
+
+    Attributes:
+        part: one of `PARTS`.
+        operation: what it does: `add`, `multiply`, or `register`, which is written.
+        family: of its words.
+        size: bits of an adder or a register, pairs of bits of a multiplier.
+        times: uses.
+    """
+
+    part: str
+    operation: Literal["add", "multiply", "register"]
+    family: Family
+    size: int
+    times: int
+
+    def cost(self, table: CostTable, column: Column) -> Fraction | None:
+        """Return what one use costs, or the area of the part."""
+        if self.operation == "register":
+            return table.register(self.size, column)
+        return table.cost(self.operation, self.family, self.size, column)
+
+
+class Datapath(NamedTuple):
+    """What works on an operation.
+
+    Attributes:
+        mac: its products and sums.
+        stage: what writes its results.
+        host_format: format in which a host computes.
+        counter_bits: bits of a counter of its statistics register; 0 where there is none.
+        on_host: whether a host computes what asks for passes.
+    """
+
+    mac: Mac
+    stage: OutputStage
+    host_format: Format
+    counter_bits: int
+    on_host: bool
+
+
+def uses_of(demand: Demand, path: Datapath) -> list[Use]:
+    """Return the parts of a datapath that an operation uses, without the memory."""
+    largest = max([demand.results, *(size for _, size in demand.operands)])
+    if demand.passes and path.on_host:
+        return _host_uses(demand, path.host_format, largest)
+    if demand.operation in _MOVES:
+        compared = largest - demand.results if demand.operation == "max_pool" else 0
+        return [Use(ADDER, "add", *_adder_of(_formats(demand)[:1]), compared)] if compared else []
+    uses = _reduction_uses(demand, path.mac) if demand.multiply_adds else []
+    uses += _result_uses(demand, largest)
+    uses += _rounding_uses(path.stage, demand.results)
+    if path.counter_bits:
+        uses += [Use(COUNTERS, "add", "fixed", path.counter_bits, demand.results)]
+        uses += [Use(COUNTERS, "register", "fixed", path.counter_bits, demand.results)]
+    return [use for use in uses if use.times]
+
+
+def memory_bytes(demand: Demand) -> int:
+    """Return the bytes that cross the memory: every operand is read once, every result written once."""
+    parts = [*demand.operands, (demand.result_format, demand.results)]
+    return demand.index_bytes + sum(-(-fmt.width_bits * size // 8) for fmt, size in parts if fmt is not None)
+
+
+def byte_pj(table: CostTable, level: str) -> Fraction:
+    """Return the energy of a byte at a level of memory."""
+    found = table.level(level, "a device's `memory`")
+    return exactly(found.energy_pj) * 8 / found.access_bits
+
+
+def energy_pj(uses: Iterable[Use], table: CostTable) -> dict[str, Fraction]:
+    """Return the energy of uses by part, exactly, in picojoules.
+
+    Raises:
+        ConfigError: the table has no such operation.
+    """
+    found: dict[str, Fraction] = {}
+    for use in uses:
+        cost = use.cost(table, "energy_pj")
+        assert cost is not None, "every row has an energy"
+        found[use.part] = found.get(use.part, Fraction(0)) + use.times * cost
+    return found
+
+
+def lane_area_um2(operations: Iterable[Sequence[Use]], table: CostTable) -> dict[str, Fraction] | None:
+    """Return the area of one lane that can do all of some operations, by part; None where the table gives no areas.
+
+    Each part is as large as its largest use: adders of fixed and of floating point are two.
+    """
+    largest: dict[tuple[str, Family], Fraction] = {}
+    for uses in operations:
+        lane: dict[tuple[str, Family], Fraction] = {}
+        for use in uses:
+            area = use.cost(table, "area_um2")
+            if area is None:
+                return None
+            lane[use.part, use.family] = lane.get((use.part, use.family), Fraction(0)) + area
+        for key, area in lane.items():
+            largest[key] = max(largest.get(key, Fraction(0)), area)
+    found: dict[str, Fraction] = {}
+    for (part, _), area in largest.items():
+        found[part] = found.get(part, Fraction(0)) + area
+    return found
+
+
+def counts_leading_bits(device: Device) -> bool:
+    """Return whether a device has a statistics register: it says its positions, or has a unit that counts."""
+    units = device.compute.units.values()
+    return device.precision.register.bins is not None or any(unit.kind == STATISTICS for unit in units)
+
+
+def statistics_bits(device: Device) -> int:
+    """Return the bits of a device's statistics register; 0 without one."""
+    return 8 * register_bytes(device.precision) if counts_leading_bits(device) else 0
+
+
+def has_host(device: Device) -> bool:
+    """Return whether a host computes losses: a device says so, or says nothing of its units."""
+    kinds = [unit.kind for unit in device.compute.units.values()]
+    return HOST in kinds or not any(kind != STATISTICS for kind in kinds)
+
+
+# ---- parts ----
+
+
+def _formats(demand: Demand) -> list[Format]:
+    """Return the formats of an operation's words: those of operands that are no constants, else of its result."""
+    read = [fmt for fmt, size in demand.operands if fmt is not None and size > 1]
+    return read or [fmt for fmt in (demand.result_format,) if fmt is not None]
+
+
+def _family(formats: Iterable[Format]) -> Family:
+    return "float" if any(isinstance(fmt, Float) for fmt in formats) else "fixed"
+
+
+def _adder_of(formats: Sequence[Format]) -> tuple[Family, int]:
+    return _family(formats), max(significand_bits(fmt) for fmt in formats)
+
+
+def _word_bits(fmt: Format) -> int:
+    """Return the bits of the fixed-point word that holds every value of a format."""
+    if isinstance(fmt, Fixed):
+        return fmt.width_bits
+    return fmt.signed + fmt.emax - (fmt.emin - fmt.fraction_bits) + 1
+
+
+def exact_bits(formats: Sequence[Format], terms: int) -> int:
+    """Return the bits of an accumulator that never rounds or overflows: those of a product, and log2 of the terms.
+
+    Examples:
+        >>> from emu.formats import parse
+        >>> exact_bits([parse("fix16f9"), parse("fix16f13")], 25), exact_bits([parse("fp16")] * 2, 25)
+        (37, 87)
+    """
+    return sum(_word_bits(fmt) for fmt in formats) + (max(terms, 1) - 1).bit_length()
+
+
+def _reduction_uses(demand: Demand, mac: Mac) -> list[Use]:
+    """Return the uses of products and sums: multipliers, adders, and the registers around them."""
+    times = demand.multiply_adds
+    multiplies = demand.operation in _PRODUCTS
+    operands = [fmt for fmt, _ in demand.operands[: 2 if multiplies else 1] if fmt is not None] or _formats(demand)
+    uses: list[Use] = []
+    if multiplies:
+        a, b = significand_bits(operands[0]), significand_bits(operands[-1])
+        uses.append(Use(MULTIPLIER, "multiply", _family(operands), a * b, times))
+        if isinstance(mac.product, Fixed):
+            uses += _rounding_uses(mac.stage_of(mac.product), times)
+    terms = -(-times // max(demand.results, 1)) + (len(demand.operands) > 2)
+    summed = [mac.product] if mac.product != "exact" and multiplies else operands
+    held, adders = _adder_uses(summed, mac, terms, times)
+    latched = sum(fmt.width_bits for fmt in operands) + held
+    return [*uses, *adders, Use(REGISTERS, "register", "fixed", latched, times)]
+
+
+def _adder_uses(summed: Sequence[Format], mac: Mac, terms: int, times: int) -> tuple[int, list[Use]]:
+    """Return the bits of the accumulator, and the uses of the adder in front of it."""
+    accumulator = mac.accumulator
+    if accumulator == "exact":
+        bits = exact_bits(summed, terms)
+        return bits, [Use(ADDER, "add", "fixed", bits, times)]
+    bits = accumulator.width_bits
+    if isinstance(accumulator, Fixed):
+        uses = [Use(ADDER, "add", "fixed", bits, times)]
+        fraction = sum(fmt.frac_bits for fmt in summed if isinstance(fmt, Fixed))
+        rounds = _family(summed) == "float" or fraction > accumulator.frac_bits
+        return bits, uses + (_rounding_uses(mac.stage_of(accumulator), times) if rounds else [])
+    size = significand_bits(accumulator)
+    if isinstance(mac.order, Blocks):
+        aligned = mac.order.fraction_bits + _BITS_ABOVE
+        blocks = -(-times // mac.order.n)
+        return bits, [Use(ADDER, "add", "fixed", aligned, times), Use(ADDER, "add", "float", size, blocks)]
+    uses = [Use(ADDER, "add", "float", size, times)]
+    return bits, uses + _random_uses(mac.stage_of(accumulator), times)
+
+
+def _result_uses(demand: Demand, largest: int) -> list[Use]:
+    """Return the uses of an operation on single elements: a multiplier, an adder, registers of operands and result."""
+    if demand.multiply_adds and demand.operation != "average":
+        return []
+    multiplies, adds = _PER_RESULT.get(demand.operation, _OTHERS)
+    times = demand.passes * largest if demand.passes else demand.results
+    formats = _formats(demand)
+    family, size = _adder_of(formats)
+    operands = [fmt for fmt, _ in demand.operands if fmt is not None] or formats
+    uses: list[Use] = []
+    if multiplies:
+        a, b = significand_bits(operands[0]), significand_bits(operands[min(1, len(operands) - 1)])
+        uses.append(Use(MULTIPLIER, "multiply", family, a * b, times))
+        size = max(size, a + b) if family == "fixed" else size
+    if adds:
+        uses.append(Use(ADDER, "add", family, size, times))
+    latched = sum(fmt.width_bits for fmt in operands) + (demand.result_format or operands[0]).width_bits
+    return [*uses, Use(REGISTERS, "register", "fixed", latched, times)]
+
+
+def _rounding_uses(stage: OutputStage, times: int) -> list[Use]:
+    """Return the uses of a rounding: an adder as wide as what is kept, and random bits; none where bits are dropped."""
+    family = _family([stage.format])
+    bits = significand_bits(stage.format)
+    if stage.rounding in _DROPPING[family]:
+        return []
+    random = _random_uses(stage, times)
+    return [Use(ROUNDING, "add", "fixed", bits + (stage.n_rbits if random else 0), times), *random]
+
+
+def _random_uses(stage: OutputStage, times: int) -> list[Use]:
+    """Return the register of random bits that a stochastic rounding writes."""
+    if not stage.rounding.value.startswith("stochastic"):
+        return []
+    return [Use(ROUNDING, "register", "fixed", stage.n_rbits, times)]
+
+
+def _host_uses(demand: Demand, fmt: Format, largest: int) -> list[Use]:
+    """Return what a host does: a multiplication and an addition in every pass over the largest operand, and sums."""
+    family, bits = _adder_of([fmt])
+    passed = demand.passes * largest
+    return [
+        Use(ON_HOST, "multiply", family, bits * bits, passed),
+        Use(ON_HOST, "add", family, bits, passed + demand.multiply_adds),
+    ]
+
+
+def require_level(table: CostTable, device: Device) -> str:
+    """Return the level of memory that a device's operands come from: its own choice, else that of the table.
+
+    Raises:
+        ConfigError: the table has no such level.
+    """
+    chosen = device.cost.memory if device.cost else None
+    by_default = table.on_chip if device.compute.memory_bandwidth_bytes_per_s is None else table.main
+    return table.level(chosen or by_default, f"`memory` of [cost] of device {device.name}").name

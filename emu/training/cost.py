@@ -1,0 +1,293 @@
+"""The energy of a training step and of an inference, and the area of what computes them: from shapes and formats alone.
+
+recipe, device ──► demands (work.py) ──► uses of parts (emu.hardware.energy) ──► energy by layer, role, part and kind
+                                                                            └──► area of a lane, times the lanes
+
+Nothing is trained. A device needs no clock for it.
+
+Source: docs/energy.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from emu._drawn import Drawn
+from emu.hardware import Demand, Device, load_device, machine_of
+from emu.hardware.cost_table import BASE_TABLE, CostTable, load_cost_table
+from emu.hardware.device import HOST, STATISTICS
+from emu.hardware.energy import (
+    COUNTERS,
+    MEMORY,
+    PARTS,
+    Datapath,
+    Use,
+    byte_pj,
+    counts_leading_bits,
+    energy_pj,
+    has_host,
+    lane_area_um2,
+    memory_bytes,
+    require_level,
+    statistics_bits,
+    uses_of,
+)
+from emu.precision import Policy
+from emu.training.data import Dataset
+from emu.training.recipe import Recipe, load_recipe
+from emu.training.simulation import kind_of
+from emu.training.work import inference_of, work_of
+
+#: Picojoules of a joule, and square micrometres of a square millimetre.
+JOULE_PJ, MM2_UM2 = 10**12, 10**6
+#: The unit of a device that names none.
+ONE_LANE = "lane"
+
+
+@dataclass(frozen=True)
+class EnergyRow:
+    """What one part of the datapath spends for one role of one layer.
+
+    Attributes:
+        layer: layer whose result is written.
+        role: the result's role.
+        unit: part of the datapath: one of `emu.hardware.energy.PARTS`.
+        kind: forward, backward or update.
+        uses: how often the part is used; bytes of the memory.
+        energy_pj: picojoules, exactly.
+        share: share of the whole energy.
+    """
+
+    layer: str
+    role: str
+    unit: str
+    kind: str
+    uses: int
+    energy_pj: Fraction
+    share: float
+
+    @property
+    def joules(self) -> float:
+        """The energy."""
+        return float(self.energy_pj / JOULE_PJ)
+
+    def row(self) -> dict[str, Any]:
+        """Return plain data (JSON)."""
+        at = {"layer": self.layer, "role": self.role, "unit": self.unit, "kind": self.kind}
+        return {**at, "uses": self.uses, "picojoules": float(self.energy_pj), "share": self.share}
+
+
+@dataclass(frozen=True)
+class AreaRow:
+    """The area of one part of a compute unit.
+
+    Attributes:
+        compute_unit: name of the unit in the device; `lane` where the device names none.
+        unit: part of the datapath.
+        lanes: how many of them there are.
+        area_um2: square micrometres of all of them, exactly.
+        share: share of the whole area.
+    """
+
+    compute_unit: str
+    unit: str
+    lanes: int
+    area_um2: Fraction
+    share: float
+
+    def row(self) -> dict[str, Any]:
+        """Return plain data (JSON)."""
+        at = {"compute_unit": self.compute_unit, "unit": self.unit, "lanes": self.lanes}
+        return {**at, "area_um2": float(self.area_um2), "share": self.share}
+
+
+@dataclass(frozen=True)
+class Cost(Drawn):
+    """Energy and area of a model on a device.
+
+    Attributes:
+        model: its name.
+        device: its name.
+        table: name of the cost table.
+        memory: level of memory that operands come from.
+        batch: examples of a step.
+        step_pj: energy of a step of training, picojoules, exactly.
+        inference_pj: energy of a forward pass of one example, likewise.
+        area_um2: area of the units, square micrometres, exactly; None where the table gives no areas.
+        rows: energy by layer, role, part and kind, of a step, or of an inference if that was asked for.
+        areas: area by compute unit and part; empty where the table gives no areas.
+    """
+
+    model: str
+    device: str
+    table: str
+    memory: str
+    batch: int
+    step_pj: Fraction
+    inference_pj: Fraction
+    area_um2: Fraction | None
+    rows: tuple[EnergyRow, ...]
+    areas: tuple[AreaRow, ...]
+
+    @property
+    def joules_per_step(self) -> float:
+        """Energy of a step of training."""
+        return float(self.step_pj / JOULE_PJ)
+
+    @property
+    def joules_per_inference(self) -> float:
+        """Energy of a forward pass of one example."""
+        return float(self.inference_pj / JOULE_PJ)
+
+    @property
+    def area_mm2(self) -> float | None:
+        """Area of the units; None where the table gives no areas."""
+        return None if self.area_um2 is None else float(self.area_um2 / MM2_UM2)
+
+    def shares(self) -> dict[str, float]:
+        """Return the share of every part of the datapath in the energy of `rows`, the largest first."""
+        spent = {unit: sum((r.energy_pj for r in self.rows if r.unit == unit), Fraction(0)) for unit in PARTS}
+        whole = sum(spent.values()) or Fraction(1)
+        named = [(unit, float(energy / whole)) for unit, energy in spent.items() if energy]
+        return dict(sorted(named, key=lambda one: -one[1]))
+
+    def summary(self) -> dict[str, Any]:
+        """Return the totals as plain data (JSON)."""
+        return {
+            "table": self.table,
+            "memory": self.memory,
+            "batch": self.batch,
+            "joules_per_step": self.joules_per_step,
+            "joules_per_inference": self.joules_per_inference,
+            "area_mm2": self.area_mm2,
+            "shares": self.shares(),
+        }
+
+
+def cost_of(
+    recipe: str | Path | Recipe,
+    device: str | Path | Device,
+    *,
+    batch: int | None = None,
+    inference: bool = False,
+    table: str | Path | CostTable | None = None,
+    data: Dataset | None = None,
+) -> Cost:
+    """Return the energy of a step and of an inference, and the area of the units; nothing is trained.
+
+    Args:
+        recipe: network and optimiser: a name, a path, or what `emu.model` returns.
+        device: its formats and units: a name, a path, or what `emu.device` returns. It needs no clock.
+        batch: examples of a step; None is the recipe's.
+        inference: whether rows and area are those of an inference of one example; else those of a step.
+        table: a cost table that replaces the device's: a name, a path, or a table.
+        data: examples of a network that reads sparse inputs; None reads those that the recipe names.
+
+    Raises:
+        ConfigError: no such table, or it lacks an operation or the level of memory that the device names.
+
+    Examples:
+        >>> found = cost_of("lenet", "fixed16")
+        >>> f"{found.joules_per_inference:.2e} J, {found.area_mm2:.4f} mm2"
+        '2.96e-06 J, 0.0119 mm2'
+    """
+    recipe = load_recipe(recipe)
+    machine = recipe.machine(load_device(device))
+    prices = load_cost_table(table or (machine.cost.table if machine.cost else BASE_TABLE))
+    costs = _Costs(machine, prices)
+    size = recipe.training.batch if batch is None else batch
+    work = work_of(recipe, machine, size, None, data)
+    step = [*work.computed, *work.update]
+    one = inference_of(recipe, machine, 1, data)
+    chosen = one if inference else step
+    areas = costs.areas(chosen)
+    return Cost(
+        recipe.name, machine.name, prices.name, costs.level, size,
+        costs.energy_pj(step), costs.energy_pj(one),
+        None if areas is None else sum((row.area_um2 for row in areas), Fraction(0)),
+        tuple(costs.rows(chosen)), tuple(areas or ()),
+    )  # fmt: skip
+
+
+class _Costs:
+    """What demands cost on a device."""
+
+    def __init__(self, device: Device, table: CostTable) -> None:
+        self._device, self._table = device, table
+        self._policy = Policy(device.precision).at(0)
+        self.level = require_level(table, device)
+        self._byte_pj = byte_pj(table, self.level)
+        self._counter_bits = device.precision.register.counter_bits if counts_leading_bits(device) else 0
+        self._on_host = has_host(device)
+        self._machine = machine_of(device)
+
+    def energy_pj(self, demands: Iterable[Demand]) -> Fraction:
+        """Return the energy of demands."""
+        return sum((sum(parts.values(), Fraction(0)) for _, parts in map(self._spent, demands)), Fraction(0))
+
+    def rows(self, demands: Sequence[Demand]) -> list[EnergyRow]:
+        """Return the energy by layer, role, part and kind, in the order of the run."""
+        spent: dict[tuple[str, str, str, str], tuple[int, Fraction]] = {}
+        for demand in demands:
+            uses, parts = self._spent(demand)
+            for unit, energy in parts.items():
+                key = (demand.layer, demand.role, unit, kind_of(demand))
+                times, before = spent.get(key, (0, Fraction(0)))
+                spent[key] = (times + uses[unit], before + energy)
+        whole = sum((energy for _, energy in spent.values()), Fraction(0)) or Fraction(1)
+        return [EnergyRow(*at, times, energy, float(energy / whole)) for at, (times, energy) in spent.items()]
+
+    def areas(self, demands: Iterable[Demand]) -> list[AreaRow] | None:
+        """Return the area by compute unit and part; None where the table gives no areas."""
+        by_unit: dict[str, list[list[Use]]] = {}
+        for demand in demands:
+            if not (demand.passes and self._on_host):
+                by_unit.setdefault(self._unit_of(demand), []).append(self._uses(demand))
+        found: list[tuple[str, str, int, Fraction]] = []
+        for unit, operations in by_unit.items():
+            lane = lane_area_um2(operations, self._table)
+            if lane is None:
+                return None
+            lanes = self._lanes(unit)
+            found += [(unit, part, lanes, lanes * area) for part, area in lane.items()]
+        register = self._table.register(statistics_bits(self._device), "area_um2")
+        if register is None:
+            return None
+        if register:
+            found.append((STATISTICS, COUNTERS, 1, register))
+        whole = sum((area for *_, area in found), Fraction(0)) or Fraction(1)
+        return [AreaRow(unit, part, lanes, area, float(area / whole)) for unit, part, lanes, area in found]
+
+    def _spent(self, demand: Demand) -> tuple[dict[str, int], dict[str, Fraction]]:
+        """Return uses and energy by part; bytes of the memory."""
+        uses = self._uses(demand)
+        moved = memory_bytes(demand)
+        times: dict[str, int] = {MEMORY: moved}
+        for use in uses:
+            times[use.part] = times.get(use.part, 0) + use.times
+        return times, {**energy_pj(uses, self._table), MEMORY: moved * self._byte_pj}
+
+    def _uses(self, demand: Demand) -> list[Use]:
+        policy, layer, role = self._policy, demand.layer, demand.role
+        factors = [fmt for fmt, _ in demand.operands[:2] if fmt is not None] if demand.multiply_adds else []
+        point = getattr(demand.result_format, "frac_bits", 0)
+        path = Datapath(
+            policy.mac(layer, *factors, role=role),
+            policy.stage(layer, role, point),
+            policy.stage(layer, "loss").format,
+            self._counter_bits,
+            self._on_host,
+        )
+        return uses_of(demand, path)
+
+    def _unit_of(self, demand: Demand) -> str:
+        return ONE_LANE if self._machine is None else self._machine.unit_of(demand)
+
+    def _lanes(self, unit: str) -> int:
+        found = self._device.compute.units.get(unit)
+        lanes = found.lanes if found and found.kind != HOST else None
+        return 1 if lanes is None else int(lanes.value)
