@@ -19,6 +19,7 @@ multiplier a field of them, one for each pair of bits.
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -44,7 +45,7 @@ class OperationCost(Table):
         operation: `add` or `multiply`.
         format: format of both operands and of the result.
         energy_pj: energy of one operation, picojoules.
-        area_um2: area of the unit that does it, square micrometres; None where the source gives none.
+        area_um2: area of the unit that does it, square micrometres; None leaves the row out of the line of areas.
         source: where both are from.
     """
 
@@ -139,11 +140,11 @@ class CostTable(Table):
         for operation in ("add", "multiply"):
             for family in ("fixed", "float"):
                 rows = self._rows(operation, family)
-                for low, high in zip(rows, rows[1:], strict=False):
+                for low, high in pairwise(rows):
                     if low.size == high.size or low.energy_pj >= high.energy_pj:
                         raise ConfigError(
-                            f"energies of `{operation}` must rise with the {family} format, got {low.energy_pj:g} pJ of "
-                            f"{low.format} and {high.energy_pj:g} pJ of {high.format} in cost table {self.name}; "
+                            f"energies of `{operation}` must rise with the {family} format, got {low.energy_pj:g} pJ "
+                            f"of {low.format} and {high.energy_pj:g} pJ of {high.format} in cost table {self.name}; "
                             "correct one of them, or leave it out"
                         )
         return self
@@ -177,13 +178,9 @@ class CostTable(Table):
                 f"cost table {self.name} must give the cost of `{operation}` of a {kind} format, got none; add "
                 "[[operations]] for it, or choose another table"
             )
-        points: list[tuple[int, Fraction]] = []
-        for row in rows:
-            value = row.energy_pj if column == "energy_pj" else row.area_um2
-            if value is None:
-                return None
-            points.append((row.size, exactly(value)))
-        return _on_lines(points, size)
+        values = [(row.size, row.energy_pj if column == "energy_pj" else row.area_um2) for row in rows]
+        points = [(at, exactly(value)) for at, value in values if value is not None]
+        return _on_lines(points, size) if points else None
 
     def level(self, name: str, what: str) -> MemoryLevel:
         """Return a level of memory by its name; `what` is what messages call the name's place.

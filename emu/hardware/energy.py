@@ -1,10 +1,10 @@
-"""What an operation costs in energy, and what the unit that does it takes in area: parts of the datapath and their uses.
+"""The energy of an operation and the area of the unit that does it: parts of the datapath and their uses.
 
     operand registers ──► multiplier ──► adder ──► accumulator register ──► rounding ──► memory
                                                                               └──► statistics register
 
-A `Use` is one part of a unit and how often an operation uses it. Energy is the sum over uses. Area is that of the widest
-use of every part. Both follow from formats and sizes alone, in exact fractions.
+A `Use` is one part of a unit and how often an operation uses it. Energy is the sum over uses. Area is that of the
+widest use of every part. Both follow from formats and sizes alone, in exact fractions.
 
 Source: docs/energy.md, which gives the rule of every part and says what is left out.
 """
@@ -29,9 +29,16 @@ PARTS = (MULTIPLIER, ADDER, ROUNDING, REGISTERS, COUNTERS, MEMORY, ON_HOST)
 
 #: Operations that multiply pairs and add the products.
 _PRODUCTS = frozenset(
-    ("matmul", "sparse_matmul", "sparse_transposed_matmul", "conv2d", "conv2d_input_gradient")
-    + ("conv2d_weight_gradient", "squared_norm")
-)  # fmt: skip
+    (
+        "matmul",
+        "sparse_matmul",
+        "sparse_transposed_matmul",
+        "conv2d",
+        "conv2d_input_gradient",
+        "conv2d_weight_gradient",
+        "squared_norm",
+    )
+)
 #: Operations that only select or move.
 _MOVES = frozenset(("relu", "select", "max_pool", "unpool", "embedding", "negate"))
 #: Multiplications and additions of each result, where an operation has no products.
