@@ -81,11 +81,32 @@ class Use(NamedTuple):
     size: int
     times: int
 
-    def cost(self, table: CostTable, column: Column) -> Fraction | None:
-        """Return what one use costs, or the area of the part."""
-        if self.operation == "register":
-            return table.register(self.size, column)
-        return table.cost(self.operation, self.family, self.size, column)
+
+class Prices:
+    """What uses of parts cost after a table; each is looked up once.
+
+    Attributes:
+        table: the table.
+    """
+
+    def __init__(self, table: CostTable) -> None:
+        self.table = table
+        self._found: dict[tuple[str, Family, int, Column], Fraction | None] = {}
+
+    def of(self, use: Use, column: Column) -> Fraction | None:
+        """Return what one use costs, or the area of its part; None where the table gives no area.
+
+        Raises:
+            ConfigError: the table has no such operation.
+        """
+        key = (use.operation, use.family, use.size, column)
+        if key not in self._found:
+            self._found[key] = (
+                self.table.register(use.size, column)
+                if use.operation == "register"
+                else self.table.cost(use.operation, use.family, use.size, column)
+            )
+        return self._found[key]
 
 
 class Datapath(NamedTuple):
@@ -135,7 +156,7 @@ def byte_pj(table: CostTable, level: str) -> Fraction:
     return exactly(found.energy_pj) * 8 / found.access_bits
 
 
-def energy_pj(uses: Iterable[Use], table: CostTable) -> dict[str, Fraction]:
+def energy_pj(uses: Iterable[Use], prices: Prices) -> dict[str, Fraction]:
     """Return the energy of uses by part, exactly, in picojoules.
 
     Raises:
@@ -143,13 +164,13 @@ def energy_pj(uses: Iterable[Use], table: CostTable) -> dict[str, Fraction]:
     """
     found: dict[str, Fraction] = {}
     for use in uses:
-        cost = use.cost(table, "energy_pj")
+        cost = prices.of(use, "energy_pj")
         assert cost is not None, "every row has an energy"
         found[use.part] = found.get(use.part, Fraction(0)) + use.times * cost
     return found
 
 
-def lane_area_um2(operations: Iterable[Sequence[Use]], table: CostTable) -> dict[str, Fraction] | None:
+def lane_area_um2(operations: Iterable[Sequence[Use]], prices: Prices) -> dict[str, Fraction] | None:
     """Return the area of one lane that can do all of some operations, by part; None where the table gives no areas.
 
     Each part is as large as its largest use: adders of fixed and of floating point are two.
@@ -158,7 +179,7 @@ def lane_area_um2(operations: Iterable[Sequence[Use]], table: CostTable) -> dict
     for uses in operations:
         lane: dict[tuple[str, Family], Fraction] = {}
         for use in uses:
-            area = use.cost(table, "area_um2")
+            area = prices.of(use, "area_um2")
             if area is None:
                 return None
             lane[use.part, use.family] = lane.get((use.part, use.family), Fraction(0)) + area

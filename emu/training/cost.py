@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from emu._drawn import Drawn
 from emu.hardware import Demand, Device, load_device, machine_of
@@ -25,6 +25,7 @@ from emu.hardware.energy import (
     MEMORY,
     PARTS,
     Datapath,
+    Prices,
     Use,
     byte_pj,
     counts_leading_bits,
@@ -201,23 +202,42 @@ def cost_of(
     costs = _Costs(machine, prices)
     size = recipe.training.batch if batch is None else batch
     work = work_of(recipe, machine, size, None, data)
-    step = [*work.computed, *work.update]
-    one = inference_of(recipe, machine, 1, data)
+    step = [costs.spent(demand) for demand in (*work.computed, *work.update)]
+    one = [costs.spent(demand) for demand in inference_of(recipe, machine, 1, data)]
     chosen = one if inference else step
     areas = costs.areas(chosen)
     return Cost(
-        recipe.name, machine.name, prices.name, costs.level, size,
-        costs.energy_pj(step), costs.energy_pj(one),
+        recipe.name, machine.name, prices.name, costs.level, size, _energy_pj(step), _energy_pj(one),
         None if areas is None else sum((row.area_um2 for row in areas), Fraction(0)),
-        tuple(costs.rows(chosen)), tuple(areas or ()),
+        _rows(chosen), tuple(areas or ()),
     )  # fmt: skip
+
+
+class _Spent(NamedTuple):
+    """What one operation costs.
+
+    Attributes:
+        demand: the operation.
+        uses: parts of the datapath that it uses.
+        energy_pj: picojoules by part, the memory among them.
+        moved_bytes: bytes of the memory.
+    """
+
+    demand: Demand
+    uses: list[Use]
+    energy_pj: dict[str, Fraction]
+    moved_bytes: int
+
+    def times(self, unit: str) -> int:
+        """Return how often a part is used; bytes of the memory."""
+        return self.moved_bytes if unit == MEMORY else sum(use.times for use in self.uses if use.part == unit)
 
 
 class _Costs:
     """What demands cost on a device."""
 
     def __init__(self, device: Device, table: CostTable) -> None:
-        self._device, self._table = device, table
+        self._device, self._prices = device, Prices(table)
         self._policy = Policy(device.precision).at(0)
         self.level = require_level(table, device)
         self._byte_pj = byte_pj(table, self.level)
@@ -225,51 +245,31 @@ class _Costs:
         self._on_host = has_host(device)
         self._machine = machine_of(device)
 
-    def energy_pj(self, demands: Iterable[Demand]) -> Fraction:
-        """Return the energy of demands."""
-        return sum((sum(parts.values(), Fraction(0)) for _, parts in map(self._spent, demands)), Fraction(0))
+    def spent(self, demand: Demand) -> _Spent:
+        """Return what an operation costs."""
+        uses, moved = self._uses(demand), memory_bytes(demand)
+        return _Spent(demand, uses, {**energy_pj(uses, self._prices), MEMORY: moved * self._byte_pj}, moved)
 
-    def rows(self, demands: Sequence[Demand]) -> list[EnergyRow]:
-        """Return the energy by layer, role, part and kind, in the order of the run."""
-        spent: dict[tuple[str, str, str, str], tuple[int, Fraction]] = {}
-        for demand in demands:
-            uses, parts = self._spent(demand)
-            for unit, energy in parts.items():
-                key = (demand.layer, demand.role, unit, kind_of(demand))
-                times, before = spent.get(key, (0, Fraction(0)))
-                spent[key] = (times + uses[unit], before + energy)
-        whole = sum((energy for _, energy in spent.values()), Fraction(0)) or Fraction(1)
-        return [EnergyRow(*at, times, energy, float(energy / whole)) for at, (times, energy) in spent.items()]
-
-    def areas(self, demands: Iterable[Demand]) -> list[AreaRow] | None:
+    def areas(self, operations: Iterable[_Spent]) -> list[AreaRow] | None:
         """Return the area by compute unit and part; None where the table gives no areas."""
         by_unit: dict[str, list[list[Use]]] = {}
-        for demand in demands:
-            if not (demand.passes and self._on_host):
-                by_unit.setdefault(self._unit_of(demand), []).append(self._uses(demand))
+        for one in operations:
+            if not (one.demand.passes and self._on_host):
+                by_unit.setdefault(self._unit_of(one.demand), []).append(one.uses)
         found: list[tuple[str, str, int, Fraction]] = []
-        for unit, operations in by_unit.items():
-            lane = lane_area_um2(operations, self._table)
+        for unit, uses in by_unit.items():
+            lane = lane_area_um2(uses, self._prices)
             if lane is None:
                 return None
             lanes = self._lanes(unit)
             found += [(unit, part, lanes, lanes * area) for part, area in lane.items()]
-        register = self._table.register(statistics_bits(self._device), "area_um2")
+        register = self._prices.table.register(statistics_bits(self._device), "area_um2")
         if register is None:
             return None
         if register:
             found.append((STATISTICS, COUNTERS, 1, register))
         whole = sum((area for *_, area in found), Fraction(0)) or Fraction(1)
         return [AreaRow(unit, part, lanes, area, float(area / whole)) for unit, part, lanes, area in found]
-
-    def _spent(self, demand: Demand) -> tuple[dict[str, int], dict[str, Fraction]]:
-        """Return uses and energy by part; bytes of the memory."""
-        uses = self._uses(demand)
-        moved = memory_bytes(demand)
-        times: dict[str, int] = {MEMORY: moved}
-        for use in uses:
-            times[use.part] = times.get(use.part, 0) + use.times
-        return times, {**energy_pj(uses, self._table), MEMORY: moved * self._byte_pj}
 
     def _uses(self, demand: Demand) -> list[Use]:
         policy, layer, role = self._policy, demand.layer, demand.role
@@ -291,3 +291,19 @@ class _Costs:
         found = self._device.compute.units.get(unit)
         lanes = found.lanes if found and found.kind != HOST else None
         return 1 if lanes is None else int(lanes.value)
+
+
+def _energy_pj(operations: Iterable[_Spent]) -> Fraction:
+    return sum((energy for one in operations for energy in one.energy_pj.values()), Fraction(0))
+
+
+def _rows(operations: Sequence[_Spent]) -> tuple[EnergyRow, ...]:
+    """Return the energy by layer, role, part and kind, in the order of the run."""
+    spent: dict[tuple[str, str, str, str], tuple[int, Fraction]] = {}
+    for one in operations:
+        for unit, energy in one.energy_pj.items():
+            key = (one.demand.layer, one.demand.role, unit, kind_of(one.demand))
+            times, before = spent.get(key, (0, Fraction(0)))
+            spent[key] = (times + one.times(unit), before + energy)
+    whole = sum((energy for _, energy in spent.values()), Fraction(0)) or Fraction(1)
+    return tuple(EnergyRow(*at, times, energy, float(energy / whole)) for at, (times, energy) in spent.items())
