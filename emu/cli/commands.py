@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn, Unpack
 
 import typer
 
-from emu.cli.options import Backend, Settings, VectorOptions, with_options
+from emu.cli.options import Backend, Settings, SimulateOptions, VectorOptions, with_options
 from emu.errors import EmuError, EmuWarning
 
 #: Exit code of bad input, as `typer` uses it for bad usage.
@@ -128,20 +128,16 @@ def evaluate(
 
 
 @app.command()
+@with_options(SimulateOptions)
 def simulate(
     model: Annotated[str, typer.Argument(help="A model's name or the path of its TOML file.")],
-    device: Annotated[str, typer.Option(help="A device's name or the path of its TOML file; it must have a clock.")],
-    nodes: Annotated[str | None, typer.Option(help="Numbers of nodes, e.g. 1,2,4,8.")] = None,
-    batch: Annotated[str | None, typer.Option(help="Examples of a step, on all nodes together, e.g. 256,2880.")] = None,
-    bits: Annotated[str | None, typer.Option(help="Bits of a gradient on its way, e.g. 1,32.")] = None,
-    settings: Settings = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for data, picture of speed-up, and trace.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print data instead of a table.")] = False,
+    device: Annotated[str, typer.Option(help="A device's name or the path of its TOML file; times need a clock.")],
+    **options: Unpack[SimulateOptions],
 ) -> None:
-    """Say how long a step of training takes on nodes that train together, without training."""
+    """Say what a step of training costs in energy, area and time, without training."""
     from emu.cli.simulate import simulate_model
 
-    simulate_model(model, device, nodes, batch, bits, settings or [], out, as_json=as_json)
+    simulate_model(model, device, options)
 
 
 @app.command()

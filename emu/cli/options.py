@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, TypedDict, TypeVar, get_type_hints
 
 import typer
@@ -36,6 +37,18 @@ class VectorOptions(TypedDict, total=False):
     tininess: Annotated[
         str | None, typer.Option(help="When IEEE 754 calls a result tiny: before_rounding or after_rounding.")
     ]
+
+
+class SimulateOptions(TypedDict, total=False):
+    """What a simulation may say beside its model and device; `simulate_model` of `emu.cli.simulate` has the meaning."""
+
+    nodes: Annotated[str | None, typer.Option(help="Numbers of nodes, e.g. 1,2,4,8.")]
+    batch: Annotated[str | None, typer.Option(help="Examples of a step, on all nodes together, e.g. 256,2880.")]
+    bits: Annotated[str | None, typer.Option(help="Bits of a gradient on its way, e.g. 1,32.")]
+    cost: Annotated[str | None, typer.Option(help="A cost table's name or the path of its TOML file.")]
+    settings: Settings
+    out: Annotated[Path | None, typer.Option(help="Folder for data, picture of speed-up, and trace.")]
+    as_json: Annotated[bool | None, typer.Option("--json", help="Print data instead of tables.")]
 
 
 def with_options(options: type) -> Callable[[Command], Command]:

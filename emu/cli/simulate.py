@@ -1,62 +1,92 @@
-"""What `emu simulate` does: a table, and in a folder its data, a picture and a trace."""
+"""What `emu simulate` does: energy, area and a table of times, and in a folder their data, a picture and a trace.
+
+A device without a clock has energy and area, and no times.
+"""
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
+from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
-from emu.cli.tables import Listing, console
+from emu.cli.options import SimulateOptions
+from emu.cli.tables import Listing, console, facts
 from emu.errors import ConfigError
 from emu.hardware import chrome_trace, load_device
-from emu.hardware.machine import SECOND_PS
+from emu.hardware.energy import PARTS
+from emu.hardware.machine import SECOND_PS, can_be_timed
+from emu.report.words import area, energy
 from emu.training import load_recipe
 from emu.training.cluster_time import SimulatedCluster, SimulatedStep, simulate
+from emu.training.cost import Cost, cost_of
 from emu.training.run_folder import RunFolder
 
 #: Files of the folder.
 DATA, TABLE, PICTURE, TRACE = "simulate.json", "simulate.parquet", "speed-up.svg", "trace.json"
+COST, ENERGY = "cost.json", "energy.parquet"
+_NO_CLOCK = (
+    "{device} has no clock, so there are no times; add `clock_hz` to [compute] and a unit with `lanes` to "
+    "[compute.units]"
+)
 _COLUMNS = (
     "batch", "bits", "nodes", "step", "compute", "quantise", "update", "wait", "send", "samples/s", "speed-up",
     "bound", "link",
 )  # fmt: skip
+_COST_COLUMNS = ("part", "energy of a step", "share", "share of the area")
 _UNITS = (("s", SECOND_PS), ("ms", 10**9), ("us", 10**6), ("ns", 10**3))
 
 
-def simulate_model(
-    model: str,
-    device: str,
-    nodes: str | None,
-    batches: str | None,
-    bits: str | None,
-    settings: list[str],
-    out: Path | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Simulate, and print what came out."""
-    counts = _numbers("--nodes", nodes)
-    recipe = load_recipe(model, [f"cluster.nodes={max(counts, default=1)}", *settings])
-    found = simulate(
-        recipe,
-        load_device(device),
-        nodes=counts,
-        batches=_numbers("--batch", batches),
-        bits=_numbers("--bits", bits),
-        keeps_events=out is not None,
-    )
-    if as_json:
-        print(json.dumps(found.rows(), indent=2))
+def simulate_model(model: str, device_name: str, options: SimulateOptions) -> None:
+    """Simulate, and print what came out.
+
+    Raises:
+        ConfigError: an option asks for times, and the device has no clock.
+    """
+    counts, batches, bits = (_numbers(f"--{name}", options.get(name)) for name in ("nodes", "batch", "bits"))
+    device, out = load_device(device_name), options.get("out")
+    recipe = load_recipe(model, [f"cluster.nodes={max(counts, default=1)}", *(options.get("settings") or [])])
+    table = options.get("cost")
+    costs = [cost_of(recipe, device, batch=batch, table=table) for batch in batches or (recipe.training.batch,)]
+    found = None
+    if can_be_timed(device) or counts or bits:
+        found = simulate(recipe, device, nodes=counts, batches=batches, bits=bits, keeps_events=out is not None)
+    if options.get("as_json"):
+        print(json.dumps(rows_of(found, costs), indent=2))
     else:
-        _print(found)
+        _print_cost(costs[0])
+        _print(found) if found else console().print(Text("\n" + _NO_CLOCK.format(device=device.name)))
     if out is not None:
-        write_simulation(found, out)
+        write_simulation(found, costs, out)
 
 
-def write_simulation(found: SimulatedCluster, out: Path) -> None:
+def rows_of(found: SimulatedCluster | None, costs: Sequence[Cost]) -> list[dict[str, Any]]:
+    """Return plain data (JSON): a row for every step, with the energy of its batch; without times, one for every batch.
+
+    Args:
+        found: times; None of a device without a clock.
+        costs: one for every batch.
+    """
+    energies: dict[int, dict[str, Any]] = {
+        cost.batch: {
+            "joules_per_step": cost.joules_per_step,
+            "joules_per_inference": cost.joules_per_inference,
+            "area_mm2": cost.area_mm2,
+        }
+        for cost in costs
+    }
+    if found is None:
+        named = ({"model": cost.model, "device": cost.device, "batch": cost.batch} for cost in costs)
+        return [row | energies[cost.batch] for row, cost in zip(named, costs, strict=True)]
+    return [row | energies[row["batch"]] for row in found.rows()]
+
+
+def write_simulation(found: SimulatedCluster | None, costs: Sequence[Cost], out: Path) -> None:
     """Write data, picture and trace into a folder.
 
     Raises:
@@ -68,17 +98,42 @@ def write_simulation(found: SimulatedCluster, out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"the folder of --out must be writable, got {error.strerror!r} for {out}") from None
-    folder = RunFolder(out)
-    folder.write_json(DATA, found.rows())
-    folder.write_bytes(TABLE, _parquet(found))
-    folder.write_text(PICTURE, speed_up_picture(found))
-    folder.write_text(TRACE, json.dumps(chrome_trace(found.device, found.events)))
+    folder, rows = RunFolder(out), rows_of(found, costs)
+    folder.write_json(DATA, rows)
+    folder.write_bytes(TABLE, _parquet(rows))
+    folder.write_json(COST, {"model": costs[0].model, "device": costs[0].device, **costs[0].described()})
+    folder.write_bytes(ENERGY, _parquet([row.row() for row in costs[0].rows]))
+    if found is not None:
+        folder.write_text(PICTURE, speed_up_picture(found))
+        folder.write_text(TRACE, json.dumps(chrome_trace(found.device, found.events)))
 
 
-def _parquet(found: SimulatedCluster) -> bytes:
+def _print_cost(cost: Cost) -> None:
+    """Print energy and area, and what part of the datapath they are of."""
+    places = {unit: sum((row.area_um2 for row in cost.areas if row.unit == unit), Fraction(0)) for unit in PARTS}
+    whole = cost.area_um2 or Fraction(1)
+    rows = [
+        [unit, energy(share * cost.joules_per_step), f"{share:.1%}", _percent_or_none(places[unit] / whole)]
+        for unit, share in cost.shares().items()
+    ]
+    told = {
+        "a step": f"{energy(cost.joules_per_step)}, of {cost.batch} examples",
+        "an inference": energy(cost.joules_per_inference),
+        "area": area(cost.area_mm2),
+        "cost table": f"{cost.table}, memory {cost.memory}",
+    }
+    heading = Text(f"{cost.model} on {cost.device}: energy and area\n")
+    console().print(heading, facts(told), Text(), Listing(_COST_COLUMNS, rows, numbers=_COST_COLUMNS[1:]))
+
+
+def _percent_or_none(share: Fraction) -> str:
+    return f"{float(share):.1%}" if share else ""
+
+
+def _parquet(rows: list[dict[str, Any]]) -> bytes:
     arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     buffer = io.BytesIO()
-    parquet.write_table(arrow.Table.from_pylist(found.rows()), buffer, compression="zstd")
+    parquet.write_table(arrow.Table.from_pylist(rows), buffer, compression="zstd")
     return buffer.getvalue()
 
 
@@ -108,7 +163,7 @@ def _print(found: SimulatedCluster) -> None:
         cells = _cells(step, size)
         cells[place:place] = [f"{step.time.clip_ps / size:.2f}"] if clips else []
         rows.append(cells)
-    heading = f"{found.model} on {found.device}: {found.parameters} parameters; times in {unit}\n"
+    heading = f"\n{found.model} on {found.device}: {found.parameters} parameters; times in {unit}\n"
     table = Listing(heads, rows, keys=_COLUMNS.index("step"), starts=("samples/s",), numbers=heads)
     console().print(Text(heading), table)
 

@@ -135,6 +135,29 @@ def duration(value: float) -> str:
     return f"{number(value * 1e12, 3)} ps" if value else "0 s"
 
 
+def energy(joules: float) -> str:
+    """Return joules as an engineer says them.
+
+    Examples:
+        >>> energy(2.958e-6), energy(0.000169), energy(3.2e-11), energy(0.0)
+        ('2.96 uJ', '169 uJ', '32 pJ', '0 J')
+    """
+    for size, unit in ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ")):
+        if joules >= size:
+            return f"{joules / size:.3g} {unit}"
+    return f"{joules / 1e-12:.3g} pJ" if joules else "0 J"
+
+
+def area(mm2: float | None) -> str:
+    """Return square millimetres; an area that a table does not give is said to be unknown.
+
+    Examples:
+        >>> area(0.0126), area(327.8), area(None)
+        ('0.0126 mm2', '328 mm2', 'unknown')
+    """
+    return "unknown" if mm2 is None else f"{mm2:.3g} mm2"
+
+
 def sentence_case(text: str) -> str:
     """Return `text` with a capital first letter; names and acronyms within it stay as they are."""
     return text[:1].upper() + text[1:]

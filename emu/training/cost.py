@@ -168,6 +168,23 @@ class Cost(Drawn):
             "shares": self.shares(),
         }
 
+    def described(self) -> dict[str, Any]:
+        """Return what `run.json` says of it: totals, energy by layer, part and kind, area by unit and part."""
+        spent: dict[tuple[str, str, str], list[EnergyRow]] = {}
+        for row in self.rows:
+            spent.setdefault((row.layer, row.unit, row.kind), []).append(row)
+        energy = [
+            {
+                "layer": layer,
+                "unit": unit,
+                "kind": kind,
+                "uses": sum(row.uses for row in rows),
+                "picojoules": float(sum((row.energy_pj for row in rows), Fraction(0))),
+            }
+            for (layer, unit, kind), rows in spent.items()
+        ]
+        return {**self.summary(), "energy": energy, "areas": [row.row() for row in self.areas]}
+
 
 def cost_of(
     recipe: str | Path | Recipe,

@@ -39,6 +39,7 @@ class Running(Protocol):
         interval: counts since the last log point.
         total: counts of all intervals before.
         profile: where time went since the last log point.
+        cost: energy and area of a step, as `run.json` has them.
         history: tables of the run folder.
         losses: losses of the steps since the last log point.
         correct: right answers of these steps.
@@ -62,6 +63,7 @@ class Running(Protocol):
     interval: CounterTable
     total: CounterTable
     profile: Profile
+    cost: dict[str, Any] | None
     history: History
     losses: list[float]
     correct: list[int]

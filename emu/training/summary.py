@@ -54,6 +54,7 @@ def described(run: Running, status: str) -> dict[str, Any]:
         "parameters": sum(state.master.array.size for state in run.model.states),
         "layers": run.model.network.names,
         "formats": formats_of(run.model, max(run.step - 1, 0)),
+        "cost": run.cost,
         "history": {"log_every": run.log_every},
         "started": run.started,
         "ended": datetime.now(UTC).isoformat(timespec="seconds") if status == "finished" else None,

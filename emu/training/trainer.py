@@ -31,6 +31,7 @@ from emu.training.build import (
     require_functions,
     require_rows,
 )
+from emu.training.cost import cost_of
 from emu.training.data_tables import SOURCE_BYTES, Inputs
 from emu.training.history import History, rates
 from emu.training.identity import Identity
@@ -61,6 +62,7 @@ class Trainer:
         recipe: network, data, training.
         device: the machine, the recipe's `[precision]` laid over its own.
         given: the network, where it is not the recipe's.
+        cost: energy and area of a step, as `run.json` has them; None of a network that is not the recipe's.
         ranks: the processes that train together.
     """
 
@@ -80,6 +82,7 @@ class Trainer:
         for policy in self.policy.every():
             require_functions(network, policy)
         self.model = Model.initial(network, self.policy, optimiser, settings.seed, self.backend)
+        self.cost = None if self.given else cost_of(recipe, device, data=self.data).described()
         self.batches_per_epoch = self.batches.per_epoch
         self.log_every = settings.log_every or max(LOG_STEPS, self.steps // LOG_POINTS)
         self.checkpoint_every = settings.checkpoint_every or self.log_every
