@@ -113,6 +113,7 @@ class _RunInfo(BaseModel):
     simulated_seconds: float | None = None
     parameters: int | None = Field(default=None, ge=0, le=2**62)
     metrics: dict[str, float | int | None] | None = None
+    cost: dict[str, Any] | None = None
     layers: list[str] | None = None
     formats: list[_Row] | None = None
     failures: list[str] | None = None

@@ -211,7 +211,7 @@ def cost_of(
     Examples:
         >>> found = cost_of("lenet", "fixed16")
         >>> f"{found.joules_per_inference:.2e} J, {found.area_mm2:.4f} mm2"
-        '2.96e-06 J, 0.0119 mm2'
+        '2.96e-06 J, 0.0126 mm2'
     """
     recipe = load_recipe(recipe)
     machine = recipe.machine(load_device(device))

@@ -34,6 +34,8 @@ class Row:
         simulated_seconds: mean time on the emulated machine; None where it has no clock.
         first_run: folder of the first finished run, or None.
         paired: seed -> accuracy minus the baseline's, of the seeds both finished; empty for the baseline itself.
+        joules: energy of a step; None of runs that say none.
+        area_mm2: area of the units; None where the cost table gives none.
     """
 
     model: str
@@ -51,6 +53,8 @@ class Row:
     simulated_seconds: float | None
     first_run: Path | None
     paired: dict[int, float] = field(default_factory=dict[int, float])
+    joules: float | None = None
+    area_mm2: float | None = None
 
     @property
     def called(self) -> str:
@@ -101,6 +105,8 @@ def compare(study: Study, storage: Storage) -> list[Row]:
                 simulated_seconds=mean(own.simulated) if own.simulated else None,
                 first_run=storage.run_folder(finished[0]) if finished else None,
                 paired=pairs,
+                joules=own.cost.get("joules_per_step"),
+                area_mm2=own.cost.get("area_mm2"),
             )
         )
     return rows
@@ -118,6 +124,7 @@ class _Measured(NamedTuple):
     metrics: dict[int, dict[str, Any]]
     failures: dict[int, str]
     simulated: list[float]
+    cost: dict[str, Any]
 
     @property
     def accuracies(self) -> dict[int, float]:
@@ -129,11 +136,12 @@ class _Measured(NamedTuple):
 
 
 def _measured(cases: Sequence[Case], storage: Storage) -> _Measured:
-    found = _Measured({}, {}, [])
+    found = _Measured({}, {}, [], {})
     for case in cases:
         info, failure = storage.result(case), storage.failure(case)
         if info is not None:
             found.metrics[case.seed] = info["metrics"]
+            found.cost.update(info.get("cost") or {})  # of shapes alone: every seed has the same
             if info.get("simulated_seconds") is not None:
                 found.simulated.append(info["simulated_seconds"])
         if failure is not None:

@@ -6,21 +6,23 @@ from collections.abc import Sequence
 from statistics import stdev
 
 from emu.report.study.comparison import Row
-from emu.report.words import NO_NUMBER, duration
+from emu.report.words import NO_NUMBER, area, duration, energy
 
 DEVICE, ACCURACY, DIFFERENCE, LOSS = "device", "accuracy", "difference to the baseline, paired (95%)", "test loss"
 _ALWAYS = (DEVICE, "bits", ACCURACY, "spread (s.d.)", "worst .. best", DIFFERENCE, LOSS, "overflow", "underflow")
 _LAST = "what went wrong first"
 #: Columns of systems and of machines with a clock, where there are such: name -> metric of a run, mean over seeds.
 _COUNTED = {"redos": "redos", "repeats": "repeats", "skipped updates": "skips"}
-_SIMULATED = "simulated time"
+_SIMULATED, _JOULES, _AREA = "simulated time", "energy of a step", "area"
 
 
 def header(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Return the columns of a table of these rows: those of systems only where one of them ran."""
+    """Return the columns of a table of these rows: those of systems and costs only where a run has them."""
     counted = [name for name, metric in _COUNTED.items() if any(row.counts.get(metric) for row in rows)]
     simulated = [_SIMULATED] if any(row.simulated_seconds is not None for row in rows) else []
-    return (*_ALWAYS, *counted, *simulated, _LAST)
+    costs = [_JOULES] if any(row.joules is not None for row in rows) else []
+    costs += [_AREA] if any(row.area_mm2 is not None for row in rows) else []
+    return (*_ALWAYS, *counted, *simulated, *costs, _LAST)
 
 
 def cells(row: Row, broken: str) -> dict[str, str]:
@@ -45,6 +47,10 @@ def cells(row: Row, broken: str) -> dict[str, str]:
         told[DIFFERENCE] = str(row.difference)
     if row.simulated_seconds is not None:
         told[_SIMULATED] = duration(row.simulated_seconds)
+    if row.joules is not None:
+        told[_JOULES] = energy(row.joules)
+    if row.area_mm2 is not None:
+        told[_AREA] = area(row.area_mm2)
     return told | {name: f"{row.counts.get(metric, 0):.0f}" for name, metric in _COUNTED.items()}
 
 

@@ -1,0 +1,137 @@
+"""What a step costs in energy, by layer and part of the datapath, and what area the units take."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from emu.hardware.energy import ADDER, COUNTERS, MEMORY, MULTIPLIER, ON_HOST, PARTS, REGISTERS, ROUNDING
+from emu.report.chart import ROW_PIXELS, SERIES_COLOURS, Chart, layer_bars, swatch_legend
+from emu.report.evidence import Evidence
+from emu.report.html import Html, disclosure, join, paragraph, table
+from emu.report.page import Section, figure
+from emu.report.run_data import Run, table_of
+from emu.report.words import NO_NUMBER, area, energy, integer, percent, sentence_case
+from emu.training.cost import JOULE_PJ, MM2_UM2
+
+_TITLE = "Energy and area"
+_COLOURS = {
+    MEMORY: "var(--quiet)",
+    MULTIPLIER: SERIES_COLOURS[0],
+    ADDER: SERIES_COLOURS[2],
+    REGISTERS: SERIES_COLOURS[4],
+    ROUNDING: SERIES_COLOURS[1],
+    COUNTERS: SERIES_COLOURS[3],
+    ON_HOST: SERIES_COLOURS[5],
+}
+_READING = (
+    "Each bar is the energy that a step's work for one layer takes, after the cost table that the device names: every "
+    "multiplication, addition and rounding by its format, every bit of a register that is written, every byte of the "
+    "memory. It follows from shapes and formats alone. Operations that run again are not in it, nor is what no table "
+    "gives: leakage, clocks, control, links."
+)
+
+
+class _Spent(NamedTuple):
+    """Energy of one part of the datapath in one layer: joules of a step, and uses."""
+
+    layer: str
+    unit: str
+    kind: str
+    joules: float
+    uses: int
+
+
+def section(evidence: Evidence) -> Section | None:
+    """Return sentences, bars and tables; None for a run that says no cost."""
+    cost = evidence.run.section("cost")
+    spent = _spent(evidence.run, cost)
+    if not spent:
+        return None
+    chart = _bars(spent)
+    parts: list[Html] = [
+        paragraph(" ".join(_sentences(evidence, cost)), class_="summary"),
+        figure(
+            "Energy of a step by layer",
+            swatch_legend({unit: _COLOURS[unit] for unit in _units(spent)}),
+            chart.place(),
+            reading=_READING,
+        ),
+        disclosure("Energy as a table", _energy_table(spent)),
+    ]
+    if areas := [table_of(row) for row in cost.get("areas") or []]:
+        parts.append(disclosure("Area as a table", _area_table(areas)))
+    return Section("energy", _TITLE, join(parts), (chart,))
+
+
+def _spent(run: Run, cost: dict[str, Any]) -> list[_Spent]:
+    place = {name: i for i, name in enumerate(["input", *run.layers])}
+    rows = [table_of(row) for row in cost.get("energy") or []]
+    found = [
+        _Spent(str(row["layer"]), str(row["unit"]), str(row["kind"]), row["picojoules"] / JOULE_PJ, int(row["uses"]))
+        for row in rows
+        if row.get("unit") in PARTS
+    ]
+    return sorted(found, key=lambda one: (place.get(one.layer, len(place)), PARTS.index(one.unit), one.kind))
+
+
+def _units(spent: list[_Spent]) -> list[str]:
+    return [unit for unit in PARTS if any(one.unit == unit for one in spent)]
+
+
+def _sentences(evidence: Evidence, cost: dict[str, Any]) -> list[str]:
+    """Say what a step and an inference cost, what for, and what the units take."""
+    _, device = evidence.run.name()
+    shares = [(unit, float(share)) for unit, share in table_of(cost.get("shares")).items() if float(share) >= 0.0005]
+    said = [
+        f"On {device}, a step of {integer(int(cost['batch']))} examples takes {energy(cost['joules_per_step'])}, and an "
+        f"inference {energy(cost['joules_per_inference'])}, after cost table {cost['table']} with memory "
+        f"{cost['memory']}.",
+        sentence_case(", ".join(f"{unit} {percent(share)}" for unit, share in shares)) + ".",
+    ]
+    if cost.get("area_mm2") is None:
+        return [*said, "The table gives no areas."]
+    return [*said, f"The units take {area(cost['area_mm2'])}, without memories."]
+
+
+def _bars(spent: list[_Spent]) -> Chart:
+    layers = list(dict.fromkeys(one.layer for one in spent))
+    whole = sum(one.joules for one in spent) or 1.0
+    rows: list[dict[str, Any]] = []
+    for layer in layers:
+        for unit in _units(spent):
+            own = [one.joules for one in spent if (one.layer, one.unit) == (layer, unit)]
+            if own:
+                joules = sum(own)
+                told = {"energy": energy(joules), "share": percent(joules / whole)}
+                length = float(f"{joules * 1e6:.4g}")
+                rows.append({"layer": layer, "kind": unit, "place": PARTS.index(unit), "uj": length, **told})
+    tips = {"layer": "layer", "kind": "part", "energy": "energy", "share": "share"}
+    colours = {unit: _COLOURS[unit] for unit in _units(spent)}
+    spec = layer_bars(rows, layers, colours, value="uj", title="microjoules of a step", tips=tips)
+    most = max(layers, key=lambda layer: sum(one.joules for one in spent if one.layer == layer))
+    label = f"Energy of a step by layer, {energy(whole)} in all; {most} takes most."
+    return Chart("energy-chart", label, spec, ROW_PIXELS * len(layers) + 50)
+
+
+def _energy_table(spent: list[_Spent]) -> Html:
+    whole = sum(one.joules for one in spent) or 1.0
+    rows = (
+        [one.layer, one.unit, one.kind, integer(one.uses), energy(one.joules), percent(one.joules / whole)]
+        for one in spent
+    )
+    header = ["layer", "part", "work", "uses (bytes of the memory)", "energy", "share"]
+    return table("Energy of a step", header, rows, numeric_from=3)
+
+
+def _area_table(areas: list[dict[str, Any]]) -> Html:
+    rows = (
+        [
+            str(row["compute_unit"]),
+            str(row["unit"]),
+            integer(int(row["lanes"])),
+            area(row["area_um2"] / MM2_UM2) if row.get("area_um2") else NO_NUMBER,
+            percent(float(row["share"])),
+        ]
+        for row in areas
+    )
+    return table("Area of the units", ["unit", "part", "lanes", "area", "share"], rows, numeric_from=2)
