@@ -295,13 +295,17 @@ def _read_trace(path: Path) -> list[dict[str, Any]]:
         events = table_of(read_json(path)).get("traceEvents")
     except (OSError, ValueError):
         return []
-    listed = cast("list[Any]", events) if isinstance(events, list) else []
-    return [table_of(event) for event in listed]
+    return tables_of(events)
 
 
 def table_of(value: Any) -> dict[str, Any]:
     """Return a JSON object as a table, anything else as an empty one."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def tables_of(value: Any) -> list[dict[str, Any]]:
+    """Return a JSON array of objects as tables, anything else as none."""
+    return [table_of(item) for item in cast("list[Any]", value)] if isinstance(value, list) else []
 
 
 def _read_columns(path: Path, required: tuple[str, ...]) -> Columns:

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 import emu
 from emu import ConfigError
 from emu.cli import app
+from emu.report.words import area, energy
+from emu.training.cost import cost_of
 
 MLP = ("mlp", "--device", "k20x-8x")
 
@@ -27,7 +29,7 @@ def run(*arguments: str) -> str:
 @pytest.mark.parametrize(("arguments", "message"), [
     ((*MLP, "--nodes", "16", "--batch", "1024"), "`ports` of [crossbar] must be at least 16, for 16 nodes"),
     (("mlp", "--device", "p100", "--nodes", "2"), "a device must have [crossbar] and a link to it"),
-    (("mlp", "--device", "fixed16"), "a device must give a clock and the lanes of a unit to have times"),
+    (("mlp", "--device", "fixed16", "--nodes", "2"), "a device must give a clock and the lanes of a unit to have times"),
     ((*MLP, "--nodes", "3", "--batch", "32"),
      "a batch must be a multiple of the 3 models that share it, got 32 for 3 nodes; choose another batch, or another "
      "number of nodes"),
@@ -35,6 +37,8 @@ def run(*arguments: str) -> str:
     ((*MLP, "--nodes", "2,x"),
      "--nodes must be whole numbers from 1 on, separated by commas, got 'x' in '2,x'"),
     ((*MLP, "--batch", "0"), "--batch must be whole numbers from 1 on, separated by commas, got '0' in '0'"),
+    ((*MLP, "--cost", "nothing"),
+     "a cost table must be the name of a shipped cost table or the path of a .toml file, got 'nothing'"),
     (("mlp", "--device", "k20x-dual-24", "--nodes", "2", "--set", "cluster.units=3", "--batch", "96"),
      "the 3 devices of a node must fill whole hosts, which have 2 devices each on k20x-dual-24"),
 ])  # fmt: skip
@@ -97,3 +101,33 @@ def test_data_can_be_printed():
 def test_without_nodes_the_topology_decides():
     rows = json.loads(run("mlp", "--device", "k20x-8x", "--batch", "64", "--json"))
     assert [row["nodes"] for row in rows] == [1, 2, 4, 8]
+
+
+def test_a_device_without_a_clock_has_energy_and_area_and_says_what_times_need(tmp_path: Path):
+    out = tmp_path / "out"
+    told = run("mlp", "--device", "fixed16", "--batch", "8", "--out", str(out))
+    cost = cost_of("mlp", "fixed16", batch=8)
+    assert f"{energy(cost.joules_per_step)}, of 8 examples" in told
+    assert energy(cost.joules_per_inference) in told
+    assert area(cost.area_mm2) in told
+    assert "fixed16 has no clock, so there are no times; add `clock_hz` to [compute]" in told
+    assert {path.name for path in out.iterdir()} == {"simulate.json", "simulate.parquet", "cost.json", "energy.parquet"}
+    assert json.loads((out / "simulate.json").read_text()) == [
+        {
+            "model": "mlp",
+            "device": "fixed16",
+            "batch": 8,
+            "joules_per_step": cost.joules_per_step,
+            "joules_per_inference": cost.joules_per_inference,
+            "area_mm2": cost.area_mm2,
+        }
+    ]
+    assert parquet.read_table(out / "energy.parquet").to_pylist() == [row.row() for row in cost.rows]
+    assert json.loads((out / "cost.json").read_text())["shares"] == cost.shares()
+
+
+def test_every_row_has_the_energy_of_its_batch():
+    rows = json.loads(run(*MLP, "--nodes", "1", "--batch", "32,64", "--json", "--cost", "jouppi-7nm"))
+    for row in rows:
+        cost = cost_of("mlp", "k20x-8x", batch=row["batch"], table="jouppi-7nm")
+        assert (row["joules_per_step"], row["area_mm2"]) == (cost.joules_per_step, None)

@@ -9,7 +9,7 @@ from emu.report.chart import ROW_PIXELS, SERIES_COLOURS, Chart, layer_bars, swat
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
-from emu.report.run_data import Run, table_of
+from emu.report.run_data import Run, table_of, tables_of
 from emu.report.words import NO_NUMBER, area, energy, integer, percent, sentence_case
 from emu.training.cost import JOULE_PJ, MM2_UM2
 
@@ -58,17 +58,16 @@ def section(evidence: Evidence) -> Section | None:
         ),
         disclosure("Energy as a table", _energy_table(spent)),
     ]
-    if areas := [table_of(row) for row in cost.get("areas") or []]:
+    if areas := tables_of(cost.get("areas")):
         parts.append(disclosure("Area as a table", _area_table(areas)))
     return Section("energy", _TITLE, join(parts), (chart,))
 
 
 def _spent(run: Run, cost: dict[str, Any]) -> list[_Spent]:
     place = {name: i for i, name in enumerate(["input", *run.layers])}
-    rows = [table_of(row) for row in cost.get("energy") or []]
     found = [
         _Spent(str(row["layer"]), str(row["unit"]), str(row["kind"]), row["picojoules"] / JOULE_PJ, int(row["uses"]))
-        for row in rows
+        for row in tables_of(cost.get("energy"))
         if row.get("unit") in PARTS
     ]
     return sorted(found, key=lambda one: (place.get(one.layer, len(place)), PARTS.index(one.unit), one.kind))
@@ -83,8 +82,8 @@ def _sentences(evidence: Evidence, cost: dict[str, Any]) -> list[str]:
     _, device = evidence.run.name()
     shares = [(unit, float(share)) for unit, share in table_of(cost.get("shares")).items() if float(share) >= 0.0005]
     said = [
-        f"On {device}, a step of {integer(int(cost['batch']))} examples takes {energy(cost['joules_per_step'])}, and an "
-        f"inference {energy(cost['joules_per_inference'])}, after cost table {cost['table']} with memory "
+        f"On {device}, a step of {integer(int(cost['batch']))} examples takes {energy(cost['joules_per_step'])}, and "
+        f"an inference {energy(cost['joules_per_inference'])}, after cost table {cost['table']} with memory "
         f"{cost['memory']}.",
         sentence_case(", ".join(f"{unit} {percent(share)}" for unit, share in shares)) + ".",
     ]

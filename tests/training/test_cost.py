@@ -1,0 +1,207 @@
+"""Energy and area from shapes and formats: a network worked out by hand, and that every bit saved shows."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from emu.errors import ConfigError
+from emu.hardware import Device, device_names, load_device
+from emu.hardware.cost_table import load_cost_table
+from emu.training.cost import Cost, cost_of
+
+
+def of(text: str) -> Fraction:
+    return Fraction(text)
+
+
+def test_the_energy_of_a_lenet_inference_by_hand_is_the_one_reported():
+    # Picojoules, from the base table. A multiplier of 16 x 16 = 256 pairs lies between those of 64 and 1024.
+    multiply = of("0.2") + (of("3.1") - of("0.2")) * (256 - 64) / (1024 - 64)
+    assert multiply == of("0.78")
+    add16, add32, bit, byte = of("0.05"), of("0.1"), of("0.009"), of("100") / 8
+    # A result is rounded by an adder of 16 bits and counted: 32 bits are added to and written.
+    written = add16 + add32 + 32 * bit
+    # The accumulator holds a product of 32 bits, and log2 of the terms, the bias among them: 26, 151, 401, 121, 85.
+    layers = [
+        # multiply-adds, accumulator bits, results, numbers read: input, weights, biases
+        (117_600, 37, 6 * 28 * 28, 784 + 150 + 6),
+        (240_000, 40, 16 * 10 * 10, 1176 + 2400 + 16),
+        (48_000, 41, 120, 400 + 48_000 + 120),
+        (10_080, 39, 84, 120 + 10_080 + 84),
+        (840, 39, 10, 84 + 840 + 10),
+    ]
+    energy = 784 * (2 * 16 * bit + written) + 784 * 2 * byte  # pixels written in 16 bits
+    for times, accumulator, results, read in layers:
+        add = add32 * accumulator / 32
+        energy += times * (multiply + add + (16 + 16 + accumulator) * bit)
+        energy += results * written + (read + results) * 2 * byte
+    for size in (4704, 1600, 120, 84):  # relu reads and writes
+        energy += 2 * size * 2 * byte
+    for size in (4704, 1600):  # of four numbers the largest: three comparisons
+        energy += 3 * (size // 4) * add16 + (size + size // 4) * 2 * byte
+    found = cost_of("lenet", "fixed16", inference=True)
+    assert found.inference_pj == energy
+    assert sum(row.energy_pj for row in found.rows) == energy
+    assert found.joules_per_inference == float(energy / 10**12)
+
+
+def test_the_area_of_a_lane_by_hand_is_the_one_reported():
+    found = cost_of("lenet", "fixed16", inference=True)
+    by_part = {(row.compute_unit, row.unit): row.area_um2 for row in found.areas}
+    adder = of("137") / 32
+    assert by_part == {
+        ("lane", "multiplier"): of("282") * 256 / 64,  # the table has no area of a wider multiplier
+        ("lane", "adder"): adder * 41,
+        ("lane", "registers"): (16 + 16 + 41) * of("5.98"),
+        ("lane", "rounding"): 36 + (of("137") - 36) * 8 / 24,
+        ("lane", "statistics"): of("137") + 32 * of("5.98"),
+        ("statistics", "statistics"): 41 * 32 * of("5.98"),
+    }
+    assert found.area_um2 == sum(by_part.values())
+
+
+def test_rows_add_up_to_a_step_and_shares_to_one():
+    found = cost_of("mlp", "fixed16", batch=8)
+    assert sum(row.energy_pj for row in found.rows) == found.step_pj
+    assert sum(float(row.share) for row in found.rows) == pytest.approx(1)
+    assert sum(found.shares().values()) == pytest.approx(1)
+    assert {row.kind for row in found.rows} == {"forward", "backward", "update"}
+
+
+def test_an_inference_of_a_network_is_the_same_whatever_the_batch():
+    assert cost_of("mlp", "fixed16", batch=8).inference_pj == cost_of("mlp", "fixed16", batch=64).inference_pj
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_shipped_device_has_a_cost_with_and_without_a_clock(name: str):
+    found = cost_of("mlp", name, batch=4)
+    assert found.step_pj > found.inference_pj > 0
+    assert found.area_um2 is not None
+    assert found.area_um2 > 0
+
+
+def changed(**tables: Any) -> Device:
+    """Fixed16 with other keys in tables of [precision]."""
+    data = load_device("fixed16").model_dump(mode="json")
+    for table, keys in tables.items():
+        data["precision"][table] = (data["precision"][table] or {}) | keys
+    return Device.model_validate(data)
+
+
+def cost(device: Device) -> Cost:
+    return cost_of("mlp", device, batch=4)
+
+
+NARROWER = {
+    "weight": "fix15f12",
+    "bias": "fix15f12",
+    "activation": "fix15f8",
+    "error": "fix15f17",
+    "gradient": "fix15f13",
+    "update": "fix31f27",
+    "master": "fix31f27",
+}
+
+
+@pytest.mark.parametrize("role", NARROWER)
+def test_a_bit_less_in_any_role_costs_less_energy(role: str):
+    assert cost(changed(**{role: {"format": NARROWER[role]}})).step_pj < cost(changed()).step_pj
+
+
+def test_a_bit_less_in_an_accumulator_costs_less_energy_and_area():
+    wide, narrow = (cost(changed(mac={"accumulator": f"fix{bits}f22"})) for bits in (41, 40))
+    assert narrow.step_pj < wide.step_pj
+    assert (narrow.area_um2 or 0) < (wide.area_um2 or 0)
+
+
+def test_a_bit_less_in_a_counter_costs_less_energy_and_a_position_less_costs_less_area():
+    whole, counters, bins = (cost(changed(register=keys)) for keys in ({}, {"counter_bits": 31}, {"bins": 39}))
+    assert counters.step_pj < whole.step_pj
+    assert bins.step_pj == whole.step_pj
+    assert (bins.area_um2 or 0) < (whole.area_um2 or 0)
+
+
+def test_dropping_bits_is_cheaper_than_rounding_and_random_bits_are_dearer_bit_by_bit():
+    def rounded(mode: str, **keys: Any) -> Fraction:
+        return cost(changed(activation={"rounding": mode, **keys})).step_pj
+
+    few, more = rounded("stochastic", n_rbits=7), rounded("stochastic", n_rbits=8)
+    assert rounded("floor") < rounded("nearest_even") < few < more
+
+
+def test_a_device_without_counters_spends_nothing_on_statistics():
+    assert "statistics" not in cost_of("mlp", "float32").shares()
+    assert "statistics" in cost_of("mlp", "fixed16").shares()
+
+
+def adders(device: Device | str, layer: str) -> tuple[int, Fraction]:
+    """Uses and energy of the adders of a layer's activations."""
+    rows = cost_of("mlp", device, batch=4).rows
+    row = next(row for row in rows if (row.layer, row.role, row.unit) == (layer, "activation", "adder"))
+    return row.uses, row.energy_pj
+
+
+def test_an_exact_accumulator_of_floats_is_as_wide_as_all_their_products():
+    floats = load_device("fp16").model_dump(mode="json")
+    floats["precision"]["mac"] = {"product": "exact", "accumulator": "exact"}
+    # words of 1 + 40 bits (2**-24 .. 2**15), and 10 bits for 785 terms: 784 inputs and a bias
+    times = 4 * 784 * 128
+    assert adders(Device.model_validate(floats), "fc1") == (times, times * of("0.1") * (2 * 41 + 10) / 32)
+
+
+def test_a_float_accumulator_adds_in_its_own_format():
+    times = 4 * 784 * 128
+    assert adders("fp16", "fc1") == (times, times * of("0.4"))
+    assert adders("fp16-mixed", "fc1") == (times, times * of("0.9"))
+
+
+def test_blocks_add_aligned_products_and_a_float_once_a_block():
+    times = 4 * 784 * 128  # blocks(4, 23): words of 23 + 3 bits, between the adders of 16 and 32
+    aligned = of("0.05") + of("0.05") * (26 - 16) / 16
+    assert adders("v100", "fc1") == (times + times // 4, times * aligned + times // 4 * of("0.9"))
+
+
+# ---- tables ----
+
+
+def test_a_device_names_its_table_and_its_memory_and_another_table_replaces_it():
+    data = load_device("fixed16").model_dump(mode="json")
+    apart = Device.model_validate(data | {"cost": {"table": "jouppi-7nm", "memory": "sram-8kb"}})
+    found = cost_of("mlp", apart)
+    assert (found.table, found.memory, found.area_mm2) == ("jouppi-7nm", "sram-8kb", None)
+    moved = sum(row.uses for row in found.rows if row.unit == "memory")
+    assert sum(row.energy_pj for row in found.rows if row.unit == "memory") == moved * of("7.5") / 8
+    replaced = cost_of("mlp", apart, table="horowitz-45nm")
+    assert (replaced.table, replaced.memory) == ("horowitz-45nm", "sram-8kb")
+
+
+def test_a_device_with_a_memory_bandwidth_reads_the_main_memory():
+    assert (cost_of("mlp", "fixed16").memory, cost_of("mlp", "p100").memory) == ("sram-1mb", "dram")
+
+
+def test_a_device_that_names_no_cost_is_what_it_was():
+    assert "cost" not in load_device("fixed16").model_dump(mode="json")
+
+
+def test_a_memory_that_the_table_lacks_is_refused_with_those_that_it_has():
+    data = load_device("fixed16").model_dump(mode="json") | {"cost": {"memory": "hbm9"}}
+    with pytest.raises(ConfigError) as refused:
+        cost_of("mlp", Device.model_validate(data))
+    assert str(refused.value) == (
+        "`memory` of [cost] of device fixed16 must name a level of [[memory]], got 'hbm9'; levels: sram-8kb, "
+        "sram-32kb, sram-1mb, dram"
+    )
+
+
+def test_an_operation_that_the_table_lacks_is_refused_by_name():
+    table = load_cost_table("horowitz-45nm")
+    fixed = table.model_copy(update={"operations": tuple(row for row in table.operations if row.family == "fixed")})
+    with pytest.raises(ConfigError) as refused:
+        cost_of("mlp", "float32", table=fixed)
+    assert str(refused.value) == (
+        "cost table horowitz-45nm must give the cost of `multiply` of a floating-point format, got none; add "
+        "[[operations]] for it, or choose another table"
+    )
