@@ -68,6 +68,7 @@ _LAZY = {
     "resume": ("emu.report.runs", "resume"),
     "evaluate": ("emu.training", "evaluate"),
     "simulate": ("emu.training.cluster_time", "simulate"),
+    "cost_of": ("emu.training.cost", "cost_of"),
 }
 _LAZY_MODULES = (
     "autodiff",
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from emu.training import evaluate
     from emu.training import load_recipe as model
     from emu.training.cluster_time import simulate
+    from emu.training.cost import cost_of
 
 
 def __getattr__(name: str) -> Any:
@@ -127,6 +129,7 @@ __all__ = [
     "backends",
     "compare",
     "conv2d",
+    "cost_of",
     "device",
     "divide",
     "erf",

@@ -16,7 +16,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from emu._drawn import Drawn
 from emu.hardware import Demand, Device, load_device, machine_of
 from emu.hardware.cost_table import BASE_TABLE, CostTable, load_cost_table
 from emu.hardware.device import HOST, STATISTICS
@@ -107,7 +106,7 @@ class AreaRow:
 
 
 @dataclass(frozen=True)
-class Cost(Drawn):
+class Cost:
     """Energy and area of a model on a device.
 
     Attributes:

@@ -59,7 +59,7 @@ fragments = [block for page in PAGES for block in blocks_of(page) if block.langu
 def test_unnamed_tables_are_a_recipes_or_a_devices(block: Block):
     """A part of a file is shown without its name: laid over a shipped one, it is valid."""
     tables = tomllib.loads(block.text)
-    if {"compute", "links", "crossbar"} & set(tables):
+    if {"compute", "links", "crossbar", "cost"} & set(tables):
         device = load_device("fixed8").model_dump(mode="json", exclude_unset=True)
         Device.model_validate({**device, **tables})
         return

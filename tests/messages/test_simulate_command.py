@@ -29,7 +29,7 @@ def run(*arguments: str) -> str:
 @pytest.mark.parametrize(("arguments", "message"), [
     ((*MLP, "--nodes", "16", "--batch", "1024"), "`ports` of [crossbar] must be at least 16, for 16 nodes"),
     (("mlp", "--device", "p100", "--nodes", "2"), "a device must have [crossbar] and a link to it"),
-    (("mlp", "--device", "fixed16", "--nodes", "2"), "a device must give a clock and the lanes of a unit to have times"),
+    (("mlp", "--device", "fixed16", "--nodes", "2"), "a device must give a clock and the lanes of a unit"),
     ((*MLP, "--nodes", "3", "--batch", "32"),
      "a batch must be a multiple of the 3 models that share it, got 32 for 3 nodes; choose another batch, or another "
      "number of nodes"),
