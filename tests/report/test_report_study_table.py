@@ -39,6 +39,13 @@ def test_columns_of_systems_are_there_only_where_one_ran():
     assert header([plain, moving])[-4:] == ("redos", "skipped updates", "simulated time", "what went wrong first")
 
 
+def test_energy_and_area_have_columns_where_a_run_says_them():
+    costly = row(joules=1.69e-4, area_mm2=0.0126)
+    assert header([row(), costly])[-3:] == ("energy of a step", "area", "what went wrong first")
+    assert (cells(costly, "x")["energy of a step"], cells(costly, "x")["area"]) == ("169 uJ", "0.0126 mm2")
+    assert header([row(joules=1.0)])[-2:] == ("energy of a step", "what went wrong first")
+
+
 def test_a_row_says_means_over_its_runs():
     moving = row("always_redo", counts={"redos": 41.5}, simulated_seconds=0.0213, difference=Difference(-0.004, 0.01))
     told = cells(moving, "nothing")

@@ -14,6 +14,7 @@ from small_runs import hashes, train
 import emu
 from emu import training
 from emu.datapath import FLAG_NAMES
+from emu.training.cost import cost_of
 from emu.training.run_folder import CHECKPOINT, RunFolder
 from emu.training.tables import OPTIONAL_TABLES, TABLES
 from emu.training.trainer import Trainer
@@ -70,6 +71,7 @@ def test_run_json_holds_what_is_promised(run: training.Run):
     assert info["layers"] == ["input", "flatten1", "fc1", "relu1", "fc2", "relu2", "output", "loss"]
     assert info["parameters"] == 784 * 128 + 128 + 128 * 64 + 64 + 64 * 10 + 10
     assert set(info["versions"]) >= {"python", "numpy", "numba", "emu"}
+    assert info["cost"] == cost_of("mlp", "fixed8", batch=16).described()
     zeros = {name: info["metrics"][name] for name in ("redos", "repeats", "skips", "bytes_sent", "count_bytes")}
     assert zeros == dict.fromkeys(zeros, 0)
 
