@@ -45,7 +45,7 @@ def test_an_installed_wheel_finds_its_devices_and_models(tmp_path: Path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
         names = set(archive.namelist())
-    for content in ("devices", "models"):
+    for content in ("devices", "models", "costs"):
         assert {f"emu/_data/{content}/{name}.toml" for name in content_names(content)} <= names
     kernels = content_folder("kernels")
     shipped = {path.relative_to(kernels).as_posix() for path in kernels.rglob("*") if path.is_file()}
