@@ -73,6 +73,7 @@ def train(
             recipe, recipe.machine(device), options.get("backend") or "auto", options.get("network"), ranks
         )
         ranks.require_same(_identities(trainer))
+        _ = trainer.cost  # what its table lacks is refused before there is a folder
         path = ranks.agree(str(out))
         return _run(trainer, RunFolder.create(path) if ranks.is_first else SilentFolder(path), options.get("progress"))
 

@@ -39,7 +39,6 @@ class Running(Protocol):
         interval: counts since the last log point.
         total: counts of all intervals before.
         profile: where time went since the last log point.
-        cost: energy and area of a step, as `run.json` has them.
         history: tables of the run folder.
         losses: losses of the steps since the last log point.
         correct: right answers of these steps.
@@ -63,7 +62,6 @@ class Running(Protocol):
     interval: CounterTable
     total: CounterTable
     profile: Profile
-    cost: dict[str, Any] | None
     history: History
     losses: list[float]
     correct: list[int]
@@ -108,6 +106,11 @@ class Running(Protocol):
 
     def metrics(self) -> dict[str, Any]:
         """Return the metrics of the whole run."""
+        ...
+
+    @property
+    def cost(self) -> dict[str, Any] | None:
+        """Energy and area of a step; None where they are not of the recipe's network."""
         ...
 
     def about(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -62,7 +63,6 @@ class Trainer:
         recipe: network, data, training.
         device: the machine, the recipe's `[precision]` laid over its own.
         given: the network, where it is not the recipe's.
-        cost: energy and area of a step, as `run.json` has them; None of a network that is not the recipe's.
         ranks: the processes that train together.
     """
 
@@ -82,7 +82,6 @@ class Trainer:
         for policy in self.policy.every():
             require_functions(network, policy)
         self.model = Model.initial(network, self.policy, optimiser, settings.seed, self.backend)
-        self.cost = None if self.given else cost_of(recipe, device, data=self.data).described()
         self.batches_per_epoch = self.batches.per_epoch
         self.log_every = settings.log_every or max(LOG_STEPS, self.steps // LOG_POINTS)
         self.checkpoint_every = settings.checkpoint_every or self.log_every
@@ -364,6 +363,15 @@ class Trainer:
         self.is_over = any(system.is_over for system in self.systems)
 
     # ---- what came out ----
+
+    @property
+    def cost(self) -> dict[str, Any] | None:
+        """Energy and area of a step, as `run.json` has them; None of a network that is not the recipe's."""
+        return None if self.given else self._cost
+
+    @cached_property
+    def _cost(self) -> dict[str, Any]:
+        return cost_of(self.recipe, self.device, data=self.data).described()
 
     def about(self) -> dict[str, Any]:
         """Return the entries of `run.json` that systems have."""

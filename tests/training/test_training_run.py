@@ -14,6 +14,8 @@ from small_runs import hashes, train
 import emu
 from emu import training
 from emu.datapath import FLAG_NAMES
+from emu.errors import ConfigError
+from emu.hardware import Device, load_device
 from emu.training.cost import cost_of
 from emu.training.run_folder import CHECKPOINT, RunFolder
 from emu.training.tables import OPTIONAL_TABLES, TABLES
@@ -298,3 +300,10 @@ def test_what_is_neither_a_recipe_nor_a_name_is_refused(tmp_path: Path, recipe: 
     with pytest.raises(emu.ConfigError, match=text):
         emu.train(recipe, device, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_cost_table_that_lacks_an_operation_is_refused_before_anything_is_written(tmp_path: Path):
+    data = load_device("fixed8").model_dump(mode="json") | {"cost": {"memory": "nowhere"}}
+    with pytest.raises(ConfigError, match="must name a level of"):
+        training.train("mlp", Device.model_validate(data), out=tmp_path / "run")
+    assert not list(tmp_path.iterdir())
