@@ -5,13 +5,20 @@
         for one in engine.ended():
             print(one.key, one.value)
 
-A job is a function that a module defines, with plain data (JSON) as arguments and result. An engine starts processes,
-spreads jobs over them and replaces processes that die. What a job does is its own: `emu study` and `emu search` run
-trainings.
+An engine runs functions that a module defines, with plain data (JSON) as arguments and result. It starts processes,
+spreads jobs over them and replaces processes that die. `Runs` gives an engine training runs, each described by a `Job`:
+
+    with Runs(open_engine("local", workers=2)) as runs:
+        runs.submit(Job.of("a", recipe, device, "out/runs/a"))
+        for one in runs.ended():
+            print(one.key, one.failure)
 
 Source: docs/many-machines.md.
 """
 
 from emu.jobs.engine import Ended, Engine, open_engine
+from emu.jobs.job import Job
+from emu.jobs.run import run_job
+from emu.jobs.runs import Runs
 
-__all__ = ["Ended", "Engine", "open_engine"]
+__all__ = ["Ended", "Engine", "Job", "Runs", "open_engine", "run_job"]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import threading
 import uuid
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
 from emu.errors import ConfigError
-from emu.jobs.engine import Ended
+from emu.jobs.engine import Ended, processors
 
 #: Seconds within which a scheduler must answer.
 ANSWER_S = 20
+#: Held by the job that runs in this process.
+_ONE = threading.Lock()
 
 
 class DaskEngine:
@@ -23,20 +27,27 @@ class DaskEngine:
         dashboard: address of the cluster's page.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str | None = None, workers: int | None = None) -> None:
         """Connect.
+
+        Args:
+            address: of the scheduler; None starts a cluster of processes on this machine.
+            workers: processes of such a cluster; None is one per processor.
 
         Raises:
             ConfigError: Dask is not installed, or the scheduler does not answer.
         """
         try:
-            from distributed import Client
+            from distributed import Client, LocalCluster
         except ImportError:
             raise ConfigError(
                 "--on dask must find the package `distributed`, got none; pip install 'emu-numerics[dask]'"
             ) from None
+        self._cluster: Any = None
+        if address is None:
+            self._cluster = LocalCluster(n_workers=workers or processors(), threads_per_worker=1)
         try:
-            self._client: Any = Client(address, timeout=ANSWER_S, set_as_default=False)
+            self._client: Any = Client(address or self._cluster, timeout=ANSWER_S, set_as_defailure=False)
         except (OSError, TimeoutError, ValueError) as error:
             raise ConfigError(
                 f"the scheduler of --on dask must answer within {ANSWER_S} s, got {type(error).__name__} from "
@@ -52,7 +63,7 @@ class DaskEngine:
     def submit(self, key: str, function: Callable[..., Any], *arguments: Any) -> None:
         """Run a function as soon as a worker is free; see `Engine`."""
         assert key not in self._jobs, f"a job named {key} has not ended"
-        future = self._client.submit(function, *arguments, key=f"{key}-{self._mark}", pure=False)
+        future = self._client.submit(_on_worker, function, *arguments, key=f"{key}-{self._mark}", pure=False)
         self._jobs[key] = future
         future.add_done_callback(lambda _: self._done.put(key))
 
@@ -81,6 +92,8 @@ class DaskEngine:
                 "stays, start the command again"
             )
         error = future.exception()
+        if type(error).__name__ == "KilledWorker":
+            return Ended(key, None, f"its process ended {error.allowed_failures + 1} times, on workers of the cluster")
         return Ended(key, None, f"{type(error).__name__}: {error}")
 
     def running(self) -> int:
@@ -92,6 +105,8 @@ class DaskEngine:
         for future in self._jobs.values():
             future.cancel()
         self._client.close()
+        if self._cluster is not None:
+            self._cluster.close()
 
     def __enter__(self) -> Self:
         return self
@@ -100,3 +115,10 @@ class DaskEngine:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _on_worker(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a job: one at a time in a process, with one thread unless the worker was started with another number."""
+    with _ONE:
+        os.environ.setdefault("EMU_THREADS", "1")
+        return function(*arguments)

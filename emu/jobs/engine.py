@@ -21,12 +21,12 @@ class Ended(NamedTuple):
     Attributes:
         key: its name.
         value: what its function returned; None where it did not.
-        fault: why it did not return; None where it did.
+        failure: why it did not return; None where it did.
     """
 
     key: str
     value: Any
-    fault: str | None
+    failure: str | None
 
 
 class Engine(Protocol):
@@ -76,8 +76,8 @@ def open_engine(on: str = LOCAL, workers: int | None = None) -> Engine:
 
     Args:
         on: "local" for processes of this machine, "dask:ADDRESS" for the scheduler of a Dask cluster, e.g.
-            "dask:tcp://10.0.0.1:8786".
-        workers: local processes; None is one per processor. A cluster has its own number.
+            "dask:tcp://10.0.0.1:8786", "dask" for a Dask cluster of processes of this machine.
+        workers: processes of this machine; None is one per processor. A cluster elsewhere has its own number.
 
     Raises:
         ConfigError: no such engine, a number of workers where there is a cluster, a package that is not installed, or a
@@ -91,13 +91,13 @@ def open_engine(on: str = LOCAL, workers: int | None = None) -> Engine:
 
         count = workers or processors()
         return LocalEngine(count, threads=max(processors() // count, 1))
-    if kind == DASK and address:
+    if kind == DASK and bool(address) == (":" in on):
         from emu.jobs.dask import DaskEngine
 
-        if workers is not None:
+        if workers is not None and address:
             raise ConfigError(f"--workers must be left out with --on {on}, got {workers}; a cluster has its own workers")
-        return DaskEngine(address)
-    raise ConfigError(f"--on must be {LOCAL} or {DASK}:ADDRESS (such as dask:tcp://10.0.0.1:8786), got {on!r}")
+        return DaskEngine(address or None, workers)
+    raise ConfigError(f"--on must be {LOCAL}, {DASK}, or {DASK}:ADDRESS such as dask:tcp://10.0.0.1:8786, got {on!r}")
 
 
 def processors() -> int:

@@ -7,10 +7,12 @@ import os
 import queue
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from emu.errors import EmuWarning
 from emu.jobs.engine import MOST_LOSSES, Ended, of_signal
 
 #: Seconds between two looks at whether the parent is there.
@@ -101,6 +103,7 @@ class LocalEngine:
 def _begin(parent: int, threads: str) -> None:
     """Prepare a process: its number of threads, and its end where its parent has ended."""
     os.environ["EMU_THREADS"] = threads
+    warnings.simplefilter("ignore", EmuWarning)  # each process would say it
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
