@@ -80,4 +80,4 @@ def nearest_first(name: str, known: Iterable[str]) -> list[str]:
         >>> nearest_first("h300", ["v100", "b200", "h100"])
         ['h100', 'v100', 'b200']
     """
-    return sorted(known, key=lambda one: -difflib.SequenceMatcher(None, name, one).ratio())
+    return sorted(known, key=lambda one: -difflib.SequenceMatcher(None, name.lower(), one).ratio())

@@ -194,7 +194,9 @@ class Rounding(StrEnum):
         try:
             return cls(name)
         except ValueError:
+            elsewhere = [mode.value for mode in cls if name in mode.meaning.names] if name else []
             hint = nearest_name(str(name), [mode.value for mode in cls], cls.NEAREST_EVEN.value)
+            hint = f", which is {elsewhere[0]!r} here" if elsewhere else hint
             raise FormatError(f"`rounding` must be a rounding mode, got {name!r}{hint}") from None
 
 

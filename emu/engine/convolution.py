@@ -232,7 +232,7 @@ def _plan_conv2d(
     third = bias.format if isinstance(bias, Value) else None if bias_format is None else parse(bias_format)
     formats = (*matrices.formats[:2], None if third is None else require_placed(third))
     written = formats[1] if out_format is None else out_format
-    unit = call_of("conv2d", written, options, PRODUCT_OPTIONS).unit
+    unit = call_of("conv2d", written, options, PRODUCT_OPTIONS)[0]
     return path_of(unit, matrices._replace(formats=formats)).plan
 
 

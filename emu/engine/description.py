@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from numpy.typing import NDArray
 
@@ -24,9 +24,9 @@ from emu.datapath import (
     Tininess,
 )
 from emu.datapath.stage import DEFAULT_RANDOM_BITS
-from emu.engine.sources import encode_source, require_addressed, require_source, source_of
+from emu.engine.sources import encode_source, require_addressed, source_of
 from emu.engine.work import WorkRecord
-from emu.errors import nearest_name
+from emu.errors import FormatError, nearest_name
 from emu.formats import Fixed, Float, Format
 
 Array = NDArray[Any]
@@ -35,38 +35,59 @@ EXACT = Mac()
 KNOWN_FORMATS: Any = (str, Fixed, Float)
 
 
-class Options(TypedDict, total=False):
-    """What every function of the engine takes beside its operands and their formats.
+class DescriptionOptions(TypedDict, total=False):
+    """What describes a unit, beside its Mac and the format written.
 
     Attributes:
         rounding: mode of the output stage; nearest_even.
         overflow: rule of the output stage; None is the format family's default: `saturate` of fixed point, `ieee` of
             floats.
         n_rbits: random bits r of stochastic rounding, 1..32; 24.
-        rbits: the random integers themselves, below 2**n_rbits, shape of the result; else Philox draws them.
-        seed: key of Philox.
-        stream: stream of Philox.
-        step: step of Philox.
-        random: the source itself: `emu.Philox`, `emu.RecordedBits` or `emu.LFSR`, instead of the four above.
+        random: source of random bits: `emu.Philox`, `emu.RecordedBits` or `emu.LFSR`; None is `emu.Philox()`.
         register: observes every exact result before it is rounded.
         flags: counts what happened, per written element.
-        out: where to write: carrier dtype of the format written, shape of the result.
         backend: "auto", "reference", "numba" or "cuda".
-        check: whether to check that operands hold values of their formats; a `Value` was checked when it was made.
     """
 
     rounding: str | Rounding
     overflow: str | Overflow | None
     n_rbits: int
+    random: RandomSource | None
+    register: StatisticsRegister | None
+    flags: Flags | None
+    backend: str
+
+
+class UnitOptions(DescriptionOptions, total=False):
+    """What describes a unit, beside the format written.
+
+    Attributes:
+        mac: product and accumulator formats, order, rounding of each add; exact sums.
+    """
+
+    mac: Mac
+
+
+class Options(DescriptionOptions, total=False):
+    """What every function of the engine takes beside its operands and their formats.
+
+    It describes the unit by `rounding`, `overflow`, `n_rbits`, `random`, `register`, `flags` and `backend`, as
+    `DescriptionOptions` says, and adds what concerns one call.
+
+    Attributes:
+        rbits: the random integers themselves, below 2**n_rbits, shape of the result; instead of `random`.
+        seed: key of Philox, instead of `random`.
+        stream: stream of Philox.
+        step: step of Philox.
+        out: where to write: carrier dtype of the format written, shape of the result.
+        check: whether to check that operands hold values of their formats; a `Value` was checked when it was made.
+    """
+
     rbits: Array | None
     seed: int
     stream: int
     step: int
-    random: RandomSource | None
-    register: StatisticsRegister | None
-    flags: Flags | None
     out: Array | None
-    backend: str
     check: bool
 
 
@@ -80,11 +101,14 @@ class ProductOptions(Options, total=False):
     mac: Mac
 
 
+UNIT_OPTIONS = frozenset(UnitOptions.__annotations__)
 OPTIONS = frozenset(Options.__annotations__)
 PRODUCT_OPTIONS = OPTIONS | {"mac"}
 #: The options that choose where random bits come from, and the numbers of none of them.
 SOURCES = frozenset({"random", "rbits", "seed", "stream", "step"})
 UNSEEDED = RandomCode(0, 0, 0, 0, None)
+#: Classes that need no further look.
+_FLAGS, _REGISTERS = (type(None), Flags), (type(None), StatisticsRegister)
 
 
 class UnitDescription(NamedTuple):
@@ -115,29 +139,15 @@ class UnitDescription(NamedTuple):
     records: list[WorkRecord] | None = None
 
     @classmethod
-    def of(
-        cls,
-        out: str | Format,
-        *,
-        mac: Mac = EXACT,
-        rounding: str | Rounding = Rounding.NEAREST_EVEN,
-        overflow: str | Overflow | None = None,
-        n_rbits: int = DEFAULT_RANDOM_BITS,
-        random: RandomSource | None = None,
-        register: StatisticsRegister | None = None,
-        flags: Flags | None = None,
-        backend: str = "auto",
-    ) -> UnitDescription:
+    def of(cls, out: str | Format, **options: Unpack[UnitOptions]) -> UnitDescription:
         """Return the unit that options describe; see `emu.Unit`.
 
         Raises:
+            TypeError: no such option; names the nearest one.
             FormatError: an impossible format, mode, rule or source.
             BackendUnavailable: the backend cannot compute here.
         """
-        stage, code = stage_of(out, rounding, overflow, n_rbits)
-        source, address = _source_and_address(Philox() if random is None else require_source(random), mac)
-        code = counting(code, None if flags is None else flags.tininess)
-        return cls(stage, code, mac, source, address, register, flags, backend, load(backend))
+        return call_of("Unit", out, options, UNIT_OPTIONS)[0]
 
     @classmethod
     def at(
@@ -195,18 +205,8 @@ def _source_and_address(source: RandomSource, mac: Mac) -> tuple[RandomSource, R
     return source, encode_random(source) if isinstance(source, Philox) else None
 
 
-class Call(NamedTuple):
-    """The options of one call of a function: the unit that they describe, and what concerns only this call.
-
-    Attributes:
-        unit: described by `out_format` and the options.
-        out: where to write, or None.
-        check: whether operands are checked.
-    """
-
-    unit: UnitDescription
-    out: Array | None
-    check: bool
+#: The options of one call of a function: the unit that they describe, where to write, whether operands are checked.
+Call = tuple[UnitDescription, Array | None, bool]
 
 
 def call_of(
@@ -229,6 +229,9 @@ def call_of(
         out_format, get("rounding", "nearest_even"), get("overflow"), get("n_rbits", DEFAULT_RANDOM_BITS)
     )
     mac, flags, backend = get("mac", EXACT), get("flags"), get("backend", "auto")
+    register = get("register")
+    if type(mac) is not Mac or type(flags) not in _FLAGS or type(register) not in _REGISTERS:
+        _require_parts(mac, flags, register)
     source: RandomSource | None = None
     address: RandomCode | None = UNSEEDED
     if not options.keys().isdisjoint(SOURCES):
@@ -239,8 +242,17 @@ def call_of(
             source, address = _source_and_address(source_of(*given), mac)
     if flags is not None:
         code = counting(code, flags.tininess)
-    unit = UnitDescription(stage, code, mac, source, address, get("register"), flags, backend, load(backend), records)
-    return Call(unit, get("out"), get("check", True))
+    unit = UnitDescription(stage, code, mac, source, address, register, flags, backend, load(backend), records)
+    return unit, get("out"), get("check", True)
+
+
+def _require_parts(mac: object, flags: object, register: object) -> None:
+    """Raise FormatError unless a Mac, flags and a register are of their classes."""
+    for name, found, kind in (("mac", mac, Mac), ("flags", flags, Flags), ("register", register, StatisticsRegister)):
+        if found is not None and not isinstance(found, kind):
+            raise FormatError(f"`{name}` must be an emu.{kind.__name__}, got {found!r}; write emu.{kind.__name__}(...)")
+    if mac is None:
+        raise FormatError("`mac` must be an emu.Mac, got None; leave it out for exact sums")
 
 
 def require_options(operation: str, options: Mapping[str, Any], known: Collection[str] = OPTIONS) -> None:

@@ -19,6 +19,10 @@ from emu.formats import Fixed, Format, Value
 from emu.formats.fixed import MAX_WIDTH_BITS
 
 Array = NDArray[Any]
+#: Operands of each elementwise operation.
+OPERANDS = {
+    "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1, "remainder": 2, "round_to_integral": 1,
+}  # fmt: skip
 
 
 def elementwise(

@@ -1,4 +1,4 @@
-"""The first station of a product: operands become stacks of matrices, the addend gets three axes.
+"""The second station of a product: operands become stacks of matrices, the addend gets three axes.
 
 (*batch, M, K) or (K,)    ->  (B or 1, M, K)
 (*batch, K, N) or (K,)    ->  (B or 1, K, N)      shapes as in numpy.matmul

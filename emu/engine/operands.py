@@ -27,6 +27,8 @@ _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 def value(array: Any, fmt: str | Format, *, check: bool = True) -> Value:
     """Return an array with its format, for every operation that takes operands.
 
+    The value holds its own array, which is read-only: what was checked once stays a value of the format.
+
     Args:
         array: values of `fmt`, any shape: numbers, a NumPy or CuPy array.
         fmt: their format.
@@ -41,7 +43,20 @@ def value(array: Any, fmt: str | Format, *, check: bool = True) -> Value:
 
     Source: docs/concepts/units.md, "A value".
     """
-    return Value(*as_operand(array, require_placed(parse(fmt)), "array", check=check))
+    placed = require_placed(parse(fmt))
+    if isinstance(array, Value) and array.format not in (None, placed):
+        raise FormatError(
+            f"`array` must hold numbers, or be a value of {placed}, got a value of {array.format}; convert it with "
+            "emu.quantize"
+        )
+    carrier, found = as_operand(array, placed, "array", check=check)
+    if carrier is array and not is_on_device(carrier):
+        carrier = carrier.copy()
+    if type(carrier) is np.ndarray:
+        if carrier.base is not None:
+            carrier = carrier.copy()
+        carrier.flags.writeable = False
+    return Value(carrier, found)
 
 
 def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> tuple[Array, Format | None]:
@@ -102,7 +117,8 @@ def in_format(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> tu
     """
     if fmt is None and (not isinstance(x, Value) or x.format is None):
         raise FormatError(
-            f"`{name}` must have a format, got an array without one; give `{name}_format`, or emu.value(array, FORMAT)"
+            f"`{name}` must have a format, got an array without one; give emu.value(array, FORMAT), `{name}_format` "
+            "of a function, or `inputs` of a unit"
         )
     array, found = as_operand(x, fmt, name, check=check)
     assert found is not None

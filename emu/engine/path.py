@@ -1,4 +1,4 @@
-"""The second station of a product: which path it takes on a backend, with the proof.
+"""The third station of a product: which path it takes on a backend, with the proof.
 
 Dense and sparse products share it. They differ in the number of terms of a result, and in what the backend offers.
 """

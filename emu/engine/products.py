@@ -1,6 +1,6 @@
 """Matrix products, through a multiply-accumulate unit and one output stage.
 
-The way of an operand, one file for each station:
+The way of an operand; each station has a file, and this one calls them in turn:
 
     operands.py   the operand's carrier and format
     matrices.py   stacks of matrices, addend, the result's shape
@@ -168,7 +168,7 @@ def _plan_matmul(
     third = addend.format if isinstance(addend, Value) else None if addend_format is None else parse(addend_format)
     formats = (*matrices.formats[:2], None if third is None else require_placed(third))
     written = formats[0] if out_format is None else out_format
-    return path_of(call_of("matmul", written, options, PRODUCT_OPTIONS).unit, matrices._replace(formats=formats)).plan
+    return path_of(call_of("matmul", written, options, PRODUCT_OPTIONS)[0], matrices._replace(formats=formats)).plan
 
 
 setattr(matmul, "plan", _plan_matmul)  # noqa: B010 - read by explain

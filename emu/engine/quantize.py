@@ -57,7 +57,7 @@ def quantize(
     """
     unit, out, check = call_of("quantize", fmt, options)
     array, source = as_operand(x, x_format, "x", check=check and x_format is not None)
-    target = _require_target(out, array.shape, unit.stage.format)
+    target = None if out is None else _require_target(out, array.shape, unit.stage.format)
     values = write_quantized(unit, array, source, target)
     if out is None or target is not None:
         return values if out is None else out

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Self, Unpack
+
+import numpy as np
 
 from emu._drawn import Drawn
 from emu.backends.arrays import on_host
-from emu.datapath import Flags, Mac, OutputStage, Overflow, RandomSource, Rounding, StatisticsRegister
-from emu.datapath.stage import DEFAULT_RANDOM_BITS, require_placed
+from emu.datapath import Flags, Mac, OutputStage, RandomSource, Rounding, StatisticsRegister
+from emu.datapath.stage import require_placed
 from emu.engine.convolution import patches_and_kernels
-from emu.engine.description import EXACT, UnitDescription
-from emu.engine.elementwise import write_elementwise
+from emu.engine.description import EXACT, UNIT_OPTIONS, UnitDescription, UnitOptions
+from emu.engine.elementwise import OPERANDS, write_elementwise
 from emu.engine.functions import carrier_of_function, write_function
 from emu.engine.operands import as_operand, in_format
 from emu.engine.path import path_of
@@ -18,12 +20,12 @@ from emu.engine.planner import Plan
 from emu.engine.products import matrices_of, write_product
 from emu.engine.quantize import write_quantized
 from emu.engine.reductions import write_total
-from emu.errors import nearest_name
+from emu.errors import FormatError, nearest_name
 from emu.formats import Format, Value, parse
 
 _put = object.__setattr__
 #: What a unit is described by, as `emu.Unit` takes it.
-DESCRIPTION = ("out", "inputs", "mac", "rounding", "overflow", "n_rbits", "random", "register", "flags", "backend")
+DESCRIPTION = {"out", "inputs", *UNIT_OPTIONS}
 
 
 class Unit(Drawn):
@@ -36,18 +38,13 @@ class Unit(Drawn):
     Args:
         out: format written.
         inputs: format of operands that are plain arrays.
-        mac: product and accumulator formats, order, rounding of each add; exact sums if not given.
-        rounding: mode of the output stage.
-        overflow: rule of the output stage; None is the format family's default.
-        n_rbits: random bits of stochastic rounding, 1..32.
-        random: source of random bits: `emu.Philox`, `emu.RecordedBits` or `emu.LFSR`; None is `emu.Philox()`. Every
-            operation draws from its beginning; for other bits give another stream or step.
-        register: observes every exact result before it is rounded.
-        flags: counts what happened, per written element.
-        backend: "auto", "reference", "numba" or "cuda".
+        **options: `mac`, `rounding`, `overflow`, `n_rbits`, `random`, `register`, `flags`, `backend`, as
+            `emu.engine.UnitOptions` says. Every operation draws random bits from the source's beginning; for other bits
+            give another stream or step.
 
     Raises:
-        FormatError: an impossible format, mode, rule or source.
+        TypeError: no such option; names the nearest one.
+        FormatError: an impossible format, mode, rule, source, Mac, register or flags.
         BackendUnavailable: the backend cannot compute here.
 
     Examples:
@@ -67,21 +64,8 @@ class Unit(Drawn):
     _description: UnitDescription
 
     def __init__(
-        self,
-        out: str | Format,
-        *,
-        inputs: str | Format | None = None,
-        mac: Mac = EXACT,
-        rounding: str | Rounding = Rounding.NEAREST_EVEN,
-        overflow: str | Overflow | None = None,
-        n_rbits: int = DEFAULT_RANDOM_BITS,
-        random: RandomSource | None = None,
-        register: StatisticsRegister | None = None,
-        flags: Flags | None = None,
-        backend: str = "auto",
+        self, out: str | Format, *, inputs: str | Format | None = None, **options: Unpack[UnitOptions]
     ) -> None:
-        options: dict[str, Any] = {"mac": mac, "rounding": rounding, "overflow": overflow, "n_rbits": n_rbits}
-        options |= {"random": random, "register": register, "flags": flags, "backend": backend}
         _put(self, "inputs", None if inputs is None else require_placed(parse(inputs)))
         _put(self, "_description", UnitDescription.of(out, **options))
 
@@ -143,12 +127,31 @@ class Unit(Drawn):
         for name in changes:
             if name not in DESCRIPTION:
                 raise TypeError(f"a unit has no {name!r}{nearest_name(name, DESCRIPTION)}")
+        known = self._parts()
+        if "out" in changes and not isinstance(parse(changes["out"]), type(self.stage.format)):
+            del known["overflow"]
+        return type(self)(**{**known, **changes})
+
+    def _parts(self) -> dict[str, Any]:
+        """Return the parts of the description, as the constructor takes them."""
         stage = self.stage
         known: dict[str, Any] = {name: getattr(self, name) for name in ("inputs", "mac", "random", "register", "flags")}
-        known |= {"out": stage.format, "rounding": stage.rounding, "n_rbits": stage.n_rbits, "backend": self.backend}
-        if "out" not in changes or isinstance(parse(changes["out"]), type(stage.format)):
-            known["overflow"] = stage.overflow
-        return type(self)(**{**known, **changes})
+        known |= {"out": stage.format, "rounding": stage.rounding, "overflow": stage.overflow}
+        return known | {"n_rbits": stage.n_rbits, "backend": self.backend}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _described, (type(self), self._parts())
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether two units are described alike, with the same register and the same flags."""
+        if not isinstance(other, Unit):
+            return NotImplemented
+        mine, theirs = self._parts(), other._parts()
+        kept = ("register", "flags")
+        return all(mine[name] is theirs[name] if name in kept else mine[name] == theirs[name] for name in mine)
+
+    def __hash__(self) -> int:
+        return hash((self.stage, self.mac, self.inputs, self.backend))
 
     def __repr__(self) -> str:
         stage, default = self.stage, OutputStage.of(self.stage.format)
@@ -255,11 +258,17 @@ class Unit(Drawn):
         return self.elementwise("sqrt", x)
 
     def remainder(self, a: Any, b: Any) -> Value:
-        """Return a - b*n, n the integer nearest to a/b, rounded once. Source: docs/concepts/elementwise.md."""
+        """Return a - b*n, n the integer nearest to a/b, rounded once.
+
+        Source: docs/concepts/elementwise.md, "Remainder".
+        """
         return self.elementwise("remainder", a, b)
 
     def round_to_integral(self, x: Any) -> Value:
-        """Return `x` rounded to an integer in the unit's mode. Source: docs/concepts/elementwise.md."""
+        """Return `x` rounded to an integer in the unit's mode.
+
+        Source: docs/concepts/elementwise.md, "Rounding to an integer".
+        """
         return self.elementwise("round_to_integral", x)
 
     def function(self, name: str, x: Any) -> Value:
@@ -315,7 +324,15 @@ class Unit(Drawn):
         return (x.with_array(on_host(x.array)) if isinstance(x, Value) else on_host(array)), fmt
 
     def elementwise(self, operation: str, *operands: Any) -> Value:
-        """Return an elementwise operation by its name: `add`, ... `round_to_integral`."""
+        """Return an elementwise operation by its name: `add`, ... `round_to_integral`.
+
+        Raises:
+            FormatError: no such operation.
+        """
+        if operation not in OPERANDS:
+            raise FormatError(f"an operation must be elementwise, got {operation!r}{nearest_name(operation, OPERANDS)}")
+        if len(operands) != OPERANDS[operation]:
+            raise FormatError(f"`{operation}` must be given {OPERANDS[operation]} operands, got {len(operands)}")
         found = [as_operand(*self._of_unit(x), name, check=True) for x, name in zip(operands, "abc", strict=False)]
         arrays, formats = [array for array, _ in found], tuple([fmt for _, fmt in found])
         return self._value(write_elementwise(self._description, operation, arrays, formats))
@@ -324,7 +341,13 @@ class Unit(Drawn):
         return in_format(*self._of_unit(x), "x", check=True)
 
     def _value(self, array: Any) -> Value:
+        if isinstance(array, np.ndarray):
+            array.flags.writeable = False
         return Value(array, self.stage.format)
+
+
+def _described(kind: type[Unit], parts: dict[str, Any]) -> Unit:
+    return kind(**parts)
 
 
 def _plan_matmul(unit: Unit, a: Any, b: Any, addend: Any = None) -> Plan:

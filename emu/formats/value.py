@@ -40,6 +40,14 @@ class Value(Drawn):
         """The bits of every element, in the unsigned dtype of `format.encode`, shape of the array."""
         return self.format.encode(np.asarray(self.array))
 
+    def __getitem__(self, index: Any) -> Value:
+        """Return a selection, by the rules of NumPy, in the same format."""
+        return self.with_array(self.array[index])
+
+    def reshape(self, *shape: int | tuple[int, ...]) -> Value:
+        """Return the elements in another shape, in the same format."""
+        return self.with_array(self.array.reshape(*shape))
+
     def item(self) -> float | int:
         """Return the only element as a Python number."""
         return self.array.item()

@@ -223,7 +223,7 @@ def _planner(pattern_of: Callable[[CSR, str], Pattern], name: str, along: int) -
     def plan(x: CSR, dense: Any, *, out_format: str | Format, **options: Any) -> Plan:
         _require_sparse(x)
         right = _matrix_of(dense, options.pop(f"{name}_format", None), name, x.shape[along], SparseOptions(**options))
-        unit = call_of("sparse product", out_format, options, _OPTIONS).unit
+        unit = call_of("sparse product", out_format, options, _OPTIONS)[0]
         addend, fmt = options.get("addend"), options.get("addend_format")
         third = addend.format if isinstance(addend, Value) else None if fmt is None else require_placed(parse(fmt))
         return _path(unit, x, right.array, pattern_of(x, unit.backend), (x.format, right.format, third)).plan

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
+import pickle
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,11 @@ OPERATIONS: dict[str, tuple[Any, Any]] = {
     "multiply": (lambda u: u.multiply(A, A), lambda o: emu.multiply(A, A, **FACTORS, **o)),
     "divide": (lambda u: u.divide(A, A[::-1]), lambda o: emu.divide(A, A[::-1], **FACTORS, **o)),
     "fma": (lambda u: u.fma(A, A, 1.0), lambda o: emu.fma(A, A, 1.0, c_format="fp16", **FACTORS, **o)),
+    "remainder": (lambda u: u.remainder(A, A[::-1]), lambda o: emu.remainder(A, A[::-1], **FACTORS, **o)),
+    "round_to_integral": (
+        lambda u: u.round_to_integral(A),
+        lambda o: emu.round_to_integral(A, a_format="fp16", **o),
+    ),
     "sqrt": (lambda u: u.sqrt(A), lambda o: emu.sqrt(A, a_format="fp16", **o)),
     **{
         name: (
@@ -70,6 +77,60 @@ def test_every_operation_of_a_unit_equals_its_function_in_bits_flags_and_registe
     assert kept[0] == kept[1]
 
 
+def test_every_operation_of_a_unit_is_compared_with_its_function():
+    others = {"of", "replace", "of_host", "elementwise", "function"}
+    methods = {name for name, found in vars(emu.Unit).items() if inspect.isfunction(found) and not name.startswith("_")}
+    assert methods - others == set(OPERATIONS) - {"matmul with an addend"}
+
+
+def test_a_value_keeps_what_was_checked_whatever_becomes_of_the_array():
+    array = np.float32([1.0, 2.0])
+    value, whole = emu.value(array, "fp16"), emu.value(array[:1], "fp16")
+    array[0] = 0.1
+    assert (value.tolist(), whole.tolist()) == ([1.0, 2.0], [1.0])
+    for held in (value, emu.Unit("fp16").add(value, value)):
+        with pytest.raises(ValueError, match="read-only"):
+            held.array[0] = 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"mac": "fp16"}, "`mac` must be an emu.Mac, got 'fp16'"),
+        ({"mac": None}, "`mac` must be an emu.Mac, got None"),
+        ({"flags": 3}, "`flags` must be an emu.Flags, got 3"),
+        ({"register": "fix8f4"}, "`register` must be an emu.StatisticsRegister, got 'fix8f4'"),
+    ],
+)
+def test_a_part_of_a_unit_of_another_kind_is_refused_with_the_class_to_write(options: dict[str, Any], said: str):
+    with pytest.raises(emu.FormatError, match=said):
+        emu.Unit("fp16", **options)
+    with pytest.raises(emu.FormatError, match=said):
+        emu.matmul(A, B, **FACTORS, out_format="fp16", **options)
+
+
+def test_a_misspelt_part_of_a_unit_or_operation_is_answered_with_the_nearest_name():
+    with pytest.raises(TypeError, match="no option 'roundng'; did you mean 'rounding'"):
+        emu.Unit("fp16", roundng="ceil")
+    with pytest.raises(emu.FormatError, match="got 'ad'; did you mean 'add'"):
+        emu.Unit("fp16").elementwise("ad", 1.0, 2.0)
+    with pytest.raises(emu.FormatError, match="`add` must be given 2 operands, got 1"):
+        emu.Unit("fp16").elementwise("add", 1.0)
+    with pytest.raises(emu.FormatError, match=r"got a value of fp16; convert it with emu\.quantize"):
+        emu.value(emu.value(1.0, "fp16"), "bf16")
+
+
+def test_a_unit_is_copied_and_sent_as_its_description():
+    unit = emu.Unit("fix8f4", inputs="fp16", mac=MAC, rounding="stochastic", random=emu.Philox(seed=3))
+    there = pickle.loads(pickle.dumps(unit))
+    assert (there, hash(there)) == (unit, hash(unit))
+    assert there.matmul(A, B).tolist() == unit.matmul(A, B).tolist()
+    counting = unit.replace(flags=emu.Flags())
+    assert counting != copy.deepcopy(counting)
+    assert counting != unit
+    assert unit.replace(rounding="ceil") != unit
+
+
 def test_a_value_brings_its_format_into_every_operation_of_units_and_functions():
     a, b = emu.value(A, "fp16"), emu.value(B, "fp16")
     expected = emu.matmul(A, B, **FACTORS, out_format="fix8f4", backend="reference")
@@ -90,7 +151,10 @@ def test_what_a_unit_returns_goes_into_the_next_one_without_a_word_about_formats
 def test_a_plain_array_without_inputs_counts_at_its_exact_values_or_is_refused_where_a_format_is_needed():
     unit = emu.Unit("fp16", backend="reference")
     assert unit.add(1.0, 2.0**-30).item() == 1.0
-    with pytest.raises(emu.FormatError, match=r"`a` must have a format.*give `a_format`, or emu.value"):
+    with pytest.raises(
+        emu.FormatError,
+        match=r"`a` must have a format.*give emu\.value.*`a_format` of a function, or `inputs` of a unit",
+    ):
         unit.matmul(A, B)
 
 
@@ -203,3 +267,10 @@ def _parameters(function: Any) -> int:
 def _is_generated(function: Any) -> bool:
     """Whether a dataclass made it of its fields."""
     return function.__code__.co_filename == "<string>"
+
+
+def test_a_selection_or_another_shape_of_a_value_has_its_format():
+    value = emu.value([[0.5, -1.0], [2.0, 0.25]], "fix8f4")
+    assert repr(value[0]) == "Value([ 0.5, -1. ], 'fix8f4')"
+    assert emu.Unit("fix8f4").add(value[:, 1], value[1]).tolist() == [1.0, 0.5]
+    assert (value.reshape(4).shape, value.reshape((1, 4)).shape) == ((4,), (1, 4))

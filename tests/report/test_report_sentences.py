@@ -192,7 +192,7 @@ def test_accuracy_that_was_lost_again_is_a_finding(tmp_path):
             "8 bits: sign, 5 exponent, 2 fraction; -57344 .. 57344, full precision (about 1 digit) down to 6.1e-5, "
             "smaller results are flushed to 0",
         ),
-        ("posit8", "a format this version of emu does not know"),
+        ("posit8", "a format that this version of emu does not have"),
     ],
 )
 def test_a_format_in_words(text, words):

@@ -24,7 +24,7 @@ def small_matrix(fmt: str = "fp32") -> CSR:
     return CSR.from_dense(dense, fmt)
 
 
-class Unit(NamedTuple):
+class UnitCase(NamedTuple):
     """A Mac, the formats of operands, results and addend."""
 
     mac: Mac
@@ -42,23 +42,23 @@ HALF_LANES = Mac(accumulator="fp16", order="lanes(2)")
 DRAWING = Mac(accumulator="fp16", rounding="stochastic")
 DRAWN = {"rounding": "stochastic", "seed": 3}
 UNITS = {
-    "exact-narrow": Unit(Mac(), "fix4f1", "fix5f2", "fix8f2", "fix6f2", {}),
-    "exact-16-bit": Unit(Mac(), "fix16f8", "fix16f8", "fix16f6", "fix16f8", {}),
-    "exact-wide": Unit(Mac(), "fix32f9", "fix32f9", "fix32f2", "fix20f4", {"rounding": "floor"}),
-    "exact-floats": Unit(Mac(), "fp16", "bf16", "fp16", "fp32", {}),
-    "float32-in-order": Unit(Mac(product="fp32", accumulator="fp32"), "fp32", "fp32", "fp32", "fp32", {}),
-    "float32-exact-products": Unit(Mac(accumulator="fp32"), "fp16", "fp16", "bf16", "fp32", {"rounding": "to_odd"}),
-    "float32-products-beyond-float32": Unit(Mac(accumulator="fp32"), "bf16", "bf16", "fp32", "fp32", {}),
-    "saturating-40-bits": Unit(Mac(accumulator="fix40f20"), "fix16f10", "fix16f10", "fix16f8", "fix16f8", {}),
-    "saturating-often": Unit(Mac(accumulator="fix12f6"), "fix8f3", "fix8f3", "fix8f2", "fix8f5", {}),
-    "wrapping": Unit(Mac(accumulator="fix9f6", overflow="wrap"), "fix8f3", "fix8f3", "fix8f2", "fix8f5", {}),
-    "coarse-accumulator": Unit(Mac(accumulator="fix16f4"), "fix8f3", "fix8f3", "fix8f2", "fix8f2", {}),
-    "half-pairwise": Unit(HALVES, "fp16", "fp16", "fp16", "fp16", {}),
-    "float32-lanes": Unit(LANES, "fp32", "fp32", "fp16", "fp32", {}),
-    "stochastic-results": Unit(FLOAT32, "fp32", "fp32", "fp16", "fp32", DRAWN),
-    "stochastic-gathered": Unit(HALF_LANES, "fp16", "fp16", "fix8f2", "fp16", DRAWN),
-    "stochastic-inside": Unit(DRAWING, "fp16", "fp16", "fp16", "fp16", {"seed": 5}),
-    "flushing": Unit(Mac(accumulator="fp16"), "fp16 daz", "fp16 daz", "fp16 ftz", "fp16 daz", {}),
+    "exact-narrow": UnitCase(Mac(), "fix4f1", "fix5f2", "fix8f2", "fix6f2", {}),
+    "exact-16-bit": UnitCase(Mac(), "fix16f8", "fix16f8", "fix16f6", "fix16f8", {}),
+    "exact-wide": UnitCase(Mac(), "fix32f9", "fix32f9", "fix32f2", "fix20f4", {"rounding": "floor"}),
+    "exact-floats": UnitCase(Mac(), "fp16", "bf16", "fp16", "fp32", {}),
+    "float32-in-order": UnitCase(Mac(product="fp32", accumulator="fp32"), "fp32", "fp32", "fp32", "fp32", {}),
+    "float32-exact-products": UnitCase(Mac(accumulator="fp32"), "fp16", "fp16", "bf16", "fp32", {"rounding": "to_odd"}),
+    "float32-products-beyond-float32": UnitCase(Mac(accumulator="fp32"), "bf16", "bf16", "fp32", "fp32", {}),
+    "saturating-40-bits": UnitCase(Mac(accumulator="fix40f20"), "fix16f10", "fix16f10", "fix16f8", "fix16f8", {}),
+    "saturating-often": UnitCase(Mac(accumulator="fix12f6"), "fix8f3", "fix8f3", "fix8f2", "fix8f5", {}),
+    "wrapping": UnitCase(Mac(accumulator="fix9f6", overflow="wrap"), "fix8f3", "fix8f3", "fix8f2", "fix8f5", {}),
+    "coarse-accumulator": UnitCase(Mac(accumulator="fix16f4"), "fix8f3", "fix8f3", "fix8f2", "fix8f2", {}),
+    "half-pairwise": UnitCase(HALVES, "fp16", "fp16", "fp16", "fp16", {}),
+    "float32-lanes": UnitCase(LANES, "fp32", "fp32", "fp16", "fp32", {}),
+    "stochastic-results": UnitCase(FLOAT32, "fp32", "fp32", "fp16", "fp32", DRAWN),
+    "stochastic-gathered": UnitCase(HALF_LANES, "fp16", "fp16", "fix8f2", "fp16", DRAWN),
+    "stochastic-inside": UnitCase(DRAWING, "fp16", "fp16", "fp16", "fp16", {"seed": 5}),
+    "flushing": UnitCase(Mac(accumulator="fp16"), "fp16 daz", "fp16 daz", "fp16 ftz", "fp16 daz", {}),
 }  # fmt: skip
 
 

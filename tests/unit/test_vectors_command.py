@@ -13,7 +13,7 @@ from emu.cli.options import VectorOptions
 from emu.cli.vectors import UNIT
 from emu.errors import ConfigError
 from emu.testing.vectors import read_vectors
-from emu.testing.vectors.description import Description, Unit
+from emu.testing.vectors.description import Description, MacTable
 
 NEEDED = {"operation", "formats", "out_format"}
 #: An option for each key; none has its default value.
@@ -45,7 +45,7 @@ def manifest(folder: Path, *options: str) -> dict[str, object]:
 def test_every_key_of_vectors_and_of_their_unit_has_an_option():
     assert set(VectorOptions.__annotations__) == GIVEN.keys()
     assert set(VectorOptions.__annotations__) - UNIT.keys() == set(Description.model_fields) - NEEDED - {"mac"}
-    assert set(UNIT.values()) == set(Unit.model_fields)
+    assert set(UNIT.values()) == set(MacTable.model_fields)
 
 
 def test_every_option_stands_in_the_manifest(tmp_path: Path):

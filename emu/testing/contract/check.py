@@ -19,7 +19,7 @@ from emu.formats import Format, parse
 from emu.testing.contract.c_unit import CUnit
 from emu.testing.contract.case import OPERATIONS, NotOffered
 from emu.testing.contract.clauses import Clause, Scope, clauses_of
-from emu.testing.contract.finding import Finding, Unit, find_fault
+from emu.testing.contract.finding import Answering, Finding, find_fault
 from emu.testing.contract.python_unit import PythonUnit
 
 FORMATS = ("fp16", "fix8f4", "bf16", "fp8_e4m3", "e4m3fnuz", "e5m2 no-subnormals", "fix16f8", "ufix8f3", "fp32")
@@ -167,7 +167,7 @@ def check_backend(
     return Report(tuple(_checked(unit, clause) for clause in clauses_of(scope)))
 
 
-def _unit_of(implementation: Any, *, single_format: bool) -> Unit:
+def _unit_of(implementation: Any, *, single_format: bool) -> Answering:
     if isinstance(implementation, str) and implementation in backends():
         return PythonUnit.of_backend(implementation)
     if isinstance(implementation, (str, Path)):
@@ -175,7 +175,7 @@ def _unit_of(implementation: Any, *, single_format: bool) -> Unit:
     return PythonUnit.of(implementation, single_format=single_format)
 
 
-def _checked(unit: Unit, clause: Clause) -> ClauseReport:
+def _checked(unit: Answering, clause: Clause) -> ClauseReport:
     asked, wrong, reason = 0, 0, ""
     first: Finding | None = None
     for case in clause.cases():

@@ -26,7 +26,7 @@ KNOWN_ORDERS = ("sequential", "pairwise", "lanes(2)", "lanes(4)", "lanes(8)")
 MAX_TERMS = 6
 
 
-class Unit(Protocol):
+class Answering(Protocol):
     """What answers cases."""
 
     def answer(self, case: Case, *, flags: bool = False) -> Answer:
@@ -63,7 +63,7 @@ class Finding:
         yield from (f"  {line}" for line in self.picture)
 
 
-def find_fault(unit: Unit, case: Case, observed: str) -> Finding | None:
+def find_fault(unit: Answering, case: Case, observed: str) -> Finding | None:
     """Return what is wrong with a unit's answer, shrunk; None if nothing is.
 
     Raises:
@@ -86,7 +86,7 @@ def find_fault(unit: Unit, case: Case, observed: str) -> Finding | None:
     return Finding(small, index, (wrong, size), tuple(_compared(unit, small, observed)[0]), resembles)
 
 
-def _compared(unit: Unit, case: Case, observed: str) -> tuple[list[str], int]:
+def _compared(unit: Answering, case: Case, observed: str) -> tuple[list[str], int]:
     """Return the picture of the first difference, empty if there is none, and the number of wrong elements."""
     flags = observed not in ("values", "register")
     expected = REFERENCE.answer(case if observed == "register" else replace(case, place=None), flags=flags)
@@ -203,7 +203,7 @@ def _parts(keep: list[int], size: int) -> Iterator[list[int]]:
             yield rest
 
 
-def _resemblance(unit: Unit, case: Case) -> str:
+def _resemblance(unit: Answering, case: Case) -> str:
     """Return what else gives all of the answers to a case: another mode, rule, order, or a habit of hardware."""
     try:
         actual = unit.answer(case).values

@@ -25,7 +25,7 @@ NAMES = ("a", "b", "c")
 TESTFLOAT_FLAGS = ("inexact", "underflow", "overflow", "infinite", "invalid")
 
 
-class Unit(Table):
+class MacTable(Table):
     """A multiply-accumulate unit by the words of `emu.Mac`."""
 
     product: str = "exact"
@@ -63,7 +63,7 @@ class Description(Table):
     rounding: str = "nearest_even"
     overflow: str | None = None
     n_rbits: int = Field(default=DEFAULT_RANDOM_BITS, ge=1, le=32)
-    mac: Unit = Unit()
+    mac: MacTable = MacTable()
     depth: int = Field(default=1, ge=1)
     count: Annotated[int, Field(ge=1)] = 1000
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
@@ -84,7 +84,7 @@ class Description(Table):
             )
         if self.depth > 1 and self.operation != "matmul":
             raise ConfigError(f"`depth` is of matmul alone, got {self.depth} for {self.operation}; leave it out")
-        if self.mac != Unit() and self.operation != "matmul":
+        if self.mac != MacTable() and self.operation != "matmul":
             raise ConfigError(
                 f"`mac`, a unit that multiplies and accumulates, is of matmul alone, got {self.mac.mac()} for "
                 f"{self.operation}; leave it out"
