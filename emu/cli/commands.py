@@ -10,7 +10,7 @@ import sys
 import warnings
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, NoReturn, Unpack
+from typing import Annotated, Any, NoReturn, Unpack
 
 import typer
 
@@ -154,7 +154,7 @@ def study(
     """Train every model of a study on every device; finished runs are never repeated; write one report."""
     from emu.cli.study import StudyOptions, run_study
 
-    chosen = {name: value for name, value in options.items() if value is not None}
+    chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     run_study(file, out, StudyOptions(**chosen))
 
 

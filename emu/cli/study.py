@@ -136,7 +136,9 @@ class _Work:
             self.store.fetch(case.key, self.home.run_folder(case))
         info = self.home.result(case)
         if failure is None and info is None:
-            failure = f"no finished run is in {self.home.run_folder(case)}; workers must see this folder, or use --store"
+            failure = (
+                f"no finished run is in {self.home.run_folder(case)}; workers must see this folder, or use --store"
+            )
         if failure is not None or info is None:
             self.home.fail(case, failure or "")
             said = f"failed: {failure}"

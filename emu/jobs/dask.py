@@ -47,14 +47,14 @@ class DaskEngine:
         if address is None:
             self._cluster = LocalCluster(n_workers=workers or processors(), threads_per_worker=1)
         try:
-            self._client: Any = Client(address or self._cluster, timeout=ANSWER_S, set_as_defailure=False)
+            self._client: Any = Client(address or self._cluster, timeout=ANSWER_S, set_as_default=False)
         except (OSError, TimeoutError, ValueError) as error:
             raise ConfigError(
                 f"the scheduler of --on dask must answer within {ANSWER_S} s, got {type(error).__name__} from "
                 f"{address}; start one with `dask scheduler`, or name another. What is finished stays"
             ) from None
-        workers: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
-        self.slots = max(sum(worker["nthreads"] for worker in workers.values()), 1)
+        there: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
+        self.slots = max(sum(worker["nthreads"] for worker in there.values()), 1)
         self.dashboard: str = self._client.dashboard_link
         self._mark = uuid.uuid4().hex[:8]  # names of another client's jobs differ
         self._jobs: dict[str, Any] = {}
@@ -65,7 +65,11 @@ class DaskEngine:
         assert key not in self._jobs, f"a job named {key} has not ended"
         future = self._client.submit(_on_worker, function, *arguments, key=f"{key}-{self._mark}", pure=False)
         self._jobs[key] = future
-        future.add_done_callback(lambda _: self._done.put(key))
+
+        def settle(_: Any) -> None:
+            self._done.put(key)
+
+        future.add_done_callback(settle)
 
     def ended(self, timeout_s: float = 0.3) -> list[Ended]:
         """Return the jobs that have ended since the last call; see `Engine`.

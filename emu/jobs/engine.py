@@ -95,7 +95,9 @@ def open_engine(on: str = LOCAL, workers: int | None = None) -> Engine:
         from emu.jobs.dask import DaskEngine
 
         if workers is not None and address:
-            raise ConfigError(f"--workers must be left out with --on {on}, got {workers}; a cluster has its own workers")
+            raise ConfigError(
+                f"--workers must be left out with --on {on}, got {workers}; a cluster has its own workers"
+            )
         return DaskEngine(address or None, workers)
     raise ConfigError(f"--on must be {LOCAL}, {DASK}, or {DASK}:ADDRESS such as dask:tcp://10.0.0.1:8786, got {on!r}")
 

@@ -38,8 +38,8 @@ class Job:
     @classmethod
     def of(cls, key: str, recipe: Recipe, device: Device, folder: str, **options: Any) -> Self:
         """Return the job of a recipe on a device; `options` are `backend` and `cache`."""
-        plain = (json.loads(thing.model_dump_json()) for thing in (recipe, device))
-        return cls(key, *plain, folder, sources=_paths.sources_sha256(), **options)
+        what, where = json.loads(recipe.model_dump_json()), json.loads(device.model_dump_json())
+        return cls(key, what, where, folder, sources=_paths.sources_sha256(), **options)
 
     def plain(self) -> dict[str, Any]:
         """Return the job as plain data (JSON): `Job(**plain)` gives it back."""

@@ -36,9 +36,10 @@ class LocalEngine:
         from pebble import ProcessPool
 
         self.slots = slots
+        spawning: Any = multiprocessing.get_context("spawn")  # threads of the parent survive no fork
         self._pool = ProcessPool(
             max_workers=slots,
-            context=multiprocessing.get_context("spawn"),
+            context=spawning,
             initializer=_begin,
             initargs=(os.getpid(), os.environ.get("EMU_THREADS", str(threads))),
         )

@@ -1,7 +1,7 @@
 """Where finished runs lie: in a folder that all processes see, or in a store of objects that fsspec reaches.
 
-    path               /data/study/runs/KEY/               a run folder
-    store of objects   s3://bucket/study/runs/KEY.zip      the same folder as one archive, which appears in one step
+path               /data/study/runs/KEY/               a run folder
+store of objects   s3://bucket/study/runs/KEY.zip      the same folder as one archive, which appears in one step
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import io
 import shutil
 import uuid
 import zipfile
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -77,7 +78,7 @@ class ObjectStore:
             ConfigError: fsspec, or what it needs for this kind of address, is not installed.
         """
         try:
-            from fsspec.core import url_to_fs
+            url_to_fs: Any = import_module("fsspec.core").url_to_fs
         except ImportError:
             raise ConfigError(
                 f"a store such as {address} must be reached by the package `fsspec`, got none; "

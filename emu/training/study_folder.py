@@ -1,9 +1,9 @@
 """Where a study keeps its runs.
 
-    runs/KEY/          a finished run, with its page; it appears in one step
-    attempts/KEY/      a run that has begun: what `emu train` writes; it resumes to the same bits
-    failures/KEY.json  why a run failed
-    claims/KEY.lock    held by the process that runs it; the system releases it when that process ends
+runs/KEY/          a finished run, with its page; it appears in one step
+attempts/KEY/      a run that has begun: what `emu train` writes; it resumes to the same bits
+failures/KEY.json  why a run failed
+claims/KEY.lock    held by the process that runs it; the system releases it when that process ends
 """
 
 from __future__ import annotations
