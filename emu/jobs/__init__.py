@@ -16,7 +16,8 @@ spreads jobs over them and replaces processes that die. `Runs` gives an engine t
 Source: docs/many-machines.md.
 """
 
-from emu.jobs.engine import Ended, Engine, open_engine
+from emu.jobs.choice import open_engine
+from emu.jobs.engine import Ended, Engine
 from emu.jobs.job import Job
 from emu.jobs.run import run_job
 from emu.jobs.runs import Runs
