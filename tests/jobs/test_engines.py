@@ -26,6 +26,7 @@ def on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
 
 
+@pytest.mark.slow
 def test_an_engine_returns_what_jobs_return_and_why_others_did_not(on_the_path: None):
     with open_engine("local", 2) as engine:
         for number in range(5):
