@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from emu.training.study import load_study
-from emu.training.study_storage import FolderStorage
+from emu.training.study_folder import StudyFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDY, PAGE, README = ROOT / "benchmarks" / "results.toml", ROOT / "docs" / "results.md", ROOT / "README.md"
@@ -80,12 +80,12 @@ def measured(runs: list[dict[str, Any]]) -> str:
 def main(arguments: list[str]) -> None:
     subprocess.run([sys.executable, "-m", "emu", "study", str(STUDY), *arguments], check=True)
     out = Path(arguments[arguments.index("--out") + 1]) if "--out" in arguments else Path("studies/results")
-    cases, storage = list(load_study(STUDY).cases()), FolderStorage(out)
-    left = {case.model for case in cases if storage.result(case) is None and storage.failure(case) is None}
+    cases, home = list(load_study(STUDY).cases()), StudyFolder(out)
+    left = {case.model for case in cases if home.result(case) is None and home.failure(case) is None}
     found = sections(PAGE.read_text(encoding="utf-8"))
     for name, body in sections((out / "report.md").read_text(encoding="utf-8")).items():
         if name not in left:
-            runs = [info for case in cases if case.model == name and (info := storage.result(case)) is not None]
+            runs = [info for case in cases if case.model == name and (info := home.result(case)) is not None]
             found[name] = f"{measured(runs)}\n\n{body}"
     names = list(dict.fromkeys(case.model for case in cases))
     models, missing = [name for name in names if name in found], [f"`{name}`" for name in names if name not in found]

@@ -10,7 +10,9 @@ What only developers use (`benchmarks/peers`) stays in the checkout.
 
 from __future__ import annotations
 
+import hashlib
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -43,6 +45,16 @@ def checkout_folder(part: Path, package: Path = _PACKAGE) -> Path | None:
     """
     folder = package.parent / part
     return None if (package / "_data").is_dir() or not folder.is_dir() else folder
+
+
+@lru_cache(maxsize=1)
+def sources_sha256() -> str:
+    """Return the hash of emu's own code, kernels included: what it computes is what these files say."""
+    digest = hashlib.sha256()
+    for folder, pattern in ((_PACKAGE, "*.py"), (content_folder("kernels"), "*.[ch]*")):
+        for source in sorted(folder.rglob(pattern)):
+            digest.update(source.relative_to(folder).as_posix().encode() + source.read_bytes())
+    return digest.hexdigest()
 
 
 def cache_folder(part: str = "") -> Path:

@@ -10,11 +10,11 @@ import sys
 import warnings
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, NoReturn, Unpack
+from typing import Annotated, Any, NoReturn, Unpack
 
 import typer
 
-from emu.cli.options import Backend, Settings, SimulateOptions, VectorOptions, with_options
+from emu.cli.options import Backend, Settings, SimulateOptions, StudyChoices, VectorOptions, with_options
 from emu.errors import EmuError, EmuWarning
 
 #: Exit code of bad input, as `typer` uses it for bad usage.
@@ -141,20 +141,17 @@ def simulate(
 
 
 @app.command()
+@with_options(StudyChoices)
 def study(
     file: Annotated[Path, typer.Argument(help="A TOML file: grids of models, devices, settings and seeds.")],
     out: Annotated[Path | None, typer.Option(help="Folder of the study; without: studies/NAME.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Runs at a time; without: one per processor.")] = None,
-    backend: Backend = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try runs again that failed.")] = False,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Only runs whose name matches, e.g. 'lenet-*'; may be given several times.")
-    ] = None,
+    **options: Unpack[StudyChoices],
 ) -> None:
     """Train every model of a study on every device; finished runs are never repeated; write one report."""
-    from emu.cli.study import run_study
+    from emu.cli.study import StudyOptions, run_study
 
-    run_study(file, out, workers, backend or "auto", retry_failed=retry_failed, only=only or ())
+    chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    run_study(file, out, StudyOptions(**chosen))
 
 
 @app.command()

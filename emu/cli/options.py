@@ -51,6 +51,30 @@ class SimulateOptions(TypedDict, total=False):
     as_json: Annotated[bool | None, typer.Option("--json", help="Print data instead of tables.")]
 
 
+class StudyChoices(TypedDict, total=False):
+    """How a study is run; `StudyOptions` of `emu.cli.study` has the meaning."""
+
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ENGINE", help="Who runs it: local (processes of this machine), or dask:ADDRESS of a scheduler."
+        ),
+    ]
+    workers: Annotated[int | None, typer.Option(help="Runs at a time; without: one per processor.")]
+    backend: Backend
+    retry_failed: Annotated[bool | None, typer.Option("--retry-failed", help="Try runs again that failed.")]
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only runs whose name matches, e.g. 'lenet-*'; may be given several times.")
+    ]
+    cache: Annotated[
+        bool | None, typer.Option("--cache/--no-cache", help="Take runs from the cache of runs, and keep them there.")
+    ]
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Store of objects that workers bring runs to, e.g. s3://bucket/study."),
+    ]
+
+
 def with_options(options: type) -> Callable[[Command], Command]:
     """Show typer the keys of a `TypedDict` as options of a command that takes them as `**options: Unpack[...]`.
 

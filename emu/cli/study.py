@@ -1,173 +1,168 @@
-"""What `emu study` does: workers on what is left, a bar meanwhile, one report at the end."""
+"""What `emu study` does: an engine on what is left, a bar meanwhile, one report at the end."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
+import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from emu._config import checked
-from emu.cli.study_worker import is_settled
 from emu.errors import ConfigError
+from emu.jobs import Job, Runs, open_engine
+from emu.jobs.cache import RunCache, cache_path, most_bytes
+from emu.jobs.claim import Claim
+from emu.jobs.engine import LOCAL, processors
+from emu.jobs.store import Store, is_address, open_store
+from emu.report.build import FILE_NAME
 from emu.report.study import build_study_report
 from emu.training.run_folder import RunFolder
 from emu.training.study import Case, Study, chosen, load_study
-from emu.training.study_storage import FOLDER_STORAGE, Storage, open_storage, process_name
+from emu.training.study_folder import ATTEMPTS, CLAIMS, RUNS, StudyFolder
 
 STUDIES = Path("studies")
 #: What a study's folder says of itself.
 STUDY = "study.json"
-#: Seconds between two looks at what is done.
-LOOK_SECONDS = 0.3
-#: How often a run may take its process with it before it counts as failed; how often workers may end outside a run.
-MOST_ENDS, MOST_STRAYS = 2, 3
 
 
-def run_study(
-    study_file: Path,
-    out: Path | None,
-    workers: int | None,
-    backend: str,
-    *,
-    retry_failed: bool,
-    only: Sequence[str] = (),
-    opener: str = FOLDER_STORAGE,
-) -> Path:
+@dataclass(frozen=True)
+class StudyOptions:
+    """How a study is run; the report is the same.
+
+    Attributes:
+        on: the engine: see `open_engine`.
+        workers: processes of this machine; None is one per processor.
+        backend: backend of every run.
+        only: patterns of the runs; without any, all of them.
+        retry_failed: whether runs that failed are tried again.
+        cache: whether runs are taken from the cache of runs, and kept there.
+        store: address of a store of objects that workers bring their runs to; None if they see the study's folder.
+    """
+
+    on: str = LOCAL
+    workers: int | None = None
+    backend: str = "auto"
+    only: Sequence[str] = ()
+    retry_failed: bool = False
+    cache: bool = True
+    store: str | None = None
+
+
+def run_study(study_file: Path, out: Path | None = None, options: StudyOptions | None = None) -> Path:
     """Run what is left of a study, or of the runs that match a pattern, and build its report; return the report's path.
 
     Raises:
-        ConfigError: the study breaks a rule, `workers` is below 1, a pattern matches no run, or the folder holds a run
-            that is not the study's, and then stays as it is.
+        ConfigError: the study breaks a rule, an option does, a pattern matches no run, the folder holds a run that is
+            not the study's, and then stays as it is, or the engine cannot be reached.
     """
-    if workers is not None and workers < 1:
-        raise ConfigError(f"--workers must be at least 1, got {workers}; leave it out to use every processor")
+    options = options or StudyOptions()
+    if options.workers is not None and options.workers < 1:
+        raise ConfigError(f"--workers must be at least 1, got {options.workers}; leave it out to use every processor")
     study = load_study(study_file)
-    cases = chosen(study.cases(), only)
-    storage = open_storage(out or STUDIES / study.name, opener)
-    for case in study.cases():
-        storage.result(case)  # refuses a run that is not the study's
-    RunFolder(storage.path).write_json(STUDY, study.model_dump(mode="json"))
+    every = list(study.cases())
+    cases = chosen(every, options.only)
+    home = StudyFolder((out or STUDIES / study.name).resolve())
+    for case in every:
+        home.require_own(case)
+    RunFolder(home.path).write_json(STUDY, study.model_dump(mode="json"))
     for case in cases:
-        if retry_failed and storage.failure(case) is not None:
-            storage.forget_failure(case)
-            if storage.result(case) is None:
-                storage.clear(case)  # its checkpoint may be what failed
-    left = [case for case in cases if not is_settled(case, storage)]
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = min(workers or processors, len(left))
-    if count:
-        of_study = [str(study_file), str(storage.path), opener, backend, str(os.getpid()), *only]
-        _Crew(of_study, storage, cases, count, max(processors // count, 1)).work()
-    report = build_study_report(study, storage)
+        if options.retry_failed and home.failure(case) is not None:
+            home.forget_failure(case)
+            if home.result(case) is None:
+                home.clear(case)  # its checkpoint may be what failed
+    left = [case for case in cases if not is_settled(case, home)]
+    if left:
+        _Work(home, cases, left, options).run()
+    report = build_study_report(study, home)
     print(f"report  {report}\ntable   {report.with_suffix('.md')}")
     return report
 
 
-class _Crew:
-    """Processes that share the runs of a study."""
+def is_settled(case: Case, home: StudyFolder) -> bool:
+    """Return whether nothing is left to do: the run is finished and has its page, or it failed."""
+    has_page = home.result(case) is not None and (home.run_folder(case) / FILE_NAME).is_file()
+    return has_page or home.failure(case) is not None
 
-    def __init__(
-        self, of_study: Sequence[str], storage: Storage, cases: Sequence[Case], count: int, threads: int
-    ) -> None:
-        self.storage, self.cases, self.count = storage, cases, count
-        self.command = [sys.executable, "-m", "emu.cli.study_worker", *of_study]
-        self.environment = {**os.environ, "EMU_THREADS": os.environ.get("EMU_THREADS", str(threads))}
-        self.ends: dict[str, int] = {}
-        self.strays = 0
-        self.logs: dict[int, Path] = {}
-        self.folder = ""
-        self.settled: dict[str, str] = {}
 
-    def work(self) -> None:
-        """Keep the workers going until every run is finished or failed."""
-        for case in self.cases:  # what processes left that are no more
-            if self.storage.held_by(case):
-                with self.storage.claimed(case):
-                    pass
+class _Work:
+    """What is left of a study, on an engine."""
+
+    def __init__(self, home: StudyFolder, cases: Sequence[Case], left: Sequence[Case], options: StudyOptions) -> None:
+        self.home, self.cases, self.options = home, cases, options
+        self.left = {case.key: case for case in left}
+        self.settled = len(cases) - len(left)
+        if options.store is not None and not is_address(options.store):
+            raise ConfigError(
+                f"--store must be an address such as s3://bucket/folder, got {options.store!r}; for a folder that "
+                "workers see, --out is enough"
+            )
+        self.store: Store | None = open_store(f"{options.store.rstrip('/')}/{RUNS}") if options.store else None
+
+    def run(self) -> None:
+        """Keep the engine going until every run is finished or failed."""
         console = Console(stderr=True)
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         shown = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
-        with TemporaryDirectory(prefix="emu-study-") as self.folder, shown as bar:
-            task = bar.add_task("runs", total=len(self.cases))
-            processes = [self._start() for _ in range(self.count)]
-            try:
-                while processes:
-                    for line in self._news():
-                        bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
-                    bar.update(task, completed=len(self.settled), description=self._running())
-                    processes = [there for process in processes if (there := self._kept_up(process))]
-                    time.sleep(LOOK_SECONDS)
-                for line in self._news():
+        on, workers, limit_bytes = self.options.on, self.options.workers, most_bytes()
+        if on == LOCAL:
+            workers = min(workers or processors(), len(self.left))
+        with Runs(open_engine(on, workers)) as runs, shown as bar:
+            task = bar.add_task("runs", total=len(self.cases), completed=self.settled)
+            for case in self.left.values():
+                runs.submit(self._job(case))
+            while runs.running():
+                for one in runs.ended():
+                    line = self._settle(self.left.pop(one.key), one.failure)
                     bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
-            finally:
-                for process in processes:
-                    process.terminate()
-                for process in processes:
-                    process.wait()
+                bar.update(task, completed=self.settled, description=self._running())
+        self._tidy()
+        if self.options.cache:
+            RunCache(cache_path()).trim(limit_bytes)
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        log = Path(self.folder) / f"{len(self.logs)}.log"
-        with log.open("wb") as errors:  # a pipe would fill up
-            process = subprocess.Popen(self.command, env=self.environment, stderr=errors)
-        self.logs[process.pid] = log
-        return process
+    def _job(self, case: Case) -> Job:
+        folder = self.home.run_folder(case).as_posix()
+        if self.options.store is not None:
+            folder = f"{self.options.store.rstrip('/')}/{RUNS}/{case.key}"
+        cache = str(cache_path().resolve()) if self.options.cache else None
+        return Job.of(case.key, case.recipe, case.machine, folder, backend=self.options.backend, cache=cache)
 
-    def _kept_up(self, process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes] | None:
-        """Return a process, the one that takes its place where it broke off, or None where its work is done."""
-        match process.poll():
-            case None:
-                return process
-            case 0:
-                return None
-            case _:
-                self._mend(process)
-                return self._start()
-
-    def _mend(self, process: subprocess.Popen[bytes]) -> None:
-        """Count an end in the middle of a run, or outside one."""
-        held = [case for case in self.cases if self.storage.held_by(case) == process_name(process.pid)]
-        said = self.logs[process.pid].read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-        self.strays += not held
-        if self.strays > MOST_STRAYS:
-            raise ConfigError(
-                f"workers of the study must stay, got {self.strays} that ended outside a run, the last with exit code "
-                f"{process.returncode}: {' '.join(said)}; what is finished stays, start the study again"
+    def _settle(self, case: Case, failure: str | None) -> str:
+        """Write down how a run ended; return the line that says so."""
+        self.settled += 1
+        if self.store is not None and failure is None:
+            self.store.fetch(case.key, self.home.run_folder(case))
+        info = self.home.result(case)
+        if failure is None and info is None:
+            failure = (
+                f"no finished run is in {self.home.run_folder(case)}; workers must see this folder, or use --store"
             )
-        for case in held:
-            self.ends[case.key] = self.ends.get(case.key, 0) + 1
-            if self.ends[case.key] >= MOST_ENDS:
-                how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
-                self.storage.fail(
-                    case, f"its process ended {MOST_ENDS} times, with {how}: {' '.join(said)}".rstrip(": ")
-                )
-
-    def _news(self) -> list[str]:
-        """Return a line per run that is settled since the last look."""
-        lines: list[str] = []
-        for case in self.cases:
-            if case.key in self.settled or not is_settled(case, self.storage):
-                continue
-            reason, info = self.storage.failure(case), self.storage.result(case)
-            if reason is not None or info is None:
-                self.settled[case.key] = f"failed: {reason}"
-            else:
-                self.settled[case.key] = f"{info['metrics']['test_accuracy']:.2%}"
-            lines.append(f"{len(self.settled)}/{len(self.cases)}  {case.key}: {self.settled[case.key]}")
-        return lines
+        if failure is not None or info is None:
+            self.home.fail(case, failure or "")
+            said = f"failed: {failure}"
+        else:
+            said = f"{info['metrics']['test_accuracy']:.2%}"
+        return f"{self.settled}/{len(self.cases)}  {case.key}: {said}"
 
     def _running(self) -> str:
-        held = [case.key for case in self.cases if case.key not in self.settled and self.storage.held_by(case)]
-        return ", ".join(held) or "runs"
+        claims = self.home.path / CLAIMS
+        return ", ".join(sorted(path.stem for path in claims.glob("*.process"))) or "runs"
+
+    def _tidy(self) -> None:
+        """Remove what processes left that are no more."""
+        for case in self.cases:
+            attempts = self.home.attempt(case)
+            if attempts.is_dir() and self.home.result(case) is not None:
+                with Claim(self.home.path / CLAIMS, case.key).held() as mine:
+                    if mine:
+                        shutil.rmtree(attempts, ignore_errors=True)
+        if (folder := self.home.path / ATTEMPTS).is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
-def rebuild_study_report(folder: Path, opener: str = FOLDER_STORAGE) -> Path:
+def rebuild_study_report(folder: Path) -> Path:
     """Build the report of a study's folder again; return its path."""
     study = checked(Study, RunFolder(folder).read_json(STUDY), file=str(folder / STUDY))
-    return build_study_report(study, open_storage(folder, opener))
+    return build_study_report(study, StudyFolder(folder))

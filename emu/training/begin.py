@@ -72,10 +72,25 @@ def train(
         trainer = Trainer(
             recipe, recipe.machine(device), options.get("backend") or "auto", options.get("network"), ranks
         )
-        ranks.require_same(_identities(trainer))
-        _ = trainer.cost  # what its table lacks is refused before there is a folder
-        path = ranks.agree(str(out))
-        return _run(trainer, RunFolder.create(path) if ranks.is_first else SilentFolder(path), options.get("progress"))
+        return begin(trainer, out, options.get("progress"))
+
+
+def begin(trainer: Trainer, out: str | Path, progress: Progress | None = None) -> Run:
+    """Train in a new folder, on all ranks.
+
+    Args:
+        trainer: at its first step.
+        out: folder of the run; must not exist or be empty.
+        progress: receives the progress of every step.
+
+    Raises:
+        ConfigError: the folder cannot be used.
+    """
+    ranks = trainer.ranks
+    ranks.require_same(_identities(trainer))
+    _ = trainer.cost  # what its table lacks is refused before there is a folder
+    path = ranks.agree(str(out))
+    return _run(trainer, RunFolder.create(path) if ranks.is_first else SilentFolder(path), progress)
 
 
 def resume(path: str | Path, **options: Unpack[RunOptions]) -> Run:
@@ -97,11 +112,25 @@ def resume(path: str | Path, **options: Unpack[RunOptions]) -> Run:
         info = folder.read_json()
         require_network(info.get("network"), network, folder.path)
         trainer = Trainer(recipe, device, options.get("backend") or str(info.get("backend", "auto")), network, ranks)
-        if folder.has_checkpoint:
-            trainer.restore(folder)
-        trainer.started = str(info.get("started") or trainer.started)
-        ranks.require_same(_identities(trainer))
-        return _run(trainer, folder, options.get("progress"))
+        return go_on(trainer, folder, options.get("progress"))
+
+
+def go_on(trainer: Trainer, folder: RunFolder, progress: Progress | None = None) -> Run:
+    """Train on from what a folder holds, on all ranks.
+
+    Args:
+        trainer: at its first step.
+        folder: of a run that has begun.
+        progress: receives the progress of every step.
+
+    Raises:
+        ConfigError: the checkpoint is damaged, or belongs to another recipe, device, data or number of nodes.
+    """
+    if folder.has_checkpoint:
+        trainer.restore(folder)
+    trainer.started = str(folder.read_json().get("started") or trainer.started)
+    trainer.ranks.require_same(_identities(trainer))
+    return _run(trainer, folder, progress)
 
 
 def _identities(trainer: Trainer) -> dict[str, str]:

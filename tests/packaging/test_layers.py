@@ -32,6 +32,7 @@ ALLOWED["nn"] = ALLOWED["optim"] = ALLOWED["autodiff"] | {"autodiff"}
 ALLOWED["precision"] = ALLOWED["cluster"] = ALLOWED["nn"] | {"nn", "optim", "hardware"}
 ALLOWED["training"] = ALLOWED["precision"] | {"precision", "cluster"}
 ALLOWED["report"] = ALLOWED["bench"] = ALLOWED["training"] | {"training"}
+ALLOWED["jobs"] = ALLOWED["report"] | {"report"}
 ALLOWED["notebook"] = ALLOWED["report"] | {"report", "testing"}
 #: The public face and the command may import everything.
 TOP = {"__init__", "__main__", "cli"}

@@ -17,13 +17,13 @@ from pathlib import Path
 import pytest
 
 import emu
-from emu.cli.study import rebuild_study_report, run_study
-from emu.cli.study_worker import is_settled, work
+from emu.cli.study import StudyOptions, is_settled, rebuild_study_report, run_study
+from emu.jobs import Job, run_job
 from emu.report.study.comparison import compare
 from emu.report.study.difference import Difference
 from emu.report.study.markdown import tables
 from emu.training.study import chosen, load_study
-from emu.training.study_storage import open_storage
+from emu.training.study_folder import StudyFolder
 
 GRID = """
 name = "small"
@@ -60,6 +60,7 @@ def written(folder: Path, text: str) -> Path:
 
 def start(study: Path, out: Path, workers: int = 2) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "emu", "study", str(study), "--out", str(out), "--workers", str(workers)]
+    command.append("--no-cache")
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -85,6 +86,16 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
     run(written(folder, GRID.format(steps=40)), folder / "out")
     return folder / "out"
+
+
+def train_here(study: Path, out: Path) -> None:
+    """Run what is left of a study in this process."""
+    home = StudyFolder(out)
+    for case in load_study(study).cases():
+        if not is_settled(case, home):
+            failure = run_job(Job.of(case.key, case.recipe, case.machine, home.run_folder(case).as_posix()))
+            if failure is not None:
+                home.fail(case, failure)
 
 
 def pages(out: Path) -> tuple[str, str]:
@@ -122,7 +133,7 @@ def test_a_finished_study_runs_nothing_again(undisturbed: Path):
 def moments() -> list[str]:
     """Files of a study whose appearance is a moment: before any run, and then in a drawn one."""
     draw = random.Random(5)
-    begun = [f"runs/{draw.choice(KEYS[:3])}/{name}" for name in ("run.json", "checkpoint.safetensors")]
+    begun = [f"attempts/{draw.choice(KEYS[:3])}/{name}" for name in ("run.json", "checkpoint.safetensors")]
     return ["study.json", *begun, f"runs/{draw.choice(KEYS[:2])}/report.html"]  # one run at least is left then
 
 
@@ -134,7 +145,7 @@ def test_a_study_killed_and_restarted_gives_the_same_report(moment: str, undistu
     wait_for((out / moment).is_file)
     os.killpg(process.pid, signal.SIGKILL)  # its workers as well
     process.communicate()
-    begun = [json.loads(path.read_text())["status"] for path in (out / "runs").glob("*/run.json")]
+    begun = [json.loads(path.read_text())["status"] for path in out.glob("*/*/run.json")]
     assert begun.count("finished") < len(KEYS)
     assert begun or moment == "study.json"
     run(study, out, workers=1)
@@ -158,7 +169,7 @@ def is_running(process: int) -> bool:
 def holder(out: Path, key: str) -> int:
     """The process that runs a case, 0 while there is none."""
     try:
-        return int((out / "claims" / f"{key}.process").read_text().rpartition(":")[2])
+        return int((out / "claims" / f"{key}.process").read_text().split("\n")[0].rpartition(":")[2])
     except (OSError, ValueError):
         return 0
 
@@ -195,7 +206,7 @@ def test_a_run_whose_process_is_killed_twice_has_failed_and_the_others_go_on(tmp
 @pytest.mark.slow
 def test_a_failed_run_is_tried_again_only_where_that_is_asked_for(tmp_path: Path):
     study, out = written(tmp_path, GRID.format(steps=2)), tmp_path / "out"
-    in_the_way = open_storage(out).path / "runs" / KEYS[3]
+    in_the_way = StudyFolder(out).path / "runs" / KEYS[3]
     in_the_way.touch()
     assert f"{KEYS[3]}: failed: the folder of a run must be writable" in run(study, out)
     in_the_way.unlink()
@@ -204,14 +215,15 @@ def test_a_failed_run_is_tried_again_only_where_that_is_asked_for(tmp_path: Path
 
 
 def rebuilt(study: Path, out: Path, *, retry_failed: bool = False) -> str:
-    return run_study(study, out, 1, "auto", retry_failed=retry_failed).read_text()
+    options = StudyOptions(workers=1, retry_failed=retry_failed, cache=False)
+    return run_study(study, out, options).read_text()
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished study of two steps, run in this process; take a `copy`."""
     folder = tmp_path_factory.mktemp("finished")
-    work(written(folder, GRID.format(steps=2)), open_storage(folder / "out"), "auto", [])
+    train_here(written(folder, GRID.format(steps=2)), folder / "out")
     rebuilt(folder / "study.toml", folder / "out")
     return folder
 
@@ -231,7 +243,7 @@ def test_a_study_that_the_folders_runs_are_not_of_is_refused_and_the_folder_stay
     before = (out / "study.json").read_text()
     study.write_text(GRID.format(steps=7))
     with pytest.raises(emu.ConfigError, match=f"must hold its own runs, got .*{KEYS[1]}, whose recipe"):
-        run_study(study, out, 1, "auto", retry_failed=False, only=only)
+        run_study(study, out, StudyOptions(only=only))
     assert (out / "study.json").read_text() == before
     assert "3 of 4 runs are finished" in rebuild_study_report(out).read_text()
 
@@ -263,10 +275,10 @@ def test_a_finished_run_without_its_page_gets_it(copy: tuple[Path, Path]):
 
 def test_a_finished_run_whose_page_cannot_be_built_has_failed_until_it_is_tried_again(copy: tuple[Path, Path]):
     study, out = copy
-    page, storage = out / "runs" / KEYS[2] / "report.html", open_storage(out)
+    page, home = out / "runs" / KEYS[2] / "report.html", StudyFolder(out)
     page.unlink()
     page.mkdir()
-    work(study, storage, "auto", [])
+    train_here(study, out)
     text = rebuilt(study, out)
     assert "4 of 4 runs are finished" in text
     assert "mlp on float32, seed 2:" in text
@@ -274,9 +286,9 @@ def test_a_finished_run_whose_page_cannot_be_built_has_failed_until_it_is_tried_
     assert "**" not in pages(out)[1], "the device did not fail"
     page.rmdir()
     case = list(load_study(study).cases())[2]
-    assert is_settled(case, storage)
-    storage.forget_failure(case)
-    work(study, storage, "auto", [])
+    assert is_settled(case, home)
+    home.forget_failure(case)
+    train_here(study, out)
     assert page.is_file()
     assert "Runs that failed" not in rebuilt(study, out)
 
@@ -320,6 +332,7 @@ def test_a_failing_run_is_shown_with_its_error_and_the_others_go_on(tmp_path: Pa
 def test_only_the_runs_of_a_pattern_are_run_and_the_rest_is_left(tmp_path: Path):
     study, out = written(tmp_path, GRID.format(steps=2)), tmp_path / "out"
     command = [sys.executable, "-m", "emu", "study", str(study), "--out", str(out), "--only", "*-fixed8-*-seed2"]
+    command.append("--no-cache")
     subprocess.run(command, check=True, capture_output=True)
     assert [path.name for path in (out / "runs").iterdir()] == ["mlp-fixed8-plain-seed2"]
     assert "1 of 4 runs are finished" in pages(out)[0]
@@ -357,7 +370,7 @@ def test_differences_have_the_interval_of_students_t():
 
 
 def test_the_table_is_bold_where_a_device_fails(finished: Path):
-    rows = compare(load_study(finished / "study.toml"), open_storage(finished / "out"))
+    rows = compare(load_study(finished / "study.toml"), StudyFolder(finished / "out"))
     worse = [replace(row, difference=Difference(-0.02, 0.001)) for row in rows[1:]]
     lines = tables([("mlp", [(row, "nothing") for row in [rows[0], *worse]])]).splitlines()[4:]
     assert ["**" in line for line in lines] == [False, True]
@@ -367,7 +380,7 @@ def test_the_table_is_bold_where_a_device_fails(finished: Path):
 
 
 def test_the_page_draws_every_seed_of_stored_runs(finished: Path):
-    rows = compare(load_study(finished / "study.toml"), open_storage(finished / "out"))
+    rows = compare(load_study(finished / "study.toml"), StudyFolder(finished / "out"))
     assert [list(row.paired) for row in rows] == [[], [1, 2]]
     assert rows[1].paired[2] == rows[1].accuracies[2] - rows[0].accuracies[2]
     assert rows[1].difference is not None

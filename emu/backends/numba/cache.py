@@ -34,9 +34,7 @@ def cache_folder() -> Path:
     """Return the folder of the compile cache for these sources, versions and processor; `EMU_CACHE_DIR` moves it."""
     digest = hashlib.sha256(f"{numba.__version__} {np.__version__} {_LLVM.get_host_cpu_name()}".encode())
     digest.update(str(sorted(_LLVM.get_host_cpu_features().items())).encode())
-    package = Path(__file__).parents[2]  # kernels freeze constants of other files: every source counts
-    for source in sorted(package.rglob("*.py")):
-        digest.update(str(source.relative_to(package)).encode() + source.read_bytes())
+    digest.update(_paths.sources_sha256().encode())  # kernels freeze constants of other files: every source counts
     return _paths.cache_folder("kernels") / digest.hexdigest()[:16]
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from emu.formats import parse
 from emu.report.study.difference import Difference
 from emu.training.study import Case, Study
-from emu.training.study_storage import Storage
+from emu.training.study_folder import StudyFolder
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class Row:
         )
 
 
-def compare(study: Study, storage: Storage) -> list[Row]:
+def compare(study: Study, home: StudyFolder) -> list[Row]:
     """Return a row per model, setting and device, in the study's order."""
     groups: dict[tuple[str, str, str], list[Case]] = {}
     for case in study.cases():
         groups.setdefault((case.model, case.setting.name, case.device), []).append(case)
-    found = {key: _measured(cases, storage) for key, cases in groups.items()}
+    found = {key: _measured(cases, home) for key, cases in groups.items()}
     rows: list[Row] = []
     order = list(dict.fromkeys((model, setting) for model, setting, _ in groups))
     for (model, setting, device), cases in sorted(groups.items(), key=lambda item: order.index(item[0][:2])):
@@ -103,7 +103,7 @@ def compare(study: Study, storage: Storage) -> list[Row]:
                 underflow=own.mean("underflow_rate"),
                 counts={name: own.mean(name) for name in ("redos", "repeats", "skips")},
                 simulated_seconds=mean(own.simulated) if own.simulated else None,
-                first_run=storage.run_folder(finished[0]) if finished else None,
+                first_run=home.run_folder(finished[0]) if finished else None,
                 paired=pairs,
                 joules=own.cost.get("joules_per_step"),
                 area_mm2=own.cost.get("area_mm2"),
@@ -135,10 +135,10 @@ class _Measured(NamedTuple):
         return mean(metrics.get(name, 0) for metrics in self.metrics.values()) if self.metrics else 0.0
 
 
-def _measured(cases: Sequence[Case], storage: Storage) -> _Measured:
+def _measured(cases: Sequence[Case], home: StudyFolder) -> _Measured:
     found = _Measured({}, {}, [], {})
     for case in cases:
-        info, failure = storage.result(case), storage.failure(case)
+        info, failure = home.result(case), home.failure(case)
         if info is not None:
             found.metrics[case.seed] = info["metrics"]
             found.cost.update(info.get("cost") or {})  # of shapes alone: every seed has the same

@@ -17,32 +17,32 @@ from emu.report.study.seeds import remarks
 from emu.report.words import NO_NUMBER
 from emu.training.run_folder import RunFolder
 from emu.training.study import Study
-from emu.training.study_storage import Storage
+from emu.training.study_folder import StudyFolder
 
 FILE_NAME = "report.html"
 Told = tuple[Row, str]
 
 
-def build_study_report(study: Study, storage: Storage) -> Path:
+def build_study_report(study: Study, home: StudyFolder) -> Path:
     """Write a study's report and its tables into its folder, and return the report's path.
 
     Equal runs give equal pages: times are left to the reports of the runs.
 
     Args:
         study: the grids.
-        storage: where its runs are.
+        home: folder of the study.
 
     Raises:
         ConfigError: the report cannot be written, or a run is not the study's.
     """
-    rows = [(row, _broken(row)) for row in compare(study, storage)]
+    rows = [(row, _broken(row)) for row in compare(study, home)]
     groups: dict[str, list[Told]] = {}
     for told in rows:
         row = told[0]
         apart = row.setting != "plain" and study.baseline_setting is None
         groups.setdefault(f"{row.model}, {row.setting}" if apart else row.model, []).append(told)
     accuracies = accuracy_section([(title, [row for row, _ in told]) for title, told in groups.items()])
-    sections = [accuracies, *(_model(title, told, storage.path) for title, told in groups.items()), _failed(rows)]
+    sections = [accuracies, *(_model(title, told, home.path) for title, told in groups.items()), _failed(rows)]
     finished, planned = sum(len(row.accuracies) for row, _ in rows), sum(row.seeds for row, _ in rows)
     against = study.baseline + (f", {study.baseline_setting}" if study.baseline_setting else "")
     said = (
@@ -55,10 +55,10 @@ def build_study_report(study: Study, storage: Storage) -> Path:
     )
     footer = paragraph("Every number is from the run folders beside this page; each run has a report of its own.")
     text = page(f"{study.name}: emu study", top, [section for section in sections if section], footer)
-    folder = RunFolder(storage.path)
+    folder = RunFolder(home.path)
     folder.write_text("report.md", tables(list(groups.items())))
     folder.write_text(FILE_NAME, text)
-    return storage.path / FILE_NAME
+    return home.path / FILE_NAME
 
 
 def _broken(row: Row) -> str:

@@ -1,0 +1,128 @@
+"""The cache of runs: what was trained once is never trained again, in whatever study or search.
+
+    ADDRESS/        a finished run folder, its files shared by hard links with the runs that have it
+    ADDRESS.json    size and SHA-256 of each file; renewed when the run is used
+
+An address is the hash of recipe, device, data, backend, and emu's own code: of all that decides the files of a run. A
+file that was changed in place, perhaps through another of its names, no longer has its hash; its entry is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+from emu import _paths
+from emu._files import read_json, replace_file
+from emu.errors import ConfigError
+from emu.jobs.placing import place
+from emu.training.trainer import Trainer
+
+#: Most bytes of all entries, unless EMU_RUN_CACHE_BYTES says otherwise: 20 GiB.
+MOST_BYTES = 20 * 2**30
+
+
+def address_of(trainer: Trainer) -> str | None:
+    """Return the address of a run; None where its bits depend on how fast the computer is."""
+    stop = trainer.recipe.training.stop
+    if stop is not None and stop.seconds is not None:
+        return None
+    parts = {
+        "identity": trainer.identity().identity,
+        "recipe": trainer.recipe.model_dump(mode="json"),
+        "device": trainer.device.model_dump(mode="json"),
+        "backend": trainer.backend,
+        "sources": _paths.sources_sha256(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def cache_path() -> Path:
+    """Return the folder of the cache: EMU_RUN_CACHE, or `runs` in the user's cache folder."""
+    chosen = os.environ.get("EMU_RUN_CACHE")
+    return Path(chosen) if chosen else _paths.cache_folder("runs")
+
+
+def most_bytes() -> int:
+    """Return the size limit of the cache.
+
+    Raises:
+        ConfigError: EMU_RUN_CACHE_BYTES is not a whole number.
+    """
+    chosen = os.environ.get("EMU_RUN_CACHE_BYTES", "")
+    if chosen and not chosen.isdecimal():
+        raise ConfigError(
+            f"EMU_RUN_CACHE_BYTES must be a whole number of bytes, got {chosen!r}; unset it for {MOST_BYTES}"
+        )
+    return int(chosen) if chosen else MOST_BYTES
+
+
+class RunCache:
+    """Finished runs by their address.
+
+    Attributes:
+        path: folder of the cache.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def fetch(self, address: str, folder: Path) -> bool:
+        """Let a run lie in a folder, in one step; return False where it is not there, or not as it was."""
+        entry, note = self.path / address, self._note(address)
+        try:
+            known = cast("dict[str, Any]", read_json(note))["files"]
+            if known != _hashes(entry):
+                raise ValueError("changed")
+            os.utime(note)
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, TypeError, KeyError):
+            self.drop(address)
+            return False
+        with suppress(ConfigError):  # another process may drop it meanwhile
+            return place(entry, folder)
+        return False
+
+    def publish(self, address: str, folder: Path) -> None:
+        """Keep the finished run of a folder; a cache that cannot be written keeps nothing."""
+        if self._note(address).is_file():
+            return
+        with suppress(OSError, ConfigError):
+            entry = self.path / address
+            place(folder, entry)
+            files = _hashes(entry)
+            size = sum((entry / name).stat().st_size for name in files)
+            text = json.dumps({"bytes": size, "files": files})
+            replace_file(self._note(address), lambda file: file.write(text.encode()))
+
+    def drop(self, address: str) -> None:
+        """Forget a run."""
+        self._note(address).unlink(missing_ok=True)
+        shutil.rmtree(self.path / address, ignore_errors=True)
+
+    def trim(self, limit_bytes: int) -> None:
+        """Drop the runs that were used least recently, until the others fit a limit."""
+        found: list[tuple[int, int, str]] = []
+        for note in self.path.glob("*.json"):
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                content = cast("dict[str, Any]", read_json(note))
+                found.append((note.stat().st_mtime_ns, int(content["bytes"]), note.stem))
+        total = 0
+        for _, size, address in sorted(found, reverse=True):
+            total += size
+            if total > limit_bytes:
+                self.drop(address)
+
+    def _note(self, address: str) -> Path:
+        return self.path / f"{address}.json"
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

@@ -1,0 +1,128 @@
+"""Jobs on a Dask cluster: its scheduler spreads them, and gives those of lost workers to others."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import uuid
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from emu.errors import ConfigError
+from emu.jobs.engine import Ended, processors
+
+#: Seconds within which a scheduler must answer.
+ANSWER_S = 20
+#: Held by the job that runs in this process.
+_ONE = threading.Lock()
+
+
+class DaskEngine:
+    """A client of a scheduler.
+
+    Attributes:
+        slots: threads of all its workers when the client came.
+        dashboard: address of the cluster's page.
+    """
+
+    def __init__(self, address: str | None = None, workers: int | None = None) -> None:
+        """Connect.
+
+        Args:
+            address: of the scheduler; None starts a cluster of processes on this machine.
+            workers: processes of such a cluster; None is one per processor.
+
+        Raises:
+            ConfigError: Dask is not installed, or the scheduler does not answer.
+        """
+        try:
+            from distributed import Client, LocalCluster
+        except ImportError:
+            raise ConfigError(
+                "--on dask must find the package `distributed`, got none; pip install 'emu-numerics[dask]'"
+            ) from None
+        self._cluster: Any = None
+        if address is None:
+            self._cluster = LocalCluster(n_workers=workers or processors(), threads_per_worker=1)
+        try:
+            self._client: Any = Client(address or self._cluster, timeout=ANSWER_S, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ConfigError(
+                f"the scheduler of --on dask must answer within {ANSWER_S} s, got {type(error).__name__} from "
+                f"{address}; start one with `dask scheduler`, or name another. What is finished stays"
+            ) from None
+        there: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
+        self.slots = max(sum(worker["nthreads"] for worker in there.values()), 1)
+        self.dashboard: str = self._client.dashboard_link
+        self._mark = uuid.uuid4().hex[:8]  # names of another client's jobs differ
+        self._jobs: dict[str, Any] = {}
+        self._done: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def submit(self, key: str, function: Callable[..., Any], *arguments: Any) -> None:
+        """Run a function as soon as a worker is free; see `Engine`."""
+        assert key not in self._jobs, f"a job named {key} has not ended"
+        future = self._client.submit(_on_worker, function, *arguments, key=f"{key}-{self._mark}", pure=False)
+        self._jobs[key] = future
+
+        def settle(_: Any) -> None:
+            self._done.put(key)
+
+        future.add_done_callback(settle)
+
+    def ended(self, timeout_s: float = 0.3) -> list[Ended]:
+        """Return the jobs that have ended since the last call; see `Engine`.
+
+        Raises:
+            ConfigError: the scheduler is gone; what is finished stays.
+        """
+        found: list[Ended] = []
+        try:
+            key = self._done.get(timeout=timeout_s) if self._jobs else None
+            while key is not None:
+                found.append(self._settled(key, self._jobs.pop(key)))
+                key = self._done.get_nowait()
+        except queue.Empty:
+            pass
+        return found
+
+    def _settled(self, key: str, future: Any) -> Ended:
+        if future.status == "finished":
+            return Ended(key, future.result(), None)
+        if future.cancelled():
+            raise ConfigError(
+                f"the scheduler of --on dask must stay, got an end of the connection while {key} ran; what is finished "
+                "stays, start the command again"
+            )
+        error = future.exception()
+        if type(error).__name__ == "KilledWorker":
+            return Ended(key, None, f"its process ended {error.allowed_failures + 1} times, on workers of the cluster")
+        return Ended(key, None, f"{type(error).__name__}: {error}")
+
+    def running(self) -> int:
+        """Return how many jobs were submitted and have not ended."""
+        return len(self._jobs)
+
+    def close(self) -> None:
+        """Take back what has not ended, and leave the cluster."""
+        for future in self._jobs.values():
+            future.cancel()
+        self._client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _on_worker(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Run a job: one at a time in a process, with one thread unless the worker was started with another number."""
+    with _ONE:
+        os.environ.setdefault("EMU_THREADS", "1")
+        return function(*arguments)

@@ -1,0 +1,150 @@
+"""What a worker does with a job: take the run from where it lies already, or train it, and let it lie where it belongs.
+
+    attempt in a folder of its own ──► page ──► cache ──► published in one step
+
+Nobody else writes into the folder of an attempt, so a process that hangs and comes back when another has done its work
+changes nothing: the first run of a name stays.
+"""
+
+from __future__ import annotations
+
+import shutil
+import traceback
+import uuid
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from emu import _paths
+from emu.errors import ConfigError, EmuError
+from emu.jobs.cache import RunCache, address_of
+from emu.jobs.claim import Claim
+from emu.jobs.job import Job
+from emu.jobs.store import is_address, open_store
+from emu.report.build import FILE_NAME, build_report
+from emu.training.begin import begin, go_on
+from emu.training.ranks import Ranks
+from emu.training.run_folder import CHECKPOINT, RUN, RunFolder
+from emu.training.study_folder import ATTEMPTS, CLAIMS, FAILURES
+from emu.training.trainer import Trainer
+
+
+def run_job(job: Job) -> str | None:
+    """Let a run lie in its folder, whoever else may be at it; return why it failed, or None."""
+    return attempt(job.plain(), alone=True)["failure"]
+
+
+def attempt(plain: dict[str, Any], alone: bool) -> dict[str, Any]:
+    """Let a run lie in its folder, unless another process is at it.
+
+    Args:
+        plain: the job as plain data.
+        alone: whether to train it even if another process holds it, which may hang.
+
+    Returns:
+        Plain data: `failure`, why it failed, or None; and `held`, who holds it, empty if it could be had.
+    """
+    job = Job(**plain)
+    try:
+        return {"failure": None, "held": _finished(job, alone)}
+    except EmuError as error:
+        return {"failure": str(error), "held": ""}
+    except Exception as error:  # shown with the run; the others go on
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(last.filename).name}, line {last.lineno}"
+        return {"failure": f"{type(error).__name__}: {error} (in {place})", "held": ""}
+
+
+def _finished(job: Job, alone: bool) -> str:
+    if job.sources not in ("", _paths.sources_sha256()):
+        raise ConfigError(
+            "a worker must have the emu of who sends it runs, got other code; install the same version there"
+        )
+    where, _, name = job.folder.rpartition("/")
+    if is_address(job.folder):
+        if not open_store(where).exists(name):
+            with TemporaryDirectory(prefix="emu-run-") as scratch:
+                _publish(job, Path(scratch) / "run")
+        return ""
+    folder = Path(job.folder)
+    claim = Claim(folder.parent.parent / CLAIMS, folder.name)
+    with claim.held() as mine:
+        if not mine and not alone:
+            return claim.seen() or "somebody"
+        if failure := _failure(folder):
+            raise ConfigError(failure)
+        if is_finished(folder):
+            if not (folder / FILE_NAME).is_file():  # killed before its page by an older version
+                build_report(folder)
+        else:
+            with _scratch(folder, mine) as scratch:
+                _publish(job, scratch)
+    return ""
+
+
+def is_finished(folder: Path) -> bool:
+    """Return whether a folder holds a finished run."""
+    return (folder / RUN).is_file() and RunFolder(folder).read_json().get("status") == "finished"
+
+
+def _failure(folder: Path) -> str:
+    """Return why a run has failed in another command on the same study; empty if it has not."""
+    path = folder.parent.parent / FAILURES / f"{folder.name}.json"
+    return str(RunFolder(path.parent).read_json(path.name).get("reason")) if path.is_file() else ""
+
+
+@contextmanager
+def _scratch(folder: Path, mine: bool) -> Generator[Path, None, None]:
+    """Give the folder of an attempt, removed when it succeeds."""
+    scratch = folder.parent.parent / ATTEMPTS / folder.name
+    if mine:
+        if (folder / RUN).is_file() and not scratch.is_dir():  # an older version trained in place
+            scratch.parent.mkdir(parents=True, exist_ok=True)
+            folder.rename(scratch)
+        yield scratch
+        shutil.rmtree(scratch, ignore_errors=True)
+        return
+    own = scratch.with_name(f"{scratch.name}.{uuid.uuid4().hex[:12]}")
+    try:
+        _copy_attempt(scratch, own)
+        yield own
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _copy_attempt(source: Path, target: Path) -> None:
+    """Copy how far another attempt is: its checkpoint before its tables, which reach at least as far at any time."""
+    if not (source / CHECKPOINT).is_file():
+        return
+    target.mkdir(parents=True)
+    for name in (CHECKPOINT, *(path.name for path in source.iterdir() if path.suffix in (".parquet", ".json"))):
+        shutil.copy2(source / name, target / name)
+
+
+def _publish(job: Job, scratch: Path) -> None:
+    """Train in a folder, or take the run from the cache, and let it lie where it belongs."""
+    where, _, name = job.folder.rpartition("/")
+    address, cache = None, RunCache(Path(job.cache)) if job.cache else None
+    if not is_finished(scratch):
+        recipe, device = job.setup()
+        trainer = Trainer(recipe, device, job.backend, None, Ranks.of(recipe.cluster))
+        address = address_of(trainer) if cache else None
+        _train(trainer, scratch, cache, address)
+    try:
+        if not (scratch / FILE_NAME).is_file():
+            build_report(scratch)
+        if cache and address:
+            cache.publish(address, scratch)
+    finally:
+        open_store(where).publish(name, scratch)  # a finished run counts, even without its page
+
+
+def _train(trainer: Trainer, scratch: Path, cache: RunCache | None, address: str | None) -> None:
+    if (scratch / RUN).is_file():
+        go_on(trainer, RunFolder.open(scratch))
+        return
+    shutil.rmtree(scratch, ignore_errors=True)
+    if not (cache and address and cache.fetch(address, scratch)):
+        begin(trainer, scratch)

@@ -1,0 +1,136 @@
+"""Where finished runs lie: in a folder that all processes see, or in a store of objects that fsspec reaches.
+
+path               /data/study/runs/KEY/               a run folder
+store of objects   s3://bucket/study/runs/KEY.zip      the same folder as one archive, which appears in one step
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import uuid
+import zipfile
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from emu._files import TEMPORARY
+from emu.errors import ConfigError
+from emu.jobs.placing import place
+
+
+class Store(Protocol):
+    """Finished runs by their name."""
+
+    def exists(self, key: str) -> bool:
+        """Return whether a run is there."""
+        ...
+
+    def fetch(self, key: str, folder: Path) -> bool:
+        """Let a run lie in a folder, in one step; return False where it is not there, or the folder is."""
+        ...
+
+    def publish(self, key: str, folder: Path) -> None:
+        """Take over the finished run of a folder, in one step; the first of a name stays."""
+        ...
+
+
+def is_address(text: str) -> bool:
+    """Return whether text is the address of a store, not a path."""
+    return "://" in text
+
+
+def open_store(where: str) -> Store:
+    """Return the store at a path or an address.
+
+    Raises:
+        ConfigError: fsspec, or what it needs for this kind of address, is not installed.
+    """
+    return ObjectStore(where) if is_address(where) else FolderStore(Path(where))
+
+
+class FolderStore:
+    """Runs in a folder, one folder each."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def exists(self, key: str) -> bool:
+        """Return whether a run is there."""
+        return (self.path / key).is_dir()
+
+    def fetch(self, key: str, folder: Path) -> bool:
+        """Let a run lie in a folder, in one step; return False where it is not there, or the folder is."""
+        return self.exists(key) and place(self.path / key, folder)
+
+    def publish(self, key: str, folder: Path) -> None:
+        """Take over the finished run of a folder, in one step; the first of a name stays."""
+        place(folder, self.path / key)
+
+
+class ObjectStore:
+    """Runs in a store of objects, one archive each."""
+
+    def __init__(self, address: str) -> None:
+        """Find out how to reach it.
+
+        Raises:
+            ConfigError: fsspec, or what it needs for this kind of address, is not installed.
+        """
+        try:
+            url_to_fs: Any = import_module("fsspec.core").url_to_fs
+        except ImportError:
+            raise ConfigError(
+                f"a store such as {address} must be reached by the package `fsspec`, got none; "
+                "pip install 'emu-numerics[remote]'"
+            ) from None
+        try:
+            found: tuple[Any, str] = url_to_fs(address)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(
+                f"the address of a store must be of a kind that fsspec reaches here, got {address}: {error}"
+            ) from None
+        self.address, (self._files, self._root) = address, found
+
+    def _path(self, key: str) -> str:
+        return f"{self._root.rstrip('/')}/{key}.zip"
+
+    def exists(self, key: str) -> bool:
+        """Return whether a run is there."""
+        return bool(self._asked(self._files.exists, self._path(key)))
+
+    def fetch(self, key: str, folder: Path) -> bool:
+        """Let a run lie in a folder, in one step; return False where it is not there, or the folder is."""
+        if folder.is_dir() or not self.exists(key):
+            return False
+        beside = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
+        try:
+            with zipfile.ZipFile(io.BytesIO(self._asked(self._files.cat_file, self._path(key)))) as archive:
+                archive.extractall(beside)  # never outside of it; checks every file
+            return place(beside, folder)
+        except zipfile.BadZipFile as error:
+            raise ConfigError(
+                f"a run in a store must be a sound archive, got {error} in {self.address}/{key}.zip; delete it"
+            ) from None
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+
+    def publish(self, key: str, folder: Path) -> None:
+        """Take over the finished run of a folder, in one step; the first of a name stays."""
+        if self.exists(key):
+            return
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+                archive.write(file, file.relative_to(folder).as_posix())
+        self._asked(self._files.makedirs, self._root, exist_ok=True)
+        self._asked(self._files.pipe_file, self._path(key), content.getvalue())
+
+    def _asked(self, function: Any, *arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except Exception as error:  # every kind of store has errors of its own
+            raise ConfigError(
+                f"the store must be reachable, got {type(error).__name__} from {self.address}: {error}; check address "
+                "and credentials. What is finished stays"
+            ) from error

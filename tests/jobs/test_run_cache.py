@@ -1,0 +1,86 @@
+"""What was trained once is not trained again; runs lie in folders or in stores of objects."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import emu
+from emu.jobs import Job, run_job
+from emu.jobs.cache import RunCache, most_bytes
+from emu.jobs.store import open_store
+from emu.training import load_recipe
+
+SMALL = {"training.steps": 2, "training.batch": 8, "data.test_images": 20}
+
+
+def job_in(folder: Path | str, cache: Path | None = None, **settings: object) -> Job:
+    recipe = load_recipe("mlp").with_settings({**SMALL, **settings})
+    return Job.of("small", recipe, emu.device("fixed8"), str(folder), cache=str(cache) if cache else None)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_a_run_is_taken_from_the_cache_by_all_that_decides_its_files(tmp_path: Path):
+    cache = tmp_path / "cache"
+    first, again, other = (tmp_path / name / "runs" / "small" for name in ("first", "again", "other"))
+    assert run_job(job_in(first, cache)) is None
+    assert run_job(job_in(again, cache)) is None
+    assert content(again) == content(first)  # the seconds that it took, too: nothing was trained
+    assert run_job(job_in(other, cache, **{"training.seed": 2})) is None
+    assert content(other)["run.json"] != content(first)["run.json"]
+    assert len(list(cache.glob("*.json"))) == 2
+
+
+def test_a_run_whose_files_were_changed_is_trained_again(tmp_path: Path):
+    cache, first, again = tmp_path / "cache", tmp_path / "a" / "runs" / "small", tmp_path / "b" / "runs" / "small"
+    run_job(job_in(first, cache))
+    (first / "report.html").write_text("changed in place")  # a hard link of the cache's file
+    run_job(job_in(again, cache))
+    assert "changed in place" not in (again / "report.html").read_text()
+
+
+def test_a_full_cache_drops_what_was_used_least_recently(tmp_path: Path):
+    cache = RunCache(tmp_path / "cache")
+    for number in range(3):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "run.json").write_text("x" * 100)
+        cache.publish(f"{number}", folder)
+        os.utime(tmp_path / "cache" / f"{number}.json", (number, number))
+    assert cache.fetch("0", tmp_path / "used")  # now the newest
+    cache.trim(250)
+    there = [cache.fetch(f"{number}", tmp_path / f"out{number}") for number in range(3)]
+    assert there == [True, False, True]
+
+
+def test_a_size_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("EMU_RUN_CACHE_BYTES", "20 GB")
+    with pytest.raises(emu.ConfigError, match="must be a whole number of bytes, got '20 GB'"):
+        most_bytes()
+
+
+def test_a_run_goes_to_a_store_of_objects_and_comes_back_whole(tmp_path: Path):
+    pytest.importorskip("fsspec")
+    assert run_job(job_in("memory://bucket/study/runs/small")) is None
+    store = open_store("memory://bucket/study/runs")
+    assert store.exists("small")
+    assert store.fetch("small", tmp_path / "small")
+    assert not store.fetch("small", tmp_path / "small"), "what is there stays"
+    assert not store.fetch("other", tmp_path / "other")
+    assert {"run.json", "report.html", "checkpoint.safetensors"} <= set(content(tmp_path / "small"))
+
+
+def test_a_store_of_an_unknown_kind_is_refused():
+    pytest.importorskip("fsspec")
+    with pytest.raises(emu.ConfigError, match="must be of a kind that fsspec reaches here, got nowhere://x"):
+        open_store("nowhere://x/runs")
+
+
+def test_a_worker_of_other_code_refuses_a_run(tmp_path: Path):
+    job = Job(**{**job_in(tmp_path / "runs" / "small").plain(), "sources": "0" * 64})
+    assert "must have the emu of who sends it runs" in (run_job(job) or "")
