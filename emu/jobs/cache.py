@@ -3,7 +3,7 @@
     ADDRESS/        a finished run folder, its files shared by hard links with the runs that have it
     ADDRESS.json    size and SHA-256 of each file; renewed when the run is used
 
-An address is the hash of recipe, device, data, backend, and emu's own code: of all that decides the files of a run. A
+An address is the hash of recipe, device, data, backend, cost and emu's code: of all that decides the files of a run. A
 file that was changed in place, perhaps through another of its names, no longer has its hash; its entry is dropped.
 """
 
@@ -37,6 +37,7 @@ def address_of(trainer: Trainer) -> str | None:
         "recipe": trainer.recipe.model_dump(mode="json"),
         "device": trainer.device.model_dump(mode="json"),
         "backend": trainer.backend,
+        "cost": trainer.cost,
         "sources": _paths.sources_sha256(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

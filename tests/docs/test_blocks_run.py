@@ -123,7 +123,7 @@ def test_every_command_has_options_models_devices_and_settings_that_exist(page: 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", with_commands, ids=name_of)
 def test_whole_sessions_print_what_the_page_shows(page: Path, folder: Path):
-    """Every command in order, in one folder, but measurements, full-length trainings, which .ci/run has, and clusters."""
+    """Every command in order, in one folder, but measurements, trainings at full length (see .ci/run), and clusters."""
     write_files(page, folder)
     for command in commands_of(page):
         if "--on" in command.words:
