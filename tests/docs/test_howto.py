@@ -19,7 +19,7 @@ from emu.report.run_data import read_run
 #: In the order in which they are followed: a page may use what those before it added.
 NAMES = ("device", "format", "rounding", "layer", "policy", "loss-scale", "picture", "model")
 PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in NAMES]
-PACKAGE = ("emu", "devices", "models", "kernels")
+PACKAGE = ("emu", "devices", "models", "costs", "kernels")
 
 
 def blocks(language: str) -> list[str]:
