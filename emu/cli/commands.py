@@ -14,7 +14,15 @@ from typing import Annotated, Any, NoReturn, Unpack
 
 import typer
 
-from emu.cli.options import Backend, Settings, SimulateOptions, StudyChoices, VectorOptions, with_options
+from emu.cli.options import (
+    Backend,
+    SearchChoices,
+    Settings,
+    SimulateOptions,
+    StudyChoices,
+    VectorOptions,
+    with_options,
+)
 from emu.errors import EmuError, EmuWarning
 
 #: Exit code of bad input, as `typer` uses it for bad usage.
@@ -155,8 +163,22 @@ def study(
 
 
 @app.command()
-def report(run: Annotated[Path, typer.Argument(help="Folder of a run or a study.")]) -> None:
-    """Build the report.html of a run or a study again."""
+@with_options(SearchChoices)
+def search(
+    file: Annotated[Path, typer.Argument(help="A TOML file: variables, objectives, constraints.")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the search; without: searches/NAME.")] = None,
+    **options: Unpack[SearchChoices],
+) -> None:
+    """Search for the narrowest hardware that still works; ended trials are never repeated; write one report."""
+    from emu.search import SearchOptions, run_search
+
+    chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    run_search(file, out, SearchOptions(**chosen))
+
+
+@app.command()
+def report(run: Annotated[Path, typer.Argument(help="Folder of a run, a study or a search.")]) -> None:
+    """Build the report.html of a run, a study or a search again."""
     from emu.cli.runs import rebuild_report
 
     rebuild_report(run)

@@ -51,8 +51,8 @@ class SimulateOptions(TypedDict, total=False):
     as_json: Annotated[bool | None, typer.Option("--json", help="Print data instead of tables.")]
 
 
-class StudyChoices(TypedDict, total=False):
-    """How a study is run; `StudyOptions` of `emu.cli.study` has the meaning."""
+class EngineChoices(TypedDict, total=False):
+    """Who trains the runs of a study or a search, and where they lie."""
 
     on: Annotated[
         str | None,
@@ -62,16 +62,32 @@ class StudyChoices(TypedDict, total=False):
     ]
     workers: Annotated[int | None, typer.Option(help="Runs at a time; without: one per processor.")]
     backend: Backend
-    retry_failed: Annotated[bool | None, typer.Option("--retry-failed", help="Try runs again that failed.")]
-    only: Annotated[
-        list[str] | None, typer.Option(help="Only runs whose name matches, e.g. 'lenet-*'; may be given several times.")
-    ]
     cache: Annotated[
         bool | None, typer.Option("--cache/--no-cache", help="Take runs from the cache of runs, and keep them there.")
     ]
     store: Annotated[
         str | None,
         typer.Option(metavar="ADDRESS", help="Store of objects that workers bring runs to, e.g. s3://bucket/study."),
+    ]
+
+
+class StudyChoices(EngineChoices, total=False):
+    """How a study is run; `StudyOptions` of `emu.cli.study` has the meaning."""
+
+    retry_failed: Annotated[bool | None, typer.Option("--retry-failed", help="Try runs again that failed.")]
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only runs whose name matches, e.g. 'lenet-*'; may be given several times.")
+    ]
+
+
+class SearchChoices(EngineChoices, total=False):
+    """How a search is run; `SearchOptions` of `emu.search` has the meaning."""
+
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Database of the trials that commands share, e.g. postgresql://user@host/name."
+        ),
     ]
 
 

@@ -18,6 +18,8 @@ from emu.errors import ConfigError
 from emu.hardware import load_device
 from emu.report import build_report
 from emu.report.runs import resume, train
+from emu.report.search import build_search_report
+from emu.report.search.trials import SEARCH
 from emu.training import Run, evaluate, load_recipe
 from emu.training.stop_tests import in_words
 
@@ -171,5 +173,8 @@ def evaluate_weights(weights: Path, model: str | None, device: str | None, backe
 
 
 def rebuild_report(folder: Path) -> None:
-    """Build the report of a run or a study, and print where it is."""
-    print(rebuild_study_report(folder) if (folder / STUDY).is_file() else build_report(folder))
+    """Build the report of a run, a study or a search, and print where it is."""
+    if (folder / SEARCH).is_file():
+        print(build_search_report(folder))
+    else:
+        print(rebuild_study_report(folder) if (folder / STUDY).is_file() else build_report(folder))

@@ -12,16 +12,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from emu._config import checked
 from emu.errors import ConfigError
-from emu.jobs import Job, Runs, open_engine
-from emu.jobs.cache import RunCache, cache_path, most_bytes
+from emu.jobs import Runs, open_engine
 from emu.jobs.claim import Claim
 from emu.jobs.engine import LOCAL, processors
-from emu.jobs.store import Store, is_address, open_store
+from emu.jobs.sending import Sending
 from emu.report.build import FILE_NAME
 from emu.report.study import build_study_report
 from emu.training.run_folder import RunFolder
 from emu.training.study import Case, Study, chosen, load_study
-from emu.training.study_folder import ATTEMPTS, CLAIMS, RUNS, StudyFolder
+from emu.training.study_folder import ATTEMPTS, CLAIMS, StudyFolder
 
 STUDIES = Path("studies")
 #: What a study's folder says of itself.
@@ -94,56 +93,37 @@ class _Work:
         self.home, self.cases, self.options = home, cases, options
         self.left = {case.key: case for case in left}
         self.settled = len(cases) - len(left)
-        if options.store is not None and not is_address(options.store):
-            raise ConfigError(
-                f"--store must be an address such as s3://bucket/folder, got {options.store!r}; for a folder that "
-                "workers see, --out is enough"
-            )
-        self.store: Store | None = open_store(f"{options.store.rstrip('/')}/{RUNS}") if options.store else None
+        self.sending = Sending(home, options.backend, options.cache, options.store)
 
     def run(self) -> None:
         """Keep the engine going until every run is finished or failed."""
         console = Console(stderr=True)
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         shown = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
-        on, workers, limit_bytes = self.options.on, self.options.workers, most_bytes()
+        on, workers = self.options.on, self.options.workers
         if on == LOCAL:
             workers = min(workers or processors(), len(self.left))
         with Runs(open_engine(on, workers)) as runs, shown as bar:
             task = bar.add_task("runs", total=len(self.cases), completed=self.settled)
             for case in self.left.values():
-                runs.submit(self._job(case))
+                runs.submit(self.sending.job(case))
             while runs.running():
                 for one in runs.ended():
                     line = self._settle(self.left.pop(one.key), one.failure)
                     bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
                 bar.update(task, completed=self.settled, description=self._running())
         self._tidy()
-        if self.options.cache:
-            RunCache(cache_path()).trim(limit_bytes)
-
-    def _job(self, case: Case) -> Job:
-        folder = self.home.run_folder(case).as_posix()
-        if self.options.store is not None:
-            folder = f"{self.options.store.rstrip('/')}/{RUNS}/{case.key}"
-        cache = str(cache_path().resolve()) if self.options.cache else None
-        return Job.of(case.key, case.recipe, case.machine, folder, backend=self.options.backend, cache=cache)
+        self.sending.close()
 
     def _settle(self, case: Case, failure: str | None) -> str:
         """Write down how a run ended; return the line that says so."""
         self.settled += 1
-        if self.store is not None and failure is None:
-            self.store.fetch(case.key, self.home.run_folder(case))
-        info = self.home.result(case)
-        if failure is None and info is None:
-            failure = (
-                f"no finished run is in {self.home.run_folder(case)}; workers must see this folder, or use --store"
-            )
-        if failure is not None or info is None:
-            self.home.fail(case, failure or "")
-            said = f"failed: {failure}"
+        arrived = self.sending.arrived(case, failure)
+        if isinstance(arrived, str):
+            self.home.fail(case, arrived)
+            said = f"failed: {arrived}"
         else:
-            said = f"{info['metrics']['test_accuracy']:.2%}"
+            said = f"{arrived['metrics']['test_accuracy']:.2%}"
         return f"{self.settled}/{len(self.cases)}  {case.key}: {said}"
 
     def _running(self) -> str:

@@ -9,7 +9,6 @@ Every run of the grid is a case, known by its key; nothing else of a study is ke
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -23,6 +22,7 @@ from emu._config import FILE_NAME, Items, Table, checked, load_toml
 from emu._drawn import Drawn
 from emu.errors import ConfigError
 from emu.hardware import Device, load_device
+from emu.training.planned import PlannedRun, described
 from emu.training.recipe import Recipe, load_recipe
 
 
@@ -137,8 +137,11 @@ class Case:
     @cached_property
     def described(self) -> tuple[Any, Any]:
         """Recipe and device as `run.json` has them."""
-        device = self.recipe.machine(self.machine)
-        return json.loads(self.recipe.model_dump_json()), json.loads(device.model_dump_json())
+        return described(self.recipe, self.machine)
+
+
+#: What a folder of runs is asked about: a run of a study, or of a trial of a search.
+Planned = Case | PlannedRun
 
 
 def chosen(cases: Iterable[Case], patterns: Sequence[str]) -> list[Case]:

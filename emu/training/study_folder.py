@@ -1,4 +1,4 @@
-"""Where a study keeps its runs.
+"""Where a study, or a search, keeps its runs.
 
 runs/KEY/          a finished run, with its page; it appears in one step
 attempts/KEY/      a run that has begun: what `emu train` writes; it resumes to the same bits
@@ -14,13 +14,13 @@ from typing import Any
 
 from emu.errors import ConfigError
 from emu.training.run_folder import RUN, RunFolder
-from emu.training.study import Case
+from emu.training.study import Planned
 
 #: Folders of a study.
 RUNS, ATTEMPTS, FAILURES, CLAIMS = "runs", "attempts", "failures", "claims"
 
 
-def result_in(folder: Path, case: Case) -> dict[str, Any] | None:
+def result_in(folder: Path, case: Planned) -> dict[str, Any] | None:
     """Return the content of `run.json` of a finished run, None of any other.
 
     Raises:
@@ -60,19 +60,19 @@ class StudyFolder:
                     "with --out"
                 ) from None
 
-    def run_folder(self, case: Case) -> Path:
+    def run_folder(self, case: Planned) -> Path:
         """Return where the finished run is, or will be."""
         return self.path / RUNS / case.key
 
-    def attempt(self, case: Case) -> Path:
+    def attempt(self, case: Planned) -> Path:
         """Return where the run is until it is finished."""
         return self.path / ATTEMPTS / case.key
 
-    def result(self, case: Case) -> dict[str, Any] | None:
+    def result(self, case: Planned) -> dict[str, Any] | None:
         """Return the content of `run.json` of a finished run, None of any other; see `result_in`."""
         return result_in(self.run_folder(case), case)
 
-    def require_own(self, case: Case) -> None:
+    def require_own(self, case: Planned) -> None:
         """Refuse a run of another recipe or device, whether it is finished or has only begun.
 
         Raises:
@@ -85,23 +85,23 @@ class StudyFolder:
                 if folder.is_dir():  # else it was published meanwhile
                     raise
 
-    def failure(self, case: Case) -> str | None:
+    def failure(self, case: Planned) -> str | None:
         """Return why a run failed, None if it did not."""
         path = self._failure(case)
         return str(RunFolder(path.parent).read_json(path.name).get("reason")) if path.is_file() else None
 
-    def fail(self, case: Case, reason: str) -> None:
+    def fail(self, case: Planned, reason: str) -> None:
         """Write down why a run failed."""
         RunFolder(self.path / FAILURES).write_json(self._failure(case).name, {"run": case.key, "reason": reason})
 
-    def forget_failure(self, case: Case) -> None:
+    def forget_failure(self, case: Planned) -> None:
         """Let a failed run be tried again."""
         self._failure(case).unlink(missing_ok=True)
 
-    def clear(self, case: Case) -> None:
+    def clear(self, case: Planned) -> None:
         """Remove what an unfinished run left, so that it begins anew."""
         for path in (self.run_folder(case), self.attempt(case)):
             shutil.rmtree(path, ignore_errors=True)
 
-    def _failure(self, case: Case) -> Path:
+    def _failure(self, case: Planned) -> Path:
         return self.path / FAILURES / f"{case.key}.json"

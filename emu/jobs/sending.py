@@ -1,0 +1,64 @@
+"""How the runs of a folder get to an engine, and back into the folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emu.errors import ConfigError
+from emu.jobs.cache import RunCache, cache_path, most_bytes
+from emu.jobs.job import Job
+from emu.jobs.store import Store, is_address, open_store
+from emu.training.study import Planned
+from emu.training.study_folder import RUNS, StudyFolder
+
+
+class Sending:
+    """A folder of runs, and how they are trained.
+
+    Attributes:
+        home: the folder.
+        backend: of every run.
+        cache: whether runs are taken from the cache of runs, and kept there.
+    """
+
+    def __init__(self, home: StudyFolder, backend: str, cache: bool, store: str | None) -> None:
+        """Open the store.
+
+        Args:
+            home: the folder.
+            backend: of every run.
+            cache: whether runs are taken from the cache of runs, and kept there.
+            store: address of a store of objects that workers bring runs to; None if they see the folder.
+
+        Raises:
+            ConfigError: it is no address, or cannot be reached.
+        """
+        self.home, self.backend, self.cache = home, backend, cache
+        if store is not None and not is_address(store):
+            raise ConfigError(
+                f"--store must be an address such as s3://bucket/folder, got {store!r}; for a folder that "
+                "workers see, --out is enough"
+            )
+        self._most_bytes = most_bytes()
+        self._address = f"{store.rstrip('/')}/{RUNS}" if store else None
+        self._store: Store | None = open_store(self._address) if self._address else None
+
+    def job(self, run: Planned) -> Job:
+        """Return what an engine gets."""
+        folder = f"{self._address}/{run.key}" if self._address else self.home.run_folder(run).as_posix()
+        cache = str(cache_path().resolve()) if self.cache else None
+        return Job.of(run.key, run.recipe, run.machine, folder, backend=self.backend, cache=cache)
+
+    def arrived(self, run: Planned, failure: str | None) -> dict[str, Any] | str:
+        """Return `run.json` of a run that has ended, or why it failed."""
+        if failure is not None:
+            return failure
+        if self._store is not None:
+            self._store.fetch(run.key, self.home.run_folder(run))
+        where = self.home.run_folder(run)
+        return self.home.result(run) or (f"no finished run is in {where}; workers must see this folder, or use --store")
+
+    def close(self) -> None:
+        """Drop the runs of the cache that were used least recently, where they are too many."""
+        if self.cache:
+            RunCache(cache_path()).trim(self._most_bytes)

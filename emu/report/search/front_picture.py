@@ -1,0 +1,127 @@
+"""The picture of what a search found: every trial by two objectives, and the front of those that no other one beats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emu.report.chart import Chart, Spec, specification, swatch_legend
+from emu.report.html import join, paragraph
+from emu.report.page import Section, figure
+from emu.report.search.axes import axis_of
+from emu.report.search.trials import Searched, Trial
+from emu.report.search.words import Scale, called, scale_of, value_in_words, values_in_words
+
+_HEIGHT = 380
+_FRONT, _OTHER = "var(--series-1)", "var(--series-0)"
+_KINDS = {"front": _FRONT, "holds the constraints": _OTHER, "breaks a constraint": "var(--quiet)"}
+_READING = (
+    "A point is a trial; a click opens the report of its first run. The line joins the front: trials that hold every "
+    "constraint, where no other one is as good in both objectives and better in one. Hollow points break a "
+    "constraint; dashed lines are its bounds."
+)
+
+
+def front_section(found: Searched) -> Section | None:
+    """Return the pictures of the first objective against each other one; None where there is one objective."""
+    metrics = found.metrics
+    if len(metrics) < 2 or not found.finished:
+        return None
+    charts = [_chart(found, 0, index) for index in range(1, len(metrics))]
+    legend = swatch_legend(_KINDS)
+    drawn = [
+        figure(f"{called(metrics[index])} by {called(metrics[0])}", legend, chart.place(), reading=_READING)
+        for index, chart in enumerate(charts, 1)
+    ]
+    front = found.front()
+    said = (
+        f"{len(front)} of {len(found.finished)} finished trials are on the front."
+        if front
+        else ("No trial holds every constraint yet.")
+    )
+    return Section("front", "What is possible", join([paragraph(said, class_="summary"), *drawn]), tuple(charts))
+
+
+def _chart(found: Searched, x: int, y: int) -> Chart:
+    metrics = found.metrics
+    scales = [scale_of(metrics[axis], max(abs(trial.objectives[axis]) for trial in found.finished)) for axis in (x, y)]
+    front = {trial.number for trial in found.front()}
+    rows = [_row(found, trial, (x, y), scales, front) for trial in found.finished]
+    line = [row for row in rows if row["kind"] == "front"]
+    label = (
+        f"{len(rows)} trials by {called(metrics[x])} and {called(metrics[y])}, {len(line)} of them on the front. The "
+        "table below has the front."
+    )
+    return Chart(f"front-{y}", label, _spec(found, (x, y), scales, rows, line), _HEIGHT + 60)
+
+
+def _row(found: Searched, trial: Trial, axes: tuple[int, int], scales: list[Scale], front: set[int]) -> dict[str, Any]:
+    kinds = list(_KINDS)
+    kind = kinds[0] if trial.number in front else kinds[1] if trial.is_feasible else kinds[2]
+    x, y = (trial.objectives[axis] * scale.factor for axis, scale in zip(axes, scales, strict=True))
+    row = {
+        "x": round(x, 6),
+        "y": round(y, 6),
+        "kind": kind,
+        "trial": trial.number,
+        "x_text": value_in_words(found.metrics[axes[0]], trial.objectives[axes[0]]),
+        "y_text": value_in_words(found.metrics[axes[1]], trial.objectives[axes[1]]),
+        "values": values_in_words(trial.values),
+    }
+    page = found.page_of(trial)
+    return row | ({"page": page} if page else {})
+
+
+def _bounds(found: Searched, axes: tuple[int, int], scales: list[Scale]) -> list[dict[str, float]]:
+    """Return the bounds of constraints on the drawn metrics."""
+    lines: list[dict[str, float]] = []
+    for name, axis, scale in zip("xy", axes, scales, strict=True):
+        for one in found.search["constraint"]:
+            bound = one["at_most"] if one["at_least"] is None else one["at_least"]
+            if one["metric"] == found.metrics[axis]:
+                lines.append({name: bound * scale.factor})
+    return lines
+
+
+def _spec(
+    found: Searched, axes: tuple[int, int], scales: list[Scale], rows: list[dict[str, Any]], line: list[dict[str, Any]]
+) -> Spec:
+    import altair as alt
+
+    x, y = (
+        axis_of(name, found.metrics[axis], scale, [row[name] for row in rows])
+        for name, axis, scale in zip("xy", axes, scales, strict=True)
+    )
+    told = [
+        alt.Tooltip("trial:Q"),
+        alt.Tooltip("x_text:N", title=called(found.metrics[axes[0]])),
+        alt.Tooltip("y_text:N", title=called(found.metrics[axes[1]])),
+        alt.Tooltip("values:N"),
+    ]
+    colours = alt.Scale(domain=list(_KINDS), range=list(_KINDS.values()))
+    fills = alt.Scale(domain=list(_KINDS), range=[_FRONT, _OTHER, "transparent"])
+    joined = (
+        alt.Chart(alt.NamedData("line"), height=_HEIGHT)
+        .mark_line(color=_FRONT, strokeWidth=1.5, opacity=0.6)
+        .encode(x=alt.X(**x), y=alt.Y(**y), order=alt.Order("x:Q"))
+    )
+    points = (
+        alt.Chart(alt.NamedData("trials"))
+        .mark_point(size=70, strokeWidth=1.5)
+        .encode(
+            x=alt.X(**x),
+            y=alt.Y(**y),
+            stroke=alt.Stroke("kind:N", scale=colours, legend=None),
+            fill=alt.Fill("kind:N", scale=fills, legend=None),
+            href="page:N",
+            tooltip=told,
+        )
+    )
+    bounds = _bounds(found, axes, scales)
+    rule = {"type": "rule", "color": "var(--quiet)", "strokeDash": [4, 4]}
+    rules = [
+        alt.Chart.from_dict({"data": {"name": f"bounds_{name}"}, "mark": rule, "encoding": {name: own}})
+        for name, own in (("x", x), ("y", y))
+        if any(name in bound for bound in bounds)
+    ]
+    datasets = {f"bounds_{name}": [bound for bound in bounds if name in bound] for name in "xy"}
+    return specification(alt.layer(joined, *rules, points), trials=rows, line=line, **datasets)

@@ -1,0 +1,62 @@
+"""Which variables mattered: a bar for each, by objective."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emu.report.chart import SERIES_COLOURS, Chart, Spec, specification, swatch_legend
+from emu.report.html import join
+from emu.report.page import Section, figure
+from emu.report.search.trials import Searched
+from emu.report.search.words import called
+
+_ROW_PIXELS = 16
+_READING = (
+    "A bar is the share of a variable in what separates the better trials from all of them, for one objective "
+    "(PED-ANOVA, Watanabe et al., IJCAI 2023). Shares of an objective sum to 1. A variable that was rarely varied has "
+    "no statement in it."
+)
+
+
+def importance_section(found: Searched) -> Section | None:
+    """Return the picture; None where there were too few trials to say anything."""
+    known = {metric: shares for metric, shares in found.importances.items() if shares}
+    if not known:
+        return None
+    names = sorted({name for shares in known.values() for name in shares})
+    first = next(iter(known.values()))
+    names.sort(key=lambda name: (-first.get(name, 0.0), name))
+    rows = [
+        {"variable": name, "objective": called(metric), "share": round(shares.get(name, 0.0), 6)}
+        for metric, shares in known.items()
+        for name in names
+    ]
+    label = "Share of each variable: " + ", ".join(f"{name} {first.get(name, 0.0):.2f}" for name in names) + "."
+    height = _ROW_PIXELS * len(names) * max(len(known), 2)
+    spec = _spec(rows, names, [called(metric) for metric in known], height)
+    chart = Chart("importances", label, spec, height + 60)
+    legend = swatch_legend({called(metric): SERIES_COLOURS[index] for index, metric in enumerate(known)})
+    return Section(
+        "importances",
+        "Which variables mattered",
+        join([figure("Share of each variable", legend, chart.place(), reading=_READING)]),
+        (chart,),
+    )
+
+
+def _spec(rows: list[dict[str, Any]], names: list[str], objectives: list[str], height: int) -> Spec:
+    import altair as alt
+
+    colours = alt.Scale(domain=objectives, range=list(SERIES_COLOURS[: len(objectives)]))
+    bars = (
+        alt.Chart(alt.NamedData("shares"), height=height)
+        .mark_bar()
+        .encode(
+            x=alt.X("share:Q", title="share", axis=alt.Axis(tickCount=5)),
+            y=alt.Y("variable:N", sort=names, title=None, axis=alt.Axis(labelLimit=200, grid=False)),
+            yOffset=alt.YOffset("objective:N", sort=objectives),
+            color=alt.Color("objective:N", scale=colours, legend=None),
+            tooltip=["variable:N", "objective:N", alt.Tooltip("share:Q", format=".3f")],
+        )
+    )
+    return specification(bars, shares=rows)

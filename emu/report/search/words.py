@@ -1,0 +1,82 @@
+"""How values of metrics, and of variables, are written for a reader."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from emu.report.words import area, duration, energy, number
+
+_ACCURACY, _DIFFERENCE = "accuracy", "_difference"
+#: Unit of differences of accuracies.
+POINTS = "points"
+
+
+class Scale(NamedTuple):
+    """How a metric is drawn.
+
+    Attributes:
+        factor: what values are multiplied by.
+        unit: what the axis says of it.
+    """
+
+    factor: float
+    unit: str
+
+
+def scale_of(metric: str, largest: float) -> Scale:
+    """Return how a metric is drawn.
+
+    Args:
+        metric: its name.
+        largest: the largest absolute value that is drawn.
+    """
+    if _ACCURACY in metric:
+        return Scale(100.0, POINTS if metric.endswith(_DIFFERENCE) else "%")
+    for start, base in (("joules", "J"), ("simulated_seconds", "s")):
+        if metric.startswith(start):
+            for size, prefix in ((1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"), (1e-12, "p")):
+                if largest >= size or prefix == "p":
+                    return Scale(1 / size, prefix + base)
+    return Scale(1.0, "mm2" if metric == "area_mm2" else "")
+
+
+def value_in_words(metric: str, value: float) -> str:
+    """Return the value of a metric, with its unit.
+
+    Examples:
+        >>> value_in_words("joules_per_step", 8.4e-5), value_in_words("test_accuracy_difference", -0.0022)
+        ('84 uJ', '-0.22 points')
+        >>> value_in_words("test_accuracy", 0.9822), value_in_words("test_loss", 0.0712)
+        ('98.22%', '0.0712')
+    """
+    if _ACCURACY in metric:
+        return f"{round(100 * value, 2) + 0.0:+.2f} points" if metric.endswith(_DIFFERENCE) else f"{value:.2%}"
+    if metric.startswith("joules"):
+        return energy(value)
+    if metric == "area_mm2":
+        return area(value)
+    if metric == "simulated_seconds":
+        return duration(value)
+    return number(value, 4)
+
+
+def called(metric: str) -> str:
+    """Return a metric's name as text.
+
+    Examples:
+        >>> called("joules_per_step"), called("test_accuracy_difference")
+        ('joules per step', 'test accuracy difference')
+    """
+    return metric.removesuffix("_mm2").replace("_", " ")
+
+
+def values_in_words(values: dict[str, Any]) -> str:
+    """Return the values of variables.
+
+    Examples:
+        >>> values_in_words({"width": 8, "rate": 0.012345})
+        'width 8, rate 0.01235'
+    """
+    return ", ".join(
+        f"{name} {number(value, 4) if isinstance(value, float) else value}" for name, value in values.items()
+    )

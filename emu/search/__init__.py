@@ -1,0 +1,15 @@
+"""Search for the narrowest hardware that still works: variables of device and recipe, objectives, constraints.
+
+    search.toml ──► file ──► space      values of variables ──► recipe and device
+                         ├─► metrics    shapes, runs, baseline ──► objectives and constraints
+                         ├─► plan       which values trial n has
+                         ├─► ledger     who holds which trial: Optuna's storage
+                         └─► drive      trials ──► runs ──► `emu.jobs`; snapshot ──► `emu.report.search`
+
+Source: docs/search.md.
+"""
+
+from emu.search.command import SearchOptions, run_search
+from emu.search.file import Search, load_search
+
+__all__ = ["Search", "SearchOptions", "load_search", "run_search"]

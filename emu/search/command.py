@@ -1,0 +1,135 @@
+"""A search from a file to its report: on an engine, with a bar meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from emu.errors import ConfigError
+from emu.jobs import Runs, open_engine
+from emu.jobs.engine import LOCAL
+from emu.jobs.sending import Sending
+from emu.report.search import build_search_report, read_search
+from emu.report.search.page import DEVICES, device_file
+from emu.search.device_file import device_toml
+from emu.search.drive import Drive
+from emu.search.file import Search, Values, load_search
+from emu.search.ledger import Ledger
+from emu.search.metrics import Metrics, of_shapes
+from emu.search.plan import Plan
+from emu.search.snapshot import Snapshot
+from emu.search.space import Space
+from emu.training.run_folder import RunFolder
+from emu.training.study_folder import StudyFolder
+
+SEARCHES = Path("searches")
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How a search is run; its trials are the same.
+
+    Attributes:
+        on: the engine: see `emu.jobs.open_engine`.
+        workers: processes of this machine; None is one per processor.
+        backend: backend of every run.
+        cache: whether runs are taken from the cache of runs, and kept there.
+        store: address of a store of objects that workers bring their runs to; None if they see the search's folder.
+        storage: URL of a database that keeps the trials, which other commands may share; None keeps a journal in the
+            folder.
+    """
+
+    on: str = LOCAL
+    workers: int | None = None
+    backend: str = "auto"
+    cache: bool = True
+    store: str | None = None
+    storage: str | None = None
+
+
+def run_search(search_file: Path, out: Path | None = None, options: SearchOptions | None = None) -> Path:
+    """Go on with a search until its trials have ended, and build its report; return the report's path.
+
+    Args:
+        search_file: the TOML file.
+        out: folder of the search; None is `searches/NAME`.
+        options: how it is run.
+
+    Raises:
+        ConfigError: the search breaks a rule or an option does; the folder or the storage has trials of another search;
+            the engine or the storage cannot be reached; or the baseline cannot be trained. Finished runs and trials
+            stay.
+    """
+    options = options or SearchOptions()
+    if options.workers is not None and options.workers < 1:
+        raise ConfigError(f"--workers must be at least 1, got {options.workers}; leave it out to use every processor")
+    search = load_search(search_file)
+    space = Space(search, str(search_file))
+    metrics = Metrics(search, space, str(search_file))
+
+    def is_possible(values: Values) -> bool:
+        try:
+            return not metrics.before_training(of_shapes(space.setup(values)))
+        except ConfigError:
+            return False
+
+    home = StudyFolder((out or SEARCHES / search.name).resolve())
+    ledger = Ledger(search, Plan(search, is_possible), home.path, options.storage)
+    snapshot = Snapshot(home)
+    snapshot.begin(ledger)
+    if not ledger.is_done():
+        sending = Sending(home, options.backend, options.cache, options.store)
+        _go(search, space, metrics, ledger, sending, snapshot, options)
+    snapshot.write(ledger)
+    _write_devices(search, space, home)
+    report = build_search_report(home.path)
+    print(f"report  {report}\ntable   {report.with_suffix('.md')}")
+    return report
+
+
+def _write_devices(search: Search, space: Space, home: StudyFolder) -> None:
+    """Write the devices on the front as files, and remove those that are no more on it."""
+    files: dict[str, str] = {}
+    for trial in read_search(home.path).front():
+        comment = f"Found by the search {search.name}: trial {trial.number}."
+        files[device_file(trial)] = device_toml(space.setup(trial.values).device, comment)
+    folder = home.path / DEVICES
+    folder.mkdir(exist_ok=True)
+    for path in folder.glob("trial-*.toml"):
+        if path.name not in files:
+            path.unlink()
+    for name, text in files.items():
+        RunFolder(folder).write_text(name, text)
+
+
+def _go(
+    search: Search,
+    space: Space,
+    metrics: Metrics,
+    ledger: Ledger,
+    sending: Sending,
+    snapshot: Snapshot,
+    options: SearchOptions,
+) -> None:
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    shown = Progress(*columns, TimeElapsedColumn(), console=console, disable=not console.is_terminal)
+    ended = 0
+
+    def count() -> int:
+        return sum(one.state.is_finished() for one in ledger.trials())
+
+    def say(line: str) -> None:
+        nonlocal ended
+        ended = count()
+        bar.console.print(f"{ended}/{search.trials}  {line}", highlight=False, markup=False, soft_wrap=True)
+
+    with Runs(open_engine(options.on, options.workers)) as runs, shown as bar:
+        ended = count()
+        task = bar.add_task("trials", total=search.trials, completed=ended)
+        drive = Drive(space, metrics, ledger, sending, snapshot, say)
+        drive.run(runs, lambda: bar.update(task, completed=ended, description=drive.doing(runs)))
+    sending.close()

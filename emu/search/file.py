@@ -1,0 +1,317 @@
+"""A search: which values of device and recipe are tried, and what counts as good, as one TOML file.
+
+    name, description, model, device, baseline, seeds, trials, warm_start, settings
+    [sampler]        name, seed, batch
+    [[variable]]     name; low, high, step, log, or choices; start, probe
+    [[set]]          keys of device or recipe, and the value they get, with variables in braces
+    [[objective]]    metric, direction
+    [[constraint]]   metric, at_least or at_most, confidence, prune_margin
+
+Whatever is misspelt is refused before anything runs.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from emu._config import FILE_NAME, Items, Table, checked, load_toml
+from emu.errors import ConfigError, nearest_name
+
+#: A value of a variable.
+Value = int | float | str | bool
+#: Values of all variables, by name.
+Values = dict[str, Value]
+_NAME = r"^[a-z_][a-z0-9_]*$"
+#: A variable in a text.
+PLACE = re.compile(r"\{([^{}]*)\}")
+
+
+class Sampler(Table):
+    """Who proposes the next trials.
+
+    Attributes:
+        name: `tpe` (tree-structured Parzen estimators), `nsga2` (a genetic algorithm) or `random`.
+        seed: of the sampler: trial n is drawn by a sampler that is seeded with this and n.
+        batch: trials that are drawn from the same history; as many can run at a time.
+    """
+
+    name: Literal["tpe", "nsga2", "random"] = "tpe"
+    seed: int = Field(default=0, ge=0, le=2**32 - 1)
+    batch: int = Field(default=4, ge=1)
+
+
+class Variable(Table):
+    """What a search may choose.
+
+    Attributes:
+        name: what `value` of a `[[set]]` calls it.
+        low: least value of a range; whole numbers give whole numbers.
+        high: largest value.
+        step: distance of two values; 1 between whole numbers, None for any value between others.
+        log: whether the range is searched by its logarithm.
+        choices: the values, where it is no range.
+        start: the value of the first trial.
+        probe: the value that is tried alone in a warm start; None is the end of the range that is farther from `start`,
+            or the choice after it.
+    """
+
+    name: str = Field(pattern=_NAME)
+    low: int | float | None = None
+    high: int | float | None = None
+    step: int | float | None = Field(default=None, gt=0)
+    log: bool = False
+    choices: Items[Value] | None = None
+    start: Value
+    probe: Value | None = None
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if (self.choices is None) == (self.low is None or self.high is None):
+            raise ConfigError(
+                f"variable `{self.name}` must have either `low` and `high` or `choices`, got "
+                f"{'both' if self.choices else 'neither'}; give one of them"
+            )
+        if self.choices is not None:
+            if len({(type(one), one) for one in self.choices}) < max(len(self.choices), 2):
+                raise ConfigError(
+                    f"`choices` of variable `{self.name}` must be at least two different values, got "
+                    f"{list(self.choices)}; add or remove some"
+                )
+        elif not self._low < self._high:
+            raise ConfigError(
+                f"`low` of variable `{self.name}` must be below `high`, got {self.low} and {self.high}; exchange them"
+            )
+        elif self.log and (self._low <= 0 or self.step is not None):
+            raise ConfigError(
+                f"variable `{self.name}` with `log` must have `low` above 0 and no `step`, got low = {self.low} and "
+                f"step = {self.step}; change them, or remove `log`"
+            )
+        for key, value in (("start", self.start), ("probe", self.probe)):
+            if value is not None and not self.has(value):
+                raise ConfigError(
+                    f"`{key}` of variable `{self.name}` must be one of its values, got {value!r}; choose from "
+                    f"{self.described()}"
+                )
+        return self
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its range has whole numbers only."""
+        return all(not isinstance(end, float) for end in (self.low, self.high, self.step))
+
+    @property
+    def _low(self) -> int | float:
+        assert self.low is not None
+        return self.low
+
+    @property
+    def _high(self) -> int | float:
+        assert self.high is not None
+        return self.high
+
+    @property
+    def grid(self) -> int | float | None:
+        """Distance of two values of a range; None where any value between them is one."""
+        return 1 if self.step is None and self.is_whole else self.step
+
+    def has(self, value: Value) -> bool:
+        """Return whether a value is one of its values."""
+        if self.choices is not None:
+            return any(type(value) is type(one) and value == one for one in self.choices)
+        if isinstance(value, bool | str) or (self.is_whole and not isinstance(value, int)):
+            return False
+        return self._low <= value <= self._high and math.isclose(value, self._on_grid(value), rel_tol=1e-12)
+
+    def described(self) -> str:
+        """Return its values in words."""
+        if self.choices is not None:
+            return ", ".join(map(str, self.choices))
+        step = f" in steps of {self.grid}" if self.grid not in (None, 1) else ""
+        return f"{self.low} .. {self.high}{step}"
+
+    def _on_grid(self, value: float) -> float:
+        if self.grid is None:
+            return value
+        return self._low + round((value - self._low) / self.grid) * self.grid
+
+    def probed(self) -> Value:
+        """Return the value that is tried alone."""
+        if self.probe is not None:
+            return self.probe
+        if self.choices is not None:
+            return self.choices[(self.choices.index(self.start) + 1) % len(self.choices)]
+        assert not isinstance(self.start, str)
+        farther = self._low if self.start - self._low >= self._high - self.start else self._high
+        last = self._on_grid(farther)
+        return farther if last == farther else min(last, self._on_grid(self._high - (self.grid or 0)))
+
+    def between(self, share: float) -> Value:
+        """Return the value that lies at a share of the way from `start` to the probed value.
+
+        Examples:
+            >>> width = Variable(name="width", low=4, high=16, start=16)
+            >>> [width.between(share) for share in (0.0, 0.25, 0.5, 1.0)]
+            [16, 13, 10, 4]
+            >>> Variable(name="mode", choices=["floor", "stochastic"], start="floor").between(0.5)
+            'floor'
+        """
+        start, end = self.start, self.probed()
+        if share in (0.0, 1.0) or isinstance(start, str | bool) or isinstance(end, str | bool) or self.choices:
+            return end if share == 1.0 else start
+        way = start * (end / start) ** share if self.log else start + share * (end - start)
+        found = self._on_grid(way)
+        return round(found) if self.is_whole else found
+
+
+class Assignment(Table):
+    """What keys get.
+
+    Attributes:
+        keys: key paths such as `device.precision.weight.format`, `device.precision.layers[conv*].error.rounding`, or
+            `recipe.training.optimiser.learning_rate`.
+        value: text with variables in braces, such as `ap_fixed<{width},{integer}>`. A text that is one variable gives
+            its value: `{rate}` is a number.
+    """
+
+    keys: Items[str] = Field(min_length=1)
+    value: Value
+
+    def filled(self, values: Values) -> Value:
+        """Return the value, its variables replaced."""
+        if not isinstance(self.value, str):
+            return self.value
+        alone = PLACE.fullmatch(self.value)
+        return values[alone[1]] if alone else PLACE.sub(lambda found: str(values[found[1]]), self.value)
+
+
+class Objective(Table):
+    """What is to be small or large; a trial has the mean over its seeds.
+
+    Attributes:
+        metric: see docs/search.md for those there are.
+        direction: `minimize` or `maximize`.
+    """
+
+    metric: str
+    direction: Literal["minimize", "maximize"]
+
+
+class Constraint(Table):
+    """What must hold of a device that works.
+
+    Attributes:
+        metric: as of an objective.
+        at_least: least value.
+        at_most: largest value.
+        confidence: how surely the mean over all seeds that there could be must hold it, by a one-sided interval of
+            Student's t; None asks it of the mean of the trial's own seeds.
+        prune_margin: a trial whose mean misses the bound by more than this after any seed is not trained further.
+    """
+
+    metric: str
+    at_least: float | None = Field(default=None, strict=False)
+    at_most: float | None = Field(default=None, strict=False)
+    confidence: float | None = Field(default=None, gt=0.5, lt=1.0)
+    prune_margin: float | None = Field(default=None, gt=0, strict=False)
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        if (self.at_least is None) == (self.at_most is None):
+            raise ConfigError(
+                f"a constraint on `{self.metric}` must have either `at_least` or `at_most`, got "
+                f"{'neither' if self.at_least is None else 'both'}; write two constraints for two bounds"
+            )
+        return self
+
+    @property
+    def name(self) -> str:
+        """What it is called where trials are kept."""
+        return f"{self.metric} at least" if self.at_least is not None else f"{self.metric} at most"
+
+
+class Search(Table):
+    """What is searched, and for what.
+
+    Attributes:
+        name: name of the search: its folder, unless another is given.
+        description: one sentence.
+        model: name or path of the recipe.
+        device: name or path of the device that `[[set]]` changes.
+        baseline: name or path of the device that differences are to.
+        seeds: seeds of the runs of every trial.
+        trials: how many there are.
+        warm_start: whether the first trials are: the device as it is, each variable's probe alone, and four devices
+            made of those that held every constraint.
+        settings: key path -> value, laid over the recipe, of the baseline too.
+        sampler: who proposes.
+        variable: what may be chosen.
+        set: what the choices change.
+        objective: what is to be small or large.
+        constraint: what must hold.
+    """
+
+    name: str = Field(pattern=FILE_NAME)
+    description: str = ""
+    model: str
+    device: str
+    baseline: str = "float32"
+    seeds: Items[Annotated[int, Field(ge=0, le=2**63 - 1)]] = Field(min_length=1)
+    trials: int = Field(ge=1)
+    warm_start: bool = True
+    settings: dict[str, Any] = Field(default_factory=dict[str, Any])
+    sampler: Sampler = Sampler()
+    variable: Items[Variable] = Field(min_length=1)
+    set: Items[Assignment] = Field(min_length=1)
+    objective: Items[Objective] = Field(min_length=1)
+    constraint: Items[Constraint] = ()
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        names = [one.name for one in self.variable]
+        for what, found in (
+            ("variable", names),
+            ("objective", [one.metric for one in self.objective]),
+            ("constraint", [one.name for one in self.constraint]),
+            ("seed", list(map(str, self.seeds))),
+        ):
+            for name in found:
+                if found.count(name) > 1:
+                    raise ConfigError(f"every {what} must be listed once, got {name!r} twice; remove one of them")
+        used: list[str] = [name for one in self.set if isinstance(one.value, str) for name in PLACE.findall(one.value)]
+        for name in used:
+            if name not in names:
+                raise ConfigError(
+                    f"a name in braces must be that of a [[variable]], got {{{name}}}{nearest_name(name, names)}"
+                )
+        for name in names:
+            if name not in used:
+                raise ConfigError(
+                    f"every variable must be used by a [[set]], got {name!r}, which none has in braces; use it, or "
+                    "remove it"
+                )
+        for one in self.constraint:
+            if one.confidence is not None and len(self.seeds) < 2:
+                raise ConfigError(
+                    f"a constraint with `confidence` must have at least two `seeds` to see how they spread, got one "
+                    f"({one.name}); add seeds, or remove `confidence`"
+                )
+        return self
+
+    def starts(self) -> Values:
+        """Return the values of the first trial."""
+        return {one.name: one.start for one in self.variable}
+
+
+def load_search(path: Path) -> Search:
+    """Return the search a TOML file describes.
+
+    Raises:
+        ConfigError: the file breaks a rule; keys of devices and recipes, and metrics, are checked by `Space` and
+            `Metrics`.
+    """
+    return checked(Search, load_toml(path), file=str(path))

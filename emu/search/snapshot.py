@@ -1,0 +1,49 @@
+"""What the report of a search is made of: a file in its folder, written when a trial ends, read without Optuna.
+
+search.json   the search
+trials.json   its trials, and how much each variable matters
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emu.report.search.trials import SEARCH, TRIALS
+from emu.search.ledger import TOLD, Ledger
+from emu.training.run_folder import RunFolder
+from emu.training.study_folder import StudyFolder
+
+_STATES = {"COMPLETE": "finished", "RUNNING": "running", "WAITING": "waiting", "FAIL": "failed", "PRUNED": "failed"}
+
+
+class Snapshot:
+    """The files of a search's folder.
+
+    Attributes:
+        home: the folder.
+    """
+
+    def __init__(self, home: StudyFolder) -> None:
+        self.home = home
+
+    def begin(self, ledger: Ledger) -> None:
+        """Write what is searched."""
+        RunFolder(self.home.path).write_json(SEARCH, ledger.search.model_dump(mode="json"))
+
+    def write(self, ledger: Ledger) -> None:
+        """Write how the trials stand; the same trials give the same bytes."""
+        trials = [_plain(one) for one in ledger.trials()]
+        content = {"trials": trials, "importances": ledger.importances()}
+        RunFolder(self.home.path).write_json(TRIALS, content)
+
+
+def _plain(trial: Any) -> dict[str, Any]:
+    told: dict[str, Any] = trial.user_attrs.get(TOLD, {})
+    return {
+        "number": trial.number,
+        "state": _STATES[trial.state.name],
+        "values": trial.params,
+        "objectives": trial.values,
+        "violations": trial.constraints,
+        **told,
+    }

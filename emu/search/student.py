@@ -1,0 +1,51 @@
+"""Quantiles of Student's t distribution, for whole degrees of freedom.
+
+Source: Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+"""
+
+from __future__ import annotations
+
+import math
+
+#: Halvings of an interval: enough for every bit of a float64.
+_HALVINGS = 200
+
+
+def within(t: float, freedom: int) -> float:
+    """Return the probability that a value of the distribution lies in -t .. t.
+
+    Args:
+        t: 0 or more.
+        freedom: degrees of freedom, 1 or more.
+    """
+    angle = math.atan(t / math.sqrt(freedom))
+    cosine, sine = math.cos(angle), math.sin(angle)
+    odd = freedom % 2
+    term = cosine if odd else 1.0
+    total = term if freedom > 1 else 0.0
+    for k in range(3 if odd else 2, freedom - 1, 2):
+        term *= cosine**2 * (k - 1) / k
+        total += term
+    return (angle + sine * total) * 2 / math.pi if odd else sine * total
+
+
+def quantile(probability: float, freedom: int) -> float:
+    """Return the t that a value of the distribution exceeds with probability 1 - `probability`.
+
+    Args:
+        probability: 0.5 or more, less than 1.
+        freedom: degrees of freedom, 1 or more.
+
+    Examples:
+        >>> f"{quantile(0.95, 2):.3f} {quantile(0.95, 10):.3f} {quantile(0.975, 4):.3f}"
+        '2.920 1.812 2.776'
+    """
+    low, high = 0.0, 1.0
+    while (within(high, freedom) + 1) / 2 < probability:
+        high *= 2
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if (within(middle, freedom) + 1) / 2 < probability else (low, middle)
+    return high

@@ -1,0 +1,36 @@
+"""A run that is to be trained, known by its key."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from emu.hardware import Device
+from emu.training.recipe import Recipe
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRun:
+    """A run of a recipe on a device.
+
+    Attributes:
+        key: its name: the folder it is in.
+        recipe: the recipe, with the seed.
+        machine: the device, before the recipe's tables are laid over it.
+    """
+
+    key: str
+    recipe: Recipe
+    machine: Device
+
+    @cached_property
+    def described(self) -> tuple[Any, Any]:
+        """Recipe and device as `run.json` has them."""
+        return described(self.recipe, self.machine)
+
+
+def described(recipe: Recipe, machine: Device) -> tuple[Any, Any]:
+    """Return recipe and device as `run.json` has them."""
+    return json.loads(recipe.model_dump_json()), json.loads(recipe.machine(machine).model_dump_json())
