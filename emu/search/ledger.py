@@ -31,6 +31,8 @@ BEAT_S = 10.0
 LOST_S = 60.0
 #: Seconds to wait for a database before it counts as unreachable.
 CONNECT_S = 10
+#: How often a database is opened again, and the seconds between; a wait for one that does not answer is longer.
+MAKING, AGAIN_S = 3, 1.0
 #: The storage in the folder of a search.
 JOURNAL = "journal.log"
 #: User attributes of a study and of its trials.
@@ -77,7 +79,7 @@ class Ledger:
                 backend = optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL))
                 storage: Any = optuna.storages.JournalStorage(backend)
             else:
-                storage = optuna.storages.RDBStorage(address, engine_kwargs=_impatient(address))
+                storage = _database(address)
             study = optuna.create_study(
                 storage=storage,
                 study_name=self.search.name,
@@ -258,7 +260,7 @@ class Ledger:
                     evaluator=optuna.importance.PedAnovaImportanceEvaluator(),
                     target=less_is_better,
                 )
-        return found
+        return {metric: shares for metric, shares in found.items() if shares}
 
     @contextmanager
     def _reaching(self) -> Generator[None]:
@@ -301,6 +303,22 @@ def _quiet() -> Generator[None]:
 
 def _state(name: str) -> Any:
     return _optuna().trial.TrialState[name]
+
+
+def _database(address: str) -> Any:
+    """Open a database; where another process makes its tables at the same time, once more."""
+    import sqlalchemy.exc
+
+    optuna = _optuna()
+    for _ in range(MAKING):
+        began = time.monotonic()
+        try:
+            return optuna.storages.RDBStorage(address, engine_kwargs=_impatient(address))
+        except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError):
+            if time.monotonic() - began > AGAIN_S:
+                raise
+            time.sleep(AGAIN_S)
+    return optuna.storages.RDBStorage(address, engine_kwargs=_impatient(address))
 
 
 def _impatient(address: str) -> dict[str, Any]:

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     import optuna
 
 #: Shares of the way to the probes: of variables that held the constraints alone, and of those that did not.
-MIXTURES = ((1.0, 0.5), (1.0, 0.0), (0.5, 0.5), (0.5, 0.0))
-#: Draws of a trial until one is new and possible; then the last one is taken.
-MOST_DRAWS = 50
+MIXTURES = ((1.0, 0.25), (1.0, 0.5), (1.0, 0.75), (1.0, 1.0))
+#: Draws of a trial until one is new and possible: by the sampler, then at random; then the last one is taken.
+MOST_DRAWS = 50, 50
+RANDOM = "random"
 #: Where Optuna's NSGA-II finds the generation of a trial.
 _GENERATION = "NSGAIISampler:generation"
 #: Word of 32 bits that separates the draws of a trial from those of others.
@@ -119,14 +120,14 @@ class Plan:
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         taken = {_text(values) for values in (*(one.values for one in known), *beside)}
-        words = np.random.SeedSequence([self.search.sampler.seed, _SEPARATE, number]).generate_state(MOST_DRAWS)
+        words = np.random.SeedSequence([self.search.sampler.seed, _SEPARATE, number]).generate_state(sum(MOST_DRAWS))
         ranges = {one.name: distribution(one) for one in self.search.variable}
         found: Values = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of parts of Optuna that may change; their version is pinned
             study = self._study(known)
-            for word in words:
-                study.sampler = self._sampler(int(word))
+            for index, word in enumerate(words):
+                study.sampler = self._sampler(self.search.sampler.name if index < MOST_DRAWS[0] else RANDOM, int(word))
                 found = self._whole(study.ask(ranges).params)
                 if _text(found) not in taken and self._is_possible(found):
                     break
@@ -135,13 +136,12 @@ class Plan:
     def _whole(self, params: dict[str, Any]) -> Values:
         return {one.name: params[one.name] for one in self.search.variable}
 
-    def _sampler(self, seed: int) -> optuna.samplers.BaseSampler:
+    def _sampler(self, name: str, seed: int) -> optuna.samplers.BaseSampler:
         import optuna
 
-        name = self.search.sampler.name
         if name == "nsga2":
             return optuna.samplers.NSGAIISampler(population_size=max(self.search.sampler.batch, 2), seed=seed)
-        if name == "random":
+        if name == RANDOM:
             return optuna.samplers.RandomSampler(seed=seed)
         return optuna.samplers.TPESampler(multivariate=True, constant_liar=False, seed=seed)
 

@@ -1,0 +1,139 @@
+"""What a search's file may say, and what is said of one that breaks a rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from emu.errors import ConfigError
+from emu.search import load_search
+from emu.search.file import Variable
+from emu.search.metrics import Metrics
+from emu.search.space import Space, steps_of
+from searches import SEARCH, written
+
+
+def everything_of(path: Path) -> Metrics:
+    search = load_search(path)
+    return Metrics(search, Space(search, str(path)), str(path))
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        everything_of(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("device.precision.weight.format", "device.precision.weigth.format", "did you mean 'weight'?"),
+        ("device.precision.weight.format", "device.precision.weight.formt", "did you mean 'format'?"),
+        ("device.precision.weight.format", "device.compute.clok_hz", "did you mean 'clock_hz'?"),
+        ("device.precision.weight.format", "recipe.training.bach", "did you mean 'batch'?"),
+        ("device.precision.weight.format", "precision.weight.format", "must begin with `device.` or `recipe.`"),
+        ("device.precision.weight.format", "device.precision..format", "must be written as part.part"),
+        (
+            "device.precision.weight.format",
+            "device.precision.layers.weight.format",
+            "device.precision.layers[GLOB].KEY",
+        ),
+        ("layers[fc*]", "layers[dense*]", "must match a layer of the network, got 'dense*'"),
+        ("{width}", "{widht}", "got {widht}; did you mean 'width'?"),
+        ("ap_fixed<{width}, 3>", "ap_fixed<16, 3>", "every variable must be used by a [[set]], got 'width'"),
+        ("ap_fixed<{width}, 3>", "apfixed<{width}, 3>", "apfixed<16, 3>"),
+        ("low = 4", "low = 0", "`width_bits` must be in 1..64, got 0"),
+        ("low = 4\n", "", "either `low` and `high` or `choices`, got neither"),
+        ("low = 4", "low = 20", "`low` of variable `width` must be below `high`"),
+        (
+            "start = 16",
+            "start = 17",
+            "`start` of variable `width` must be one of its values, got 17; choose from 4 .. 16",
+        ),
+        ("start = 16", "start = 15.5", "`start` of variable `width` must be one of its values"),
+        ("start = 16", "start = 16\nprobe = 3", "`probe` of variable `width`"),
+        ('["nearest_even", "stochastic"]', '["nearest_even"]', "at least two different values"),
+        ('metric = "joules_per_step"', 'metric = "joules_per_stp"', "did you mean 'joules_per_step'?"),
+        ('metric = "joules_per_step"', 'metric = "simulated_seconds"', "its device has no clock"),
+        ("at_least = -0.25", "at_least = -0.25\nat_most = 1", "either `at_least` or `at_most`, got both"),
+        ("at_least = -0.25", "", "either `at_least` or `at_most`, got neither"),
+        ("at_least = -0.25", "at_least = -0.25\nconfidence = 95", "`confidence` must be"),
+        ('name = "mode"', 'name = "width"', "every variable must be listed once, got 'width' twice"),
+        ("seeds = [1, 2]", "seeds = [1, 1]", "every seed must be listed once"),
+        ('direction = "minimize"', 'direction = "min"', "minimize"),
+        ('model = "mlp"', 'model = "mpl"', "did you mean 'mlp'?"),
+        ('baseline = "fixed16"', 'baseline = "float23"', "did you mean 'float32'?"),
+        ("trials = 9", "trails = 9", "did you mean 'trials'?"),
+        ('"training.steps" = 3', '"training.stps" = 3', "did you mean 'steps'?"),
+    ],
+)
+def test_what_breaks_a_rule_is_named_with_the_nearest_word_before_anything_runs(
+    tmp_path: Path, old: str, new: str, said: str
+):
+    assert said in refusal(written(tmp_path, old, new))
+    assert [path.name for path in tmp_path.iterdir()] == ["search.toml"]
+
+
+def test_an_interval_needs_two_seeds(tmp_path: Path):
+    path = tmp_path / "one.toml"
+    path.write_text(SEARCH.replace("[1, 2]", "[1]").replace("at_least = -0.25", "at_least = -0.25\nconfidence = 0.95"))
+    assert "at least two `seeds`" in refusal(path)
+
+
+def test_a_probe_is_the_end_of_the_range_that_is_farther_from_the_start():
+    def probed(**keys: object) -> object:
+        return Variable.model_validate({"name": "x", **keys}).probed()
+
+    assert probed(low=4, high=16, start=16) == 4
+    assert probed(low=4, high=16, start=5) == 16
+    assert probed(low=4, high=16, start=10) == 4
+    assert probed(low=4, high=16, start=16, probe=9) == 9
+    assert probed(low=4, high=15, step=4, start=4) == 12
+    assert probed(low=0.001, high=0.1, log=True, start=0.1) == 0.001
+    assert probed(choices=["a", "b", "c"], start="b") == "c"
+    assert probed(choices=["a", "b", "c"], start="c") == "a"
+
+
+def test_a_share_of_the_way_lies_on_the_grid_of_the_variable():
+    width = Variable(name="x", low=4, high=16, start=16, step=3)
+    assert [width.between(share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)] == [16, 13, 10, 7, 4]
+    rate = Variable(name="x", low=0.001, high=0.1, log=True, start=0.1)
+    assert rate.between(0.5) == pytest.approx(0.01)
+    for share in (0.1, 0.5, 0.9):
+        assert width.has(width.between(share))
+
+
+def test_steps_of_a_key_keep_dots_and_brackets_of_a_glob_together():
+    steps = steps_of("device.precision.layers[relu[12]*.x].error.format")
+    assert [(step.key, step.layers) for step in steps] == [
+        ("device", None), ("precision", None), ("layers", "relu[12]*.x"), ("error", None), ("format", None),
+    ]  # fmt: skip
+
+
+def test_values_reach_the_layers_of_the_glob_the_recipe_and_other_keys_of_the_device(tmp_path: Path):
+    path = written(
+        tmp_path,
+        '[[set]]\nkeys = ["device.precision.error.rounding"]\nvalue = "{mode}"',
+        '[[set]]\nkeys = ["device.precision.error.rounding"]\nvalue = "{mode}"\n\n'
+        '[[set]]\nkeys = ["recipe.training.log_every", "device.precision.register.bins"]\nvalue = "{width}"',
+    )
+    search = load_search(path)
+    setup = Space(search, str(path)).setup({"width": 9, "mode": "stochastic"})
+    precision = setup.device.precision
+    assert setup.recipe.training.log_every == 9
+    assert precision.register.bins == 9
+    assert str(precision.stage("fc1", "weight").format) == "fix9f6"
+    assert str(precision.stage("fc1", "bias").format) == "fix9f6"
+    assert str(precision.stage("output", "bias").format) == "fix16f13"
+    assert precision.stage("fc1", "error").rounding.value == "stochastic"
+
+
+def test_devices_of_equal_values_have_one_name_and_others_another(tmp_path: Path):
+    space = Space(load_search(written(tmp_path)), "search.toml")
+    one, same, other = (space.setup({"width": width, "mode": "stochastic"}).device for width in (8, 8, 9))
+    assert one == same
+    assert one.name != other.name
+    assert one.name.startswith("fixed16-")

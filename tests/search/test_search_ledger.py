@@ -1,0 +1,150 @@
+"""Who holds which trial, where several processes share a search."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from emu.errors import ConfigError
+from emu.search import Search, ledger, load_search
+from emu.search.ledger import Ledger
+from emu.search.plan import Plan
+from searches import SEARCH, written
+
+
+@pytest.fixture(params=["journal", "sqlite"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
+    return None if request.param == "journal" else f"sqlite:///{tmp_path / 'trials.db'}"
+
+
+@pytest.fixture
+def search(tmp_path: Path) -> Search:
+    return load_search(written(tmp_path))
+
+
+def opened(search: Search, folder: Path, address: str | None) -> Ledger:
+    return Ledger(search, Plan(search), folder, address)
+
+
+def told(ledger: Ledger, number: int, value: float = 1.0) -> None:
+    ledger.tell(number, (value, -value), {"lost": -1.0}, {"metrics": {"test_accuracy": value}})
+
+
+def test_two_ledgers_never_hold_one_trial(search: Search, tmp_path: Path, address: str | None):
+    one, other = (opened(search, tmp_path, address) for _ in range(2))
+    taken = [one.take(), other.take(), one.take()]
+    assert [found[0] for found in taken if found] == [0, 1, 2]
+    assert other.take() is None  # trial 3 follows from those three
+    told(one, 0)
+    assert other.take() is None
+    told(other, 1)
+    told(one, 2)
+    assert [found[0] for found in (other.take(), one.take()) if found] == [3, 4]
+
+
+def test_every_trial_is_taken_and_kept_once(search: Search, tmp_path: Path, address: str | None):
+    ledgers = [opened(search, tmp_path, address) for _ in range(2)]
+    done: list[int] = []
+    while not ledgers[0].is_done():
+        for one in ledgers:
+            if found := one.take():
+                done.append(found[0])
+                told(one, found[0], float(found[0]))
+    assert done == list(range(search.trials))
+    assert ledgers[1].take() is None
+    assert [trial.values[0] for trial in ledgers[1].trials()] == [float(number) for number in done]
+
+
+def test_trials_of_a_process_that_has_ended_are_taken_at_once_with_their_values(
+    search: Search, tmp_path: Path, address: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    first = opened(search, tmp_path, address)
+    monkeypatch.setattr(os, "getpid", lambda: child.pid)
+    taken = first.take()
+    monkeypatch.undo()
+    second = opened(search, tmp_path, address)
+    assert second.take() == taken
+    told(first, 0, 5.0)  # the first one is not heard any more
+    assert not second.trials()[0].state.is_finished()
+    told(second, 0, 7.0)
+    assert second.trials()[0].values[0] == 7.0
+
+
+def test_trials_whose_count_stands_still_are_taken_after_a_while(
+    search: Search, tmp_path: Path, address: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    clock = [1000.0]
+    monkeypatch.setattr(ledger.time, "monotonic", lambda: clock[0])
+    first, second = (opened(search, tmp_path, address) for _ in range(2))
+    assert first.take() is not None
+    assert second.take() is not None  # trial 1: trial 0 is seen for the first time
+    clock[0] += ledger.LOST_S - 1
+    first.renew()  # its count goes on
+    found = second.take()
+    assert found is not None
+    assert found[0] == 2
+    clock[0] += ledger.LOST_S - 1
+    assert second.take() is None
+    clock[0] += 2
+    found = second.take()
+    assert found is not None
+    assert found[0] == 0
+    assert first.renew() == [0]
+    told(first, 0, 5.0)
+    assert not second.trials()[0].state.is_finished()
+
+
+def test_what_a_command_gives_back_can_be_taken(search: Search, tmp_path: Path, address: str | None):
+    first, second = (opened(search, tmp_path, address) for _ in range(2))
+    taken = first.take()
+    first.let_go()
+    assert second.take() == taken
+
+
+def test_a_failed_trial_has_ended(search: Search, tmp_path: Path, address: str | None):
+    one = opened(search, tmp_path, address)
+    for number in range(3):
+        assert one.take() is not None
+        if number == 1:
+            one.fail(1, {"failure": "broken"})
+        else:
+            told(one, number)
+    assert one.take() is not None
+    assert [past.objectives is None for past in one.past(one.trials())] == [False, True, False]
+
+
+def test_a_search_may_get_more_trials_and_another_search_of_its_name_is_refused(
+    search: Search, tmp_path: Path, address: str | None
+):
+    opened(search, tmp_path, address)
+    opened(search.model_copy(update={"trials": 20, "description": "More."}), tmp_path, address)
+    path = tmp_path / "other.toml"
+    path.write_text(SEARCH.replace("low = 4", "low = 5"))
+    with pytest.raises(ConfigError, match="whose `variable` differ from this file's; choose another `name` or --out"):
+        opened(load_search(path), tmp_path, address)
+
+
+def test_a_database_that_cannot_be_reached_is_named_without_its_password(search: Search, tmp_path: Path):
+    with pytest.raises(
+        ConfigError, match="the storage of a search must answer within 10 s, got 'unable to open"
+    ) as caught:
+        opened(search, tmp_path, "sqlite:////no/such/folder/trials.db")
+    assert "the same command goes on from them" in str(caught.value)
+    with pytest.raises(ConfigError, match="--storage must be the URL of a database"):
+        opened(search, tmp_path, "trials.db")
+
+
+def test_variables_that_matter_are_given_by_objective(search: Search, tmp_path: Path):
+    one = opened(search, tmp_path, None)
+    assert one.importances() == {}
+    while found := one.take():
+        told(one, found[0], float(found[1]["width"]))
+    shares = one.importances()
+    assert set(shares) == {"joules_per_step", "test_accuracy_difference"}
+    assert set(shares["joules_per_step"]) == {"width", "mode"}

@@ -1,0 +1,106 @@
+"""Which values trial n has: the same for whoever draws it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from emu.search import Search, load_search
+from emu.search.plan import MIXTURES, Past, Plan
+from searches import SEARCH
+
+
+@pytest.fixture
+def search(tmp_path: Path) -> Search:
+    (tmp_path / "search.toml").write_text(SEARCH)
+    return load_search(tmp_path / "search.toml")
+
+
+def with_sampler(search: Search, name: str, **sampler: int) -> Search:
+    changed = search.sampler.model_copy(update={"name": name, **sampler})
+    return search.model_copy(update={"sampler": changed, "trials": 40})
+
+
+def past_of(plan: Plan, count: int) -> list[Past]:
+    """Trials with objectives that follow from their values."""
+    past: list[Past] = []
+    for number in range(count):
+        values = plan.values(number, past)
+        width, is_bad = int(values["width"]), values["mode"] == "stochastic"
+        lost = max(0.0, 9.0 - width) / 10 + 0.01 * is_bad
+        past.append(Past(number, values, (float(width), -lost), {"lost": lost - 0.25}))
+    return past
+
+
+def test_the_first_trials_are_the_device_as_it_is_each_probe_alone_and_mixtures_of_those_that_held(search: Search):
+    plan = Plan(search)
+    found = [one.values for one in past_of(plan, 3 + len(MIXTURES))]
+    assert found[:3] == [
+        {"width": 16, "mode": "nearest_even"},
+        {"width": 4, "mode": "nearest_even"},  # breaks the constraint
+        {"width": 16, "mode": "stochastic"},  # holds it
+    ]
+    assert found[3:] == [
+        {"width": 13, "mode": "stochastic"},
+        {"width": 10, "mode": "stochastic"},
+        {"width": 7, "mode": "stochastic"},
+        {"width": 4, "mode": "stochastic"},
+    ]
+
+
+def test_a_trial_waits_for_those_that_its_values_follow_from(search: Search):
+    plan = Plan(search)  # batches of 2
+    assert [plan.waits_for(number) for number in range(13)] == [0, 0, 0, 3, 3, 3, 3, 7, 7, 9, 9, 11, 11]
+    cold = Plan(search.model_copy(update={"warm_start": False}))
+    assert [cold.waits_for(number) for number in range(5)] == [0, 0, 2, 2, 4]
+
+
+@pytest.mark.parametrize("name", ["tpe", "nsga2", "random"])
+def test_values_follow_from_the_seed_and_the_trials_before_the_batch_alone(search: Search, name: str):
+    chosen = with_sampler(search, name)
+    past = past_of(Plan(chosen), 20)
+    for number in (7, 8, 11, 14, 19):
+        waited = Plan(chosen).waits_for(number)
+        alone = Plan(chosen).values(number, past[:waited])
+        late = Plan(chosen).values(number, [*reversed(past), Past(30, past[0].values, None, {})])
+        assert alone == late == past[number].values
+    other = past_of(Plan(with_sampler(search, name, seed=4)), 20)
+    assert [one.values for one in other] != [one.values for one in past]
+
+
+@pytest.mark.parametrize("name", ["tpe", "nsga2", "random"])
+def test_no_trial_is_drawn_twice_while_there_are_others(search: Search, name: str):
+    past = past_of(Plan(with_sampler(search, name, batch=3)), 19)
+    drawn = [json.dumps(one.values, sort_keys=True) for one in past[7:]]
+    assert len(set(drawn)) == len(drawn)
+    assert not set(drawn) & {json.dumps(one.values, sort_keys=True) for one in past[:7]}
+
+
+def test_what_cannot_hold_a_constraint_is_not_drawn(search: Search):
+    plan = Plan(with_sampler(search, "random"), lambda values: int(values["width"]) % 2 == 0)
+    assert {int(one.values["width"]) % 2 for one in past_of(plan, 15)[7:]} == {0}
+
+
+def test_a_trial_that_failed_takes_no_part(search: Search):
+    plan = Plan(with_sampler(search, "tpe"))
+    past = past_of(plan, 9)
+    failed = [one._replace(objectives=None, violations={}) if one.number == 5 else one for one in past]
+    assert plan.values(9, failed) != {}
+    assert not failed[5].is_feasible
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["tpe", "nsga2"])
+def test_samplers_find_the_narrow_trials_more_often_than_chance(search: Search, name: str):
+    wide = search.model_copy(
+        update={"variable": (search.variable[0].model_copy(update={"high": 200, "start": 200}), search.variable[1])}
+    )
+    count = 60
+
+    def good(sampler: str) -> int:
+        past = past_of(Plan(with_sampler(wide, sampler, batch=6)), count)
+        return sum(9 <= int(one.values["width"]) <= 40 for one in past[7:])
+
+    assert good(name) > good("random")

@@ -1,0 +1,190 @@
+"""Searches from a file to a report: in this process, killed and resumed, shared by two commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emu.errors import ConfigError
+from emu.hardware import load_device
+from emu.report.search import read_search
+from emu.search import SearchOptions, command, load_search, run_search
+from emu.search.space import Space
+from searches import SEARCH, RunsHere, written
+
+NO_CACHE = SearchOptions(cache=False)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> RunsHere:
+    """The engine of every search: this process."""
+    runs = RunsHere()
+    monkeypatch.setattr(command, "Runs", lambda engine: runs)
+    monkeypatch.setattr(command, "open_engine", lambda on, workers: None)
+    return runs
+
+
+def trials_in(folder: Path) -> list[dict[str, Any]]:
+    """What trials are, without where they were trained."""
+    kept = ("number", "state", "values", "objectives", "violations", "metrics", "pruned", "runs", "device")
+    trials = json.loads((folder / "trials.json").read_text())["trials"]
+    return [{key: one.get(key) for key in kept} for one in trials]
+
+
+@pytest.mark.slow
+def test_a_search_trains_each_trial_seed_by_seed_and_keeps_ordinary_run_folders(here: RunsHere, tmp_path: Path):
+    path = written(tmp_path)
+    report = run_search(path, tmp_path / "out", NO_CACHE)
+    found = read_search(tmp_path / "out")
+    assert here.done[:2] == ["baseline-seed1", "baseline-seed2"]
+    assert [one.number for one in found.trials] == list(range(9))
+    for trial in found.trials:
+        assert trial.state == "finished"
+        assert list(trial.runs) == (["1"] if trial.pruned else ["1", "2"])
+        for seed, key in trial.runs.items():
+            info = json.loads((tmp_path / "out" / "runs" / key / "run.json").read_text())
+            assert info["status"] == "finished"
+            assert str(info["seed"]) == seed
+            assert info["device"]["name"] == trial.device
+            assert (tmp_path / "out" / "runs" / key / "report.html").is_file()
+    first = found.trials[0]
+    assert first.metrics["test_accuracy_difference"] == 0.0 or first.device != "fixed16"
+    assert report == tmp_path / "out" / "report.html"
+    before = list(here.done)
+    assert run_search(path, tmp_path / "out", NO_CACHE).read_bytes() == report.read_bytes()
+    assert here.done == before
+
+
+@pytest.mark.slow
+def test_devices_on_the_front_are_files_that_give_the_same_devices(here: RunsHere, tmp_path: Path):
+    path = written(tmp_path)
+    run_search(path, tmp_path / "out", NO_CACHE)
+    space = Space(load_search(path), str(path))
+    front = read_search(tmp_path / "out").front()
+    assert front
+    for trial in front:
+        file = tmp_path / "out" / "devices" / f"trial-{trial.number:04}.toml"
+        assert load_device(file) == space.setup(trial.values).device
+    assert len(list((tmp_path / "out" / "devices").iterdir())) == len(front)
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_trials_however_many_run_at_a_time(
+    here: RunsHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = written(tmp_path)
+    run_search(path, tmp_path / "one", NO_CACHE)
+    here.slots = 3
+    run_search(path, tmp_path / "three", NO_CACHE)
+    assert trials_in(tmp_path / "one") == trials_in(tmp_path / "three")
+    assert (tmp_path / "one" / "report.html").read_bytes() == (tmp_path / "three" / "report.html").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_search_of_a_run_folder_that_is_not_its_own_is_refused_and_the_folder_stays(here: RunsHere, tmp_path: Path):
+    run_search(written(tmp_path), tmp_path / "out", NO_CACHE)
+    run = tmp_path / "out" / "runs" / "trial-0001-seed1" / "run.json"
+    (tmp_path / "out" / "journal.log").unlink()
+    before = run.read_bytes()
+    path = tmp_path / "other.toml"
+    path.write_text(SEARCH.replace("low = 4", "low = 5"))
+    run_search(path, tmp_path / "out", NO_CACHE)
+    failed = read_search(tmp_path / "out").trials[1].failure
+    assert "must hold its own runs" in failed
+    assert run.read_bytes() == before
+
+
+def test_a_baseline_that_cannot_train_ends_the_search_with_the_reason(
+    here: RunsHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("searches.run_job", lambda job: "no memory")
+    with pytest.raises(ConfigError, match="the baseline of a search must train, got a failure with seed 1: no memory"):
+        run_search(written(tmp_path), tmp_path / "out", NO_CACHE)
+
+
+def test_a_trial_whose_run_fails_has_failed_and_the_others_go_on(
+    here: RunsHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("searches.run_job", lambda job: None if job.key.startswith("baseline") else "no memory")
+    monkeypatch.setattr("emu.jobs.sending.Sending.arrived", lambda self, run, failure: failure or {"metrics": {}})
+    path = tmp_path / "search.toml"
+    path.write_text(SEARCH.replace("trials = 9", "trials = 2"))
+    run_search(path, tmp_path / "out", NO_CACHE)
+    found = read_search(tmp_path / "out")
+    assert [one.failure for one in found.trials] == ["seed 1: no memory"] * 2
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Trials that failed" in page
+
+
+def begun(arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "EMU_RUN_CACHE": str(folder / "cache")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "emu", "search", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        env=environment,
+    )
+
+
+LONGER = SEARCH.replace('"training.steps" = 3', '"training.steps" = 60')
+
+
+@pytest.mark.slow
+def test_a_search_whose_processes_are_all_killed_goes_on_to_the_same_trials(tmp_path: Path):
+    path = tmp_path / "search.toml"
+    path.write_text(LONGER)
+    run_search(path, tmp_path / "whole", SearchOptions(workers=2, cache=False))
+    killed = tmp_path / "killed"
+    for reached in (1, 4):
+        one = begun([str(path), "--out", str(killed), "--no-cache", "--workers", "2"], tmp_path)
+        while not any(one.poll() is None and len(list((killed / "runs").glob("trial-*"))) > reached for _ in range(1)):
+            assert one.poll() is None, one.communicate()[0].decode()
+            time.sleep(0.05)
+        os.killpg(one.pid, signal.SIGKILL)
+        one.communicate()
+    last = begun([str(path), "--out", str(killed), "--no-cache", "--workers", "2"], tmp_path)
+    said, _ = last.communicate(timeout=300)
+    assert last.returncode == 0, said.decode()
+    assert trials_in(killed) == trials_in(tmp_path / "whole")
+    assert (killed / "report.html").read_bytes() == (tmp_path / "whole" / "report.html").read_bytes()
+
+
+@pytest.mark.slow
+def test_two_commands_with_folders_of_their_own_and_one_database_share_the_trials(database: str, tmp_path: Path):
+    path = tmp_path / "search.toml"
+    path.write_text(LONGER)
+    run_search(path, tmp_path / "alone", SearchOptions(workers=2, cache=False))
+    folders = [tmp_path / "one", tmp_path / "two"]
+    commands = [
+        begun([str(path), "--out", str(folder), "--storage", database, "--workers", "1"], folder) for folder in folders
+    ]
+    for one in commands:
+        said, _ = one.communicate(timeout=400)
+        assert one.returncode == 0, said.decode()
+    done = [{path.name for path in (folder / "runs").glob("trial-*")} for folder in folders]
+    assert not done[0] & done[1]
+    assert all(done)
+    assert {name.partition("-seed")[0] for name in done[0] | done[1]} == {f"trial-{number:04}" for number in range(9)}
+    for folder in folders:
+        assert trials_in(folder) == trials_in(tmp_path / "alone")
+
+
+@pytest.mark.slow
+def test_a_postgresql_that_does_not_answer_is_named_without_its_password_and_nothing_is_lost(tmp_path: Path):
+    pytest.importorskip("psycopg", reason="no psycopg: pip install 'psycopg[binary]'")
+    folder = tmp_path / "out"
+    began = time.monotonic()
+    with pytest.raises(ConfigError) as caught:
+        run_search(written(tmp_path), folder, SearchOptions(storage="postgresql+psycopg://emu:secret@10.255.255.1/emu"))
+    assert time.monotonic() - began < 30  # what the page promises; the wait is ten seconds
+    assert "10.255.255.1" in str(caught.value)
+    assert "secret" not in str(caught.value)
