@@ -60,7 +60,9 @@ def _chart(found: Searched, index: int) -> Chart:
 def _spec(axis: dict[str, Any], rows: list[dict[str, Any]], best: list[dict[str, Any]]) -> Spec:
     import altair as alt
 
-    x = alt.X("trial:Q", title="trial", axis=alt.Axis(tickMinStep=1, grid=False), scale=alt.Scale(padding=8))
+    x = alt.X(
+        "trial:Q", title="trial", axis=alt.Axis(tickMinStep=1, grid=False), scale=alt.Scale(padding=8, nice=False)
+    )
     y = alt.Y(**axis)
     points = (
         alt.Chart(alt.NamedData("trials"), height=_HEIGHT)

@@ -34,7 +34,7 @@ def importance_section(found: Searched) -> Section | None:
     label = "Share of each variable: " + ", ".join(f"{name} {first.get(name, 0.0):.2f}" for name in names) + "."
     height = _ROW_PIXELS * len(names) * max(len(known), 2)
     spec = _spec(rows, names, [called(metric) for metric in known], height)
-    chart = Chart("importances", label, spec, height + 60)
+    chart = Chart("importance-chart", label, spec, height + 60)
     legend = swatch_legend({called(metric): SERIES_COLOURS[index] for index, metric in enumerate(known)})
     return Section(
         "importances",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from emu.report.html import Html, bullets, element, join, paragraph, table
+from emu.report.html import Html, bullets, disclosure, element, join, paragraph, table
 from emu.report.page import Section, page
 from emu.report.search.front_picture import front_section
 from emu.report.search.history_picture import history_section
@@ -18,6 +18,8 @@ from emu.training.run_folder import RunFolder
 FILE_NAME = "report.html"
 #: Where the devices of the front are.
 DEVICES = "devices"
+#: Trials whose values are shown side by side.
+_COLUMNS = 10
 #: Trials in the table where nothing holds the constraints.
 _NEAREST = 5
 
@@ -92,18 +94,36 @@ def _table(found: Searched) -> Section | None:
     listed = _listed(found)
     if not listed:
         return None
-    header = ["trial", *(called(metric) for metric in found.metrics), "seeds", "variables"]
+    title = "The devices on the front" if found.front() else "The trials that miss the constraints by least"
+    return Section("devices", title, join([_worth(found, listed, title), _values(found, listed)]))
+
+
+def _worth(found: Searched, listed: Sequence[Trial], title: str) -> Html:
+    """The table of what trials are worth, with links to their runs and devices."""
     rows: list[list[str]] = []
     for trial in listed:
-        texts: list[str] = _cells(found, trial)
         link = found.page_of(trial)
-        texts[0] = element("a", texts[0], href=link) if link else Html(texts[0])
-        file = found.path / DEVICES / device_file(trial)
-        if file.is_file():
-            texts[-1] = join([texts[-1], " ", element("a", "device file", href=f"{DEVICES}/{file.name}")])
-        rows.append(texts)
-    title = "The devices on the front" if found.front() else "The trials that miss the constraints by least"
-    return Section("devices", title, table(title, header, rows, numeric_from=1, stacks=True))
+        file = f"{DEVICES}/{device_file(trial)}"
+        told = [value_in_words(metric, value) for metric, value in zip(found.metrics, trial.objectives, strict=True)]
+        named = element("a", str(trial.number), href=link) if link else Html(str(trial.number))
+        device = element("a", "TOML", href=file) if (found.path / file).is_file() else Html(NO_NUMBER)
+        rows.append([named, *told, str(len(trial.runs)), device])
+    header = ["trial", *(called(metric) for metric in found.metrics), "seeds", "device"]
+    return table(title, header, rows, stacks=True)
+
+
+def _values(found: Searched, listed: Sequence[Trial]) -> Html:
+    """The table of the variables, a column for each trial; bold where a value is not that of the device."""
+    shown = listed[:_COLUMNS]
+    rows: list[list[str]] = []
+    for one in found.search["variable"]:
+        name, start = one["name"], one["start"]
+        texts = [values_in_words({"": trial.values.get(name)}).strip() for trial in shown]
+        cells = [element("strong", text) if text != str(start) else Html(text) for text in texts]
+        rows.append([name, str(start), *cells])
+    note = f"; the first {_COLUMNS} of them" if len(listed) > _COLUMNS else ""
+    header = ["variable", "device", *(f"trial {trial.number}" for trial in shown)]
+    return disclosure("Values of the variables", table(f"Values of the variables{note}", header, rows))
 
 
 def _cells(found: Searched, trial: Trial) -> list[str]:
