@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from emu.errors import ConfigError
+from emu.hardware import load_device
 from emu.search import load_search
 from emu.search.file import Variable
 from emu.search.metrics import Metrics
 from emu.search.space import Space, steps_of
 from searches import SEARCH, written
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def everything_of(path: Path) -> Metrics:
@@ -137,3 +140,16 @@ def test_devices_of_equal_values_have_one_name_and_others_another(tmp_path: Path
     assert one == same
     assert one.name != other.name
     assert one.name.startswith("fixed16-")
+
+
+def test_the_shipped_search_is_valid_and_begins_with_the_device_as_it_is():
+    path = ROOT / "searches" / "lenet-narrow.toml"
+    metrics = everything_of(path)
+    setup = Space(metrics.search, str(path)).setup(metrics.search.starts())
+    plain = load_device(metrics.search.device)
+    for layer in ("input", "conv1", "relu1", "pool2", "flatten1", "fc1", "relu4", "output"):
+        for role in ("weight", "bias", "activation", "error", "gradient", "update", "master"):
+            asked, there = setup.device.precision.stage(layer, role), plain.precision.stage(layer, role)
+            if (layer, role) != ("input", "activation"):  # the image has fewer integer bits than activations
+                assert str(asked.format) == str(there.format), (layer, role)
+            assert (asked.rounding, asked.overflow) == (there.rounding, there.overflow)
