@@ -1,7 +1,8 @@
 """What all charts share: the Vega-Lite specification as data, colours that follow the page, scales of shares.
 
 Colours are CSS variables (`var(--ink)`), so dark mode and print restyle a drawn chart without a script. Data travel
-beside the chart under a name: Altair checks the chart against its schema, never every row.
+beside the chart under a name. Tests check charts against Vega-Lite's schema; a page that is built does not, for that is
+half of the time that it takes.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ ANYWHERE = {
 }  # fmt: skip
 _VARIABLE = re.compile(r"var\(--([a-z0-9-]+)\)")
 
+#: Whether charts are checked against the schema of Vega-Lite.
+CHECKS = False
 #: Height of a bar of `layer_bars`.
 ROW_PIXELS = 26
 
@@ -105,7 +108,7 @@ def specification(chart: Any, **datasets: Rows) -> Spec:
         chart: an Altair chart, drawn from `altair.NamedData`.
         datasets: name -> rows, plain JSON values.
     """
-    spec: Spec = chart.to_dict()
+    spec: Spec = chart.to_dict(validate=CHECKS)
     spec.pop("$schema", None)
     spec["datasets"] = spec.get("datasets", {}) | {name: list(rows) for name, rows in datasets.items()}
     spec["width"] = "container"

@@ -1,0 +1,151 @@
+"""The page of a search, from files that are made up."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from emu.errors import ConfigError
+from emu.report.search import build_search_report, read_search
+
+VARIABLE = {"low": 4, "high": 16, "step": None, "log": False, "choices": None, "start": 16, "probe": None}
+BOUND = {"at_most": None, "confidence": 0.95, "prune_margin": None}
+SEARCH: dict[str, Any] = {
+    "name": "made-up",
+    "description": "Widths <b>of</b> everything.",
+    "model": "lenet",
+    "device": "fixed16",
+    "baseline": "float32",
+    "seeds": [1, 2],
+    "trials": 8,
+    "variable": [{"name": "width", **VARIABLE}, {"name": "error_width", **VARIABLE}],
+    "objective": [
+        {"metric": "joules_per_step", "direction": "minimize"},
+        {"metric": "test_accuracy_difference", "direction": "maximize"},
+    ],
+    "constraint": [{"metric": "test_accuracy_difference", "at_least": -0.005, **BOUND}],
+}
+#: joules, difference: 0, 2 and 5 are on the front; 4 equals 2; 3 breaks the constraint; 6 failed; 7 runs.
+WORTH = [(9e-5, 0.004), (9e-5, 0.002), (6e-5, 0.0), (3e-5, -0.4), (6e-5, 0.0), (5e-5, -0.002)]
+
+
+def trial(number: int, worth: tuple[float, float]) -> dict[str, Any]:
+    return {
+        "number": number,
+        "state": "finished",
+        "values": {"width": 16 - number, "error_width": 16},
+        "objectives": list(worth),
+        "violations": {"test_accuracy_difference at least": -0.005 - worth[1]},
+        "metrics": {"joules_per_step": worth[0], "test_accuracy_difference": worth[1]},
+        "runs": {"1": f"trial-{number:04}-seed1"},
+        "folder": "/elsewhere",
+        "pruned": "missed" if number == 3 else "",
+        "device": f"fixed16-{number}",
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    trials = [trial(number, worth) for number, worth in enumerate(WORTH)]
+    trials.append({"number": 6, "state": "failed", "values": {"width": 4}, "objectives": None, "violations": {}})
+    trials[-1]["failure"] = "<script>alert(1)</script>"
+    trials.append({"number": 7, "state": "running", "values": {}, "objectives": None, "violations": {}})
+    importances = {"joules_per_step": {"width": 0.9, "error_width": 0.1}}
+    (tmp_path / "search.json").write_text(json.dumps(SEARCH))
+    (tmp_path / "trials.json").write_text(json.dumps({"trials": trials, "importances": importances}))
+    (tmp_path / "runs" / "trial-0002-seed1").mkdir(parents=True)
+    (tmp_path / "runs" / "trial-0002-seed1" / "run.json").write_text("{}")
+    (tmp_path / "devices").mkdir()
+    (tmp_path / "devices" / "trial-0002.toml").write_text("")
+    return tmp_path
+
+
+def test_the_front_has_the_trials_that_hold_the_constraints_and_that_no_other_one_beats(folder: Path):
+    assert [one.number for one in read_search(folder).front()] == [5, 2, 0]
+
+
+def test_the_page_says_how_far_the_search_is_and_links_what_is_there(folder: Path):
+    text = build_search_report(folder).read_text()
+    assert "7 of 8 trials have ended, 1 of them failed and 1 given up before their last seed." in text
+    assert "test accuracy difference at least -0.50 points, 95% sure" in text
+    assert "3 of 6 finished trials are on the front." in text
+    assert 'href="runs/trial-0002-seed1/report.html"' in text
+    assert 'href="devices/trial-0002.toml"' in text
+    assert "trial-0005-seed1/report.html" not in text  # its folder is elsewhere
+    assert "60 uJ" in text
+
+
+def test_a_click_on_a_point_opens_the_report_of_its_run(folder: Path):
+    text = build_search_report(folder).read_text()
+    charts = json.loads(re.search(r'id="charts"[^>]*>(.*?)</script>', text)[1])  # type: ignore[index]
+    rows = {row["trial"]: row for row in charts["front-1"]["datasets"]["trials"]}
+    assert rows[2]["page"] == "runs/trial-0002-seed1/report.html"
+    assert "page" not in rows[5]
+    kinds = {number: row["kind"] for number, row in rows.items()}
+    assert [number for number, kind in kinds.items() if kind == "front"] == [0, 2, 5]
+    assert [number for number, kind in kinds.items() if kind == "holds the constraints"] == [1, 4]
+    assert [number for number, kind in kinds.items() if kind == "breaks a constraint"] == [3]
+    assert (rows[2]["x"], rows[2]["y"]) == (60.0, 0.0)
+    assert charts["front-1"]["datasets"]["bounds_y"] == [{"y": -0.5}]
+    assert {"front-1", "history-0", "history-1", "importance-chart"} == set(charts)
+
+
+def test_the_best_so_far_counts_trials_alone_that_hold_the_constraints(folder: Path):
+    text = build_search_report(folder).read_text()
+    charts = json.loads(re.search(r'id="charts"[^>]*>(.*?)</script>', text)[1])  # type: ignore[index]
+    best = [(row["trial"], row["value"]) for row in charts["history-0"]["datasets"]["best"]]
+    assert best == [(0, 90.0), (2, 60.0), (5, 50.0), (5, 50.0)]
+
+
+def test_texts_of_a_search_are_shown_and_never_run(folder: Path):
+    text = build_search_report(folder).read_text()
+    assert "<script>alert(1)</script>" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "Widths &lt;b&gt;of&lt;/b&gt; everything." in text
+
+
+def test_identifiers_of_the_page_are_unique(folder: Path):
+    found = re.findall(r' id="([^"]+)"', build_search_report(folder).read_text())
+    assert len(found) == len(set(found))
+
+
+def test_the_table_as_text_has_the_front(folder: Path):
+    build_search_report(folder)
+    lines = (folder / "report.md").read_text().splitlines()
+    assert len(lines) == 5
+    assert lines[2] == "| 5 | 50 uJ | -0.20 points | 1 | width 11 |"
+    assert lines[4] == "| 0 | 90 uJ | +0.40 points | 1 | as the device is |"
+
+
+def test_without_a_trial_that_holds_the_nearest_are_listed(folder: Path):
+    content = json.loads((folder / "trials.json").read_text())
+    content["trials"] = content["trials"][3:4]
+    (folder / "trials.json").write_text(json.dumps(content))
+    text = build_search_report(folder).read_text()
+    assert "No trial holds every constraint yet." in text
+    assert "The trials that miss the constraints by least" in text
+
+
+def test_a_search_that_has_just_begun_and_one_of_one_objective_have_pages(folder: Path):
+    (folder / "trials.json").unlink()
+    assert "0 of 8 trials have ended" in build_search_report(folder).read_text()
+    one = {**SEARCH, "objective": SEARCH["objective"][:1]}
+    (folder / "search.json").write_text(json.dumps(one))
+    short = [{**trial(number, worth), "objectives": [worth[0]]} for number, worth in enumerate(WORTH)]
+    (folder / "trials.json").write_text(json.dumps({"trials": short}))
+    text = build_search_report(folder).read_text()
+    assert "What is possible" not in text
+    assert "How the search went on" in text
+
+
+def test_a_folder_without_a_readable_search_is_named(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"the folder of a search must have a readable search\.json"):
+        build_search_report(tmp_path)
+    (tmp_path / "search.json").write_text(json.dumps(SEARCH))
+    (tmp_path / "trials.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"readable search\.json and trials\.json"):
+        build_search_report(tmp_path)
