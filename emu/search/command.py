@@ -72,7 +72,8 @@ def run_search(search_file: Path, out: Path | None = None, options: SearchOption
 
     def is_possible(values: Values) -> bool:
         try:
-            return not metrics.before_training(of_shapes(space.setup(values)))
+            setup = space.setup(values)
+            return not metrics.bounds_shapes or not metrics.before_training(of_shapes(setup))
         except ConfigError:
             return False
 

@@ -72,6 +72,7 @@ class Metrics:
     Attributes:
         search: the search.
         needs_baseline: whether one of them is a difference.
+        bounds_shapes: whether a constraint is on what recipe and device alone decide.
     """
 
     def __init__(self, search: Search, space: Space, file: str) -> None:
@@ -93,6 +94,7 @@ class Metrics:
                     f"a metric must be a number that every run of the search has, got {name!r} in {file}"
                     f"{wanted or nearest_name(name, known)}"
                 )
+        self.bounds_shapes = any(one.metric in OF_SHAPES for one in search.constraint)
         self.needs_baseline = any(name.endswith(DIFFERENCE) for name in self.names)
 
     def before_training(self, shapes: Measured) -> str:

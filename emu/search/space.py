@@ -22,6 +22,7 @@ from emu.training import Recipe, load_recipe
 from emu.training.build import build_network
 
 _PART = re.compile(r"(?P<name>[A-Za-z0-9_-]+)(?:\[(?P<layers>(?:[^\[\]]|\[[^\[\]]+\])+)\])?")
+SEED = "training.seed"
 DEVICE, RECIPE, PRECISION, LAYERS = "device", "recipe", "precision", "layers"
 #: Hexadecimal digits of the hash that a changed device has in its name.
 _DIGITS = 8
@@ -76,7 +77,7 @@ class Setup(NamedTuple):
 
     def seeded(self, seed: int) -> Recipe:
         """Return the recipe with a seed."""
-        return self.recipe.with_settings({"training.seed": seed})
+        return self.recipe.with_settings({SEED: seed})
 
 
 class Space:
@@ -94,6 +95,8 @@ class Space:
             ConfigError: a key is none of device or recipe, a glob matches no layer, or a value breaks a rule.
         """
         self.search, self._file = search, file
+        if SEED in search.settings:
+            raise ConfigError(f"`{SEED}` must be given by `seeds` of the search, got it in `settings`; remove it there")
         self._recipe = load_recipe(search.model).with_settings(search.settings, file=f"{search.model} in {file}")
         self._device = load_device(search.device)
         self.baseline = Setup(self._recipe, load_device(search.baseline))
@@ -155,7 +158,9 @@ class Space:
 
 
 def _require_places(key: str, steps: list[_Step], names: list[str]) -> None:
-    """Refuse globs that are in no place for them, or match no layer."""
+    """Refuse the seed, and globs that are in no place for them, or match no layer."""
+    if key == f"{RECIPE}.{SEED}":
+        raise ConfigError(f"`{SEED}` must be given by `seeds` of the search, got it in a [[set]]; remove it there")
     for depth, step in enumerate(steps):
         is_place = steps[0].key == DEVICE and depth == 2 and steps[1].key == PRECISION and step.key == LAYERS
         if is_place != (step.layers is not None) or (is_place and len(steps) < 4):

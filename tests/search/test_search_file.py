@@ -44,6 +44,8 @@ def refusal(path: Path) -> str:
             "device.precision.layers.weight.format",
             "device.precision.layers[GLOB].KEY",
         ),
+        ("device.precision.weight.format", "recipe.training.seed", "must be given by `seeds` of the search"),
+        ('"training.steps" = 3', '"training.seed" = 3', "must be given by `seeds` of the search"),
         ("layers[fc*]", "layers[dense*]", "must match a layer of the network, got 'dense*'"),
         ("{width}", "{widht}", "got {widht}; did you mean 'width'?"),
         ("ap_fixed<{width}, 3>", "ap_fixed<16, 3>", "every variable must be used by a [[set]], got 'width'"),

@@ -135,7 +135,7 @@ def begun(arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
-LONGER = SEARCH.replace('"training.steps" = 3', '"training.steps" = 60')
+LONGER = SEARCH.replace('"training.steps" = 3', '"training.steps" = 30')
 
 
 @pytest.mark.slow
