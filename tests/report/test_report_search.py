@@ -101,6 +101,14 @@ def test_the_best_so_far_counts_trials_alone_that_hold_the_constraints(folder: P
     assert best == [(0, 90.0), (2, 60.0), (5, 50.0), (5, 50.0)]
 
 
+def test_the_front_is_a_picture_by_itself_too(folder: Path):
+    build_search_report(folder)
+    picture = (folder / "front.svg").read_text()
+    assert picture.startswith("<svg")
+    assert "var(--" not in picture
+    assert "joules per step (uJ)" in picture
+
+
 def test_texts_of_a_search_are_shown_and_never_run(folder: Path):
     text = build_search_report(folder).read_text()
     assert "<script>alert(1)</script>" not in text

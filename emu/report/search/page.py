@@ -7,7 +7,7 @@ from pathlib import Path
 
 from emu.report.html import Html, bullets, disclosure, element, join, paragraph, table
 from emu.report.page import Section, page
-from emu.report.search.front_picture import front_section
+from emu.report.search.front_picture import front_section, front_svg
 from emu.report.search.history_picture import history_section
 from emu.report.search.importance_picture import importance_section
 from emu.report.search.trials import Searched, Trial, read_search
@@ -15,7 +15,7 @@ from emu.report.search.words import called, value_in_words, values_in_words
 from emu.report.words import NO_NUMBER
 from emu.training.run_folder import RunFolder
 
-FILE_NAME = "report.html"
+FILE_NAME, PICTURE = "report.html", "front.svg"
 #: Where the devices of the front are.
 DEVICES = "devices"
 #: Trials whose values are shown side by side.
@@ -40,6 +40,8 @@ def build_search_report(folder: Path) -> Path:
     found = read_search(folder)
     home = RunFolder(folder)
     home.write_text("report.md", markdown(found))
+    if picture := front_svg(found):
+        home.write_text(PICTURE, picture)
     home.write_text(FILE_NAME, search_page(found))
     return folder / FILE_NAME
 
