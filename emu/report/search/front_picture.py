@@ -43,7 +43,7 @@ def front_section(found: Searched) -> Section | None:
 
 
 def front_svg(found: Searched) -> str | None:
-    """Return the picture of the first two objectives as SVG, for light and dark backgrounds; None where there is none."""
+    """Return the picture of the first two objectives as SVG, for light and dark pages; None where there is none."""
     if len(found.metrics) < 2 or not found.finished:
         return None
     converter: Any = import_module("vl_convert")
