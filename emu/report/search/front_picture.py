@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from emu.report.chart import Chart, Spec, coloured, specification, swatch_legend
+from emu.report.chart import ANYWHERE, Chart, Spec, coloured, specification, swatch_legend
 from emu.report.html import join, paragraph
 from emu.report.page import Section, figure, vega_lite_version
 from emu.report.search.axes import axis_of
@@ -15,6 +15,7 @@ from emu.report.search.words import Scale, called, scale_of, value_in_words, val
 _WIDTH, _HEIGHT = 620, 380
 _FRONT, _OTHER = "var(--series-1)", "var(--series-0)"
 _KINDS = {"front": _FRONT, "holds the constraints": _OTHER, "breaks a constraint": "var(--quiet)"}
+_LEGEND = {"title": None, "orient": "top", "columnPadding": 40, "labelColor": ANYWHERE["ink"], "labelFontSize": 12}
 _READING = (
     "A point is a trial; a click opens the report of its first run. The line joins the front: trials that hold every "
     "constraint, where no other one is as good in both objectives and better in one. Hollow points break a "
@@ -49,7 +50,7 @@ def front_svg(found: Searched) -> str | None:
     converter: Any = import_module("vl_convert")
     spec = coloured(_chart(found, 0, 1).spec)
     spec |= {"width": _WIDTH, "background": "transparent"}
-    spec["layer"][-1]["encoding"]["fill"]["legend"] = {"title": None, "orient": "top"}
+    spec["layer"][-1]["encoding"]["fill"]["legend"] = _LEGEND
     return str(converter.vegalite_to_svg(spec, vl_version=vega_lite_version()))
 
 
