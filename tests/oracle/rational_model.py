@@ -271,7 +271,7 @@ def settle(model: Model, place: Place, mode: str, u: int = 0, r: int = 1) -> tup
     if low == high:
         return low, True
     if mode.startswith("stochastic"):
-        return model.step(place, up=_to_bits(place.part * 2**r, mode) + u >= 2**r), False
+        return model.step(place, up=to_bits(place.part * 2**r, mode) + u >= 2**r), False
     even, odd = (low, high) if low % 2 == 0 else (high, low)
     nearer_zero, farther = (low, high) if place.positive else (high, low)
     nearest = {"low": low, "high": high}
@@ -300,7 +300,7 @@ def _moved(model: Model, place: Place, mode: str) -> int:
     return magnitude | 1 if mode == "jamming" and not is_zero else magnitude
 
 
-def _to_bits(part: Fraction, mode: str) -> int:
+def to_bits(part: Fraction, mode: str) -> int:
     """The bits of the dropped part that are added to the random ones."""
     whole = floor(part)
     if mode == "stochastic" or part == whole:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
@@ -20,6 +21,7 @@ from rational_model import (
     floor_log2,
     leading_exponent,
     settle,
+    to_bits,
 )
 
 import emu
@@ -77,27 +79,55 @@ class Cases:
 
 
 @lru_cache(maxsize=4)
-def cases(source: str, model: Model, *, random: bool) -> Cases:
-    """Sort the inputs: what is finite by sign, neighbours and the nearer one; if rounding is random each is a case."""
-    everything = list(zip(reals(source), places(source, model), random_bits(2**16).tolist(), strict=True))
-    if random:
-        return Cases(everything, np.arange(2**16))
+def cases(source: str, model: Model) -> Cases:
+    """Sort the inputs: what is finite by sign, neighbours and the nearer one."""
+    return _sorted(
+        source, model, lambda real, place: (*place[:3], place.nearer, real.magnitude != 0) if place else real
+    )
+
+
+@lru_cache(maxsize=2)
+def cases_of_neighbours(source: str, model: Model) -> Cases:
+    """Sort the inputs: what is finite by sign and neighbours."""
+    return _sorted(source, model, lambda real, place: (*place[:3], real.magnitude != 0) if place else real)
+
+
+@lru_cache(maxsize=2)
+def parts(source: str, model: Model) -> Cases:
+    """Sort the inputs by the part that is dropped."""
+    return _sorted(source, model, lambda real, place: place.part if place else None)
+
+
+def _sorted(source: str, model: Model, kind_of: Callable[[Real, Place | None], Any]) -> Cases:
     numbers: dict[Any, int] = {}
     examples: list[tuple[Real, Place | None, int]] = []
     which: list[int] = []
-    for real, place, u in everything:
-        case = real if place is None else (*place[:3], place.nearer, real.magnitude != 0)
-        if case not in numbers:
-            numbers[case] = len(examples)
+    for real, place, u in zip(reals(source), places(source, model), random_bits(2**16).tolist(), strict=True):
+        kind = kind_of(real, place)
+        if kind not in numbers:
+            numbers[kind] = len(examples)
             examples.append((real, place, u))
-        which.append(numbers[case])
+        which.append(numbers[kind])
     return Cases(examples, np.array(which))
+
+
+def cases_of_mode(source: str, model: Model, mode: str) -> Cases:
+    """Sort the inputs for a mode: by what decides it alone. For a random one, that is whether the random bits carry."""
+    if not mode.startswith("stochastic"):
+        return cases(source, model)
+    dropped, neighbours = parts(source, model), cases_of_neighbours(source, model)
+    added = [0 if place is None else to_bits(place.part * 2**RANDOM_BITS, mode) for _, place, _ in dropped.examples]
+    drawn = random_bits(2**16)
+    carries = np.array(added)[dropped.which] + drawn >= 2**RANDOM_BITS
+    _, first, which = np.unique(2 * neighbours.which + carries, return_index=True, return_inverse=True)
+    every = [(reals(source)[i], places(source, model)[i], int(drawn[i])) for i in first.tolist()]
+    return Cases(every, which)
 
 
 @lru_cache(maxsize=100)
 def expected(source: str, model: Model, mode: str, rule: str) -> Expected:
     """What every input is written as, and the flags it raises."""
-    known = cases(source, model, random=mode.startswith("stochastic"))
+    known = cases_of_mode(source, model, mode)
     written = []
     for real, place, u in known.examples:
         number, exact = (None, True) if place is None else settle(model, place, mode, u, RANDOM_BITS)
