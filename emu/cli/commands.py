@@ -177,6 +177,18 @@ def search(
 
 
 @app.command()
+def watch(
+    folder: Annotated[Path, typer.Argument(help="Folder of a run, a study or a search, while it runs or after.")],
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0: any that is free.")] = 0,
+    opens: Annotated[bool, typer.Option("--open", help="Open a browser.")] = False,
+) -> None:
+    """Serve the live report of something that runs, to this computer alone; it only reads."""
+    from emu.cli.watch import watch_folder
+
+    watch_folder(folder, port, opens)
+
+
+@app.command()
 def report(run: Annotated[Path, typer.Argument(help="Folder of a run, a study or a search.")]) -> None:
     """Build the report.html of a run, a study or a search again."""
     from emu.cli.runs import rebuild_report

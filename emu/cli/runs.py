@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from emu.cli.study import STUDY, rebuild_study_report
+from emu.cli.study import rebuild_study_report
 from emu.cli.tables import Listing
 from emu.cluster.launcher import started
 from emu.cluster.mpi import end_job, leave
@@ -22,6 +22,7 @@ from emu.report.search import build_search_report
 from emu.report.search.trials import SEARCH
 from emu.training import Run, evaluate, load_recipe
 from emu.training.stop_tests import in_words
+from emu.training.study import STUDY
 
 RUNS = Path("runs")
 DEFAULT_DEVICE = "float32"

@@ -19,12 +19,10 @@ from emu.jobs.sending import Sending
 from emu.report.build import FILE_NAME
 from emu.report.study import build_study_report
 from emu.training.run_folder import RunFolder
-from emu.training.study import Case, Study, chosen, load_study
+from emu.training.study import STUDY, Case, Study, chosen, load_study
 from emu.training.study_folder import ATTEMPTS, CLAIMS, StudyFolder
 
 STUDIES = Path("studies")
-#: What a study's folder says of itself.
-STUDY = "study.json"
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from emu.errors import EmuError
+from emu.errors import ConfigError, EmuError
 from emu.report.evidence import gather
 from emu.report.header import footer, header
 from emu.report.page import page
@@ -59,18 +59,32 @@ def build_report(run_folder: Path) -> Path:
         ConfigError: the folder or its `run.json` cannot be read, or the report cannot be written.
     """
     folder = RunFolder(run_folder)
-    try:
-        text = _page_of(folder.path)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        if not isinstance(error, EmuError):
-            folder.read_setup()  # says what is wrong with a damaged recipe or device
-        raise
-    folder.write_text(FILE_NAME, text)
+    folder.write_text(FILE_NAME, run_page(folder.path))
     return folder.path / FILE_NAME
 
 
-def _page_of(folder: Path) -> str:
+def run_page(folder: Path, *, whole: bool = False) -> str:
+    """Return the report of a run, and write nothing.
+
+    Args:
+        folder: a folder `emu train` wrote, finished or not.
+        whole: whether a table that cannot be read is refused; else the page says so where its picture would be.
+
+    Raises:
+        ConfigError: the folder or its `run.json` cannot be read; with `whole`, a table cannot.
+    """
+    try:
+        return _page_of(folder, whole)
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        if not isinstance(error, EmuError):
+            RunFolder(folder).read_setup()  # says what is wrong with a damaged recipe or device
+        raise
+
+
+def _page_of(folder: Path, whole: bool) -> str:
     evidence = gather(folder)
+    if whole and evidence.run.damaged:
+        raise ConfigError(evidence.run.missing[evidence.run.damaged[0]])
     sections = [section for one in SECTIONS if (section := one.section(evidence)) is not None]
     model, device = evidence.run.name()
     return page(f"{model} on {device}: emu report", header(evidence), sections, footer(evidence))

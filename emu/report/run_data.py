@@ -120,6 +120,10 @@ class _RunInfo(BaseModel):
     stopped_by: list[str] | None = None
 
 
+class _DamagedError(ConfigError):
+    """A file is there and cannot be read."""
+
+
 @dataclass(frozen=True)
 class TensorFormat:
     """The datapath of one tensor.
@@ -150,12 +154,14 @@ class Run:
         tables: file name -> its columns, for the files that are there.
         missing: file name -> a sentence that says why it is not.
         trace: events of the simulated machine, as `trace.json` holds them; empty without it.
+        damaged: names of the files that are there and cannot be read.
     """
 
     info: dict[str, Any]
     tables: dict[str, Columns] = field(default_factory=dict[str, Columns])
     missing: dict[str, str] = field(default_factory=dict[str, str])
     trace: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    damaged: tuple[str, ...] = ()
 
     def table(self, name: str) -> Columns | None:
         """Return the table of a system by its name, or None."""
@@ -261,6 +267,7 @@ def read_run(folder: Path) -> Run:
     info = _read_info(folder)
     tables: dict[str, Columns] = {}
     missing: dict[str, str] = {}
+    damaged: list[str] = []
     for name, required in FILES.items():
         if name in _NEWER and not (folder / name).is_file():
             continue
@@ -268,7 +275,9 @@ def read_run(folder: Path) -> Run:
             tables[name] = _read_columns(folder / name, required)
         except ConfigError as error:
             missing[name] = str(error)
-    return Run(info, tables, missing, _read_trace(folder / "trace.json"))
+            if isinstance(error, _DamagedError):
+                damaged.append(name)
+    return Run(info, tables, missing, _read_trace(folder / "trace.json"), tuple(damaged))
 
 
 def _read_info(folder: Path) -> dict[str, Any]:
@@ -319,7 +328,7 @@ def _read_columns(path: Path, required: tuple[str, ...]) -> Columns:
         columns: Columns = {name: _values(read.column(name)) for name in names}
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ConfigError(
+        raise _DamagedError(
             f"{path.name} could not be read ({reason}), so there is nothing to show here; {_REMEDY}."
         ) from None
     absent = [name for name in required if name not in names]

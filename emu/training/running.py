@@ -67,6 +67,11 @@ class Running(Protocol):
     correct: list[int]
 
     @property
+    def steps(self) -> int:
+        """How many steps there are."""
+        ...
+
+    @property
     def has_ended(self) -> bool:
         """Whether the last step is done."""
         ...

@@ -25,6 +25,9 @@ from emu.hardware import Device, load_device
 from emu.training.planned import PlannedRun, described
 from emu.training.recipe import Recipe, load_recipe
 
+#: What the folder of a study says of itself.
+STUDY = "study.json"
+
 
 class Setting(Table):
     """What one variant of a grid lays over its recipes.

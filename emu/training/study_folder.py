@@ -44,14 +44,18 @@ class StudyFolder:
         path: path of the folder.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, make: bool = True) -> None:
         """Make the folder, where it is not there.
+
+        Args:
+            path: of the folder.
+            make: whether to make it; whoever only reads does not.
 
         Raises:
             ConfigError: it cannot be written.
         """
         self.path = path
-        for part in (RUNS, FAILURES, CLAIMS):
+        for part in (RUNS, FAILURES, CLAIMS) if make else ():
             try:
                 (path / part).mkdir(parents=True, exist_ok=True)
             except OSError as error:

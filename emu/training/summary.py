@@ -49,6 +49,7 @@ def described(run: Running, status: str) -> dict[str, Any]:
         "registers_sha256": run.registers().sha256(),
         "metrics": run.metrics(),
         "steps": run.step,
+        "steps_planned": run.steps,
         "seconds": round(run.seconds, 3),
         **run.about(),
         "parameters": sum(state.master.array.size for state in run.model.states),

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 from fast_suite import most_are_slow
-from rational_model import FLAGS, INFINITE, MODES, NAN, FixedModel, FloatModel, Real, leading_exponent, write
+from rational_model import FLAGS, INFINITE, MODES, NAN, FixedModel, FloatModel, Real, leading_exponent, settle, write
 
 from emu.backends.functions import FUNCTIONS, function_table
 from emu.backends.functions.tables import NO_LEADING
@@ -112,7 +112,16 @@ def value(name, x):
     return Real(y < 0, abs(y))
 
 
+@lru_cache(maxsize=1 << 17)
+def placed(model, y):
+    """Where a value lies on a model's grid: every mode begins there."""
+    return model.place(y)
+
+
 def written(model, y, mode, rule, u):
+    if y is not None and not isinstance(y.magnitude, str):
+        rounded, exact = settle(model, placed(model, y), mode, u, R)
+        return model.finish(y, rounded, exact, rule, mode)
     if y is not None:
         return write(model, y, mode, rule, u, R)
     return model._nan(made=True) if isinstance(model, FloatModel) else write(model, Real(False, NAN), mode, rule)

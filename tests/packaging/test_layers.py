@@ -33,7 +33,7 @@ ALLOWED["precision"] = ALLOWED["cluster"] = ALLOWED["nn"] | {"nn", "optim", "har
 ALLOWED["training"] = ALLOWED["precision"] | {"precision", "cluster"}
 ALLOWED["report"] = ALLOWED["bench"] = ALLOWED["training"] | {"training"}
 ALLOWED["jobs"] = ALLOWED["report"] | {"report"}
-ALLOWED["search"] = ALLOWED["jobs"] | {"jobs"}
+ALLOWED["watch"] = ALLOWED["search"] = ALLOWED["jobs"] | {"jobs"}
 ALLOWED["notebook"] = ALLOWED["report"] | {"report", "testing"}
 #: The public face and the command may import everything.
 TOP = {"__init__", "__main__", "cli"}

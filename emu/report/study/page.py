@@ -35,12 +35,33 @@ def build_study_report(study: Study, home: StudyFolder) -> Path:
     Raises:
         ConfigError: the report cannot be written, or a run is not the study's.
     """
-    rows = [(row, _broken(row)) for row in compare(study, home)]
+    groups = _groups(study, home)
+    folder = RunFolder(home.path)
+    folder.write_text("report.md", tables(list(groups.items())))
+    folder.write_text(FILE_NAME, _page_of(study, home, groups))
+    return home.path / FILE_NAME
+
+
+def study_page(study: Study, home: StudyFolder) -> str:
+    """Return a study's report, and write nothing.
+
+    Raises:
+        ConfigError: a run is not the study's.
+    """
+    return _page_of(study, home, _groups(study, home))
+
+
+def _groups(study: Study, home: StudyFolder) -> dict[str, list[Told]]:
+    """Return the rows of each model's table, by its title."""
     groups: dict[str, list[Told]] = {}
-    for told in rows:
-        row = told[0]
+    for row in compare(study, home):
         apart = row.setting != "plain" and study.baseline_setting is None
-        groups.setdefault(f"{row.model}, {row.setting}" if apart else row.model, []).append(told)
+        groups.setdefault(f"{row.model}, {row.setting}" if apart else row.model, []).append((row, _broken(row)))
+    return groups
+
+
+def _page_of(study: Study, home: StudyFolder, groups: dict[str, list[Told]]) -> str:
+    rows = [told for group in groups.values() for told in group]
     accuracies = accuracy_section([(title, [row for row, _ in told]) for title, told in groups.items()])
     sections = [accuracies, *(_model(title, told, home.path) for title, told in groups.items()), _failed(rows)]
     finished, planned = sum(len(row.accuracies) for row, _ in rows), sum(row.seeds for row, _ in rows)
@@ -54,11 +75,7 @@ def build_study_report(study: Study, home: StudyFolder) -> Path:
         [element("h1", study.name), *map(paragraph, [study.description] if study.description else []), paragraph(said)]
     )
     footer = paragraph("Every number is from the run folders beside this page; each run has a report of its own.")
-    text = page(f"{study.name}: emu study", top, [section for section in sections if section], footer)
-    folder = RunFolder(home.path)
-    folder.write_text("report.md", tables(list(groups.items())))
-    folder.write_text(FILE_NAME, text)
-    return home.path / FILE_NAME
+    return page(f"{study.name}: emu study", top, [section for section in sections if section], footer)
 
 
 def _broken(row: Row) -> str:

@@ -1,0 +1,29 @@
+"""What `emu watch` does: a server until Ctrl-C."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+
+from emu.watch import WatchServer
+
+
+def watch_folder(folder: Path, port: int = 0, opens: bool = False) -> None:
+    """Serve the live page of a folder until the user ends it.
+
+    Args:
+        folder: of a run, a study or a search.
+        port: 0 for any that is free.
+        opens: whether a browser is opened.
+
+    Raises:
+        ConfigError: the folder cannot be watched, or the port cannot be had.
+    """
+    with WatchServer(folder, port) as server:
+        print(f"watching {folder} at {server.address} (Ctrl-C ends)", flush=True)
+        if opens:
+            webbrowser.open(server.address)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print("\nended; the folder is as it was")

@@ -1,0 +1,161 @@
+"""The server of `emu watch`: this computer alone, two methods, nothing that writes.
+
+/                      the frame: what runs, and the page below it
+/report.html           the page of the folder
+/runs/KEY/report.html  the page of a run of a study or a search, also while it is trained
+/state?page=PATH       version of a page, and what runs (JSON)
+"""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from emu.errors import ConfigError, EmuError
+from emu.report.build import FILE_NAME
+from emu.watch.pages import Pages
+
+#: The only address that is served.
+ADDRESS = "127.0.0.1"
+_METHODS = "GET, HEAD"
+_ASSETS = {"/": ("watch.html", "text/html"), "/watch.js": ("watch.js", "text/javascript"),
+           "/watch.css": ("watch.css", "text/css")}  # fmt: skip
+_TYPES = {".toml": "text/plain", ".md": "text/plain", ".svg": "image/svg+xml"}
+#: What the frame may load; pages of reports bring their own policy, which allows no request at all.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; frame-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_POLICY_BELOW = "frame-ancestors 'self'"
+
+
+class WatchServer(ThreadingHTTPServer):
+    """The server.
+
+    Attributes:
+        pages: what it serves.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path, port: int = 0) -> None:
+        """Listen; `serve_forever` answers.
+
+        Args:
+            folder: of a run, a study or a search.
+            port: 0 for any that is free.
+
+        Raises:
+            ConfigError: the folder cannot be watched, or the port cannot be had.
+        """
+        self.pages = Pages(folder)
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"--port must be 0..65535, got {port}; leave it out for one that is free")
+        try:
+            super().__init__((ADDRESS, port), _Handler)
+        except OSError as error:
+            raise ConfigError(
+                f"--port must be free on {ADDRESS}, got {error.strerror!r} for {port}; leave it out for one that is"
+            ) from None
+
+    @property
+    def address(self) -> str:
+        """What a browser opens."""
+        return f"http://{ADDRESS}:{self.server_port}/"
+
+    @property
+    def hosts(self) -> set[str]:
+        """What a browser may call this server; another name is that of a foreign site that points here."""
+        return {f"{name}:{self.server_port}" for name in (ADDRESS, "localhost")}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: WatchServer  # pyright: ignore[reportIncompatibleVariableOverride]
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Answer with a page."""
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        """Answer with the head of a page."""
+        self._answer()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("do_"):  # every other method
+            return self._refuse_method
+        raise AttributeError(name)
+
+    def _refuse_method(self) -> None:
+        self.close_connection = True  # what was sent is not read
+        self._send(HTTPStatus.METHOD_NOT_ALLOWED, "text/plain", b"emu watch only reads\n", Allow=_METHODS)
+
+    def _answer(self) -> None:
+        if self.headers.get("Host") not in self.server.hosts:
+            self._send(HTTPStatus.FORBIDDEN, "text/plain", b"emu watch answers to this computer alone\n")
+            return
+        asked = urlsplit(self.path)
+        path = unquote(asked.path)
+        if path in _ASSETS:
+            name, kind = _ASSETS[path]
+            text = resources.files("emu.watch").joinpath("assets", name).read_bytes()
+            self._send(HTTPStatus.OK, kind, text, **{"Content-Security-Policy": _POLICY})
+        elif path == "/state":
+            self._state(parse_qs(asked.query).get("page", [f"/{FILE_NAME}"])[0])
+        else:
+            self._page(path)
+
+    def _state(self, path: str) -> None:
+        pages = self.server.pages
+        version, state = pages.version(path), pages.state(path)
+        if version is None or state is None:
+            self._missing()
+            return
+        title = f"{pages.kind.name} {pages.folder.name}"
+        content = {
+            "title": title,
+            "version": version,
+            "says": state.says,
+            "share": state.share,
+            "ended": state.has_ended,
+            "note": pages.note(path),
+        }
+        self._send(HTTPStatus.OK, "application/json", json.dumps(content).encode())
+
+    def _page(self, path: str) -> None:
+        try:
+            page = self.server.pages.page(path)
+        except EmuError as error:
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", f"{error}\n".encode())
+            return
+        if page is not None:
+            tag = {"ETag": f'"{page.version}"', "Content-Security-Policy": _POLICY_BELOW}
+            self._send(HTTPStatus.OK, "text/html", page.html.encode(), **tag)
+            return
+        content = self.server.pages.file(path)
+        if content is None:
+            self._missing()
+            return
+        self._send(HTTPStatus.OK, _TYPES[Path(path).suffix], content)
+
+    def _missing(self) -> None:
+        self._send(HTTPStatus.NOT_FOUND, "text/plain", b"there is no such page\n")
+
+    def _send(self, status: HTTPStatus, kind: str, content: bytes, **headers: str) -> None:
+        self.send_response(status)
+        kind = kind if kind == "image/svg+xml" else f"{kind}; charset=utf-8"
+        always = {"Content-Type": kind, "Content-Length": str(len(content)), "Cache-Control": "no-store",
+                  "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}  # fmt: skip
+        for name, value in (always | headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
+        """Say nothing: the page asks every second."""

@@ -1,0 +1,131 @@
+"""What runs in a folder, and how far it is: read from its files, which may be half written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any, cast
+
+from emu._files import read_json
+from emu.report.search.trials import SEARCH, TRIALS
+from emu.report.words import integer, seconds
+from emu.training.run_folder import RUN
+from emu.training.study import STUDY
+from emu.training.study_folder import ATTEMPTS, CLAIMS, FAILURES, RUNS
+
+#: Seconds without a change after which the page says so.
+QUIET_S = 60.0
+#: Runs that are named.
+_NAMED = 4
+
+
+@dataclass(frozen=True)
+class State:
+    """What runs.
+
+    Attributes:
+        says: one sentence.
+        share: how much is done, 0..1; None where it is not known.
+        has_ended: whether nothing will change any more.
+    """
+
+    says: str
+    share: float | None
+    has_ended: bool
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return a JSON object; an empty one where there is none to read now."""
+    try:
+        content = read_json(path)
+    except (OSError, ValueError):
+        return {}
+    return cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+
+
+def state_of_run(folder: Path) -> State:
+    """Return how far a run is."""
+    info = _read(folder / RUN)
+    started, ended = _clock(info.get("started")), _clock(info.get("ended"))
+    if info.get("status") == "finished":
+        return State(f"Ended{f' {ended}' if ended else ''}.", 1.0, True)
+    began, planned = int(info.get("steps") or 0), int(info.get("steps_planned") or 0)
+    done, spent_s = _measured(folder, began)
+    of = f" of {integer(planned)}" if planned else ""
+    says = f"Training since {started}: " if started else "Training: "
+    says += f"step {integer(done)}{of}"
+    if planned > done > began and spent_s > 0:
+        says += f", about {seconds(spent_s / (done - began) * (planned - done))} left"
+    return State(f"{says}.{_quiet(folder, ('*.parquet', RUN))}", done / planned if planned else None, False)
+
+
+def _measured(folder: Path, began: int) -> tuple[int, float]:
+    """Return the last step of the table of metrics, and the seconds since `run.json` was written at step `began`."""
+    table: Any = import_module("pyarrow.parquet")
+    path = folder / "metrics.parquet"
+    try:
+        steps: list[int] = table.read_table(path, columns=["step"]).column("step").to_pylist()
+        return max([*steps, began]), path.stat().st_mtime - (folder / RUN).stat().st_mtime
+    except (OSError, ValueError, KeyError):  # not there yet, or being copied
+        return began, 0.0
+
+
+def state_of_study(folder: Path) -> State:
+    """Return how far a study is."""
+    grids: Sequence[dict[str, Any]] = _read(folder / STUDY).get("grid") or []
+    planned = sum(
+        len(grid["models"]) * len(grid["devices"]) * len(grid["seeds"]) * len(grid["settings"]) for grid in grids
+    )
+    finished = len(list((folder / RUNS).glob(f"*/{RUN}")))
+    failed = len(list((folder / FAILURES).glob("*.json")))
+    return _many(folder, "runs", planned, finished + failed, failed)
+
+
+def state_of_search(folder: Path) -> State:
+    """Return how far a search is."""
+    planned = int(_read(folder / SEARCH).get("trials") or 0)
+    trials: Sequence[dict[str, Any]] = _read(folder / TRIALS).get("trials") or []
+    states = [str(one.get("state")) for one in trials]
+    failed = states.count("failed")
+    return _many(folder, "trials", planned, states.count("finished") + failed, failed)
+
+
+def _many(folder: Path, what: str, planned: int, ended: int, failed: int) -> State:
+    says = f"{ended} of {planned} {what} have ended"
+    says += f", {failed} of them failed" if failed else ""
+    if planned and ended >= planned:
+        return State(f"{says}.", 1.0, True)
+    running = sorted(path.stem for path in (folder / CLAIMS).glob("*.process"))
+    if running:
+        more = f" and {len(running) - _NAMED} more" if len(running) > _NAMED else ""
+        says += f". Training now: {', '.join(running[:_NAMED])}{more}"
+    quiet = _quiet(folder, (f"{CLAIMS}/*.process", f"{RUNS}/*", f"{ATTEMPTS}/*/{RUN}"))
+    return State(f"{says}.{quiet}", ended / planned if planned else None, False)
+
+
+def _quiet(folder: Path, patterns: tuple[str, ...]) -> str:
+    """Say since when nothing was written, if that is long ago."""
+    newest = 0.0
+    for path in (path for pattern in patterns for path in folder.glob(pattern)):
+        try:
+            newest = max(newest, path.stat().st_mtime)
+        except OSError:
+            continue
+    silent = time.time() - newest
+    if not newest or silent < QUIET_S:
+        return ""
+    return f" Nothing was written for {seconds(silent)}: it may have been interrupted."
+
+
+def _clock(text: object) -> str:
+    """Return a time of day on this computer, with the date where it is another day's."""
+    try:
+        then = datetime.fromisoformat(str(text))
+    except ValueError:
+        return ""
+    here = (then if then.tzinfo else then.replace(tzinfo=UTC)).astimezone()
+    return here.strftime("%H:%M" if here.date() == datetime.now(UTC).astimezone().date() else "%Y-%m-%d %H:%M")

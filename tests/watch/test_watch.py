@@ -1,0 +1,317 @@
+"""The live page: it follows what is written, reads only, and answers to this computer alone."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import emu
+from emu.cli.study import StudyOptions, run_study
+from emu.errors import ConfigError
+from emu.jobs import Ended, Runs, run_job
+from emu.report import build_report
+from emu.watch import WatchServer
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def short(steps: int = 6) -> Any:
+    settings = {"training.steps": steps, "training.batch": 8, "training.log_every": 2, "data.test_images": 20}
+    return emu.model("mlp").with_settings(settings)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("watch") / "run"
+    emu.train(short(), "fixed16", out=folder)
+    return folder
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path) -> Path:
+    """A run of one's own."""
+    shutil.copytree(finished, tmp_path / "run")
+    return tmp_path / "run"
+
+
+class Client:
+    """A browser's requests."""
+
+    def __init__(self, server: WatchServer) -> None:
+        self.server = server
+
+    def ask(self, path: str, method: str = "GET", host: str | None = None) -> tuple[int, dict[str, str], str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.server.server_port, timeout=60)
+        connection.request(method, path, headers={"Host": host or f"127.0.0.1:{self.server.server_port}"})
+        answer = connection.getresponse()
+        found = answer.status, dict(answer.getheaders()), answer.read().decode()
+        connection.close()
+        return found
+
+    def page(self, path: str = "/report.html") -> str:
+        status, _, text = self.ask(path)
+        assert status == 200, text
+        return text
+
+    def state(self, page: str = "/report.html") -> dict[str, Any]:
+        status, _, text = self.ask(f"/state?page={page}")
+        assert status == 200, text
+        return json.loads(text)
+
+
+@pytest.fixture
+def serve() -> Generator[Any, None, None]:
+    servers: list[WatchServer] = []
+
+    def start(folder: Path) -> Client:
+        server = WatchServer(folder)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        return Client(server)
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def contents(folder: Path) -> dict[str, tuple[int, str]]:
+    """Every file and folder, with its time and content."""
+    return {
+        path.relative_to(folder).as_posix(): (
+            path.stat().st_mtime_ns,
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
+        )
+        for path in [folder, *sorted(folder.rglob("*"))]
+    }
+
+
+def test_the_page_of_a_run_is_its_report_and_watching_changes_no_byte(run: Path, serve: Any):
+    (run / "report.html").unlink(missing_ok=True)
+    before = contents(run)
+    client = serve(run)
+    text = client.page()
+    assert client.page() == text
+    state = client.state()
+    client.page("/")
+    client.page("/watch.js")
+    assert contents(run) == before
+    assert "mlp" in text
+    assert state["ended"]
+    assert state["share"] == 1.0
+    assert state["title"] == "run run"
+    assert state["says"].startswith("Ended ")
+
+
+def test_the_page_is_the_report_to_the_byte(run: Path, serve: Any):
+    assert serve(run).page() == build_report(run).read_text()
+
+
+class Halt:
+    """Training waits after a step until it is told to go on."""
+
+    def __init__(self, step: int) -> None:
+        self.step, self.reached, self.go_on = step, threading.Event(), threading.Event()
+
+    def start(self, step: int, steps: int) -> None: ...
+
+    def update(self, step: int, *_: float) -> None:
+        if step == self.step:
+            self.reached.set()
+            assert self.go_on.wait(60)
+
+    def finish(self) -> None: ...
+
+
+def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path, serve: Any):
+    folder, seen, halt = tmp_path / "run", list[str](), Halt(7)
+    training = threading.Thread(target=lambda: emu.train(short(12), "fixed16", out=folder, progress=halt))
+    training.start()
+    assert halt.reached.wait(60)
+    client = serve(folder)
+    first = client.state()
+    seen.append(client.page())
+    halt.go_on.set()
+    training.join()
+    last = client.state()
+    seen.append(client.page())
+    assert first["version"] != last["version"]
+    assert not first["ended"]
+    assert "step 6 of 12, about " in first["says"]
+    assert first["share"] == 0.5
+    assert last["ended"]
+    assert "Still running" in seen[0]
+    assert "Trained 12 steps" in seen[1]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "MKCOL"])
+def test_methods_that_could_write_are_refused(run: Path, serve: Any, method: str):
+    before = contents(run)
+    status, headers, _ = serve(run).ask("/report.html", method)
+    assert (status, headers["Allow"]) == (405, "GET, HEAD")
+    assert contents(run) == before
+
+
+def test_the_head_of_a_page_has_its_version_and_no_body(run: Path, serve: Any):
+    client = serve(run)
+    status, headers, text = client.ask("/report.html", "HEAD")
+    assert (status, text) == (200, "")
+    assert headers["ETag"] == f'"{client.state()["version"]}"'
+    assert int(headers["Content-Length"]) == len(client.page().encode())
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "127.0.0.1:1", "localhost.evil.example:80"])
+def test_a_site_of_another_name_that_points_here_gets_nothing(run: Path, serve: Any, host: str):
+    assert serve(run).ask("/report.html", host=host)[0] == 403
+
+
+def test_the_names_of_this_computer_are_answered(run: Path, serve: Any):
+    client = serve(run)
+    assert client.ask("/", host=f"localhost:{client.server.server_port}")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/run.json", "/metrics.parquet", "/../run.json", "/%2e%2e/run.json", "/runs/../../etc/passwd/report.html",
+        "/runs/..%2f..%2fsecret/report.html", "/runs/x/report.html", "//etc/passwd", "/checkpoint.safetensors",
+        "/devices/../run.json", "/assets/watch.js",
+    ],
+)  # fmt: skip
+def test_nothing_but_the_pages_is_served(run: Path, serve: Any, path: str):
+    assert serve(run).ask(path)[0] == 404
+
+
+def test_a_link_out_of_the_folder_is_not_followed(run: Path, tmp_path: Path, serve: Any):
+    study = tmp_path / "study"
+    (study / "runs").mkdir(parents=True)
+    (study / "search.json").write_text("{}")
+    (study / "runs" / "inside").symlink_to(run)
+    assert serve(study).ask("/runs/inside/report.html")[0] == 404
+
+
+def test_a_table_that_is_half_written_leaves_the_last_good_page_with_a_note(run: Path, serve: Any):
+    client = serve(run)
+    good, whole = client.page(), (run / "metrics.parquet").read_bytes()
+    (run / "metrics.parquet").write_bytes(whole[: len(whole) // 2])
+    assert client.page() == good
+    assert "An older state is shown, for now: metrics.parquet could not be read" in client.state()["note"]
+    (run / "metrics.parquet").write_bytes(whole)
+    assert client.page() == good
+    assert client.state()["note"] == ""
+
+
+def test_a_first_page_that_cannot_be_made_says_why(run: Path, serve: Any):
+    (run / "metrics.parquet").write_bytes(b"PAR1")
+    status, _, text = serve(run).ask("/report.html")
+    assert status == 503
+    assert "metrics.parquet could not be read" in text
+
+
+def test_a_run_that_is_silent_for_long_may_have_been_interrupted(run: Path, serve: Any):
+    info = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**info, "status": "running", "ended": None}))
+    for path in run.iterdir():
+        os.utime(path, (time.time() - 300, time.time() - 300))
+    says = serve(run).state()["says"]
+    assert "Nothing was written for 5 min: it may have been interrupted." in says
+
+
+def test_a_study_is_served_with_the_pages_of_its_runs_and_stays_as_it_was(
+    tmp_path: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "small.toml"
+    file.write_text(
+        'name = "small"\nbaseline = "fixed16"\n[[grid]]\nmodels = ["mlp"]\ndevices = ["fixed16", "fixed8"]\n'
+        "seeds = [1]\n[[grid.settings]]\n"
+        'set = { "training.steps" = 2, "training.batch" = 8, "data.test_images" = 20 }\n'
+    )
+    monkeypatch.setattr("emu.cli.study.Runs", RunsHere)
+    monkeypatch.setattr("emu.cli.study.open_engine", lambda on, workers: None)
+    home = run_study(file, tmp_path / "study", StudyOptions(cache=False)).parent
+    before = contents(home)
+    client = serve(home)
+    text = client.page()
+    assert text == (home / "report.html").read_text()
+    key = "mlp-fixed8-plain-seed1"
+    assert f'href="runs/{key}/report.html"' in text
+    assert client.page(f"/runs/{key}/report.html") == (home / "runs" / key / "report.html").read_text()
+    assert client.state()["says"] == "2 of 2 runs have ended."
+    assert client.state(f"/runs/{key}/report.html")["says"].startswith("Ended ")
+    assert contents(home) == before
+    version = client.state()["version"]
+    (home / "attempts").mkdir()
+    (home / "runs" / key).rename(home / "attempts" / key)
+    (home / "claims" / f"{key}.process").write_text("")
+    assert client.state()["version"] != version
+    assert client.state()["says"] == f"1 of 2 runs have ended. Training now: {key}."
+    assert "1 of 2 runs are finished" in client.page()
+    assert client.page(f"/runs/{key}/report.html")  # while it is trained
+
+
+class RunsHere(Runs):
+    """Runs in this process."""
+
+    def __init__(self, engine: object) -> None:
+        self._waiting_jobs: list[Any] = []
+
+    def submit(self, job: Any) -> None:
+        self._waiting_jobs.append(job)
+
+    def running(self) -> list[str]:
+        return [job.key for job in self._waiting_jobs]
+
+    def ended(self, timeout_s: float = 0.3) -> list[Any]:
+        job = self._waiting_jobs.pop()
+        return [Ended(job.key, None, run_job(job))]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("port", "said"), [(-1, "--port must be 0..65535, got -1"), (70000, "--port must be 0..65535, got 70000")]
+)
+def test_a_port_that_is_none_is_named(run: Path, port: int, said: str):
+    with pytest.raises(ConfigError, match=said):
+        WatchServer(run, port)
+
+
+def test_a_port_that_is_taken_is_named(run: Path, serve: Any):
+    taken = serve(run).server.server_port
+    with pytest.raises(ConfigError, match=f"--port must be free on 127.0.0.1, got .* for {taken}; leave it out"):
+        WatchServer(run, taken)
+
+
+def test_a_folder_of_no_kind_is_named(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"must hold one of search.json \(search\), study.json \(study\), run.json"):
+        WatchServer(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine: apt-get install chromium")
+def test_a_browser_draws_the_report_below_what_runs(run: Path, tmp_path: Path, serve: Any):
+    client = serve(run)
+    assert BROWSER is not None
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--timeout=8000", "--virtual-time-budget=8000"]
+    picture = tmp_path / "watch.png"
+    command += [f"--screenshot={picture}", "--window-size=1000,900", client.server.address]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    drawn = subprocess.run(
+        [*command[:6], "--dump-dom", client.server.address], check=True, capture_output=True, timeout=120
+    ).stdout.decode()
+    assert picture.stat().st_size > 20_000
+    assert ">run run<" in drawn
+    assert 'src="/report.html"' in drawn
+    assert "Ended " in drawn
