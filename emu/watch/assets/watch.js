@@ -48,12 +48,11 @@
     shown = `${frame.contentWindow.location.pathname} ${version}`;
     coming = false;
   };
-  const say = (state, path) => {
+  const say = (state) => {
     at("title").textContent = state.title;
     document.title = `${state.title}: emu watch`;
     at("says").textContent = state.says;
     at("note").textContent = state.note;
-    at("home").hidden = path === HOME;
     const share = at("share");
     share.hidden = state.share === null || state.ended;
     if (state.share !== null) share.value = state.share;
@@ -61,11 +60,12 @@
   const look = async () => {
     if (!coming) {
       const path = frame ? frame.contentWindow.location.pathname : HOME;
+      at("home").hidden = path === HOME;
       try {
         const answer = await fetch(`/state?page=${encodeURIComponent(path)}`, { cache: "no-store" });
         if (answer.ok) {
           const state = await answer.json();
-          say(state, path);
+          say(state);
           if (shown !== `${path} ${state.version}`) await show(path, state.version);
         }
       } catch {
