@@ -270,9 +270,12 @@ class Ledger:
 
         try:
             yield
-        except (
-            optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, ImportError, OSError
-        ) as error:  # fmt: skip
+        except (ImportError, sqlalchemy.exc.NoSuchModuleError) as error:
+            raise ConfigError(
+                f"--storage must name a database whose driver is installed, got {str(error)!r} for {self.place}; install "
+                "it, or name another one, such as postgresql+psycopg:// for psycopg"
+            ) from None
+        except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, OSError) as error:
             cause: BaseException = error
             while cause.__cause__ is not None:
                 cause = cause.__cause__

@@ -136,6 +136,10 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password(search:
     ) as caught:
         opened(search, tmp_path, "sqlite:////no/such/folder/trials.db")
     assert "the same command goes on from them" in str(caught.value)
+    with pytest.raises(
+        ConfigError, match=r"must name a database whose driver is installed, got .* for foo://u:\*\*\*@h/d"
+    ):
+        opened(search, tmp_path, "foo://u:secret@h/d")
     with pytest.raises(ConfigError, match="--storage must be the URL of a database"):
         opened(search, tmp_path, "trials.db")
 
