@@ -272,8 +272,8 @@ class Ledger:
             yield
         except (ImportError, sqlalchemy.exc.NoSuchModuleError) as error:
             raise ConfigError(
-                f"--storage must name a database whose driver is installed, got {str(error)!r} for {self.place}; install "
-                "it, or name another one, such as postgresql+psycopg:// for psycopg"
+                f"--storage must name a database whose driver is installed, got {str(error)!r} for {self.place}; "
+                "install it, or name another one, such as postgresql+psycopg:// for psycopg"
             ) from None
         except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, OSError) as error:
             cause: BaseException = error
