@@ -151,12 +151,14 @@ class Ledger:
     def _claim(self, trial: Any) -> bool:
         """Return whether a trial is ours now."""
         storage, number = self._study._storage, trial._trial_id
+        if trial.state == _state("RUNNING") and not self._is_lost(trial):
+            return False
         with self._reaching():
-            if trial.state == _state("RUNNING"):
-                if not self._is_lost(trial):
-                    return False
-                storage.set_trial_state_values(number, _state("WAITING"))
             try:
+                if trial.state == _state("RUNNING"):
+                    if storage.get_trial(number).user_attrs.get(HOLDER) != trial.user_attrs.get(HOLDER):
+                        return False  # another process took it meanwhile
+                    storage.set_trial_state_values(number, _state("WAITING"))
                 mine = storage.set_trial_state_values(number, _state("RUNNING"))
             except _optuna().exceptions.UpdateFinishedTrialError:
                 return False
