@@ -160,6 +160,17 @@ def test_a_search_whose_processes_are_all_killed_goes_on_to_the_same_trials(tmp_
 
 
 @pytest.mark.slow
+def test_a_search_on_a_dask_cluster_has_the_trials_and_the_page_of_one_on_this_machine(here: RunsHere, tmp_path: Path):
+    path = written(tmp_path)
+    run_search(path, tmp_path / "here", NO_CACHE)
+    spread = begun([str(path), "--out", str(tmp_path / "dask"), "--no-cache", "--on", "dask"], tmp_path)
+    said, _ = spread.communicate(timeout=300)
+    assert spread.returncode == 0, said.decode()
+    assert trials_in(tmp_path / "dask") == trials_in(tmp_path / "here")
+    assert (tmp_path / "dask" / "report.html").read_bytes() == (tmp_path / "here" / "report.html").read_bytes()
+
+
+@pytest.mark.slow
 def test_two_commands_with_folders_of_their_own_and_one_database_share_the_trials(database: str, tmp_path: Path):
     path = tmp_path / "search.toml"
     path.write_text(LONGER)
