@@ -26,7 +26,7 @@ from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from emu._config import checked
 from emu._files import read_json
@@ -96,6 +96,46 @@ class _Row(BaseModel):
     mac: dict[str, str | None] | str | None = None
 
 
+class _Energy(BaseModel):
+    """What a part of the datapath spends for a layer, in `run.json`."""
+
+    model_config = ConfigDict(strict=True)
+
+    layer: str
+    unit: str
+    kind: str
+    uses: int = Field(ge=0, le=2**62)
+    picojoules: float = Field(ge=0, allow_inf_nan=False)
+
+
+class _Area(BaseModel):
+    """How large a part of a unit is, in `run.json`."""
+
+    model_config = ConfigDict(strict=True)
+
+    compute_unit: str
+    unit: str
+    lanes: float = Field(ge=0, allow_inf_nan=False)
+    area_um2: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    share: float = Field(ge=0, allow_inf_nan=False)
+
+
+class _Cost(BaseModel):
+    """Energy and area, in `run.json`."""
+
+    model_config = ConfigDict(strict=True)
+
+    table: str
+    memory: str
+    batch: int = Field(ge=0, le=2**53)
+    joules_per_step: float = Field(ge=0, allow_inf_nan=False)
+    joules_per_inference: float = Field(ge=0, allow_inf_nan=False)
+    area_mm2: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    shares: dict[str, float] = Field(default_factory=dict[str, float])
+    energy: list[_Energy] = Field(default_factory=list[_Energy])
+    areas: list[_Area] | None = None
+
+
 class _RunInfo(BaseModel):
     """What a report reads in `run.json`, as far as it is there; recipe and device are checked where they fail."""
 
@@ -113,11 +153,17 @@ class _RunInfo(BaseModel):
     simulated_seconds: float | None = None
     parameters: int | None = Field(default=None, ge=0, le=2**62)
     metrics: dict[str, float | int | None] | None = None
-    cost: dict[str, Any] | None = None
+    cost: _Cost | None = None
     layers: list[str] | None = None
     formats: list[_Row] | None = None
     failures: list[str] | None = None
     stopped_by: list[str] | None = None
+
+    @field_validator("cost", mode="before")
+    @classmethod
+    def _told(cls, cost: object) -> object:
+        """A cost without a row of energy is none."""
+        return cost if table_of(cost).get("energy") else None
 
 
 class _DamagedError(ConfigError):

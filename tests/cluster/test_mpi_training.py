@@ -45,7 +45,8 @@ IN_UPDATE = """
 from emu.optim import GradientDescent
 real, calls = GradientDescent.apply, []
 def apply(*arguments):
-    calls.append(1)
+    if type(arguments[5]).__name__ != "ShapeRunner":  # which only asks what an update takes
+        calls.append(1)
     if rank in {ranks} and len(calls) == {n}:
         os.kill(os.getpid(), signal.{signal})
     real(*arguments)

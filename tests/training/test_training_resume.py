@@ -43,7 +43,8 @@ import os, signal
 from emu.optim import GradientDescent
 real, calls = GradientDescent.apply, []
 def apply(*arguments):
-    calls.append(1)
+    if type(arguments[5]).__name__ != "ShapeRunner":  # which only asks what an update takes
+        calls.append(1)
     if len(calls) == {n}:
         os.kill(os.getpid(), signal.SIGKILL)
     real(*arguments)
