@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from emu.report import chart
+
 SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 
 settings.register_profile("dev", max_examples=40, deadline=None, suppress_health_check=SLOW_DRAWS)
@@ -38,6 +40,14 @@ def no_waiting_for_the_disk() -> Generator[None, None, None]:
     """What a test writes need not outlive a power failure."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def charts_are_checked() -> Generator[None, None, None]:
+    """Every chart of a report is checked against Vega-Lite's schema."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chart, "CHECKS", True)
         yield
 
 

