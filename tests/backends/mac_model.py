@@ -223,12 +223,16 @@ class Dot:
         )
 
     def run(self, row: list[float], column: list[float], addend: float | None) -> Number:
+        """Return the accumulator's content after products of floats."""
+        start = None if addend is None else Number.of(addend)
+        return self.sum_of([Number.of(a) for a in row], [Number.of(b) for b in column], start)
+
+    def sum_of(self, row: list[Number], column: list[Number], start: Number | None) -> Number:
         """Return the accumulator's content."""
         depth, order = len(row), str(self.mac.order)
-        products = [multiply(Number.of(a), Number.of(b)) for a, b in zip(row, column, strict=True)]
+        products = [multiply(a, b) for a, b in zip(row, column, strict=True)]
         if self.mac.product != "exact":
             products = [self.write(p, self.mac.product, 1 + 2 * k)[0] for k, p in enumerate(products)]
-        start = None if addend is None else Number.of(addend)
         if order == "sequential":
             state = ZERO if start is None else self.accumulate(start, 2 * depth + 1)
             for k, p in enumerate(products):

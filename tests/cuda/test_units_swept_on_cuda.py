@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import swept_units
+import wide_words
 from swept_units import assert_cases_agree
 
 pytestmark = pytest.mark.slow
@@ -22,3 +23,9 @@ def test_every_fixed_accumulator_writes_the_references_bits(widths: range, cuda:
     compiled = assert_cases_agree((case for width in widths for case in swept_units.fixed_cases(width)), cuda)
     assert len(compiled) > 1000
     assert np.mean(compiled) > 0.9
+
+
+@pytest.mark.parametrize("draw", [wide_words.cases, wide_words.elementwise_cases], ids=["products", "elementwise"])
+def test_words_of_up_to_64_bits_give_what_integers_give(draw: wide_words.Draw, cuda: str):
+    for case in draw(1000, seed=3):
+        case.assert_right_on(cuda)

@@ -23,6 +23,7 @@ from emu.backends.modes import moves_exact
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound, significand_bits
 from emu.backends.reference import arithmetic
 from emu.backends.reference.exact import INT64_BITS, NAN, Exact, sum_to_odd
+from emu.backends.reference.raws import raw_of
 from emu.backends.reference.stage import draw_bits, write
 from emu.formats import PRESETS
 
@@ -294,11 +295,6 @@ class Integer:
     def result(self, state: Array) -> Exact:
         """Return the accumulator's content."""
         return Exact.from_integers(state, self.stage.format.quantum)
-
-
-def raw_of(x: Array, fmt: FormatCode) -> Array:
-    """Return the raw integers of a fixed-point carrier, int64 (or as they are, where the carrier holds raws)."""
-    return x if fmt.carries_raws else np.ldexp(x.astype(np.float64), -fmt.quantum).astype(np.int64)
 
 
 def choose(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode) -> Any:

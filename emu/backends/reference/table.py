@@ -225,8 +225,7 @@ def _flat(random: RandomCode) -> RandomCode:
 def _into(out: Array | None, shape: tuple[int, ...], outcome: Outcome, quantum: int) -> Outcome:
     outcome.values = outcome.values.reshape(shape)
     if out is not None:
-        out[...] = (
-            np.ldexp(outcome.values, -quantum) if out.dtype.kind == "i" != outcome.values.dtype.kind else outcome.values
-        )
+        asks_for_raws = out.dtype.kind == "i" and outcome.values.dtype.kind == "f"
+        out[...] = np.ldexp(outcome.values, -quantum) if asks_for_raws else outcome.values
         outcome.values = out
     return outcome
