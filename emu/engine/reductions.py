@@ -15,15 +15,24 @@ from emu.engine.description import PRODUCT_OPTIONS, ProductOptions, UnitDescript
 from emu.engine.matrices import Matrices
 from emu.engine.operands import in_format
 from emu.engine.products import write_product
-from emu.formats import Fixed, Format
+from emu.formats import Fixed, Float, Format
 
 Array = NDArray[Any]
+_ONE_BIT = Fixed(1, 0, signed=False)
+#: 0, 1, 2 and 4 with a sign.
+_POWERS_OF_TWO = Float(2, 0, infinities=False, nans="none")
 
 
 @lru_cache(maxsize=1024)
-def one_of(fmt: Format) -> Fixed | Format:
-    """Return the format of a sum's factor 1: one unsigned bit beside fixed operands, else the operand's own."""
-    return Fixed(1, 0, signed=False) if isinstance(fmt, Fixed) else fmt
+def one_of(fmt: Format) -> Fixed | Float:
+    """Return the format of a sum's factor 1: one unsigned bit beside fixed operands, else the operand's own.
+
+    A float format may not hold 1, or read it as 0 (`daz`): beside such a one the factor has a format of its own.
+    """
+    if not isinstance(fmt, Float):
+        return _ONE_BIT
+    reads_as_zero = fmt.daz and fmt.smallest_normal > 1
+    return fmt if fmt.contains(np.float64(1.0)) and not reads_as_zero else _POWERS_OF_TWO
 
 
 def total(
