@@ -32,7 +32,7 @@ def one_of(fmt: Format) -> Fixed | Float:
     if not isinstance(fmt, Float):
         return _ONE_BIT
     reads_as_zero = fmt.daz and fmt.smallest_normal > 1
-    return fmt if fmt.contains(np.float64(1.0)) and not reads_as_zero else _POWERS_OF_TWO
+    return fmt if fmt.contains(np.array(1.0)) and not reads_as_zero else _POWERS_OF_TWO
 
 
 def total(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from emu.backends.gathered import Gathered
 from emu.backends.registry import load
-from emu.engine.operands import as_array
+from emu.engine.operands import as_native
 from emu.errors import ShapeError
 
 Array = NDArray[Any]
@@ -23,7 +23,7 @@ def relu(x: Any, *, backend: str = "auto") -> Array:
         >>> relu(np.array([-1.0, -0.0, 2.0]), backend="reference")
         array([0., 0., 2.])
     """
-    return load(backend).relu(_native(x))
+    return load(backend).relu(as_native(x, "x"))
 
 
 def relu_gradient(g: Any, x: Any, *, backend: str = "auto") -> Array:
@@ -38,7 +38,7 @@ def relu_gradient(g: Any, x: Any, *, backend: str = "auto") -> Array:
         >>> relu_gradient(np.array([3.0, 3.0]), np.array([-1.0, 2.0]), backend="reference")
         array([0., 3.])
     """
-    arrived, seen = _native(g), _native(x)
+    arrived, seen = as_native(g, "g"), as_native(x, "x")
     if arrived.shape != seen.shape:
         raise ShapeError(f"`g` and `x` must have one shape, got {arrived.shape} and {seen.shape}")
     return load(backend).relu_gradient(arrived, seen)
@@ -65,7 +65,7 @@ def max_pool(windows: Any, *, backend: str = "auto") -> tuple[Array, NDArray[np.
     """
     if isinstance(windows, Gathered):
         return load(backend).max_pool(windows)
-    windows = _native(windows)
+    windows = as_native(windows, "windows")
     if windows.ndim == 0 or windows.shape[-1] == 0:
         raise ShapeError(f"`windows` must hold at least one value along the last axis, got shape {windows.shape}")
     return load(backend).max_pool(windows)
@@ -83,10 +83,4 @@ def unpool(values: Any, index: Any, windows: Gathered, *, backend: str = "auto")
     Returns:
         As many elements as the windows' data have, `(windows.data.size,)`, in the dtype of `values`.
     """
-    return load(backend).unpool(_native(values), as_array(index), windows)
-
-
-def _native(x: Any) -> Array:
-    array = as_array(x)
-    dtype = np.dtype(np.float32) if array.dtype.kind == "f" and array.dtype.itemsize == 2 else array.dtype
-    return array.astype(dtype.newbyteorder("="), copy=False)
+    return load(backend).unpool(as_native(values, "values"), as_native(index, "index"), windows)

@@ -61,15 +61,6 @@ def as_float64(values: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray(values).astype(np.float64)
 
 
-def as_native_float(values: NDArray[Any]) -> NDArray[Any]:
-    """Return `values` as float32 or float64 of this machine's byte order: theirs, or the narrowest that holds them."""
-    array = np.asarray(values)
-    if array.dtype.kind == "f" and array.dtype.itemsize in (2, 4):
-        with np.errstate(invalid="ignore"):
-            return array.astype(np.float32, copy=False)
-    return as_float64(array)
-
-
 def require_codes(fmt: HasWidth) -> NDArray[Any]:
     """Return all codes of a format of up to 16 bits, in order."""
     if fmt.width_bits > MAX_ENUMERABLE_BITS:
@@ -80,11 +71,20 @@ def require_codes(fmt: HasWidth) -> NDArray[Any]:
     return np.arange(1 << fmt.width_bits, dtype=np.uint32).astype(code_dtype_for(fmt.width_bits))
 
 
-def first_offender(fmt: object, array: NDArray[Any], inside: NDArray[np.bool_], *, what: str = "value") -> str:
-    """Return a sentence with the first element outside `fmt`, its index, and the remedy."""
+def require_all(fmt: object, array: NDArray[Any], inside: NDArray[np.bool_], *, what: str = "value") -> None:
+    """Raise FormatError unless all elements are inside `fmt`: with the first one outside, its index, the remedy.
+
+    Args:
+        fmt: a format.
+        array: elements of any shape.
+        inside: which of them belong to the format.
+        what: they are values, raws or codes.
+    """
+    if inside.all():
+        return
     index = tuple(int(i) for i in np.argwhere(~inside)[0]) if array.ndim else ()
     element = array[index]
     count = int((~inside).sum())
     others = f" ({count} such elements)" if count > 1 else ""
-    remedy = "quantize it first" if what == "value" else "mask it to the width"
-    return f"every {what} must belong to {fmt}, got {element!r} at index {index}{others}; {remedy}"
+    remedies = {"value": "quantize it first", "code": "mask it to the width", "raw": "saturate or wrap it first"}
+    raise FormatError(f"every {what} must belong to {fmt}, got {element!r} at index {index}{others}; {remedies[what]}")

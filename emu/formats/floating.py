@@ -27,13 +27,13 @@ from emu._drawn import Drawn
 from emu.errors import FormatError
 from emu.formats.arrays import (
     as_float64,
-    as_native_float,
     code_dtype_for,
-    first_offender,
+    require_all,
     require_codes,
     require_integer,
 )
 from emu.formats.membership import FloatMembers, float_members
+from emu.formats.numbers import as_codes, as_numbers, nearest_floats
 from emu.formats.special_codes import require_special_codes, require_zero
 
 Array = NDArray[Any]
@@ -275,13 +275,14 @@ class Float(Drawn):
 
         NaN and infinities count if the format has them; -0.0 counts as 0 where there is no -0; subnormals always count.
         """
-        floats = as_native_float(values)
+        values = as_numbers(values, "values")
+        floats = nearest_floats(values)
         members = FloatMembers(self.fraction_bits, self.emin, self.max, self.infinities, self.nans != "none")
         inside = float_members(floats, members)
         if not self.signed:
             inside &= ~(floats < (0.0 if self.zero else self.smallest_normal))
-        if np.asarray(values).dtype.kind in "iu":
-            exact = floats.astype(object) == np.asarray(values).astype(object)
+        if values.dtype.kind in "iuO":  # rounded on the way to floats?
+            exact = floats.astype(object) == values.astype(object)
             inside &= exact.astype(bool)
         return inside
 
@@ -301,10 +302,8 @@ class Float(Drawn):
         Raises:
             FormatError: an element is not a value of this format; names the first one.
         """
-        values = np.asarray(values)
-        inside = self.contains(values)
-        if not inside.all():
-            raise FormatError(first_offender(self, values, inside))
+        values = as_numbers(values, "values")
+        require_all(self, values, self.contains(values))
         wide = as_float64(values)
         significand, exponent = self._split(np.abs(np.where(np.isfinite(wide), wide, 0.0)))
         code = significand.astype(np.int64).astype(np.uint64) + (
@@ -324,13 +323,9 @@ class Float(Drawn):
         """Return the values of `codes` in the carrier dtype; subnormal codes under DAZ give 0 of their sign, or +0.
 
         Raises:
-            FormatError: a code does not fit the width.
+            FormatError: something else than integers, or a code that does not fit the width.
         """
-        codes = np.asarray(codes)
-        inside = (codes >= 0) & (codes <= self.n_codes - 1)
-        if not inside.all():
-            raise FormatError(first_offender(self, codes, inside, what="code"))
-        wide = codes.astype(np.uint64)
+        wide = as_codes(self, codes)
         magnitude_code = (wide & np.uint64(self._all_ones)).astype(np.int64)
         value = self._decode_magnitude(np.minimum(magnitude_code, self.max_code))
         if self.daz:  # and then there is a zero
