@@ -59,6 +59,7 @@ def test_errors_lost_below_the_smallest_step_cost_the_layers_below_their_gradien
         ("fix16f13", "wrap", "wrapped around, sign included"),
         ("fp16", None, "became infinite"),
         ("fp16", "satfinite", "were written as a limit of fp16 (-65504 or 65504)"),
+        ("fp16", "satpropagate", "were written as a limit of fp16 (-65504 or 65504)"),
     ],
 )
 def test_overflow_says_what_was_written_instead(tmp_path, fmt, rule, instead):
