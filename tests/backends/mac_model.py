@@ -83,7 +83,11 @@ def write(x: Number, fmt: Format, rounding: str, overflow: str | None, u: int) -
         return _fixed(-raw if x.negative and x.magnitude else raw, fmt, rule)
     value = raw * step
     if value > Fraction(fmt.max):
-        clamps = rule in ("satfinite", "satpropagate") or rounding in LARGEST or rounding == ("ceil" if x.negative else "floor")
+        clamps = (
+            rule in ("satfinite", "satpropagate")
+            or rounding in LARGEST
+            or rounding == ("ceil" if x.negative else "floor")
+        )
         beyond = "inf" if fmt.infinities else "nan"
         return _clean(Number(x.negative, Fraction(fmt.max) if clamps else beyond), fmt), True
     if fmt.ftz and value < Fraction(2) ** fmt.emin:

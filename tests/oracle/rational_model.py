@@ -246,7 +246,11 @@ class FloatModel:
         overflow = {"overflow", "inexact"}
         below = negative and not self.signed
         has_this_infinity = self.infinity_code is not None and not below
-        clamps = {"ieee": inward and not infinite, "satfinite": True, "satpropagate": not (infinite and has_this_infinity)}
+        clamps = {
+            "ieee": inward and not infinite,
+            "satfinite": True,
+            "satpropagate": not (infinite and has_this_infinity),
+        }
         if clamps[rule]:
             if below:
                 return Written(0, frozenset(overflow))

@@ -75,7 +75,9 @@ def test_a_unit_that_saturates_goes_on_from_the_largest_number_and_says_so(round
     assert flags.accumulator_overflow == 1
 
 
-@pytest.mark.parametrize("order", ["blocks(2, 25)", "blocks(2, 25, addend=after)", "sequential", "pairwise", "lanes(2)"])
+@pytest.mark.parametrize(
+    "order", ["blocks(2, 25)", "blocks(2, 25, addend=after)", "sequential", "pairwise", "lanes(2)"]
+)
 @pytest.mark.parametrize("rounding", ["nearest_even", "toward_zero", "floor", "stochastic"])
 def test_a_unit_that_propagates_infinities_saturates_finite_sums_alone(order: str, rounding: str, backend: str):
     """Sums of 80000 become 65504 and say so; an infinite operand or addend goes through, and touches no limit."""

@@ -198,7 +198,8 @@ def test_ocp_e4m3_has_its_tie_at_464(x, want, backend):
 
 
 @pytest.mark.parametrize(
-    ("fmt", "rule"), [("fp16", "saturate"), ("fp16", "wrap"), ("fix8f4", "ieee"), ("fix8f4", "satfinite"), ("fix8f4", "satpropagate")]
+    ("fmt", "rule"),
+    [("fp16", "saturate"), ("fp16", "wrap"), ("fix8f4", "ieee"), ("fix8f4", "satfinite"), ("fix8f4", "satpropagate")],
 )
 def test_a_rule_of_the_other_family_is_refused(fmt, rule):
     with pytest.raises(emu.FormatError, match="that rule belongs to the other family of formats"):
