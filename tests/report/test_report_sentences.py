@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic_run import write_run
 
+import emu
 from emu.report.diagnosis import grouped
 from emu.report.evidence import gather
 from emu.report.histories import LeadingBits, leading_bits
@@ -215,6 +216,9 @@ def test_a_mac_in_words():
 def test_the_default_overflow_rule_is_that_of_the_format():
     assert overflow_in_words(None, "fp16") == overflow_in_words("ieee")
     assert overflow_in_words(None, "fix8f4") == overflow_in_words("saturate")
+    said = {overflow_in_words(rule.value) for rule in emu.Overflow}
+    assert len(said) == len(emu.Overflow)
+    assert not said & {rule.value for rule in emu.Overflow}
 
 
 @pytest.mark.parametrize(
