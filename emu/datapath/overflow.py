@@ -11,7 +11,7 @@ from emu.formats import Fixed, Format
 class Overflow(StrEnum):
     """What is written when the rounded result lies outside the format.
 
-    Source: docs/concepts/overflow.md; IEEE 754-2019 section 7.4; IEEE 1666 section 7.10.
+    Source: docs/concepts/overflow.md; IEEE 754-2019 section 7.4; IEEE 1666 section 7.10; IEEE P3109, saturation modes.
     """
 
     #: fixed: the nearest limit (unsigned: negative results become 0)
@@ -26,10 +26,12 @@ class Overflow(StrEnum):
     IEEE = "ieee"
     #: float: the largest value of the result's sign, for infinities too
     SATFINITE = "satfinite"
+    #: float: the largest value of the result's sign; an infinity stays one where the format has it
+    SATPROPAGATE = "satpropagate"
 
     @property
     def number(self) -> int:
-        """The rule as the integer that kernels take: 0 saturate .. 5 satfinite."""
+        """The rule as the integer that kernels take: 0 saturate .. 6 satpropagate."""
         return _NUMBERS[self]
 
     @classmethod
@@ -79,5 +81,5 @@ def default_rule(fmt: Format) -> Overflow:
 
 
 FIXED_RULES = (Overflow.SATURATE, Overflow.SATURATE_SYMMETRIC, Overflow.SATURATE_ZERO, Overflow.WRAP)
-FLOAT_RULES = (Overflow.IEEE, Overflow.SATFINITE)
+FLOAT_RULES = (Overflow.IEEE, Overflow.SATFINITE, Overflow.SATPROPAGATE)
 _NUMBERS = {rule: number for number, rule in enumerate(Overflow)}

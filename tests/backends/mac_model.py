@@ -83,7 +83,11 @@ def write(x: Number, fmt: Format, rounding: str, overflow: str | None, u: int) -
         return _fixed(-raw if x.negative and x.magnitude else raw, fmt, rule)
     value = raw * step
     if value > Fraction(fmt.max):
-        clamps = rule == "satfinite" or rounding in LARGEST or rounding == ("ceil" if x.negative else "floor")
+        clamps = (
+            rule in ("satfinite", "satpropagate")
+            or rounding in LARGEST
+            or rounding == ("ceil" if x.negative else "floor")
+        )
         beyond = "inf" if fmt.infinities else "nan"
         return _clean(Number(x.negative, Fraction(fmt.max) if clamps else beyond), fmt), True
     if fmt.ftz and value < Fraction(2) ** fmt.emin:
@@ -145,7 +149,7 @@ def _to_random_bits(x: Fraction, rounding: str) -> Fraction:
 
 def _infinite(x: Number, fmt: Format, rule: str) -> tuple[Number, bool]:
     if not isinstance(fmt, Fixed):
-        if rule == "satfinite":
+        if rule == "satfinite" or (rule == "satpropagate" and not fmt.infinities):
             return Number(x.negative, Fraction(fmt.max)), True
         return (x, False) if fmt.infinities else (_clean(Number(x.negative, "nan"), fmt), True)
     if rule == "saturate_zero":

@@ -145,8 +145,8 @@ class TestDevices:
 
     def test_an_overflow_rule_of_the_other_family(self, device_error: Any):
         assert device_error(weight="[precision.weight]\nformat = 'fp16'\noverflow = 'wrap'") == (
-            "`overflow` of fp16 must be one of ieee, satfinite, got 'wrap': that rule belongs to the other family of "
-            "formats "
+            "`overflow` of fp16 must be one of ieee, satfinite, satpropagate, got 'wrap': that rule belongs to the "
+            "other family of formats "
             "(in d/x.toml: precision.weight)"
         )
 
@@ -186,9 +186,8 @@ class TestDevices:
 
     def test_an_exception_that_cannot_be(self, device_error: Any):
         assert device_error("[[precision.layers]]\nmatch = 'fc*'\nweight = { overflow = 'wrap' }") == (
-            "weight of layers fc*: `overflow` of fp16 must be one of ieee, satfinite, got 'wrap': that rule belongs "
-            "to the "
-            "other family of formats (in d/x.toml: precision)"
+            "weight of layers fc*: `overflow` of fp16 must be one of ieee, satfinite, satpropagate, got 'wrap': that "
+            "rule belongs to the other family of formats (in d/x.toml: precision)"
         )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import emu
 from emu import Mac
+from emu.testing import assert_bits_equal
 
 #: GPU; inputs; output; instruction; products of a block, fraction bits, smallest exponent of the alignment.
 MEASURED = [
@@ -72,3 +73,22 @@ def test_a_unit_that_saturates_goes_on_from_the_largest_number_and_says_so(round
     y = emu.matmul(np.full((2, 8), [[100.0], [1.0]]), b, mac=mac, backend=backend, flags=flags, **formats)
     assert y.ravel().tolist() == [65504 - 80000, 0]
     assert flags.accumulator_overflow == 1
+
+
+@pytest.mark.parametrize(
+    "order", ["blocks(2, 25)", "blocks(2, 25, addend=after)", "sequential", "pairwise", "lanes(2)"]
+)
+@pytest.mark.parametrize("rounding", ["nearest_even", "toward_zero", "floor", "stochastic"])
+def test_a_unit_that_propagates_infinities_saturates_finite_sums_alone(order: str, rounding: str, backend: str):
+    """Sums of 80000 become 65504 and say so; an infinite operand or addend goes through, and touches no limit."""
+    mac = Mac(accumulator="fp16", order=order, overflow="satpropagate", rounding=rounding)
+    formats = {"a_format": "fp16", "b_format": "fp16", "addend_format": "fp32", "out_format": "fp32"}
+    a = np.array([[200.0, 200.0], [-200.0, -200.0], [np.inf, 1.0], [-np.inf, 1.0], [np.inf, -np.inf], [1.0, 1.0]])
+    addend = np.array([0.0, 0.0, 0.0, 0.0, 0.0, -np.inf])[:, np.newaxis]
+    flags = emu.Flags()
+    y = emu.matmul(a, np.full((2, 1), 200.0), addend=addend, mac=mac, backend=backend, flags=flags, **formats)
+    assert_bits_equal(y.ravel(), [65504, -65504, np.inf, -np.inf, np.nan, -np.inf], "fp32")
+    assert flags.accumulator_overflow == 2
+    flags.reset()
+    emu.matmul(a[2:], np.full((2, 1), 200.0), addend=addend[2:], mac=mac, backend=backend, flags=flags, **formats)
+    assert flags.accumulator_overflow == 0

@@ -434,7 +434,7 @@ def test_every_other_mode_and_rule_changes_results(operation: str, formats: list
     assert np.array_equal(computed(found, mode), found.results)
     others = {other.value for other in TELLING_MODES} - {mode, "stochastic"}
     changed = {other: int((computed(found, other) != found.results).sum()) for other in others}
-    rules = FIXED_RULES if out.startswith("fix") else FLOAT_RULES
+    rules = FIXED_RULES if out.startswith("fix") else FLOAT_RULES[:2]  # satpropagate is one of them for finite operands
     for rule in {rule.value for rule in rules} - {found.description.stage.overflow.value}:
         changed[rule] = int((computed(found, mode, rule) != found.results).sum())
     assert min(changed.values()) >= LEAST, changed

@@ -31,7 +31,7 @@ Array = NDArray[Any]
 FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
 #: Only the sign rule of exact sums is read from it.
 EXACT_SUM = StageCode(FP32, k.NEAREST_EVEN, k.IEEE, 1)
-_SATURATING = (k.SATURATE, k.SATURATE_SYMMETRIC, k.SATURATE_ZERO, k.SATFINITE)
+_SATURATING = (k.SATURATE, k.SATURATE_SYMMETRIC, k.SATURATE_ZERO, k.SATFINITE, k.SATPROPAGATE)
 
 
 class Rounded:
