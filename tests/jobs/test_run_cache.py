@@ -50,6 +50,8 @@ def test_a_run_has_another_address_on_another_device_and_with_another_recipe_bac
     devices = [Device.model_validate(data | changed) for changed in ({}, {"source": "measured"}, {"name": "other"})]
     trainers = [trainer_of(device) for device in devices]
     trainers += [trainer_of(devices[0], "numba"), trainer_of(devices[0], **{"training.log_every": 1})]
+    # a key that decides no bit, and stands in run.json
+    trainers += [trainer_of(devices[0], **{"cluster.nodes": 2, "cluster.timeout_s": wait}) for wait in (60, 61)]
     addresses = [address_of(trainer) for trainer in trainers]
     assert address_of(trainer_of(devices[0])) == addresses[0]
     monkeypatch.setattr(_paths, "sources_sha256", lambda: "0" * 64)
