@@ -254,17 +254,17 @@ def _reduction_uses(demand: Demand, mac: Mac) -> list[Use]:
         uses.append(Use(MULTIPLIER, "multiply", _family(operands), a * b, times))
         if isinstance(mac.product, Fixed):
             uses += _rounding_uses(mac.stage_of(mac.product), times)
-    terms = -(-times // max(demand.results, 1)) + (len(demand.operands) > 2)
     summed = [mac.product] if mac.product != "exact" and multiplies else operands
-    held, adders = _adder_uses(summed, mac, terms, times)
+    held, adders = _adder_uses(summed, mac, demand)
     latched = sum(fmt.width_bits for fmt in operands) + held
     return [*uses, *adders, Use(REGISTERS, "register", "fixed", latched, times)]
 
 
-def _adder_uses(summed: Sequence[Format], mac: Mac, terms: int, times: int) -> tuple[int, list[Use]]:
+def _adder_uses(summed: Sequence[Format], mac: Mac, demand: Demand) -> tuple[int, list[Use]]:
     """Return the bits of the accumulator, and the uses of the adder in front of it."""
-    accumulator = mac.accumulator
+    accumulator, times = mac.accumulator, demand.multiply_adds
     if accumulator == "exact":
+        terms = -(-times // max(demand.results, 1)) + (len(demand.operands) > 2)
         bits = exact_bits(summed, terms)
         return bits, [Use(ADDER, "add", "fixed", bits, times)]
     bits = accumulator.width_bits
@@ -276,7 +276,8 @@ def _adder_uses(summed: Sequence[Format], mac: Mac, terms: int, times: int) -> t
     size = significand_bits(accumulator)
     if isinstance(mac.order, Blocks):
         aligned = mac.order.fraction_bits + _BITS_ABOVE
-        blocks = -(-times // mac.order.n)
+        depth, more = divmod(times, max(demand.results, 1))  # a block has products of one result
+        blocks = demand.results * -(-depth // mac.order.n) + -(-more // mac.order.n)
         return bits, [Use(ADDER, "add", "fixed", aligned, times), Use(ADDER, "add", "float", size, blocks)]
     uses = [Use(ADDER, "add", "float", size, times)]
     return bits, uses + _random_uses(mac.stage_of(accumulator), times)

@@ -32,10 +32,9 @@ def address_of(trainer: Trainer) -> str | None:
     stop = trainer.recipe.training.stop
     if stop is not None and stop.seconds is not None:
         return None
-    parts = {
+    parts = {  # the identity holds device and data
         "identity": trainer.identity().identity,
         "recipe": trainer.recipe.model_dump(mode="json"),
-        "device": trainer.device.model_dump(mode="json"),
         "backend": trainer.backend,
         "cost": trainer.cost,
         "sources": _paths.sources_sha256(),

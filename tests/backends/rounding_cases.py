@@ -6,6 +6,7 @@ decide, also every first part of what is dropped, and every u.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
@@ -27,6 +28,8 @@ FORMATS = {
     "e4m3": [*range(10), *range(0x37, 0x41), *range(0x74, 0x78)],
     "fp8_e4m3": [*range(10), *range(0x37, 0x41), *range(0x7B, 0x7F)],
 }
+#: Modes that draw, and keep no bit that is always 1.
+DRAWING = [Rounding.STOCHASTIC, Rounding.STOCHASTIC_NEAREST_EVEN, Rounding.STOCHASTIC_NEAREST_ODD]
 
 
 class Case(NamedTuple):
@@ -92,3 +95,15 @@ def check(mode: Rounding, text: str, quantize: Callable[..., np.ndarray], dtype:
     assert_bits_equal(quantize(x, text, rounding=mode, flags=flags, **options), value, text)
     beyond = np.array([case.overflows for case in found])
     assert (flags.overflow, flags.inexact) == (beyond.sum(), (beyond | (value != x)).sum())
+
+
+def check_far_below(mode: Rounding, add: Callable[..., np.ndarray]) -> None:
+    """Compare sums of a multiple of 1/512 and 2**-300 in steps of 1/16, with each of 16 random integers."""
+    halves, u = (grid.ravel() for grid in np.meshgrid(np.arange(-32, 32), np.arange(16)))
+    x, y = np.sign(halves + 0.5) + halves / 512, np.copysign(2.0**-300, halves)
+    written = add(x, y, out_format="fix8f4", rounding=mode, rbits=u, n_rbits=4)
+    for a, b, drawn, found in zip(x.tolist(), y.tolist(), u.tolist(), written.tolist(), strict=True):
+        exact = (Fraction(a) + Fraction(b)) * 16
+        if mode is not Rounding.STOCHASTIC:
+            exact = Fraction(round(exact * 16), 16)  # never a tie
+        assert found * 16 == math.floor(exact + Fraction(drawn, 16)), (a, b, drawn)

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from rounding_cases import FORMATS, check
+from rounding_cases import DRAWING, FORMATS, check, check_far_below
 from variants import running
 
 import emu
@@ -24,6 +24,12 @@ def test_every_mode_steps_as_the_table_says(mode: Rounding, where: str, dtype: t
     for text in FORMATS:
         with running("generic" if where == "plain loops" else "alone"):
             check(mode, text, quantize, dtype)
+
+
+@pytest.mark.parametrize("mode", DRAWING)
+@pytest.mark.parametrize("where", ["reference", pytest.param("numba", marks=pytest.mark.slow)])
+def test_what_lies_far_below_every_bit_still_decides_a_random_step(mode: Rounding, where: str):
+    check_far_below(mode, partial(emu.add, backend=where))
 
 
 def test_the_letters_of_a_step_are_read_by_sign_last_bit_and_place():

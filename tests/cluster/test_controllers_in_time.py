@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from emu.cluster.codecs import codec_of
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Clips, Group, Kernels, Plan, Program, Task, Teams, alone, play
 from emu.cluster.timing.messages import Messages
+from emu.cluster.timing.step import _Run
 from emu.hardware import Event, Fabric
 from emu.hardware.fabric import Path
 
@@ -130,6 +133,24 @@ def test_a_controller_updates_when_gradients_of_all_workers_are_there_and_then_s
         assert mean.end_ps <= update.begin_ps < update.end_ps <= did[f"{layer}: to all", "send"].begin_ps
     assert {event.node for event in found.events if event.kind == "update"} == {3}
     assert not any(event.node == 3 for event in found.events if event.kind in ("forward", "backward"))
+
+
+@pytest.mark.parametrize(("clip", "owned"), [(10, (1, 2)), (7, (2, 2)), (9, (4, 5)), (1, (1, 1))])
+def test_an_owner_clips_its_share_of_what_all_workers_sent_rounded_up_d4(clip: int, owned: tuple[int, int]):
+    """Each of three workers' gradients takes `clip`; an owner of n of all N takes 3 n / N of that."""
+    step = worker_and_controller([(1, clip, 1)], "after_all", "separate")
+    counts = np.array([0, 0, 0, *owned])
+    group = step.groups[0]._replace(numbers=sum(owned), messages=Messages(counts, counts, counts, counts))
+    fabric = replace(step.fabric, nodes=5)
+    step = replace(step, fabric=fabric, teams=Teams(5, workers=[0, 1, 2]), groups=(group,))
+    clips = {e.node: e.duration_ps for e in play(step, keeps_events=True).events if e.kind == "clip"}
+    assert clips == {3 + i: math.ceil(Fraction(3 * clip * n, sum(owned))) for i, n in enumerate(owned)}
+
+
+def test_a_node_that_computes_nothing_has_the_time_of_the_first_worker_or_its_own_if_that_is_later():
+    step = replace(worker_and_controller([(1, 1, 1)], "own", "separate"), teams=Teams(4, workers=[1, 3]))
+    kept = _Run(step, keeps_events=False)._kept(np.array([0, 7, 40, 7]), np.array([5, 30, 40, 20]))
+    assert kept.tolist() == [20, 30, 40, 20]
 
 
 def test_a_worker_that_clips_itself_takes_longer_than_one_with_another_processor_d3():

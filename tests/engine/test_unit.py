@@ -199,6 +199,8 @@ def test_a_unit_is_frozen_and_another_one_is_made_by_replace():
     assert (other.stage.rounding, other.stage.overflow, other.inputs) == ("ceil", "wrap", emu.parse("fp16"))
     assert unit.stage.rounding == "floor"
     assert unit.replace(out="fp16").stage.overflow == "ieee"  # the rule of fixed point is none of floats
+    assert unit.replace(out="ufix6f2").stage.overflow == "wrap"
+    assert emu.Unit("fp16", overflow="satfinite").replace(out="bf16").stage.overflow == "satfinite"
     with pytest.raises(TypeError, match=r"a unit has no 'roundin'.*rounding"):
         unit.replace(roundin="ceil")
 

@@ -55,6 +55,15 @@ def test_a_layers_unit_is_laid_over_both_and_its_unit_of_the_way_back_over_one()
     assert policy.mac("fc2", role="activation").accumulator == emu.parse("fp32")
 
 
+def test_a_layers_unit_of_the_way_back_keeps_what_it_does_not_say():
+    layers = [{"match": "fc1", "mac": {"order": "pairwise"}}, {"match": "fc*", "backward_mac": {"product": "bf16"}}]
+    own = HALF | {"rounding": "floor"}
+    policy = Policy(table(**BACKWARD | {"backward_mac": own, "layers": layers}))
+    kept = {"product": "bf16", "accumulator": "fp16", "rounding": "floor"}
+    assert policy.mac("fc1", role="error") == emu.Mac(**kept, order="pairwise")
+    assert policy.mac("fc2", role="gradient") == emu.Mac(**kept)
+
+
 def test_without_a_table_of_its_own_the_way_back_has_the_layers_unit():
     policy = Policy(load_device("fp16").precision)
     assert policy.mac("fc1", role="error") == policy.mac("fc1", role="activation")

@@ -19,6 +19,7 @@ from emu.hardware.quantity import Quantity
 from emu.precision import CounterTable, DatapathRunner, Policy
 from emu.precision.dynamic_point import DynamicPointRunner, Points, Tensor
 from emu.precision.point_rules import by_leading_bits, by_single_bits, next_point, range_exponent
+from emu.precision.shapes import ShapeArray, ShapeRunner
 from emu.training.run_folder import RunFolder
 
 W16, W8, U8 = (parse(text) for text in ("fix16f?", "fix8f?", "ufix8f?"))
@@ -192,6 +193,20 @@ class TestARedo:
         assert not runner.points.of
         assert runner.counters is not None
         assert all(counts.elements == 0 for _, counts in runner.counters.items())
+
+    @pytest.mark.parametrize("held", [Fixed(16, 9, signed=False), Fixed(15, 9), parse("fp32")])
+    def test_a_selection_of_another_word_is_written_into_the_roles(self, held: Any):
+        value = Value(emu.quantize(np.abs(X.array), held), held)
+        runner = runner_of("always_redo", start={Tensor("relu1", "activation", ""): 3})
+        assert runner.run(Operation("relu", (value,)), "activation", "relu1").format == Fixed(16, 14)
+        shapes = ShapeRunner(Policy(load_device("dlu16").precision))
+        asked = shapes.run(Operation("relu", (value.with_array(ShapeArray((4,), np.float32)),)), "activation", "relu1")
+        assert asked.format == Fixed(16, 8), "the middle of a word whose point is open"
+
+    def test_a_step_in_shapes_keeps_the_point_of_a_selections_word(self):
+        shapes = ShapeRunner(Policy(load_device("dlu16").precision))
+        held = Value(ShapeArray((4,), np.float32), Fixed(16, 9))
+        assert shapes.run(Operation("relu", (held,)), "activation", "relu1").format == Fixed(16, 9)
 
     def test_parts_of_a_role_have_points_of_their_own(self):
         runner = runner_of("always_redo")

@@ -15,10 +15,10 @@ from fast_suite import most_are_slow
 import emu
 from emu import training
 from emu.autodiff import Value
-from emu.formats import parse
+from emu.formats import Fixed, parse
 from emu.hardware import load_device
 from emu.precision import CounterTable, Policy
-from emu.precision.loss_scaler import LossScaler, ScaleEvent
+from emu.precision.loss_scaler import LossScaler, ScaleEvent, _logarithm
 from emu.precision.loss_scaling import (
     BackoffScale,
     FixedScale,
@@ -195,6 +195,16 @@ class TestTheShapeOfAnIteration:
 
             assert s.iterate(run, 0).is_applied
             assert s.scale == wanted, policy.policy
+
+    @pytest.mark.parametrize("backend", ["reference", "numba"])
+    def test_gradients_that_are_held_as_raws_are_measured_at_their_point(self, backend: str):
+        """6 * 2**38 of a word with 40 fraction bits is 1.5; S is 4."""
+        fmt = Fixed(60, 40)
+        gradients = {"fc.weight": Value(np.array([6 * 2**38, -5, 0]), fmt), "fc.bias": Value(np.float32([0.25]), FP16)}
+        # the logarithm is that of float64, within an ulp, divided by a ln 2 of 16 digits
+        assert _logarithm(gradients, 4.0, backend) == pytest.approx(math.log2(1.5 / 4.0), rel=1e-14)
+        found = _logarithm({"fc.weight": Value(np.array([3]), Fixed(60, -2))}, 1.0, backend)
+        assert found == pytest.approx(math.log2(12.0), rel=1e-14)
 
     def test_repeats_stop_at_the_smallest_scale(self):
         s = scaler(on_overflow="repeat", minimum=2.0**14)

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,6 +75,38 @@ def test_trials_of_a_process_that_has_ended_are_taken_at_once_with_their_values(
     assert not second.trials()[0].state.is_finished()
     told(second, 0, 7.0)
     assert second.trials()[0].values[0] == 7.0
+
+
+def test_a_lost_trial_that_another_process_took_meanwhile_is_left_to_it(
+    search: Search, tmp_path: Path, address: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    """Both see that it is lost; one takes it between the other's two looks."""
+    lost, quick, slow = (opened(search, tmp_path, address) for _ in range(3))
+    first, looks = lost.take(), list[int]()
+    monkeypatch.setattr(quick, "_is_lost", lambda trial: True)
+
+    def look(trial: Any) -> bool:
+        looks.append(trial.number)
+        if len(looks) == 1:
+            assert quick.take() == first
+        return len(looks) == 1
+
+    monkeypatch.setattr(slow, "_is_lost", look)
+    second = slow.take()
+    assert second is not None
+    assert (looks[0], second[0]) == (0, 1)
+    told(quick, 0, 5.0)
+    assert slow.trials()[0].values[0] == 5.0
+
+
+def test_violations_of_constraints_are_kept_with_a_trial(search: Search, tmp_path: Path, address: str | None):
+    first, second = (opened(search, tmp_path, address) for _ in range(2))
+    for number, violation in enumerate((-1.0, 0.5)):
+        assert first.take() is not None
+        first.tell(number, (1.0, 2.0), {"lost": violation}, {})
+    past = second.past(second.trials())
+    assert [one.violations for one in past] == [{"lost": -1.0}, {"lost": 0.5}]
+    assert [one.is_feasible for one in past] == [True, False]
 
 
 def test_trials_whose_count_stands_still_are_taken_after_a_while(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import optuna
 import pytest
 
 from emu.search import Search, load_search
@@ -68,6 +70,29 @@ def test_values_follow_from_the_seed_and_the_trials_before_the_batch_alone(searc
         assert alone == late == past[number].values
     other = past_of(Plan(with_sampler(search, name, seed=4)), 20)
     assert [one.values for one in other] != [one.values for one in past]
+
+
+def test_a_sampler_is_told_the_constraints_and_the_generation_of_every_trial_before_the_batch(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+):
+    """Seven trials of the warm start are generation 0, each batch of two is one more, as Optuna itself counts on."""
+    sampler, seen, drawn = optuna.samplers.NSGAIISampler, list[tuple[dict[str, float], int]](), list[int]()
+    sample = sampler.sample_relative
+
+    def watched(self: Any, study: Any, trial: Any, search_space: Any) -> dict[str, Any]:
+        known = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
+        seen[:] = [(one.constraints, self.get_trial_generation(study, one)) for one in known]
+        drawn.append(self.get_trial_generation(study, trial))
+        return sample(self, study, trial, search_space)
+
+    plan = Plan(with_sampler(search, "nsga2"))
+    past = past_of(plan, 12)
+    monkeypatch.setattr(sampler, "sample_relative", watched)
+    plan.values(12, past)
+    generations = [0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2]
+    assert seen == [(one.violations, generation) for one, generation in zip(past[:11], generations, strict=True)]
+    assert {one.violations["lost"] > 0 for one in past[:11]} == {False, True}
+    assert set(drawn) == {3}
 
 
 @pytest.mark.parametrize("name", ["tpe", "nsga2", "random"])

@@ -62,6 +62,17 @@ def test_containers_keep_duplicates_and_stored_zeros_e1(kind: str):
     assert (back.indices.tolist(), back.data.tolist()) == order[kind]
 
 
+def test_entries_of_a_row_keep_the_order_in_which_a_container_stores_them_e1():
+    """Two thousand entries of three rows, columns in no order: more than sorting by insertion takes."""
+    rng = np.random.default_rng(2)
+    rows, columns = rng.integers(0, 3, 2000), rng.integers(0, 50, 2000)
+    x = CSR.from_scipy(containers.coo_array((np.arange(2000.0), (rows, columns)), shape=(3, 50)), "fp64")
+    stored = [[p for p in range(2000) if rows[p] == row] for row in range(3)]
+    assert x.indptr.tolist() == [0, *np.cumsum([len(row) for row in stored]).tolist()]
+    assert x.data.tolist() == [p for row in stored for p in row]
+    assert x.indices.tolist() == [columns[p] for row in stored for p in row]
+
+
 def test_what_is_no_container_is_refused_by_name():
     with pytest.raises(
         emu.ShapeError, match=r"`x` must be a matrix of scipy\.sparse, got ndarray; CSR\.from_dense takes"

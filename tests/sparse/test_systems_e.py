@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import tracemalloc
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from sparse_cases import DY, random_matrix, small_matrix, values
 
 import emu
 from emu import Flags, Mac, StatisticsRegister, sparse
+from emu.backends.reference.philox import random_integers
 from emu.backends.registry import load
 from emu.sparse import CSR, Compact
 from emu.testing import assert_bits_equal
@@ -26,6 +29,32 @@ def test_v1_and_v2_of_the_example_are_those_of_the_text_e1(backend: str):
     x = CSR.from_dense(small_matrix().to_dense(), "fp32", backend=backend)
     assert x.unique_columns.tolist() == [0, 1, 4, 5]
     assert x.transpose_index.tolist() == [1, 2, 0, 1, 2, 3]
+
+
+def test_the_longest_column_is_the_most_terms_of_a_gradient_e1(backend: str):
+    """Column 3 has five entries, no row has more than two."""
+    dense = np.zeros((6, 5))
+    dense[:5, 3], dense[1:3, 0] = 1, 2
+    x = CSR.from_dense(dense, "fix8f2", backend=backend)
+    again = CSR.of(x.data, x.indices, x.indptr, x.shape, x.format)
+    for one in (x, again):
+        assert (
+            one.columns(backend).longest == one.by_columns(backend).longest == one.used(backend).columns().longest == 5
+        )
+        assert one.by_rows.longest == one.by_used_rows.longest == 2
+    assert CSR.from_dense(np.zeros((2, 0)), "fp32", backend=backend).columns(backend).longest == 0
+
+
+def test_a_register_has_the_positions_of_the_most_terms_that_a_result_has_e4(backend: str):
+    """Products of 8 x 8 bits have 16, 4 of them fraction; 5 terms of a column take 3 more, 2 of a row take 2."""
+    dense = np.zeros((6, 5))
+    dense[:5, 3], dense[1:3, 0] = 1, 2
+    x, options = CSR.from_dense(dense, "fix8f2"), {"out_format": "fix8f2", "backend": backend}
+    forward, back, rows = (StatisticsRegister() for _ in range(3))
+    sparse.matmul(x, np.ones((5, 2)), w_format="fix8f2", register=forward, **options)
+    sparse.compact_matmul(x, np.ones((5, 2)), w_format="fix8f2", register=rows, **options)
+    sparse.transposed_matmul(x, np.ones((6, 2)), dy_format="fix8f2", register=back, **options)
+    assert [(one.lowest, one.bins) for one in (forward, rows, back)] == [(-4, 17), (-4, 17), (-4, 18)]
 
 
 def test_the_gradient_of_the_example_is_that_of_the_text_e2(backend: str):
@@ -85,6 +114,20 @@ def test_an_update_is_that_of_plain_gradient_descent_on_these_rows_e3(backend: s
     expected[[2, 3]] = w[[2, 3]]
     sparse.update_rows(w, gradient, 0.3, w_format="fp32", update_format="fp16", backend=backend)
     assert_bits_equal(w, expected, emu.parse("fp32"))
+
+
+def test_the_product_and_the_sum_of_an_update_draw_random_bits_of_their_own_e3(backend: str):
+    """The product draws stream 5, the sum stream 6: every element by hand, from the bits of each stream."""
+    gradient = Compact(np.array([1, 3]), np.full((2, 64), 1.0, np.float32), 4, emu.parse("fp32"))
+    w = np.full((4, 64), 0.25, np.float32)
+    options = {"rounding": "stochastic", "n_rbits": 8, "seed": 9, "backend": backend}
+    sparse.update_rows(w, gradient, 0.3, w_format="fix12f3", update_format="fix12f5", stream=5, **options)
+    bits = [random_integers(128, 8, seed=9, stream=stream, step=0, draw=0).tolist() for stream in (5, 6)]
+    exact = Fraction(float(np.float32(-0.3))) * 32
+    for product_bits, sum_bits, found in zip(*bits, w[[1, 3]].ravel().tolist(), strict=True):
+        product = math.floor(exact + Fraction(product_bits, 256))
+        assert found * 8 == math.floor(Fraction(product, 4) + 2 + Fraction(sum_bits, 256))
+    assert bits[0] != bits[1]
 
 
 def test_the_forward_product_and_its_rows_alone_agree_e0_e4(backend: str):

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from emu.datapath import Mac, OutputStage, Rounding
 from emu.errors import ConfigError
-from emu.hardware import Device, device_names, load_device
+from emu.formats import parse
+from emu.hardware import Demand, Device, device_names, load_device
 from emu.hardware.cost_table import load_cost_table
+from emu.hardware.energy import Datapath, Use, exact_bits, uses_of
 from emu.training.cost import Cost, cost_of
 
 
@@ -162,6 +165,50 @@ def test_blocks_add_aligned_products_and_a_float_once_a_block():
     times = 4 * 784 * 128  # blocks(4, 23): words of 23 + 3 bits, between the adders of 16 and 32
     aligned = of("0.05") + of("0.05") * (26 - 16) / 16
     assert adders("v100", "fc1") == (times + times // 4, times * aligned + times // 4 * of("0.9"))
+
+
+FP16, FP32 = parse("fp16"), parse("fp32")
+
+
+def parts_of(demand: Demand, mac: Mac, stage: str = "fp32", rounding: str = "nearest_even") -> dict[str, list[Use]]:
+    """What an operation uses of a datapath without counters and host, by part."""
+    path = Datapath(mac, OutputStage.of(stage, rounding), FP32, 0, on_host=False)
+    found: dict[str, list[Use]] = {}
+    for use in uses_of(demand, path):
+        found.setdefault(use.part, []).append(use)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("depth", "results", "blocks"), [(10, 1, 3), (10, 2, 6), (8, 3, 6), (3, 5, 5), (1, 1, 1), (9, 7, 21)]
+)
+def test_the_last_block_of_a_result_is_a_block_however_few_products_it_has(depth: int, results: int, blocks: int):
+    mac = Mac(accumulator="fp32", order="blocks(4, 23)")
+    operands = ((FP16, results * depth), (FP16, depth))
+    found = parts_of(Demand("fc", "activation", "matmul", results, results * depth, 0, operands, FP32), mac)
+    assert [(use.family, use.times) for use in found["adder"]] == [("fixed", results * depth), ("float", blocks)]
+
+
+def test_only_modes_that_drop_bits_of_their_family_round_without_an_adder():
+    def has_adder(fmt: str, rounding: str) -> bool:
+        written = Demand("fc", "activation", "quantize", 5, 0, 0, ((FP16, 5),), parse(fmt))
+        return "rounding" in parts_of(written, Mac(), fmt, rounding)
+
+    dropping = {
+        "fix8f4": {"floor", "to_odd", "jamming"},
+        "fp16": {"toward_zero", "magnitude_truncation", "to_odd", "jamming"},
+    }
+    for fmt, modes in dropping.items():
+        assert {mode.value for mode in Rounding if not has_adder(fmt, mode.value)} == modes
+
+
+@pytest.mark.parametrize(
+    ("fmt", "bits"),
+    # from the smallest subnormal to the largest value: fp16 2**-24..2**15, e2m1 2**-1..2**2, ue4m3 2**-9..2**8
+    [("fp16", 1 + 40), ("e2m1 finite nans=none", 1 + 4), ("ue4m3 nans=top", 18), ("ufix7f3", 7), ("fix7f3", 7)],
+)
+def test_a_float_in_an_exact_sum_is_a_word_with_a_sign_only_where_the_format_has_one(fmt: str, bits: int):
+    assert exact_bits([parse(fmt)] * 2, 1) == 2 * bits
 
 
 # ---- tables ----
