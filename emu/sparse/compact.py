@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.arrays import namespace, on_host
+from emu.backends.arrays import frozen, is_on_device, lasting, namespace, on_host
 from emu.backends.pattern import Indices
 from emu.engine import add, multiply
 from emu.engine.delivery import require_array, require_writable
 from emu.errors import ShapeError
 from emu.formats import Format
-from emu.sparse.csr import as_indices
+from emu.sparse.structure import as_indices
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Compact:
-    """Some rows of a matrix; all others are 0.
+    """Some rows of a matrix; all others are 0. It holds its own arrays, which are read-only.
 
     Attributes:
         rows: which rows, ascending, none of them twice, (U,).
@@ -43,10 +43,24 @@ class Compact:
     format: Format
 
     def __post_init__(self) -> None:
-        """Check that there is one row of values for each row, and that rows can be written in place."""
-        object.__setattr__(self, "rows", as_indices(self.rows, "rows"))
+        """Take copies, and check that each row has its values, and that rows can be written in place."""
+        object.__setattr__(self, "rows", lasting(frozen(np.array(as_indices(self.rows, "rows")))))
         _require_values(self.values, self.rows.size)
         _require_rows(self.rows, self.height)
+        values: Any = self.values
+        object.__setattr__(self, "values", values.copy() if is_on_device(values) else frozen(np.array(values)))
+
+    @classmethod
+    def of_result(cls, rows: Indices, values: Array, height: int, fmt: Format, out: Array | None) -> Compact:
+        """Return rows of a matrix that a product has written: into `out`, which stays the caller's, or for these."""
+        compact = object.__new__(cls)
+        kept = values if values is out or is_on_device(values) else frozen(values)
+        for name, part in (("rows", rows), ("values", kept), ("height", height), ("format", fmt)):
+            object.__setattr__(compact, name, part)
+        return compact
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.rows, self.values, self.height, self.format)
 
     def to_dense(self) -> Array:
         """Return the whole matrix, (height, H)."""

@@ -1,0 +1,96 @@
+"""Where the entries of a sparse matrix lie: what three arrays must be to name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from emu.backends.arrays import on_host
+from emu.backends.pattern import Indices
+from emu.errors import FormatError, ShapeError
+
+if TYPE_CHECKING:
+    from emu.sparse.csr import CSR
+
+_INDEX_DTYPES = (np.dtype(np.int32), np.dtype(np.int64))
+
+
+def as_indices(x: Any, name: str) -> Indices:
+    """Return an index array of the host, int32 or int64.
+
+    Raises:
+        ShapeError: not one dimension.
+        FormatError: no integers.
+    """
+    array = np.asarray(on_host(x))
+    if array.ndim != 1:
+        raise ShapeError(f"`{name}` must have one dimension, got shape {array.shape}")
+    if array.size == 0 and array.dtype.kind == "f":
+        return array.astype(np.int32)
+    if array.dtype.kind not in "iu":
+        raise FormatError(f"`{name}` must hold integers, got dtype {array.dtype}")
+    if array.dtype not in _INDEX_DTYPES:
+        array = array.astype(np.int64)
+    return np.ascontiguousarray(array)
+
+
+def rows_and_columns(shape: object) -> tuple[int, int]:
+    """Return a shape, as two Python integers."""
+    given: tuple[Any, ...] = tuple(cast("Iterable[Any]", shape)) if isinstance(shape, Iterable) else (shape,)
+    sizes = [int(cast(int, size)) for size in given if isinstance(size, int | np.integer) and size >= 0]
+    if len(given) != 2 or len(sizes) != 2:
+        shown = ", ".join(map(str, given)) + ("," if len(given) == 1 else "")
+        raise ShapeError(f"`shape` must be rows and columns, 0 or more, got ({shown}); write (rows, columns)")
+    return sizes[0], sizes[1]
+
+
+def require_fitting(x: CSR) -> None:
+    """Raise ShapeError unless the arrays fit together."""
+    rows, columns = x.shape
+    if x.data.ndim != 1 or x.data.shape != x.indices.shape:
+        raise ShapeError(
+            f"`data` and `indices` must have one element per entry, got shapes {x.data.shape} and {x.indices.shape}"
+        )
+    if x.indptr.size != rows + 1:
+        raise ShapeError(f"`indptr` must have rows + 1 = {rows + 1} elements, got {x.indptr.size}")
+    if x.indptr[0] != 0 or x.indptr[-1] != x.indices.size:
+        raise ShapeError(
+            f"`indptr` must begin with 0 and end with the number of entries, {x.indices.size}, got "
+            f"{x.indptr[0]} and {x.indptr[-1]}"
+        )
+    falls = np.flatnonzero(x.indptr[1:] < x.indptr[:-1])
+    if falls.size:
+        row = int(falls[0])
+        raise ShapeError(f"`indptr` must not descend, got {x.indptr[row]} and then {x.indptr[row + 1]} at row {row}")
+    if x.indices.size and not 0 <= x.indices.min() <= x.indices.max() < columns:
+        entry = int(np.argmax((x.indices < 0) | (x.indices >= columns)))
+        raise ShapeError(
+            f"`indices` must be columns 0..{columns - 1}, got {x.indices[entry]} at entry {entry}, row {x.rows[entry]}"
+        )
+
+
+def require_canonical(x: CSR, asked: str) -> None:
+    """Raise ShapeError unless columns ascend in every row."""
+    same_row = x.rows[1:] == x.rows[:-1]
+    wrong = np.flatnonzero(same_row & (x.indices[1:] <= x.indices[:-1]))
+    if not wrong.size:
+        return
+    entry = int(wrong[0])
+    row, before, here = x.rows[entry], x.indices[entry], x.indices[entry + 1]
+    trouble = f"column {here} twice" if before == here else f"column {here} behind column {before}"
+    raise ShapeError(f"columns must ascend in each row, none of them twice ({asked}), got {trouble} in row {row}")
+
+
+def require_single(x: CSR) -> None:
+    """Raise ShapeError where a row has a column twice."""
+    order = np.lexsort((x.indices, x.rows))
+    rows, columns = x.rows[order], x.indices[order]
+    twice = np.flatnonzero((rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1]))
+    if twice.size:
+        entry = int(twice[0])
+        raise ShapeError(
+            f"a dense matrix has one value per place, got column {columns[entry]} twice in row {rows[entry]}; multiply "
+            "by an identity matrix to add the entries up in a format"
+        )
