@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from fractions import Fraction
 from typing import Any
 
@@ -172,25 +173,53 @@ def test_levels_are_smoothed_or_stand_for_several_mini_batches_c3(options: Any, 
     assert levels == expected
 
 
-@pytest.mark.parametrize("lag", [0, 1, 2])
-@pytest.mark.parametrize("smoothing", ["none", "exponential", "window"])
-def test_smoothing_takes_the_levels_of_so_many_mini_batches_before_c3(lag: int, smoothing: Any):
-    """Powers of two and halves: exact. The mini-batch's own levels stand until there are earlier ones."""
-    own = [Fraction(2) ** (7 * i % 9) for i in range(12)]
-    expected: list[Fraction] = []
-    for i, fresh in enumerate(own):
-        known = own[: i - lag + 1] if i >= lag else [fresh]
-        if smoothing == "exponential" and expected:
-            expected.append(expected[-1] / 2 + known[-1] / 2)
-        elif smoothing == "window":
-            expected.append(sum(known[-4:]) / len(known[-4:]))
-        else:
-            expected.append(known[-1])
-    codec, memory = Quantiser(lag=lag, smoothing=smoothing, decay=0.5, window=4), Memory.empty(1, 2)
-    for step, (a, level) in enumerate(zip(own, expected, strict=True)):
+def single(x: float) -> float:
+    """The float32 next to a float64: one operation on float32 numbers, rounded twice, is rounded right."""
+    return struct.unpack("<f", struct.pack("<f", x))[0]
+
+
+def levels_in_use(sizes: list[float], lag: int, smoothing: str, window: int, interval: int) -> list[float]:
+    """What each mini-batch uses, by the sentences of the documentation: positions counted from the first one."""
+    computed: list[float] = []
+    used: list[float] = []
+    for place, size in enumerate(sizes):
+        if place % interval:
+            used.append(used[-1])
+            continue
+        computed.append(size)
+        newest = len(computed) - 1 - lag
+        seen = [computed[k] for k in range(newest + 1) if k > newest - window] or [size]  # where none is so old yet
+        level = seen[-1]
+        if smoothing == "window":
+            level = seen[0]
+            for more in seen[1:]:
+                level = single(level + more)
+            level = single(level / len(seen))
+        if smoothing == "exponential" and used:
+            decay = single(0.7)
+            level = single(single(decay * used[-1]) + single(single(1 - decay) * seen[-1]))
+        used.append(level)
+    return used
+
+
+@pytest.mark.parametrize("interval", range(1, 5))
+@pytest.mark.parametrize(
+    ("smoothing", "window"), [("none", 1), ("exponential", 1), *(("window", w) for w in range(1, 6))]
+)
+@pytest.mark.parametrize("lag", range(7))
+def test_lag_smoothing_window_and_interval_go_together_c3(
+    lag: int, smoothing: Any, window: int, interval: int, backend: str
+):
+    codec = Quantiser(lag=lag, smoothing=smoothing, decay=0.7, window=window, interval=interval, backend=backend)
+    sizes = [single(1 + place + place * place / 7) for place in range(13 * interval)]
+    memory, levels = Memory.empty(1, 2), list[float]()
+    for step, size in enumerate(sizes):
         memory.residual = np.zeros((1, 2), np.float32)
-        sent = codec.encode(np.array([[-a, a]], np.float32), memory, Address(step=step)).levels[0, 1]
-        assert sent == np.float32(level), step
+        message = codec.encode(np.array([[-size, size]], np.float32), memory, Address(step=step))
+        low, high = message.levels[0].tolist()
+        assert low == -high
+        levels.append(high)
+    assert levels == levels_in_use(sizes, lag, smoothing, window, interval)
 
 
 def test_random_intervals_renew_levels_one_time_in_so_many_and_by_the_seed_c3():
