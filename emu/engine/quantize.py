@@ -8,7 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.arrays import contiguous
-from emu.engine.delivery import deliver, place_register, require_array, require_out, require_writable
+from emu.engine.delivery import (
+    apart,
+    deliver,
+    place_register,
+    require_array,
+    require_out,
+    require_writable,
+    written_to,
+)
 from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.operands import as_operand, code_of
 from emu.formats import Fixed, Format
@@ -58,9 +66,12 @@ def quantize(
     unit, out, check = call_of("quantize", fmt, options)
     array, source = as_operand(x, x_format, "x", check=check and x_format is not None)
     target = None if out is None else _require_target(out, array.shape, unit.stage.format)
-    values = write_quantized(unit, array, source, target)
-    if out is None or target is not None:
+    kept = apart(target, (array,))
+    values = write_quantized(unit, array, source, kept)
+    if out is None or kept is not None:
         return values if out is None else out
+    if out.dtype == unit.stage.format.carrier:
+        return written_to(out, values)
     encoded = unit.stage.format.encode(values)
     out[...] = encoded if out.dtype.kind == "u" else np.ldexp(values, -unit.code.format.quantum)
     return out

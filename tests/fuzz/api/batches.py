@@ -44,7 +44,9 @@ def _judged(seed: str) -> tuple[str, Sequence[Any]]:
 
 
 def in_children(
-    seeds: Sequence[str], judge: Callable[[str], tuple[str, Sequence[Any]]] = _judged, most_seconds: float = MOST_SECONDS
+    seeds: Sequence[str],
+    judge: Callable[[str], tuple[str, Sequence[Any]]] = _judged,
+    most_seconds: float = MOST_SECONDS,
 ) -> Iterator[Report]:
     """Run cases in children and yield how each ended."""
     waiting = list(seeds)
@@ -80,7 +82,13 @@ def _batch(
         said = err.read().decode("utf-8", "replace")
     seed = seeds[done if done >= 0 else -done - 1]
     code = os.waitstatus_to_exitcode(status)
-    what = f"endless: {most_seconds:.0f} s" if done < 0 else f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    what = (
+        f"endless: {most_seconds:.0f} s"
+        if done < 0
+        else f"killed by {signal.Signals(-code).name}"
+        if code < 0
+        else f"exit code {code}"
+    )
     yield Report(seed, "killed", [(f"{what} ({drawn(seed).function})", said[-600:])])
 
 

@@ -127,7 +127,9 @@ def out_array(pen: Pen, out_format: str, shape: tuple[int, ...]) -> Text:
 
 def _rbits(pen: Pen, shape: tuple[int, ...]) -> Text:
     if pen.now_and_then(0.5):
-        return Text(f"np.full({shape}, {pen.random.randrange(2**20)}, {pen.pick(('np.uint32', 'np.int64', 'np.uint64'))})")
+        return Text(
+            f"np.full({shape}, {pen.random.randrange(2**20)}, {pen.pick(('np.uint32', 'np.int64', 'np.uint64'))})"
+        )
     wrong = (
         f"np.full({shape}, 0.5)", f"np.full({(*shape, 2)}, 1)", f"np.full({shape}, 2**33)" if math.prod(shape) else "[1, 2, 3, 4, 5, 6, 7]",
         "'x'", "object()", f"np.full({shape}, None)", f"np.zeros({shape}, complex)", f"np.full({shape}, -1)" if math.prod(shape) else "1.5",
@@ -162,7 +164,9 @@ def quantize(pen: Pen) -> Case:
         case.arguments["x_format"] = pen.written_format(source)
     add_options(pen, case, name, shape)
     if pen.now_and_then(0.05):
-        dtype = pen.pick(("np.int8", "np.int16", "np.int32", "np.int64", "np.uint8", "np.uint16", "np.uint64", "np.uint32"))
+        dtype = pen.pick(
+            ("np.int8", "np.int16", "np.int32", "np.int64", "np.uint8", "np.uint16", "np.uint64", "np.uint32")
+        )
         case.arguments["out"] = Text(f"np.zeros({shape}, {dtype})")
     return _twisted(pen, case)
 
@@ -324,7 +328,11 @@ def function(pen: Pen) -> Case:
         del case.arguments["x_format"]
     if pen.now_and_then(0.2):
         case.function = "emu.engine.function"
-        name = repr(pen.pick(FUNCTIONS)) if pen.now_and_then(0.7) else pen.pick(("'sin'", "None", "3", "['exp']", "''", "b'exp'"))
+        name = (
+            repr(pen.pick(FUNCTIONS))
+            if pen.now_and_then(0.7)
+            else pen.pick(("'sin'", "None", "3", "['exp']", "''", "b'exp'"))
+        )
         case.arguments = {"name": Text(name, name[1:-1] not in FUNCTIONS), **case.arguments}
     add_options(pen, case, out, shape)
     return _twisted(pen, case)

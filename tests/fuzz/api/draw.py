@@ -191,7 +191,7 @@ class Pen:
         """An expression whose object holds these numbers, or nearly: NumPy may round them before emu sees them."""
         nested = self._nested([self.number(v) for v in values], shape)
         way = self.random.random()
-        if way < 0.25 and math.prod(shape) or way < 0.1:
+        if (way < 0.25 and math.prod(shape)) or way < 0.1:
             return nested
         if way < 0.32 and (fitting := [m for m in ML_DTYPES if all(_ml_holds(m, v) for v in values)]):
             text = f"np.array({nested}, ml_dtypes.{self.pick(fitting)})"
@@ -215,7 +215,9 @@ class Pen:
         if len(shape) == 1:
             return f"[{', '.join(texts)}]"
         step = len(texts) // shape[0] if shape[0] else 0
-        return "[" + ", ".join(self._nested(texts[i * step : i * step + step], shape[1:]) for i in range(shape[0])) + "]"
+        return (
+            "[" + ", ".join(self._nested(texts[i * step : i * step + step], shape[1:]) for i in range(shape[0])) + "]"
+        )
 
     def integer(self, low: int, high: int, *, bad: float = 0.1) -> Text:
         """An integer in a range, or what is none."""
@@ -252,7 +254,7 @@ def _odd(values: list[Fraction | float]) -> bool:
 
 def _holds(dtype: str, value: Fraction | float) -> bool:
     """Whether a dtype of NumPy holds a number exactly."""
-    kind = np.dtype(eval(dtype, {"np": np}))  # noqa: S307 - a constant above
+    kind = np.dtype(eval(dtype, {"np": np}))
     if kind.kind == "O":
         return True
     if isinstance(value, float):
@@ -282,4 +284,3 @@ def _ml_holds(name: str, value: Fraction | float) -> bool:
     with np.errstate(all="ignore"):
         near = float(np.array(float(value)).astype(getattr(ml_dtypes, name)))
         return math.isfinite(near) and Fraction(near) == value
-

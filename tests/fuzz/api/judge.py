@@ -20,8 +20,7 @@ from .things import INFINITE, NAN, Contents, NoNumbers, Real, contents
 
 #: Rules and modes the model has; others are only compared between backends.
 MODES = frozenset(
-    "nearest_even nearest_away nearest_up nearest_down nearest_zero floor ceil toward_zero to_odd nearest_odd "
-    "away_from_zero jamming magnitude_truncation".split()
+    ["nearest_even", "nearest_away", "nearest_up", "nearest_down", "nearest_zero", "floor", "ceil", "toward_zero", "to_odd", "nearest_odd", "away_from_zero", "jamming", "magnitude_truncation"]
 )
 ZERO = Real(False, Fraction(0))
 
@@ -96,7 +95,8 @@ def _fits_a_carrier(held: Contents) -> bool:
     doubles = all(isinstance(r.magnitude, str) or model.holds(_FP64, r) for r in held.reals)
     integers = all(isinstance(r.magnitude, Fraction) and r.magnitude.denominator == 1 for r in held.reals)
     return doubles or (
-        integers and any(all(low <= r.signed < high for r in held.reals) for low, high in ((-(2**63), 2**63), (0, 2**64)))
+        integers
+        and any(all(low <= r.signed < high for r in held.reals) for low, high in ((-(2**63), 2**63), (0, 2**64)))
     )
 
 
@@ -181,7 +181,9 @@ def _expect_matmul(function: str, given: Mapping[str, Any]) -> Result | Refused 
 
 
 def _expect_conv2d(function: str, given: Mapping[str, Any]) -> Result | Refused | None:
-    pairs = [tuple(int(n) for n in given.get(name, default)) for name, default in (("stride", (1, 1)), ("padding", (0, 0)))]
+    pairs = [
+        tuple(int(n) for n in given.get(name, default)) for name, default in (("stride", (1, 1)), ("padding", (0, 0)))
+    ]
 
     def convolved(x: Contents, w: Contents) -> Any:
         return model.conv2d(x, w, *pairs)
@@ -365,7 +367,9 @@ def _expect_csr(function: str, given: Mapping[str, Any]) -> Result | Refused | N
     if isinstance(found, Refused):
         return found
     rows = np.repeat(np.arange(len(given["indptr"]) - 1), np.diff(np.asarray(given["indptr"], np.int64)))
-    return Result([_placed(r, rows, given["indices"], given["shape"]) for r in found.readings], None, found.must, signs=False)
+    return Result(
+        [_placed(r, rows, given["indices"], given["shape"]) for r in found.readings], None, found.must, signs=False
+    )
 
 
 def _placed(held: Contents, rows: Any, columns: Any, shape: Any) -> Any:
@@ -404,12 +408,20 @@ def _expect_sparse(function: str, given: Mapping[str, Any]) -> Result | Refused 
             used = sorted(set(x.indices.tolist()))
             results = np.empty((len(used), grid.shape[1]), object)
             for place in np.ndindex(results.shape):
-                terms = [model.multiply(v, grid[r, place[1]]) for v, r, c in zip(reals, rows, x.indices, strict=True) if c == used[place[0]]]
+                terms = [
+                    model.multiply(v, grid[r, place[1]])
+                    for v, r, c in zip(reals, rows, x.indices, strict=True)
+                    if c == used[place[0]]
+                ]
                 results[place] = model.summed(terms)
         else:
             results = np.empty((x.shape[0], grid.shape[1]), object)
             for place in np.ndindex(results.shape):
-                terms = [model.multiply(v, grid[c, place[1]]) for v, r, c in zip(reals, rows, x.indices, strict=True) if r == place[0]]
+                terms = [
+                    model.multiply(v, grid[c, place[1]])
+                    for v, r, c in zip(reals, rows, x.indices, strict=True)
+                    if r == place[0]
+                ]
                 results[place] = model.summed(terms)
         exact.append(results)
     return Result(exact, out, found.must, signs=False)

@@ -26,7 +26,9 @@ REMEDY = re.compile(
 THING = re.compile(r"`[^`]+`|^\w+\(\) |^\w[\w ]{0,60}?\b(must|cannot|needs?|has|have|is|may|are)\b|^[\w. ]+: ")
 SHORTEST, LONGEST = 25, 900
 #: TypeErrors that Python itself raises for a call that does not fit a signature.
-CALL = re.compile(r"unexpected keyword argument|required (positional|keyword-only) argument|positional arguments? but|has no option")
+CALL = re.compile(
+    r"unexpected keyword argument|required (positional|keyword-only) argument|positional arguments? but|has no option"
+)
 
 
 def flaw(text: str) -> str:

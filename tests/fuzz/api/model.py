@@ -67,7 +67,7 @@ def model_of(fmt: Any) -> Model:
     """The model of a format of emu."""
     if hasattr(fmt, "frac_bits"):
         return FixedModel(fmt.width_bits, fmt.frac_bits, fmt.signed)
-    names = "exponent_bits fraction_bits bias infinities nans ftz daz signed zero".split()
+    names = ["exponent_bits", "fraction_bits", "bias", "infinities", "nans", "ftz", "daz", "signed", "zero"]
     return WideFloat(*[getattr(fmt, name) for name in names])
 
 

@@ -244,8 +244,18 @@ def line(pen: Pen) -> Case:
     """A line of the table."""
     function, given = pen.pick(LINES)
     if function == "float":
-        number = pen.pick(("emu.value(1.5, 'fp16')", "emu.value([1.5], 'fp16')", "emu.value([1.5, 2.0], 'fp16')", "emu.value([], 'fp16')"))
-        return Case(f"(lambda x: {pen.pick(('float', 'int'))}(x))", {"x": Text(number, "[1.5, 2.0]" in number or "[]" in number)})
+        number = pen.pick(
+            (
+                "emu.value(1.5, 'fp16')",
+                "emu.value([1.5], 'fp16')",
+                "emu.value([1.5, 2.0], 'fp16')",
+                "emu.value([], 'fp16')",
+            )
+        )
+        return Case(
+            f"(lambda x: {pen.pick(('float', 'int'))}(x))",
+            {"x": Text(number, "[1.5, 2.0]" in number or "[]" in number)},
+        )
     return Case(function, {name: Text(text, bad) for name, (text, bad) in given.items()})
 
 
@@ -265,7 +275,9 @@ def equal_bits(pen: Pen) -> Case:
 
 
 def sparse(pen: Pen) -> Case:
-    return pen.pick((_of, _from_dense, _from_dense, _from_scipy, _chosen, _product, _product, _product, _compact, _update))(pen)
+    return pen.pick(
+        (_of, _from_dense, _from_dense, _from_scipy, _chosen, _product, _product, _product, _compact, _update)
+    )(pen)
 
 
 def _entries(pen: Pen, name: str, rows: int, columns: int) -> tuple[str, str, str]:
@@ -283,7 +295,12 @@ def _entries(pen: Pen, name: str, rows: int, columns: int) -> tuple[str, str, st
 def _of(pen: Pen) -> Case:
     name, rows, columns = pen.format(), pen.pick((1, 2, 3)), pen.pick((1, 2, 4))
     data, indices, indptr = _entries(pen, name, rows, columns)
-    texts = {"data": Text(data), "indices": Text(indices), "indptr": Text(indptr), "shape": Text(f"({rows}, {columns})")}
+    texts = {
+        "data": Text(data),
+        "indices": Text(indices),
+        "indptr": Text(indptr),
+        "shape": Text(f"({rows}, {columns})"),
+    }
     texts["fmt"] = pen.written_format(name)
     broken = pen.pick(("", "", "", "data", "indices", "indptr", "shape"))
     wrong = {
@@ -307,10 +324,32 @@ def _from_dense(pen: Pen) -> Case:
 def _from_scipy(pen: Pen) -> Case:
     name = pen.pick(("fix8f0", "fix16f8", "fp16", "fp32", "fix60f4", "fix64f0", "fp64"))
     matrix = f"np.array({pen._nested([_small(pen) for _ in range(6)], (2, 3))}, {pen.pick(('np.float64', 'np.float32', 'np.int64', 'np.int8'))})"
-    kind = pen.pick(("csr_array", "csr_matrix", "coo_array", "csc_array", "csr_array", "lil_array", "bsr_array", "dok_array", "dia_array"))
+    kind = pen.pick(
+        (
+            "csr_array",
+            "csr_matrix",
+            "coo_array",
+            "csc_array",
+            "csr_array",
+            "lil_array",
+            "bsr_array",
+            "dok_array",
+            "dia_array",
+        )
+    )
     text = f"sp.{kind}({matrix})"
     if pen.now_and_then(0.2):
-        text = pen.pick((f"{text} * 1j", "np.eye(2)", "None", "sp.coo_array(np.array([1, 0, 2]))", "emu.sparse.CSR.from_dense([[1.0]], 'fp16')", "[[1]]", f"{text}.astype(complex)"))
+        text = pen.pick(
+            (
+                f"{text} * 1j",
+                "np.eye(2)",
+                "None",
+                "sp.coo_array(np.array([1, 0, 2]))",
+                "emu.sparse.CSR.from_dense([[1.0]], 'fp16')",
+                "[[1]]",
+                f"{text}.astype(complex)",
+            )
+        )
         return Case("emu.sparse.CSR.from_scipy", {"x": Text(text, True), "fmt": Text(repr(name))}, "csr")
     given = {"x": Text(text), "fmt": pen.written_format(name)}
     return Case("emu.sparse.CSR.from_scipy", given, "csr", twist="mutate" if pen.now_and_then(0.7) else "")
@@ -328,8 +367,34 @@ def _csr(pen: Pen, name: str, rows: int, columns: int) -> str:
 
 def _chosen(pen: Pen) -> Case:
     x = _csr(pen, "fix8f0", 3, 4)
-    sound = ("[0]", "[2, 0, 2]", "slice(1)", "slice(None, None, -1)", "[-1]", "np.array([True, False, True])", "[]", "slice(5, 9)", "np.array([], int)")
-    bad = ("3", "[3]", "[-4]", "'x'", "None", "[0.5]", "np.array([1.0])", "[[0]]", "(0, 1)", "[True]", "1.5", "...", "[2**70]", "{}", "object()")
+    sound = (
+        "[0]",
+        "[2, 0, 2]",
+        "slice(1)",
+        "slice(None, None, -1)",
+        "[-1]",
+        "np.array([True, False, True])",
+        "[]",
+        "slice(5, 9)",
+        "np.array([], int)",
+    )
+    bad = (
+        "3",
+        "[3]",
+        "[-4]",
+        "'x'",
+        "None",
+        "[0.5]",
+        "np.array([1.0])",
+        "[[0]]",
+        "(0, 1)",
+        "[True]",
+        "1.5",
+        "...",
+        "[2**70]",
+        "{}",
+        "object()",
+    )
     is_bad = pen.now_and_then(0.5)
     return Case(f"{x}.__getitem__", {"chosen": Text(pen.pick(bad if is_bad else sound), is_bad)}, free=True)
 

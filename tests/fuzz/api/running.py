@@ -72,7 +72,9 @@ def judged(case: Case) -> tuple[str, list[Fault]]:
     outcomes = [outcome_of(case, backend) for backend in BACKENDS]
     if outcomes[0].void:
         return "void", []
-    faults = [fault for outcome, backend in zip(outcomes, BACKENDS, strict=True) for fault in _faults(case, outcome, backend)]
+    faults = [
+        fault for outcome, backend in zip(outcomes, BACKENDS, strict=True) for fault in _faults(case, outcome, backend)
+    ]
     faults += _differences(case, *outcomes)
     if case.twist == "threads" and outcomes[1].error is None:
         faults += _of_threads(case)
@@ -92,17 +94,23 @@ def outcome_of(case: Case, backend: str) -> Outcome:
         warnings.simplefilter("always")
         try:
             for name, text in case.setup.items():
-                names[name] = eval(text, names)  # noqa: S307 - our own text
-            outcome.given = {name: eval(text.text, names) for name, text in case.arguments.items()}  # noqa: S307
-            call = eval(case.function, names)  # noqa: S307
+                names[name] = eval(text, names)
+            outcome.given = {name: eval(text.text, names) for name, text in case.arguments.items()}
+            call = eval(case.function, names)
         except Exception as error:
             outcome.error = error
             outcome.void = not isinstance(error, emu.EmuError) and not _emu_frames(error)
             return outcome
         caught.clear()
-        if "backend" not in case.arguments and case.function.startswith(_WITH_BACKEND) and ".replace" not in case.function:
+        if (
+            "backend" not in case.arguments
+            and case.function.startswith(_WITH_BACKEND)
+            and ".replace" not in case.function
+        ):
             outcome.given["backend"] = backend
-        before = {name: _print_of(x) for name, x in outcome.given.items() if name not in ("out", "register", "flags", "w")}
+        before = {
+            name: _print_of(x) for name, x in outcome.given.items() if name not in ("out", "register", "flags", "w")
+        }
         shared = "m" in case.setup
         try:
             outcome.result = call(**outcome.given)
@@ -110,14 +118,17 @@ def outcome_of(case: Case, backend: str) -> Outcome:
             outcome.error = error
         if not shared:
             outcome.changed = [name for name, was in before.items() if _print_of(outcome.given[name]) != was]
-        outcome.warned = [f"{w.category.__name__}: {w.message}" for w in caught if not issubclass(w.category, emu.EmuWarning)]
+        outcome.warned = [
+            f"{w.category.__name__}: {w.message}" for w in caught if not issubclass(w.category, emu.EmuWarning)
+        ]
     return outcome
 
 
 def _print_of(x: Any) -> Any:
     """A print of what an argument's arrays hold."""
     return [
-        (a.shape, a.dtype, a.strides, a.flags.writeable, a.tobytes() if a.dtype != object else repr(a)) for a in arrays_in(x)
+        (a.shape, a.dtype, a.strides, a.flags.writeable, a.tobytes() if a.dtype != object else repr(a))
+        for a in arrays_in(x)
     ]
 
 
@@ -146,7 +157,13 @@ def _faults(case: Case, outcome: Outcome, backend: str) -> list[Fault]:
         return faults + _of_error(case, outcome)
     if case.bad:
         bad = next(n for n, text in case.arguments.items() if text.bad)
-        return [*faults, Fault(f"{name} takes `{bad}` that is none: {_category(case.arguments[bad].text)}", f"{bad}={case.arguments[bad].text}")]
+        return [
+            *faults,
+            Fault(
+                f"{name} takes `{bad}` that is none: {_category(case.arguments[bad].text)}",
+                f"{bad}={case.arguments[bad].text}",
+            ),
+        ]
     if case.arguments.get("check", ("",))[0] != "False":
         faults += _of_result(case, outcome, backend)
     return faults + _of_memory(case, outcome, name)
@@ -277,7 +294,11 @@ def _mismatch(exact: Any, came: Any, wanted: Result, outcome: Outcome) -> str:
             right, done = model.written(known, right, mode, rule)
             for name in counts:
                 counts[name] += name in done.flags
-        same = right == came[place] if wanted.signs else right == came[place] or (right.magnitude == 0 == came[place].magnitude)
+        same = (
+            right == came[place]
+            if wanted.signs
+            else right == came[place] or (right.magnitude == 0 == came[place].magnitude)
+        )
         if not same:
             return f"{_shown(came[place])} at {place}, right {_shown(right)}"
     flags = given.get("flags")
@@ -302,7 +323,9 @@ def _of_totals(name: str, outcome: Outcome) -> list[Fault]:
         return []
     size = int(np.prod(result.shape))
     if register.total != size:
-        return [Fault(f"{name}: the register counts other elements than are written", f"{register.total}, right {size}")]
+        return [
+            Fault(f"{name}: the register counts other elements than are written", f"{register.total}, right {size}")
+        ]
     sides = sum(register.positive.values()) + sum(register.negative.values())
     whole = sides + register.none + register.below + register.above + register.nonfinite
     return [] if whole == size else [Fault(f"{name}: the register's counts do not add up", repr(register))]
@@ -380,10 +403,10 @@ def _of_threads(case: Case) -> list[Fault]:
     alone, together = outcome_of(case, "numba"), outcome_of(case, "numba")
     names = NAMES | {"BACKEND": "numba"}
     for name, text in case.setup.items():
-        names[name] = eval(text, names)  # noqa: S307
-    given = {name: eval(text.text, names) for name, text in case.arguments.items()}  # noqa: S307
+        names[name] = eval(text, names)
+    given = {name: eval(text.text, names) for name, text in case.arguments.items()}
     given |= {"backend": "numba"} if "backend" in together.given else {}
-    call, results, errors = eval(case.function, names), [], []  # noqa: S307
+    call, results, errors = eval(case.function, names), [], []
 
     def turn() -> None:
         try:

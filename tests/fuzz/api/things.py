@@ -26,7 +26,7 @@ import emu.sparse
 import emu.testing
 
 sys.path.append(str(Path(__file__).parents[2] / "oracle"))
-from rational_model import INFINITE, NAN, Real  # noqa: E402 - the folder is no package
+from rational_model import INFINITE, NAN, Real
 
 
 class ArrayLike:
@@ -126,8 +126,7 @@ def real_of(x: Any) -> Real:
 
 
 ML_NAMES = frozenset(
-    "bfloat16 float8_e3m4 float8_e4m3 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz "
-    "float8_e8m0fnu float4_e2m1fn float6_e2m3fn float6_e3m2fn int2 int4 uint2 uint4".split()
+    ["bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "int2", "int4", "uint2", "uint4"]
 )
 
 
@@ -191,7 +190,9 @@ def arrays_in(x: Any) -> Iterable[Any]:
     elif isinstance(x, emu.Value):
         yield from arrays_in(x.array)
     elif isinstance(x, emu.sparse.CSR) or sp.issparse(x):
-        yield from (a for name in ("data", "indices", "indptr", "row", "col") for a in arrays_in(getattr(x, name, None)))
+        yield from (
+            a for name in ("data", "indices", "indptr", "row", "col") for a in arrays_in(getattr(x, name, None))
+        )
     elif isinstance(x, ArrayLike):
         yield x.x
     elif isinstance(x, (list, tuple)) and len(x) < 50:
