@@ -107,7 +107,8 @@ def _broadcast(operation: str, arrays: Sequence[Array]) -> list[Array]:
         except ValueError:
             shapes = " and ".join(str(array.shape) for array in arrays)
             raise ShapeError(
-                f"{operation}: operands must broadcast together, got shapes {shapes}; give axes of size 1 where they differ"
+                f"{operation}: operands must broadcast together, got shapes {shapes}; give axes of size 1 "
+                "where they differ"
             ) from None
     return [
         x if x.shape == shape else repeated(x, shape) if x.size == 1 else namespace(x).broadcast_to(x, shape)

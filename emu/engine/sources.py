@@ -99,7 +99,7 @@ def require_rbits(rbits: Array, n_rbits: int, shape: tuple[int, ...]) -> Array:
     if array.size and (int(array.min()) < 0 or int(array.max()) >> n_rbits):
         worst = int(array.min()) if array.min() < 0 else int(array.max())
         raise FormatError(
-            f"`rbits` must be integers below 2**{n_rbits}, got {worst}; shift or mask them to {n_rbits} bits, or change "
-            "`n_rbits`"
+            f"`rbits` must be integers below 2**{n_rbits}, got {worst}; shift or mask them to {n_rbits} bits, or "
+            "change `n_rbits`"
         )
     return array.astype(np.uint32)

@@ -210,8 +210,6 @@ LINES: tuple[tuple[str, dict[str, tuple[str, bool]]], ...] = (
     ("emu.OutputStage", {"format": ("emu.Fixed(8, 4)", False), "overflow": ("'ieee'", True)}),
     ("emu.OutputStage", {"format": ("emu.Fixed(8, 4)", False), "n_rbits": ("0", True)}),
     ("emu.Value", {"array": ("np.zeros(2)", False), "format": ("'fix8f4'", True)}),
-    ("emu.Value", {"array": ("[1.0]", True), "format": ("emu.Fixed(8, 4)", False)}),
-    ("emu.Value", {"array": ("None", True)}),
     ("float", {}), ("emu.device", {"name": ("'bogus'", True)}), ("emu.device", {"name": ("None", True)}), ("emu.device", {"name": ("3", True)}),
     ("emu.model", {"name": ("'bogus'", True)}), ("emu.model", {"name": ("3", True)}), ("emu.device", {"name": ("''", True)}),
     ("emu.explain", {"operation": ("emu.add", True)}), ("emu.explain", {"operation": ("None", True)}), ("emu.explain", {"operation": ("3", True)}),
