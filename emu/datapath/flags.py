@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -66,7 +67,7 @@ class Flags(Drawn):
             that became 0.
 
     Raises:
-        FormatError: no such `tininess`.
+        FormatError: no such `tininess`, or a count that is none.
 
     Examples:
         >>> import emu
@@ -97,6 +98,10 @@ class Flags(Drawn):
         return made
 
     def __post_init__(self) -> None:
+        for name in FLAG_NAMES:
+            count: object = self.__dict__[name]
+            if type(count) is not int or count < 0:
+                raise FormatError(f"`{name}` must be a count, got {count!r}; leave it out for 0")
         if self.tininess is not None:
             names = [choice.value for choice in Tininess]
             if self.tininess not in names:
@@ -116,9 +121,20 @@ class Flags(Drawn):
         return dict(self.__dict__)
 
     def add(self, counts: Iterable[int]) -> None:
-        """Add counts, in the order of the attributes."""
+        """Add counts, in the order of the attributes.
+
+        Raises:
+            FormatError: something else than an integer for each flag.
+        """
+        try:
+            added = [*zip(FLAG_NAMES, map(operator.index, counts), strict=True)]
+        except (TypeError, ValueError):
+            raise FormatError(
+                f"`counts` must be {len(FLAG_NAMES)} integers, those of {', '.join(FLAG_NAMES)}, got {counts!r}; give "
+                "what `counts()` of other flags returns"
+            ) from None
         held = self.__dict__
-        for name, count in zip(FLAG_NAMES, counts, strict=True):
+        for name, count in added:
             held[name] += count
 
     def owe(self, owed: Owed) -> None:
@@ -134,8 +150,10 @@ class Flags(Drawn):
         """Add the counts of another unit's flags.
 
         Raises:
-            FormatError: the two have different `tininess`.
+            FormatError: the two have different `tininess`, or `other` is none.
         """
+        if not isinstance(other, Flags):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FormatError(f"`other` must be emu.Flags, got {other!r}; give the flags of another unit")
         if other.tininess != self.tininess:
             raise FormatError(
                 f"flags that are merged must count the same underflow, got `tininess` {self.tininess} and "

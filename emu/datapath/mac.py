@@ -8,7 +8,7 @@ b ──►                    ▲          │
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from emu._drawn import Drawn
 from emu.datapath.order import Blocks, Order, Sequential, parse_order
@@ -58,8 +58,8 @@ class Mac(Drawn):
         overflow: str | Overflow | None = None,
     ) -> None:
         set_field = object.__setattr__
-        set_field(self, "product", "exact" if product == "exact" else require_placed(parse(product)))
-        set_field(self, "accumulator", "exact" if accumulator == "exact" else require_placed(parse(accumulator)))
+        set_field(self, "product", _part(product))
+        set_field(self, "accumulator", _part(accumulator))
         set_field(self, "order", parse_order(order))
         for name, fmt in (("product", self.product), ("accumulator", self.accumulator)):
             if isinstance(fmt, Float) and not fmt.zero:
@@ -151,3 +151,8 @@ class Mac(Drawn):
     def stage_of(self, fmt: Format) -> OutputStage:
         """Return the rounding stage after the multiplier or the adder, which writes `fmt`."""
         return OutputStage(fmt, self.rounding, Overflow.parse(self.overflow, fmt), DEFAULT_RANDOM_BITS)
+
+
+def _part(named: Any) -> Format | Literal["exact"]:
+    """Return the format of products or sums."""
+    return "exact" if isinstance(named, str) and named == "exact" else require_placed(parse(named))

@@ -49,7 +49,7 @@ class Lanes(Order):
     def __post_init__(self) -> None:
         object.__setattr__(self, "count", as_integer("count", self.count, -(1 << 31), 1 << 31))
         if self.count < 1:
-            raise FormatError(f"`lanes` must have at least 1 lane, got {self.count}")
+            raise FormatError(f"`lanes` must have at least 1 lane, got {self.count}; lanes(1) is sequential")
 
     def __str__(self) -> str:
         return f"lanes({self.count})"
@@ -115,7 +115,7 @@ class Blocks(Order):
         _require_name("index_order", self.index_order, INDEX_ORDERS)
         _require_name("addend", self.addend, ADDEND_PLACES)
         if self.index_order == "alternating_pairs" and self.n % 2:
-            raise FormatError(f"`n` must be even for alternating pairs, got {self.n}")
+            raise FormatError(f"`n` must be even for alternating pairs, got {self.n}; choose {self.n + 1}")
 
     def __str__(self) -> str:
         options = [f"{f.name}={getattr(self, f.name)}" for f in fields(self)[2:] if getattr(self, f.name) != f.default]
@@ -136,7 +136,7 @@ class Blocks(Order):
 
 def _require_name(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise FormatError(f"`{name}` must be {' or '.join(known)}, got {value!r}")
+        raise FormatError(f"`{name}` must be {' or '.join(known)}, got {value!r}; leave it out for {known[0]}")
 
 
 def parse_order(order: str | Order) -> Order:
@@ -162,7 +162,10 @@ def parse_order(order: str | Order) -> Order:
         return Lanes(int(found[1]))
     if found := _BLOCKS.fullmatch(text):
         return _parse_blocks(found[1], order)
-    raise FormatError(f"`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got {order!r}")
+    raise FormatError(
+        f"`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got {order!r}; "
+        "leave it out for sequential"
+    )
 
 
 def _parse_blocks(arguments: str, order: str) -> Blocks:

@@ -12,8 +12,10 @@ Counts only; the observing is done by the backend that computes the results.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,8 +137,7 @@ class StatisticsRegister(Drawn):
         return f"StatisticsRegister({', '.join(f'{name}={value}' for name, value in self._parts().items())})"
 
     def _parts(self) -> dict[str, Any]:
-        names = ("lowest", "bins", *SCALARS, "max_exponent", "positive", "negative")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in _PARTS}
 
     def place(self, accumulator: Format | None, accumulator_bits: int | None, output: Format) -> None:
         """Fix the positions that are still open.
@@ -216,8 +217,10 @@ class StatisticsRegister(Drawn):
         """Add another register's counts; the merged register equals the register of all results together.
 
         Raises:
-            FormatError: the positions differ.
+            FormatError: the positions differ, or `other` is no register.
         """
+        if not isinstance(other, StatisticsRegister):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FormatError(f"`other` must be an emu.StatisticsRegister, got {other!r}; give another unit's")
         if other.lowest is None or other.bins is None:
             return  # it has no positions yet, and no counts
         open_positions = self.lowest is None or self.bins is None
@@ -262,18 +265,52 @@ class StatisticsRegister(Drawn):
         """Return the register `to_dict` wrote.
 
         Raises:
-            FormatError: a count has an exponent outside the positions.
+            FormatError: a part is missing, a count is none, or has an exponent outside the positions.
         """
+        missing = [name for name in _PARTS if name not in _mapping("data", data)]
+        if missing:
+            raise FormatError(
+                f"`data` must be what a register's `to_dict` returned, got none of {', '.join(missing)}; save the "
+                "register again"
+            )
         register = cls(data["lowest"], data["bins"])
-        register._max_exponent = data["max_exponent"]
-        register._counts[-len(SCALARS) :] = [int(data[name]) for name in SCALARS]
+        if data["max_exponent"] is not None:
+            register._max_exponent = as_integer("max_exponent", data["max_exponent"], -POSITION_LIMIT, POSITION_LIMIT)
+        register._counts[-len(SCALARS) :] = [_count(name, data[name]) for name in SCALARS]
         for side, name in enumerate(("positive", "negative")):
-            for exponent, count in data[name].items():
-                position = int(exponent) - (register.lowest or 0)
+            for exponent, count in _counts_of(name, data[name]):
+                position = exponent - (register.lowest or 0)
                 if not 0 <= position < (register.bins or 0):
                     raise FormatError(
                         f"a register's counts must belong to its positions, got `{name}` at exponent {exponent} with "
-                        f"lowest={register.lowest}, bins={register.bins}"
+                        f"lowest={register.lowest}, bins={register.bins}; save the register again"
                     )
-                register._counts[side * (register.bins or 0) + position] = int(count)
+                register._counts[side * (register.bins or 0) + position] = count
         return register
+
+
+_PARTS = ("lowest", "bins", *SCALARS, "max_exponent", "positive", "negative")
+
+
+def _count(name: str, value: Any) -> int:
+    return as_integer(name, value, 0, np.iinfo(np.int64).max)
+
+
+def _counts_of(name: str, side: Any) -> Iterator[tuple[int, int]]:
+    """Yield the exponents and counts of one side.
+
+    Raises:
+        FormatError: it is no dictionary of counts by exponents.
+    """
+    for exponent, count in _mapping(name, side).items():
+        if not re.fullmatch(r"-?[0-9]{1,12}", str(exponent)):
+            raise FormatError(f"`{name}` must have integers as exponents, got {exponent!r}; save the register again")
+        yield int(exponent), _count(name, count)
+
+
+def _mapping(name: str, given: Any) -> Mapping[Any, Any]:
+    if not isinstance(given, Mapping):
+        raise FormatError(
+            f"`{name}` must be a dictionary that a register's `to_dict` made, got {given!r}; save it again"
+        )
+    return cast("Mapping[Any, Any]", given)

@@ -20,11 +20,11 @@ class OutputStage:
     Attributes:
         format: what is written.
         rounding: where results between two values go.
-        overflow: what happens to results out of range; never None once constructed.
+        overflow: what happens to results out of range; None is the default of the format, and never there afterwards.
         n_rbits: random bits r of stochastic rounding, 1..32.
 
     Raises:
-        FormatError: the overflow rule belongs to the other family, or `n_rbits` is outside 1..32.
+        FormatError: `format` is none, no such mode or rule, a rule of the other family, or `n_rbits` outside 1..32.
 
     Examples:
         >>> OutputStage.of("fix8f4").overflow.value
@@ -33,8 +33,17 @@ class OutputStage:
 
     format: Format
     rounding: Rounding = Rounding.NEAREST_EVEN
-    overflow: Overflow = Overflow.SATURATE
+    overflow: Overflow = None  # pyright: ignore[reportAssignmentType] - the default of the format
     n_rbits: int = DEFAULT_RANDOM_BITS
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.format, (Fixed, Float)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FormatError(
+                f"`format` of a stage must be a format, got {self.format!r}; OutputStage.of takes its text"
+            )
+        object.__setattr__(self, "rounding", Rounding.parse(self.rounding))
+        object.__setattr__(self, "overflow", Overflow.parse(self.overflow, self.format))
+        object.__setattr__(self, "n_rbits", as_integer("n_rbits", self.n_rbits, 1, MAX_RANDOM_BITS))
 
     @classmethod
     def of(
@@ -46,7 +55,6 @@ class OutputStage:
     ) -> OutputStage:
         """Return the stage from text forms, with the format family's default overflow rule."""
         fmt = require_placed(parse(fmt))
-        n_rbits = as_integer("n_rbits", n_rbits, 1, MAX_RANDOM_BITS)
         return cls(fmt, Rounding.parse(rounding), Overflow.parse(overflow, fmt), n_rbits)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import is_on_device
 from emu.backends.interface import INVALID_FLAG, Outcome, RegisterCode, encode_register
 from emu.datapath.owed import Lowered, lowered_exponent
 from emu.engine.description import UnitDescription
@@ -68,12 +71,9 @@ def written_to(out: Array | None, values: Array) -> Array:
     """
     if out is None:
         return values
-    require_array(out)
-    if out.shape != values.shape or out.dtype != values.dtype:
-        expected = f"a {values.dtype} array of shape {values.shape}"
-        raise ShapeError(f"`out` must be {expected}, got {out.dtype} of shape {out.shape}")
-    require_writable(out)
-    out[...] = values
+    require_receiver(out, values.shape, values.dtype)
+    if out is not values:
+        out[...] = values
     return out
 
 
@@ -85,17 +85,47 @@ def require_out(out: Array | None, shape: tuple[int, ...], fmt: Format) -> Array
     """
     if out is None:
         return None
-    require_array(out)
-    if out.shape != shape or out.dtype != fmt.carrier:
-        raise ShapeError(f"`out` must be a {fmt.carrier} array of shape {shape}, got {out.dtype} of shape {out.shape}")
-    require_writable(out)
+    require_receiver(out, shape, fmt.carrier)
     return out
 
 
+def require_receiver(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise ShapeError unless `out` is an array of a shape and dtype that may be written to."""
+    require_array(out)
+    if out.shape != shape or out.dtype != dtype:
+        raise ShapeError(
+            f"`out` must be a {dtype} array of shape {shape}, got {out.dtype} of shape {out.shape}; make it with "
+            f"np.empty({shape}, {dtype.name!r})"
+        )
+    require_writable(out)
+
+
+def apart(out: Array | None, operands: Iterable[Array]) -> Array | None:
+    """Return `out` if a kernel may write there while it reads the operands, else None: the result is copied then.
+
+    It may where they share no memory, and where an operand is `out` itself, each element of which is read before it is
+    written.
+    """
+    if out is None or is_on_device(out):
+        return out
+    return out if all(_is_apart(x, out) for x in operands) else None
+
+
+def _is_apart(x: Array, out: Array) -> bool:
+    if is_on_device(x) or not np.may_share_memory(x, out):
+        return True
+    alike = x.shape == out.shape and x.strides == out.strides and x.dtype == out.dtype
+    return alike and x.__array_interface__["data"] == out.__array_interface__["data"]
+
+
 def require_array(out: object) -> None:
-    """Raise ShapeError unless `out` is None or an array."""
-    if out is not None and not hasattr(out, "dtype"):
+    """Raise ShapeError unless `out` is None or an array, all of whose elements are there to be written."""
+    if out is None:
+        return
+    if not hasattr(out, "dtype"):
         raise ShapeError(f"`out` must be an array, got {type(out).__name__}; results are written to its memory")
+    if isinstance(out, np.ma.MaskedArray):
+        raise ShapeError("`out` must be an array without a mask, got a masked array; give its `data`")
 
 
 def require_writable(out: Array) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from emu.backends.arrays import namespace, on_host
 from emu.backends.interface import is_one_number, repeated
-from emu.engine.delivery import deliver, place_register, require_out
+from emu.engine.delivery import apart, deliver, place_register, require_out, written_to
 from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.operands import as_operand, codes_of
 from emu.errors import ShapeError
@@ -58,7 +58,9 @@ def elementwise(
     if any(array.shape != shape for array in arrays):
         arrays = _broadcast(operation, arrays)
         shape = arrays[0].shape
-    return write_elementwise(unit, operation, arrays, tuple(parsed), require_out(out, shape, unit.stage.format))
+    target = apart(require_out(out, shape, unit.stage.format), arrays)
+    values = write_elementwise(unit, operation, arrays, tuple(parsed), target)
+    return values if target is out else written_to(out, values)
 
 
 def write_elementwise(
@@ -105,7 +107,10 @@ def _broadcast(operation: str, arrays: Sequence[Array]) -> list[Array]:
             shape = np.broadcast_shapes(*[array.shape for array in arrays])
         except ValueError:
             shapes = " and ".join(str(array.shape) for array in arrays)
-            raise ShapeError(f"{operation}: operands must broadcast together, got shapes {shapes}") from None
+            raise ShapeError(
+                f"{operation}: operands must broadcast together, got shapes {shapes}; give axes of size 1 "
+                "where they differ"
+            ) from None
     return [
         x if x.shape == shape else repeated(x, shape) if x.size == 1 else namespace(x).broadcast_to(x, shape)
         for x in arrays

@@ -61,7 +61,7 @@ def carrier_of_function(name: str, x: Any, fmt: str | Format | None, *, check: b
     """
     from emu.backends.functions import FUNCTIONS
 
-    if name not in FUNCTIONS:
+    if not isinstance(name, str) or name not in FUNCTIONS:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise FormatError(f"a function must be one of the known ones, got {name!r}{nearest_name(name, FUNCTIONS)}")
     if isinstance(x, Value) and x.format is None:
         x = x.array

@@ -54,11 +54,8 @@ def value(array: Any, fmt: str | Format, *, check: bool = True) -> Value:
             "emu.quantize"
         )
     carrier, found = as_operand(array, placed, "array", check=check)
-    if carrier is array and not is_on_device(carrier):
-        carrier = carrier.copy()
-    if type(carrier) is np.ndarray:
-        if carrier.base is not None:
-            carrier = carrier.copy()
+    if not is_on_device(carrier):
+        carrier = carrier.copy()  # it may be the caller's, or what the caller's object gave NumPy
         carrier.flags.writeable = False
     return Value(carrier, found)
 

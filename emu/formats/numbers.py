@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from emu.errors import FormatError
 from emu.formats.arrays import require_all
-from emu.formats.value import Value
 
 Array = NDArray[Any]
 _MOST_CHARACTERS = 40
@@ -151,6 +150,8 @@ def _unmasked(x: Any, name: str, most_axes: int = 64) -> Any:
 
     Lists nested deeper than NumPy's arrays have axes are left to NumPy, which refuses them.
     """
+    from emu.formats.value import Value  # which is built on formats, and they on this module
+
     if isinstance(x, np.ma.MaskedArray):
         given = cast("Any", x)
         masked = np.argwhere(np.ma.getmaskarray(given))

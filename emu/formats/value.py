@@ -9,6 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu._drawn import Drawn
+from emu.errors import FormatError
+from emu.formats.fixed import Fixed
+from emu.formats.floating import Float
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +24,9 @@ class Value(Drawn):
         array: carrier array, of any namespace.
         format: a number format; None for plain floats, and for integers that are not operands (labels, indices).
 
+    Raises:
+        FormatError: `format` is no format.
+
     Examples:
         >>> from emu.formats import parse
         >>> Value(np.float32([0.5, -1.0]), parse("fix8f4"))
@@ -29,6 +35,12 @@ class Value(Drawn):
 
     array: Any
     format: Any = None
+
+    def __post_init__(self) -> None:
+        if self.format is not None and not isinstance(self.format, (Fixed, Float)):
+            raise FormatError(
+                f"`format` of a value must be a format, got {self.format!r}; emu.value(x, FORMAT) takes its text"
+            )
 
     @property
     def shape(self) -> tuple[int, ...]:
