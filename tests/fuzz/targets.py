@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import math
 import shutil
 import struct
@@ -206,6 +207,14 @@ def _data(folder: Path) -> None:
         (folder / "idx" / f"{kind}-images-idx3-ubyte").write_bytes(_idx(images[first:last]))
         with gzip.open(folder / "idx" / f"{kind}-labels-idx1-ubyte.gz", "wb") as file:
             file.write(_idx(labels[first:last]))
+    (folder / "emnist").mkdir()
+    for side in ("train", "test"):
+        (folder / "emnist" / f"emnist-digits-{side}-images-idx3-ubyte.gz").write_bytes(gzip.compress(_idx(images)))
+        (folder / "emnist" / f"emnist-digits-{side}-labels-idx1-ubyte.gz").write_bytes(lzma.compress(_idx(labels + 1)))
+    medmnist = {f"{side}_images": images[..., None] for side in ("train", "val", "test")}
+    np.savez(
+        folder / "medmnist.npz", **medmnist, **{f"{side}_labels": labels[:, None] for side in ("train", "val", "test")}
+    )
     (folder / "letters.txt").write_text("to be or not to be " * 40)
 
 
@@ -281,7 +290,9 @@ def _arrays() -> Iterator[Target]:
         "images.npy": ("images.npy", Mutator.npy), "labels.npy": ("images.npy", Mutator.npy),
         "idx/train-images-idx3-ubyte": ("idx", Mutator.bytes),
         "idx/train-labels-idx1-ubyte.gz": ("idx", Mutator.bytes),
-        "idx/t10k-images-idx3-ubyte": ("idx", Mutator.bytes),
+        "idx/t10k-images-idx3-ubyte": ("idx", Mutator.bytes), "medmnist.npz": ("medmnist.npz", Mutator.npz),
+        "emnist/emnist-digits-train-images-idx3-ubyte.gz": ("emnist", Mutator.bytes),
+        "emnist/emnist-digits-test-labels-idx1-ubyte.gz": ("emnist", Mutator.bytes),
     }  # fmt: skip
     for file, (source, mutate) in data.items():
         arguments = ("train", "tiny.toml", "--out", "out", "--set", f"data.source={source}", *SHORT)
