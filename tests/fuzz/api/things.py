@@ -78,7 +78,7 @@ NAMES: dict[str, Any] = {
 }  # fmt: skip
 
 
-class NoNumbers(Exception):
+class NoNumbers(Exception):  # noqa: N818 - says what is the case
     """An object that does not hold real numbers."""
 
 
