@@ -149,6 +149,8 @@ def reals_of(case: Case, outcome: Outcome) -> Any:
     result = np.asarray(result)
     if result.dtype == fmt.carrier:
         return contents(emu.Value(result, fmt)).grid
+    if "out" not in given or result.dtype.kind not in "iu":
+        raise NoNumbers(f"dtype {result.dtype}, right {fmt.carrier}")
     if result.dtype.kind == "u":
         return _decoded(result, fmt)
     scale = model.Fraction(2) ** -fmt.frac_bits

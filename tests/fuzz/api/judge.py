@@ -19,23 +19,10 @@ from . import model
 from .things import Contents, NoNumbers, Real, contents
 
 #: Rules and modes the model has; others are only compared between backends.
-MODES = frozenset(
-    [
-        "nearest_even",
-        "nearest_away",
-        "nearest_up",
-        "nearest_down",
-        "nearest_zero",
-        "floor",
-        "ceil",
-        "toward_zero",
-        "to_odd",
-        "nearest_odd",
-        "away_from_zero",
-        "jamming",
-        "magnitude_truncation",
-    ]
-)
+MODES = frozenset((
+    "nearest_even", "nearest_away", "nearest_up", "nearest_down", "nearest_zero", "floor", "ceil", "toward_zero", "to_odd",
+    "nearest_odd", "away_from_zero", "jamming", "magnitude_truncation",
+))  # fmt: skip
 ZERO = Real(False, Fraction(0))
 
 

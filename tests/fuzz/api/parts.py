@@ -63,8 +63,8 @@ def unit_itself(pen: Pen) -> Case:
     if pen.now_and_then(0.2):
         case.arguments = {}
         name, text = pen.pick((("rounding", "'bogus'"), ("bogus", "1"), ("out", "'bogus'"), ("mac", "None"),
-                               ("flags", "1"),
-                               ("overflow", "'wrap'"), ("n_rbits", "99"), ("backend", "'x'"), ("inputs", "3")))  # fmt: skip
+                               ("flags", "1"), ("overflow", "'wrap'"), ("n_rbits", "99"), ("backend", "'x'"),
+                               ("inputs", "3")))  # fmt: skip
         case.function, case.arguments = "emu.Unit('fp16').replace", {name: Text(text, True)}
     return case
 
