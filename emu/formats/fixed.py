@@ -19,12 +19,12 @@ from emu._drawn import Drawn
 from emu.errors import FormatError
 from emu.formats.arrays import (
     as_float64,
-    as_integer,
     as_native_float,
     code_dtype_for,
     first_offender,
     require_codes,
 )
+from emu.formats.integers import as_integer
 from emu.formats.membership import fixed_members
 
 Array = NDArray[Any]
