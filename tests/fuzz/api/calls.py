@@ -358,7 +358,13 @@ def selection(pen: Pen) -> Case:
     index = pen.pick(("[0, 1]", "[3, 3]", "np.array([0, 2], np.uint8)", "[4, 0]", "[-1, 0]", "[0.5, 1]", "[2**40, 0]",
                       "[0]",
                       "['0', '1']", "None", "[True, False]", "[0.0, 1.0]", "np.array([0, 2], np.uint64)"))  # fmt: skip
-    index_is_bad = index not in ("[0, 1]", "[3, 3]", "np.array([0, 2], np.uint8)", "np.array([0, 2], np.uint64)")
+    index_is_bad = index not in (
+        "[0, 1]",
+        "[3, 3]",
+        "np.array([0, 2], np.uint8)",
+        "np.array([0, 2], np.uint64)",
+        "[True, False]",
+    )
     windows = "emu.engine.convolution.windows_of(np.zeros((1, 1, 2, 4)), 2, 2)"
     values = pen.operand(None, (1, 2) if pen.now_and_then(0.8) else pen.shape())
     text = index if index in ("None",) else f"[{index}]" if index.startswith("[") else f"{index}[None]"

@@ -20,8 +20,8 @@ from .things import Contents, NoNumbers, Real, contents
 
 #: Rules and modes the model has; others are only compared between backends.
 MODES = frozenset((
-    "nearest_even", "nearest_away", "nearest_up", "nearest_down", "nearest_zero", "floor", "ceil", "toward_zero", "to_odd",
-    "nearest_odd", "away_from_zero", "jamming", "magnitude_truncation",
+    "nearest_even", "nearest_away", "nearest_up", "nearest_down", "nearest_zero", "floor", "ceil", "toward_zero",
+    "to_odd", "nearest_odd", "away_from_zero", "jamming", "magnitude_truncation",
 ))  # fmt: skip
 ZERO = Real(False, Fraction(0))
 

@@ -22,7 +22,8 @@ VALUE = re.compile(r"\b(got|says|beside|asks|not installed|has \d+|were given|an
 #: What to do instead.
 REMEDY = re.compile(
     r"; |did you mean|: (?:leave|give|write|choose|copy|name)|"
-    r"\b(?:known|write|choose|leave|give|convert|quantize|pip install)\b"
+    r"\b(?:known|write|choose|leave|give|convert|quantize|pip install)\b|"
+    r"\bone of [\w, ]+|True or False"
 )
 #: What the message is about: a name in backticks, or the subject of the sentence.
 THING = re.compile(r"`[^`]+`|^\w+\(\) |^\w[\w ]{0,60}?\b(must|cannot|needs?|has|have|is|may|are)\b|^[\w. ]+: ")
