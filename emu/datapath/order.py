@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from emu.errors import FormatError
-from emu.formats.arrays import as_integer
+from emu.formats.integers import as_integer
 
 IndexOrder = Literal["consecutive", "alternating_pairs"]
 AddendPlace = Literal["aligned", "after"]

@@ -24,7 +24,7 @@ from emu._drawn import Drawn, notebook
 from emu.datapath.owed import NO_EXPONENT, Debts, Owed
 from emu.errors import FormatError
 from emu.formats import DynamicFixed, Fixed, Format
-from emu.formats.arrays import as_integer
+from emu.formats.integers import as_integer
 
 if TYPE_CHECKING:
     import altair as alt
@@ -210,8 +210,13 @@ class StatisticsRegister(Drawn):
         return notebook().plot_register(self, fmt)
 
     def count_from(self, exponent: int) -> int:
-        """Return how many results had their leading bit at `exponent` or above."""
-        return self.above + sum(count for e, count in self.histogram().items() if e >= exponent)
+        """Return how many results had their leading bit at `exponent` or above.
+
+        Raises:
+            FormatError: `exponent` is not an integer.
+        """
+        first = as_integer("exponent", exponent)
+        return self.above + sum(count for e, count in self.histogram().items() if e >= first)
 
     def merge(self, other: StatisticsRegister) -> None:
         """Add another register's counts; the merged register equals the register of all results together.
@@ -241,8 +246,11 @@ class StatisticsRegister(Drawn):
 
         Counts only grow, so limiting them here gives the same as a counter that stops at its largest value. Returns the
         register itself if every count fits.
+
+        Raises:
+            FormatError: `counter_bits` is not an integer from 1 on.
         """
-        limit = (1 << counter_bits) - 1
+        limit = (1 << as_integer("counter_bits", counter_bits, 1)) - 1
         if self.total <= limit:
             return self
         held = copy(self)

@@ -8,7 +8,7 @@ from emu.datapath.overflow import Overflow
 from emu.datapath.rounding import MAX_RANDOM_BITS, Rounding
 from emu.errors import FormatError
 from emu.formats import DynamicFixed, Fixed, Float, Format, parse
-from emu.formats.arrays import as_integer
+from emu.formats.integers import as_integer
 
 DEFAULT_RANDOM_BITS = 24
 

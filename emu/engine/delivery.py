@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.arrays import is_on_device
 from emu.backends.interface import INVALID_FLAG, Outcome, RegisterCode, encode_register
 from emu.datapath.owed import Lowered, lowered_exponent
 from emu.engine.description import UnitDescription
@@ -98,24 +96,6 @@ def require_receiver(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -
             f"np.empty({shape}, {dtype.name!r})"
         )
     require_writable(out)
-
-
-def apart(out: Array | None, operands: Iterable[Array]) -> Array | None:
-    """Return `out` if a kernel may write there while it reads the operands, else None: the result is copied then.
-
-    It may where they share no memory, and where an operand is `out` itself, each element of which is read before it is
-    written.
-    """
-    if out is None or is_on_device(out):
-        return out
-    return out if all(_is_apart(x, out) for x in operands) else None
-
-
-def _is_apart(x: Array, out: Array) -> bool:
-    if is_on_device(x) or not np.may_share_memory(x, out):
-        return True
-    alike = x.shape == out.shape and x.strides == out.strides and x.dtype == out.dtype
-    return alike and x.__array_interface__["data"] == out.__array_interface__["data"]
 
 
 def require_array(out: object) -> None:

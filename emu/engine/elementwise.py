@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from emu.backends.arrays import namespace, on_host
 from emu.backends.interface import is_one_number, repeated
-from emu.engine.delivery import apart, deliver, place_register, require_out, written_to
+from emu.engine.delivery import deliver, place_register, require_out
 from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.operands import as_operand, codes_of
 from emu.errors import ShapeError
@@ -58,9 +58,7 @@ def elementwise(
     if any(array.shape != shape for array in arrays):
         arrays = _broadcast(operation, arrays)
         shape = arrays[0].shape
-    target = apart(require_out(out, shape, unit.stage.format), arrays)
-    values = write_elementwise(unit, operation, arrays, tuple(parsed), target)
-    return values if target is out else written_to(out, values)
+    return write_elementwise(unit, operation, arrays, tuple(parsed), require_out(out, shape, unit.stage.format))
 
 
 def write_elementwise(

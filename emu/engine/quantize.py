@@ -7,15 +7,7 @@ from typing import Any, Unpack
 from numpy.typing import NDArray
 
 from emu.backends.arrays import contiguous
-from emu.engine.delivery import (
-    apart,
-    deliver,
-    place_register,
-    require_array,
-    require_out,
-    require_writable,
-    written_to,
-)
+from emu.engine.delivery import deliver, place_register, require_array, require_out, require_writable
 from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.operands import as_operand, code_of
 from emu.formats import Fixed, Format
@@ -65,17 +57,13 @@ def quantize(
     unit, out, check = call_of("quantize", fmt, options)
     array, source = as_operand(x, x_format, "x", check=check and x_format is not None)
     target = None if out is None else _require_target(out, array.shape, unit.stage.format)
-    kept = apart(target, (array,))
-    values = write_quantized(unit, array, source, kept)
-    if out is None or kept is not None:
+    values = write_quantized(unit, array, source, target)
+    if out is None or target is not None:
         return values if out is None else out
     written = unit.stage.format
-    if out.dtype == written.carrier:
-        return written_to(out, values)
-    if isinstance(written, Fixed) and out.dtype.kind == "i":
-        out[...] = written.to_raw(values)
-    else:
-        out[...] = written.encode(values)
+    out[...] = (
+        written.to_raw(values) if isinstance(written, Fixed) and out.dtype.kind == "i" else written.encode(values)
+    )
     return out
 
 

@@ -16,6 +16,7 @@ from emu.engine.matrices import Matrices
 from emu.engine.operands import in_format
 from emu.engine.products import write_product
 from emu.formats import Fixed, Float, Format
+from emu.formats.integers import as_axes
 
 Array = NDArray[Any]
 _ONE_BIT = Fixed(1, 0, signed=False)
@@ -49,11 +50,15 @@ def total(
         x: values of `x_format`, any shape; or an `emu.value`.
         out_format: format written.
         x_format: format of `x`; not needed of a value.
-        axis: axes to sum; None sums all of them.
+        axis: axes to sum, each once; None sums all of them.
         **options: those of `matmul`.
 
     Returns:
         Carrier array of `out_format`; the summed axes are gone.
+
+    Raises:
+        FormatError: `x` has no format, or holds a value outside it.
+        ShapeError: an axis that is no integer, that `x` does not have, or that is there twice.
 
     Source: docs/concepts/products.md, "The order of the terms".
     """
@@ -74,13 +79,17 @@ def average(
     Args:
         x: values of `x_format`, any shape; or an `emu.value`.
         out_format: format written.
-        axis: axes to average.
+        axis: axes to average, each once.
         x_format: format of `x`; not needed of a value.
         **options: those of `matmul`; the register observes the sums with their point moved by floor(log2 count): what
             a power of two divides exactly, and else up to twice the mean.
 
     Returns:
         Carrier array of `out_format`; the averaged axes are gone.
+
+    Raises:
+        FormatError: `x` has no format, or holds a value outside it.
+        ShapeError: an axis that is no integer, that `x` does not have, or that is there twice.
 
     Source: docs/concepts/products.md, "The order of the terms".
     """
@@ -104,8 +113,11 @@ def write_total(
         fmt: their format.
         axis: axes to sum; None sums all of them.
         averaged: whether to divide by the count, before the one rounding.
+
+    Raises:
+        ShapeError: an axis that is no integer, that the array does not have, or that is there twice.
     """
-    axes = tuple(range(array.ndim)) if axis is None else tuple(int(a) % array.ndim for a in np.atleast_1d(axis))
+    axes = tuple(range(array.ndim)) if axis is None else as_axes("axis", axis, array.ndim)
     kept = tuple(a for a in range(array.ndim) if a not in axes)
     rows, one = Gathered.of_axes(array, kept, axes), one_of(fmt)
     depth, shape = rows.shape[2], tuple(array.shape[a] for a in kept)

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import is_on_device, on_host
 from emu.backends.gathered import Gathered
 from emu.backends.registry import load
 from emu.engine.operands import as_native
-from emu.errors import ShapeError
+from emu.errors import FormatError, ShapeError
+from emu.formats.arrays import code_dtype_for
+from emu.formats.numbers import as_integers
 
 Array = NDArray[Any]
 
@@ -61,9 +64,12 @@ def max_pool(windows: Any, *, backend: str = "auto") -> tuple[Array, NDArray[np.
         If a window has NaN, the maximum is NaN. -0 counts as less than +0. Of equals the first is taken.
 
     Raises:
-        ShapeError: a window holds no value.
+        ShapeError: a window holds no value, or gathered matrices name a place outside their data.
     """
     if isinstance(windows, Gathered):
+        windows.require_inside()
+        if windows.columns.size == 0:
+            raise ShapeError(f"`windows` must hold at least one value in each, got shape {windows.shape}")
         return load(backend).max_pool(windows)
     windows = as_native(windows, "windows")
     if windows.ndim == 0 or windows.shape[-1] == 0:
@@ -71,16 +77,50 @@ def max_pool(windows: Any, *, backend: str = "auto") -> tuple[Array, NDArray[np.
     return load(backend).max_pool(windows)
 
 
-def unpool(values: Any, index: Any, windows: Gathered, *, backend: str = "auto") -> Array:
+def unpool(values: Any, index: Any, windows: Gathered, *, backend: str = "auto", check: bool = True) -> Array:
     """Return zeros with each value at its window's index: the backward pass of `max_pool`.
 
     Args:
         values: one per window, any carrier dtype.
-        index: place within each window, in the shape of `values`.
+        index: place within each window, integers from 0 on, in the shape of `values`.
         windows: rows of gathered matrices, none of whose elements belongs to two of them; their data are not read.
         backend: who computes.
+        check: whether to check that places lie in their windows; else a value whose place does not is left out.
 
     Returns:
         As many elements as the windows' data have, `(windows.data.size,)`, in the dtype of `values`.
+
+    Raises:
+        ShapeError: a place outside its window, not one value and place per window, or gathered matrices that name a
+            place outside their data.
+        FormatError: `index` does not hold integers.
     """
-    return load(backend).unpool(as_native(values, "values"), as_native(index, "index"), windows)
+    given, places = as_native(values, "values"), _places(index, windows.columns.size, check=check)
+    count = windows.batches * windows.rows.size
+    if given.size != count or places.size != count:
+        raise ShapeError(
+            f"`values` and `index` must have one element for each of the {count} windows, got shapes {given.shape} and "
+            f"{places.shape}"
+        )
+    windows.require_inside()
+    return load(backend).unpool(given, places, windows)
+
+
+def _places(index: Any, length: int, *, check: bool) -> Array:
+    """Return places within windows of a length, in the narrowest unsigned dtype that holds them.
+
+    Raises:
+        ShapeError: one lies outside its window.
+        FormatError: they are not integers.
+    """
+    array = index if is_on_device(index) else as_integers(index, "index")
+    if array.dtype.kind not in "iu":
+        raise FormatError(f"`index` must hold integers, got dtype {array.dtype}; give what `max_pool` returned")
+    if check and array.size and not 0 <= int(array.min()) <= int(array.max()) < length:
+        places = on_host(array)
+        first = tuple(map(int, np.argwhere((places < 0) | (places >= length))[0]))
+        raise ShapeError(
+            f"`index` must be places 0..{length - 1} of its window, got {places[first]} at index {first}; give what "
+            "`max_pool` returned for these windows"
+        )
+    return array.astype(code_dtype_for(max(length - 1, 0).bit_length()), copy=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,29 +19,6 @@ class HasWidth(Protocol):
     def width_bits(self) -> int:
         """Bits of a code."""
         ...
-
-
-def require_integer(name: str, value: object, low: int, high: int) -> None:
-    """Raise FormatError unless `value` is an integer in `low..high`."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise FormatError(f"`{name}` must be an integer, got {value!r}; write a whole number")
-    if not low <= value <= high:
-        size = "larger" if value < low else "smaller"
-        raise FormatError(f"`{name}` must be in {low}..{high}, got {value}; choose a {size} one")
-
-
-def as_integer(name: str, value: Any, low: int, high: int) -> int:
-    """Return `value` as an int, NumPy's integers included.
-
-    Raises:
-        FormatError: not an integer (a bool is none), or outside `low..high`.
-    """
-    try:
-        number = value if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = value
-    require_integer(name, number, low, high)
-    return number
 
 
 def code_dtype_for(width_bits: int) -> np.dtype[Any]:

@@ -19,11 +19,11 @@ from emu._drawn import Drawn
 from emu.errors import FormatError
 from emu.formats.arrays import (
     as_float64,
-    as_integer,
     code_dtype_for,
     require_all,
     require_codes,
 )
+from emu.formats.integers import as_integer
 from emu.formats.membership import fixed_members
 from emu.formats.numbers import as_codes, as_fraction, as_integers, as_numbers
 

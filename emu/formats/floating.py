@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -30,8 +30,8 @@ from emu.formats.arrays import (
     code_dtype_for,
     require_all,
     require_codes,
-    require_integer,
 )
+from emu.formats.integers import as_integer
 from emu.formats.membership import FloatMembers, float_members
 from emu.formats.numbers import as_codes, as_numbers, nearest_floats
 from emu.formats.special_codes import require_special_codes, require_zero
@@ -86,11 +86,10 @@ class Float(Drawn):
     zero: bool = True
 
     def __post_init__(self) -> None:
-        require_integer("exponent_bits", self.exponent_bits, 0, MAX_EXPONENT_BITS)
-        require_integer("fraction_bits", self.fraction_bits, 0, MAX_FRACTION_BITS)
-        if self.bias is None:
-            object.__setattr__(self, "bias", self.default_bias)
-        require_integer("bias", self.bias, -2048, 2048)
+        put = partial(object.__setattr__, self)
+        put("exponent_bits", as_integer("exponent_bits", self.exponent_bits, 0, MAX_EXPONENT_BITS))
+        put("fraction_bits", as_integer("fraction_bits", self.fraction_bits, 0, MAX_FRACTION_BITS))
+        put("bias", self.default_bias if self.bias is None else as_integer("bias", self.bias, -2048, 2048))
         if self.nans not in NAN_CODES:
             raise FormatError(f"`nans` must be one of {', '.join(NAN_CODES)}, got {self.nans!r}")
         require_special_codes(self)

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from emu._drawn import Drawn
 from emu.errors import FormatError
-from emu.formats.fixed import Fixed
-from emu.formats.floating import Float
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +35,7 @@ class Value(Drawn):
     format: Any = None
 
     def __post_init__(self) -> None:
-        if self.format is not None and not isinstance(self.format, (Fixed, Float)):
+        if self.format is not None and not hasattr(self.format, "carrier"):
             raise FormatError(
                 f"`format` of a value must be a format, got {self.format!r}; emu.value(x, FORMAT) takes its text"
             )

@@ -17,6 +17,7 @@ from emu.engine import add, multiply
 from emu.engine.delivery import require_array, require_writable
 from emu.errors import ShapeError
 from emu.formats import Format
+from emu.formats.integers import as_integer
 from emu.sparse.structure import as_indices
 
 Array = NDArray[Any]
@@ -45,6 +46,7 @@ class Compact:
     def __post_init__(self) -> None:
         """Take copies, and check that each row has its values, and that rows can be written in place."""
         object.__setattr__(self, "rows", lasting(frozen(np.array(as_indices(self.rows, "rows")))))
+        object.__setattr__(self, "height", as_integer("height", self.height, 0, error=ShapeError))
         _require_values(self.values, self.rows.size)
         _require_rows(self.rows, self.height)
         values: Any = self.values

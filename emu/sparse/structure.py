@@ -10,10 +10,13 @@ import numpy as np
 from emu.backends.arrays import on_host
 from emu.backends.pattern import Indices
 from emu.errors import FormatError, ShapeError
+from emu.formats.integers import as_integer
 
 if TYPE_CHECKING:
     from emu.sparse.csr import CSR
 
+#: Rows and columns that an index names.
+LARGEST_SIZE = 2**63 - 1
 _INDEX_DTYPES = (np.dtype(np.int32), np.dtype(np.int64))
 
 
@@ -39,11 +42,12 @@ def as_indices(x: Any, name: str) -> Indices:
 def rows_and_columns(shape: object) -> tuple[int, int]:
     """Return a shape, as two Python integers."""
     given: tuple[Any, ...] = tuple(cast("Iterable[Any]", shape)) if isinstance(shape, Iterable) else (shape,)
-    sizes = [int(cast(int, size)) for size in given if isinstance(size, int | np.integer) and size >= 0]
-    if len(given) != 2 or len(sizes) != 2:
-        shown = ", ".join(map(str, given)) + ("," if len(given) == 1 else "")
-        raise ShapeError(f"`shape` must be rows and columns, 0 or more, got ({shown}); write (rows, columns)")
-    return sizes[0], sizes[1]
+    try:
+        rows, columns = (as_integer("shape", size, 0, LARGEST_SIZE, error=ShapeError) for size in given)
+    except ValueError:  # ours, or not two
+        shown = ", ".join(map(repr, given)) + ("," if len(given) == 1 else "")
+        raise ShapeError(f"`shape` must be rows and columns, 0 or more, got ({shown}); write (rows, columns)") from None
+    return rows, columns
 
 
 def require_fitting(x: CSR) -> None:

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from emu.errors import FormatError, ShapeError
 from emu.formats import Format, parse
+from emu.formats.integers import as_integer
 from emu.testing.order_masks import Masks, Probe, factors_of, guesses, is_signed, range_of
 from emu.testing.order_tree import NoTree, OrderTree, tree_of_sizes
 
@@ -87,8 +88,7 @@ def probe_order(
         2 ─┴─┐
         1 ───┴─
     """
-    if k < 1:
-        raise ShapeError(f"`k` must be at least 1, got {k}")
+    k = as_integer("k", k, 1, error=ShapeError)
     a, b = parse(a_format), parse(a_format if b_format is None else b_format)
     if not (is_signed(a) or is_signed(b)):
         raise FormatError(f"`a_format` or `b_format` must be signed, got {a} and {b}: the masks are M and -M")

@@ -8,28 +8,29 @@ import numpy as np
 import pytest
 
 import emu
+from emu.testing import assert_bits_equal
 
-#: Views of nine numbers that overlap with the first four of them, or with those from the third on.
-VIEWS = ("m[:4]", "m[1:5]", "m[2:6]", "m[3::-1]", "m[4:0:-1]", "m[:8:2]", "m[1:9:2]", "m[5:9]")
+#: Views that overlap with the first COUNT numbers, or with those from the third on: more than kernels take at once.
+VIEWS = ("m[:n]", "m[1 : n + 1]", "m[2 : n + 2]", "m[n - 1 :: -1]", "m[n:0:-1]", "m[: 2 * n : 2]", "m[1 : 2 * n : 2]")
+COUNT = 20_000
 
 
-def numbers() -> Any:
-    return np.arange(9, dtype=np.float32)
+def numbers(count: int = 9) -> Any:
+    return np.arange(count, dtype=np.float32) % 251
 
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_result_written_over_its_operands_is_that_of_other_memory(view: str, backend: str):
-    for out_format in ("fp32", "fp16", "fix8f2"):
-        for formats in ({}, {"a_format": "fp32", "b_format": "fp16"}):
-            m = numbers()
-            out = eval(view)
-            given = emu.add(m[:4], m[2:6], out=out, out_format=out_format, backend=backend, **formats)
-            assert given is out
-            assert out.tolist() == [2.0, 4.0, 6.0, 8.0]
-        m = numbers()
+    n, fresh = COUNT, numbers(2 * COUNT)
+    for out_format in ("fp32", "fp16", "fix16f2"):
+        m = fresh.copy()
         out = eval(view)
-        assert emu.quantize(m[:4], out_format, out=out, backend=backend) is out
-        assert out.tolist() == [0.0, 1.0, 2.0, 3.0]
+        assert emu.add(m[:n], m[2 : n + 2], out=out, out_format=out_format, backend=backend) is out
+        assert_bits_equal(out, fresh[:n] + fresh[2 : n + 2], out_format)
+        m = fresh.copy()
+        out = eval(view)
+        assert emu.quantize(m[:n], out_format, out=out, backend=backend) is out
+        assert_bits_equal(out, fresh[:n], out_format)
 
 
 def test_a_broadcast_operand_may_lie_in_the_result(backend: str):

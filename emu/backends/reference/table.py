@@ -214,7 +214,9 @@ class ReferenceKernels(ReferenceCodecs):
         """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap."""
         spread = np.zeros(windows.data.size, values.dtype)
         first = (np.arange(windows.batches) * windows.batch_stride)[:, None] + windows.rows
-        spread[first.reshape(-1) + windows.columns[index.reshape(-1)]] = values.reshape(-1)
+        where = index.reshape(-1)
+        inside = (where >= 0) & (where < windows.columns.size)
+        spread[first.reshape(-1)[inside] + windows.columns[where[inside]]] = values.reshape(-1)[inside]
         return spread
 
 

@@ -74,7 +74,7 @@ BAD_OPTIONS = {
 SOUND_OPTIONS = {
     "n_rbits": ("8", "1", "32", "np.int64(8)"),
     "random": ("emu.Philox(3)", "emu.LFSR(0b11001, 4, seed=8)", "None"),
-    "register": ("emu.StatisticsRegister()", "emu.StatisticsRegister(-4, 8)", "copy.deepcopy(emu.StatisticsRegister())"),
+    "register": ("emu.StatisticsRegister()", "emu.StatisticsRegister(-4, 8)", "copy.copy(emu.StatisticsRegister())"),
     "flags": ("emu.Flags()", "emu.Flags(tininess='before_rounding')", "pickled(emu.Flags())"),
     "seed": ("1", "-1", "2**64", "np.int64(3)", "np.uint64(2**63)"),
     "stream": ("1", "2**32"),
@@ -112,8 +112,10 @@ def out_array(pen: Pen, out_format: str, shape: tuple[int, ...]) -> Text:
     """Where to write: as it should be, or not."""
     dtype = f"np.{emu.parse(out_format).carrier.name}"
     sound = (
-        f"np.zeros({shape}, {dtype})", f"np.zeros({shape}, {dtype}, order='F')", f"misaligned(np.zeros({shape}, {dtype}))",
-        f"spaced(np.zeros({shape}, {dtype}))", f"np.zeros({shape}, {dtype})[::-1]" if shape else f"np.zeros((), {dtype})",
+        f"np.zeros({shape}, {dtype})", f"np.zeros({shape}, {dtype}, order='F')",
+        f"misaligned(np.zeros({shape}, {dtype}))",
+        f"spaced(np.zeros({shape}, {dtype}))",
+        f"np.zeros({shape}, {dtype})[::-1]" if shape else f"np.zeros((), {dtype})",
     )  # fmt: skip
     wrong = (
         f"np.zeros({(*shape, 2)}, {dtype})", f"np.zeros({shape}, np.complex64)", f"frozen(np.zeros({shape}, {dtype}))",
@@ -131,8 +133,10 @@ def _rbits(pen: Pen, shape: tuple[int, ...]) -> Text:
             f"np.full({shape}, {pen.random.randrange(2**20)}, {pen.pick(('np.uint32', 'np.int64', 'np.uint64'))})"
         )
     wrong = (
-        f"np.full({shape}, 0.5)", f"np.full({(*shape, 2)}, 1)", f"np.full({shape}, 2**33)" if math.prod(shape) else "[1, 2, 3, 4, 5, 6, 7]",
-        "'x'", "object()", f"np.full({shape}, None)", f"np.zeros({shape}, complex)", f"np.full({shape}, -1)" if math.prod(shape) else "1.5",
+        f"np.full({shape}, 0.5)", f"np.full({(*shape, 2)}, 1)",
+        f"np.full({shape}, 2**33)" if math.prod(shape) else "[1, 2, 3, 4, 5, 6, 7]",
+        "'x'", "object()", f"np.full({shape}, None)", f"np.zeros({shape}, complex)",
+        f"np.full({shape}, -1)" if math.prod(shape) else "1.5",
     )  # fmt: skip
     return Text(pen.pick(wrong), True)
 
@@ -241,7 +245,8 @@ def _twisted(pen: Pen, case: Case) -> Case:
 def matmul(pen: Pen) -> Case:
     formats = [pen.format(), pen.format()]
     m, k, n = (pen.pick((1, 2, 3, 4, 0) if pen.now_and_then(0.2) else (1, 2, 3)) for _ in range(3))
-    shapes = pen.pick((((m, k), (k, n)), ((m, k), (k, n)), ((k,), (k, n)), ((m, k), (k,)), ((k,), (k,)), ((2, m, k), (k, n)),
+    shapes = pen.pick((((m, k), (k, n)), ((m, k), (k, n)), ((k,), (k, n)), ((m, k), (k,)), ((k,), (k,)),
+                       ((2, m, k), (k, n)),
                        ((2, m, k), (2, k, n)), ((2, 1, m, k), (3, k, n))))  # fmt: skip
     if pen.now_and_then(0.06):
         shapes = (pen.shape(), pen.shape())
@@ -268,7 +273,8 @@ def matmul(pen: Pen) -> Case:
 PAIRS = ("(1, 1)", "(2, 1)", "(1, 2)", "[1, 1]", "np.array([2, 2])", "(np.int64(1), 2)")
 PADDINGS = ("(0, 0)", "(1, 0)", "(1, 2)", "[0, 1]", "(np.int32(1), 1)")
 NO_PAIRS = (
-    "(1.0, 1.0)", "1.5", "(1, 1, 1)", "(0.5, 1)", "('1', '1')", "None", "(True, True)", "(-1, 1)", "{}", "(1j, 1)", "((1, 1), 1)",
+    "(1.0, 1.0)", "1.5", "(1, 1, 1)", "(0.5, 1)", "('1', '1')", "None", "(True, True)", "(-1, 1)", "{}", "(1j, 1)",
+    "((1, 1), 1)",
     "(None, 1)", "(nan, 1)", "'11'", "(2**70, -2**70)", "np.array([1.0, 1.0])", "[[1, 1]]", "(np.float32(1), 1)",
 )  # fmt: skip
 
@@ -349,9 +355,16 @@ def selection(pen: Pen) -> Case:
         return Case("emu.engine.relu_gradient", {"g": first, "x": second})
     if name == "max_pool":
         return Case("emu.engine.max_pool", {"windows": first}, "max_pool")
-    index = pen.pick(("[0, 1]", "[3, 3]", "np.array([0, 2], np.uint8)", "[4, 0]", "[-1, 0]", "[0.5, 1]", "[2**40, 0]", "[0]",
+    index = pen.pick(("[0, 1]", "[3, 3]", "np.array([0, 2], np.uint8)", "[4, 0]", "[-1, 0]", "[0.5, 1]", "[2**40, 0]",
+                      "[0]",
                       "['0', '1']", "None", "[True, False]", "[0.0, 1.0]", "np.array([0, 2], np.uint64)"))  # fmt: skip
-    index_is_bad = index not in ("[0, 1]", "[3, 3]", "np.array([0, 2], np.uint8)", "np.array([0, 2], np.uint64)")
+    index_is_bad = index not in (
+        "[0, 1]",
+        "[3, 3]",
+        "np.array([0, 2], np.uint8)",
+        "np.array([0, 2], np.uint64)",
+        "[True, False]",
+    )
     windows = "emu.engine.convolution.windows_of(np.zeros((1, 1, 2, 4)), 2, 2)"
     values = pen.operand(None, (1, 2) if pen.now_and_then(0.8) else pen.shape())
     text = index if index in ("None",) else f"[{index}]" if index.startswith("[") else f"{index}[None]"
@@ -359,6 +372,7 @@ def selection(pen: Pen) -> Case:
 
 
 BUILDERS: list[tuple[Callable[[Pen], Case], int]] = [
-    (value, 12), (quantize, 14), (elementwise, 16), (round_to_integral, 2), (compare, 3), (overlapping, 1), (matmul, 10),
+    (value, 12), (quantize, 14), (elementwise, 16), (round_to_integral, 2), (compare, 3), (overlapping, 1),
+    (matmul, 10),
     (conv2d, 4), (total, 7), (function, 4), (selection, 4),
 ]  # fmt: skip

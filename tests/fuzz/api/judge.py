@@ -16,26 +16,13 @@ import numpy as np
 import emu
 
 from . import model
-from .things import INFINITE, NAN, Contents, NoNumbers, Real, contents
+from .things import Contents, NoNumbers, Real, contents
 
 #: Rules and modes the model has; others are only compared between backends.
-MODES = frozenset(
-    [
-        "nearest_even",
-        "nearest_away",
-        "nearest_up",
-        "nearest_down",
-        "nearest_zero",
-        "floor",
-        "ceil",
-        "toward_zero",
-        "to_odd",
-        "nearest_odd",
-        "away_from_zero",
-        "jamming",
-        "magnitude_truncation",
-    ]
-)
+MODES = frozenset((
+    "nearest_even", "nearest_away", "nearest_up", "nearest_down", "nearest_zero", "floor", "ceil", "toward_zero",
+    "to_odd", "nearest_odd", "away_from_zero", "jamming", "magnitude_truncation",
+))  # fmt: skip
 ZERO = Real(False, Fraction(0))
 
 
@@ -83,7 +70,7 @@ def operand(x: Any, fmt: Any, name: str, *, arithmetic: bool = True) -> Operand 
         return Operand([held], must=_fits_a_carrier(held) and held.plain)
     parsed = emu.parse(fmt)
     known = model.model_of(parsed)
-    inside = [r for r in _readings(held, parsed) if all(model.holds(known, real) for real in r.reals)]
+    inside = [r for r in readings(held, parsed) if all(model.holds(known, real) for real in r.reals)]
     if not inside:
         return Refused(f"`{name}` holds what is no value of its format")
     return Operand([_read(r, known, arithmetic) for r in inside], must=held.plain and held.kind != "objects")
@@ -93,7 +80,7 @@ def _read(held: Contents, known: Any, arithmetic: bool) -> Contents:
     return held._replace(reals=[model.read_as(known, real, arithmetic=arithmetic) for real in held.reals])
 
 
-def _readings(held: Contents, fmt: Any) -> list[Contents]:
+def readings(held: Contents, fmt: Any) -> list[Contents]:
     """Integers beside a format that carries raws are raws; other numbers are values; objects may be either."""
     if not fmt.carries_raws or held.kind == "floats":
         return [held]
@@ -117,40 +104,34 @@ def _fits_a_carrier(held: Contents) -> bool:
 _FP64 = model.WideFloat(11, 52)
 
 
-def expected(judge: str, function: str, given: Mapping[str, Any]) -> Result | Refused | None:
-    """What must come out of a call with these arguments; None where nobody knows."""
-    maker = globals().get(f"_expect_{judge}")
-    return maker(function, given) if maker is not None else None
-
-
-def _operands(given: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Any]:
+def operands(given: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Any]:
     for name, fmt in names.items():
         yield operand(given[name], given.get(fmt), name)
 
 
-def _stage(given: Mapping[str, Any], fmt: Any) -> Any:
+def stage(given: Mapping[str, Any], fmt: Any) -> Any:
     """The format written, if the model has its mode."""
     known = str(given.get("rounding", "nearest_even")) in MODES
     return emu.parse(fmt) if known else None
 
 
-def _expect_value(_: str, given: Mapping[str, Any]) -> Result | Refused:
+def expect_value(_: str, given: Mapping[str, Any]) -> Result | Refused:
     found = operand(given["array"], given["fmt"], "array", arithmetic=False)
     return found if isinstance(found, Refused) else Result([r.grid for r in found.readings], None, found.must)
 
 
-def _expect_quantize(_: str, given: Mapping[str, Any]) -> Result | Refused | None:
+def expect_quantize(_: str, given: Mapping[str, Any]) -> Result | Refused | None:
     found = operand(given["x"], given.get("x_format"), "x")
     if isinstance(found, Refused):
         return found
-    out = _stage(given, given["fmt"])
+    out = stage(given, given["fmt"])
     return None if out is None else Result([r.grid for r in found.readings], out, found.must)
 
 
-def _expect_elementwise(function: str, given: Mapping[str, Any]) -> Result | Refused | None:
+def expect_elementwise(function: str, given: Mapping[str, Any]) -> Result | Refused | None:
     operation = function.rpartition(".")[2]
     names = [name for name in "abcx" if name in given]
-    found = list(_operands(given, {name: f"{name}_format" for name in names}))
+    found = list(operands(given, {name: f"{name}_format" for name in names}))
     if refused := [f for f in found if isinstance(f, Refused)]:
         return refused[0]
     shapes = [f.readings[0].shape for f in found]
@@ -158,7 +139,7 @@ def _expect_elementwise(function: str, given: Mapping[str, Any]) -> Result | Ref
         shape = np.broadcast_shapes(*shapes)
     except ValueError:
         return Refused(f"shapes {shapes} do not broadcast")
-    out = _stage(given, given["out_format"])
+    out = stage(given, given["out_format"])
     if out is None or operation not in model.ELEMENTWISE:
         return None
     mode, rule = str(given.get("rounding", "nearest_even")), model.ELEMENTWISE[operation]
@@ -172,8 +153,8 @@ def _expect_elementwise(function: str, given: Mapping[str, Any]) -> Result | Ref
     return Result(exact, out, all(f.must for f in found))
 
 
-def _expect_compare(_: str, given: Mapping[str, Any]) -> Result | Refused | None:
-    found = list(_operands(given, {"a": "a_format", "b": "b_format"}))
+def expect_compare(_: str, given: Mapping[str, Any]) -> Result | Refused | None:
+    found = list(operands(given, {"a": "a_format", "b": "b_format"}))
     if refused := [f for f in found if isinstance(f, Refused)]:
         return refused[0]
     exact: list[Any] = []
@@ -190,11 +171,11 @@ def _expect_compare(_: str, given: Mapping[str, Any]) -> Result | Refused | None
     return Result(exact, None, all(f.must for f in found))
 
 
-def _expect_matmul(function: str, given: Mapping[str, Any]) -> Result | Refused | None:
+def expect_matmul(function: str, given: Mapping[str, Any]) -> Result | Refused | None:
     return _product(given, {"a": "a_format", "b": "b_format"}, "addend", lambda a, b: model.matmul(a, b))
 
 
-def _expect_conv2d(function: str, given: Mapping[str, Any]) -> Result | Refused | None:
+def expect_conv2d(function: str, given: Mapping[str, Any]) -> Result | Refused | None:
     pairs = [
         tuple(int(n) for n in given.get(name, default)) for name, default in (("stride", (1, 1)), ("padding", (0, 0)))
     ]
@@ -206,7 +187,7 @@ def _expect_conv2d(function: str, given: Mapping[str, Any]) -> Result | Refused 
 
 
 def _product(given: Mapping[str, Any], names: Mapping[str, str], third: str, multiply: Any) -> Result | Refused | None:
-    found = list(_operands(given, names))
+    found = list(operands(given, names))
     for (name, fmt), one in zip(names.items(), found, strict=True):
         if given.get(fmt) is None and not isinstance(given[name], emu.Value):
             return Refused(f"`{name}` has no format")
@@ -218,7 +199,7 @@ def _product(given: Mapping[str, Any], names: Mapping[str, str], third: str, mul
         if isinstance(added, Refused):
             return added
     mac = given.get("mac")
-    out = _stage(given, given["out_format"])
+    out = stage(given, given["out_format"])
     if out is None or not (mac is None or mac.is_exact):
         return None
     exact: list[Any] = []
@@ -242,13 +223,13 @@ def _product(given: Mapping[str, Any], names: Mapping[str, str], third: str, mul
     return Result(exact, out, all(f.must for f in found), signs=False)
 
 
-def _expect_total(function: str, given: Mapping[str, Any]) -> Result | Refused | None:
+def expect_total(function: str, given: Mapping[str, Any]) -> Result | Refused | None:
     if given.get("x_format") is None and not isinstance(given["x"], emu.Value):
         return Refused("`x` has no format")
     found = operand(given["x"], given.get("x_format"), "x")
     if isinstance(found, Refused):
         return found
-    mac, out = given.get("mac"), _stage(given, given["out_format"])
+    mac, out = given.get("mac"), stage(given, given["out_format"])
     if out is None or not (mac is None or mac.is_exact):
         return None
     axis = given.get("axis")
@@ -259,183 +240,6 @@ def _expect_total(function: str, given: Mapping[str, Any]) -> Result | Refused |
     return Result(exact, out, found.must, signs=False)
 
 
-def _expect_function(_: str, given: Mapping[str, Any]) -> Refused | None:
+def expect_function(_: str, given: Mapping[str, Any]) -> Refused | None:
     found = operand(given["x"], given.get("x_format"), "x")
     return found if isinstance(found, Refused) else None
-
-
-def _expect_relu(_: str, given: Mapping[str, Any]) -> Result | Refused:
-    found = operand(given["x"], None, "x")
-    if isinstance(found, Refused):
-        return found
-    grid = found.readings[0].grid
-    results = np.empty(grid.shape, object)
-    for place in np.ndindex(grid.shape):
-        x = grid[place]
-        results[place] = x if x.magnitude == NAN or (not x.negative and x.magnitude != 0) else ZERO
-    return Result([results], None, found.must)
-
-
-def _expect_max_pool(_: str, given: Mapping[str, Any]) -> Result | Refused:
-    found = operand(given["windows"], None, "windows")
-    if isinstance(found, Refused):
-        return found
-    grid = found.readings[0].grid
-    if grid.ndim == 0 or grid.shape[-1] == 0:
-        return Refused("no windows")
-    results = np.empty(grid.shape[:-1], object)
-    for place in np.ndindex(results.shape):
-        window = list(grid[place])
-        nans = [x for x in window if x.magnitude == NAN]
-        results[place] = nans[0] if nans else max(window, key=_order)
-    return Result([results], None, found.must)
-
-
-def _order(x: Real) -> tuple[Any, bool]:
-    size = Fraction(2) ** 20000 if x.magnitude == INFINITE else x.magnitude
-    return (-size if x.negative else size), not x.negative  # type: ignore[operator]
-
-
-def _expect_encode(function: str, given: Mapping[str, Any]) -> Result | Refused:
-    """Codes are compared as the values that they stand for."""
-    found = operand(given["values"], _format_of(function), "values", arithmetic=False)
-    return found if isinstance(found, Refused) else Result([r.grid for r in found.readings], None, found.must)
-
-
-def _expect_to_raw(function: str, given: Mapping[str, Any]) -> Result | Refused:
-    found = operand(given["values"], _format_of(function), "values", arithmetic=False)
-    if isinstance(found, Refused):
-        return found
-    scale = Fraction(2) ** emu.parse(_format_of(function)).frac_bits
-    grids: list[Any] = []
-    for reading in found.readings:
-        reals = [Real(r.negative and r.magnitude != 0, r.magnitude * scale) for r in reading.reals]  # type: ignore[operator]
-        grids.append(reading._replace(reals=reals).grid)
-    return Result(grids, None, found.must)
-
-
-def _expect_contains(function: str, given: Mapping[str, Any]) -> Result | Refused:
-    try:
-        held = contents(given["values"])
-    except (NoNumbers, RecursionError, OverflowError) as error:
-        return Refused(str(error))
-    fmt = emu.parse(_format_of(function))
-    known = model.model_of(fmt)
-    grids = []
-    for reading in _readings(held, fmt):
-        answers = [Real(False, Fraction(model.holds(known, r))) for r in reading.reals]
-        grids.append(reading._replace(reals=answers).grid)
-    return Result(grids, None, held.plain)
-
-
-def _coded(function: str, given: Mapping[str, Any], name: str, low: int, high: int) -> Contents | Refused:
-    try:
-        held = contents(given[name])
-    except (NoNumbers, RecursionError, OverflowError) as error:
-        return Refused(str(error))
-    for r in held.reals:
-        if not isinstance(r.magnitude, Fraction) or r.magnitude.denominator > 1 or not low <= r.signed <= high:
-            return Refused(f"`{name}` holds no integers in {low}..{high}")
-    return held
-
-
-def _expect_from_raw(function: str, given: Mapping[str, Any]) -> Result | Refused:
-    fmt = emu.parse(_format_of(function))
-    held = _coded(function, given, "raw", fmt.min_raw, fmt.max_raw)
-    if isinstance(held, Refused):
-        return held
-    scale = Fraction(2) ** -fmt.frac_bits
-    reals = [Real(r.negative and r.magnitude != 0, r.magnitude * scale) for r in held.reals]  # type: ignore[operator]
-    return Result([held._replace(reals=reals).grid], None, held.kind == "integers")
-
-
-def _expect_decode(function: str, given: Mapping[str, Any]) -> Result | Refused:
-    fmt = emu.parse(_format_of(function))
-    held = _coded(function, given, "codes", 0, fmt.n_codes - 1)
-    if isinstance(held, Refused):
-        return held
-    known = model.model_of(fmt)
-    reals = [model.read_as(known, known.decode(int(r.signed)), arithmetic=True) for r in held.reals]
-    return Result([held._replace(reals=reals).grid], None, held.kind == "integers")
-
-
-def _format_of(function: str) -> str:
-    return function.split("'")[1]
-
-
-def _expect_csr(function: str, given: Mapping[str, Any]) -> Result | Refused | None:
-    if function.endswith("from_dense"):
-        found = operand(given["x"], given["fmt"], "x", arithmetic=False)
-        if isinstance(found, Refused):
-            return found
-        if len(found.readings[0].shape) != 2:
-            return Refused("no matrix")
-        return Result([r.grid for r in found.readings], None, found.must, signs=False)
-    if function.endswith("from_scipy"):
-        x = given["x"].tocoo()
-        found = operand(x.data, given["fmt"], "x", arithmetic=False)
-        if isinstance(found, Refused):
-            return found
-        return Result([_placed(r, x.row, x.col, x.shape) for r in found.readings], None, signs=False)
-    found = operand(given["data"], given["fmt"], "data", arithmetic=False)
-    if isinstance(found, Refused):
-        return found
-    rows = np.repeat(np.arange(len(given["indptr"]) - 1), np.diff(np.asarray(given["indptr"], np.int64)))
-    return Result(
-        [_placed(r, rows, given["indices"], given["shape"]) for r in found.readings], None, found.must, signs=False
-    )
-
-
-def _placed(held: Contents, rows: Any, columns: Any, shape: Any) -> Any:
-    grid = np.empty(shape, object)
-    grid[...] = [[ZERO] * shape[1]] * shape[0] if 0 not in shape else None
-    for real, row, column in zip(held.reals, rows, columns, strict=True):
-        grid[int(row), int(column)] = real
-    return grid
-
-
-def _expect_sparse(function: str, given: Mapping[str, Any]) -> Result | Refused | None:
-    """Of `matmul` alone: the others give some rows."""
-    x = given["x"]
-    if not isinstance(x, emu.sparse.CSR):
-        return Refused("`x` is no CSR")
-    name = "dy" if "dy" in given else "w"
-    if given.get(f"{name}_format") is None and not isinstance(given[name], emu.Value):
-        return Refused(f"`{name}` has no format")
-    found = operand(given[name], given.get(f"{name}_format"), name)
-    if isinstance(found, Refused):
-        return found
-    height = x.shape[0] if name == "dy" else x.shape[1]
-    if len(found.readings[0].shape) != 2 or found.readings[0].shape[0] != height:
-        return Refused("shapes do not fit")
-    mac, out = given.get("mac"), _stage(given, given["out_format"])
-    if out is None or not (mac is None or mac.is_exact) or function.endswith("compact_matmul"):
-        return None
-    known = model.model_of(x.format)
-    entries = contents(emu.Value(x.data, x.format))
-    reals = [model.read_as(known, r, arithmetic=True) for r in entries.reals]
-    rows = np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
-    exact: list[Any] = []
-    for reading in found.readings:
-        grid = reading.grid
-        if name == "dy":
-            used = sorted(set(x.indices.tolist()))
-            results = np.empty((len(used), grid.shape[1]), object)
-            for place in np.ndindex(results.shape):
-                terms = [
-                    model.multiply(v, grid[r, place[1]])
-                    for v, r, c in zip(reals, rows, x.indices, strict=True)
-                    if c == used[place[0]]
-                ]
-                results[place] = model.summed(terms)
-        else:
-            results = np.empty((x.shape[0], grid.shape[1]), object)
-            for place in np.ndindex(results.shape):
-                terms = [
-                    model.multiply(v, grid[c, place[1]])
-                    for v, r, c in zip(reals, rows, x.indices, strict=True)
-                    if r == place[0]
-                ]
-                results[place] = model.summed(terms)
-        exact.append(results)
-    return Result(exact, out, found.must, signs=False)

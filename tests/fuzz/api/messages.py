@@ -14,20 +14,24 @@ RAW = re.compile(
 )
 #: A rule: what must hold.
 RULE = re.compile(
-    r"\b(must|cannot|may not|needs?|has no|have no|is defined|belongs? to|only|no such|say|says|takes?|does not|has one|are numbers|is frozen)\b"
+    r"\b(must|cannot|may not|needs?|has no|have no|is defined|belongs? to|only|no such|"
+    r"say|says|takes?|does not|has one|are numbers|is frozen)\b"
 )
 #: The value that was given, or what is the case.
 VALUE = re.compile(r"\b(got|says|beside|asks|not installed|has \d+|were given|and then|gave|is read-only|has none)\b")
 #: What to do instead.
 REMEDY = re.compile(
-    r"; |did you mean|: (?:leave|give|write|choose|copy|name)|\b(?:known|write|choose|leave|give|convert|quantize|pip install)\b"
+    r"; |did you mean|: (?:leave|give|write|choose|copy|name)|"
+    r"\b(?:known|write|choose|leave|give|convert|quantize|pip install)\b|"
+    r"\bone of [\w, ]+|True or False"
 )
 #: What the message is about: a name in backticks, or the subject of the sentence.
 THING = re.compile(r"`[^`]+`|^\w+\(\) |^\w[\w ]{0,60}?\b(must|cannot|needs?|has|have|is|may|are)\b|^[\w. ]+: ")
 SHORTEST, LONGEST = 25, 900
 #: TypeErrors that Python itself raises for a call that does not fit a signature.
 CALL = re.compile(
-    r"unexpected keyword argument|required (positional|keyword-only) argument|positional arguments? but|has no option"
+    r"unexpected keyword argument|required (positional|keyword-only) argument|positional arguments? but|"
+    r"has no option|a unit has no "
 )
 
 
@@ -46,6 +50,7 @@ def flaw(text: str) -> str:
 def shape_of(text: str) -> str:
     """A message without its values: messages of one kind are one shape."""
     text = re.sub(r"'[^']*'|\"[^\"]*\"", "'..'", text)
+    text = re.sub(r"0x[0-9a-fA-F]+", "0", text)
     text = re.sub(r"\[[^\]]*\]|\([^()]*\)", "(..)", text)
     text = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "0", text)
     return text[:160]

@@ -93,9 +93,9 @@ def holds(model: Model, real: Real) -> bool:
 
 def read_as(model: Model, real: Real, *, arithmetic: bool) -> Real:
     """An operand as a unit reads it."""
-    if real.magnitude != 0 and arithmetic and isinstance(model, FloatModel) and model.daz:
-        if isinstance(real.magnitude, Fraction) and real.magnitude < model.value_at(2**model.fraction_bits):
-            real = Real(real.negative, Fraction(0))
+    flushes = arithmetic and isinstance(model, FloatModel) and model.daz
+    if flushes and not isinstance(real.magnitude, str) and real.magnitude < model.value_at(2**model.fraction_bits):
+        real = Real(real.negative, Fraction(0))
     has_negative_zero = isinstance(model, FloatModel) and model.signed and model.nans != "negative_zero"
     return real if real.magnitude != 0 or has_negative_zero else Real(False, Fraction(0))
 

@@ -78,7 +78,7 @@ NAMES: dict[str, Any] = {
 }  # fmt: skip
 
 
-class NoNumbers(Exception):
+class NoNumbers(Exception):  # noqa: N818 - says what is the case
     """An object that does not hold real numbers."""
 
 
@@ -125,26 +125,11 @@ def real_of(x: Any) -> Real:
     raise NoNumbers(f"{type(x).__name__} is no real number")
 
 
-ML_NAMES = frozenset(
-    [
-        "bfloat16",
-        "float8_e3m4",
-        "float8_e4m3",
-        "float8_e4m3b11fnuz",
-        "float8_e4m3fn",
-        "float8_e4m3fnuz",
-        "float8_e5m2",
-        "float8_e5m2fnuz",
-        "float8_e8m0fnu",
-        "float4_e2m1fn",
-        "float6_e2m3fn",
-        "float6_e3m2fn",
-        "int2",
-        "int4",
-        "uint2",
-        "uint4",
-    ]
-)
+ML_NAMES = frozenset((
+    "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+    "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "int2", "int4", "uint2",
+    "uint4",
+))  # fmt: skip
 
 
 def contents(x: Any) -> Contents:
