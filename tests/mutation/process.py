@@ -22,19 +22,8 @@ from .own_tests import DEFINITION, GENERIC, HIDDEN, NATIVE, OwnTests
 
 CHILD = Path(__file__).with_name("child.py")
 #: What the tests read of a checkout.
-COPIED = ("emu", "tests", "devices", "models", "costs", "searches", "docs")
-COPIED_FILES = ("pyproject.toml", "README.md", "CONTRIBUTING.md")
-    "emu",
-    "tests",
-    "devices",
-    "models",
-    "costs",
-    "searches",
-    "docs",
-    "pyproject.toml",
-    "README.md",
-    "CONTRIBUTING.md",
-)
+FOLDERS = ("emu", "tests", "devices", "models", "costs", "searches", "docs")
+COPIED = (*FOLDERS, "pyproject.toml", "README.md", "CONTRIBUTING.md")
 KERNELS = "emu/backends/numba"
 #: A mutant gets this many times its tests' usual time, and this much more (to compile, where kernels changed).
 PATIENCE, GRACE_S, COMPILE_S = 4.0, 20.0, 240.0
@@ -67,7 +56,7 @@ class Checkout:
         self.root, self.folder, self.grace_s = folder / "checkout", folder, grace_s
         if not self.root.exists():
             self.root.mkdir(parents=True)
-            for name in (*COPIED, *COPIED_FILES):
+            for name in COPIED:
                 _copy(root / name, self.root / name)
         self.warm = folder / "warm"
         self.warm.mkdir(exist_ok=True)
