@@ -147,6 +147,7 @@ _PRECISION = (
     "tests/precision/test_dynamic_point.py",
     "tests/training/test_work.py",
 )
+_JOBS = ("tests/jobs/test_places_and_claims.py", "tests/jobs/test_run_cache.py")
 _COSTS = ("emu/hardware/cost_table.py", "emu/training/cost.py", "emu/hardware/energy.py")
 _ENERGY = (*_COSTS, "tests/hardware/test_cost_table.py", "tests/training/test_cost.py")
 
@@ -240,7 +241,10 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/search/plan.py": OwnTests(("tests/search/test_search_plan.py", "tests/search/test_search_ledger.py")),
     "emu/search/ledger.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
     "emu/search/metrics.py": OwnTests(("emu/search/metrics.py", "tests/search/test_search_metrics.py")),
-    "emu/jobs/": OwnTests(("tests/jobs/test_engines.py", "tests/jobs/test_run_cache.py"), with_slow=True),
+    "emu/jobs/": OwnTests(_JOBS),
+    "emu/jobs/choice.py": OwnTests(("tests/jobs/test_engines.py",)),
+    "emu/jobs/engine.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
+    "emu/jobs/local.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
     "emu/precision/": OwnTests(_PRECISION),
     "emu/hardware/energy.py": OwnTests(_ENERGY),
     "emu/hardware/cost_table.py": OwnTests(_ENERGY),
