@@ -97,6 +97,13 @@ def test_a_full_cache_drops_what_was_used_least_recently(tmp_path: Path):
     assert there == [True, False, True]
 
 
+def test_a_cache_holds_20_gib_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("EMU_RUN_CACHE_BYTES", raising=False)
+    assert most_bytes() == 20 * 1024**3
+    monkeypatch.setenv("EMU_RUN_CACHE_BYTES", "0")
+    assert most_bytes() == 0
+
+
 def test_a_size_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("EMU_RUN_CACHE_BYTES", "20 GB")
     with pytest.raises(emu.ConfigError, match="must be a whole number of bytes, got '20 GB'"):

@@ -74,6 +74,34 @@ def test_rows_add_up_to_a_step_and_shares_to_one():
     assert {row.kind for row in found.rows} == {"forward", "backward", "update"}
 
 
+def test_what_run_json_says_of_energy_and_area_adds_up_to_the_whole():
+    found = cost_of("mlp", "fixed16", batch=8)
+    told = found.described()
+    for one in told["energy"]:
+        at = (one["layer"], one["unit"], one["kind"])
+        rows = [row for row in found.rows if (row.layer, row.unit, row.kind) == at]
+        assert one["picojoules"] == float(sum((row.energy_pj for row in rows), Fraction(0)))
+        assert one["uses"] == sum(row.uses for row in rows)
+    assert sum(one["picojoules"] for one in told["energy"]) == pytest.approx(float(found.step_pj))
+    assert sum(one["share"] for one in told["areas"]) == pytest.approx(1)
+    assert [one["lanes"] for one in told["areas"]] == [1] * len(told["areas"])
+
+
+@pytest.mark.parametrize("name", ["p100", "dlu16", "k20x-8x"])
+def test_a_unit_has_the_area_of_its_lanes(name: str):
+    found, units = cost_of("mlp", name, batch=4), load_device(name).compute.units
+    lanes = {row.compute_unit: row.lanes for row in found.areas if row.compute_unit in units}
+    expected = {unit: int(units[unit].lanes.value) for unit in lanes if units[unit].kind == "mac_array"}
+    assert {unit: lanes[unit] for unit in expected} == expected
+    assert max(expected.values()) > 1
+
+
+def test_an_accumulator_whose_point_is_that_of_its_products_rounds_at_no_addition():
+    rows = cost_of("mlp", "dlu16", batch=4).rows
+    rounded = [row.uses for row in rows if (row.layer, row.role, row.unit) == ("fc1", "activation", "rounding")]
+    assert rounded == [4 * 128]  # each result, once
+
+
 def test_an_inference_of_a_network_is_the_same_whatever_the_batch():
     assert cost_of("mlp", "fixed16", batch=8).inference_pj == cost_of("mlp", "fixed16", batch=64).inference_pj
 
@@ -187,6 +215,22 @@ def test_the_last_block_of_a_result_is_a_block_however_few_products_it_has(depth
     operands = ((FP16, results * depth), (FP16, depth))
     found = parts_of(Demand("fc", "activation", "matmul", results, results * depth, 0, operands, FP32), mac)
     assert [(use.family, use.times) for use in found["adder"]] == [("fixed", results * depth), ("float", blocks)]
+
+
+@pytest.mark.parametrize(("operation", "multiplies", "adds"), [
+    ("quantize", False, False), ("add", False, True), ("subtract", False, True), ("multiply", True, False),
+    ("divide_by", True, False), ("dropout_gradient", True, False), ("divide", True, True), ("fma", True, True),
+    ("sqrt", True, True), ("function", True, True), ("relu", False, False), ("negate", False, False),
+])  # fmt: skip
+def test_an_operation_on_single_elements_multiplies_and_adds_once_for_each_result(
+    operation: str, multiplies: bool, adds: bool
+):
+    found = parts_of(Demand("fc", "activation", operation, 5, 0, 0, ((FP16, 5), (FP16, 5)), FP16), Mac(), "fp16")
+    of_each = {"multiplier": [Use("multiplier", "multiply", "float", 11 * 11, 5)] * multiplies}
+    of_each["adder"] = [Use("adder", "add", "float", 11, 5)] * adds
+    assert {part: found.get(part, []) for part in of_each} == of_each
+    moves = operation in ("relu", "negate")
+    assert [use.size for use in found.get("registers", [])] == ([] if moves else [3 * 16])
 
 
 def test_only_modes_that_drop_bits_of_their_family_round_without_an_adder():
