@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +13,7 @@ from emu.errors import ConfigError
 from emu.formats import parse
 from emu.hardware import Demand, Device, device_names, load_device
 from emu.hardware.cost_table import load_cost_table
-from emu.hardware.energy import Datapath, Use, exact_bits, uses_of
+from emu.hardware.energy import Datapath, Use, exact_bits, has_host, uses_of
 from emu.training.cost import Cost, cost_of
 
 
@@ -215,6 +216,58 @@ def test_the_last_block_of_a_result_is_a_block_however_few_products_it_has(depth
     operands = ((FP16, results * depth), (FP16, depth))
     found = parts_of(Demand("fc", "activation", "matmul", results, results * depth, 0, operands, FP32), mac)
     assert [(use.family, use.times) for use in found["adder"]] == [("fixed", results * depth), ("float", blocks)]
+
+
+def product_of(formats: Sequence[str], times: int, results: int = 1, operation: str = "matmul") -> Demand:
+    """A demand of operands of 100 numbers each."""
+    return Demand("fc", "activation", operation, results, times, 0, tuple((parse(f), 100) for f in formats), FP16)
+
+
+def test_products_that_do_not_divide_evenly_among_results_begin_a_block_of_their_own():
+    mac = Mac(accumulator="fp32", order="blocks(4, 23)")
+    found = parts_of(product_of(["fp16", "fp16"], 10, results=4), mac)  # two each, and two more
+    assert found["adder"][1].times == 4 + 1
+
+
+@pytest.mark.parametrize(("formats", "accumulator", "rounds"), [
+    (["fix8f4", "fix8f4"], "fix20f8", False), (["fix8f4", "fix8f4"], "fix20f9", False),
+    (["fix8f4", "fix8f4"], "fix20f7", True), (["fp16", "fp16"], "fix40f30", True),
+])  # fmt: skip
+def test_a_fixed_accumulator_rounds_where_it_has_fewer_fraction_bits_than_its_products(
+    formats: list[str], accumulator: str, rounds: bool
+):
+    found = parts_of(product_of(formats, 10), Mac(accumulator=accumulator), rounding="toward_zero")
+    width = parse(accumulator).width_bits
+    assert found["adder"] == [Use("adder", "add", "fixed", width, 10)]
+    assert found.get("rounding", []) == [Use("rounding", "add", "fixed", width, 10)] * rounds
+
+
+def test_a_multiplier_is_as_large_as_its_two_operands_and_an_adder_behind_it_as_the_product():
+    found = parts_of(product_of(["fix8f4", "fix5f2", "fix20f0"], 0, 7, "fma"), Mac())
+    assert found["multiplier"] == [Use("multiplier", "multiply", "fixed", 8 * 5, 7)]
+    assert [use.size for use in found["adder"]] == [20]
+    found = parts_of(product_of(["fix8f4", "fix5f2", "fix9f0"], 0, 7, "fma"), Mac())
+    assert [use.size for use in found["adder"]] == [8 + 5]
+    assert [use.size for use in found["registers"]] == [8 + 5 + 9 + 16]
+    found = parts_of(product_of(["fix8f4"], 10, 1, "squared_norm"), Mac(accumulator="fix40f8"))
+    assert found["multiplier"] == [Use("multiplier", "multiply", "fixed", 8 * 8, 10)]
+
+
+def test_a_sum_reads_its_first_operand_alone():
+    found = parts_of(product_of(["fp16", "fp32"], 10, 2, "sum"), Mac(accumulator="fp32"))
+    assert "multiplier" not in found
+    assert found["registers"] == [Use("registers", "register", "fixed", 16 + 32, 10)]
+
+
+def test_a_device_has_a_host_where_it_says_so_or_says_nothing_of_its_units():
+    base = load_device("float32").model_dump(mode="json")
+
+    def host_of(*kinds: str) -> bool:
+        units = {kind: {"kind": kind} for kind in kinds}
+        return has_host(Device.model_validate(base | {"compute": {"units": units}}))
+
+    assert [host_of(), host_of("statistics"), host_of("mac_array", "host")] == [True, True, True]
+    assert [host_of("mac_array"), host_of("mac_array", "statistics")] == [False, False]
 
 
 @pytest.mark.parametrize(("operation", "multiplies", "adds"), [
