@@ -246,6 +246,8 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/jobs/engine.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
     "emu/jobs/local.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
     "emu/precision/": OwnTests(_PRECISION),
+    "emu/precision/host.py": OwnTests((*_PRECISION[:4], "tests/grad/test_gradients.py")),
+    "emu/precision/operations.py": OwnTests((*_PRECISION, "tests/grad/test_gradients.py")),
     "emu/hardware/energy.py": OwnTests(_ENERGY),
     "emu/hardware/cost_table.py": OwnTests(_ENERGY),
     "emu/training/cost.py": OwnTests((*_ENERGY, "tests/report/test_report_energy.py")),
