@@ -146,6 +146,29 @@ def test_the_count_of_a_holder_goes_on_one_by_one(tmp_path: Path, monkeypatch: p
     assert said[:4] == [f"{HERE}\n{count}\n" for count in range(4)]
 
 
+def test_nobody_counts_behind_the_end_of_a_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The thread that counts ends with its process, and before the file of the holder is removed."""
+    did: list[str] = []
+
+    class Noted:
+        def __init__(self, *, target: Any, args: tuple[Any, ...], daemon: bool) -> None:
+            assert daemon
+            self.done = args[0]
+
+        def start(self) -> None:
+            did.append("started")
+
+        def join(self) -> None:
+            did.append(f"joined, done {self.done.is_set()}, named {mine.holder.exists()}")
+
+    monkeypatch.setattr(claim.threading, "Thread", Noted)
+    mine = Claim(tmp_path, "run")
+    with mine.held():
+        assert did == ["started"]
+    assert did == ["started", "joined, done True, named True"]
+    assert not mine.holder.exists()
+
+
 # ---- runs on an engine ----
 
 

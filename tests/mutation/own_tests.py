@@ -129,14 +129,7 @@ _SPARSE = (
     "tests/sparse/test_rows_and_entries.py",
     "tests/sparse/test_sparse_backends.py::test_each_result_is_the_dense_product_of_its_entries_in_storage_order_e2",
 )
-_SEARCH = (
-    "emu/search",
-    "tests/search/test_search_metrics.py",
-    "tests/search/test_search_file.py",
-    "tests/search/test_search_ledger.py",
-    "tests/search/test_search_runs.py",
-    "tests/search/test_search_plan.py",
-)
+_SEARCH_FILE = ("emu/search", "tests/search/test_search_file.py", "tests/search/test_search_metrics.py")
 _PRECISION = (
     "emu/precision",
     "tests/precision/test_datapath_runner.py",
@@ -237,7 +230,9 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/cluster/timing/": OwnTests(_STEPS, kernels=(NATIVE,)),
     "emu/cluster/timing/counts.py": OwnTests(("tests/cluster/test_joint_points_in_time.py",), kernels=(NATIVE,)),
     "emu/sparse/": OwnTests(_SPARSE),
-    "emu/search/": OwnTests(_SEARCH),
+    "emu/search/": OwnTests((*_SEARCH_FILE, "tests/search/test_search_runs.py")),
+    "emu/search/file.py": OwnTests(_SEARCH_FILE),
+    "emu/search/space.py": OwnTests(_SEARCH_FILE),
     "emu/search/plan.py": OwnTests(("tests/search/test_search_plan.py", "tests/search/test_search_ledger.py")),
     "emu/search/ledger.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
     "emu/search/metrics.py": OwnTests(("emu/search/metrics.py", "tests/search/test_search_metrics.py")),
