@@ -138,7 +138,7 @@ _PRECISION = (
     "tests/precision/test_loss_scaling.py",
     "tests/precision/test_profile.py",
     "tests/precision/test_dynamic_point.py",
-    "tests/training/test_work.py",
+    "tests/precision/test_shapes.py",
 )
 _JOBS = ("tests/jobs/test_places_and_claims.py", "tests/jobs/test_run_cache.py")
 _COSTS = ("emu/hardware/cost_table.py", "emu/training/cost.py", "emu/hardware/energy.py")
@@ -241,6 +241,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/jobs/engine.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
     "emu/jobs/local.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
     "emu/precision/": OwnTests(_PRECISION),
+    "emu/precision/shapes.py": OwnTests(("tests/precision/test_shapes.py", "tests/precision/test_dynamic_point.py")),
     "emu/precision/host.py": OwnTests((*_PRECISION[:4], "tests/grad/test_gradients.py")),
     "emu/precision/operations.py": OwnTests((*_PRECISION, "tests/grad/test_gradients.py")),
     "emu/hardware/energy.py": OwnTests(_ENERGY),
