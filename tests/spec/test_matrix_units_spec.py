@@ -125,3 +125,13 @@ def test_an_adder_after_the_blocks_keeps_the_sign_of_two_negative_zeros(backend:
     a, b = np.full((2, 1), -(2.0**-15)), np.full((1, 1), 2.0**-15)
     y = emu.matmul(a, b, addend=np.array([[-0.0], [0.0]]), mac=mac, backend=backend, **formats)
     assert_bits_equal(y.ravel(), [-0.0, 0.0], "fp32")
+
+
+@pytest.mark.parametrize("order", ["blocks(4, 24)", "blocks(4, 24, addend=after)"])
+def test_a_sparse_row_without_entries_holds_the_addend(order: str, backend: str):
+    x = emu.sparse.CSR.from_dense(np.array([[0.0, 0.0], [0.0, -1.0]]), "fp16")
+    mac = Mac(accumulator="fp32", order=order)
+    addend = {"addend": np.full((2, 1), -0.0), "addend_format": "fp32"}
+    w = emu.value(np.zeros((2, 1)), "fp16")
+    y = emu.sparse.matmul(x, w, out_format="fp32", mac=mac, backend=backend, **addend)
+    assert_bits_equal(y.ravel(), [-0.0, 0.0], "fp32")
