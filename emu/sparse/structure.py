@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emu.backends.arrays import on_host
 from emu.backends.pattern import Indices
 from emu.errors import FormatError, ShapeError
 from emu.formats.integers import as_integer
 
-if TYPE_CHECKING:
-    from emu.sparse.csr import CSR
-
 #: Rows and columns that an index names.
 LARGEST_SIZE = 2**63 - 1
 _INDEX_DTYPES = (np.dtype(np.int32), np.dtype(np.int64))
+
+
+class Entries(Protocol):
+    """The part of a sparse matrix that the functions here read."""
+
+    @property
+    def data(self) -> NDArray[Any]:
+        """Entries."""
+        ...
+
+    @property
+    def indices(self) -> Indices:
+        """Their columns."""
+        ...
+
+    @property
+    def indptr(self) -> NDArray[np.int64]:
+        """Where rows begin, and the end."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        ...
+
+    @property
+    def rows(self) -> Indices:
+        """Row of each entry."""
+        ...
 
 
 def as_indices(x: Any, name: str) -> Indices:
@@ -50,7 +77,7 @@ def rows_and_columns(shape: object) -> tuple[int, int]:
     return rows, columns
 
 
-def require_fitting(x: CSR) -> None:
+def require_fitting(x: Entries) -> None:
     """Raise ShapeError unless the arrays fit together."""
     rows, columns = x.shape
     if x.data.ndim != 1 or x.data.shape != x.indices.shape:
@@ -75,7 +102,7 @@ def require_fitting(x: CSR) -> None:
         )
 
 
-def require_canonical(x: CSR, asked: str) -> None:
+def require_canonical(x: Entries, asked: str) -> None:
     """Raise ShapeError unless columns ascend in every row."""
     same_row = x.rows[1:] == x.rows[:-1]
     wrong = np.flatnonzero(same_row & (x.indices[1:] <= x.indices[:-1]))
@@ -87,7 +114,7 @@ def require_canonical(x: CSR, asked: str) -> None:
     raise ShapeError(f"columns must ascend in each row, none of them twice ({asked}), got {trouble} in row {row}")
 
 
-def require_single(x: CSR) -> None:
+def require_single(x: Entries) -> None:
     """Raise ShapeError where a row has a column twice."""
     order = np.lexsort((x.indices, x.rows))
     rows, columns = x.rows[order], x.indices[order]
