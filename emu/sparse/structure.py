@@ -41,11 +41,6 @@ class Entries(Protocol):
         """Rows and columns."""
         ...
 
-    @property
-    def rows(self) -> Indices:
-        """Row of each entry."""
-        ...
-
 
 def as_indices(x: Any, name: str) -> Indices:
     """Return an index array of the host, int32 or int64.
@@ -98,26 +93,28 @@ def require_fitting(x: Entries) -> None:
     if x.indices.size and not 0 <= x.indices.min() <= x.indices.max() < columns:
         entry = int(np.argmax((x.indices < 0) | (x.indices >= columns)))
         raise ShapeError(
-            f"`indices` must be columns 0..{columns - 1}, got {x.indices[entry]} at entry {entry}, row {x.rows[entry]}"
+            f"`indices` must be columns 0..{columns - 1}, got {x.indices[entry]} at entry {entry}, row {_rows(x)[entry]}"
         )
 
 
 def require_canonical(x: Entries, asked: str) -> None:
     """Raise ShapeError unless columns ascend in every row."""
-    same_row = x.rows[1:] == x.rows[:-1]
+    rows = _rows(x)
+    same_row = rows[1:] == rows[:-1]
     wrong = np.flatnonzero(same_row & (x.indices[1:] <= x.indices[:-1]))
     if not wrong.size:
         return
     entry = int(wrong[0])
-    row, before, here = x.rows[entry], x.indices[entry], x.indices[entry + 1]
+    row, before, here = rows[entry], x.indices[entry], x.indices[entry + 1]
     trouble = f"column {here} twice" if before == here else f"column {here} behind column {before}"
     raise ShapeError(f"columns must ascend in each row, none of them twice ({asked}), got {trouble} in row {row}")
 
 
 def require_single(x: Entries) -> None:
     """Raise ShapeError where a row has a column twice."""
-    order = np.lexsort((x.indices, x.rows))
-    rows, columns = x.rows[order], x.indices[order]
+    rows = _rows(x)
+    order = np.lexsort((x.indices, rows))
+    rows, columns = rows[order], x.indices[order]
     twice = np.flatnonzero((rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1]))
     if twice.size:
         entry = int(twice[0])
@@ -125,3 +122,8 @@ def require_single(x: Entries) -> None:
             f"a dense matrix has one value per place, got column {columns[entry]} twice in row {rows[entry]}; multiply "
             "by an identity matrix to add the entries up in a format"
         )
+
+
+def _rows(x: Entries) -> Indices:
+    """Return the row of each entry."""
+    return np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))
