@@ -93,7 +93,8 @@ def require_fitting(x: Entries) -> None:
     if x.indices.size and not 0 <= x.indices.min() <= x.indices.max() < columns:
         entry = int(np.argmax((x.indices < 0) | (x.indices >= columns)))
         raise ShapeError(
-            f"`indices` must be columns 0..{columns - 1}, got {x.indices[entry]} at entry {entry}, row {_rows(x)[entry]}"
+            f"`indices` must be columns 0..{columns - 1}, got {x.indices[entry]} at entry {entry}, row "
+            f"{_rows(x)[entry]}"
         )
 
 
