@@ -130,6 +130,7 @@ _SPARSE = (
     "tests/sparse/test_sparse_backends.py::test_each_result_is_the_dense_product_of_its_entries_in_storage_order_e2",
 )
 _SEARCH_FILE = ("emu/search", "tests/search/test_search_file.py", "tests/search/test_search_metrics.py")
+_SHAPES = "tests/precision/test_shapes.py"
 _PRECISION = (
     "emu/precision",
     "tests/precision/test_datapath_runner.py",
@@ -138,7 +139,7 @@ _PRECISION = (
     "tests/precision/test_loss_scaling.py",
     "tests/precision/test_profile.py",
     "tests/precision/test_dynamic_point.py",
-    "tests/precision/test_shapes.py",
+    _SHAPES,
 )
 _JOBS = ("tests/jobs/test_places_and_claims.py", "tests/jobs/test_run_cache.py")
 _COSTS = ("emu/hardware/cost_table.py", "emu/training/cost.py", "emu/hardware/energy.py")
@@ -241,8 +242,8 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/jobs/engine.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
     "emu/jobs/local.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
     "emu/precision/": OwnTests(_PRECISION),
-    "emu/precision/shapes.py": OwnTests(("tests/precision/test_shapes.py", "tests/precision/test_dynamic_point.py")),
-    "emu/precision/host.py": OwnTests((*_PRECISION[:4], "tests/grad/test_gradients.py")),
+    "emu/precision/shapes.py": OwnTests((_SHAPES, "tests/precision/test_dynamic_point.py")),
+    "emu/precision/host.py": OwnTests((*_PRECISION[:4], _SHAPES, "tests/grad/test_gradients.py")),
     "emu/precision/operations.py": OwnTests((*_PRECISION, "tests/grad/test_gradients.py")),
     "emu/hardware/energy.py": OwnTests(_ENERGY),
     "emu/hardware/cost_table.py": OwnTests(_ENERGY),
