@@ -153,19 +153,6 @@ def test_a_normalisation_moves_running_moments_toward_those_of_the_batch():
     np.testing.assert_allclose(later[0], gamma * (x - mean) / np.sqrt(variance + 0.25) + beta, **close)
 
 
-@pytest.mark.parametrize(("divisor", "exact"), [(4, True), (1, True), (3, False), (6, False)])
-def test_a_division_by_a_power_of_two_is_a_multiplication_by_a_number_with_a_last_place(divisor: int, exact: bool):
-    """A register of products begins at their last place; a quotient's, which has none, at the format's."""
-    runner = runner_of(device())
-    runner.run(Operation("divide_by", (value([1.0, -3.0], "fix16f8"),), {"divisor": divisor}), "activation", "layer")
-    counted = runner.counters.of("layer", "activation").register
-    whole = emu.StatisticsRegister()
-    emu.divide([1.0, -3.0], float(divisor), a_format="fix16f8", b_format="fp32", out_format="fix16f8", register=whole)
-    product = emu.StatisticsRegister()
-    emu.multiply([1.0, -3.0], 1 / 4, a_format="fix16f8", b_format="fp32", out_format="fix16f8", register=product)
-    assert (counted.lowest, counted.bins) == ((product if exact else whole).lowest, (product if exact else whole).bins)
-
-
 def test_slopes_of_activations_are_rounded_once(backend: str):
     """y - y*y and 1 - y*y as one fused operation: every fix8f6 value, against fractions."""
     raws = np.arange(-64, 65)
