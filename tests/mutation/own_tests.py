@@ -9,7 +9,7 @@ HIDDEN = "hidden"
 #: Kernels for the processor at hand; plain loops, by `EMU_CPU`.
 NATIVE, GENERIC = "native", "generic"
 #: What pytest selects by name where Numba is hidden: no comparisons with it, no examples of its plans.
-DEFINITION = "not numba and not the_backends and not planner.explain"
+DEFINITION = "not numba and not the_backends and not path.explain"
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,9 @@ _ENGINE = (
     "tests/engine/test_public_functions.py",
     "tests/engine/test_matmul_shapes.py",
     "tests/messages/test_configuration_messages.py",
+    "tests/engine/test_unit.py",
+    "tests/engine/test_lost_nan.py",
+    "tests/engine/test_quantize_to_integers.py",
 )
 _ELEMENTWISE = (
     _SMALL,
@@ -174,6 +177,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     ),
     "emu/engine/reductions.py": OwnTests((*_ENGINE, *_RANDOM_BITS, *_SUMS, _PLANNER), kernels=(NATIVE,)),
     "emu/engine/planner.py": OwnTests((*_ENGINE, _PLANNER), kernels=(NATIVE,)),
+    "emu/engine/path.py": OwnTests((*_ENGINE, _PLANNER), kernels=(NATIVE,)),
     "emu/engine/functions.py": OwnTests(
         (
             "emu/engine",
