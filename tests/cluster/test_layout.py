@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from emu.cluster.layout import Layout, stripes_of
 from emu.cluster.lines import Lines, lines_and_numbers, lines_of, shaped
+from emu.cluster.settings import ClusterTable
 from emu.cluster.transport import RankError, divided, joined
 from emu.errors import ConfigError
 
@@ -94,3 +95,11 @@ def test_parcels_of_one_rank_come_back_and_too_few_bytes_are_refused():
         RankError, match=rf"3 parcels of rank 7 must be {len(data) - 5} bytes or more, got {len(data) - 6}"
     ):
         list(divided(data[:-6], 3, 7))
+
+
+def test_a_recipe_does_not_speak_of_what_is_newer_than_its_file_unless_it_is_asked_for():
+    plain = ClusterTable(nodes=2).model_dump()
+    assert not {"model_split", "streaming", "chunks", "search"} & set(plain)
+    assert plain["timeout_s"] == 60.0
+    asked = ClusterTable(nodes=4, model_parallel=2, model_split="layers", streaming=True, chunks=2).model_dump()
+    assert (asked["model_split"], asked["streaming"], asked["chunks"]) == ("layers", True, 2)
