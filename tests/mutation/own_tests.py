@@ -235,6 +235,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/cluster/timing/": OwnTests(_STEPS, kernels=(NATIVE,)),
     "emu/cluster/timing/counts.py": OwnTests(("tests/cluster/test_joint_points_in_time.py",), kernels=(NATIVE,)),
     "emu/sparse/": OwnTests(_SPARSE),
+    "emu/sparse/products.py": OwnTests(_SPARSE, kernels=(HIDDEN, NATIVE)),
     "emu/search/": OwnTests((*_SEARCH_FILE, "tests/search/test_search_runs.py")),
     "emu/search/file.py": OwnTests(_SEARCH_FILE),
     "emu/search/space.py": OwnTests(_SEARCH_FILE),
