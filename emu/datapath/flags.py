@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, cast
 
 from emu._drawn import Drawn
-from emu.datapath.owed import Debts, Owed
+from emu.datapath.owed import Counted, Debts, Owed
 from emu.errors import FormatError, nearest_name
 
 
@@ -26,8 +26,9 @@ class _Count:
         return flags.__dict__[self._name]
 
     def __set__(self, flags: Any, value: int) -> None:
-        flags.settle()
-        flags.__dict__[self._name] = value
+        with flags._debts.lock:
+            flags.settle()
+            flags.__dict__[self._name] = value
 
 
 class Tininess(StrEnum):
@@ -51,8 +52,9 @@ class Tininess(StrEnum):
 class Flags(Drawn):
     """How many written elements raised each flag. Sticky: counts only grow until `reset`.
 
-    Counts made on a GPU stay there until one is read. The five flags of IEEE 754 are `invalid`, `division_by_zero`,
-    `overflow`, `inexact`, and `underflow` where `tininess` is given.
+    Counts made on a GPU stay there until one is read. Operations of several threads may count in the same flags. The
+    five flags of IEEE 754 are `invalid`, `division_by_zero`, `overflow`, `inexact`, and `underflow` where `tininess` is
+    given.
 
     Attributes:
         overflow: an overflow rule was applied.
@@ -117,8 +119,9 @@ class Flags(Drawn):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return counts and choice, for a copy; nothing is owed to that."""
-        self.settle()
-        return dict(self.__dict__)
+        with self._debts.lock:
+            self.settle()
+            return dict(self.__dict__)
 
     def add(self, counts: Iterable[int]) -> None:
         """Add counts, in the order of the attributes.
@@ -134,17 +137,23 @@ class Flags(Drawn):
                 "what `counts()` of other flags returns"
             ) from None
         held = self.__dict__
-        for name, count in added:
-            held[name] += count
+        with self._debts.lock:
+            for name, count in added:
+                held[name] += count
 
     def owe(self, owed: Owed) -> None:
         """Add counts that a device still holds."""
-        self._debts.add(owed)
+        with self._debts.lock:
+            self._debts.add(owed)
 
     def settle(self) -> None:
         """Fetch the counts that devices still hold."""
-        if self._debts:
-            self._debts.collect(lambda counted: self.add(counted.flags.tolist()))
+        with self._debts.lock:
+            if self._debts:
+                self._debts.collect(self._take)
+
+    def _take(self, counted: Counted) -> None:
+        self.add(counted.flags.tolist())
 
     def merge(self, other: Flags) -> None:
         """Add the counts of another unit's flags.
@@ -163,12 +172,14 @@ class Flags(Drawn):
 
     def reset(self) -> None:
         """Set every count to 0."""
-        self._debts = Debts()
-        self.__init__(tininess=self.tininess)
+        with self._debts.lock:
+            self._debts.clear()
+            self.__init__(tininess=self.tininess)
 
     def counts(self) -> tuple[int, ...]:
         """Return the counts, in the order of the attributes."""
-        return tuple(getattr(self, name) for name in FLAG_NAMES)
+        with self._debts.lock:
+            return tuple(getattr(self, name) for name in FLAG_NAMES)
 
 
 #: Flag names in the order kernels count them.

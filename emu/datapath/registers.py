@@ -39,7 +39,7 @@ SCALARS = ("none", "below", "above", "nonfinite", "total")
 class StatisticsRegister(Drawn):
     """Counts of leading-bit positions, mergeable and savable. Two are equal if positions and counts are.
 
-    Counts made on a GPU stay there until one is read.
+    Counts made on a GPU stay there until one is read. Operations of several threads may count in one register.
 
     Attributes:
         lowest: exponent of the first position; None until the first observation chooses it.
@@ -137,10 +137,11 @@ class StatisticsRegister(Drawn):
         return f"StatisticsRegister({', '.join(f'{name}={value}' for name, value in self._parts().items())})"
 
     def _parts(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _PARTS}
+        with self._debts.lock:
+            return {name: getattr(self, name) for name in _PARTS}
 
     def place(self, accumulator: Format | None, accumulator_bits: int | None, output: Format) -> None:
-        """Fix the positions that are still open.
+        """Fix the positions that are still open; those of a register that has them stay, and so do its counts.
 
         Args:
             accumulator: the fixed-point accumulator observed, or None for a float result.
@@ -153,9 +154,12 @@ class StatisticsRegister(Drawn):
             lowest, bins = -output.frac_bits, DEFAULT_FLOAT_BINS
         else:
             lowest, bins = output.emin - output.fraction_bits, DEFAULT_FLOAT_BINS
-        self.lowest = lowest if self.lowest is None else self.lowest
-        self.bins = bins if self.bins is None else self.bins
-        self._held = np.zeros(self._size, np.int64)
+        with self._debts.lock:
+            if self.lowest is not None and self.bins is not None:
+                return  # another thread was first
+            self.lowest = lowest if self.lowest is None else self.lowest
+            self.bins = bins if self.bins is None else self.bins
+            self._held = np.zeros(self._size, np.int64)
 
     def add_counts(self, counts: Any, max_exponent: int) -> None:
         """Add the counts of a kernel.
@@ -166,8 +170,9 @@ class StatisticsRegister(Drawn):
         """
         assert self.lowest is not None, "place() comes before add_counts()"
         assert self.bins is not None, "place() comes before add_counts()"
-        self._held += counts
-        self._raise_to(None if max_exponent == NO_EXPONENT else max_exponent)
+        with self._debts.lock:
+            self._held += counts
+            self._raise_to(None if max_exponent == NO_EXPONENT else max_exponent)
 
     def _raise_to(self, exponent: int | None) -> None:
         if exponent is not None and (self._max_exponent is None or exponent > self._max_exponent):
@@ -175,17 +180,20 @@ class StatisticsRegister(Drawn):
 
     def owe(self, owed: Owed) -> None:
         """Add counts that a device still holds."""
-        self._debts.add(owed)
+        with self._debts.lock:
+            self._debts.add(owed)
 
     def settle(self) -> None:
         """Fetch the counts that devices still hold."""
-        if self._debts:
-            self._debts.collect(lambda counted: self.add_counts(counted.register, counted.max_exponent))
+        with self._debts.lock:
+            if self._debts:
+                self._debts.collect(lambda counted: self.add_counts(counted.register, counted.max_exponent))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return everything that is counted, for a copy; nothing is owed to that."""
-        self.settle()
-        return self.__dict__ | {"_held": self._held.copy(), "_debts": Debts()}
+        with self._debts.lock:
+            self.settle()
+            return self.__dict__ | {"_held": self._held.copy(), "_debts": Debts()}
 
     def histogram(self) -> dict[int, int]:
         """Return exponent -> count of both signs, sorted by exponent."""
@@ -226,20 +234,22 @@ class StatisticsRegister(Drawn):
         """
         if not isinstance(other, StatisticsRegister):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise FormatError(f"`other` must be an emu.StatisticsRegister, got {other!r}; give another unit's")
+        other = copy(other)  # as it is now; no thread ever waits for two registers
         if other.lowest is None or other.bins is None:
             return  # it has no positions yet, and no counts
-        open_positions = self.lowest is None or self.bins is None
-        lowest = other.lowest if self.lowest is None else self.lowest
-        bins = other.bins if self.bins is None else self.bins
-        if (lowest, bins) != (other.lowest, other.bins):
-            raise FormatError(
-                f"registers must have the same positions to be merged, got lowest={self.lowest}, bins={self.bins} "
-                f"and lowest={other.lowest}, bins={other.bins}; give both the same `lowest` and `bins`"
-            )
-        if open_positions:
-            self.lowest, self.bins, self._held = lowest, bins, np.zeros_like(other._held)
-        self._held += other._counts
-        self._raise_to(other.max_exponent)
+        with self._debts.lock:
+            open_positions = self.lowest is None or self.bins is None
+            lowest = other.lowest if self.lowest is None else self.lowest
+            bins = other.bins if self.bins is None else self.bins
+            if (lowest, bins) != (other.lowest, other.bins):
+                raise FormatError(
+                    f"registers must have the same positions to be merged, got lowest={self.lowest}, bins={self.bins} "
+                    f"and lowest={other.lowest}, bins={other.bins}; give both the same `lowest` and `bins`"
+                )
+            if open_positions:
+                self.lowest, self.bins, self._held = lowest, bins, np.zeros_like(other._held)
+            self._held += other._held
+            self._raise_to(other._max_exponent)
 
     def saturated(self, counter_bits: int) -> StatisticsRegister:
         """Return what counters of that width would hold: each stops at its largest value, 2**counter_bits - 1.
@@ -259,9 +269,10 @@ class StatisticsRegister(Drawn):
 
     def reset(self) -> None:
         """Set every count to 0; the positions stay."""
-        self._held[:] = 0
-        self._max_exponent = None
-        self._debts = Debts()
+        with self._debts.lock:
+            self._held[:] = 0
+            self._max_exponent = None
+            self._debts.clear()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data (JSON), exponents sorted, that `from_dict` reads back to an equal register."""

@@ -55,7 +55,7 @@ def value(array: Any, fmt: str | Format, *, check: bool = True) -> Value:
         )
     carrier, found = as_operand(array, placed, "array", check=check)
     if not is_on_device(carrier):
-        carrier = carrier.copy()  # it may be the caller's, or what the caller's object gave NumPy
+        carrier = np.array(carrier)  # it may be the caller's, or what the caller's object gave NumPy
         carrier.flags.writeable = False
     return Value(carrier, found)
 
@@ -82,7 +82,7 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
         return as_carrier(x, name)
     if is_array and not check and isinstance(fmt, (Fixed, Float)) and x.dtype == fmt.carrier:
         return x, fmt
-    parsed = parse(fmt)
+    parsed = require_placed(parse(fmt))
     if is_on_device(x):
         return _on_device(x, parsed, name, check=check), parsed
     array = as_numbers(x, name)

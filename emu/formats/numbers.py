@@ -230,7 +230,8 @@ def _number(e: Any, name: str) -> int | float | Fraction:
     if generic.dtype.isbuiltin == _REGISTERED:
         return _of_registered(np.asarray(generic), name).item()
     if isinstance(e, np.floating):  # a long double
-        return Fraction(*generic.as_integer_ratio()) if np.isfinite(generic) else float(generic)
+        is_float = generic == 0 or not np.isfinite(generic)  # the sign of a zero stays
+        return float(generic) if is_float else Fraction(*generic.as_integer_ratio())
     raise FormatError(f"every element of `{name}` must be a real number, got {shown(e)}; give floats or integers")
 
 

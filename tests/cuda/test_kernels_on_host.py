@@ -240,6 +240,15 @@ def test_selections_are_the_references(dtype: type, kernels: CudaKernels):
             assert_bits_equal(kernels.unpool(*found, windows), reference.unpool(*expected, windows))
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
+def test_unpool_writes_nothing_outside_its_windows(kernels: CudaKernels, dtype: Any):
+    windows = windows_of(np.zeros((1, 1, 4, 4)), 2, 2)
+    index = np.array([3, 4, np.iinfo(dtype).max, 0], dtype)
+    spread = kernels.unpool(np.float32([1, 2, 3, 4]), index, windows)
+    assert_bits_equal(spread, ReferenceKernels().unpool(np.float32([1, 2, 3, 4]), index, windows))
+    assert np.flatnonzero(spread).tolist() == [5, 10]
+
+
 @pytest.mark.parametrize("n", [1, 4, 7, 1024])
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_blocks_up_to_a_kernels_width_run_on_the_device_and_wider_ones_by_the_reference(
