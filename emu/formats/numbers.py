@@ -222,7 +222,7 @@ def _number(e: Any, name: str) -> int | float | Fraction:
     if isinstance(e, float):
         return e
     is_decimal = isinstance(e, Decimal)
-    if is_decimal and not e.is_finite():
+    if is_decimal and (not e.is_finite() or e == 0):  # the sign of a zero stays
         return float("nan") if e.is_nan() else float(e)  # float() refuses a signalling one
     if isinstance(e, numbers.Rational) or (is_decimal and abs(e.adjusted()) <= _MOST_DIGITS):
         return Fraction(e)
