@@ -16,13 +16,17 @@ from emu.sparse import CSR, Compact, update_rows
 @pytest.mark.parametrize(
     ("data", "indices", "indptr", "shape", "message"),
     [
-        ([1.0, 2], [0, 3], [0, 1, 2], (2, 3), "`indices` must be columns 0..2, got 3 at entry 1, row 1; choose another `shape`"),
-        ([1.0, 2], [0, -1], [0, 1, 2], (2, 3), "`indices` must be columns 0..2, got -1 at entry 1, row 1; choose another `shape`"),
+        ([1.0, 2], [0, 3], [0, 1, 2], (2, 3),
+         "`indices` must be columns 0..2, got 3 at entry 1, row 1; choose another `shape`"),
+        ([1.0, 2], [0, -1], [0, 1, 2], (2, 3),
+         "`indices` must be columns 0..2, got -1 at entry 1, row 1; choose another `shape`"),
         ([1.0, 2], [0, 1], [0, 2, 1, 2], (3, 3), "`indptr` must not descend, got 2 and then 1 at row 1; sort the rows"),
-        ([1.0, 2], [0, 1], [0, 2], (2, 3), "`indptr` must have rows + 1 = 3 elements, got 2; say where each row begins, and the end"),
+        ([1.0, 2], [0, 1], [0, 2], (2, 3),
+         "`indptr` must have rows + 1 = 3 elements, got 2; say where each row begins, and the end"),
         (
             [1.0, 2], [0, 1], [0, 1, 1], (2, 3),
-            "`indptr` must begin with 0 and end with the number of entries, 2, got 0 and 1; say where each row begins, and the end",
+            "`indptr` must begin with 0 and end with the number of entries, 2, got 0 and 1; say where "
+            "each row begins, and the end",
         ),
         (
             [1.0], [0, 1], [0, 1, 2], (2, 3),

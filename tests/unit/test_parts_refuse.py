@@ -49,7 +49,7 @@ def with_part(**parts: Any) -> Callable[[], Any]:
         (with_part(negative={"1": -3}), "`negative` must be in 0..9223372036854775807, got -3; choose"),
         (with_part(negative={"9": 3}), "got `negative` at exponent 9 with lowest=0, bins=4; save"),
         (lambda: emu.OutputStage("fix8f4"), "`format` of a stage must be a format, got 'fix8f4'; OutputStage.of takes"),
-        (lambda: emu.OutputStage(HALF), "`overflow` of fp16 must be one of ieee, "),
+        (lambda: emu.OutputStage(HALF, overflow="saturate"), "`overflow` of fp16 must be one of ieee, "),
         (lambda: emu.OutputStage(emu.Fixed(8, 4), "bogus"), "`rounding` must be a rounding mode, got 'bogus'"),
         (lambda: emu.OutputStage(emu.Fixed(8, 4), n_rbits=0), "`n_rbits` must be in 1..32, got 0"),
         (lambda: emu.Value(np.ones(1), "fp16"), "`format` of a value must be a format, got 'fp16'; emu.value"),
