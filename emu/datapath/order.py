@@ -72,11 +72,12 @@ class Blocks(Order):
     a product with ea + eb although it may reach 4 * 2**e.
 
     R is the Mac's rounding into its accumulator format, with two differences. A magnitude beyond the largest becomes
-    infinity in every mode (under the rule `ieee`; units cut the significand and then pack the exponent), and an exact
-    zero is +0 in every mode. Products never overflow before R. NaN, 0 * inf and inf - inf give NaN. Any
-    other infinity stays infinite.
+    infinity in every mode (under the rule `ieee`; units cut the significand and then pack the exponent), and a block
+    whose exact sum is 0 gives +0 in every mode. Products never overflow before R. NaN, 0 * inf and inf - inf give NaN.
+    Any other infinity stays infinite (under `satfinite`: the largest value).
 
-    Blocks follow each other in ascending k, K is padded with zero products.
+    Blocks follow each other in ascending k, K is padded with zero products to whole blocks. Without products there is
+    no block: the accumulator holds R(addend), the sign of a zero included.
 
     Attributes:
         n: products in a block, 1..1024.

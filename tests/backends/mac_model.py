@@ -216,10 +216,21 @@ class Dot:
     def accumulate(self, x: Number, draw: int) -> Number:
         if self.mac.accumulator == "exact":
             return x
-        x, over = self.write(x, self.mac.accumulator, draw)
+        y, over = self.write(x, self.mac.accumulator, draw)
         rule = self.mac.overflow.value if self.mac.overflow else default_rule(self.mac.accumulator)
         self.touched |= over and rule not in ("wrap", "ieee")
-        return x
+        self.touched |= self.became_infinite(x, y, over, self.mac.accumulator)
+        return y
+
+    def round_product(self, x: Number, draw: int) -> Number:
+        y, over = self.write(x, self.mac.product, draw)
+        self.touched |= self.became_infinite(x, y, over, self.mac.product)
+        return y
+
+    def became_infinite(self, x: Number, y: Number, over: bool, fmt: Any) -> bool:
+        """Whether a finite number became infinite, or what stands for it, and was not clamped to the largest."""
+        rule = self.mac.overflow.value if self.mac.overflow else default_rule(fmt)
+        return rule == "ieee" and over and x.is_finite and y.magnitude != Fraction(fmt.max)
 
     def add(self, a: Number, b: Number, draw: int) -> Number:
         return self.accumulate(
@@ -236,7 +247,7 @@ class Dot:
         depth, order = len(row), str(self.mac.order)
         products = [multiply(a, b) for a, b in zip(row, column, strict=True)]
         if self.mac.product != "exact":
-            products = [self.write(p, self.mac.product, 1 + 2 * k)[0] for k, p in enumerate(products)]
+            products = [self.round_product(p, 1 + 2 * k) for k, p in enumerate(products)]
         if order == "sequential":
             state = ZERO if start is None else self.accumulate(start, 2 * depth + 1)
             for k, p in enumerate(products):

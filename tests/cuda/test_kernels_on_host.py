@@ -197,6 +197,21 @@ def test_every_unit_adds_as_the_reference(unit: tuple, kernels: CudaKernels):
         assert_same(results[0], results[1], fmt, (mac, depth, divisor, rounding))
 
 
+@pytest.mark.parametrize("order", ["blocks(4, 12)", "blocks(4, 12, addend=after)", "sequential", "pairwise"])
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_negative_zero_beside_no_products_and_beside_zeros_is_the_references(
+    order: str, depth: int, kernels: CudaKernels
+):
+    fp16, addend = encode_format(emu.parse("fp16")), np.array([[[-0.0], [0.0]]], np.float32)
+    a, b = np.full((1, 2, depth), -1, np.float32), np.zeros((1, depth, 1), np.float32)
+    for rounding in ("nearest_even", "floor"):
+        mac = encode_mac(Mac(accumulator="fp16", order=order, rounding=rounding))
+        stage, random = encode_stage(OutputStage.of("fp32")), RandomCode(0, 0, 0, 0, None)
+        arguments = (a, b, addend, (fp16, fp16, fp16), mac, stage, random, None, "definition", 1)
+        assert not kernels.declines((fp16, fp16, fp16), mac, stage, "definition", 1)
+        assert_same(kernels.product(*arguments), ReferenceKernels().product(*arguments), "fp32", (order, rounding))
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_every_function_is_the_references(name: str, kernels: CudaKernels):
     x = np.concatenate(

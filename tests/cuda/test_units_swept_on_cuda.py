@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import swept_units
+import test_infinite_sums
 import wide_words
 from swept_units import assert_cases_agree
 
@@ -29,3 +30,9 @@ def test_every_fixed_accumulator_writes_the_references_bits(widths: range, cuda:
 def test_words_of_up_to_64_bits_give_what_integers_give(draw: wide_words.Draw, cuda: str):
     for case in draw(150, seed=3):
         case.assert_right_on(cuda)
+
+
+@pytest.mark.parametrize("unit", test_infinite_sums.UNITS, ids=str)
+def test_sums_that_become_infinite_are_counted_as_the_rational_model_does(unit: tuple[str, str, str, str], cuda: str):
+    count = test_infinite_sums.test_sums_that_become_infinite_are_counted_as_the_rational_model_does
+    count(unit, "nearest_even", cuda)

@@ -96,6 +96,39 @@ def test_a_wrong_table_is_refused_with_its_remedy(over: dict[str, Any], message:
     assert message in str(refused.value)
 
 
+LEVEL = {"name": "sram", "access_bits": 1, "energy_pj": 0.001, "source": "here"}
+SMALLEST: dict[str, Any] = {
+    "description": "x",
+    "operations": [{**ROW, "energy_pj": 0.001, "area_um2": 0.001, "source": "x"}],
+    "register_bit": {"energy_pj": 0, "area_um2": 0, "source": "x"},
+    "memory": [LEVEL],
+    "on_chip": "sram",
+    "main": "sram",
+}
+
+
+def test_the_smallest_numbers_that_may_be_are_taken_as_they_are():
+    found = checked(CostTable, data(**SMALLEST), file="mine.toml")
+    assert (found.cost("add", "fixed", 8, "area_um2"), found.register(9, "area_um2")) == (of("0.001"), 0)
+    assert (found.level("sram", "it").access_bits, found.description) == (1, "x")
+
+
+@pytest.mark.parametrize(("key", "change"), [
+    ("operations", {"energy_pj": 0}), ("operations", {"area_um2": 0}), ("operations", {"source": ""}),
+    ("register_bit", {"energy_pj": -0.001}), ("register_bit", {"area_um2": -0.001}), ("register_bit", {"source": ""}),
+    ("memory", {"access_bits": 0}), ("memory", {"energy_pj": 0}), ("memory", {"source": ""}), ("description", ""),
+    ("source", ""),
+])  # fmt: skip
+def test_a_number_below_the_smallest_and_an_empty_word_are_refused(key: str, change: Any):
+    there = SMALLEST.get(key)
+    if isinstance(there, list):
+        change = [there[0] | change]
+    elif isinstance(there, dict):
+        change = there | change
+    with pytest.raises(ConfigError, match="must be"):
+        checked(CostTable, data(**{**SMALLEST, key: change}), file="mine.toml")
+
+
 def test_a_name_that_no_table_has_is_refused_with_those_there_are():
     with pytest.raises(ConfigError) as refused:
         load_cost_table("horowitz")

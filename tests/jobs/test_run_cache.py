@@ -93,8 +93,20 @@ def test_a_full_cache_drops_what_was_used_least_recently(tmp_path: Path):
         os.utime(tmp_path / "cache" / f"{number}.json", (number, number))
     assert cache.fetch("0", tmp_path / "used")  # now the newest
     cache.trim(250)
+    assert sorted(path.name for path in cache.path.iterdir()) == ["0", "0.json", "2", "2.json"]
     there = [cache.fetch(f"{number}", tmp_path / f"out{number}") for number in range(3)]
     assert there == [True, False, True]
+    cache.trim(200)
+    assert cache.fetch("0", tmp_path / "both fit")
+    cache.trim(100)
+    assert sorted(path.name for path in cache.path.iterdir()) == ["0", "0.json"]
+
+
+def test_a_cache_holds_20_gib_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("EMU_RUN_CACHE_BYTES", raising=False)
+    assert most_bytes() == 20 * 1024**3
+    monkeypatch.setenv("EMU_RUN_CACHE_BYTES", "0")
+    assert most_bytes() == 0
 
 
 def test_a_size_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch):

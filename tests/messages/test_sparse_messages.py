@@ -155,6 +155,16 @@ def test_rows_and_values_of_another_kind_are_refused():
         Compact(np.array([0]), [[1.0, 1.0]], 4, parse("fp32"))  # pyright: ignore[reportArgumentType]
 
 
+def test_weights_that_cannot_be_written_are_refused_before_anything_is_computed():
+    gradient = Compact(np.array([0]), np.ones((1, 2), np.float32), 4, parse("fp32"))
+    frozen, flags = np.ones((4, 2), np.float32), emu.Flags()
+    frozen.flags.writeable = False
+    for w in (frozen, np.ones((4, 2), np.dtype(np.float32).newbyteorder())):
+        with pytest.raises(ShapeError, match="`out` must be writable in this machine's byte order, got an array that"):
+            update_rows(w, gradient, 0.1, w_format="fp32", update_format="fp8_e4m3", flags=flags)
+    assert flags == emu.Flags()
+
+
 def test_a_gradient_for_other_weights_is_refused():
     gradient = Compact(np.array([0]), np.ones((1, 2), np.float32), 4, parse("fp32"))
     with pytest.raises(ShapeError, match=r"`w` must have the gradient's shape \(4, 2\), got \(3, 2\)"):

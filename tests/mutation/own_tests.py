@@ -19,10 +19,12 @@ class OwnTests:
     Attributes:
         paths: files and tests, in the order they run.
         kernels: how they run, one time after the other: HIDDEN, NATIVE or GENERIC.
+        with_slow: whether tests marked slow judge as well.
     """
 
     paths: tuple[str, ...]
     kernels: tuple[str, ...] = (HIDDEN,)
+    with_slow: bool = False
 
 
 _SMALL = "tests/unit/test_small_facts.py"
@@ -107,6 +109,40 @@ _KERNELS = (
     "tests/backends/test_backends_stage.py",
 )
 _FUNCTIONS = ("tests/backends/test_kernel_table_functions.py", "tests/unit/test_functions_wide.py")
+_EXCHANGE = ("tests/cluster/test_layout.py", "tests/cluster/test_touched_rows.py", "tests/cluster/test_exchange.py")
+_CODECS = ("emu/cluster/codecs", "tests/cluster/test_codecs.py")
+_CONTROLLER = ("tests/cluster/test_controller.py",)
+_CLIPPING = ("emu/cluster/clipping", "tests/cluster/test_clipping.py")
+_STEPS = (
+    "emu/cluster/timing",
+    "tests/cluster/test_layers_on_devices.py",
+    "tests/cluster/test_rows_in_time.py",
+    "tests/cluster/test_controllers_in_time.py",
+    "tests/cluster/test_step_time.py",
+    "tests/cluster/test_published_times.py",
+)
+_SPARSE = (
+    "emu/sparse",
+    "tests/sparse/test_systems_e.py",
+    "tests/sparse/test_scipy.py",
+    "tests/messages/test_sparse_messages.py",
+    "tests/sparse/test_rows_and_entries.py",
+    "tests/sparse/test_sparse_backends.py::test_each_result_is_the_dense_product_of_its_entries_in_storage_order_e2",
+)
+_SEARCH_FILE = ("emu/search", "tests/search/test_search_file.py", "tests/search/test_search_metrics.py")
+_PRECISION = (
+    "emu/precision",
+    "tests/precision/test_datapath_runner.py",
+    "tests/precision/test_backward_unit.py",
+    "tests/precision/test_euclidean_loss.py",
+    "tests/precision/test_loss_scaling.py",
+    "tests/precision/test_profile.py",
+    "tests/precision/test_dynamic_point.py",
+    "tests/precision/test_shapes.py",
+)
+_JOBS = ("tests/jobs/test_places_and_claims.py", "tests/jobs/test_run_cache.py")
+_COSTS = ("emu/hardware/cost_table.py", "emu/training/cost.py", "emu/hardware/energy.py")
+_ENERGY = (*_COSTS, "tests/hardware/test_cost_table.py", "tests/training/test_cost.py")
 
 #: Where a file's mutants are judged; the longest name that fits.
 OWN_TESTS: dict[str, OwnTests] = {
@@ -177,6 +213,40 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/backends/numba/functions.py": OwnTests(_FUNCTIONS, kernels=(NATIVE,)),
     "emu/backends/numba/tabled.py": OwnTests(_FUNCTIONS, kernels=(NATIVE,)),
     "emu/backends/numba/vector/": OwnTests(_KERNELS, kernels=(NATIVE,)),
+    "emu/cluster/": OwnTests((*_EXCHANGE, *_CONTROLLER, "tests/cluster/test_codecs.py")),
+    "emu/cluster/batch_search.py": OwnTests(("tests/cluster/test_batch_search.py",), kernels=(NATIVE,)),
+    "emu/cluster/clipping/": OwnTests((*_CLIPPING, "tests/cluster/test_controllers_in_time.py"), kernels=(NATIVE,)),
+    "emu/cluster/codecs/": OwnTests((*_CODECS, "tests/cluster/test_exchange.py")),
+    "emu/cluster/controller.py": OwnTests((*_CONTROLLER, *_EXCHANGE)),
+    "emu/cluster/lockstep.py": OwnTests(("tests/cluster/test_lockstep.py",)),
+    "emu/cluster/nccl.py": OwnTests(("tests/cluster/test_nccl.py",)),
+    "emu/cluster/observing.py": OwnTests(("tests/cluster/test_observing.py",)),
+    "emu/cluster/parallelism.py": OwnTests(("tests/cluster/test_parallelism.py",), kernels=(NATIVE,)),
+    "emu/cluster/settings.py": OwnTests(
+        (*_EXCHANGE, "tests/messages/test_configuration_messages.py", "tests/cluster/test_step_time.py"),
+        kernels=(NATIVE,),
+    ),
+    "emu/cluster/striped.py": OwnTests(("tests/cluster/test_units_and_stripes.py",)),
+    "emu/cluster/timing/": OwnTests(_STEPS, kernels=(NATIVE,)),
+    "emu/cluster/timing/counts.py": OwnTests(("tests/cluster/test_joint_points_in_time.py",), kernels=(NATIVE,)),
+    "emu/sparse/": OwnTests(_SPARSE),
+    "emu/search/": OwnTests((*_SEARCH_FILE, "tests/search/test_search_runs.py")),
+    "emu/search/file.py": OwnTests(_SEARCH_FILE),
+    "emu/search/space.py": OwnTests(_SEARCH_FILE),
+    "emu/search/plan.py": OwnTests(("tests/search/test_search_plan.py", "tests/search/test_search_ledger.py")),
+    "emu/search/ledger.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
+    "emu/search/metrics.py": OwnTests(("emu/search/metrics.py", "tests/search/test_search_metrics.py")),
+    "emu/jobs/": OwnTests(_JOBS),
+    "emu/jobs/choice.py": OwnTests(("tests/jobs/test_engines.py",)),
+    "emu/jobs/engine.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
+    "emu/jobs/local.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
+    "emu/precision/": OwnTests(_PRECISION),
+    "emu/precision/shapes.py": OwnTests(("tests/precision/test_shapes.py", "tests/precision/test_dynamic_point.py")),
+    "emu/precision/host.py": OwnTests((*_PRECISION[:4], "tests/grad/test_gradients.py")),
+    "emu/precision/operations.py": OwnTests((*_PRECISION, "tests/grad/test_gradients.py")),
+    "emu/hardware/energy.py": OwnTests(_ENERGY),
+    "emu/hardware/cost_table.py": OwnTests(_ENERGY),
+    "emu/training/cost.py": OwnTests((*_ENERGY, "tests/report/test_report_energy.py")),
 }
 
 

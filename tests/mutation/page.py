@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from .draw import SHARES, share_of
+from .draw import NEWER, SHARES, share_of
 from .mutants import Mutant
 from .own_tests import HIDDEN, OWN_TESTS
 from .process import Checkout, Verdict
@@ -50,7 +50,7 @@ def report_of(
 
 def _table(verdicts: Sequence[Verdict]) -> list[str]:
     lines = ["| folder | mutants | killed | timed out | survived |", "|---|---:|---:|---:|---:|"]
-    for share in [*SHARES, ""]:
+    for share in [*SHARES, *NEWER, ""]:
         own = Counter(v.outcome for v in verdicts if not share or share_of(v.mutant.path) == share)
         counts = [sum(own.values()), own["killed"], own["timed out"], own["survived"]]
         if counts[0]:

@@ -22,12 +22,13 @@ from .own_tests import DEFINITION, GENERIC, HIDDEN, NATIVE, OwnTests
 
 CHILD = Path(__file__).with_name("child.py")
 #: What the tests read of a checkout.
-COPIED = ("emu", "tests", "devices", "models", "docs", "pyproject.toml", "README.md", "CONTRIBUTING.md")
+FOLDERS = ("emu", "tests", "devices", "models", "costs", "searches", "docs")
+COPIED = (*FOLDERS, "pyproject.toml", "README.md", "CONTRIBUTING.md")
 KERNELS = "emu/backends/numba"
 #: A mutant gets this many times its tests' usual time, and this much more (to compile, where kernels changed).
 PATIENCE, GRACE_S, COMPILE_S = 4.0, 20.0, 240.0
 #: In place of the project's own options, which share tests among processes: no plugin is loaded that knows them.
-SELECTION = ("-o", "addopts=--doctest-modules", "-m", "not slow and not gpu")
+SELECTION = ("-o", "addopts=--doctest-modules")
 _FAILURE = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -114,8 +115,9 @@ class Checkout:
     ) -> tuple[int | None, str]:
         # plain: pytest would load a file named as an argument itself, to rewrite its asserts
         options = ["-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line", "--assert=plain", *SELECTION]
+        marks = ["-m", "not gpu" if tests.with_slow else "not slow and not gpu"]
         keyword = ["-k", DEFINITION] if kernels == HIDDEN else []
-        command = [sys.executable, "-P", str(CHILD), kernels, *mutant, *options, *keyword, *tests.paths]
+        command = [sys.executable, "-P", str(CHILD), kernels, *mutant, *options, *marks, *keyword, *tests.paths]
         own = {"PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1", "HYPOTHESIS_PROFILE": "ci"}
         own["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # no test needs one, every process would load them all
         own["EMU_CPU"] = GENERIC if kernels == GENERIC else NATIVE

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .draw import SHARES, candidates_of, counts_of, drawn, share_of
+from .draw import NEWER, SHARES, UNSEEN, candidates_of, counts_of, drawn, share_of
 from .mutants import Mutant, has_effect, mutants_of
 from .own_tests import OWN_TESTS, OwnTests, own_tests_of
 from .page import BEGIN, END, UNJUDGED, difference, judgement_of, judgements, report_of, write_between_markers
@@ -190,18 +190,26 @@ def test_a_draw_has_the_wanted_size_no_edit_twice_and_every_folders_share():
     assert counts == counts_of(SHARES, 100) == SHARES
 
 
+def test_newer_folders_are_drawn_from_by_their_names_alone():
+    assert not {share_of(m.path) for m in drawn(ROOT, 40, 5)} & set(NEWER)
+    for folder in ("emu/jobs", "emu/hardware/energy.py"):
+        assert {share_of(m.path) for m in drawn(ROOT, 5, 5, [folder])} == {folder}
+    assert [share_of(path) for path in UNSEEN] == [None] * len(UNSEEN)
+    assert sum(NEWER.values()) == 100
+
+
 def test_shares_divide_any_number():
     for n in (0, 1, 7, 99, 100, 1000):
         assert sum(counts_of(SHARES, n).values()) == n
 
 
 def test_every_file_with_mutants_has_tests_that_exist():
-    for mutants in candidates_of(ROOT).values():
+    for mutants in candidates_of(ROOT, ["emu"]).values():
         for path in {m.path for m in mutants}:
             tests = own_tests_of(path).paths
             assert tests, path
             assert all((ROOT / test.split("::")[0]).exists() for test in tests), path
-    for name in OWN_TESTS:
+    for name in (*OWN_TESTS, *UNSEEN):
         assert (ROOT / name).exists(), name
 
 

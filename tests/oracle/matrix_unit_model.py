@@ -126,6 +126,7 @@ class MatrixUnit:
     def hold_exact(self, x: Fraction, mode: str, draw: int) -> float:
         value = rounded(x, self.fmt, mode, self.bits(draw))
         if abs(value) > Fraction(self.fmt.max):
+            self.touched = True  # clamped, or infinite although every term is finite
             return self.beyond(x < 0)
         if value == 0 or (self.fmt.ftz and abs(value) < TWO**self.fmt.emin):
             return self.zero(x < 0)

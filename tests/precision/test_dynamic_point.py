@@ -19,6 +19,7 @@ from emu.hardware.quantity import Quantity
 from emu.precision import CounterTable, DatapathRunner, Policy
 from emu.precision.dynamic_point import DynamicPointRunner, Points, Tensor
 from emu.precision.point_rules import by_leading_bits, by_single_bits, next_point, range_exponent
+from emu.precision.profile import Profile
 from emu.precision.shapes import ShapeArray, ShapeRunner
 from emu.training.run_folder import RunFolder
 
@@ -74,6 +75,11 @@ class TestThePublishedNumbers:
         register = emu.StatisticsRegister(-4, 6)
         emu.quantize(np.array([2.0**10, 1.0]), "fp32", register=register)
         assert by_leading_bits(register, W8, 0, 0.0) == 7 - 3
+
+    def test_what_lies_below_the_positions_counts_as_if_it_lay_in_the_next_one(self):
+        register = emu.StatisticsRegister(-4, 6)
+        emu.quantize(np.array([2.0**-10, 2.0**-20]), "fp32", register=register)
+        assert by_leading_bits(register, W8, 0, 0.0) == 7 - -4
 
     @pytest.mark.parametrize(
         ("point", "wanted"),
@@ -230,6 +236,45 @@ class TestMainTraining:
             points.append(runner.points.of[FC])
         assert points == [8, 8, 6, 6, 6, 14, 14]
         assert runner.points.redos == 0
+
+    @pytest.mark.parametrize(
+        ("schedule", "due"), [("conditional_redo", [7, 10, 13]), ("float_pretraining", [4, 7, 10, 13])]
+    )
+    def test_points_are_due_every_interval_behind_pretraining_and_at_the_end_of_one_in_float(
+        self, schedule: str, due: list[int]
+    ):
+        points = runner_of(schedule, pretraining_steps=4, interval=3).points
+        assert [steps for steps in range(14) if points.is_due(steps)] == due
+
+    def test_what_is_counted_by_tensor_goes_to_the_layer_when_it_is_read(self):
+        runner = runner_of("conditional_redo", pretraining_steps=0)
+        runner.run(Operation("quantize", (X,)), "activation", "fc")
+        assert runner.counters is not None
+        for _ in range(2):
+            runner.flush()
+            assert runner.counters.of("fc", "activation").register.total == X.array.size
+
+    def test_what_several_processes_ran_again_is_added_to_what_was_run_before(self):
+        points = runner_of("conditional_redo").points
+        points.redos, points.runs = 5, 20
+
+        def every(mine: dict[str, Any]) -> list[dict[str, Any]]:
+            return [mine, mine | {"redos": 5 + 3, "runs": 20 + 7}]
+
+        with points.apart(every):
+            points.redos, points.runs = 5 + 2, 20 + 4
+        assert (points.redos, points.runs) == (5 + 2 + 3, 20 + 4 + 7)
+
+    def test_an_operation_that_runs_again_says_so_to_the_machine(self):
+        policy, profile = Policy(load_device("dlu16").precision), Profile()
+        points = Points(DynamicPoint(schedule="always_redo", r_max=0.0), policy)
+        profile.demands = []
+        runner = DynamicPointRunner(
+            policy, points, backend="reference", counters=CounterTable(policy.register), profile=profile
+        )
+        runner.run(Operation("quantize", (X,)), "activation", "fc")
+        runs = [one.again for one in profile.demands if one.operation == "quantize"]
+        assert runs == [False, True]
 
     def test_evaluation_moves_nothing(self):
         runner = runner_of("conditional_redo", start={FC: 9})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from emu.precision.loss_scaling import (
     FixedScale,
     MaxGradientScale,
     Measured,
+    NoScaling,
     ScaleState,
     StatisticalScale,
     headroom,
@@ -108,6 +110,19 @@ class TestThePublishedNumbers:
             state = policy.after_update(state, measured(math.floor(x), x))
             wanted = min(max(2 ** (16 - (mean + 3.09 * math.sqrt(variance))), 1), 2.0**14)
             assert state.scale == 2.0 ** math.floor(math.log2(wanted))
+
+    def test_running_statistics_of_half_and_half_are_exact(self):
+        """Mean -4, then (-4 - 8) / 2 = -6 and a distance of -2: variance 4 / 2; then -6 + 1 and 2 / 2 + 1 / 2."""
+        policy = StatisticalScale(
+            policy="statistical", mean_decay=0.5, variance_decay=0.5, quantile=2.0, minimum=2.0**-9
+        )
+        state, found = policy.begin(), list[tuple[float | None, float, float]]()
+        for x in (-4.0, -8.0, -4.0):
+            state = policy.after_update(state, measured(math.floor(x), x))
+            found.append((state.mean, state.variance, state.scale))
+        # S is 2**floor(16 - (mean + 2 deviations)), at most 2**14
+        assert found == [(-4.0, 0.0, 2.0**14), (-6.0, 2.0, 2.0**14), (-5.0, 1.5, 2.0**14)]
+        assert policy.after_update(state, measured(0, 15.0)).scale == 2.0 ** math.floor(16 - (5 + 2 * 50.75**0.5))
 
     @pytest.mark.parametrize(("logarithm", "scale"), [(20.0, 1.0), (-300.0, 2.0**14), (10.0, 2.0**6), (9.5, 2.0**6)])
     def test_statistics_stay_within_their_bounds_and_give_powers_of_two(self, logarithm: float, scale: float):
@@ -205,6 +220,14 @@ class TestTheShapeOfAnIteration:
         assert _logarithm(gradients, 4.0, backend) == pytest.approx(math.log2(1.5 / 4.0), rel=1e-14)
         found = _logarithm({"fc.weight": Value(np.array([3]), Fixed(60, -2))}, 1.0, backend)
         assert found == pytest.approx(math.log2(12.0), rel=1e-14)
+
+    def test_without_scaling_an_iteration_runs_once_at_1_and_state_is_plain(self):
+        formats = Policy(load_device("fp16").precision)
+        plain = LossScaler(NoScaling(), formats, CounterTable(formats.register))
+        assert (plain.scale, plain.is_active) == (1.0, False)
+        assert plain.iterate(lambda scale: FakeRun(scale, 0.5, plain.counters), 0)[1:] == (1.0, True)
+        empty = {"scale": 8.0, "clean": 0, "tokens": 0, "mean": None, "variance": 0.0}
+        assert asdict(FixedScale(policy="fixed", scale=8.0).begin()) == empty
 
     def test_repeats_stop_at_the_smallest_scale(self):
         s = scaler(on_overflow="repeat", minimum=2.0**14)
@@ -365,6 +388,22 @@ class TestMessages:
             (scaling(compensation=["gradient", "learning_rate"]), "S is taken out exactly once"),
             (scaling(compensation=["gradient", "weight_decay"]), 'must have no entry beside "gradient"'),
             (scaling(backoff=1.0), "`backoff` must be below 1"),
+            (scaling(backoff=0.0), "`backoff` must be above 0"),
+            (scaling(minimum=0.0), "`minimum` must be above 0"),
+            (scaling(maximum=0.0), "`maximum` must be above 0"),
+            (scaling(maximum=2.0**127), "`maximum` must be below 1.7014118346046923e+38"),
+            (scaling(start=0.0), "`start` must be above 0"),
+            (scaling(growth=1.0), "`growth` must be above 1"),
+            (scaling(interval=0), "`interval` must be at least 1"),
+            (scaling(hysteresis=0), "`hysteresis` must be at least 1"),
+            (scaling(max_repeats=0), "`max_repeats` must be at least 1"),
+            (scaling("max_gradient", margin=-1), "`margin` must be at least 0"),
+            (scaling("fixed", scale=0.0), "`scale` must be above 0"),
+            (scaling("statistical", minimum=0.0), "`minimum` must be above 0"),
+            (scaling("statistical", maximum=2.0**127), "`maximum` must be below 1.7014118346046923e+38"),
+            (scaling("statistical", quantile=-0.1), "`quantile` must be at least 0"),
+            (scaling("statistical", mean_decay=1.0), "`mean_decay` must be below 1"),
+            (scaling("statistical", variance_decay=-0.1), "`variance_decay` must be at least 0"),
         ],
     )
     def test_a_table_that_breaks_a_rule_says_which(self, table: dict[str, Any], message: str):
@@ -372,6 +411,16 @@ class TestMessages:
             training.load_recipe("mlp").with_settings({"loss_scaling": table})
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("table", [
+        scaling(minimum=2.0**-140, maximum=2.0**126, start=2.0**-140, interval=1, hysteresis=1, max_repeats=1),
+        scaling("statistical", minimum=2.0**-140, maximum=2.0**126, quantile=0.0, mean_decay=0.0, variance_decay=0.0),
+        scaling("max_gradient", margin=0), scaling("max_gradient", margin=4),
+        scaling("fixed", scale=2.0**126, maximum=2.0**126),
+    ])  # fmt: skip
+    def test_the_ends_of_every_range_are_taken_as_they_are(self, table: dict[str, Any]):
+        held = training.load_recipe("mlp").with_settings({"loss_scaling": table}).loss_scaling
+        assert table.items() <= held.model_dump().items()
 
     def test_a_placement_that_leaves_clipping_or_decay_scaled_is_refused(self):
         for settings, place in (

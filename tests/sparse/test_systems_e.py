@@ -15,7 +15,10 @@ import emu
 from emu import Flags, Mac, StatisticsRegister, sparse
 from emu.backends.reference.philox import random_integers
 from emu.backends.registry import load
+from emu.engine.description import UnitDescription
+from emu.engine.work import WorkRecord
 from emu.sparse import CSR, Compact
+from emu.sparse.products import write_sparse
 from emu.testing import assert_bits_equal
 
 FLOAT: dict[str, Any] = {"out_format": "fp32", "mac": Mac(product="fp32", accumulator="fp32")}
@@ -29,6 +32,51 @@ def test_v1_and_v2_of_the_example_are_those_of_the_text_e1(backend: str):
     x = CSR.from_dense(small_matrix().to_dense(), "fp32", backend=backend)
     assert x.unique_columns.tolist() == [0, 1, 4, 5]
     assert x.transpose_index.tolist() == [1, 2, 0, 1, 2, 3]
+
+
+def test_used_columns_side_by_side_keep_all_rows_and_are_as_many_as_v2_e1(backend: str):
+    x = small_matrix()
+    side_by_side = x.used(backend)
+    assert side_by_side.shape == (4, 4)
+    assert side_by_side.to_dense().tolist() == x.to_dense()[:, [0, 1, 4, 5]].tolist()
+    assert "known" not in repr(x), "two long arrays"
+
+
+def test_a_backend_is_asked_for_every_column_of_the_matrix_e1(monkeypatch: pytest.MonkeyPatch):
+    """It counts into an array of so many; with fewer it would count beyond its end."""
+    x, asked, kernels = small_matrix(), list[int](), load("reference")
+    through = type(kernels).columns
+    monkeypatch.setattr(type(kernels), "columns", lambda self, i, n: asked.append(n) or through(self, i, n))
+    CSR.of(x.data, x.indices, x.indptr, x.shape, x.format).columns("reference")
+    CSR.from_dense(x.to_dense(), "fp32", backend="reference")
+    assert asked == [6, 6]
+
+
+def test_a_product_is_noted_with_its_entries_as_the_inner_size(backend: str):
+    notes: list[WorkRecord] = []
+    unit = UnitDescription.of("fp32", backend=backend)._replace(records=notes)
+    x = small_matrix()
+    write_sparse(unit, x, emu.value(np.ones((6, 3), np.float32), "fp32"), None, x.by_rows)
+    assert [(note.sizes, note.multiply_adds) for note in notes] == [((1, 1, 6, 3), 18)]
+
+
+def test_a_dense_operand_is_checked_unless_the_caller_says_so_and_explained_by_its_own_rows(backend: str):
+    x, options = small_matrix("fix8f2"), {"out_format": "fix8f2", "backend": backend}
+    products = {sparse.matmul: ("w_format", 6), sparse.compact_matmul: ("w_format", 6)}
+    for product, (name, rows) in (products | {sparse.transposed_matmul: ("dy_format", 4)}).items():
+        dense = np.full((rows, 2), 0.3, np.float32)
+        with pytest.raises(emu.FormatError, match="0.3"):
+            product(x, dense, **{name: "fix8f2"}, **options)
+        product(x, dense, **{name: "fix8f2"}, **options, check=False)
+        assert emu.explain(product, x, np.ones((rows, 2)), **{name: "fix8f2"}, **options).mac == Mac()
+
+
+def test_a_column_twice_in_any_row_has_no_dense_matrix_and_a_matrix_without_rows_no_longest_one():
+    for indptr, row in (([0, 2, 4], 1), ([0, 3, 4], 0)):
+        x = CSR.of(np.ones(4, np.float32), [0, 1, 2, 2] if row else [0, 2, 2, 1], indptr, (2, 3), "fp32")
+        with pytest.raises(emu.ShapeError, match=f"got column 2 twice in row {row}"):
+            x.to_dense()
+    assert CSR.of([], [], [0], (0, 3), "fp32").by_rows.longest == 0
 
 
 def test_the_longest_column_is_the_most_terms_of_a_gradient_e1(backend: str):

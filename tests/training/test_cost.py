@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +13,7 @@ from emu.errors import ConfigError
 from emu.formats import parse
 from emu.hardware import Demand, Device, device_names, load_device
 from emu.hardware.cost_table import load_cost_table
-from emu.hardware.energy import Datapath, Use, exact_bits, uses_of
+from emu.hardware.energy import Datapath, Use, exact_bits, has_host, uses_of
 from emu.training.cost import Cost, cost_of
 
 
@@ -72,6 +73,34 @@ def test_rows_add_up_to_a_step_and_shares_to_one():
     assert sum(float(row.share) for row in found.rows) == pytest.approx(1)
     assert sum(found.shares().values()) == pytest.approx(1)
     assert {row.kind for row in found.rows} == {"forward", "backward", "update"}
+
+
+def test_what_run_json_says_of_energy_and_area_adds_up_to_the_whole():
+    found = cost_of("mlp", "fixed16", batch=8)
+    told = found.described()
+    for one in told["energy"]:
+        at = (one["layer"], one["unit"], one["kind"])
+        rows = [row for row in found.rows if (row.layer, row.unit, row.kind) == at]
+        assert one["picojoules"] == float(sum((row.energy_pj for row in rows), Fraction(0)))
+        assert one["uses"] == sum(row.uses for row in rows)
+    assert sum(one["picojoules"] for one in told["energy"]) == pytest.approx(float(found.step_pj))
+    assert sum(one["share"] for one in told["areas"]) == pytest.approx(1)
+    assert [one["lanes"] for one in told["areas"]] == [1] * len(told["areas"])
+
+
+@pytest.mark.parametrize("name", ["p100", "dlu16", "k20x-8x"])
+def test_a_unit_has_the_area_of_its_lanes(name: str):
+    found, units = cost_of("mlp", name, batch=4), load_device(name).compute.units
+    lanes = {row.compute_unit: row.lanes for row in found.areas if row.compute_unit in units}
+    expected = {unit: int(units[unit].lanes.value) for unit in lanes if units[unit].kind == "mac_array"}
+    assert {unit: lanes[unit] for unit in expected} == expected
+    assert max(expected.values()) > 1
+
+
+def test_an_accumulator_whose_point_is_that_of_its_products_rounds_at_no_addition():
+    rows = cost_of("mlp", "dlu16", batch=4).rows
+    rounded = [row.uses for row in rows if (row.layer, row.role, row.unit) == ("fc1", "activation", "rounding")]
+    assert rounded == [4 * 128]  # each result, once
 
 
 def test_an_inference_of_a_network_is_the_same_whatever_the_batch():
@@ -187,6 +216,74 @@ def test_the_last_block_of_a_result_is_a_block_however_few_products_it_has(depth
     operands = ((FP16, results * depth), (FP16, depth))
     found = parts_of(Demand("fc", "activation", "matmul", results, results * depth, 0, operands, FP32), mac)
     assert [(use.family, use.times) for use in found["adder"]] == [("fixed", results * depth), ("float", blocks)]
+
+
+def product_of(formats: Sequence[str], times: int, results: int = 1, operation: str = "matmul") -> Demand:
+    """A demand of operands of 100 numbers each."""
+    return Demand("fc", "activation", operation, results, times, 0, tuple((parse(f), 100) for f in formats), FP16)
+
+
+def test_products_that_do_not_divide_evenly_among_results_begin_a_block_of_their_own():
+    mac = Mac(accumulator="fp32", order="blocks(4, 23)")
+    found = parts_of(product_of(["fp16", "fp16"], 10, results=4), mac)  # two each, and two more
+    assert found["adder"][1].times == 4 + 1
+
+
+@pytest.mark.parametrize(("formats", "accumulator", "rounds"), [
+    (["fix8f4", "fix8f4"], "fix20f8", False), (["fix8f4", "fix8f4"], "fix20f9", False),
+    (["fix8f4", "fix8f4"], "fix20f7", True), (["fp16", "fp16"], "fix40f30", True),
+])  # fmt: skip
+def test_a_fixed_accumulator_rounds_where_it_has_fewer_fraction_bits_than_its_products(
+    formats: list[str], accumulator: str, rounds: bool
+):
+    found = parts_of(product_of(formats, 10), Mac(accumulator=accumulator), rounding="toward_zero")
+    width = parse(accumulator).width_bits
+    assert found["adder"] == [Use("adder", "add", "fixed", width, 10)]
+    assert found.get("rounding", []) == [Use("rounding", "add", "fixed", width, 10)] * rounds
+
+
+def test_a_multiplier_is_as_large_as_its_two_operands_and_an_adder_behind_it_as_the_product():
+    found = parts_of(product_of(["fix8f4", "fix5f2", "fix20f0"], 0, 7, "fma"), Mac())
+    assert found["multiplier"] == [Use("multiplier", "multiply", "fixed", 8 * 5, 7)]
+    assert [use.size for use in found["adder"]] == [20]
+    found = parts_of(product_of(["fix8f4", "fix5f2", "fix9f0"], 0, 7, "fma"), Mac())
+    assert [use.size for use in found["adder"]] == [8 + 5]
+    assert [use.size for use in found["registers"]] == [8 + 5 + 9 + 16]
+    found = parts_of(product_of(["fix8f4"], 10, 1, "squared_norm"), Mac(accumulator="fix40f8"))
+    assert found["multiplier"] == [Use("multiplier", "multiply", "fixed", 8 * 8, 10)]
+
+
+def test_a_sum_reads_its_first_operand_alone():
+    found = parts_of(product_of(["fp16", "fp32"], 10, 2, "sum"), Mac(accumulator="fp32"))
+    assert "multiplier" not in found
+    assert found["registers"] == [Use("registers", "register", "fixed", 16 + 32, 10)]
+
+
+def test_a_device_has_a_host_where_it_says_so_or_says_nothing_of_its_units():
+    base = load_device("float32").model_dump(mode="json")
+
+    def host_of(*kinds: str) -> bool:
+        units = {kind: {"kind": kind} for kind in kinds}
+        return has_host(Device.model_validate(base | {"compute": {"units": units}}))
+
+    assert [host_of(), host_of("statistics"), host_of("mac_array", "host")] == [True, True, True]
+    assert [host_of("mac_array"), host_of("mac_array", "statistics")] == [False, False]
+
+
+@pytest.mark.parametrize(("operation", "multiplies", "adds"), [
+    ("quantize", False, False), ("add", False, True), ("subtract", False, True), ("multiply", True, False),
+    ("divide_by", True, False), ("dropout_gradient", True, False), ("divide", True, True), ("fma", True, True),
+    ("sqrt", True, True), ("function", True, True), ("relu", False, False), ("negate", False, False),
+])  # fmt: skip
+def test_an_operation_on_single_elements_multiplies_and_adds_once_for_each_result(
+    operation: str, multiplies: bool, adds: bool
+):
+    found = parts_of(Demand("fc", "activation", operation, 5, 0, 0, ((FP16, 5), (FP16, 5)), FP16), Mac(), "fp16")
+    of_each = {"multiplier": [Use("multiplier", "multiply", "float", 11 * 11, 5)] * multiplies}
+    of_each["adder"] = [Use("adder", "add", "float", 11, 5)] * adds
+    assert {part: found.get(part, []) for part in of_each} == of_each
+    moves = operation in ("relu", "negate")
+    assert [use.size for use in found.get("registers", [])] == ([] if moves else [3 * 16])
 
 
 def test_only_modes_that_drop_bits_of_their_family_round_without_an_adder():

@@ -1,0 +1,126 @@
+"""What an operation asks of a machine: the same by shapes alone as when it computes, and by formulas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import emu
+from emu.autodiff import Operation, Value
+from emu.formats import Format
+from emu.hardware import Demand, load_device
+from emu.precision import DatapathRunner, Policy
+from emu.precision.profile import Profile
+from emu.precision.shapes import RULES, ShapeArray, ShapeRunner
+
+RNG = np.random.default_rng(3)
+FP16 = emu.parse("fp16")
+POLICY = Policy(load_device("fp16-mixed").precision)
+
+
+def values(*shape: int, fmt: Format = FP16) -> Value:
+    return Value(emu.quantize(RNG.normal(size=shape), fmt, backend="reference"), fmt)
+
+
+def integers(most: int, *shape: int) -> Value:
+    return Value(RNG.integers(0, most, shape), None)  # type: ignore[arg-type] - indices have no format
+
+
+def saved_of(name: str, *operands: Value, **options: Any) -> Any:
+    """What an operation keeps for the way back, beside its result."""
+    result = DatapathRunner(POLICY, backend="reference").run(Operation(name, operands, options), "activation", "fc")
+    kept: Any = result.array[1:]
+    return kept
+
+
+X, Y, ROW = values(6, 5), values(6, 5), values(5)
+LABELS = integers(5, 6)
+IMAGES, KERNELS, ERRORS = values(2, 3, 7, 6), values(4, 3, 3, 2), values(2, 4, 3, 3)
+STEPS = {"stride": (3, 2), "padding": (1, 0)}
+NORMAL = {"axes": (0,), "along": 1, "eps": 1e-5, "momentum": 0.1, "training": True}
+NORMALISED = saved_of("normalise", X, ROW, ROW, **NORMAL)[0]
+POOLED = {"window": 2, "stride": 2}
+G = values(1).with_array(np.float32(0.5))
+#: Operands and options of each operation, every size another one.
+CASES: dict[str, tuple[tuple[Value, ...], dict[str, Any]]] = {
+    **{name: ((X, ROW), {}) for name in ("add", "subtract", "multiply", "divide")},
+    "fma": ((X, Y, ROW), {}),
+    **{name: ((X,), {}) for name in ("sqrt", "quantize", "negate", "relu")},
+    **{f"{name}_slope": ((X,), {}) for name in ("sigmoid", "tanh", "gelu")},
+    "select": ((X, Y), {}),
+    "divide_by": ((X,), {"divisor": 3}),
+    "function": ((X,), {"function": "exp"}),
+    "dropout": ((X,), {"rate": 0.5}),
+    "dropout_gradient": ((X,), {"rate": 0.5, "saved": X.array > 0}),
+    "sum": ((values(4, 3, 5),), {"axis": (0, -1)}),
+    "average": ((values(4, 3, 5),), {}),
+    "matmul": ((values(2, 6, 3), values(2, 3, 5), ROW), {}),
+    "conv2d": ((IMAGES, KERNELS, values(4)), STEPS),
+    "conv2d_input_gradient": ((ERRORS, KERNELS), {"shape": (2, 3, 7, 6), **STEPS}),
+    "conv2d_weight_gradient": ((IMAGES, ERRORS), {"kernel": (3, 2), **STEPS}),
+    "max_pool": ((values(2, 3, 6, 8),), POOLED),
+    "unpool": ((values(2, 3, 3, 4), values(2, 3, 6, 8)), {**POOLED, "saved": np.ones((2, 3, 3, 4), np.uint16)}),
+    "embedding": ((values(9, 4), integers(9, 2, 3)), {}),
+    "embedding_gradient": ((values(2, 3, 4), integers(9, 2, 3)), {"rows": 9}),
+    **{name: ((X, LABELS), {}) for name in ("softmax_cross_entropy", "mse", "euclidean")},
+    **{
+        f"{name}_gradient": ((G, X, LABELS), {"saved": saved_of(name, X, LABELS)})
+        for name in ("softmax_cross_entropy", "mse", "euclidean")
+    },
+    "softmax": ((X,), {"scale": 0.5, "causal": False}),
+    "softmax_gradient": ((X, Y), {"scale": 0.5}),
+    "normalise": ((X, ROW, ROW, ROW, ROW), NORMAL),
+    "normalise_gradient": ((Y, ROW), {"axes": (0,), "along": 1, "saved": NORMALISED}),
+    "gamma_gradient": ((Y,), {"along": 1, "saved": NORMALISED}),
+    "beta_gradient": ((Y,), {"along": 1}),
+    "squared_norm": ((X,), {}),
+}  # fmt: skip
+#: Two more of the operations whose passes depend on an option, or on how many operands there are.
+MORE = {
+    "softmax without a scale": ("softmax", (X,), {"scale": 1, "causal": True}),
+    "softmax_gradient without a scale": ("softmax_gradient", (X, Y), {"scale": 1}),
+    "normalise without running moments": ("normalise", (X, ROW, ROW), NORMAL),
+}
+
+
+def computed(operation: Operation) -> Demand:
+    profile = Profile()
+    profile.demands = []
+    DatapathRunner(POLICY, backend="reference", profile=profile).run(operation, "activation", "fc")
+    return profile.demands[0]
+
+
+def in_shapes(operation: Operation) -> Demand:
+    runner = ShapeRunner(POLICY)
+    shapes = [one.with_array(ShapeArray(one.array.shape, one.array.dtype)) for one in operation.operands]
+    runner.run(Operation(operation.name, tuple(shapes), operation.options), "activation", "fc")
+    return runner.demands[0]
+
+
+@pytest.mark.parametrize("name", [*CASES, *MORE])
+def test_an_operation_asks_in_shapes_what_it_asks_when_it_computes(name: str):
+    operation = Operation(*MORE[name]) if name in MORE else Operation(name, *CASES[name])
+    assert in_shapes(operation) == computed(operation)
+
+
+def test_every_operation_but_sparse_products_is_compared():
+    assert set(RULES) - set(CASES) == {"sparse_matmul", "sparse_transposed_matmul"}
+
+
+@pytest.mark.parametrize(
+    ("name", "results", "multiply_adds", "passes"),
+    [
+        ("add", 30, 0, 0), ("average", 4 * 3, 4 * 3 * 5, 0), ("sum", 3, 4 * 3 * 5, 0), ("matmul", 60, 60 * 3, 0),
+        ("conv2d", 2 * 4 * 3 * 3, 2 * 4 * 3 * 3 * 18, 0), ("conv2d_weight_gradient", 4 * 18, 4 * 18 * 2 * 9, 0),
+        ("conv2d_input_gradient", 2 * 3 * 7 * 6, 2 * 3 * 7 * 6 * 4 * 6, 0), ("dropout", 30, 0, 1),
+        ("embedding_gradient", 9 * 4, 9 * 4 * 6, 0), ("softmax_cross_entropy", 1, 30 + 6, 7), ("mse", 1, 30, 3),
+        ("softmax_gradient", 30, 30, 4), ("normalise", 30, 60, 13), ("squared_norm", 1, 30, 1), ("unpool", 288, 0, 0),
+    ],
+)  # fmt: skip
+def test_results_multiply_adds_and_passes_are_those_of_the_formula(
+    name: str, results: int, multiply_adds: int, passes: int
+):
+    found = in_shapes(Operation(name, *CASES[name]))
+    assert (found.results, found.multiply_adds, found.passes) == (results, multiply_adds, passes)
