@@ -1,9 +1,9 @@
-"""Where the entries of a sparse matrix lie: what three arrays must be to name them."""
+"""Where the entries of a sparse matrix (`CSR`) lie: what three arrays must be to name them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -11,9 +11,6 @@ from emu.backends.arrays import on_host
 from emu.backends.pattern import Indices
 from emu.errors import FormatError, ShapeError
 from emu.formats.integers import as_integer
-
-if TYPE_CHECKING:
-    from emu.sparse.csr import CSR
 
 #: Rows and columns that an index names.
 LARGEST_SIZE = 2**63 - 1
@@ -50,7 +47,7 @@ def rows_and_columns(shape: object) -> tuple[int, int]:
     return rows, columns
 
 
-def require_fitting(x: CSR) -> None:
+def require_fitting(x: Any) -> None:
     """Raise ShapeError unless the arrays fit together."""
     rows, columns = x.shape
     if x.data.ndim != 1 or x.data.shape != x.indices.shape:
@@ -82,7 +79,7 @@ def require_fitting(x: CSR) -> None:
         )
 
 
-def require_canonical(x: CSR, asked: str) -> None:
+def require_canonical(x: Any, asked: str) -> None:
     """Raise ShapeError unless columns ascend in every row."""
     same_row = x.rows[1:] == x.rows[:-1]
     wrong = np.flatnonzero(same_row & (x.indices[1:] <= x.indices[:-1]))
@@ -97,7 +94,7 @@ def require_canonical(x: CSR, asked: str) -> None:
     )
 
 
-def require_single(x: CSR) -> None:
+def require_single(x: Any) -> None:
     """Raise ShapeError where a row has a column twice."""
     order = np.lexsort((x.indices, x.rows))
     rows, columns = x.rows[order], x.indices[order]
