@@ -79,7 +79,7 @@ def _require_windows(
 ) -> None:
     """Raise ShapeError unless windows of a size lie in images."""
     if len(shape) != 4:
-        raise ShapeError(f"`x` must be images (N, C, H, W), got shape {shape}")
+        raise ShapeError(f"`x` must be images (N, C, H, W), got shape {shape}; give axes of size 1")
     if min(convolved_size(shape[2 + i], size[i], stride[i], padding[i]) for i in (0, 1)) < 1:
         raise ShapeError(
             f"`{name}` must fit the padded image, got {size[0]} x {size[1]} for x {shape}, padding {padding}; choose a "
@@ -211,12 +211,14 @@ def _sizes_of(
     """
     if len(images) != 4 or len(kernels) != 4 or images[1] != kernels[1]:
         raise ShapeError(
-            f"conv2d: x must be (N, C, H, W) and w (O, C, KH, KW) with the same C, got {images} and {kernels}"
+            f"conv2d: x must be (N, C, H, W) and w (O, C, KH, KW) with the same C, got {images} and {kernels}; "
+            "reshape one of them"
         )
     rows, columns = (convolved_size(images[2 + i], kernels[2 + i], stride[i], padding[i]) for i in (0, 1))
     if min(rows, columns) < 1:
         raise ShapeError(
-            f"conv2d: the kernel must fit the padded image, got x {images}, w {kernels}, padding {padding}"
+            f"conv2d: the kernel must fit the padded image, got x {images}, w {kernels}, padding {padding}; "
+            "pad more, or choose a smaller one"
         )
     return rows, columns
 
@@ -224,7 +226,8 @@ def _sizes_of(
 def _one_per_channel(bias: Array, channels: int) -> Array:
     if bias.shape != (channels,):
         raise ShapeError(
-            f"conv2d: the bias must have one value per output channel, shape ({channels},), got {bias.shape}"
+            f"conv2d: the bias must have one value per output channel, shape ({channels},), got {bias.shape}; "
+            "reshape it"
         )
     return bias[:, None]
 

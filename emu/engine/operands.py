@@ -55,7 +55,7 @@ def value(array: Any, fmt: str | Format, *, check: bool = True) -> Value:
         )
     carrier, found = as_operand(array, placed, "array", check=check)
     if not is_on_device(carrier):
-        carrier = carrier.copy()  # it may be the caller's, or what the caller's object gave NumPy
+        carrier = np.array(carrier)  # it may be the caller's, or what the caller's object gave NumPy
         if carrier.dtype.kind == "f":
             carrier[np.isnan(carrier)] = np.nan  # of one sign and payload, as operations write it
         carrier.flags.writeable = False
@@ -84,7 +84,7 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
         return as_carrier(x, name)
     if is_array and not check and isinstance(fmt, (Fixed, Float)) and x.dtype == fmt.carrier:
         return x, fmt
-    parsed = parse(fmt)
+    parsed = require_placed(parse(fmt))
     if is_on_device(x):
         return _on_device(x, parsed, name, check=check), parsed
     array = as_numbers(x, name)

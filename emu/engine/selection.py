@@ -14,7 +14,7 @@ from emu.backends.registry import load
 from emu.engine.operands import as_native
 from emu.errors import FormatError, ShapeError
 from emu.formats.arrays import code_dtype_for
-from emu.formats.numbers import as_integers
+from emu.formats.numbers import as_numbers
 
 Array = NDArray[Any]
 
@@ -43,7 +43,9 @@ def relu_gradient(g: Any, x: Any, *, backend: str = "auto") -> Array:
     """
     arrived, seen = as_native(g, "g"), as_native(x, "x")
     if arrived.shape != seen.shape:
-        raise ShapeError(f"`g` and `x` must have one shape, got {arrived.shape} and {seen.shape}")
+        raise ShapeError(
+            f"`g` and `x` must have one shape, got {arrived.shape} and {seen.shape}; give what ReLU was given"
+        )
     return load(backend).relu_gradient(arrived, seen)
 
 
@@ -69,11 +71,16 @@ def max_pool(windows: Any, *, backend: str = "auto") -> tuple[Array, NDArray[np.
     if isinstance(windows, Gathered):
         windows.require_inside()
         if windows.columns.size == 0:
-            raise ShapeError(f"`windows` must hold at least one value in each, got shape {windows.shape}")
+            raise ShapeError(
+                f"`windows` must hold at least one value in each, got shape {windows.shape}; leave empty ones out"
+            )
         return load(backend).max_pool(windows)
     windows = as_native(windows, "windows")
     if windows.ndim == 0 or windows.shape[-1] == 0:
-        raise ShapeError(f"`windows` must hold at least one value along the last axis, got shape {windows.shape}")
+        raise ShapeError(
+            f"`windows` must hold at least one value along the last axis, got shape {windows.shape}; leave "
+            "empty ones out"
+        )
     return load(backend).max_pool(windows)
 
 
@@ -100,7 +107,7 @@ def unpool(values: Any, index: Any, windows: Gathered, *, backend: str = "auto",
     if given.size != count or places.size != count:
         raise ShapeError(
             f"`values` and `index` must have one element for each of the {count} windows, got shapes {given.shape} and "
-            f"{places.shape}"
+            f"{places.shape}; give what `max_pool` returned for these windows"
         )
     windows.require_inside()
     return load(backend).unpool(given, places, windows)
@@ -113,7 +120,7 @@ def _places(index: Any, length: int, *, check: bool) -> Array:
         ShapeError: one lies outside its window.
         FormatError: they are not integers.
     """
-    array = index if is_on_device(index) else as_integers(index, "index")
+    array = index if is_on_device(index) else as_numbers(index, "index")
     if array.dtype.kind not in "iu":
         raise FormatError(f"`index` must hold integers, got dtype {array.dtype}; give what `max_pool` returned")
     if check and array.size and not 0 <= int(array.min()) <= int(array.max()) < length:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from emu.errors import FormatError
 
 MAX_ENUMERABLE_BITS = 16
+_BOOLS: tuple[type[Any], ...] = (bool, np.bool_)
 
 
 class HasWidth(Protocol):
@@ -19,6 +20,17 @@ class HasWidth(Protocol):
     def width_bits(self) -> int:
         """Bits of a code."""
         ...
+
+
+def as_bool(name: str, value: Any) -> bool:
+    """Return `value` as a bool, NumPy's included.
+
+    Raises:
+        FormatError: it is none.
+    """
+    if isinstance(value, _BOOLS):
+        return bool(value)
+    raise FormatError(f"`{name}` must be True or False, got {value!r}")
 
 
 def code_dtype_for(width_bits: int) -> np.dtype[Any]:

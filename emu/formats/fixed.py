@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu._drawn import Drawn
-from emu.errors import FormatError
 from emu.formats.arrays import (
+    as_bool,
     as_float64,
     code_dtype_for,
     require_all,
@@ -34,7 +34,6 @@ MAX_WIDTH_BITS = 64
 EXACT_INTEGERS = 2**53
 # Points beyond these would put every value outside what any number format of a machine can scale to.
 FRAC_BITS_LIMIT = 4096
-_BOOLS: tuple[type[Any], ...] = (bool, np.bool_)
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Fixed(Drawn):
         set_field = object.__setattr__
         set_field(self, "width_bits", as_integer("width_bits", self.width_bits, 1, MAX_WIDTH_BITS))
         set_field(self, "frac_bits", as_integer("frac_bits", self.frac_bits, -FRAC_BITS_LIMIT, FRAC_BITS_LIMIT))
-        set_field(self, "signed", _as_bool("signed", self.signed))
+        set_field(self, "signed", as_bool("signed", self.signed))
 
     def __repr__(self) -> str:
         sign = "" if self.signed else ", signed=False"
@@ -247,7 +246,7 @@ class DynamicFixed(Drawn):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "width_bits", as_integer("width_bits", self.width_bits, 1, MAX_WIDTH_BITS))
-        object.__setattr__(self, "signed", _as_bool("signed", self.signed))
+        object.__setattr__(self, "signed", as_bool("signed", self.signed))
 
     def __str__(self) -> str:
         return f"{'' if self.signed else 'u'}fix{self.width_bits}f?"
@@ -255,9 +254,3 @@ class DynamicFixed(Drawn):
     def at(self, frac_bits: int) -> Fixed:
         """Return the fixed-point format with this many bits behind the point."""
         return Fixed(self.width_bits, frac_bits, self.signed)
-
-
-def _as_bool(name: str, value: Any) -> bool:
-    if isinstance(value, _BOOLS):
-        return bool(value)
-    raise FormatError(f"`{name}` must be True or False, got {value!r}")

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from emu._drawn import Drawn
 from emu.errors import FormatError
 from emu.formats.arrays import (
+    as_bool,
     as_float64,
     code_dtype_for,
     require_all,
@@ -90,6 +91,8 @@ class Float(Drawn):
         put("exponent_bits", as_integer("exponent_bits", self.exponent_bits, 0, MAX_EXPONENT_BITS))
         put("fraction_bits", as_integer("fraction_bits", self.fraction_bits, 0, MAX_FRACTION_BITS))
         put("bias", self.default_bias if self.bias is None else as_integer("bias", self.bias, -2048, 2048))
+        for name in ("infinities", "ftz", "daz", "signed", "zero"):
+            put(name, as_bool(name, getattr(self, name)))
         if self.nans not in NAN_CODES:
             raise FormatError(f"`nans` must be one of {', '.join(NAN_CODES)}, got {self.nans!r}")
         require_special_codes(self)
@@ -233,10 +236,14 @@ class Float(Drawn):
             value: any finite real. Beyond the maximum the grid is continued.
 
         Raises:
-            FormatError: `value` is NaN or infinite.
+            FormatError: `value` is NaN, infinite, or no number.
         """
-        if not math.isfinite(value):
-            raise FormatError(f"the ulp is defined at finite values, got {value!r}")
+        try:
+            is_finite = math.isfinite(value)
+        except (TypeError, OverflowError):
+            is_finite = False
+        if not is_finite:
+            raise FormatError(f"the ulp is defined at finite values, got {value!r}; choose a number up to {self.max}")
         exponent = max(math.frexp(value)[1] - 1, self.emin) if value else self.emin
         return math.ldexp(1.0, exponent - self.fraction_bits)
 

@@ -222,7 +222,7 @@ def _number(e: Any, name: str) -> int | float | Fraction:
     if isinstance(e, float):
         return e
     is_decimal = isinstance(e, Decimal)
-    if is_decimal and not e.is_finite():
+    if is_decimal and (not e.is_finite() or e == 0):  # the sign of a zero stays
         return float("nan") if e.is_nan() else float(e)  # float() refuses a signalling one
     if isinstance(e, numbers.Rational) or (is_decimal and abs(e.adjusted()) <= _MOST_DIGITS):
         return Fraction(e)
@@ -230,7 +230,8 @@ def _number(e: Any, name: str) -> int | float | Fraction:
     if generic.dtype.isbuiltin == _REGISTERED:
         return _of_registered(np.asarray(generic), name).item()
     if isinstance(e, np.floating):  # a long double
-        return Fraction(*generic.as_integer_ratio()) if np.isfinite(generic) else float(generic)
+        is_float = generic == 0 or not np.isfinite(generic)  # the sign of a zero stays
+        return float(generic) if is_float else Fraction(*generic.as_integer_ratio())
     raise FormatError(f"every element of `{name}` must be a real number, got {shown(e)}; give floats or integers")
 
 

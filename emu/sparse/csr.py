@@ -140,7 +140,7 @@ class CSR:
         assert parsed is not None
         values = on_host(values)
         if values.ndim != 2:
-            raise ShapeError(f"`x` must be a matrix (rows, columns), got shape {values.shape}")
+            raise ShapeError(f"`x` must be a matrix (rows, columns), got shape {values.shape}; reshape it")
         flat = np.ascontiguousarray(values).reshape(-1)
         places = np.flatnonzero(flat)
         rows, indices = np.divmod(places, max(values.shape[1], 1))

@@ -219,7 +219,8 @@ def _require_height(array: Array, height: int, name: str) -> None:
     """Raise ShapeError unless there is a row for each that entries stand beside."""
     if array.ndim != 2 or array.shape[0] != height:
         raise ShapeError(
-            f"`{name}` must be a matrix of {height} rows beside this sparse matrix, got shape {array.shape}"
+            f"`{name}` must be a matrix of {height} rows beside this sparse matrix, got shape {array.shape}; "
+            "transpose it?"
         )
 
 

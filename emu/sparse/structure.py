@@ -1,4 +1,4 @@
-"""Where the entries of a sparse matrix lie: what three arrays must be to name them."""
+"""Where the entries of a sparse matrix (`CSR`) lie: what three arrays must be to name them."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def as_indices(x: Any, name: str) -> Indices:
     """
     array = np.asarray(on_host(x))
     if array.ndim != 1:
-        raise ShapeError(f"`{name}` must have one dimension, got shape {array.shape}")
+        raise ShapeError(f"`{name}` must have one dimension, got shape {array.shape}; flatten it")
     if array.size == 0 and array.dtype.kind == "f":
         return array.astype(np.int32)
     if array.dtype.kind not in "iu":
-        raise FormatError(f"`{name}` must hold integers, got dtype {array.dtype}")
+        raise FormatError(f"`{name}` must hold integers, got dtype {array.dtype}; give int32 or int64")
     if array.dtype not in _INDEX_DTYPES:
         array = array.astype(np.int64)
     return np.ascontiguousarray(array)
@@ -77,24 +77,30 @@ def require_fitting(x: Entries) -> None:
     rows, columns = x.shape
     if x.data.ndim != 1 or x.data.shape != x.indices.shape:
         raise ShapeError(
-            f"`data` and `indices` must have one element per entry, got shapes {x.data.shape} and {x.indices.shape}"
+            f"`data` and `indices` must have one element per entry, got shapes {x.data.shape} and {x.indices.shape}; "
+            "give a column for each"
         )
     if x.indptr.size != rows + 1:
-        raise ShapeError(f"`indptr` must have rows + 1 = {rows + 1} elements, got {x.indptr.size}")
+        raise ShapeError(
+            f"`indptr` must have rows + 1 = {rows + 1} elements, got {x.indptr.size}; say where each row begins, and "
+            "the end"
+        )
     if x.indptr[0] != 0 or x.indptr[-1] != x.indices.size:
         raise ShapeError(
             f"`indptr` must begin with 0 and end with the number of entries, {x.indices.size}, got "
-            f"{x.indptr[0]} and {x.indptr[-1]}"
+            f"{x.indptr[0]} and {x.indptr[-1]}; say where each row begins, and the end"
         )
     falls = np.flatnonzero(x.indptr[1:] < x.indptr[:-1])
     if falls.size:
         row = int(falls[0])
-        raise ShapeError(f"`indptr` must not descend, got {x.indptr[row]} and then {x.indptr[row + 1]} at row {row}")
+        raise ShapeError(
+            f"`indptr` must not descend, got {x.indptr[row]} and then {x.indptr[row + 1]} at row {row}; sort the rows"
+        )
     if x.indices.size and not 0 <= x.indices.min() <= x.indices.max() < columns:
         entry = int(np.argmax((x.indices < 0) | (x.indices >= columns)))
         raise ShapeError(
             f"`indices` must be columns 0..{columns - 1}, got {x.indices[entry]} at entry {entry}, row "
-            f"{_rows(x)[entry]}"
+            f"{_rows(x)[entry]}; choose another `shape`"
         )
 
 
@@ -108,7 +114,10 @@ def require_canonical(x: Entries, asked: str) -> None:
     entry = int(wrong[0])
     row, before, here = rows[entry], x.indices[entry], x.indices[entry + 1]
     trouble = f"column {here} twice" if before == here else f"column {here} behind column {before}"
-    raise ShapeError(f"columns must ascend in each row, none of them twice ({asked}), got {trouble} in row {row}")
+    raise ShapeError(
+        f"columns must ascend in each row, none of them twice ({asked}), got {trouble} in row {row}; sort and "
+        "merge them"
+    )
 
 
 def require_single(x: Entries) -> None:

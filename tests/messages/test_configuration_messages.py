@@ -157,8 +157,8 @@ class TestDevices:
 
     def test_an_order_that_does_not_exist(self, device_error: Any):
         assert device_error("[precision.mac]\norder = 'tree'") == (
-            "`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got 'tree'; leave it out for sequential "
-            "(in d/x.toml: precision.mac.order)"
+            "`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got 'tree'; leave it out "
+            "for sequential (in d/x.toml: precision.mac.order)"
         )
 
     def test_a_number_without_its_source(self, device_error: Any):

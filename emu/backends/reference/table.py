@@ -202,7 +202,7 @@ class ReferenceKernels(ReferenceCodecs):
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
         windows = windows.array() if isinstance(windows, Gathered) else windows
         dtype = code_dtype_for((windows.shape[-1] - 1).bit_length())
-        best, index = windows[..., 0], np.zeros(windows.shape[:-1], dtype)
+        best, index = windows[..., 0].copy(), np.zeros(windows.shape[:-1], dtype)
         for position in range(1, windows.shape[-1]):
             rival = windows[..., position]
             zeros = (rival == best) & (best == 0) & np.signbit(best) & ~np.signbit(rival)

@@ -207,6 +207,8 @@ def _product(given: Mapping[str, Any], names: Mapping[str, str], third: str, mul
         results = multiply(left, right)
         if results is None:
             return Refused("shapes do not fit")
+        if third == "bias" and added is not None and added.readings[0].shape != results.shape[1:2]:
+            return Refused("the bias has another shape")
         for one in added.readings if added is not None else [None]:
             if one is None:
                 exact.append(results)

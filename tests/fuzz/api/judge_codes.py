@@ -131,6 +131,8 @@ def expect_csr(function: str, given: Mapping[str, Any]) -> Result | Refused | No
     found = operand(given["data"], given["fmt"], "data", arithmetic=False)
     if isinstance(found, Refused):
         return found
+    if len(found.readings[0].shape) != 1:
+        return Refused("entries in more than one dimension")
     rows = np.repeat(np.arange(len(given["indptr"]) - 1), np.diff(np.asarray(given["indptr"], np.int64)))
     return Result(
         [_placed(r, rows, given["indices"], given["shape"]) for r in found.readings], None, found.must, signs=False
