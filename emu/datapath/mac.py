@@ -15,7 +15,7 @@ from emu.datapath.order import Blocks, Order, Sequential, parse_order
 from emu.datapath.overflow import Overflow
 from emu.datapath.presets import find_unit
 from emu.datapath.rounding import Rounding
-from emu.datapath.stage import DEFAULT_RANDOM_BITS, OutputStage, require_placed
+from emu.datapath.stage import DEFAULT_RANDOM_BITS, OutputStage, overflow_of, require_placed, rounding_of
 from emu.errors import FormatError
 from emu.formats import Fixed, Float, Format, parse
 
@@ -29,12 +29,14 @@ class Mac(Drawn):
         accumulator: "exact" (never rounds or overflows), or the format into which every sum is.
         order: the order of the adds; irrelevant when product and accumulator are exact. `blocks` multiplies exactly
             and needs a float accumulator.
-        rounding: mode of every product and add.
-        overflow: rule of every product and add; None means each format's default.
+        rounding: mode of every product and add; without, the one that the texts of the formats bring, as
+            `ap_fixed<32,16>` does, and else `nearest_even`.
+        overflow: rule of every product and add; without, the one that the texts bring. None means each format's
+            default.
 
     Raises:
-        FormatError: an unknown name, a rule of the other family, a format whose point is open or that has no zero, or
-            formats that a unit of blocks cannot have.
+        FormatError: an unknown name, a rule of the other family, a format whose point is open or that has no zero,
+            formats that a unit of blocks cannot have, or texts that do not bring the same modes.
 
     Examples:
         >>> Mac(product="fp32", accumulator="fp32")
@@ -54,10 +56,11 @@ class Mac(Drawn):
         product: str | Format = "exact",
         accumulator: str | Format = "exact",
         order: str | Order = Sequential(),  # noqa: B008 - frozen
-        rounding: str | Rounding = Rounding.NEAREST_EVEN,
+        rounding: str | Rounding | None = None,
         overflow: str | Overflow | None = None,
     ) -> None:
         set_field = object.__setattr__
+        written = {name: fmt for name, fmt in (("product", product), ("accumulator", accumulator)) if fmt != "exact"}
         set_field(self, "product", "exact" if product == "exact" else require_placed(parse(product)))
         set_field(self, "accumulator", "exact" if accumulator == "exact" else require_placed(parse(accumulator)))
         set_field(self, "order", parse_order(order))
@@ -66,7 +69,11 @@ class Mac(Drawn):
                 raise FormatError(f"`{name}` must be a format with zero, got {fmt}; choose another")
         if isinstance(self.order, Blocks):
             self._require_block_formats()
-        set_field(self, "rounding", Rounding.parse(rounding))
+        modes = {name: rounding_of(fmt, rounding) for name, fmt in written.items()}
+        rules = {name: overflow_of(fmt, overflow) for name, fmt in written.items()}
+        rounding = _common("rounding", rounding, modes, written)
+        overflow = _common("overflow", overflow, rules, written)
+        set_field(self, "rounding", Rounding.NEAREST_EVEN if rounding is None else Rounding.parse(rounding))
         set_field(self, "overflow", None)
         if overflow is not None:
             Overflow.named(overflow)  # an exact unit has no use for the rule, but a misspelt one is still a mistake
@@ -151,3 +158,18 @@ class Mac(Drawn):
     def stage_of(self, fmt: Format) -> OutputStage:
         """Return the rounding stage after the multiplier or the adder, which writes `fmt`."""
         return OutputStage(fmt, self.rounding, Overflow.parse(self.overflow, fmt), DEFAULT_RANDOM_BITS)
+
+
+def _common(
+    what: str, given: str | None, brought: dict[str, str | None], written: dict[str, str | Format]
+) -> str | None:
+    """Return the mode of products and sums: the given one, or what the texts of both formats bring.
+
+    Raises:
+        FormatError: they bring different ones.
+    """
+    read = Rounding.parse if what == "rounding" else Overflow.named
+    if given is not None or len({one and read(one) for one in brought.values()}) <= 1:
+        return given if given is not None else next(iter(brought.values()), None)
+    said = [f"{brought[name] or 'none'} from `{name}`, {fmt}" for name, fmt in written.items()]
+    raise FormatError(f"`{what}` of a Mac must serve products and sums, got {' and '.join(said)}; give `{what}`")
