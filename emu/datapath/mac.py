@@ -7,6 +7,7 @@ b ──►                    ▲          │
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -69,10 +70,7 @@ class Mac(Drawn):
                 raise FormatError(f"`{name}` must be a format with zero, got {fmt}; choose another")
         if isinstance(self.order, Blocks):
             self._require_block_formats()
-        modes = {name: rounding_of(fmt, rounding) for name, fmt in written.items()}
-        rules = {name: overflow_of(fmt, overflow) for name, fmt in written.items()}
-        rounding = _common("rounding", rounding, modes, written)
-        overflow = _common("overflow", overflow, rules, written)
+        rounding, overflow = common_modes(written, rounding, overflow)
         set_field(self, "rounding", Rounding.NEAREST_EVEN if rounding is None else Rounding.parse(rounding))
         set_field(self, "overflow", None)
         if overflow is not None:
@@ -160,16 +158,33 @@ class Mac(Drawn):
         return OutputStage(fmt, self.rounding, Overflow.parse(self.overflow, fmt), DEFAULT_RANDOM_BITS)
 
 
-def _common(
-    what: str, given: str | None, brought: dict[str, str | None], written: dict[str, str | Format]
-) -> str | None:
-    """Return the mode of products and sums: the given one, or what the texts of both formats bring.
+def common_modes(
+    written: Mapping[str, str | Format], rounding: str | None, overflow: str | None
+) -> tuple[str | None, str | None]:
+    """Return rounding mode and overflow rule of products and sums: the given ones, else what their texts bring.
+
+    Args:
+        written: the formats that are not exact, by name.
+        rounding: given mode.
+        overflow: given rule.
 
     Raises:
-        FormatError: they bring different ones.
+        FormatError: texts bring different ones, or name other ones than those given.
     """
-    read = Rounding.parse if what == "rounding" else Overflow.named
-    if given is not None or len({one and read(one) for one in brought.values()}) <= 1:
-        return given if given is not None else next(iter(brought.values()), None)
-    said = [f"{brought[name] or 'none'} from `{name}`, {fmt}" for name, fmt in written.items()]
-    raise FormatError(f"`{what}` of a Mac must serve products and sums, got {' and '.join(said)}; give `{what}`")
+    modes = {name: rounding_of(fmt, rounding) for name, fmt in written.items()}
+    rules = {name: overflow_of(fmt, overflow) for name, fmt in written.items()}
+    _require_common("rounding", {one and Rounding.parse(one) for one in modes.values()}, modes, written)
+    _require_common("overflow", {one and Overflow.named(one) for one in rules.values()}, rules, written)
+    return next(iter(modes.values()), rounding), next(iter(rules.values()), overflow)
+
+
+def _require_common(
+    what: str, distinct: Collection[str | None], brought: Mapping[str, str | None], written: Mapping[str, str | Format]
+) -> None:
+    if len(distinct) > 1:
+        said = [f"{brought[name] or 'none'} from `{name}`, {fmt}" for name, fmt in written.items()]
+        without = [f"{parse(fmt)} for {fmt}" for name, fmt in written.items() if brought[name]]
+        raise FormatError(
+            f"`{what}` of a Mac must serve products and sums, got {' and '.join(said)}; give `{what}`, or write "
+            f"{' and '.join(without)}"
+        )

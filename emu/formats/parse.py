@@ -59,6 +59,9 @@ _Q_OPEN = re.compile(r"(u?)q(\d+)", re.IGNORECASE)
 _INTEGER = re.compile(r"(?:(u?)int|([siu]))(\d+)")
 #: What ml_dtypes, PyTorch and MLIR put before the fields, beside a width that says the same: float8_e4m3fn, f8e4m3fn.
 _SIZED = re.compile(r"f(?:loat)?(\d+)_?(u?e\d+m\d+\w*)")
+#: Classes of dtypes and of scalar types, those of ml_dtypes included.
+_DTYPE: type = np.dtype
+_SCALAR: type = np.generic
 #: What libraries put before their names.
 _LIBRARIES = ("torch.", "ml_dtypes.")
 _FORMS = "fix16f8, ufix8f0, fix16f?, e5m10, ue4m3, sfix16_En8, ap_fixed<16,8>, Q7.8 or one of " + ", ".join(PRESETS)
@@ -115,9 +118,8 @@ def _text_of(given: object) -> str:
     """
     if isinstance(given, str):
         return given.strip()
-    dtype: Any = np.dtype(given) if isinstance(given, type) and issubclass(given, np.generic) else given
-    if isinstance(dtype, np.dtype):
-        return str(cast("np.dtype[Any]", dtype).name)
+    if isinstance(given, _DTYPE) or (isinstance(given, type) and issubclass(given, _SCALAR)):
+        return np.dtype(cast("np.dtype[Any]", given)).name
     if type(given).__module__ == "torch":
         return str(given)
     raise FormatError(f"a format must be text, a format or a dtype, got {given!r}; write it as {_FORMS}")
