@@ -243,6 +243,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/search/ledger.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
     "emu/search/metrics.py": OwnTests(("emu/search/metrics.py", "tests/search/test_search_metrics.py")),
     "emu/jobs/": OwnTests(_JOBS),
+    "emu/jobs/runs.py": OwnTests(("tests/jobs/test_runs_of_an_engine.py",)),
     "emu/jobs/choice.py": OwnTests(("tests/jobs/test_engines.py",)),
     "emu/jobs/engine.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
     "emu/jobs/local.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
