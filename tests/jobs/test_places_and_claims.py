@@ -1,4 +1,4 @@
-"""Runs appear in one step, one process at a time trains one, and one that hangs is not waited for."""
+"""Runs appear in one step, one process at a time trains one, and how they get to their folder."""
 
 from __future__ import annotations
 
