@@ -178,6 +178,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/engine/reductions.py": OwnTests((*_ENGINE, *_RANDOM_BITS, *_SUMS, _PLANNER), kernels=(NATIVE,)),
     "emu/engine/planner.py": OwnTests((*_ENGINE, _PLANNER), kernels=(NATIVE,)),
     "emu/engine/path.py": OwnTests((*_ENGINE, _PLANNER), kernels=(NATIVE,)),
+    "emu/engine/delivery.py": OwnTests((*_ENGINE, *_STAGE, "tests/cuda/test_counts_on_the_device.py")),
     "emu/engine/functions.py": OwnTests(
         (
             "emu/engine",
