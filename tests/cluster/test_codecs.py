@@ -190,27 +190,6 @@ def test_random_intervals_renew_levels_one_time_in_so_many_and_by_the_seed_c3():
     assert 400 < sum(first) < 600
 
 
-@pytest.mark.parametrize("lag", [0, 1, 2])
-@pytest.mark.parametrize("smoothing", ["none", "exponential", "window"])
-def test_smoothing_takes_the_levels_of_so_many_mini_batches_before_c3(lag: int, smoothing: Any):
-    """Powers of two and halves: exact. The mini-batch's own levels stand until there are earlier ones."""
-    own = [Fraction(2) ** (7 * i % 9) for i in range(12)]
-    expected: list[Fraction] = []
-    for i, fresh in enumerate(own):
-        known = own[: i - lag + 1] if i >= lag else [fresh]
-        if smoothing == "exponential" and expected:
-            expected.append(expected[-1] / 2 + known[-1] / 2)
-        elif smoothing == "window":
-            expected.append(sum(known[-4:]) / len(known[-4:]))
-        else:
-            expected.append(known[-1])
-    codec, memory = Quantiser(lag=lag, smoothing=smoothing, decay=0.5, window=4), Memory.empty(1, 2)
-    for step, (a, level) in enumerate(zip(own, expected, strict=True)):
-        memory.residual = np.zeros((1, 2), np.float32)
-        sent = codec.encode(np.array([[-a, a]], np.float32), memory, Address(step=step)).levels[0, 1]
-        assert sent == np.float32(level), step
-
-
 def test_mini_batches_are_counted_c1():
     memory = encoded(Quantiser(interval=3), *[G1] * 5)[1]
     assert memory.batches == 5
