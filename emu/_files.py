@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import os
 import zipfile
 import zlib
@@ -15,6 +16,7 @@ from typing import BinaryIO
 #: What NumPy and its archives raise for files that hold no plain arrays.
 UNREADABLE_ARRAYS = (
     OSError, EOFError, ValueError, KeyError, SyntaxError, TokenError, MemoryError, zlib.error, zipfile.BadZipFile,
+    lzma.LZMAError,
     RuntimeError,  # encrypted, an unknown compression, nested too deeply
 )  # fmt: skip
 #: What files that are not finished end in.

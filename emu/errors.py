@@ -46,13 +46,13 @@ class EmuWarning(UserWarning):
     """A setting that is allowed and costs exactness; the message says what it costs."""
 
 
-def nearest_name(name: str, known: Iterable[str], default: str | None = None) -> str:
+def nearest_name(name: object, known: Iterable[str], default: str | None = None) -> str:
     """Return `"; did you mean 'x'?"` for the known name nearest to `name`, or the list of known names.
 
     A name that is the beginning of known ones is answered with all of those, the default first.
 
     Args:
-        name: what was given.
+        name: what was given; what is no text is near to no name.
         known: every name there is.
         default: the one that is meant where nothing is given.
 
@@ -64,9 +64,9 @@ def nearest_name(name: str, known: Iterable[str], default: str | None = None) ->
         >>> nearest_name("near", ["nearest_away", "nearest_even", "floor"], "nearest_even")
         "; did you mean 'nearest_even' (the default) or 'nearest_away'?"
     """
-    names = sorted(known)
-    meant = sorted((one for one in names if name and one.startswith(name)), key=lambda one: one != default)
-    meant = meant or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    names, text = sorted(known), name if isinstance(name, str) else ""
+    meant = sorted((one for one in names if text and one.startswith(text)), key=lambda one: one != default)
+    meant = meant or difflib.get_close_matches(text, names, n=1, cutoff=0.6)
     if not meant:
         return "; known: " + ", ".join(names)
     said = [repr(one) + (" (the default)" if one == default else "") for one in meant]

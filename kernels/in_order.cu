@@ -19,15 +19,6 @@ struct Tiles {
     static constexpr i32 size = SIDE * GROUP * GROUPS, apart = size + GROUP;
 };
 
-EMU_FN float flushed_float(u32 bits, u32 smallest) {
-    return __uint_as_float((bits & 0x7FFFFFFFu) < smallest ? bits & 0x80000000u : bits);
-}
-
-// float32 below which subnormals count as 0, as bits.
-EMU_FN u32 flush_limit(const Operand& o) {
-    return o.flush_below == NO_FLUSH ? 0u : static_cast<u32>(encode_float(0, 1, o.flush_below, 23, 8, 127));
-}
-
 // The line of a tile that a thread's i-th results lie on: neighbours in groups, a group of every thread behind another.
 EMU_FN i32 line_of(i32 i, i32 thread) { return (i / GROUP * SIDE + thread) * GROUP + i % GROUP; }
 

@@ -107,15 +107,17 @@ extern "C" __global__ void max_pool(const void* data, i64 batch_step, const i64*
 }
 EMU_KERNEL(max_pool)
 
-// Puts each value at its window's index-th place of `spread`, which holds zeros; windows never overlap.
+// Puts each value at its window's index-th place of `spread`, which holds zeros; windows never overlap. A place outside
+// its window is left out.
 extern "C" __global__ void unpool(const void* values, const void* index, i32 index_bytes, i64 batch_step,
-                                  const i64* row_places, i64 rows, const i64* column_places, void* spread, i32 storage,
-                                  i64 n) {
+                                  const i64* row_places, i64 rows, const i64* column_places, i64 columns, void* spread,
+                                  i32 storage, i64 n) {
     i64 stride = static_cast<i64>(blockDim.x) * gridDim.x;
     for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
         i64 place = index_bytes == 1   ? static_cast<i64>(static_cast<const u8*>(index)[i])
                     : index_bytes == 2 ? static_cast<i64>(static_cast<const u16*>(index)[i])
                                        : static_cast<i64>(static_cast<const u32*>(index)[i]);
+        if (place >= columns) continue;
         i64 target = batch_step * (i / rows) + row_places[i % rows] + column_places[place];
         put_bits(spread, target, bits_at(values, i, storage), storage);
     }

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from emu.autodiff.context import Context
+from emu.autodiff.options import with_integers
 from emu.autodiff.rules import PRIMITIVES
 from emu.autodiff.runner import Operation, Runner
 from emu.errors import NotDifferentiable, nearest_name
@@ -88,11 +89,13 @@ class Graph:
 
         Raises:
             NotDifferentiable: no such primitive.
+            ShapeError: a count or an axis among the options is not an integer, or not in its range.
         """
         if primitive not in PRIMITIVES:
             raise NotDifferentiable(
                 f"a primitive must be known, got {primitive!r}{nearest_name(primitive, PRIMITIVES)}"
             )
+        options = with_integers(primitive, options, len(inputs[0].shape) if inputs else 0)
         context = Context(self.runner, layer, options, training=self.training)
         result = PRIMITIVES[primitive].forward(context, *(tensor.value for tensor in inputs))
         if context.moments:

@@ -37,6 +37,12 @@ def lasting(x: NDArray[Any]) -> NDArray[Any]:
     return x
 
 
+def frozen(x: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of the host that its holder alone knows, read-only from now on."""
+    x.flags.writeable = False
+    return x
+
+
 def is_lasting(x: object) -> bool:
     """Return whether `x` is an array of the host that never changes."""
     return _LASTING.get(id(x)) is x

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.arrays import contiguous, is_lasting, lasting
+from emu.errors import ShapeError
 
 Array = NDArray[Any]
 
@@ -45,6 +46,19 @@ class Gathered:
     def dtype(self) -> np.dtype[Any]:
         """Of the elements."""
         return self.data.dtype
+
+    def require_inside(self) -> None:
+        """Raise ShapeError unless every element lies in the data: compiled loops read it wherever it is."""
+        if 0 in self.shape:
+            return
+        last, size = (self.batches - 1) * self.batch_stride, self.data.size
+        least = min(last, 0) + int(self.rows.min()) + int(self.columns.min())
+        most = max(last, 0) + int(self.rows.max()) + int(self.columns.max())
+        if least < 0 or most >= size:
+            raise ShapeError(
+                f"gathered matrices must lie in their data, places 0..{size - 1}, got places {least}..{most}; choose "
+                "other offsets"
+            )
 
     def array(self) -> Array:
         """Return the matrices themselves, (B, M, K), C-contiguous."""

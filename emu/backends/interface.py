@@ -27,7 +27,7 @@ Array = NDArray[Any]
 (NEAREST_EVEN, NEAREST_AWAY, NEAREST_UP, NEAREST_DOWN, NEAREST_ZERO, FLOOR, CEIL, TOWARD_ZERO, TO_ODD, STOCHASTIC) = (
     range(10)
 )
-(SATURATE, SATURATE_SYMMETRIC, SATURATE_ZERO, WRAP, IEEE, SATFINITE) = range(6)
+(SATURATE, SATURATE_SYMMETRIC, SATURATE_ZERO, WRAP, IEEE, SATFINITE, SATPROPAGATE) = range(7)
 
 #: Paths of a product on which no partial sum is ever rounded, whatever the order.
 EXACT_PATHS = ("integer_dot", "float32_blas", "float64_blas")
@@ -259,6 +259,11 @@ def encode_mac(mac: Mac) -> MacCode:
 def _encode_blocks(order: Blocks) -> BlocksCode:
     floor = NO_FLOOR if order.min_exponent is None else order.min_exponent
     return BlocksCode(order.n, order.fraction_bits, order.indices, int(order.addend == "after"), floor)
+
+
+def keeps_infinities(stage: StageCode) -> bool:
+    """Return whether a stage whose finite results saturate writes an infinity as one."""
+    return stage.overflow == SATPROPAGATE and bool(stage.format.has_infinity)
 
 
 def encode_random(source: RandomSource) -> RandomCode:

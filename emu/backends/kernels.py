@@ -191,5 +191,8 @@ class Kernels(CodecKernels, Protocol):
         ...
 
     def unpool(self, values: Array, index: NDArray[np.unsignedinteger[Any]], windows: Gathered) -> Array:
-        """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap."""
+        """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap.
+
+        A value whose place lies outside its window is left out: nothing is written beyond the array.
+        """
         ...

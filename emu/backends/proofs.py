@@ -37,6 +37,11 @@ def is_plain(stage: StageCode | None, fmt: FormatCode) -> bool:
     return stage is not None and (stage.format, stage.rounding, stage.overflow) == (fmt, NEAREST_EVEN, IEEE)
 
 
+def becomes_infinite(stage: StageCode | None) -> bool:
+    """Return whether a stage writes finite numbers beyond its largest one as infinity, or as what stands for it."""
+    return stage is not None and stage.format.is_float == 1 and stage.overflow == IEEE
+
+
 @lru_cache(maxsize=4096)
 def decides_in_float64(stage: StageCode, leading: int) -> bool:
     """Return whether `stage` rounds a result below 2**(leading+1), rounded to odd in float64, as the exact one."""

@@ -50,18 +50,28 @@ def _state_of_cuda() -> str:
 _STATES = {"numba": _state_of_numba, "cuda": _state_of_cuda}
 
 
-@lru_cache(maxsize=8)
 def load(name: str = "auto") -> Kernels:
     """Return the kernel table of a backend.
 
     Raises:
         BackendUnavailable: no such backend, or it cannot compute here; names the remedy.
     """
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _unknown(name)
+    return _loaded(name)
+
+
+@lru_cache(maxsize=8)
+def _loaded(name: str) -> Kernels:
     if name == "auto":
         name = next(candidate for candidate in PREFERENCE if _status(candidate) == "ready")
     if name not in _TABLES:
-        raise BackendUnavailable(f"`backend` must be auto or a backend, got {name!r}{nearest_name(name, _TABLES)}")
+        raise _unknown(name)
     if (status := _status(name)) != "ready":
         raise BackendUnavailable(f"backend {name!r} cannot compute here: {status}")
     module, table = _TABLES[name]
     return getattr(importlib.import_module(module), table)()
+
+
+def _unknown(name: object) -> BackendUnavailable:
+    return BackendUnavailable(f"`backend` must be auto or a backend, got {name!r}{nearest_name(name, _TABLES)}")

@@ -18,6 +18,7 @@ from pydantic import Field, model_validator
 
 from emu._config import Table
 from emu.errors import ConfigError
+from emu.formats.integers import as_integer
 
 #: Trial sizes are the last one times the root of two to these powers.
 HALF_OCTAVES = range(-2, 3)
@@ -32,12 +33,20 @@ def trial_sizes(last: int, *, multiple: int = 64, smallest: int = 1, largest: in
         smallest: smallest of all sizes.
         largest: largest of all sizes; None is no limit.
 
+    Raises:
+        ConfigError: a size is not an integer from 1 on.
+
     Examples:
         >>> trial_sizes(256)
         (128, 192, 256, 384, 512)
         >>> trial_sizes(64)
         (64, 128)
     """
+    last, multiple, smallest = (
+        as_integer(name, size, 1, error=ConfigError)
+        for name, size in (("last", last), ("multiple", multiple), ("smallest", smallest))
+    )
+    largest = None if largest is None else as_integer("largest", largest, 1, error=ConfigError)
     # last * sqrt(2)**k in integers: the root of last**2 * 2**k; no multiple and a half is a root of an odd power of two
     sizes = {_rounded((last * last) << (2 + power), multiple) for power in HALF_OCTAVES}
     return tuple(size for size in sorted(sizes) if smallest <= size and (largest is None or size <= largest))

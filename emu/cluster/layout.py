@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from emu.errors import ConfigError
+from emu.formats.integers import as_integer
 
 
 class Stripe(NamedTuple):
@@ -30,6 +31,7 @@ def stripes_of(columns: int, parts: int) -> list[Stripe]:
         >>> [tuple(stripe) for stripe in stripes_of(10, 3)]
         [(0, 4), (4, 3), (7, 3)]
     """
+    columns, parts = as_integer("columns", columns, 0), as_integer("parts", parts, 1)
     width, wider = divmod(columns, parts)
     return [Stripe(width * part + min(wider, part), width + (part < wider)) for part in range(parts)]
 
@@ -58,13 +60,13 @@ class Layout:
     owners: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if type(self.nodes) is not int or self.nodes < 1:
-            raise ConfigError(f"`nodes` must be a whole number from 1 on, got {self.nodes!r}")
+        object.__setattr__(self, "nodes", as_integer("nodes", self.nodes, 1, error=ConfigError))
         for name in ("workers", "owners"):
-            given = getattr(self, name) or tuple(range(self.nodes))
-            object.__setattr__(self, name, tuple(given))
-            for node in given:
-                if type(node) is not int or not 0 <= node < self.nodes:
+            given = tuple(getattr(self, name)) or tuple(range(self.nodes))
+            chosen = tuple(as_integer(name, node, error=ConfigError) for node in given)
+            object.__setattr__(self, name, chosen)
+            for node in chosen:
+                if not 0 <= node < self.nodes:
                     raise ConfigError(
                         f"`{name}` must be nodes 0..{self.nodes - 1}, got {node!r}; name nodes of the cluster, or "
                         "raise `nodes`"

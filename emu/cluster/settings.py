@@ -32,10 +32,10 @@ class CodecOptions(Table):
         threshold: threshold of one bit: "zero", "mean", "previous_mean".
         levels: "means", "ends" (one bit), "middles" (more).
         deviations: reach of equal steps to both sides of the mean.
-        lag: age of the levels, in mini-batches.
+        lag: age of the levels, in mini-batches that computed levels.
         smoothing: smoothing of levels: "none", "exponential", "window".
         decay: share of the old levels that "exponential" keeps.
-        window: mini-batches over which "window" takes the mean.
+        window: mini-batches, of those that computed levels, over which "window" takes the mean.
         interval: mini-batches for which levels are used.
         at_random: whether they are renewed with a probability of 1 / `interval`.
         outliers: deviations from the mean beyond which values do not decide levels.

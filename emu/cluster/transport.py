@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from emu.errors import ConfigError, EmuError
+from emu.formats.integers import as_integer
 
 #: Bytes by sender and receiver.
 Parcels = Mapping[tuple[int, int], bytes]
@@ -58,7 +59,8 @@ class Simulated:
     """All nodes in one process: bytes arrive as they are."""
 
     def __init__(self, nodes: int) -> None:
-        self.nodes, self.local = nodes, range(nodes)
+        self.nodes = as_integer("nodes", nodes, 1, error=ConfigError)
+        self.local = range(self.nodes)
 
     def swap(self, parcels: Parcels) -> dict[tuple[int, int], bytes]:
         """Return the parcels."""
@@ -124,8 +126,9 @@ class Distributed:
             channel: between ranks.
 
         Raises:
-            ConfigError: ranks do not divide nodes.
+            ConfigError: ranks do not divide nodes, or `nodes` is not an integer from 1 on.
         """
+        nodes = as_integer("cluster.nodes", nodes, 1, error=ConfigError)
         if nodes % channel.ranks:
             raise ConfigError(
                 f"`cluster.nodes` must be a multiple of the {channel.ranks} ranks of the job, got {nodes}; start as "

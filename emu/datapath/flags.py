@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, cast
 
 from emu._drawn import Drawn
-from emu.datapath.owed import Debts, Owed
+from emu.datapath.owed import Counted, Debts, Owed
 from emu.errors import FormatError, nearest_name
 
 
@@ -25,8 +26,9 @@ class _Count:
         return flags.__dict__[self._name]
 
     def __set__(self, flags: Any, value: int) -> None:
-        flags.settle()
-        flags.__dict__[self._name] = value
+        with flags._debts.lock:
+            flags.settle()
+            flags.__dict__[self._name] = value
 
 
 class Tininess(StrEnum):
@@ -50,8 +52,9 @@ class Tininess(StrEnum):
 class Flags(Drawn):
     """How many written elements raised each flag. Sticky: counts only grow until `reset`.
 
-    Counts made on a GPU stay there until one is read. The five flags of IEEE 754 are `invalid`, `division_by_zero`,
-    `overflow`, `inexact`, and `underflow` where `tininess` is given.
+    Counts made on a GPU stay there until one is read. Operations of several threads may count in the same flags. The
+    five flags of IEEE 754 are `invalid`, `division_by_zero`, `overflow`, `inexact`, and `underflow` where `tininess` is
+    given.
 
     Attributes:
         overflow: an overflow rule was applied.
@@ -66,7 +69,7 @@ class Flags(Drawn):
             that became 0.
 
     Raises:
-        FormatError: no such `tininess`.
+        FormatError: no such `tininess`, or a count that is none.
 
     Examples:
         >>> import emu
@@ -97,6 +100,10 @@ class Flags(Drawn):
         return made
 
     def __post_init__(self) -> None:
+        for name in FLAG_NAMES:
+            count: object = self.__dict__[name]
+            if type(count) is not int or count < 0:
+                raise FormatError(f"`{name}` must be a count, got {count!r}; leave it out for 0")
         if self.tininess is not None:
             names = [choice.value for choice in Tininess]
             if self.tininess not in names:
@@ -112,30 +119,50 @@ class Flags(Drawn):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return counts and choice, for a copy; nothing is owed to that."""
-        self.settle()
-        return dict(self.__dict__)
+        with self._debts.lock:
+            self.settle()
+            return dict(self.__dict__)
 
     def add(self, counts: Iterable[int]) -> None:
-        """Add counts, in the order of the attributes."""
+        """Add counts, in the order of the attributes.
+
+        Raises:
+            FormatError: something else than an integer for each flag.
+        """
+        try:
+            added = [*zip(FLAG_NAMES, map(operator.index, counts), strict=True)]
+        except (TypeError, ValueError):
+            raise FormatError(
+                f"`counts` must be {len(FLAG_NAMES)} integers, those of {', '.join(FLAG_NAMES)}, got {counts!r}; give "
+                "what `counts()` of other flags returns"
+            ) from None
         held = self.__dict__
-        for name, count in zip(FLAG_NAMES, counts, strict=True):
-            held[name] += count
+        with self._debts.lock:
+            for name, count in added:
+                held[name] += count
 
     def owe(self, owed: Owed) -> None:
         """Add counts that a device still holds."""
-        self._debts.add(owed)
+        with self._debts.lock:
+            self._debts.add(owed)
 
     def settle(self) -> None:
         """Fetch the counts that devices still hold."""
-        if self._debts:
-            self._debts.collect(lambda counted: self.add(counted.flags.tolist()))
+        with self._debts.lock:
+            if self._debts:
+                self._debts.collect(self._take)
+
+    def _take(self, counted: Counted) -> None:
+        self.add(counted.flags.tolist())
 
     def merge(self, other: Flags) -> None:
         """Add the counts of another unit's flags.
 
         Raises:
-            FormatError: the two have different `tininess`.
+            FormatError: the two have different `tininess`, or `other` is none.
         """
+        if not isinstance(other, Flags):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FormatError(f"`other` must be emu.Flags, got {other!r}; give the flags of another unit")
         if other.tininess != self.tininess:
             raise FormatError(
                 f"flags that are merged must count the same underflow, got `tininess` {self.tininess} and "
@@ -145,12 +172,14 @@ class Flags(Drawn):
 
     def reset(self) -> None:
         """Set every count to 0."""
-        self._debts = Debts()
-        self.__init__(tininess=self.tininess)
+        with self._debts.lock:
+            self._debts.clear()
+            self.__init__(tininess=self.tininess)
 
     def counts(self) -> tuple[int, ...]:
         """Return the counts, in the order of the attributes."""
-        return tuple(getattr(self, name) for name in FLAG_NAMES)
+        with self._debts.lock:
+            return tuple(getattr(self, name) for name in FLAG_NAMES)
 
 
 #: Flag names in the order kernels count them.

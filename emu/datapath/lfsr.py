@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
 
 from emu.errors import FormatError, nearest_name
-from emu.formats.arrays import as_integer
+from emu.formats.integers import as_integer
 
 MAX_WIDTH = 64
 MAX_SHIFTS = 2**32

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from emu.errors import FormatError
-from emu.formats.arrays import as_integer
+from emu.formats.integers import as_integer
 
 IndexOrder = Literal["consecutive", "alternating_pairs"]
 AddendPlace = Literal["aligned", "after"]
@@ -49,7 +49,7 @@ class Lanes(Order):
     def __post_init__(self) -> None:
         object.__setattr__(self, "count", as_integer("count", self.count, -(1 << 31), 1 << 31))
         if self.count < 1:
-            raise FormatError(f"`lanes` must have at least 1 lane, got {self.count}")
+            raise FormatError(f"`lanes` must have at least 1 lane, got {self.count}; lanes(1) is sequential")
 
     def __str__(self) -> str:
         return f"lanes({self.count})"
@@ -72,11 +72,12 @@ class Blocks(Order):
     a product with ea + eb although it may reach 4 * 2**e.
 
     R is the Mac's rounding into its accumulator format, with two differences. A magnitude beyond the largest becomes
-    infinity in every mode (under the rule `ieee`; units cut the significand and then pack the exponent), and an exact
-    zero is +0 in every mode. Products never overflow before R. NaN, 0 * inf and inf - inf give NaN. Any
-    other infinity stays infinite.
+    infinity in every mode (under the rule `ieee`; units cut the significand and then pack the exponent), and a block
+    whose exact sum is 0 gives +0 in every mode. Products never overflow before R. NaN, 0 * inf and inf - inf give NaN.
+    Any other infinity stays infinite (under `satfinite`: the largest value).
 
-    Blocks follow each other in ascending k, K is padded with zero products.
+    Blocks follow each other in ascending k, K is padded with zero products to whole blocks. Without products there is
+    no block: the accumulator holds R(addend), the sign of a zero included.
 
     Attributes:
         n: products in a block, 1..1024.
@@ -115,7 +116,7 @@ class Blocks(Order):
         _require_name("index_order", self.index_order, INDEX_ORDERS)
         _require_name("addend", self.addend, ADDEND_PLACES)
         if self.index_order == "alternating_pairs" and self.n % 2:
-            raise FormatError(f"`n` must be even for alternating pairs, got {self.n}")
+            raise FormatError(f"`n` must be even for alternating pairs, got {self.n}; choose {self.n + 1}")
 
     def __str__(self) -> str:
         options = [f"{f.name}={getattr(self, f.name)}" for f in fields(self)[2:] if getattr(self, f.name) != f.default]
@@ -136,7 +137,7 @@ class Blocks(Order):
 
 def _require_name(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise FormatError(f"`{name}` must be {' or '.join(known)}, got {value!r}")
+        raise FormatError(f"`{name}` must be {' or '.join(known)}, got {value!r}; leave it out for {known[0]}")
 
 
 def parse_order(order: str | Order) -> Order:
@@ -162,7 +163,10 @@ def parse_order(order: str | Order) -> Order:
         return Lanes(int(found[1]))
     if found := _BLOCKS.fullmatch(text):
         return _parse_blocks(found[1], order)
-    raise FormatError(f"`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got {order!r}")
+    raise FormatError(
+        f"`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got {order!r}; "
+        "leave it out for sequential"
+    )
 
 
 def _parse_blocks(arguments: str, order: str) -> Blocks:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from emu.datapath.mode_names import OVERFLOW_NAMES, UNCLEAR_OVERFLOWS
 from emu.errors import FormatError, nearest_name
 from emu.formats import Fixed, Format
+from emu.formats.notations import PREFIXES, word_of
 
 
 class Overflow(StrEnum):
     """What is written when the rounded result lies outside the format.
 
-    Source: docs/concepts/overflow.md; IEEE 754-2019 section 7.4; IEEE 1666 section 7.10.
+    Source: docs/concepts/overflow.md; IEEE 754-2019 section 7.4; IEEE 1666 section 7.10; IEEE P3109, saturation modes.
     """
 
     #: fixed: the nearest limit (unsigned: negative results become 0)
@@ -26,23 +28,32 @@ class Overflow(StrEnum):
     IEEE = "ieee"
     #: float: the largest value of the result's sign, for infinities too
     SATFINITE = "satfinite"
+    #: float: the largest value of the result's sign; an infinity stays one where the format has it
+    SATPROPAGATE = "satpropagate"
 
     @property
     def number(self) -> int:
-        """The rule as the integer that kernels take: 0 saturate .. 5 satfinite."""
+        """The rule as the integer that kernels take: 0 saturate .. 6 satpropagate."""
         return _NUMBERS[self]
 
     @classmethod
     def named(cls, name: str | Overflow) -> Overflow:
-        """Return the rule called `name`, of either family.
+        """Return the rule called `name`, of either family, by the name it has here or in high-level synthesis.
 
         Raises:
-            FormatError: no such rule; names the nearest one.
+            FormatError: no such rule; names the nearest one. Or the name means several rules; names them.
+
+        Examples:
+            >>> [Overflow.named(name).value for name in ("AP_WRAP", "AC_SAT_SYM", "wrap")]
+            ['wrap', 'saturate_symmetric', 'wrap']
         """
-        names = [rule.value for rule in cls]
-        if name not in names:
-            raise FormatError(f"`overflow` must be an overflow rule, got {name!r}{nearest_name(str(name), names)}")
-        return cls(name)
+        known = [rule.value for rule in cls]
+        if name in known:
+            return cls(name)
+        if rule := _ELSEWHERE.get(str(name)):
+            return rule
+        hint = UNCLEAR_OVERFLOWS.get(word_of(str(name)).lower()) or nearest_name(str(name), known)
+        raise FormatError(f"`overflow` must be an overflow rule, got {name!r}{hint}")
 
     @classmethod
     def parse(cls, name: str | Overflow | None, fmt: Format) -> Overflow:
@@ -79,5 +90,11 @@ def default_rule(fmt: Format) -> Overflow:
 
 
 FIXED_RULES = (Overflow.SATURATE, Overflow.SATURATE_SYMMETRIC, Overflow.SATURATE_ZERO, Overflow.WRAP)
-FLOAT_RULES = (Overflow.IEEE, Overflow.SATFINITE)
+FLOAT_RULES = (Overflow.IEEE, Overflow.SATFINITE, Overflow.SATPROPAGATE)
 _NUMBERS = {rule: number for number, rule in enumerate(Overflow)}
+_ELSEWHERE = {
+    prefix + name: Overflow(rule)
+    for rule, names in OVERFLOW_NAMES.items()
+    for name in names
+    for prefix in ("", *PREFIXES)
+}

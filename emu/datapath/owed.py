@@ -7,6 +7,7 @@ them before the first read.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from threading import RLock
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
@@ -76,10 +77,18 @@ class Lowered:
 
 
 class Debts:
-    """The counts on devices that belong to one register, or to one set of flags."""
+    """The counts on devices that belong to one register, or to one set of flags.
+
+    Attributes:
+        lock: held by the thread that adds to the register or flags, or collects for them.
+    """
 
     def __init__(self) -> None:
         self._by_kind: dict[Hashable, list[Owed]] = {}
+        self.lock = RLock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Debts, ()  # a copy is owed nothing
 
     def __bool__(self) -> bool:
         return bool(self._by_kind)
@@ -90,6 +99,10 @@ class Debts:
         held.append(owed)
         if len(held) >= MOST_OWED:
             held[:] = [held[0].plus(held[1:])]
+
+    def clear(self) -> None:
+        """Drop all counts."""
+        self._by_kind.clear()
 
     def collect(self, take: Callable[[Counted], None]) -> None:
         """Return all counts, and drop them here once they have arrived."""

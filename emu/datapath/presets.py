@@ -172,7 +172,7 @@ def _units_of(gpu: str) -> list[MatrixUnit]:
     Raises:
         FormatError: none is known; lists the GPUs that are, the nearest name first.
     """
-    found = [unit for unit in MATRIX_UNITS if unit.gpu == ALIASES.get(gpu, gpu)]
+    found = [unit for unit in MATRIX_UNITS if unit.gpu == ALIASES.get(str(gpu), gpu)]
     if not found:
         known = ", ".join(nearest_first(str(gpu), [*dict.fromkeys(unit.gpu for unit in MATRIX_UNITS), *ALIASES]))
         raise FormatError(

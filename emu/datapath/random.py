@@ -11,7 +11,6 @@ Source: docs/concepts/random-bits.md; Salmon, Moraes, Dror, Shaw, "Parallel rand
 from __future__ import annotations
 
 import hashlib
-import operator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -19,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.datapath.lfsr import LFSR
-from emu.errors import FormatError
-from emu.formats.arrays import as_integer
+from emu.formats.integers import as_integer
 
 
 @dataclass(frozen=True)
@@ -44,9 +42,7 @@ class Philox:
 
     def __post_init__(self) -> None:
         for name in ("seed", "stream", "step"):
-            value: object = getattr(self, name)
-            if type(value) is not int:
-                object.__setattr__(self, name, _integer(name, value))
+            object.__setattr__(self, name, as_integer(name, getattr(self, name)))
         object.__setattr__(self, "draw", as_integer("draw", self.draw, 0, 2**32 - 1))
 
 
@@ -64,13 +60,6 @@ class RecordedBits:
 RandomSource: TypeAlias = Philox | RecordedBits | LFSR
 
 
-def _integer(name: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise FormatError(f"`{name}` must be an integer, got {value!r}; write a whole number") from None
-
-
 def stream_of(layer: str, role: str, node: int = 0) -> int:
     """Return the stream number of a layer's role on a node: the first 4 bytes of SHA-256("layer/role@node").
 
@@ -78,4 +67,5 @@ def stream_of(layer: str, role: str, node: int = 0) -> int:
         >>> stream_of("conv1", "activation")
         1198927681
     """
-    return int.from_bytes(hashlib.sha256(f"{layer}/{role}@{node}".encode()).digest()[:4], "little")
+    place = f"{layer}/{role}@{as_integer('node', node, 0)}"
+    return int.from_bytes(hashlib.sha256(place.encode()).digest()[:4], "little")

@@ -12,8 +12,10 @@ Counts only; the observing is done by the backend that computes the results.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +24,7 @@ from emu._drawn import Drawn, notebook
 from emu.datapath.owed import NO_EXPONENT, Debts, Owed
 from emu.errors import FormatError
 from emu.formats import DynamicFixed, Fixed, Format
-from emu.formats.arrays import as_integer
+from emu.formats.integers import as_integer
 
 if TYPE_CHECKING:
     import altair as alt
@@ -37,7 +39,7 @@ SCALARS = ("none", "below", "above", "nonfinite", "total")
 class StatisticsRegister(Drawn):
     """Counts of leading-bit positions, mergeable and savable. Two are equal if positions and counts are.
 
-    Counts made on a GPU stay there until one is read.
+    Counts made on a GPU stay there until one is read. Operations of several threads may count in one register.
 
     Attributes:
         lowest: exponent of the first position; None until the first observation chooses it.
@@ -135,11 +137,11 @@ class StatisticsRegister(Drawn):
         return f"StatisticsRegister({', '.join(f'{name}={value}' for name, value in self._parts().items())})"
 
     def _parts(self) -> dict[str, Any]:
-        names = ("lowest", "bins", *SCALARS, "max_exponent", "positive", "negative")
-        return {name: getattr(self, name) for name in names}
+        with self._debts.lock:
+            return {name: getattr(self, name) for name in _PARTS}
 
     def place(self, accumulator: Format | None, accumulator_bits: int | None, output: Format) -> None:
-        """Fix the positions that are still open.
+        """Fix the positions that are still open; those of a register that has them stay, and so do its counts.
 
         Args:
             accumulator: the fixed-point accumulator observed, or None for a float result.
@@ -152,9 +154,12 @@ class StatisticsRegister(Drawn):
             lowest, bins = -output.frac_bits, DEFAULT_FLOAT_BINS
         else:
             lowest, bins = output.emin - output.fraction_bits, DEFAULT_FLOAT_BINS
-        self.lowest = lowest if self.lowest is None else self.lowest
-        self.bins = bins if self.bins is None else self.bins
-        self._held = np.zeros(self._size, np.int64)
+        with self._debts.lock:
+            if self.lowest is not None and self.bins is not None:
+                return  # another thread was first
+            self.lowest = lowest if self.lowest is None else self.lowest
+            self.bins = bins if self.bins is None else self.bins
+            self._held = np.zeros(self._size, np.int64)
 
     def add_counts(self, counts: Any, max_exponent: int) -> None:
         """Add the counts of a kernel.
@@ -165,8 +170,9 @@ class StatisticsRegister(Drawn):
         """
         assert self.lowest is not None, "place() comes before add_counts()"
         assert self.bins is not None, "place() comes before add_counts()"
-        self._held += counts
-        self._raise_to(None if max_exponent == NO_EXPONENT else max_exponent)
+        with self._debts.lock:
+            self._held += counts
+            self._raise_to(None if max_exponent == NO_EXPONENT else max_exponent)
 
     def _raise_to(self, exponent: int | None) -> None:
         if exponent is not None and (self._max_exponent is None or exponent > self._max_exponent):
@@ -174,17 +180,20 @@ class StatisticsRegister(Drawn):
 
     def owe(self, owed: Owed) -> None:
         """Add counts that a device still holds."""
-        self._debts.add(owed)
+        with self._debts.lock:
+            self._debts.add(owed)
 
     def settle(self) -> None:
         """Fetch the counts that devices still hold."""
-        if self._debts:
-            self._debts.collect(lambda counted: self.add_counts(counted.register, counted.max_exponent))
+        with self._debts.lock:
+            if self._debts:
+                self._debts.collect(lambda counted: self.add_counts(counted.register, counted.max_exponent))
 
     def __getstate__(self) -> dict[str, Any]:
         """Return everything that is counted, for a copy; nothing is owed to that."""
-        self.settle()
-        return self.__dict__ | {"_held": self._held.copy(), "_debts": Debts()}
+        with self._debts.lock:
+            self.settle()
+            return self.__dict__ | {"_held": self._held.copy(), "_debts": Debts()}
 
     def histogram(self) -> dict[int, int]:
         """Return exponent -> count of both signs, sorted by exponent."""
@@ -209,37 +218,49 @@ class StatisticsRegister(Drawn):
         return notebook().plot_register(self, fmt)
 
     def count_from(self, exponent: int) -> int:
-        """Return how many results had their leading bit at `exponent` or above."""
-        return self.above + sum(count for e, count in self.histogram().items() if e >= exponent)
+        """Return how many results had their leading bit at `exponent` or above.
+
+        Raises:
+            FormatError: `exponent` is not an integer.
+        """
+        first = as_integer("exponent", exponent)
+        return self.above + sum(count for e, count in self.histogram().items() if e >= first)
 
     def merge(self, other: StatisticsRegister) -> None:
         """Add another register's counts; the merged register equals the register of all results together.
 
         Raises:
-            FormatError: the positions differ.
+            FormatError: the positions differ, or `other` is no register.
         """
+        if not isinstance(other, StatisticsRegister):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise FormatError(f"`other` must be an emu.StatisticsRegister, got {other!r}; give another unit's")
+        other = copy(other)  # as it is now; no thread ever waits for two registers
         if other.lowest is None or other.bins is None:
             return  # it has no positions yet, and no counts
-        open_positions = self.lowest is None or self.bins is None
-        lowest = other.lowest if self.lowest is None else self.lowest
-        bins = other.bins if self.bins is None else self.bins
-        if (lowest, bins) != (other.lowest, other.bins):
-            raise FormatError(
-                f"registers must have the same positions to be merged, got lowest={self.lowest}, bins={self.bins} "
-                f"and lowest={other.lowest}, bins={other.bins}; give both the same `lowest` and `bins`"
-            )
-        if open_positions:
-            self.lowest, self.bins, self._held = lowest, bins, np.zeros_like(other._held)
-        self._held += other._counts
-        self._raise_to(other.max_exponent)
+        with self._debts.lock:
+            open_positions = self.lowest is None or self.bins is None
+            lowest = other.lowest if self.lowest is None else self.lowest
+            bins = other.bins if self.bins is None else self.bins
+            if (lowest, bins) != (other.lowest, other.bins):
+                raise FormatError(
+                    f"registers must have the same positions to be merged, got lowest={self.lowest}, bins={self.bins} "
+                    f"and lowest={other.lowest}, bins={other.bins}; give both the same `lowest` and `bins`"
+                )
+            if open_positions:
+                self.lowest, self.bins, self._held = lowest, bins, np.zeros_like(other._held)
+            self._held += other._held
+            self._raise_to(other._max_exponent)
 
     def saturated(self, counter_bits: int) -> StatisticsRegister:
         """Return what counters of that width would hold: each stops at its largest value, 2**counter_bits - 1.
 
         Counts only grow, so limiting them here gives the same as a counter that stops at its largest value. Returns the
         register itself if every count fits.
+
+        Raises:
+            FormatError: `counter_bits` is not an integer from 1 on.
         """
-        limit = (1 << counter_bits) - 1
+        limit = (1 << as_integer("counter_bits", counter_bits, 1)) - 1
         if self.total <= limit:
             return self
         held = copy(self)
@@ -248,9 +269,10 @@ class StatisticsRegister(Drawn):
 
     def reset(self) -> None:
         """Set every count to 0; the positions stay."""
-        self._held[:] = 0
-        self._max_exponent = None
-        self._debts = Debts()
+        with self._debts.lock:
+            self._held[:] = 0
+            self._max_exponent = None
+            self._debts.clear()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data (JSON), exponents sorted, that `from_dict` reads back to an equal register."""
@@ -262,18 +284,52 @@ class StatisticsRegister(Drawn):
         """Return the register `to_dict` wrote.
 
         Raises:
-            FormatError: a count has an exponent outside the positions.
+            FormatError: a part is missing, a count is none, or has an exponent outside the positions.
         """
+        missing = [name for name in _PARTS if name not in _mapping("data", data)]
+        if missing:
+            raise FormatError(
+                f"`data` must be what a register's `to_dict` returned, got none of {', '.join(missing)}; save the "
+                "register again"
+            )
         register = cls(data["lowest"], data["bins"])
-        register._max_exponent = data["max_exponent"]
-        register._counts[-len(SCALARS) :] = [int(data[name]) for name in SCALARS]
+        if data["max_exponent"] is not None:
+            register._max_exponent = as_integer("max_exponent", data["max_exponent"], -POSITION_LIMIT, POSITION_LIMIT)
+        register._counts[-len(SCALARS) :] = [_count(name, data[name]) for name in SCALARS]
         for side, name in enumerate(("positive", "negative")):
-            for exponent, count in data[name].items():
-                position = int(exponent) - (register.lowest or 0)
+            for exponent, count in _counts_of(name, data[name]):
+                position = exponent - (register.lowest or 0)
                 if not 0 <= position < (register.bins or 0):
                     raise FormatError(
                         f"a register's counts must belong to its positions, got `{name}` at exponent {exponent} with "
-                        f"lowest={register.lowest}, bins={register.bins}"
+                        f"lowest={register.lowest}, bins={register.bins}; save the register again"
                     )
-                register._counts[side * (register.bins or 0) + position] = int(count)
+                register._counts[side * (register.bins or 0) + position] = count
         return register
+
+
+_PARTS = ("lowest", "bins", *SCALARS, "max_exponent", "positive", "negative")
+
+
+def _count(name: str, value: Any) -> int:
+    return as_integer(name, value, 0, np.iinfo(np.int64).max)
+
+
+def _counts_of(name: str, side: Any) -> Iterator[tuple[int, int]]:
+    """Yield the exponents and counts of one side.
+
+    Raises:
+        FormatError: it is no dictionary of counts by exponents.
+    """
+    for exponent, count in _mapping(name, side).items():
+        if not re.fullmatch(r"-?[0-9]{1,12}", str(exponent)):
+            raise FormatError(f"`{name}` must have integers as exponents, got {exponent!r}; save the register again")
+        yield int(exponent), _count(name, count)
+
+
+def _mapping(name: str, given: Any) -> Mapping[Any, Any]:
+    if not isinstance(given, Mapping):
+        raise FormatError(
+            f"`{name}` must be a dictionary that a register's `to_dict` made, got {given!r}; save it again"
+        )
+    return cast("Mapping[Any, Any]", given)

@@ -24,6 +24,7 @@ from emu.engine.planner import Plan
 from emu.engine.products import as_addend_operand, write_product
 from emu.errors import ShapeError
 from emu.formats import Format, Value, parse
+from emu.formats.integers import LARGEST, as_integer, as_pair
 
 Array = NDArray[Any]
 
@@ -39,9 +40,14 @@ def patches_of(x: Array, kernel: tuple[int, int], stride: tuple[int, int], paddi
 
     Returns:
         Shape `(N, C * kernel rows * kernel columns, OH * OW)`.
+
+    Raises:
+        ShapeError: images of other axes, integers that are none or too small, or a kernel larger than the padded image.
     """
+    kernel, stride = as_pair("kernel", kernel, 1), as_pair("stride", stride, 1)
+    _require_windows(x.shape, kernel, stride, padding := as_pair("padding", padding, 0), "kernel")
     images = _padded(x, padding)
-    rows, columns = _places_of_patches(images.shape[1:], tuple(kernel), tuple(stride))
+    rows, columns = _places_of_patches(images.shape[1:], kernel, stride)
     return Gathered(images.reshape(-1), images.shape[0], math.prod(images.shape[1:]), rows, columns)
 
 
@@ -55,10 +61,30 @@ def windows_of(x: Array, window: int, stride: int) -> Gathered:
 
     Returns:
         Shape `(N * C, OH * OW, window * window)`.
+
+    Raises:
+        ShapeError: images of other axes, integers that are none or too small, or a window larger than the image.
     """
+    window, stride = (
+        as_integer(name, size, 1, LARGEST, error=ShapeError) for name, size in (("window", window), ("stride", stride))
+    )
+    _require_windows(x.shape, (window, window), (stride, stride), (0, 0), "window")
     n, channels, height, width = x.shape
     elements, places = _places_of_patches((1, height, width), (window, window), (stride, stride))
     return Gathered(contiguous(x).reshape(-1), n * channels, height * width, places, elements)
+
+
+def _require_windows(
+    shape: tuple[int, ...], size: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int], name: str
+) -> None:
+    """Raise ShapeError unless windows of a size lie in images."""
+    if len(shape) != 4:
+        raise ShapeError(f"`x` must be images (N, C, H, W), got shape {shape}; give axes of size 1")
+    if min(convolved_size(shape[2 + i], size[i], stride[i], padding[i]) for i in (0, 1)) < 1:
+        raise ShapeError(
+            f"`{name}` must fit the padded image, got {size[0]} x {size[1]} for x {shape}, padding {padding}; choose a "
+            "smaller one"
+        )
 
 
 def _padded(x: Array, padding: tuple[int, int]) -> Array:
@@ -159,7 +185,7 @@ def patches_and_kernels(
         FormatError: an operand holds a value outside its format, or has none.
         ShapeError: channels differ, or the kernel is larger than the padded image.
     """
-    stride, padding = _pair(stride), _pair(padding)
+    stride, padding = as_pair("stride", stride, 1), as_pair("padding", padding, 0)
     images, fx = in_format(x[0], x[1], "x", check=check)
     kernels, fw = in_format(w[0], w[1], "w", check=check)
     third, fb = as_addend_operand(*bias, "bias", check=check)
@@ -174,34 +200,25 @@ def patches_and_kernels(
     )
 
 
-def _pair(given: Any) -> Any:
-    """Return what was given as a tuple; `_sizes_of` says so where it is no pair."""
-    pair: Any = tuple(given) if hasattr(given, "__iter__") else (given,)
-    return pair
-
-
 @lru_cache(maxsize=1024)
 def _sizes_of(
-    images: tuple[int, ...], kernels: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]
+    images: tuple[int, ...], kernels: tuple[int, ...], stride: tuple[int, int], padding: tuple[int, int]
 ) -> tuple[int, int]:
     """Return rows and columns of a convolution's result.
 
     Raises:
-        ShapeError: channels differ, the stride or padding is none, or the kernel is larger than the padded image.
+        ShapeError: channels differ, or the kernel is larger than the padded image.
     """
     if len(images) != 4 or len(kernels) != 4 or images[1] != kernels[1]:
         raise ShapeError(
-            f"conv2d: x must be (N, C, H, W) and w (O, C, KH, KW) with the same C, got {images} and {kernels}"
-        )
-    if any(len(pair) != 2 for pair in (stride, padding)) or min(stride) < 1 or min(padding) < 0:
-        raise ShapeError(
-            "conv2d: `stride` must be two integers of at least 1 and `padding` two of at least 0, "
-            f"got {stride} and {padding}"
+            f"conv2d: x must be (N, C, H, W) and w (O, C, KH, KW) with the same C, got {images} and {kernels}; "
+            "reshape one of them"
         )
     rows, columns = (convolved_size(images[2 + i], kernels[2 + i], stride[i], padding[i]) for i in (0, 1))
     if min(rows, columns) < 1:
         raise ShapeError(
-            f"conv2d: the kernel must fit the padded image, got x {images}, w {kernels}, padding {padding}"
+            f"conv2d: the kernel must fit the padded image, got x {images}, w {kernels}, padding {padding}; "
+            "pad more, or choose a smaller one"
         )
     return rows, columns
 
@@ -209,7 +226,8 @@ def _sizes_of(
 def _one_per_channel(bias: Array, channels: int) -> Array:
     if bias.shape != (channels,):
         raise ShapeError(
-            f"conv2d: the bias must have one value per output channel, shape ({channels},), got {bias.shape}"
+            f"conv2d: the bias must have one value per output channel, shape ({channels},), got {bias.shape}; "
+            "reshape it"
         )
     return bias[:, None]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.interface import INVALID_FLAG, Outcome, RegisterCode, encode_register
@@ -68,12 +69,9 @@ def written_to(out: Array | None, values: Array) -> Array:
     """
     if out is None:
         return values
-    require_array(out)
-    if out.shape != values.shape or out.dtype != values.dtype:
-        expected = f"a {values.dtype} array of shape {values.shape}"
-        raise ShapeError(f"`out` must be {expected}, got {out.dtype} of shape {out.shape}")
-    require_writable(out)
-    out[...] = values
+    require_receiver(out, values.shape, values.dtype)
+    if out is not values:
+        out[...] = values
     return out
 
 
@@ -85,17 +83,29 @@ def require_out(out: Array | None, shape: tuple[int, ...], fmt: Format) -> Array
     """
     if out is None:
         return None
-    require_array(out)
-    if out.shape != shape or out.dtype != fmt.carrier:
-        raise ShapeError(f"`out` must be a {fmt.carrier} array of shape {shape}, got {out.dtype} of shape {out.shape}")
-    require_writable(out)
+    require_receiver(out, shape, fmt.carrier)
     return out
 
 
+def require_receiver(out: Array, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise ShapeError unless `out` is an array of a shape and dtype that may be written to."""
+    require_array(out)
+    if out.shape != shape or out.dtype != dtype:
+        raise ShapeError(
+            f"`out` must be a {dtype} array of shape {shape}, got {out.dtype} of shape {out.shape}; make it with "
+            f"np.empty({shape}, {dtype.name!r})"
+        )
+    require_writable(out)
+
+
 def require_array(out: object) -> None:
-    """Raise ShapeError unless `out` is None or an array."""
-    if out is not None and not hasattr(out, "dtype"):
+    """Raise ShapeError unless `out` is None or an array, all of whose elements are there to be written."""
+    if out is None:
+        return
+    if not hasattr(out, "dtype"):
         raise ShapeError(f"`out` must be an array, got {type(out).__name__}; results are written to its memory")
+    if isinstance(out, np.ma.MaskedArray):
+        raise ShapeError("`out` must be an array without a mask, got a masked array; give its `data`")
 
 
 def require_writable(out: Array) -> None:

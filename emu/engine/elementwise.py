@@ -17,6 +17,7 @@ from emu.engine.operands import as_operand, codes_of
 from emu.errors import ShapeError
 from emu.formats import Fixed, Format, Value
 from emu.formats.fixed import MAX_WIDTH_BITS
+from emu.formats.numbers import as_numbers
 
 Array = NDArray[Any]
 #: Operands of each elementwise operation.
@@ -104,7 +105,10 @@ def _broadcast(operation: str, arrays: Sequence[Array]) -> list[Array]:
             shape = np.broadcast_shapes(*[array.shape for array in arrays])
         except ValueError:
             shapes = " and ".join(str(array.shape) for array in arrays)
-            raise ShapeError(f"{operation}: operands must broadcast together, got shapes {shapes}") from None
+            raise ShapeError(
+                f"{operation}: operands must broadcast together, got shapes {shapes}; give axes of size 1 "
+                "where they differ"
+            ) from None
     return [
         x if x.shape == shape else repeated(x, shape) if x.size == 1 else namespace(x).broadcast_to(x, shape)
         for x in arrays
@@ -315,7 +319,13 @@ def compare(
     a, b = (x.with_array(on_host(x.array)) if isinstance(x, Value) else on_host(x) for x in (a, b))
     formats: dict[str, Any] = {"a_format": a_format, "b_format": b_format}
     difference = subtract(a, b, out_format="fp32", **formats, rounding="to_odd", backend=backend, check=check)
-    left, right = np.asarray(a), np.asarray(b)
+    left, right = (_floats_of(x) for x in (a, b))
     order = (difference > 0).astype(np.int8) - (difference < 0)
     ordered = np.where(np.isnan(difference), 2, order)
     return np.where(np.isinf(left) & (left == right), 0, ordered).astype(np.int8)
+
+
+def _floats_of(x: Any) -> Array:
+    """Return what is infinite as it is; of other kinds of numbers none is, so they count as 0."""
+    array = x.array if isinstance(x, Value) else as_numbers(x, "x")
+    return array if array.dtype.kind == "f" else np.zeros(array.shape, np.float32)

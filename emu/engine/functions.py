@@ -6,11 +6,13 @@ from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
+from emu.backends.arrays import is_on_device
 from emu.engine.delivery import deliver, place_register, require_out, written_to
 from emu.engine.description import Options, UnitDescription, call_of
-from emu.engine.operands import as_array, code_of, in_format
+from emu.engine.operands import code_of, in_format
 from emu.errors import FormatError, nearest_name
 from emu.formats import Format, Value
+from emu.formats.numbers import as_numbers
 
 Array = NDArray[Any]
 
@@ -59,13 +61,13 @@ def carrier_of_function(name: str, x: Any, fmt: str | Format | None, *, check: b
     """
     from emu.backends.functions import FUNCTIONS
 
-    if name not in FUNCTIONS:
+    if not isinstance(name, str) or name not in FUNCTIONS:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise FormatError(f"a function must be one of the known ones, got {name!r}{nearest_name(name, FUNCTIONS)}")
     if isinstance(x, Value) and x.format is None:
         x = x.array
     if fmt is None and not isinstance(x, Value):
-        dtype = as_array(x).dtype
-        fmt = "fp32" if dtype.kind == "f" and dtype.itemsize <= 4 else "fp64"
+        x = x if is_on_device(x) else as_numbers(x, "x")
+        fmt = "fp32" if x.dtype.kind == "f" and x.dtype.itemsize <= 4 else "fp64"
     return in_format(x, fmt, "x", check=check)
 
 

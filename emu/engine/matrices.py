@@ -62,18 +62,24 @@ class Matrices(NamedTuple):
 def as_batches(a: Array, b: Array) -> tuple[Array, Array, tuple[int, ...], tuple[int, ...]]:
     """Return (B, M, K), (B, K, N), the result's shape and its batch shape, as numpy.matmul defines them."""
     if a.ndim == 0 or b.ndim == 0:
-        raise ShapeError(f"matmul: operands must have at least one dimension, got shapes {a.shape} and {b.shape}")
+        raise ShapeError(
+            f"matmul: operands must have at least one dimension, got shapes {a.shape} and {b.shape}; "
+            "emu.multiply multiplies by a number"
+        )
     wide_a = a[None, :] if a.ndim == 1 else a
     wide_b = b[:, None] if b.ndim == 1 else b
     if wide_a.shape[-1] != wide_b.shape[-2]:
         raise ShapeError(
             f"matmul: inner sizes must agree, got shapes {a.shape} and {b.shape}: "
-            f"{wide_a.shape[-1]} against {wide_b.shape[-2]}"
+            f"{wide_a.shape[-1]} against {wide_b.shape[-2]}; transpose one of them?"
         )
     try:
         batch = np.broadcast_shapes(wide_a.shape[:-2], wide_b.shape[:-2])
     except ValueError:
-        raise ShapeError(f"matmul: batch dimensions must broadcast, got shapes {a.shape} and {b.shape}") from None
+        raise ShapeError(
+            f"matmul: batch dimensions must broadcast, got shapes {a.shape} and {b.shape}; give axes of size 1 where "
+            "they differ"
+        ) from None
     m, n = wide_a.shape[-2], wide_b.shape[-1]
     if wide_a.ndim == wide_b.ndim == 2:
         whole = (*([m] if a.ndim > 1 else []), *([n] if b.ndim > 1 else []))
@@ -101,7 +107,7 @@ def as_addend(array: Array, shape: tuple[int, ...], full: tuple[int, ...]) -> Ar
     except ValueError:
         fits = False
     if not fits:
-        raise ShapeError(f"matmul: the addend must broadcast to the result {shape}, got shape {array.shape}")
+        raise _unfit_addend(shape, array.shape)
     if len(shape) < len(full):
         array = namespace(array).broadcast_to(array, shape).reshape(full)
     if array.ndim <= 3 and len(full) <= 3:
@@ -114,7 +120,16 @@ def require_fit(left: tuple[int, ...], right: tuple[int, ...], addend: tuple[int
     """Raise ShapeError unless stacks of matrices fit together: compiled loops would read beyond their ends."""
     stacks = {left[0], right[0]} - {1}
     if left[2] != right[1] or len(stacks) > 1:
-        raise ShapeError(f"matmul: (B or 1, M, K) must meet (B or 1, K, N), got shapes {left} and {right}")
+        raise ShapeError(
+            f"matmul: (B or 1, M, K) must meet (B or 1, K, N), got shapes {left} and {right}; transpose one of them?"
+        )
     result = (*(stacks or {1}), left[1], right[2])
     if addend is not None and any(size not in (1, whole) for size, whole in zip(addend, result, strict=True)):
-        raise ShapeError(f"matmul: the addend must broadcast to the result {result}, got shape {addend}")
+        raise _unfit_addend(result, addend)
+
+
+def _unfit_addend(result: tuple[int, ...], addend: tuple[int, ...]) -> ShapeError:
+    return ShapeError(
+        f"matmul: the addend must broadcast to the result {result}, got shape {addend}; give axes of size 1 where they "
+        "differ"
+    )

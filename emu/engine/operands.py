@@ -6,6 +6,7 @@ as_operand(v, None, "a", check=True)    a value as it is; a plain array with the
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +20,9 @@ from emu.datapath import OutputStage, Overflow
 from emu.datapath.stage import require_placed
 from emu.errors import FormatError
 from emu.formats import PRESETS, Fixed, Float, Format, Value, parse
+from emu.formats.arrays import require_all
+from emu.formats.fixed import FRAC_BITS_LIMIT
+from emu.formats.numbers import as_fraction, as_numbers, nearest_floats, shown
 
 Array = NDArray[Any]
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -50,11 +54,10 @@ def value(array: Any, fmt: str | Format, *, check: bool = True) -> Value:
             "emu.quantize"
         )
     carrier, found = as_operand(array, placed, "array", check=check)
-    if carrier is array and not is_on_device(carrier):
-        carrier = carrier.copy()
-    if type(carrier) is np.ndarray:
-        if carrier.base is not None:
-            carrier = carrier.copy()
+    if not is_on_device(carrier):
+        carrier = np.array(carrier)  # it may be the caller's, or what the caller's object gave NumPy
+        if carrier.dtype.kind == "f":
+            carrier[np.isnan(carrier)] = np.nan  # of one sign and payload, as operations write it
         carrier.flags.writeable = False
     return Value(carrier, found)
 
@@ -81,21 +84,27 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
         return as_carrier(x, name)
     if is_array and not check and isinstance(fmt, (Fixed, Float)) and x.dtype == fmt.carrier:
         return x, fmt
-    parsed = parse(fmt)
+    parsed = require_placed(parse(fmt))
     if is_on_device(x):
         return _on_device(x, parsed, name, check=check), parsed
-    array = np.asarray(x)
+    array = as_numbers(x, name)
     if check:
-        inside = parsed.contains(array)
-        if not inside.all():
-            try:
-                parsed.encode(array)
-            except FormatError as error:
-                raise FormatError(f"`{name}`: {error}") from None
-    carrier = np.asarray(array, dtype=parsed.carrier)
+        try:
+            require_all(parsed, array, parsed.contains(array))
+        except FormatError as error:
+            raise FormatError(f"`{name}`: {error}") from None
+    carrier = _carried(array, parsed)
     if check and carrier.dtype.kind == "f" and not (isinstance(parsed, Float) and parsed.has_negative_zero):
         carrier = carrier + 0.0  # -0.0 counts as 0 where the format has no -0
     return carrier, parsed
+
+
+def _carried(members: Array, fmt: Format) -> Array:
+    """Return the carrier array of numbers that belong to a format."""
+    if isinstance(fmt, Fixed) and fmt.carries_raws:
+        return fmt.raw_of_members(members).astype(fmt.carrier, copy=False)
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one without NumPy's warning
+        return np.asarray(members, dtype=fmt.carrier)
 
 
 def _of_value(x: Value, fmt: str | Format | None, name: str, *, check: bool) -> tuple[Any, Any, bool]:
@@ -126,24 +135,71 @@ def in_format(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> tu
 
 
 def as_carrier(x: Any, name: str = "x") -> tuple[Array, Fixed | None]:
-    """Return any real array as float32, float64, or int64/uint64 with the integer format that says so.
+    """Return any real array as float32, float64, or int64/uint64 with the fixed-point format that says so.
 
     Every integer dtype, and bool, is the same 64-bit integer (unsigned for uint64): registers and flags never depend
-    on how narrow an array the caller used.
+    on how narrow an array the caller used. Numbers that only a 64-bit word with fraction bits holds exactly, such as
+    2**53 + 1 beside 0.5, become its raws.
 
     Raises:
-        FormatError: the array holds neither integers nor floats.
+        FormatError: something that is no real number, or numbers that neither float64 nor a word of 64 bits holds.
     """
-    array = as_array(x)
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    array = x if is_on_device(x) else as_numbers(x, name)
+    if array.dtype == object:
+        return _word_of(array, name)
+    array = as_native(array, name)
+    return array, None if array.dtype.kind == "f" else Fixed(64, 0, signed=array.dtype != np.uint64)
+
+
+def as_native(x: Any, name: str) -> Array:
+    """Return numbers of the host or of a device as float32, float64, int64 or uint64.
+
+    Raises:
+        FormatError: something that is no real number, or numbers that none of these dtypes holds exactly.
+    """
+    if not is_on_device(x):
+        array = as_numbers(x, name)
+        if array.dtype == object:
+            raise _inexact(array, name, "float64 or an integer of 64 bits")
+        return array
+    array = x.astype(x.dtype.newbyteorder("="), copy=False)
     if array.dtype == np.float16:
-        array = array.astype(np.float32)
-    if array.dtype in _FLOATS:
-        return array, None
+        return array.astype(np.float32)
     if array.dtype.kind in "iub":
-        unsigned = array.dtype == np.uint64
-        return array.astype(np.uint64 if unsigned else np.int64), Fixed(64, 0, signed=not unsigned)
-    raise FormatError(f"`{name}` must be an array of real numbers, got dtype {array.dtype}")
+        return array.astype(np.uint64 if array.dtype == np.uint64 else np.int64, copy=False)
+    if array.dtype in _FLOATS:
+        return array
+    raise FormatError(f"`{name}` must hold real numbers, got dtype {array.dtype}; convert it to float64 first")
+
+
+def _word_of(exact: Array, name: str) -> tuple[Array, Fixed]:
+    """Return the raws of fractions in a word of 64 bits, and its format."""
+    lowest = [_last_place(e) for e in exact.flat]
+    if None not in lowest:
+        frac_bits = max(places for places in lowest if places is not None)
+        raws = [int(e * Fraction(2) ** frac_bits) for e in exact.flat]
+        for fmt in (Fixed(64, frac_bits, signed=signed) for signed in (True, False)):
+            if fmt.min_raw <= min(raws) and max(raws) <= fmt.max_raw:
+                return np.array(raws, fmt.carrier).reshape(exact.shape), fmt
+    raise _inexact(exact, name, "float64 or a word of 64 bits")
+
+
+def _inexact(exact: Array, name: str, holders: str) -> FormatError:
+    lost = next((e for e in exact.flat if float(nearest_floats(np.array(e, object))) != e), exact.flat[0])
+    return FormatError(
+        f"`{name}` must hold numbers that {holders} holds exactly, all of them together, got {shown(lost)}; round it "
+        "first, by float()"
+    )
+
+
+def _last_place(e: Any) -> int | None:
+    """Return the bits behind the binary point that a fraction needs, fewer than 0 of multiples of 2; None: no such."""
+    denominator = getattr(as_fraction(e), "denominator", 0)
+    if denominator & (denominator - 1) or not denominator:
+        return None
+    if denominator > 1 or e == 0:
+        return min(denominator.bit_length() - 1, FRAC_BITS_LIMIT)
+    return max(-((e.numerator & -e.numerator).bit_length() - 1), -FRAC_BITS_LIMIT)
 
 
 def _on_device(x: Any, fmt: Format, name: str, *, check: bool) -> Array:
@@ -160,11 +216,6 @@ def _converted(x: Any, carrier: np.dtype[Any]) -> Array:
         return x.astype(carrier)
     stage = encode_stage(OutputStage(PRESETS["fp64" if carrier == np.float64 else "fp32"], overflow=Overflow.IEEE))
     return load("cuda").quantize(x, None, stage, RandomCode(0, 0, 0, 0, None), None, None).values
-
-
-def as_array(x: Any) -> Array:
-    """Return an array of the host or of a device as it is, anything else as NumPy's."""
-    return x if is_on_device(x) else np.asarray(x)
 
 
 @lru_cache(maxsize=1024)

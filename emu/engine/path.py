@@ -179,6 +179,8 @@ def explain(operation: Callable[..., Any], *args: Any, **options: Any) -> Plan:
     planner: Callable[..., Plan] | None = getattr(operation, "plan", None)  # set by the operation's module
     if planner is None:
         name = getattr(operation, "__name__", operation)
-        raise FormatError(f"`explain` must be given emu.matmul or emu.conv2d, got {name}: only products have plans")
+        raise FormatError(
+            f"`explain` must be given emu.matmul or emu.conv2d, got {name}; only products have plans, so leave it out"
+        )
     unit = getattr(operation, "__self__", None)
     return planner(*([] if unit is None else [unit]), *args, **options)

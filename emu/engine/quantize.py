@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.arrays import contiguous
@@ -61,8 +60,10 @@ def quantize(
     values = write_quantized(unit, array, source, target)
     if out is None or target is not None:
         return values if out is None else out
-    encoded = unit.stage.format.encode(values)
-    out[...] = encoded if out.dtype.kind == "u" else np.ldexp(values, -unit.code.format.quantum)
+    written = unit.stage.format
+    out[...] = (
+        written.to_raw(values) if isinstance(written, Fixed) and out.dtype.kind == "i" else written.encode(values)
+    )
     return out
 
 

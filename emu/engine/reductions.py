@@ -15,15 +15,25 @@ from emu.engine.description import PRODUCT_OPTIONS, ProductOptions, UnitDescript
 from emu.engine.matrices import Matrices
 from emu.engine.operands import in_format
 from emu.engine.products import write_product
-from emu.formats import Fixed, Format
+from emu.formats import Fixed, Float, Format
+from emu.formats.integers import as_axes
 
 Array = NDArray[Any]
+_ONE_BIT = Fixed(1, 0, signed=False)
+#: 0, 1, 2 and 4 with a sign.
+_POWERS_OF_TWO = Float(2, 0, infinities=False, nans="none")
 
 
 @lru_cache(maxsize=1024)
-def one_of(fmt: Format) -> Fixed | Format:
-    """Return the format of a sum's factor 1: one unsigned bit beside fixed operands, else the operand's own."""
-    return Fixed(1, 0, signed=False) if isinstance(fmt, Fixed) else fmt
+def one_of(fmt: Format) -> Fixed | Float:
+    """Return the format of a sum's factor 1: one unsigned bit beside fixed operands, else the operand's own.
+
+    A float format may not hold 1, or read it as 0 (`daz`): beside such a one the factor has a format of its own.
+    """
+    if not isinstance(fmt, Float):
+        return _ONE_BIT
+    reads_as_zero = fmt.daz and fmt.smallest_normal > 1
+    return fmt if fmt.contains(np.array(1.0)) and not reads_as_zero else _POWERS_OF_TWO
 
 
 def total(
@@ -40,11 +50,15 @@ def total(
         x: values of `x_format`, any shape; or an `emu.value`.
         out_format: format written.
         x_format: format of `x`; not needed of a value.
-        axis: axes to sum; None sums all of them.
+        axis: axes to sum, each once; None sums all of them.
         **options: those of `matmul`.
 
     Returns:
         Carrier array of `out_format`; the summed axes are gone.
+
+    Raises:
+        FormatError: `x` has no format, or holds a value outside it.
+        ShapeError: an axis that is no integer, that `x` does not have, or that is there twice.
 
     Source: docs/concepts/products.md, "The order of the terms".
     """
@@ -65,13 +79,17 @@ def average(
     Args:
         x: values of `x_format`, any shape; or an `emu.value`.
         out_format: format written.
-        axis: axes to average.
+        axis: axes to average, each once.
         x_format: format of `x`; not needed of a value.
         **options: those of `matmul`; the register observes the sums with their point moved by floor(log2 count): what
             a power of two divides exactly, and else up to twice the mean.
 
     Returns:
         Carrier array of `out_format`; the averaged axes are gone.
+
+    Raises:
+        FormatError: `x` has no format, or holds a value outside it.
+        ShapeError: an axis that is no integer, that `x` does not have, or that is there twice.
 
     Source: docs/concepts/products.md, "The order of the terms".
     """
@@ -95,8 +113,11 @@ def write_total(
         fmt: their format.
         axis: axes to sum; None sums all of them.
         averaged: whether to divide by the count, before the one rounding.
+
+    Raises:
+        ShapeError: an axis that is no integer, that the array does not have, or that is there twice.
     """
-    axes = tuple(range(array.ndim)) if axis is None else tuple(int(a) % array.ndim for a in np.atleast_1d(axis))
+    axes = tuple(range(array.ndim)) if axis is None else as_axes("axis", axis, array.ndim)
     kept = tuple(a for a in range(array.ndim) if a not in axes)
     rows, one = Gathered.of_axes(array, kept, axes), one_of(fmt)
     depth, shape = rows.shape[2], tuple(array.shape[a] for a in kept)

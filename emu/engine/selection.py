@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends.arrays import is_on_device, on_host
 from emu.backends.gathered import Gathered
 from emu.backends.registry import load
-from emu.engine.operands import as_array
-from emu.errors import ShapeError
+from emu.engine.operands import as_native
+from emu.errors import FormatError, ShapeError
+from emu.formats.arrays import code_dtype_for
+from emu.formats.numbers import as_numbers
 
 Array = NDArray[Any]
 
@@ -23,7 +26,7 @@ def relu(x: Any, *, backend: str = "auto") -> Array:
         >>> relu(np.array([-1.0, -0.0, 2.0]), backend="reference")
         array([0., 0., 2.])
     """
-    return load(backend).relu(_native(x))
+    return load(backend).relu(as_native(x, "x"))
 
 
 def relu_gradient(g: Any, x: Any, *, backend: str = "auto") -> Array:
@@ -38,9 +41,11 @@ def relu_gradient(g: Any, x: Any, *, backend: str = "auto") -> Array:
         >>> relu_gradient(np.array([3.0, 3.0]), np.array([-1.0, 2.0]), backend="reference")
         array([0., 3.])
     """
-    arrived, seen = _native(g), _native(x)
+    arrived, seen = as_native(g, "g"), as_native(x, "x")
     if arrived.shape != seen.shape:
-        raise ShapeError(f"`g` and `x` must have one shape, got {arrived.shape} and {seen.shape}")
+        raise ShapeError(
+            f"`g` and `x` must have one shape, got {arrived.shape} and {seen.shape}; give what ReLU was given"
+        )
     return load(backend).relu_gradient(arrived, seen)
 
 
@@ -61,32 +66,68 @@ def max_pool(windows: Any, *, backend: str = "auto") -> tuple[Array, NDArray[np.
         If a window has NaN, the maximum is NaN. -0 counts as less than +0. Of equals the first is taken.
 
     Raises:
-        ShapeError: a window holds no value.
+        ShapeError: a window holds no value, or gathered matrices name a place outside their data.
     """
     if isinstance(windows, Gathered):
+        windows.require_inside()
+        if windows.columns.size == 0:
+            raise ShapeError(
+                f"`windows` must hold at least one value in each, got shape {windows.shape}; leave empty ones out"
+            )
         return load(backend).max_pool(windows)
-    windows = _native(windows)
+    windows = as_native(windows, "windows")
     if windows.ndim == 0 or windows.shape[-1] == 0:
-        raise ShapeError(f"`windows` must hold at least one value along the last axis, got shape {windows.shape}")
+        raise ShapeError(
+            f"`windows` must hold at least one value along the last axis, got shape {windows.shape}; leave "
+            "empty ones out"
+        )
     return load(backend).max_pool(windows)
 
 
-def unpool(values: Any, index: Any, windows: Gathered, *, backend: str = "auto") -> Array:
+def unpool(values: Any, index: Any, windows: Gathered, *, backend: str = "auto", check: bool = True) -> Array:
     """Return zeros with each value at its window's index: the backward pass of `max_pool`.
 
     Args:
         values: one per window, any carrier dtype.
-        index: place within each window, in the shape of `values`.
+        index: place within each window, integers from 0 on, in the shape of `values`.
         windows: rows of gathered matrices, none of whose elements belongs to two of them; their data are not read.
         backend: who computes.
+        check: whether to check that places lie in their windows; else a value whose place does not is left out.
 
     Returns:
         As many elements as the windows' data have, `(windows.data.size,)`, in the dtype of `values`.
+
+    Raises:
+        ShapeError: a place outside its window, not one value and place per window, or gathered matrices that name a
+            place outside their data.
+        FormatError: `index` does not hold integers.
     """
-    return load(backend).unpool(_native(values), as_array(index), windows)
+    given, places = as_native(values, "values"), _places(index, windows.columns.size, check=check)
+    count = windows.batches * windows.rows.size
+    if given.size != count or places.size != count:
+        raise ShapeError(
+            f"`values` and `index` must have one element for each of the {count} windows, got shapes {given.shape} and "
+            f"{places.shape}; give what `max_pool` returned for these windows"
+        )
+    windows.require_inside()
+    return load(backend).unpool(given, places, windows)
 
 
-def _native(x: Any) -> Array:
-    array = as_array(x)
-    dtype = np.dtype(np.float32) if array.dtype.kind == "f" and array.dtype.itemsize == 2 else array.dtype
-    return array.astype(dtype.newbyteorder("="), copy=False)
+def _places(index: Any, length: int, *, check: bool) -> Array:
+    """Return places within windows of a length, in the narrowest unsigned dtype that holds them.
+
+    Raises:
+        ShapeError: one lies outside its window.
+        FormatError: they are not integers.
+    """
+    array = index if is_on_device(index) else as_numbers(index, "index")
+    if array.dtype.kind not in "iu":
+        raise FormatError(f"`index` must hold integers, got dtype {array.dtype}; give what `max_pool` returned")
+    if check and array.size and not 0 <= int(array.min()) <= int(array.max()) < length:
+        places = on_host(array)
+        first = tuple(map(int, np.argwhere((places < 0) | (places >= length))[0]))
+        raise ShapeError(
+            f"`index` must be places 0..{length - 1} of its window, got {places[first]} at index {first}; give what "
+            "`max_pool` returned for these windows"
+        )
+    return array.astype(code_dtype_for(max(length - 1, 0).bit_length()), copy=False)

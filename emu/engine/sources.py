@@ -48,7 +48,9 @@ def require_source(random: object) -> RandomSource:
         FormatError: it is none.
     """
     if not isinstance(random, (Philox, RecordedBits, LFSR)):
-        raise FormatError(f"`random` must be an emu.Philox, emu.RecordedBits or emu.LFSR, got {random!r}")
+        raise FormatError(
+            f"`random` must be an emu.Philox, emu.RecordedBits or emu.LFSR, got {random!r}; write emu.Philox(seed)"
+        )
     return random
 
 
@@ -82,9 +84,22 @@ def require_addressed(source: RandomSource, mac: Mac) -> None:
 
 def require_rbits(rbits: Array, n_rbits: int, shape: tuple[int, ...]) -> Array:
     """Return recorded random bits, checked against the result's shape and the number of bits."""
-    rbits = np.asarray(rbits)
-    if rbits.shape != shape:
-        raise ShapeError(f"`rbits` must have the shape of the result, {shape}, got {rbits.shape}")
-    if rbits.dtype.kind not in "iu" or (rbits.size and (int(rbits.min()) < 0 or int(rbits.max()) >> n_rbits)):
-        raise FormatError(f"`rbits` must be integers below 2**{n_rbits}, got {rbits.dtype} up to {rbits.max()}")
-    return rbits.astype(np.uint32)
+    try:
+        array = np.asarray(rbits)
+    except ValueError:  # a ragged list
+        array = np.array(None)
+    if array.dtype.kind not in "iu" and not (array.dtype.kind == "f" and array.size == 0):
+        raise FormatError(
+            f"`rbits` must be integers below 2**{n_rbits}, got dtype {array.dtype}; draw them with an integer dtype"
+        )
+    if array.shape != shape:
+        raise ShapeError(
+            f"`rbits` must have the shape of the result, {shape}, got {array.shape}; give an integer for each element"
+        )
+    if array.size and (int(array.min()) < 0 or int(array.max()) >> n_rbits):
+        worst = int(array.min()) if array.min() < 0 else int(array.max())
+        raise FormatError(
+            f"`rbits` must be integers below 2**{n_rbits}, got {worst}; shift or mask them to {n_rbits} bits, or "
+            "change `n_rbits`"
+        )
+    return array.astype(np.uint32)

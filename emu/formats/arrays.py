@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from emu.errors import FormatError
 
 MAX_ENUMERABLE_BITS = 16
+_BOOLS: tuple[type[Any], ...] = (bool, np.bool_)
 
 
 class HasWidth(Protocol):
@@ -22,27 +22,15 @@ class HasWidth(Protocol):
         ...
 
 
-def require_integer(name: str, value: object, low: int, high: int) -> None:
-    """Raise FormatError unless `value` is an integer in `low..high`."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise FormatError(f"`{name}` must be an integer, got {value!r}; write a whole number")
-    if not low <= value <= high:
-        size = "larger" if value < low else "smaller"
-        raise FormatError(f"`{name}` must be in {low}..{high}, got {value}; choose a {size} one")
-
-
-def as_integer(name: str, value: Any, low: int, high: int) -> int:
-    """Return `value` as an int, NumPy's integers included.
+def as_bool(name: str, value: Any) -> bool:
+    """Return `value` as a bool, NumPy's included.
 
     Raises:
-        FormatError: not an integer (a bool is none), or outside `low..high`.
+        FormatError: it is none.
     """
-    try:
-        number = value if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = value
-    require_integer(name, number, low, high)
-    return number
+    if isinstance(value, _BOOLS):
+        return bool(value)
+    raise FormatError(f"`{name}` must be True or False, got {value!r}")
 
 
 def code_dtype_for(width_bits: int) -> np.dtype[Any]:
@@ -61,15 +49,6 @@ def as_float64(values: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray(values).astype(np.float64)
 
 
-def as_native_float(values: NDArray[Any]) -> NDArray[Any]:
-    """Return `values` as float32 or float64 of this machine's byte order: theirs, or the narrowest that holds them."""
-    array = np.asarray(values)
-    if array.dtype.kind == "f" and array.dtype.itemsize in (2, 4):
-        with np.errstate(invalid="ignore"):
-            return array.astype(np.float32, copy=False)
-    return as_float64(array)
-
-
 def require_codes(fmt: HasWidth) -> NDArray[Any]:
     """Return all codes of a format of up to 16 bits, in order."""
     if fmt.width_bits > MAX_ENUMERABLE_BITS:
@@ -80,11 +59,20 @@ def require_codes(fmt: HasWidth) -> NDArray[Any]:
     return np.arange(1 << fmt.width_bits, dtype=np.uint32).astype(code_dtype_for(fmt.width_bits))
 
 
-def first_offender(fmt: object, array: NDArray[Any], inside: NDArray[np.bool_], *, what: str = "value") -> str:
-    """Return a sentence with the first element outside `fmt`, its index, and the remedy."""
+def require_all(fmt: object, array: NDArray[Any], inside: NDArray[np.bool_], *, what: str = "value") -> None:
+    """Raise FormatError unless all elements are inside `fmt`: with the first one outside, its index, the remedy.
+
+    Args:
+        fmt: a format.
+        array: elements of any shape.
+        inside: which of them belong to the format.
+        what: they are values, raws or codes.
+    """
+    if inside.all():
+        return
     index = tuple(int(i) for i in np.argwhere(~inside)[0]) if array.ndim else ()
     element = array[index]
     count = int((~inside).sum())
     others = f" ({count} such elements)" if count > 1 else ""
-    remedy = "quantize it first" if what == "value" else "mask it to the width"
-    return f"every {what} must belong to {fmt}, got {element!r} at index {index}{others}; {remedy}"
+    remedies = {"value": "quantize it first", "code": "mask it to the width", "raw": "saturate or wrap it first"}
+    raise FormatError(f"every {what} must belong to {fmt}, got {element!r} at index {index}{others}; {remedies[what]}")

@@ -16,23 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu._drawn import Drawn
-from emu.errors import FormatError
 from emu.formats.arrays import (
+    as_bool,
     as_float64,
-    as_integer,
-    as_native_float,
     code_dtype_for,
-    first_offender,
+    require_all,
     require_codes,
 )
+from emu.formats.integers import as_integer
 from emu.formats.membership import fixed_members
+from emu.formats.numbers import as_codes, as_fraction, as_integers, as_numbers
 
 Array = NDArray[Any]
 
 MAX_WIDTH_BITS = 64
+#: Integers up to here are numbers of float64.
+EXACT_INTEGERS = 2**53
 # Points beyond these would put every value outside what any number format of a machine can scale to.
 FRAC_BITS_LIMIT = 4096
-_BOOLS: tuple[type[Any], ...] = (bool, np.bool_)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Fixed(Drawn):
         set_field = object.__setattr__
         set_field(self, "width_bits", as_integer("width_bits", self.width_bits, 1, MAX_WIDTH_BITS))
         set_field(self, "frac_bits", as_integer("frac_bits", self.frac_bits, -FRAC_BITS_LIMIT, FRAC_BITS_LIMIT))
-        set_field(self, "signed", _as_bool("signed", self.signed))
+        set_field(self, "signed", as_bool("signed", self.signed))
 
     def __repr__(self) -> str:
         sign = "" if self.signed else ", signed=False"
@@ -146,12 +147,15 @@ class Fixed(Drawn):
 
     def contains(self, values: Array) -> NDArray[np.bool_]:
         """Return, per element, whether it is a value of this format. -0.0 counts as 0; NaN and infinities do not."""
-        values = np.asarray(values)
-        if self.carries_raws and values.dtype.kind in "iu":
-            return (values >= self.min_raw) & (values <= self.max_raw)
-        if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
-            return self._contains_integers(values)
-        floats = as_native_float(values)
+        values = as_numbers(values, "values")
+        if values.dtype.kind in "iu":
+            if self.carries_raws:
+                return (values >= self.min_raw) & (values <= self.max_raw)
+            if values.size and max(int(values.max()), -int(values.min())) > EXACT_INTEGERS:
+                values = values.astype(object)
+        if values.dtype == object:
+            return self._contains_fractions(values)
+        floats = values if values.dtype.kind == "f" else as_float64(values)
         inside = fixed_members(floats, self.frac_bits, self.min_raw, self.max_raw + 1)
         return self._contains_floats(as_float64(floats)) if inside is None else inside
 
@@ -162,37 +166,49 @@ class Fixed(Drawn):
             inside = (raw >= self.min_raw) & (raw < float(self.max_raw + 1))
             return np.isfinite(wide) & inside & (raw == np.floor(raw)) & (back == wide)
 
-    def _contains_integers(self, values: Array) -> NDArray[np.bool_]:
-        raws = [Fraction(int(v)) * Fraction(2) ** self.frac_bits for v in values.ravel()]
-        inside = [r.denominator == 1 and self.min_raw <= r <= self.max_raw for r in raws]
+    def _contains_fractions(self, values: Array) -> NDArray[np.bool_]:
+        inside = [raw is not None and self.min_raw <= raw <= self.max_raw for raw in map(self._raw_of, values.flat)]
         return np.array(inside, dtype=bool).reshape(values.shape)
+
+    def _raw_of(self, x: Any) -> int | None:
+        """Return the raw of one number, None where it lies between two values or is not finite."""
+        exact = as_fraction(x)
+        raw = None if exact is None else exact * Fraction(2) ** self.frac_bits
+        return None if raw is None or raw.denominator != 1 else raw.numerator
 
     def to_raw(self, values: Array) -> NDArray[np.int64] | NDArray[np.uint64]:
         """Return the raw integers of `values`, int64 (uint64 for an unsigned format of 64 bits).
 
         Args:
-            values: any shape; values of this format in any float or integer dtype, or its raws if it carries raws.
+            values: any shape; values of this format, or its raws in an integer dtype if it carries raws.
 
         Raises:
             FormatError: an element is not a value of this format (NaN, infinite, between two values, out of range).
         """
-        values = np.asarray(values)
-        inside = self.contains(values)
-        if not inside.all():
-            raise FormatError(first_offender(self, values, inside))
+        values = as_numbers(values, "values")
+        require_all(self, values, self.contains(values))
+        return self.raw_of_members(values)
+
+    def raw_of_members(self, values: Array) -> NDArray[np.int64] | NDArray[np.uint64]:
+        """Return the raw integers of numbers that are known to be values of this format; see `to_raw`."""
         wide: np.dtype[Any] = np.dtype(np.uint64 if self.max_raw > np.iinfo(np.int64).max else np.int64)
         if self.carries_raws and values.dtype.kind in "iu":
             return values.astype(wide)
-        if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
-            exact = [int(Fraction(int(v)) * Fraction(2) ** self.frac_bits) for v in values.ravel()]
-            return np.array(exact, dtype=wide).reshape(values.shape)
+        if values.dtype == object:
+            return np.array([self._raw_of(x) for x in values.flat], dtype=wide).reshape(values.shape)
         return np.ldexp(values.astype(np.float64), self.frac_bits).astype(wide)
 
     def from_raw(self, raw: Array) -> Array:
-        """Return the carrier of raw integers: values, or the raws themselves if the format carries raws."""
+        """Return the carrier of raw integers: values, or the raws themselves if the format carries raws.
+
+        Raises:
+            FormatError: something else than integers, or one outside `min_raw`..`max_raw`.
+        """
+        raws = as_integers(raw, "raw")
+        require_all(self, raws, (raws >= self.min_raw) & (raws <= self.max_raw), what="raw")
         if self.carries_raws:
-            return np.asarray(raw).astype(self.carrier)
-        return np.ldexp(np.asarray(raw).astype(np.float64), -self.frac_bits).astype(self.carrier)
+            return raws.astype(self.carrier)
+        return np.ldexp(raws.astype(np.float64), -self.frac_bits).astype(self.carrier)
 
     def encode(self, values: Array) -> Array:
         """Return the codes of `values`: the smallest unsigned dtype, the shape of `values`. -0.0 encodes as 0.
@@ -207,13 +223,9 @@ class Fixed(Drawn):
         """Return the values of `codes` in the carrier dtype. Never produces -0.0.
 
         Raises:
-            FormatError: a code does not fit the width.
+            FormatError: something else than integers, or a code that does not fit the width.
         """
-        codes = np.asarray(codes)
-        inside = (codes >= 0) & (codes <= self.n_codes - 1)
-        if not inside.all():
-            raise FormatError(first_offender(self, codes, inside, what="code"))
-        wide = codes.astype(np.uint64)
+        wide = as_codes(self, codes)
         if not self.signed:
             return self.from_raw(wide)
         spare = np.uint64(MAX_WIDTH_BITS - self.width_bits)
@@ -234,7 +246,7 @@ class DynamicFixed(Drawn):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "width_bits", as_integer("width_bits", self.width_bits, 1, MAX_WIDTH_BITS))
-        object.__setattr__(self, "signed", _as_bool("signed", self.signed))
+        object.__setattr__(self, "signed", as_bool("signed", self.signed))
 
     def __str__(self) -> str:
         return f"{'' if self.signed else 'u'}fix{self.width_bits}f?"
@@ -242,9 +254,3 @@ class DynamicFixed(Drawn):
     def at(self, frac_bits: int) -> Fixed:
         """Return the fixed-point format with this many bits behind the point."""
         return Fixed(self.width_bits, frac_bits, self.signed)
-
-
-def _as_bool(name: str, value: Any) -> bool:
-    if isinstance(value, _BOOLS):
-        return bool(value)
-    raise FormatError(f"`{name}` must be True or False, got {value!r}")

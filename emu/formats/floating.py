@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -26,14 +26,15 @@ from numpy.typing import NDArray
 from emu._drawn import Drawn
 from emu.errors import FormatError
 from emu.formats.arrays import (
+    as_bool,
     as_float64,
-    as_native_float,
     code_dtype_for,
-    first_offender,
+    require_all,
     require_codes,
-    require_integer,
 )
+from emu.formats.integers import as_integer
 from emu.formats.membership import FloatMembers, float_members
+from emu.formats.numbers import as_codes, as_numbers, nearest_floats
 from emu.formats.special_codes import require_special_codes, require_zero
 
 Array = NDArray[Any]
@@ -86,11 +87,12 @@ class Float(Drawn):
     zero: bool = True
 
     def __post_init__(self) -> None:
-        require_integer("exponent_bits", self.exponent_bits, 0, MAX_EXPONENT_BITS)
-        require_integer("fraction_bits", self.fraction_bits, 0, MAX_FRACTION_BITS)
-        if self.bias is None:
-            object.__setattr__(self, "bias", self.default_bias)
-        require_integer("bias", self.bias, -2048, 2048)
+        put = partial(object.__setattr__, self)
+        put("exponent_bits", as_integer("exponent_bits", self.exponent_bits, 0, MAX_EXPONENT_BITS))
+        put("fraction_bits", as_integer("fraction_bits", self.fraction_bits, 0, MAX_FRACTION_BITS))
+        put("bias", self.default_bias if self.bias is None else as_integer("bias", self.bias, -2048, 2048))
+        for name in ("infinities", "ftz", "daz", "signed", "zero"):
+            put(name, as_bool(name, getattr(self, name)))
         if self.nans not in NAN_CODES:
             raise FormatError(f"`nans` must be one of {', '.join(NAN_CODES)}, got {self.nans!r}")
         require_special_codes(self)
@@ -234,10 +236,14 @@ class Float(Drawn):
             value: any finite real. Beyond the maximum the grid is continued.
 
         Raises:
-            FormatError: `value` is NaN or infinite.
+            FormatError: `value` is NaN, infinite, or no number.
         """
-        if not math.isfinite(value):
-            raise FormatError(f"the ulp is defined at finite values, got {value!r}")
+        try:
+            is_finite = math.isfinite(value)
+        except (TypeError, OverflowError):
+            is_finite = False
+        if not is_finite:
+            raise FormatError(f"the ulp is defined at finite values, got {value!r}; choose a number up to {self.max}")
         exponent = max(math.frexp(value)[1] - 1, self.emin) if value else self.emin
         return math.ldexp(1.0, exponent - self.fraction_bits)
 
@@ -275,13 +281,14 @@ class Float(Drawn):
 
         NaN and infinities count if the format has them; -0.0 counts as 0 where there is no -0; subnormals always count.
         """
-        floats = as_native_float(values)
+        values = as_numbers(values, "values")
+        floats = nearest_floats(values)
         members = FloatMembers(self.fraction_bits, self.emin, self.max, self.infinities, self.nans != "none")
         inside = float_members(floats, members)
         if not self.signed:
             inside &= ~(floats < (0.0 if self.zero else self.smallest_normal))
-        if np.asarray(values).dtype.kind in "iu":
-            exact = floats.astype(object) == np.asarray(values).astype(object)
+        if values.dtype.kind in "iuO":  # rounded on the way to floats?
+            exact = floats.astype(object) == values.astype(object)
             inside &= exact.astype(bool)
         return inside
 
@@ -301,10 +308,8 @@ class Float(Drawn):
         Raises:
             FormatError: an element is not a value of this format; names the first one.
         """
-        values = np.asarray(values)
-        inside = self.contains(values)
-        if not inside.all():
-            raise FormatError(first_offender(self, values, inside))
+        values = as_numbers(values, "values")
+        require_all(self, values, self.contains(values))
         wide = as_float64(values)
         significand, exponent = self._split(np.abs(np.where(np.isfinite(wide), wide, 0.0)))
         code = significand.astype(np.int64).astype(np.uint64) + (
@@ -324,13 +329,9 @@ class Float(Drawn):
         """Return the values of `codes` in the carrier dtype; subnormal codes under DAZ give 0 of their sign, or +0.
 
         Raises:
-            FormatError: a code does not fit the width.
+            FormatError: something else than integers, or a code that does not fit the width.
         """
-        codes = np.asarray(codes)
-        inside = (codes >= 0) & (codes <= self.n_codes - 1)
-        if not inside.all():
-            raise FormatError(first_offender(self, codes, inside, what="code"))
-        wide = codes.astype(np.uint64)
+        wide = as_codes(self, codes)
         magnitude_code = (wide & np.uint64(self._all_ones)).astype(np.int64)
         value = self._decode_magnitude(np.minimum(magnitude_code, self.max_code))
         if self.daz:  # and then there is a zero

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu._drawn import Drawn
+from emu.errors import FormatError
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +22,9 @@ class Value(Drawn):
         array: carrier array, of any namespace.
         format: a number format; None for plain floats, and for integers that are not operands (labels, indices).
 
+    Raises:
+        FormatError: `format` is no format.
+
     Examples:
         >>> from emu.formats import parse
         >>> Value(np.float32([0.5, -1.0]), parse("fix8f4"))
@@ -29,6 +33,22 @@ class Value(Drawn):
 
     array: Any
     format: Any = None
+
+    def __post_init__(self) -> None:
+        if self.format is not None and not hasattr(self.format, "carrier"):
+            raise FormatError(
+                f"`format` of a value must be a format, got {self.format!r}; emu.value(x, FORMAT) takes its text"
+            )
+
+    def __getstate__(self) -> tuple[dict[str, Any], bool]:
+        """Return what a copy holds, and whether its array is read-only: pickles of arrays do not say so."""
+        return self.__dict__, _is_read_only(self.array)
+
+    def __setstate__(self, state: tuple[dict[str, Any], bool]) -> None:
+        parts, read_only = state
+        self.__dict__.update(parts)
+        if read_only:
+            _protect(self.array)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -42,11 +62,17 @@ class Value(Drawn):
 
     def __getitem__(self, index: Any) -> Value:
         """Return a selection, by the rules of NumPy, in the same format."""
-        return self.with_array(self.array[index])
+        return self._moved(self.array[index])
 
     def reshape(self, *shape: int | tuple[int, ...]) -> Value:
         """Return the elements in another shape, in the same format."""
-        return self.with_array(self.array.reshape(*shape))
+        return self._moved(self.array.reshape(*shape))
+
+    def _moved(self, array: Any) -> Value:
+        """Return elements of this value: read-only if it is, even where NumPy had to copy them."""
+        if _is_read_only(self.array):
+            _protect(array)
+        return self.with_array(array)
 
     def item(self) -> float | int:
         """Return the only element as a Python number."""
@@ -77,3 +103,12 @@ class Value(Drawn):
         shown = np.array2string(np.asarray(self.array), separator=", ", threshold=20, prefix=" " * 6)
         fmt = "None" if self.format is None else repr(str(self.format))
         return f"Value({shown}, {fmt})"
+
+
+def _is_read_only(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and not array.flags.writeable
+
+
+def _protect(array: Any) -> None:
+    if isinstance(array, np.ndarray):  # a single element is a scalar, which nobody can change
+        array.flags.writeable = False

@@ -30,6 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from emu.errors import ConfigError
+from emu.formats.integers import as_integer
 from emu.hardware.device import Device
 from emu.hardware.interconnect import TO_CROSSBAR, TO_HOST, Arbitration, Link, link_to, require_ports
 from emu.hardware.machine import SECOND_PS
@@ -125,7 +126,7 @@ class Fabric:
                 machine.
 
         Raises:
-            ConfigError: the device has no crossbar, or it has too few ports.
+            ConfigError: the device has no crossbar, or has too few ports; a count is not an integer from 1 on.
         """
         crossbar, port, topology = device.crossbar, link_to(device.links, TO_CROSSBAR), device.topology
         if crossbar is None or port is None:
@@ -139,10 +140,9 @@ class Fabric:
             ports = int(crossbar.ports.value)
             per_node = port.shared or port.at == "host"
             nodes = int(topology.nodes.value) if topology else (ports if per_node else ports // devices)
-        if nodes < 1 or devices < 1:
-            raise ConfigError(
-                f"nodes and devices of each must be at least 1, got {nodes} x {devices} of {device.name}; take more"
-            )
+        nodes, devices = (
+            as_integer(name, count, 1, error=ConfigError) for name, count in (("nodes", nodes), ("devices", devices))
+        )
         if not enough_ports:
             require_ports(crossbar, port, nodes, devices)
         path, host = Path.of(port), link_to(device.links, TO_HOST)

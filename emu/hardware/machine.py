@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from emu.datapath.registers import DEFAULT_FLOAT_BINS
 from emu.errors import ConfigError
 from emu.formats import Fixed, Format, parse
+from emu.formats.integers import as_integer
 from emu.hardware.device import HOST, MAC_ARRAY, MATRIX_UNIT, STATISTICS, ComputeUnit, Device
 from emu.hardware.precision_table import PrecisionTable
 
@@ -73,6 +74,13 @@ class Demand(NamedTuple):
         """Return plain data (JSON) that `of_list` reads back: formats by their text."""
         operands = [[_text_of(fmt), size] for fmt, size in self.operands]
         return [*self[:6], operands, _text_of(self.result_format), self.again, self.index_bytes]
+
+    def require_integers(self) -> None:
+        """Raise ConfigError unless every count is an integer from 0 on."""
+        for name in ("results", "multiply_adds", "passes", "index_bytes"):
+            as_integer(name, getattr(self, name), 0, error=ConfigError)
+        for _, size in self.operands:
+            as_integer("operands", size, 0, error=ConfigError)
 
     @classmethod
     def of_list(cls, data: Sequence[Any]) -> Demand:
@@ -192,6 +200,7 @@ class Machine:
     # ---- costs ----
 
     def _find_cost(self, demand: Demand) -> Cost:
+        demand.require_integers()  # 8.0 == 8: its cost would be that of later demands as well
         name = self.unit_of(demand)
         unit = self._units[name]
         if name == self.host:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import ConfigError, ShapeError
+from emu.formats.integers import as_integer
 
 Words = NDArray[np.int64]
 #: Widest words that every step here holds exactly (a float64 finds their leading bits).
@@ -85,17 +86,19 @@ class StatisticsUnit:
             width_bits: width of a result, 2 to 52.
             counter_bits: width of a count, 1 to 62.
             sets: sets of the register file.
+
+        Raises:
+            ConfigError: one of them is not an integer, or not in its range.
         """
-        for name, value, least, most in (
-            ("lanes", lanes, 1, 65536),
-            ("width_bits", width_bits, 2, MAX_WIDTH_BITS),
-            ("counter_bits", counter_bits, 1, 62),
-            ("sets", sets, 1, 65536),
-        ):
-            if not least <= value <= most:
-                raise ConfigError(
-                    f"`{name}` of a statistics unit must be {least} to {most}, got {value}; choose one between"
-                )
+        lanes, width_bits, counter_bits, sets = (
+            as_integer(name, value, least, most, error=ConfigError)
+            for name, value, least, most in (
+                ("lanes", lanes, 1, 65536),
+                ("width_bits", width_bits, 2, MAX_WIDTH_BITS),
+                ("counter_bits", counter_bits, 1, 62),
+                ("sets", sets, 1, 65536),
+            )
+        )
         self.lanes, self.width_bits, self.counter_bits = lanes, width_bits, counter_bits
         self.cycles = 0
         self._counts = np.zeros((sets, width_bits - 1), np.int64)

@@ -17,7 +17,7 @@ Source: US 2020/0134434, block diagram, and US 11,593,620. Widths of ports, size
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from emu.datapath import Rounding
 from emu.errors import ConfigError
 from emu.formats import Fixed
+from emu.formats.integers import as_integer
 from emu.hardware.statistics_unit import STAGES, Signs, StatisticsUnit
 
 Words = NDArray[np.int64]
@@ -139,6 +140,13 @@ class VectorUnit:
     accumulators: int = 4
     latency: Mapping[str, int] = field(default_factory=lambda: {Opcode.LOAD: 2})
 
+    def __post_init__(self) -> None:
+        """Take every size as Python's integer."""
+        for item in fields(self):
+            if item.type == "int":
+                number = as_integer(item.name, getattr(self, item.name), 1, error=ConfigError)
+                object.__setattr__(self, item.name, number)
+
     # ---- programs ----
 
     def product(
@@ -166,7 +174,14 @@ class VectorUnit:
             b: address of the second; after the first if None.
             out: address of the results; after the second if None.
             **options: of `Program`.
+
+        Raises:
+            ConfigError: a size is not an integer, or below 0.
         """
+        rows, depth, columns = (
+            as_integer(name, size, 0, error=ConfigError)
+            for name, size in (("rows", rows), ("depth", depth), ("columns", columns))
+        )
         b = a + rows * depth if b is None else b
         out = b + depth * columns if out is None else out
         result, valid = self.lanes_of(rows * columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from emu.errors import ConfigError
+from emu.formats.integers import as_integer
 from emu.jobs.engine import DASK, LOCAL, Engine, processors
 
 
@@ -19,8 +20,10 @@ def open_engine(on: str = LOCAL, workers: int | None = None) -> Engine:
             scheduler that does not answer.
     """
     kind, _, address = on.partition(":")
-    if workers is not None and workers < 1:
-        raise ConfigError(f"--workers must be at least 1, got {workers}; leave it out to use every processor")
+    if workers is not None:
+        workers = as_integer("workers", workers, error=ConfigError)
+        if workers < 1:
+            raise ConfigError(f"--workers must be at least 1, got {workers}; leave it out to use every processor")
     if kind == LOCAL and not address:
         from emu.jobs.local import LocalEngine
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from emu.backends.reference.philox import random_integers
 from emu.datapath import stream_of
 from emu.errors import ConfigError, nearest_name
+from emu.formats.integers import as_integer
 
 __all__ = ["INITIALISERS", "initialise"]
 
@@ -40,8 +41,13 @@ def initialise(
         float64, shape `shape`, uniform in +-bound, symmetric, never 0 for he and xavier.
 
     Raises:
-        ConfigError: no such initialiser.
+        ConfigError: no such initialiser, or a size or the seed is not an integer.
     """
+    shape = tuple(as_integer("shape", size, 0, error=ConfigError) for size in shape)
+    fan_in, fan_out, seed = (
+        as_integer(item, value, least, error=ConfigError)
+        for item, value, least in (("fan_in", fan_in, 1), ("fan_out", fan_out, 0), ("seed", seed, None))
+    )
     if kind not in INITIALISERS:
         raise ConfigError(
             f"`initialiser` must be one of the known ones, got {kind!r}{nearest_name(kind, INITIALISERS)}"

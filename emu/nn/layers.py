@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, TypeAlias
 
 from emu.autodiff import Graph, Tensor
+from emu.errors import ShapeError
+from emu.formats.integers import LARGEST, as_integer
 
 __all__ = [
     "Activation",
@@ -74,10 +76,20 @@ class Layer:
     Attributes:
         name: unique in its network; formats, registers and parameters go by it.
         reads_sparse: whether its input is a sparse matrix.
+
+    Raises:
+        ShapeError: a size is not an integer, or below 1 (`padding`: below 0).
     """
 
     name: str
     reads_sparse: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Take every size as Python's integer."""
+        for item in fields(self):
+            if item.type == "int":
+                least, given = int(item.name != "padding"), getattr(self, item.name)
+                object.__setattr__(self, item.name, as_integer(item.name, given, least, LARGEST, error=ShapeError))
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the layer's own parameters, without those of its parts."""

@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping
 
 from emu.autodiff import Runner, Value
 from emu.formats import Format
+from emu.formats.integers import as_integer
 from emu.optim.optimiser import ParameterState, UpdateRunner, scalar, zeros
 
 MOMENT = "moment"
@@ -107,6 +108,7 @@ class Adam:
         self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
     ) -> None:
         """Move a parameter one step; see `Optimiser.apply`."""
+        step = as_integer("step", step, 0)
         parameter, slots = UpdateRunner(runner, state), state.slots
         share = parameter.run("multiply", MOMENT, gradient, scalar(1 - self.beta1), step=".share")
         slots["mean"] = parameter.run("fma", MOMENT, slots["mean"], scalar(self.beta1), share, step=".mean")
@@ -127,11 +129,14 @@ class Adam:
 def power(base: float, exponent: int) -> float:
     """Return a power by the same float64 multiplications on every machine: squares, from the lowest bit up.
 
+    Raises:
+        FormatError: `exponent` is not an integer from 0 on.
+
     Examples:
         >>> power(0.5, 10) == 2.0**-10
         True
     """
-    result = 1.0
+    result, exponent = 1.0, as_integer("exponent", exponent, 0)
     while exponent:
         if exponent & 1:
             result *= base

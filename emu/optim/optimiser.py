@@ -137,6 +137,12 @@ def scalar(number: float) -> Value:
     return Value(np.float32(number), FP32)
 
 
+def constant(number: float) -> Value:
+    """Return a constant that is not rounded: float32 where that holds it, else float64."""
+    single = scalar(number) if abs(number) <= FP32.max else None
+    return single if single and float(single.array) == number else Value(np.float64(number), PRESETS["fp64"])
+
+
 def zeros(state: ParameterState, fmt: Format) -> Value:
     """Return zeros of the parameter's shape, on the host: a device takes them in the first step."""
     return Value(np.zeros(state.master.shape, fmt.carrier), fmt)

@@ -226,9 +226,10 @@ def _along(parameter: Array, along: int, dimensions: int) -> Array:
     return parameter.reshape(shape)
 
 
-def _squared_norm(role: LayerRole, x: Value) -> Value:
-    """The sum of squares, pairwise in C order."""
-    return role.reduced().total(role.on_host("squares").multiply(x, x))
+def _squared_norm(role: LayerRole, x: Value, factor: Value | None = None) -> Value:
+    """The sum of squares, pairwise in C order; with a factor, of as many times as large elements."""
+    scaled = x if factor is None else role.on_host("scaled").multiply(x, factor)
+    return role.reduced().total(role.on_host("squares").multiply(scaled, scaled))
 
 
 # ---- slopes ---------------------------------------------------------------------------------------------------------

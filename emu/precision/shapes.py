@@ -76,6 +76,14 @@ class ShapeArray:
         """Return infinity: above every threshold."""
         return math.inf
 
+    def max(self) -> float:
+        """Return infinity: what depends on a largest number is left out."""
+        return math.inf
+
+    def min(self) -> float:
+        """Return minus infinity, likewise."""
+        return -math.inf
+
     def __array_namespace__(self) -> type[_Namespace]:
         return _Namespace
 

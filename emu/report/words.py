@@ -33,6 +33,7 @@ _OVERFLOW = {
     "wrap": "results beyond the range wrap around, sign included",
     "ieee": "results beyond the range become infinity (IEEE 754)",
     "satfinite": "results beyond the range become the largest finite value",
+    "satpropagate": "finite results beyond the range become the largest finite value, infinities stay",
 }
 #: What a table shows where there is no number.
 NO_NUMBER = "\u2013"

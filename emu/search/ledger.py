@@ -23,6 +23,7 @@ from typing import Any, cast
 
 from emu.errors import ConfigError
 from emu.search.file import Search, Values
+from emu.search.journal import open_journal
 from emu.search.plan import Past, Plan, distribution
 
 #: Seconds between two counts of a trial that is held.
@@ -60,7 +61,7 @@ class Ledger:
             address: URL of a database such as `postgresql://user@host/name`; None keeps a journal in the folder.
 
         Raises:
-            ConfigError: it does not answer, or holds another search of this name.
+            ConfigError: it does not answer, is damaged, or holds another search of this name.
         """
         self.search, self.plan = search, plan
         self.place = _shown(address) if address else str(folder / JOURNAL)
@@ -76,8 +77,7 @@ class Ledger:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         with self._reaching():
             if address is None:
-                backend = optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL))
-                storage: Any = optuna.storages.JournalStorage(backend)
+                storage: Any = optuna.storages.JournalStorage(open_journal(folder / JOURNAL))
             else:
                 storage = _database(address)
             study = optuna.create_study(

@@ -11,20 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.arrays import namespace, on_host
+from emu.backends.arrays import frozen, is_on_device, lasting, namespace, on_host
 from emu.backends.pattern import Indices
 from emu.engine import add, multiply
 from emu.engine.delivery import require_array, require_writable
-from emu.errors import ShapeError
-from emu.formats import Format
-from emu.sparse.csr import as_indices
+from emu.errors import FormatError, ShapeError
+from emu.formats import Fixed, Float, Format
+from emu.formats.integers import as_integer
+from emu.formats.numbers import as_numbers
+from emu.sparse.structure import as_indices
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Compact:
-    """Some rows of a matrix; all others are 0.
+    """Some rows of a matrix; all others are 0. It holds its own arrays, which are read-only.
 
     Attributes:
         rows: which rows, ascending, none of them twice, (U,).
@@ -34,7 +36,7 @@ class Compact:
 
     Raises:
         ShapeError: rows outside the matrix, out of order or there twice, or not one row of values for each.
-        FormatError: `rows` are not integers.
+        FormatError: `rows` are not integers, `format` is none, or values of another dtype than its carrier.
     """
 
     rows: Indices
@@ -43,10 +45,26 @@ class Compact:
     format: Format
 
     def __post_init__(self) -> None:
-        """Check that there is one row of values for each row, and that rows can be written in place."""
-        object.__setattr__(self, "rows", as_indices(self.rows, "rows"))
+        """Take copies, and check that each row has its values, and that rows can be written in place."""
+        object.__setattr__(self, "rows", lasting(frozen(np.array(as_indices(self.rows, "rows")))))
+        object.__setattr__(self, "height", as_integer("height", self.height, 0, error=ShapeError))
         _require_values(self.values, self.rows.size)
+        _require_carriers(self.values, self.format)
         _require_rows(self.rows, self.height)
+        values: Any = self.values
+        object.__setattr__(self, "values", values.copy() if is_on_device(values) else frozen(np.array(values)))
+
+    @classmethod
+    def of_result(cls, rows: Indices, values: Array, height: int, fmt: Format, out: Array | None) -> Compact:
+        """Return rows of a matrix that a product has written: into `out`, which stays the caller's, or for these."""
+        compact = object.__new__(cls)
+        kept = values if values is out or is_on_device(values) else frozen(values)
+        for name, part in (("rows", rows), ("values", kept), ("height", height), ("format", fmt)):
+            object.__setattr__(compact, name, part)
+        return compact
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.rows, self.values, self.height, self.format)
 
     def to_dense(self) -> Array:
         """Return the whole matrix, (height, H)."""
@@ -81,19 +99,25 @@ def update_rows(
 
     Raises:
         ShapeError: the gradient does not fit `w`, or `w` cannot be written.
-        FormatError: a value that a format does not hold.
+        FormatError: a value that a format does not hold, or a rate that is no finite number.
 
     Source: US 12,008,475.
     """
+    if not hasattr(w, "dtype"):
+        raise ShapeError(f"`w` must be an array, got {type(w).__name__}; its rows are written in place")
     require_array(w)
     require_writable(w)
+    if not isinstance(gradient, Compact):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ShapeError(
+            f"`gradient` must be an emu.sparse.Compact, got {type(gradient).__name__}; transposed_matmul returns one"
+        )
     expected = (gradient.height, gradient.values.shape[1])
     if w.shape != expected:
-        raise ShapeError(f"`w` must have the gradient's shape {expected}, got {w.shape}")
+        raise ShapeError(f"`w` must have the gradient's shape {expected}, got {w.shape}; choose another `height`")
     if not gradient.rows.size:
         return
     xp = namespace(w)
-    rows, factor = xp.asarray(gradient.rows), np.float32(-rate)
+    rows, factor = xp.asarray(gradient.rows), np.float32(-_finite("rate", rate))
     formats = {"a_format": gradient.format, "out_format": update_format}
     update = multiply(xp.asarray(gradient.values), factor, **formats, stream=stream, **options)
     formats = {"a_format": w_format, "b_format": update_format, "out_format": w_format}
@@ -106,7 +130,32 @@ def _require_values(values: object, count: int) -> None:
         raise ShapeError(f"`values` must be an array of carriers, got {type(values).__name__}; write np.float32(...)")
     shape: tuple[int, ...] = getattr(values, "shape", ())
     if len(shape) != 2 or shape[0] != count:
-        raise ShapeError(f"`values` must have a row for each of the {count} `rows`, shape ({count}, H), got {shape}")
+        raise ShapeError(
+            f"`values` must have a row for each of the {count} `rows`, shape ({count}, H), got {shape}; reshape them"
+        )
+
+
+def _require_carriers(values: Array, fmt: object) -> None:
+    """Raise FormatError unless values have the carrier dtype of a format."""
+    if not isinstance(fmt, (Fixed, Float)):
+        raise FormatError(f"`format` must be a format, got {fmt!r}; emu.parse(text) returns one")
+    if values.dtype.kind not in "fiu" or (values.dtype != fmt.carrier and fmt.carries_raws):
+        raise FormatError(
+            f"`values` must be {fmt.carrier}, the carrier of {fmt}, got dtype {values.dtype}; write "
+            "emu.value(x, FORMAT).array"
+        )
+
+
+def _finite(name: str, number: Any) -> float:
+    """Return a number as a float.
+
+    Raises:
+        FormatError: it is none, or not finite.
+    """
+    array = as_numbers(number, name)
+    if array.ndim or not np.isfinite(float(array)):
+        raise FormatError(f"`{name}` must be one finite number, got {number!r}; choose another")
+    return float(array)
 
 
 def _require_rows(rows: Indices, height: int) -> None:

@@ -13,30 +13,30 @@ Source: US 12,008,475.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from functools import cached_property
-from typing import Any, cast
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.arrays import lasting, on_host
+from emu.backends.arrays import frozen, is_on_device, lasting, on_host
 from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.registry import load
 from emu.engine.operands import as_operand
-from emu.errors import FormatError, ShapeError
+from emu.errors import ShapeError
 from emu.formats import Format, parse
+from emu.sparse.structure import as_indices, require_canonical, require_fitting, require_single, rows_and_columns
 
 Array = NDArray[Any]
-_INDEX_DTYPES = (np.dtype(np.int32), np.dtype(np.int64))
 
 
 @dataclass(frozen=True, eq=False)
 class CSR:
     """A sparse matrix whose entries are values of a format.
 
-    Make one by `CSR.of`, `from_dense` or `from_scipy`, which check their arguments.
+    Make one by `CSR.of`, `from_dense` or `from_scipy`, which also check the entries. A matrix holds its own arrays,
+    which are read-only: whatever becomes of those it was made from, its entries, their places, V1 and V2 stay.
 
     Attributes:
         data: carriers of `format`, (entries,).
@@ -45,6 +45,10 @@ class CSR:
         shape: rows, columns.
         format: of the entries.
         known: V1, V2 and the longest column, once they are built.
+
+    Raises:
+        ShapeError: lengths that do not fit together, rows that do not ascend, or a column outside the matrix.
+        FormatError: places that are not integers, or no such format.
     """
 
     data: Array
@@ -52,7 +56,32 @@ class CSR:
     indptr: NDArray[np.int64]
     shape: tuple[int, int]
     format: Format
-    known: Columns | None = field(default=None, repr=False)
+    known: Columns | None = field(default=None, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Take copies, and check that they fit together: compiled loops would read beyond their ends."""
+        put, fmt = partial(object.__setattr__, self), parse(self.format)
+        data = as_operand(self.data, fmt, "data", check=False)[0]
+        put("format", fmt)
+        put("data", data.copy() if is_on_device(data) else frozen(np.array(data)))
+        put("indices", _kept(np.array(as_indices(self.indices, "indices"))))
+        put("indptr", _kept(as_indices(self.indptr, "indptr").astype(np.int64)))
+        put("shape", rows_and_columns(self.shape))
+        require_fitting(self)
+
+    @classmethod
+    def _made(
+        cls, data: Array, indices: Indices, starts: Array, shape: tuple[int, int], fmt: Format, known: Columns | None
+    ) -> CSR:
+        """Return the matrix of arrays that nobody else writes to, and that fit together."""
+        matrix, kept = object.__new__(cls), data if is_on_device(data) else frozen(data)
+        given = (kept, _kept(indices), _kept(starts), shape, fmt, known)
+        for item, part in zip(fields(cls), given, strict=True):
+            object.__setattr__(matrix, item.name, part)
+        return matrix
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.data, self.indices, self.indptr, self.shape, self.format)
 
     @classmethod
     def of(
@@ -75,7 +104,7 @@ class CSR:
             shape: rows, columns.
             fmt: of the entries.
             canonical: whether columns must ascend in each row, none of them twice.
-            check: whether to check everything; False trusts the caller.
+            check: whether to check that the entries are values of the format; their places are always checked.
 
         Raises:
             ShapeError: lengths that do not fit together, rows that do not ascend, a column outside the matrix, or, with
@@ -84,13 +113,10 @@ class CSR:
         """
         parsed = parse(fmt)
         values = as_operand(data, parsed, "data", check=check)[0]
-        columns, starts = as_indices(indices, "indices"), as_indices(indptr, "indptr").astype(np.int64, copy=False)
-        matrix = cls(values, columns, starts, _rows_and_columns(shape), parsed)
-        if check:
-            _check(matrix)
+        matrix = cls(values, indices, indptr, shape, parsed)
         if canonical:
-            _require_canonical(matrix, "canonical=True")
-        return cls(values, lasting(columns), lasting(starts), matrix.shape, parsed)
+            require_canonical(matrix, "canonical=True")
+        return matrix
 
     @classmethod
     def from_dense(cls, x: Any, fmt: str | Format, *, backend: str = "auto", check: bool = True) -> CSR:
@@ -114,14 +140,15 @@ class CSR:
         assert parsed is not None
         values = on_host(values)
         if values.ndim != 2:
-            raise ShapeError(f"`x` must be a matrix (rows, columns), got shape {values.shape}")
+            raise ShapeError(f"`x` must be a matrix (rows, columns), got shape {values.shape}; reshape it")
         flat = np.ascontiguousarray(values).reshape(-1)
         places = np.flatnonzero(flat)
         rows, indices = np.divmod(places, max(values.shape[1], 1))
         starts = _row_starts(rows, values.shape[0])
         narrow = indices.astype(np.int32 if values.shape[1] < 2**31 else np.int64)
-        known = load(backend).columns(narrow, values.shape[1])
-        return cls(flat[places], lasting(narrow), lasting(starts), values.shape, parsed, known)
+        matrix = cls._made(flat[places], narrow, starts, values.shape, parsed, None)
+        matrix.columns(backend)
+        return matrix
 
     @classmethod
     def from_scipy(cls, x: Any, fmt: str | Format, *, canonical: bool = False, check: bool = True) -> CSR:
@@ -164,7 +191,7 @@ class CSR:
         Raises:
             ShapeError: a row has a column twice; the sum of the two would need a format.
         """
-        _require_single(self)
+        require_single(self)
         dense = np.zeros(self.shape, self.data.dtype)
         dense[self.rows, self.indices] = self.data
         return dense
@@ -200,7 +227,7 @@ class CSR:
         else:
             places = np.repeat(begins - starts[:-1], ends - begins) + np.arange(int(starts[-1]))
         shape = (begins.size, self.shape[1])
-        return CSR(self.data[places], lasting(self.indices[places]), lasting(starts), shape, self.format)
+        return self._made(self.data[places], self.indices[places], starts, shape, self.format, None)
 
     def with_data(self, data: Any, fmt: str | Format, *, check: bool = True) -> CSR:
         """Return a matrix with other entries in the same places; V1, V2 and patterns that are built are shared.
@@ -218,16 +245,15 @@ class CSR:
         values = as_operand(data, parsed, "data", check=check)[0]
         if values.shape != self.indices.shape:
             raise ShapeError(f"`data` must have one element per entry, shape {self.indices.shape}, got {values.shape}")
-        matrix = CSR(values, self.indices, self.indptr, self.shape, parsed, self.known)
-        own = {item.name for item in fields(self)}
-        matrix.__dict__.update({name: built for name, built in self.__dict__.items() if name not in own})
+        matrix = self._made(values.copy(), self.indices, self.indptr, self.shape, parsed, self.known)
+        matrix.__dict__.update({name: built for name, built in self.__dict__.items() if name not in matrix.__dict__})
         return matrix
 
     def used(self, backend: str = "auto") -> CSR:
         """Return the columns that have entries, side by side: x w of these rows of w is x w of all of them."""
         places, used, longest = self.columns(backend)
-        known = Columns(places, lasting(np.arange(used.size, dtype=used.dtype)), longest)
-        return CSR(self.data, places, self.indptr, (self.shape[0], used.size), self.format, known)
+        known = Columns(places, _kept(np.arange(used.size, dtype=used.dtype)), longest)
+        return self._made(self.data, places, self.indptr, (self.shape[0], used.size), self.format, known)
 
     @property
     def nnz(self) -> int:
@@ -247,18 +273,16 @@ class CSR:
     @cached_property
     def rows(self) -> Indices:
         """Row of each entry."""
-        return Pattern(self.indptr, self.indices, self.shape[0], False, 0).row_of
+        return frozen(Pattern(self.indptr, self.indices, self.shape[0], False, 0).row_of)
 
     def columns(self, backend: str = "auto") -> Columns:
         """Return V1, V2 and the longest column, built once by a backend; every backend builds the same."""
-        if self.known is not None:
-            return self.known
-        found = self.__dict__.get("_columns")
-        if found is None:
-            found = load(backend).columns(self.indices, self.shape[1])
-            found = Columns(lasting(found.places), lasting(found.used), found.longest)
-            self.__dict__["_columns"] = found
-        return found
+        if self.known is None:
+            counted = load(backend).columns(self.indices, self.shape[1])
+            known = Columns(_kept(counted.places), _kept(counted.used), counted.longest)
+            object.__setattr__(self, "known", known)
+            return known
+        return self.known
 
     @property
     def transpose_index(self) -> Indices:
@@ -273,12 +297,12 @@ class CSR:
     @cached_property
     def unique_rows(self) -> Indices:
         """The rows that have entries, ascending: what V2 is for columns."""
-        return np.flatnonzero(np.diff(self.indptr)).astype(self.indices.dtype)
+        return frozen(np.flatnonzero(np.diff(self.indptr)).astype(self.indices.dtype))
 
     @cached_property
     def row_index(self) -> Indices:
         """Of each entry, its row's place among the rows that have entries: what V1 is for columns."""
-        return np.searchsorted(self.unique_rows, self.rows).astype(self.indices.dtype)
+        return frozen(np.searchsorted(self.unique_rows, self.rows).astype(self.indices.dtype))
 
     @property
     def index_words(self) -> int:
@@ -309,81 +333,6 @@ def _row_starts(rows: Indices, count: int) -> NDArray[np.int64]:
     return starts.astype(np.int64)
 
 
-def as_indices(x: Any, name: str) -> Indices:
-    """Return an index array of the host, int32 or int64.
-
-    Raises:
-        ShapeError: not one dimension.
-        FormatError: no integers.
-    """
-    array = np.asarray(on_host(x))
-    if array.ndim != 1:
-        raise ShapeError(f"`{name}` must have one dimension, got shape {array.shape}")
-    if array.size == 0 and array.dtype.kind == "f":
-        return array.astype(np.int32)
-    if array.dtype.kind not in "iu":
-        raise FormatError(f"`{name}` must hold integers, got dtype {array.dtype}")
-    if array.dtype not in _INDEX_DTYPES:
-        array = array.astype(np.int64)
-    return np.ascontiguousarray(array)
-
-
-def _rows_and_columns(shape: object) -> tuple[int, int]:
-    """Return a shape, as two Python integers."""
-    given: tuple[Any, ...] = tuple(cast("Iterable[Any]", shape)) if isinstance(shape, Iterable) else (shape,)
-    sizes = [int(cast(int, size)) for size in given if isinstance(size, int | np.integer) and size >= 0]
-    if len(given) != 2 or len(sizes) != 2:
-        shown = ", ".join(map(str, given)) + ("," if len(given) == 1 else "")
-        raise ShapeError(f"`shape` must be rows and columns, 0 or more, got ({shown}); write (rows, columns)")
-    return sizes[0], sizes[1]
-
-
-def _check(x: CSR) -> None:
-    """Raise ShapeError unless the arrays fit together: compiled loops would read beyond their ends."""
-    rows, columns = x.shape
-    if x.data.ndim != 1 or x.data.shape != x.indices.shape:
-        raise ShapeError(
-            f"`data` and `indices` must have one element per entry, got shapes {x.data.shape} and {x.indices.shape}"
-        )
-    if x.indptr.size != rows + 1:
-        raise ShapeError(f"`indptr` must have rows + 1 = {rows + 1} elements, got {x.indptr.size}")
-    if x.indptr[0] != 0 or x.indptr[-1] != x.indices.size:
-        raise ShapeError(
-            f"`indptr` must begin with 0 and end with the number of entries, {x.indices.size}, got "
-            f"{x.indptr[0]} and {x.indptr[-1]}"
-        )
-    falls = np.flatnonzero(np.diff(x.indptr) < 0)
-    if falls.size:
-        row = int(falls[0])
-        raise ShapeError(f"`indptr` must not descend, got {x.indptr[row]} and then {x.indptr[row + 1]} at row {row}")
-    outside = np.flatnonzero((x.indices < 0) | (x.indices >= columns))
-    if outside.size:
-        entry = int(outside[0])
-        raise ShapeError(
-            f"`indices` must be columns 0..{columns - 1}, got {x.indices[entry]} at entry {entry}, row {x.rows[entry]}"
-        )
-
-
-def _require_canonical(x: CSR, asked: str) -> None:
-    """Raise ShapeError unless columns ascend in every row."""
-    same_row = x.rows[1:] == x.rows[:-1]
-    wrong = np.flatnonzero(same_row & (x.indices[1:] <= x.indices[:-1]))
-    if not wrong.size:
-        return
-    entry = int(wrong[0])
-    row, before, here = x.rows[entry], x.indices[entry], x.indices[entry + 1]
-    trouble = f"column {here} twice" if before == here else f"column {here} behind column {before}"
-    raise ShapeError(f"columns must ascend in each row, none of them twice ({asked}), got {trouble} in row {row}")
-
-
-def _require_single(x: CSR) -> None:
-    """Raise ShapeError where a row has a column twice."""
-    order = np.lexsort((x.indices, x.rows))
-    rows, columns = x.rows[order], x.indices[order]
-    twice = np.flatnonzero((rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1]))
-    if twice.size:
-        entry = int(twice[0])
-        raise ShapeError(
-            f"a dense matrix has one value per place, got column {columns[entry]} twice in row {rows[entry]}; multiply "
-            "by an identity matrix to add the entries up in a format"
-        )
+def _kept(x: Array) -> Array:
+    """Return an array of the host that nobody can write to: a device copies it once."""
+    return lasting(frozen(x))

@@ -92,7 +92,7 @@ def compact_matmul(
     """Return the rows of x w that have entries; arguments as of `matmul`, an addend's rows being these."""
     _require_sparse(x)
     values = _written(x, x.by_used_rows, _matrix_of(w, w_format, "w", x.shape[1], options), out_format, options)
-    return Compact(x.unique_rows, values, x.shape[0], parse(out_format))
+    return Compact.of_result(x.unique_rows, values, x.shape[0], parse(out_format), options.get("out"))
 
 
 def transposed_matmul(
@@ -131,7 +131,7 @@ def transposed_matmul(
     _require_sparse(x)
     pattern = x.by_columns(options.get("backend", "auto"))
     values = _written(x, pattern, _matrix_of(dy, dy_format, "dy", x.shape[0], options), out_format, options)
-    return Compact(x.unique_columns, values, x.shape[1], parse(out_format))
+    return Compact.of_result(x.unique_columns, values, x.shape[1], parse(out_format), options.get("out"))
 
 
 def _written(x: CSR, pattern: Pattern, dense: Value, out_format: str | Format, options: SparseOptions) -> Array:
@@ -157,9 +157,10 @@ def write_sparse(unit: UnitDescription, x: CSR, dense: Value, addend: Value | No
         Carriers (results, H).
 
     Raises:
-        ShapeError: the addend does not broadcast.
+        ShapeError: the dense operand has not one row for each that the pattern reads, or the addend does not broadcast.
     """
     right, fb = in_format(dense, None, "dense", check=False)
+    _require_height(right, x.shape[0 if pattern.by_columns else 1], "dense")
     shape = (pattern.results, right.shape[1])
     third, fc = as_addend_operand(addend, None, "addend", check=False)
     formats = (x.format, fb, fc)
@@ -210,11 +211,17 @@ def _require_sparse(x: object) -> None:
 
 def _matrix_of(x: Any, fmt: str | Format | None, name: str, height: int, options: SparseOptions) -> Value:
     array, parsed = in_format(x, fmt, name, check=options.get("check", True))
+    _require_height(array, height, name)
+    return Value(array, parsed)
+
+
+def _require_height(array: Array, height: int, name: str) -> None:
+    """Raise ShapeError unless there is a row for each that entries stand beside."""
     if array.ndim != 2 or array.shape[0] != height:
         raise ShapeError(
-            f"`{name}` must be a matrix of {height} rows beside this sparse matrix, got shape {array.shape}"
+            f"`{name}` must be a matrix of {height} rows beside this sparse matrix, got shape {array.shape}; "
+            "transpose it?"
         )
-    return Value(array, parsed)
 
 
 def _planner(pattern_of: Callable[[CSR, str], Pattern], name: str, along: int) -> Callable[..., Plan]:

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.errors import ShapeError
 from emu.formats import Float, Format, parse
+from emu.formats.integers import as_integer
 from emu.testing.hard import Places, hard_reals, hard_values
 from emu.testing.random_formats import load
 
@@ -54,11 +56,13 @@ def bulk_arrays(
     known: Format = parse(fmt)
     fill = hard_values if representable else hard_reals
 
+    is_fixed = not isinstance(shape, st.SearchStrategy)
+    given: tuple[Any, ...] = tuple(shape) if hasattr(shape, "__len__") else (shape,)
+    wanted: Any = tuple(as_integer("shape", size, 0, error=ShapeError) for size in given) if is_fixed else shape
+
     def draw_array(draw: Any) -> Array:
         seed = draw(st.integers(0, _SEEDS))
-        wanted: Any = (shape,) if isinstance(shape, int) else shape
-        is_fixed = isinstance(wanted, tuple)
-        full: tuple[int, ...] = wanted if is_fixed else draw(wanted)  # pyright: ignore[reportUnknownVariableType]
+        full: tuple[int, ...] = wanted if is_fixed else draw(wanted)
         if is_fixed:
             sizes, starts = _draw_window(draw, st, full)
         else:

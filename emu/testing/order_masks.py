@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from emu.errors import ShapeError
 from emu.formats import Fixed, Format
+from emu.formats.numbers import as_numbers
 
 #: Ranges of powers of two that accumulators are guessed to have: binary64, binary32, binary16, OCP e4m3.
 RANGES = ((-1022, 1023), (-126, 127), (-14, 15), (-6, 8))
@@ -71,17 +72,27 @@ class Probe:
 
     def _value(self, arguments: list[Any]) -> float:
         if self.shape is None:
-            result = np.asarray(self.product(*arguments))
+            result = self._result(arguments)
             if result.size != 1:
-                raise ShapeError(f"`product` must return one number, got shape {result.shape}; see `shape`")
+                raise ShapeError(f"`product` must return one number, got shape {result.shape}; say its `shape`")
             return float(result.reshape(()))
         m, n = self.shape
         arguments[0], arguments[1] = np.tile(arguments[0], (m, 1)), np.tile(arguments[1][:, None], (1, n))
         arguments[2:] = [np.full(self.shape, c) for c in arguments[2:]]
-        result = np.asarray(self.product(*arguments))
+        result = self._result(arguments)
         if result.shape != self.shape:
-            raise ShapeError(f"`product` must return an array of `shape` {self.shape}, got {result.shape}")
+            raise ShapeError(
+                f"`product` must return an array of `shape` {self.shape}, got {result.shape}; change `shape`"
+            )
         return float(result[-1, -1])
+
+    def _result(self, arguments: list[Any]) -> NDArray[Any]:
+        """Return what the function gives, as numbers.
+
+        Raises:
+            FormatError: it gives none.
+        """
+        return as_numbers(self.product(*arguments), "product(a, b)")
 
 
 def guesses(probe: Probe, accumulator: Format | None) -> Iterator[Masks]:

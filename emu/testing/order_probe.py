@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from emu.errors import FormatError, ShapeError
 from emu.formats import Format, parse
+from emu.formats.integers import as_integer, as_pair
 from emu.testing.order_masks import Masks, Probe, factors_of, guesses, is_signed, range_of
 from emu.testing.order_tree import NoTree, OrderTree, tree_of_sizes
 
@@ -74,8 +75,9 @@ def probe_order(
         The tree over k terms, and the addend as the last one; with the significand bits that each sum keeps.
 
     Raises:
-        FormatError: no masks hide a 1: operands or accumulator reach not far enough for so many terms, sums are exact
-            or saturate, or the function does not add in a fixed tree. Neither operand is signed.
+        FormatError: `product` is no function, or returns no numbers. No masks hide a 1: operands or accumulator reach
+            not far enough for so many terms, sums are exact or saturate, or the function does not add in a fixed
+            tree. Neither operand is signed.
         ShapeError: k is below 1, or the function returns another shape.
 
     Exactness: every pair of terms is measured and agrees with the tree returned, up to 32 terms; beyond, the pairs
@@ -87,8 +89,10 @@ def probe_order(
         2 ─┴─┐
         1 ───┴─
     """
-    if k < 1:
-        raise ShapeError(f"`k` must be at least 1, got {k}")
+    k = as_integer("k", k, 1, error=ShapeError)
+    if not callable(product):
+        raise FormatError(f"`product` must be a function of two arrays, got {product!r}; give one such as np.dot")
+    shape = None if shape is None else as_pair("shape", shape, 1)
     a, b = parse(a_format), parse(a_format if b_format is None else b_format)
     if not (is_signed(a) or is_signed(b)):
         raise FormatError(f"`a_format` or `b_format` must be signed, got {a} and {b}: the masks are M and -M")

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from emu.datapath.order import Blocks, Lanes, Order, Sequential, parse_order
 from emu.errors import ShapeError
+from emu.formats.integers import as_integer
 from emu.testing.order_drawing import draw_svg, draw_text
 
 Value = TypeVar("Value")
@@ -165,8 +166,7 @@ def order_tree(order: str | Order, k: int, *, addend: bool = False) -> OrderTree
         >>> order_tree("blocks(2, 24)", 4, addend=True)
         OrderTree(((0 + 1 + c) + 2 + 3))
     """
-    if k < 1:
-        raise ShapeError(f"`k` must be at least 1, got {k}")
+    k = as_integer("k", k, 1, error=ShapeError)
     known = parse_order(order)
     builder = _Builder(k + addend)
     start = [k] if addend else []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from emu.errors import FormatError
 from emu.formats import PRESETS, Fixed, Float, Format
 from emu.formats.floating import NAN_CODES
+from emu.formats.integers import as_integer
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -53,8 +54,12 @@ def formats(
 
     Raises:
         ImportError: hypothesis is not installed.
-        FormatError: the options leave no format.
+        FormatError: the options leave no format, or a width is not an integer.
     """
+    min_width_bits, max_width_bits = (
+        as_integer(name, width)
+        for name, width in (("min_width_bits", min_width_bits), ("max_width_bits", max_width_bits))
+    )
     st = load("hypothesis.strategies")
     families: list[Any] = []
     widest_fixed = max_width_bits if raws else min(max_width_bits, MAX_FIXED_CARRIER_BITS)

@@ -17,6 +17,7 @@ from emu._drawn import Drawn
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Plan, Share, StepTime, alone, fabric_of, plan_of, play, teams_of
 from emu.errors import ConfigError
+from emu.formats.integers import as_integer
 from emu.hardware import Device, Event, Fabric, Machine, load_device
 from emu.hardware.machine import SECOND_PS
 from emu.training.data_tables import SOURCE_BYTES
@@ -212,8 +213,7 @@ class _Simulation:
 
 def _require_positive(name: str, numbers: Sequence[int]) -> None:
     for number in numbers:
-        if type(number) is not int or number < 1:
-            raise ConfigError(f"`{name}` must be whole numbers from 1 on, got {number!r}")
+        as_integer(name, number, 1, error=ConfigError)
 
 
 def _powers_of_two(device: Device) -> tuple[int, ...]:

@@ -16,6 +16,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from emu.errors import ConfigError
+from emu.formats.integers import as_integer
 from emu.hardware import Demand, Device, load_device, machine_of
 from emu.hardware.cost_table import BASE_TABLE, CostTable, load_cost_table
 from emu.hardware.device import HOST, STATISTICS
@@ -216,7 +218,7 @@ def cost_of(
     machine = recipe.machine(load_device(device))
     prices = load_cost_table(table or (machine.cost.table if machine.cost else BASE_TABLE))
     costs = _Costs(machine, prices)
-    size = recipe.training.batch if batch is None else batch
+    size = recipe.training.batch if batch is None else as_integer("batch", batch, 1, error=ConfigError)
     work = work_of(recipe, machine, size, None, data)
     step = [costs.spent(demand) for demand in (*work.computed, *work.update)]
     one = [costs.spent(demand) for demand in inference_of(recipe, machine, 1, data)]

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from emu.errors import ConfigError
 from emu.sparse import CSR
-from emu.training.data_files import Raw, read_digits, read_idx_folder, read_npy, read_npz
+from emu.training.data_files import Raw, read_digits, read_folder, read_idx_set, read_npy, read_npz
+from emu.training.data_forms import channels_first, require_scale, with_class_numbers
 from emu.training.data_tables import Arrays, Data, Frames, Images, Inputs, Labels, Ngrams, SvmLight, Text
 from emu.training.ngrams import ngram_examples
 from emu.training.sequences import synthetic_frames, text_sequences
@@ -85,16 +86,18 @@ def _load(spec: Data, input_shape: Sequence[int], classes: int) -> tuple[Arrays,
 
 
 def _images(spec: Images, input_shape: Sequence[int], classes: int) -> tuple[Arrays, str]:
-    train, test = _read(spec.source)
-    for raw in (train, test):
-        if raw is not None:
-            _check(raw, classes)
-    if test is None:
-        train, test = split(train, spec.test_images)
+    sides = with_class_numbers([raw for raw in _read(spec.source) if raw is not None], classes)
+    for raw in sides:
+        _check(raw, classes)
+        if spec.scale is None:
+            require_scale(raw)
+    sides = [channels_first(raw, input_shape[0]) for raw in sides]
+    train, test = sides if len(sides) > 1 else split(sides[0], spec.test_images)
     (train_images, how), (test_images, _) = (_prepare(raw, spec, input_shape) for raw in (train, test))
     arrays = (train_images, train.labels.astype(np.int64), test_images, test.labels.astype(np.int64))
+    notes = dict.fromkeys([*train.notes, *test.notes])
     source = f"{train.title}: {len(train_images)} images to train, {len(test_images)} to test; {how}"
-    return arrays, source
+    return arrays, "; ".join([source, *notes])
 
 
 def _read(source: str) -> tuple[Raw, Raw | None]:
@@ -103,13 +106,16 @@ def _read(source: str) -> tuple[Raw, Raw | None]:
     path = Path(source)
     readers: dict[str, Callable[[Path], tuple[Raw, Raw | None]]] = {".npz": read_npz, ".npy": read_npy}
     if path.is_dir():
-        return read_idx_folder(path)
+        return read_folder(path)
     if not path.exists():
         raise ConfigError(
             f"`source` of [data] must be 'digits' or an existing path, got {source!r}; check the path, which starts at "
             "the current folder"
         )
     if path.suffix not in readers:
+        found = read_idx_set(path)
+        if found is not None:
+            return found
         raise ConfigError(
             f"`source` of [data] must be 'digits', a folder of IDX files, an .npz or an .npy, got {source!r}; "
             "name the folder instead of a file in it"

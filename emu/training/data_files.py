@@ -1,27 +1,29 @@
-"""The files images come in: bundled digits, IDX (MNIST's format, also gzipped), `.npz`, `.npy`. Nothing is unpickled.
+"""The files images come in: bundled digits, IDX (MNIST's format), `.npz`, `.npy`. Nothing is unpickled.
 
     IDX    0x00 0x00 | type | dimensions n | n sizes, 32 bits big-endian | elements, big-endian
 
 Source of IDX: LeCun, Cortes, Burges, "The MNIST database of handwritten digits", section "File formats".
+Of names: Cohen et al., "EMNIST", 2017; Yang et al., "MedMNIST v2", Scientific Data 2023.
 """
 
 from __future__ import annotations
 
-import gzip
 import math
+import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu._files import UNREADABLE_ARRAYS
 from emu.errors import ConfigError
+from emu.training.compressed import open_compressed
 
 Array = NDArray[Any]
 
@@ -29,7 +31,10 @@ Array = NDArray[Any]
 IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 #: Largest pixel of the bundled digits, and of 8-bit images.
 DIGITS_SCALE, BYTE_SCALE = 16.0, 255.0
-_SIDES = ("train", "t10k")
+#: Names of the files of a data set: MNIST's, and EMNIST's, with the set's name before them.
+_IDX_NAME = re.compile(r"(?P<set>.*?)(?P<side>train|t10k|test)-(?P<kind>images|labels)[-.]idx\d-ubyte(\.\w+)?")
+#: Names of arrays in an archive, inputs and labels: Keras', and MedMNIST's.
+_ARRAYS = (("x_train", "y_train", "x_test", "y_test"), ("train_images", "train_labels", "test_images", "test_labels"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +48,7 @@ class Raw:
         labels_path: the labels' file.
         title: what the data is, for people.
         scale: what pixels are divided by unless the recipe says otherwise.
+        notes: what was changed or left out, in words.
     """
 
     images: Array
@@ -51,6 +57,7 @@ class Raw:
     labels_path: str
     title: str
     scale: float
+    notes: tuple[str, ...] = ()
 
     def select(self, mask: NDArray[np.bool_]) -> Raw:
         """Return the images where `mask` is true, in order."""
@@ -82,42 +89,66 @@ def _digits_from_library() -> Array:
     return np.column_stack([bunch.data, bunch.target]).astype(np.int64)
 
 
-def read_idx_folder(folder: Path) -> tuple[Raw, Raw | None]:
-    """Return training and test images of a folder with MNIST's file names; test None where the folder has none.
+def read_folder(folder: Path) -> tuple[Raw, Raw | None]:
+    """Return training and test images of a folder: IDX files with MNIST's or EMNIST's names, or one `.npz`.
 
     Raises:
-        ConfigError: a file is missing, truncated or not an IDX file.
+        ConfigError: a file is missing, truncated or of another kind, or the folder holds several data sets.
     """
-    sides: list[Raw | None] = []
-    for side in _SIDES:
-        images, labels = (_idx_path(folder, side, kind) for kind in ("images-idx3", "labels-idx1"))
-        if side == "t10k" and images is None and labels is None:
-            sides.append(None)
-            continue
-        for path, kind in ((images, "images-idx3"), (labels, "labels-idx1")):
-            if path is None:
-                raise ConfigError(
-                    f"a folder of IDX files must hold {side}-{kind}-ubyte or {side}-{kind}-ubyte.gz, got none in "
-                    f"{folder}"
-                )
-        assert images is not None
-        assert labels is not None
-        values = read_idx(images, dimensions=(3, 4))
-        sides.append(
-            Raw(values, read_idx(labels, dimensions=(1,)), str(images), str(labels), str(folder), _scale_of(values))
+    sets = _idx_sets(folder)
+    archives = sorted(folder.glob("*.npz"))
+    if not sets and len(archives) == 1:
+        return read_npz(archives[0])
+    choices = [str(path.name) for path in archives] if not sets else [f"{name}train-images..." for name in sets]
+    if len(choices) > 1 and "" not in sets:
+        raise ConfigError(
+            f"a folder of data must hold one data set, got {', '.join(choices)} in {folder}; name the file of training "
+            "images as `source` of [data]"
         )
-    assert sides[0] is not None
+    return _idx_set(folder, "" if "" in sets or not sets else next(iter(sets)))
+
+
+def read_idx_set(path: Path) -> tuple[Raw, Raw | None] | None:
+    """Return the data set whose training images a file holds; None if its name is none of the kind."""
+    named = _IDX_NAME.fullmatch(path.name)
+    return (
+        _idx_set(path.parent, named["set"]) if named and (named["side"], named["kind"]) == ("train", "images") else None
+    )
+
+
+def _idx_sets(folder: Path) -> dict[str, list[re.Match[str]]]:
+    """Return the files with the names of data sets, by what is before the names."""
+    sets: dict[str, list[re.Match[str]]] = {}
+    for path in sorted(folder.iterdir()):
+        named = _IDX_NAME.fullmatch(path.name)
+        if named and path.is_file():
+            sets.setdefault(named["set"], []).append(named)
+    return sets
+
+
+def _idx_set(folder: Path, name: str) -> tuple[Raw, Raw | None]:
+    files = _idx_sets(folder).get(name, [])
+    there = {(one["side"], one["kind"]): folder / one[0] for one in reversed(files)}  # the first of equal names
+    test = "t10k" if any(side == "t10k" for side, _ in there) else "test"
+    sides: list[Raw] = []
+    for side in ("train", test):
+        if side == test and not any(one == test for one, _ in there):
+            return sides[0], None
+        for kind in ("images-idx3", "labels-idx1"):
+            if (side, kind.partition("-")[0]) not in there:
+                raise ConfigError(
+                    f"a folder of IDX files must hold {name}{side}-{kind}-ubyte or {name}{side}-{kind}-ubyte.gz, got "
+                    f"none in {folder}"
+                )
+        images, labels = there[side, "images"], there[side, "labels"]
+        values = read_idx(images, dimensions=(3, 4))
+        title = str(folder / name.rstrip("-.")) if name else str(folder)
+        sides.append(Raw(values, read_idx(labels, dimensions=(1,)), str(images), str(labels), title, _scale_of(values)))
     return sides[0], sides[1]
 
 
-def _idx_path(folder: Path, side: str, kind: str) -> Path | None:
-    names = [f"{side}-{kind}-ubyte", f"{side}-{kind.replace('-idx', '.idx')}-ubyte"]
-    candidates = [folder / f"{name}{ending}" for name in names for ending in ("", ".gz")]
-    return next((path for path in candidates if path.is_file()), None)
-
-
 def read_idx(path: Path, *, dimensions: Sequence[int]) -> Array:
-    """Return the array of an IDX file, gzipped if its name ends in `.gz`.
+    """Return the array of an IDX file, plain or compressed with gzip, bzip2 or XZ.
 
     Args:
         path: the file.
@@ -127,8 +158,8 @@ def read_idx(path: Path, *, dimensions: Sequence[int]) -> Array:
         ConfigError: the magic number is wrong, the file is truncated or too long, or it cannot be read.
     """
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return _idx_array(cast(BinaryIO, file), path, dimensions)
+        with open_compressed(path) as file:
+            return _idx_array(file, path, dimensions)
     except ConfigError:
         raise
     except UNREADABLE_ARRAYS as error:
@@ -157,7 +188,7 @@ def _idx_array(file: BinaryIO, path: Path, dimensions: Sequence[int]) -> Array:
 
 
 def read_npz(path: Path) -> tuple[Raw, Raw | None]:
-    """Return the images of an `.npz` with `x_train`, `y_train` and perhaps `x_test`, `y_test`.
+    """Return the images of an `.npz`: `x_train`, `y_train` and perhaps `x_test`, `y_test`, or MedMNIST's names.
 
     Raises:
         ConfigError: an array is missing, the file is damaged, or it holds pickled objects.
@@ -169,25 +200,20 @@ def read_npz(path: Path) -> tuple[Raw, Raw | None]:
             arrays: dict[str, Array] = {name: np.asarray(archive[name]) for name in archive.files}
     except UNREADABLE_ARRAYS as error:
         raise unreadable(path, "an .npz archive of plain arrays", error) from None
-    tested = "x_test" in arrays or "y_test" in arrays
-    for name in ("x_train", "y_train", "x_test", "y_test")[: 4 if tested else 2]:
+    names = _ARRAYS["x_train" not in arrays and "train_images" in arrays]
+    tested = names[2] in arrays or names[3] in arrays
+    for name in names[: 4 if tested else 2]:
         if name not in arrays:
             raise ConfigError(
                 f"an .npz of images must hold the array {name}, got {', '.join(sorted(arrays)) or 'none'} in {path}; "
-                "store x_train, y_train, x_test, y_test"
+                f"store {', '.join(names)}"
             )
+    notes = ("val_images left out",) if "val_images" in arrays and "train_images" in names else ()
     train, test = (
-        Raw(
-            arrays[f"x_{side}"],
-            arrays[f"y_{side}"],
-            f"{path}: x_{side}",
-            f"{path}: y_{side}",
-            str(path),
-            _scale_of(arrays[f"x_{side}"]),
-        )
-        if f"x_{side}" in arrays
+        Raw(arrays[x], arrays[y], f"{path}: {x}", f"{path}: {y}", str(path), _scale_of(arrays[x]), notes)
+        if x in arrays
         else None
-        for side in ("train", "test")
+        for x, y in (names[:2], names[2:])
     )
     assert train is not None
     return train, test

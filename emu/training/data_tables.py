@@ -67,12 +67,13 @@ class Images(DataTable):
     """Images with a label each, and how they reach the network's input.
 
     Attributes:
-        source: `digits` (bundled), or a path: a folder of IDX files, an `.npz`, or an `.npy` with labels beside it.
-            A relative path starts at the current folder.
+        source: `digits` (bundled), or a path: a folder of IDX files (or the training images of one of several sets in
+            it), an `.npz`, or an `.npy` with labels beside it. A relative path starts at the current folder.
         test_images: images held out for testing, where the source has no test set of its own.
         upsample: each pixel is repeated this often in rows and columns; None: as often as fits the network's input.
         pad: zeros added on each side; None: as many as reach the network's input.
-        scale: pixel values are divided by it; None: by 16 for `digits`, 255 for 8-bit images, 1 for others.
+        scale: pixel values are divided by it; None: by 16 for `digits`, 255 for 8-bit images, 1 for floats; other
+            integers, and floats that look like them, need it.
     """
 
     kind: Literal["images"] = "images"  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -130,7 +131,7 @@ class SvmLight(DataTable):
     """Sparse examples in the format of SVMlight and LIBSVM, a line each: `label index:value index:value ...`.
 
     Attributes:
-        source: path of a file, gzipped if it ends in `.gz`; a relative path starts at the current folder.
+        source: path of a file, plain or compressed (gzip, bzip2, XZ); a relative path starts at the current folder.
         test_source: path of the file of the test examples; None: examples of `source` are held out.
         test_share: share of the examples of `source` that is held out; None: a tenth.
         zero_based: whether the first column of `input` has index 0, not 1.

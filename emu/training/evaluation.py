@@ -23,6 +23,7 @@ from emu.training.data import load_dataset
 from emu.training.model import MOMENTS, Model, written
 from emu.training.recipe import Recipe, load_recipe
 from emu.training.run_folder import RUN, RunFolder
+from emu.training.tensor_files import read_safetensors
 
 Array = NDArray[Any]
 PREFIX = "parameters/"
@@ -169,13 +170,7 @@ def read_weights(path: Path) -> dict[str, Array]:
                 f"weights in {path} must be an .npz file of plain arrays, got {error}; write it with numpy.savez"
             ) from None
     if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.numpy import load_file  # pyright: ignore[reportUnknownVariableType]
-
-        try:
-            arrays: dict[str, Array] = load_file(path)
-        except (SafetensorError, OSError) as error:
-            raise ConfigError(f"weights in {path} must be a safetensors file, got {error}; write it again") from None
+        arrays = read_safetensors(path)
         return {name.removeprefix(PREFIX).removeprefix(MOMENTS): array for name, array in arrays.items()}
     raise ConfigError(f"weights must be a run folder, a .safetensors or an .npz file, got {str(path)!r}")
 
@@ -187,8 +182,9 @@ def _fitting(arrays: dict[str, Array], name: str, shape: tuple[int, ...], path: 
         )
     array = arrays[name]
     if array.shape != shape or array.dtype.kind not in "fiu":
+        dtype = array.dtype.names[0] if array.dtype.names else array.dtype  # one that NumPy does not have
         raise ConfigError(
-            f"array {name!r} must be real numbers of shape {shape}, got {array.dtype} of shape {array.shape} "
+            f"array {name!r} must be real numbers of shape {shape}, got {dtype} of shape {array.shape} "
             f"in {path}; check the model"
         )
     if not np.isfinite(array).all():

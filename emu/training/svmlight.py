@@ -10,12 +10,10 @@ Numbers are read as float64 and rounded to fp32. Source: T. Joachims, SVMlight, 
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 from emu._files import UNREADABLE_ARRAYS
 from emu.errors import ConfigError
 from emu.sparse import CSR
+from emu.training.compressed import open_compressed
 from emu.training.data_files import unreadable
+from emu.training.data_forms import shifted
 from emu.training.data_tables import Arrays, Labels, SvmLight
 from emu.training.split import held_out
 
@@ -33,7 +33,7 @@ BLOCK_BYTES = 1 << 20
 TEST_SHARE = 0.1
 #: Characters of what was found that a message shows.
 SHOWN = 40
-_LABEL = rb"[+-]?[0-9]++"
+_LABEL = rb"[+-]?[0-9]++(?:\.0*+)?+"
 _NUMBER = rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+"
 _LINES = re.compile(rb"(?:[ \t\r]*+(?:%b(?:[ \t\r]++[0-9]++:%b)*+)?+[ \t\r]*+\n)*+" % (_LABEL, _NUMBER))
 _COMMENT, _WORD = re.compile(rb"#[^\n]*+"), re.compile(rb"[^ \t\r\n]++")
@@ -48,12 +48,19 @@ class _Rules:
         columns: columns of an example.
         classes: how many.
         first: the smallest index.
+        counts_from_one: whether labels may be 1..classes.
     """
 
     path: Path
     columns: int
     classes: int
     first: int
+    counts_from_one: bool = True
+
+    @property
+    def most_label(self) -> int:
+        """The largest label."""
+        return self.classes if self.counts_from_one else self.classes - 1
 
     @property
     def least_label(self) -> int:
@@ -72,11 +79,12 @@ def svmlight_examples(spec: SvmLight, columns: int, classes: int) -> tuple[Array
     Raises:
         ConfigError: a file cannot be read, a line is none of the format, or no example is left to train or to test.
     """
-    path = Path(spec.source)
-    train, labels = read_svmlight(path, columns, classes, zero_based=spec.zero_based)
-    if spec.test_source is not None:
-        test = read_svmlight(Path(spec.test_source), columns, classes, zero_based=spec.zero_based)
-        arrays = (train, labels, *test)
+    path, more = Path(spec.source), [] if spec.test_source is None else [Path(spec.test_source)]
+    files = [_Rules(one, columns, classes, 0 if spec.zero_based else 1) for one in (path, *more)]
+    (train, *tests), stored = zip(*map(_read, files), strict=True)
+    labels, *test_labels = _class_numbers(stored, files)
+    if tests:
+        arrays = (train, labels, tests[0], test_labels[0])
     else:
         share = TEST_SHARE if spec.test_share is None else spec.test_share
         count = round(share * len(labels))
@@ -88,13 +96,14 @@ def svmlight_examples(spec: SvmLight, columns: int, classes: int) -> tuple[Array
         tested = held_out(labels, count)
         arrays = (train[~tested], labels[~tested], train[tested], labels[tested])
     source = f"{path}: {len(arrays[0])} examples of {columns} columns to train, {len(arrays[2])} to test"
-    return arrays, source
+    count_from_one = max(int(one.max()) for one in stored) == classes
+    return arrays, f"{source}; {shifted(classes)}" if count_from_one else source
 
 
 def read_svmlight(path: Path, columns: int, classes: int, *, zero_based: bool = False) -> tuple[CSR, Labels]:
-    """Return the examples of a file, plain or gzipped (`.gz`): a row each, columns ascending, and their classes.
+    """Return the examples of a file, plain or compressed: a row each, columns ascending, and their classes.
 
-    Labels are 0..classes-1. Of two classes they may be -1 and +1 instead, which are the classes 0 and 1.
+    Labels are 0..classes-1, or 1..classes. Of two classes they may be -1 and +1 instead, which are the classes 0 and 1.
 
     Args:
         path: path of the file.
@@ -107,13 +116,20 @@ def read_svmlight(path: Path, columns: int, classes: int, *, zero_based: bool = 
             column.
     """
     rules = _Rules(path, columns, classes, 0 if zero_based else 1)
+    examples, labels = _read(rules)
+    return examples, _class_numbers([labels], [rules])[0]
+
+
+def _read(rules: _Rules) -> tuple[CSR, Labels]:
+    """Return the examples of a file with their labels as they are."""
+    path = rules.path
     try:
         blocks = [_block(lines, begin, rules) for begin, lines in _blocks(path)]
     except ConfigError:
         raise
     except UNREADABLE_ARRAYS as error:
         if not isinstance(error, OSError) or error.strerror is None:
-            raise unreadable(path, "a text in the format of SVMlight, maybe gzipped", error) from None
+            raise unreadable(path, "a text in the format of SVMlight, maybe compressed", error) from None
         raise ConfigError(
             f"`source` and `test_source` of [data] must be readable files, got {error.strerror!r} for {path}; check "
             "the path, which starts at the current folder"
@@ -123,7 +139,22 @@ def read_svmlight(path: Path, columns: int, classes: int, *, zero_based: bool = 
         raise ConfigError(f"a data file must hold at least one example, got none in {path}; check the file")
     _require_one_kind(labels, rules)
     starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    return CSR.of(data, indices, starts, (labels.size, columns), "fp32", check=False), np.maximum(labels, 0)
+    return CSR.of(data, indices, starts, (labels.size, rules.columns), "fp32", check=False), labels
+
+
+def _class_numbers(stored: Sequence[Labels], files: Sequence[_Rules]) -> list[Labels]:
+    """Return the classes 0..K-1 of the labels of all files together.
+
+    Raises:
+        ConfigError: a label is K, and another one is not 1..K.
+    """
+    classes = files[0].classes
+    if max(int(labels.max()) for labels in stored) < classes:
+        return [np.maximum(labels, 0) for labels in stored]
+    if min(int(labels.min()) for labels in stored) != 1:
+        for rules in files:
+            _read(replace(rules, counts_from_one=False))  # names the line
+    return [labels - 1 for labels in stored]
 
 
 _Block = tuple[Labels, NDArray[np.int64], NDArray[np.signedinteger], NDArray[np.float32]]
@@ -133,8 +164,8 @@ _NONE: _Block = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.in
 def _blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
     """Give some lines at a time, without comments, and the number of the first."""
     begin = 1
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        while lines := cast(BinaryIO, file).readlines(BLOCK_BYTES):
+    with open_compressed(path) as file:
+        while lines := file.readlines(BLOCK_BYTES):
             yield begin, lines
             begin += len(lines)
 
@@ -156,7 +187,7 @@ def _block(lines: list[bytes], begin: int, rules: _Rules) -> _Block:
     follows[(ends - counts)[counts > 0]] = False
     sound = (
         (labels >= rules.least_label).all()
-        and (labels < rules.classes).all()
+        and (labels <= rules.most_label).all()
         and (places >= 0).all()
         and (places < rules.columns).all()
         and (np.diff(places, prepend=-1.0)[follows] > 0).all()
@@ -204,7 +235,7 @@ def _fault_of_label(word: bytes, rules: _Rules) -> tuple[str, bytes, str] | None
         return "a line must begin with a label", word, "write `label index:value index:value ...`"
     if not re.fullmatch(_LABEL, word):
         return "a label must be an integer", word, "number the classes from 0"
-    if not rules.least_label <= float(word) < rules.classes:
+    if not rules.least_label <= float(word) <= rules.most_label:
         allowed = "0 or 1, or -1 or +1" if rules.classes == 2 else f"in 0..{rules.classes - 1}"
         return f"a label must be {allowed}", word, "correct it, or `classes` of [network]"
     return None

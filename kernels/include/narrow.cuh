@@ -42,7 +42,8 @@ EMU_FN Narrow narrow_of(const Stage& stage) {
     s.n_rbits = stage.n_rbits;
     s.is_float = static_cast<u32>(f.is_float);
     s.flushes = static_cast<u32>(f.ftz);
-    s.saturates = stage.overflow == SATURATE || stage.overflow == SATURATE_SYMMETRIC || stage.overflow == SATFINITE;
+    s.saturates = stage.overflow == SATURATE || stage.overflow == SATURATE_SYMMETRIC || stage.overflow == SATFINITE ||
+                  stage.overflow == SATPROPAGATE;
     return s;
 }
 

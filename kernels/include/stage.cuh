@@ -14,7 +14,9 @@ enum Rounding {
 // Bits of the mask that say whether an overflow is the largest value: of positive results, of negative ones.
 #define STAYS_ABOVE 32
 #define STAYS_BELOW 33
-enum Overflow { SATURATE = 0, SATURATE_SYMMETRIC = 1, SATURATE_ZERO = 2, WRAP = 3, IEEE = 4, SATFINITE = 5 };
+enum Overflow {
+    SATURATE = 0, SATURATE_SYMMETRIC = 1, SATURATE_ZERO = 2, WRAP = 3, IEEE = 4, SATFINITE = 5, SATPROPAGATE = 6
+};
 enum Tininess { BECAME_ZERO = 0, BEFORE_ROUNDING = 1, AFTER_ROUNDING = 2 };
 enum Flag { OVERFLOWED = 1, UNDERFLOWED = 2, INEXACT = 4, INVALID = 8, SUBNORMAL = 16, ACCUMULATOR = 32, DIVIDED_BY_ZERO = 64 };
 #define N_FLAGS 7
@@ -219,9 +221,10 @@ EMU_FN u32 is_above(u64 quotient, i32 exponent, const Format& f) {
     return shift_left(quotient, larger(shift, 0)) > shift_left(f.max_significand, larger(-shift, 0));
 }
 
-// Whether what overflows stays at the largest finite value.
-EMU_FN u32 stays_finite(u32 negative, u32 is_infinite, const Stage& stage) {
+// Whether what overflows stays at the largest finite value. `has_infinity`: of that sign.
+EMU_FN u32 stays_finite(u32 negative, u32 is_infinite, u32 has_infinity, const Stage& stage) {
     if (stage.overflow == SATFINITE) return 1;
+    if (stage.overflow == SATPROPAGATE) return !(is_infinite && has_infinity);
     if (is_infinite) return 0;
     if (stage.rounding >= HAND_WRITTEN) return static_cast<u32>(stage.steps >> (negative ? STAYS_BELOW : STAYS_ABOVE)) & 1u;
     i32 mode = stage.rounding;
@@ -265,7 +268,7 @@ EMU_FN Result apply_float(const Number& x, const Rounded& r, const Stage& stage,
         w.flags |= underflows ? UNDERFLOWED : 0u;
     }
     if (outside || x.kind == INFINITE) {
-        bool finite = stays_finite(x.negative, x.kind == INFINITE, stage), has_infinity = f.has_infinity && !below;
+        bool has_infinity = f.has_infinity && !below, finite = stays_finite(x.negative, x.kind == INFINITE, has_infinity, stage);
         if (outside || finite || !has_infinity) w.flags |= OVERFLOWED | INEXACT;
         w.magnitude = below ? least : f.max_significand;
         w.exponent = below ? f.emin : f.max_exponent;

@@ -41,11 +41,18 @@ EMU_FN Number held(const Number& x, const Stage& stage, u32 u, u32* flags) {
     return load(&bits, 0, stage.storage, stage.format.quantum);
 }
 
+// Whether a finite number became infinite, or what stands for infinity where a format has none.
+EMU_FN bool became_infinite(const Number& x, const Number& y, const Stage& stage, u32 flags) {
+    if (!(flags & OVERFLOWED) || x.kind != FINITE || stage.overflow != IEEE) return false;
+    return y.kind != FINITE || (!stage.format.has_nan && !stage.format.has_infinity && is_zero(y.significand));
+}
+
 // R(x) in the accumulator.
 EMU_FN Number accumulated(Unit& unit, const Number& x, const i64* task, u64 result, i64 number) {
     u32 flags;
     Number y = held(x, unit.sum, draw_inside(task, unit.sum, result, number), &flags);
-    if (unit.sum.overflow != WRAP && unit.sum.overflow != IEEE && (flags & OVERFLOWED)) unit.touched = true;
+    bool is_limit = unit.sum.overflow != WRAP && unit.sum.overflow != IEEE && (flags & OVERFLOWED);
+    if (is_limit || became_infinite(x, y, unit.sum, flags)) unit.touched = true;
     return y;
 }
 
@@ -56,7 +63,9 @@ EMU_FN Number term_at(Unit& unit, const Terms& terms, i64 k, const i64* task, u6
     Number product = multiply(x, y);
     if (!unit.rounds_products) return product;
     u32 flags;
-    return held(product, unit.product, draw_inside(task, unit.product, result, 1 + 2 * k), &flags);
+    Number rounded = held(product, unit.product, draw_inside(task, unit.product, result, 1 + 2 * k), &flags);
+    if (became_infinite(product, rounded, unit.product, flags)) unit.touched = true;
+    return rounded;
 }
 
 // ---- exact sums ----------------------------------------------------------------------------------------------------
@@ -258,10 +267,8 @@ EMU_FN Number rounded_block(Unit& unit, const Number& x, const Stage& stage, u32
     u32 flags;
     Number y = held(x, stage, u, &flags);
     if (!(flags & OVERFLOWED)) return y;
-    if (stage.overflow != IEEE) {
-        unit.touched = true;
-        return y;
-    }
+    if (stage.overflow != IEEE || x.kind == FINITE) unit.touched = true;
+    if (stage.overflow != IEEE) return y;
     if (stage.format.has_infinity) return special(INFINITE, x.negative);
     return stage.format.has_nan ? special(NOT_A_NUMBER, 0) : number_of(0, wide_of(0), 0, 0);
 }

@@ -83,7 +83,11 @@ def write(x: Number, fmt: Format, rounding: str, overflow: str | None, u: int) -
         return _fixed(-raw if x.negative and x.magnitude else raw, fmt, rule)
     value = raw * step
     if value > Fraction(fmt.max):
-        clamps = rule == "satfinite" or rounding in LARGEST or rounding == ("ceil" if x.negative else "floor")
+        clamps = (
+            rule in ("satfinite", "satpropagate")
+            or rounding in LARGEST
+            or rounding == ("ceil" if x.negative else "floor")
+        )
         beyond = "inf" if fmt.infinities else "nan"
         return _clean(Number(x.negative, Fraction(fmt.max) if clamps else beyond), fmt), True
     if fmt.ftz and value < Fraction(2) ** fmt.emin:
@@ -145,7 +149,7 @@ def _to_random_bits(x: Fraction, rounding: str) -> Fraction:
 
 def _infinite(x: Number, fmt: Format, rule: str) -> tuple[Number, bool]:
     if not isinstance(fmt, Fixed):
-        if rule == "satfinite":
+        if rule == "satfinite" or (rule == "satpropagate" and not fmt.infinities):
             return Number(x.negative, Fraction(fmt.max)), True
         return (x, False) if fmt.infinities else (_clean(Number(x.negative, "nan"), fmt), True)
     if rule == "saturate_zero":
@@ -212,10 +216,21 @@ class Dot:
     def accumulate(self, x: Number, draw: int) -> Number:
         if self.mac.accumulator == "exact":
             return x
-        x, over = self.write(x, self.mac.accumulator, draw)
+        y, over = self.write(x, self.mac.accumulator, draw)
         rule = self.mac.overflow.value if self.mac.overflow else default_rule(self.mac.accumulator)
         self.touched |= over and rule not in ("wrap", "ieee")
-        return x
+        self.touched |= self.became_infinite(x, y, over, self.mac.accumulator)
+        return y
+
+    def round_product(self, x: Number, draw: int) -> Number:
+        y, over = self.write(x, self.mac.product, draw)
+        self.touched |= self.became_infinite(x, y, over, self.mac.product)
+        return y
+
+    def became_infinite(self, x: Number, y: Number, over: bool, fmt: Any) -> bool:
+        """Whether a finite number became infinite, or what stands for it, and was not clamped to the largest."""
+        rule = self.mac.overflow.value if self.mac.overflow else default_rule(fmt)
+        return rule == "ieee" and over and x.is_finite and y.magnitude != Fraction(fmt.max)
 
     def add(self, a: Number, b: Number, draw: int) -> Number:
         return self.accumulate(
@@ -223,12 +238,16 @@ class Dot:
         )
 
     def run(self, row: list[float], column: list[float], addend: float | None) -> Number:
+        """Return the accumulator's content after products of floats."""
+        start = None if addend is None else Number.of(addend)
+        return self.sum_of([Number.of(a) for a in row], [Number.of(b) for b in column], start)
+
+    def sum_of(self, row: list[Number], column: list[Number], start: Number | None) -> Number:
         """Return the accumulator's content."""
         depth, order = len(row), str(self.mac.order)
-        products = [multiply(Number.of(a), Number.of(b)) for a, b in zip(row, column, strict=True)]
+        products = [multiply(a, b) for a, b in zip(row, column, strict=True)]
         if self.mac.product != "exact":
-            products = [self.write(p, self.mac.product, 1 + 2 * k)[0] for k, p in enumerate(products)]
-        start = None if addend is None else Number.of(addend)
+            products = [self.round_product(p, 1 + 2 * k) for k, p in enumerate(products)]
         if order == "sequential":
             state = ZERO if start is None else self.accumulate(start, 2 * depth + 1)
             for k, p in enumerate(products):

@@ -105,7 +105,8 @@ def test_what_has_no_compiled_loop_is_left_to_the_reference(order: str, fmt: str
 ])  # fmt: skip
 @pytest.mark.parametrize("options", [
     {"rounding": "stochastic"}, {"overflow": "satfinite"}, {"rounding": "stochastic", "overflow": "satfinite"},
-    {"rounding": "floor", "overflow": "satfinite"},
+    {"rounding": "floor", "overflow": "satfinite"}, {"overflow": "satpropagate"},
+    {"rounding": "stochastic", "overflow": "satpropagate"},
 ], ids=str)  # fmt: skip
 def test_stochastic_and_saturating_sums_have_compiled_loops(order: str, options: dict[str, object]):
     """Rows of 300 results begin anywhere within sixteen; random numbers and marks belong to the result's place."""

@@ -84,6 +84,8 @@ CASES = [
     Case("fp16", "fp16", None, Mac("fp16", "fp16"), "fp16", "in_order"),
     Case("fp16", "fp16", None, Mac(accumulator="fp16", rounding="toward_zero"), "fp16", "in_order"),
     Case("fp16", "fp16", None, Mac(accumulator="fp16", overflow="satfinite"), "fp16", "in_order"),
+    Case("fp16", "fp16", "fp32", Mac("fp16", "fp16", overflow="satpropagate"), "fp16", "in_order"),
+    Case("bf16", "bf16", None, Mac(accumulator="fp8_e4m3", overflow="satpropagate"), "fp16", "in_order"),
     Case("fp16", "fp16", "fp16", Mac(accumulator="fp16", rounding="stochastic"), "fp16", "in_order"),
     Case("fp16", "fp16", "fp16", Mac(accumulator="fp32", order="pairwise"), "fp16", "in_order"),
     Case("fp16", "fp16", "fp16", Mac("bf16", order="lanes(3)"), "fp16", "in_order"),

@@ -75,6 +75,7 @@ STAGES = [
     ("fix25f12", "nearest_up", "wrap", np.float32), ("fix54f10", "to_odd", "wrap", np.float64),
     ("fix8f4", "nearest_zero", "saturate_symmetric", np.float64), ("e4m3fnuz", "ceil", "ieee", np.float32),
     ("fp8_e4m3", "toward_zero", "satfinite", np.float32), ("bf16 ftz", "nearest_down", "ieee", np.float64),
+    ("fp8_e5m2", "floor", "satpropagate", np.float32),
 ]  # fmt: skip
 
 

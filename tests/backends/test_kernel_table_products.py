@@ -279,6 +279,8 @@ ORDERS = [
     (Mac(product="bf16", accumulator="fp32", order="lanes(8)"), "bf16", "fp32"),
     (Mac.preset("h100", inputs="fp8_e4m3", output="fp32", instruction="mma"), "fp8_e4m3", "fp32"),
     (Mac(accumulator="fp16", order="blocks(4, 12)", rounding="stochastic", overflow="satfinite"), "fp16", "fp16"),
+    (Mac(accumulator="fp16", order="blocks(4, 12)", overflow="satpropagate"), "fp16", "fp16"),
+    (Mac(accumulator="fp8_e5m2", order="pairwise", overflow="satpropagate"), "fp16", "fp16"),
     (Mac(accumulator="fix20f12", order="pairwise", rounding="floor"), "fix8f4", "fix16f8"),
     (Mac(accumulator="fp16", order="lanes(3)", rounding="stochastic"), "fp16", "fp16"),
     (Mac.preset("a100", inputs="fp16", output="fp32"), "fp16", "fp32"),

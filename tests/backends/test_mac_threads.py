@@ -19,6 +19,7 @@ UNITS = [
     Mac(accumulator="fp16", order="lanes(3)", rounding="stochastic"),
     Mac("bf16", "exact", rounding="stochastic"),
     Mac(accumulator="bf16", order="pairwise", overflow="satfinite"),
+    Mac(accumulator="e4m3", order="pairwise", overflow="satpropagate"),
     Mac(),
 ]
 

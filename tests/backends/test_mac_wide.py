@@ -35,6 +35,7 @@ STAGES = [
     ("fp32", "nearest_even", None),
     ("fix32f10", "to_odd", "wrap"),
     ("fp16", "floor", "satfinite"),
+    ("fp16", "nearest_even", "satpropagate"),
     ("fix24f20", "stochastic", "wrap"),
     ("ufix16f4", "nearest_away", "saturate"),
 ]

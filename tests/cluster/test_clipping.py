@@ -188,6 +188,25 @@ def test_momentum_thresholds_are_multiples_of_the_root_mean_square_of_the_buffer
         assert done.counts["weight"] == int((np.abs(gradients["weight"]) > high).sum()) > 0
 
 
+@pytest.mark.parametrize("k", [-147, -126, -100, -80, -60, 40, 60, 64, 100, 125])
+def test_momentum_of_any_size_decides_thresholds_of_its_size_d2(k: int):
+    """Powers of two move exponents alone: 2**k times the momentum has 2**k times the thresholds."""
+    ordinary, size = np.array([[1, -1, 0.5, 0.25], [1, 1.5, -1.25, 0]], F), 2.0**k
+    rule, gradients = MomentumThresholds(rule="momentum", k=1.0), np.array([[size / 2, -1.5 * size, size, 0]], F)
+    expected = rule.apply(LayerGradients({"weight": gradients}, buffers={"weight": ordinary}), {}).limits
+    done = rule.apply(LayerGradients({"weight": gradients}, buffers={"weight": (ordinary * F(size)).astype(F)}), {})
+    assert expected is not None
+    assert done.limits is not None
+    assert bits(done.limits) == bits([F(float(expected.high) * size), F(float(expected.low) * size)])
+    assert done.counts["weight"] == int((np.abs(gradients) > done.limits.high).sum()) > 0
+
+
+def test_momentum_with_infinities_decides_no_threshold_d2():
+    for bad in (INF, NAN):
+        seen = LayerGradients({"weight": np.array([[1e30]], F)}, buffers={"weight": np.array([[bad, 1]], F)})
+        assert MomentumThresholds(rule="momentum").apply(seen, {}).limits is None
+
+
 def test_momentum_thresholds_leave_the_first_step_d2():
     seen = LayerGradients({"weight": np.array([[5, -7]], F)}, buffers={"weight": np.zeros((1, 2), F)})
     done = MomentumThresholds(rule="momentum").apply(seen, {})

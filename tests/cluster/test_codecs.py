@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from fractions import Fraction
 from typing import Any
 
@@ -172,6 +173,65 @@ def test_levels_are_smoothed_or_stand_for_several_mini_batches_c3(options: Any, 
     assert levels == expected
 
 
+def single(x: float) -> float:
+    """The float32 next to a float64: one operation on float32 numbers, rounded twice, is rounded right."""
+    return struct.unpack("<f", struct.pack("<f", x))[0]
+
+
+def levels_in_use(sizes: list[float], lag: int, smoothing: str, window: int, interval: int) -> list[float]:
+    """What each mini-batch uses, by the sentences of the documentation: positions counted from the first one."""
+    computed: list[float] = []
+    used: list[float] = []
+    for place, size in enumerate(sizes):
+        if place % interval:
+            used.append(used[-1])
+            continue
+        computed.append(size)
+        newest = len(computed) - 1 - lag
+        seen = [computed[k] for k in range(newest + 1) if k > newest - window] or [size]  # where none is so old yet
+        level = seen[-1]
+        if smoothing == "window":
+            level = seen[0]
+            for more in seen[1:]:
+                level = single(level + more)
+            level = single(level / len(seen))
+        if smoothing == "exponential" and used:
+            decay = single(0.7)
+            level = single(single(decay * used[-1]) + single(single(1 - decay) * seen[-1]))
+        used.append(level)
+    return used
+
+
+@pytest.mark.parametrize("interval", range(1, 5))
+@pytest.mark.parametrize(
+    ("smoothing", "window"), [("none", 1), ("exponential", 1), *(("window", w) for w in range(1, 6))]
+)
+@pytest.mark.parametrize("lag", range(7))
+def test_lag_smoothing_window_and_interval_go_together_c3(
+    lag: int, smoothing: Any, window: int, interval: int, backend: str
+):
+    codec = Quantiser(lag=lag, smoothing=smoothing, decay=0.7, window=window, interval=interval, backend=backend)
+    sizes = [single(1 + place + place * place / 7) for place in range(13 * interval)]
+    memory, levels = Memory.empty(1, 2), list[float]()
+    for step, size in enumerate(sizes):
+        memory.residual = np.zeros((1, 2), np.float32)
+        message = codec.encode(np.array([[-size, size]], np.float32), memory, Address(step=step))
+        low, high = message.levels[0].tolist()
+        assert low == -high
+        levels.append(high)
+    assert levels == levels_in_use(sizes, lag, smoothing, window, interval)
+
+
+def test_mini_batches_are_counted_c1():
+    memory = encoded(Quantiser(interval=3), *[G1] * 5)[1]
+    assert memory.batches == 5
+
+
+def test_mini_batches_are_counted_c1():
+    memory = encoded(Quantiser(interval=3), *[G1] * 5)[1]
+    assert memory.batches == 5
+
+
 def test_random_intervals_renew_levels_one_time_in_so_many_and_by_the_seed_c3():
     codec = Quantiser(interval=4, at_random=True)
 
@@ -188,11 +248,6 @@ def test_random_intervals_renew_levels_one_time_in_so_many_and_by_the_seed_c3():
     assert first == renewals(7)
     assert first != renewals(8)
     assert 400 < sum(first) < 600
-
-
-def test_mini_batches_are_counted_c1():
-    memory = encoded(Quantiser(interval=3), *[G1] * 5)[1]
-    assert memory.batches == 5
 
 
 def test_outliers_decide_no_level_and_are_still_sent_c3():
@@ -369,6 +424,11 @@ def test_other_numbers_of_bits_are_refused(bits: Any):
         ({"decay": 1.5}, r"`decay` of a gradient codec must be 0\.\.1, got 1.5"),
         ({"left_out": 1.0}, "`left_out` of a gradient codec must be 0 or more, below 1, got 1.0"),
         ({"outliers": -1.0}, "`outliers` of a gradient codec must be above 0, got -1.0"),
+        ({"outliers": -0.5}, "`outliers` of a gradient codec must be above 0, got -0.5"),
+        ({"outliers": 0.0}, "`outliers` of a gradient codec must be above 0, got 0.0"),
+        ({"left_out": -0.5}, "`left_out` of a gradient codec must be 0 or more, below 1, got -0.5"),
+        ({"decay": -0.5}, r"`decay` of a gradient codec must be 0\.\.1, got -0.5"),
+        ({"interval": True}, "`interval` of a gradient codec must be a whole number from 1 on, got True"),
         ({"outliers": -0.5}, "`outliers` of a gradient codec must be above 0, got -0.5"),
         ({"outliers": 0.0}, "`outliers` of a gradient codec must be above 0, got 0.0"),
         ({"left_out": -0.5}, "`left_out` of a gradient codec must be 0 or more, below 1, got -0.5"),

@@ -48,7 +48,7 @@ def test_owners_may_be_fewer_than_nodes_or_other_nodes_c5():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"nodes": 0}, "`nodes` must be a whole number from 1 on, got 0"),
+        ({"nodes": 0}, "`nodes` must be at least 1, got 0; choose a larger one"),
         ({"nodes": 4, "owners": (4,)}, r"`owners` must be nodes 0\.\.3, got 4; name nodes of the cluster, or raise"),
         ({"nodes": 4, "owners": (-1,)}, r"`owners` must be nodes 0\.\.3, got -1"),
         ({"nodes": 2, "workers": (1, 0)}, r"`workers` must be ascending, each once, got \[1, 0\]"),

@@ -155,6 +155,10 @@ UNITS = [
     (Mac(accumulator="fp16", order="blocks(4, 12)", rounding="stochastic_nearest_up"), "fp16", "fp16", "fp16", "fp16"),
     (Mac(accumulator="fp16", order="blocks(4, 12)", rounding="jamming"), "fp16", "fp16", "fp16", "fp16"),
     (Mac(accumulator="bf16", rounding="nearest_odd"), "bf16", "bf16", "fp32", "bf16"),
+    (Mac("fp8_e5m2", "fp8_e5m2", overflow="satfinite"), "fp16", "fp16", "fp16", "fp16"),
+    (Mac("fp8_e5m2", "fp8_e5m2", "lanes(3)", "floor", "satpropagate"), "fp16", "fp16", "fp16", "fp16"),
+    (Mac(accumulator="fp8_e4m3", order="pairwise", overflow="satpropagate"), "fp16", "fp16", "fp16", "fp16"),
+    (Mac(accumulator="fp16", order="blocks(4, 12)", overflow="satpropagate"), "fp16", "fp16", "fp16", "fp16"),
     (Mac.preset("v100", inputs="fp16", output="fp16"), "fp16", "fp16", "fp16", "fp16"),
     (Mac.preset("h100", inputs="bf16", output="fp32"), "bf16", "bf16", "fp32", "fp32"),
     (Mac.preset("h100", inputs="fp8_e4m3", output="fp32", instruction="mma"), "fp8_e4m3", "fp8_e4m3", "fp32", "fp32"),
@@ -191,6 +195,21 @@ def test_every_unit_adds_as_the_reference(unit: tuple, kernels: CudaKernels):
         arguments = (a, b, addend, formats, encode_mac(mac), stage, random, register, "definition", divisor)
         results = [table.product(*arguments) for table in (kernels, ReferenceKernels())]
         assert_same(results[0], results[1], fmt, (mac, depth, divisor, rounding))
+
+
+@pytest.mark.parametrize("order", ["blocks(4, 12)", "blocks(4, 12, addend=after)", "sequential", "pairwise"])
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_negative_zero_beside_no_products_and_beside_zeros_is_the_references(
+    order: str, depth: int, kernels: CudaKernels
+):
+    fp16, addend = encode_format(emu.parse("fp16")), np.array([[[-0.0], [0.0]]], np.float32)
+    a, b = np.full((1, 2, depth), -1, np.float32), np.zeros((1, depth, 1), np.float32)
+    for rounding in ("nearest_even", "floor"):
+        mac = encode_mac(Mac(accumulator="fp16", order=order, rounding=rounding))
+        stage, random = encode_stage(OutputStage.of("fp32")), RandomCode(0, 0, 0, 0, None)
+        arguments = (a, b, addend, (fp16, fp16, fp16), mac, stage, random, None, "definition", 1)
+        assert not kernels.declines((fp16, fp16, fp16), mac, stage, "definition", 1)
+        assert_same(kernels.product(*arguments), ReferenceKernels().product(*arguments), "fp32", (order, rounding))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -234,6 +253,15 @@ def test_selections_are_the_references(dtype: type, kernels: CudaKernels):
             )
         if stride >= window:
             assert_bits_equal(kernels.unpool(*found, windows), reference.unpool(*expected, windows))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32])
+def test_unpool_writes_nothing_outside_its_windows(kernels: CudaKernels, dtype: Any):
+    windows = windows_of(np.zeros((1, 1, 4, 4)), 2, 2)
+    index = np.array([3, 4, np.iinfo(dtype).max, 0], dtype)
+    spread = kernels.unpool(np.float32([1, 2, 3, 4]), index, windows)
+    assert_bits_equal(spread, ReferenceKernels().unpool(np.float32([1, 2, 3, 4]), index, windows))
+    assert np.flatnonzero(spread).tolist() == [5, 10]
 
 
 @pytest.mark.parametrize("n", [1, 4, 7, 1024])

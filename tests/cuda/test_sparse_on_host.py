@@ -12,10 +12,13 @@ from fast_suite import most_are_slow
 from hypothesis import given, settings
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "sparse"))
+from device_arrays import DeviceArray, StrictDevice
 from host_devices import as_backend
 from sparse_cases import UNITS, cases
 from test_sparse_backends import assert_equal_to_reference
 
+import emu
+from emu import sparse
 from emu.backends.cuda import CudaKernels
 from emu.backends.reference import ReferenceKernels
 from emu.testing.cuda_on_host import HostDevice
@@ -50,3 +53,24 @@ def test_columns_are_marked_and_counted_up_as_the_reference_does_e1(count: int):
         expected.used.tolist(),
         expected.longest,
     ]
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_entries_and_places_on_a_device_are_copied_as_well(check: bool):
+    """What is written to the sources later changes no product, and no place lies out of bounds."""
+    sources = [DeviceArray(np.array(part)) for part in (np.float32([1, 2, 3]), [2, 0, 2], [0, 1, 3])]
+    options = {"dy_format": "fp32", "out_format": "fp32", "backend": "cuda"}
+    with as_backend(StrictDevice()):
+        x = sparse.CSR.of(*sources, (2, 3), "fp32", check=check)
+        held = x.with_data(sources[0], "fp32", check=check)
+        dense = DeviceArray(np.float32([[1, 10], [100, 1000]]))
+        for later in (False, True):
+            if later:
+                for source in sources:
+                    source._memory[...] = 1 << 30
+            for matrix in (x, held):
+                found = sparse.transposed_matmul(matrix, dense, **options, check=False)
+                assert found.rows.tolist() == [0, 2]
+                assert found.values.get().tolist() == [[200, 2000], [301, 3010]]
+        with pytest.raises(emu.ShapeError, match="`indptr` must begin with 0"):
+            sparse.CSR.of(*sources, (2, 3), "fp32", check=False)

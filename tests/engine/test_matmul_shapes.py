@@ -75,10 +75,24 @@ def test_integers_and_lists_are_operands(backend: str):
 @pytest.mark.parametrize(
     ("a_shape", "b_shape", "message"),
     [
-        ((), (3,), "matmul: operands must have at least one dimension, got shapes () and (3,)"),
-        ((2, 3), (4, 2), "matmul: inner sizes must agree, got shapes (2, 3) and (4, 2): 3 against 4"),
-        ((3,), (4,), "matmul: inner sizes must agree, got shapes (3,) and (4,): 3 against 4"),
-        ((2, 2, 3), (3, 3, 2), "matmul: batch dimensions must broadcast, got shapes (2, 2, 3) and (3, 3, 2)"),
+        (
+            (),
+            (3,),
+            "matmul: operands must have at least one dimension, got shapes () and (3,); "
+            "emu.multiply multiplies by a number",
+        ),
+        (
+            (2, 3),
+            (4, 2),
+            "matmul: inner sizes must agree, got shapes (2, 3) and (4, 2): 3 against 4; transpose one of them?",
+        ),
+        ((3,), (4,), "matmul: inner sizes must agree, got shapes (3,) and (4,): 3 against 4; transpose one of them?"),
+        (
+            (2, 2, 3),
+            (3, 3, 2),
+            "matmul: batch dimensions must broadcast, got shapes (2, 2, 3) and (3, 3, 2); "
+            "give axes of size 1 where they differ",
+        ),
     ],
 )
 def test_shapes_that_do_not_fit_are_named(a_shape: tuple, b_shape: tuple, message: str):
@@ -91,7 +105,9 @@ def test_an_addend_must_broadcast_and_have_a_format():
     a, b = np.zeros((2, 3)), np.zeros((3, 4))
     with pytest.raises(emu.ShapeError) as caught:
         emu.matmul(a, b, addend=np.zeros((3,)), addend_format="fix8f0", **FIX)
-    assert str(caught.value) == "matmul: the addend must broadcast to the result (2, 4), got shape (3,)"
+    assert str(caught.value) == (
+        "matmul: the addend must broadcast to the result (2, 4), got shape (3,); give axes of size 1 where they differ"
+    )
     with pytest.raises(emu.ShapeError, match=r"must broadcast to the result \(2, 4\), got shape \(5, 2, 4\)"):
         emu.matmul(a, b, addend=np.zeros((5, 2, 4)), addend_format="fix8f0", **FIX)
     with pytest.raises(emu.FormatError, match="`addend_format` must be given with `addend`"):
@@ -175,7 +191,7 @@ def test_recorded_random_bits_of_a_product_have_its_shape(backend: str):
         assert_bits_equal(y, np.floor(0.75 + u / 4), "fix8f0")
         with pytest.raises(emu.ShapeError, match="`rbits` must have the shape of the result"):
             emu.matmul(a, b, rbits=np.zeros((9, 9), np.uint32), **formats)
-    with pytest.raises(emu.FormatError, match=r"`rbits` must be integers below 2\*\*2, got uint32 up to 4"):
+    with pytest.raises(emu.FormatError, match=r"`rbits` must be integers below 2\*\*2, got 4; shift or mask"):
         emu.matmul([[0.25]], [[1.0]], rbits=np.array([[4]], np.uint32), **formats)
 
 

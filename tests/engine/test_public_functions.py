@@ -43,6 +43,20 @@ def test_functions_write_into_out(x_format: str, backend: str):
         emu.tanh(x, x_format=x_format, out_format="fp16", out=np.zeros(3, np.float32), backend=backend)
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("x", [1.0, 0.0, 1000.0, -1000.0, np.inf, np.nan])
+def test_a_function_of_one_number_is_that_of_an_array_of_it(name: str, x: float, backend: str):
+    """Also where float64 cannot say the result: exp(1000), gelu(-1000), the logarithm of a negative number."""
+    for out_format in ("fp16", "fp64", "fix16f8"):
+        options = {"x_format": "fp32", "out_format": out_format, "backend": backend}
+        flags, alone = emu.Flags(), emu.Flags()
+        y = getattr(emu, name)(np.float32([x]), flags=flags, **options)
+        value = getattr(emu, name)(x, flags=alone, **options)
+        assert np.shape(value) == ()
+        assert_bits_equal(np.reshape(value, 1), y, out_format)
+        assert alone == flags
+
+
 def test_a_misspelt_option_names_the_operation_and_the_nearest_option():
     with pytest.raises(TypeError, match=r"^add\(\) has no option 'roundin'; did you mean 'rounding'\?$"):
         emu.add(1.0, 2.0, out_format="fp16", roundin="floor")

@@ -21,8 +21,9 @@ VALUES = (
     '"lanes(99999999)"', '"lanes(0)"', '"lanes()"', '"blocks(8, 25)"', '"blocks(1024, 256)"', '"pairwise"',
     '"sequential"', '"fix64f0"', '"ufix64f64"', '"fix8f?"', '"fix65f0"', '"fix8f99999"', '"fix16f-300"', '"e1m0"',
     '"e11m52"', '"e12m3"', '"e8m0 finite nans=top"', '"e5m10 bias=99999"', '"e2m1 finite nans=none"', '"fp64"',
-    '"int8"', '"stochastic"', '"to_odd"', '"saturate_zero"', '"wrap"', '"satfinite"', '"../x"', '"/"', '"/dev/null"',
-    '"/dev/zero"', '"."', '"~"', '"none"', '"digits"', '"\\U0001F600"', "0x7FFFFFFF", "0b1", "1_0",
+    '"int8"', '"stochastic"', '"to_odd"', '"saturate_zero"', '"wrap"', '"satfinite"', '"satpropagate"', '"../x"',
+    '"/"', '"/dev/null"', '"/dev/zero"', '"."', '"~"', '"none"', '"digits"', '"\\U0001F600"', "0x7FFFFFFF", "0b1",
+    "1_0",
     "[" * 200 + "]" * 200, "[" * 3000 + "]" * 3000, "{a = {a = {a = 1}}}",
 )  # fmt: skip
 #: Lines that TOML files do not expect.

@@ -6,6 +6,9 @@ A target builds sound files once, in a folder of its own. A case is a copy of th
 from __future__ import annotations
 
 import gzip
+import json
+import lzma
+import math
 import shutil
 import struct
 from collections.abc import Callable, Iterator
@@ -168,6 +171,21 @@ def _weights(folder: Path) -> None:
     )  # fmt: skip
 
 
+def _tensors(folder: Path) -> None:
+    """Weights in narrow floats, written from the format's page: a length, JSON, bytes; every code is 0.25, or 0."""
+    (folder / "tiny.toml").write_text(TINY)
+    header: dict[str, Any] = {}
+    content = b""
+    for name, dtype, shape, code in (
+        ("conv1.weight", "BF16", (2, 1, 3, 3), b"\x80\x3e"), ("conv1.bias", "F8_E5M2", (2,), b"\x00"),
+        ("output.weight", "F8_E4M3", (10, 18), b"\x28"), ("output.bias", "F16", (10,), b"\x00\x34"),
+    ):  # fmt: skip
+        begin, content = len(content), content + code * math.prod(shape)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, len(content)]}
+    text = json.dumps(header).encode()
+    (folder / "weights.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + content)
+
+
 def _images(count: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     images = (np.arange(count * 64) * 37 % 256).astype(np.uint8).reshape(count, 8, 8)
     return images, (np.arange(count) % 10).astype(np.uint8)
@@ -189,6 +207,14 @@ def _data(folder: Path) -> None:
         (folder / "idx" / f"{kind}-images-idx3-ubyte").write_bytes(_idx(images[first:last]))
         with gzip.open(folder / "idx" / f"{kind}-labels-idx1-ubyte.gz", "wb") as file:
             file.write(_idx(labels[first:last]))
+    (folder / "emnist").mkdir()
+    for side in ("train", "test"):
+        (folder / "emnist" / f"emnist-digits-{side}-images-idx3-ubyte.gz").write_bytes(gzip.compress(_idx(images)))
+        (folder / "emnist" / f"emnist-digits-{side}-labels-idx1-ubyte.gz").write_bytes(lzma.compress(_idx(labels + 1)))
+    medmnist = {f"{side}_images": images[..., None] for side in ("train", "val", "test")}
+    np.savez(
+        folder / "medmnist.npz", **medmnist, **{f"{side}_labels": labels[:, None] for side in ("train", "val", "test")}
+    )
     (folder / "letters.txt").write_text("to be or not to be " * 40)
 
 
@@ -257,12 +283,16 @@ def _runs() -> Iterator[Target]:
 def _arrays() -> Iterator[Target]:
     arguments = ("evaluate", "weights.npz", "--model", "tiny.toml", "--device", "fixed16", "--backend", "reference")
     yield Target("evaluate weights", _weights, "weights.npz", Mutator.npz, arguments, weight=20)
+    arguments = ("evaluate", "weights.safetensors", *arguments[2:])
+    yield Target("evaluate tensors", _tensors, "weights.safetensors", Mutator.bytes, arguments, weight=10)
     data: dict[str, tuple[str, Callable[[Mutator, bytes], bytes]]] = {
         "data.npz": ("data.npz", Mutator.npz), "keras.npz": ("keras.npz", Mutator.npz),
         "images.npy": ("images.npy", Mutator.npy), "labels.npy": ("images.npy", Mutator.npy),
         "idx/train-images-idx3-ubyte": ("idx", Mutator.bytes),
         "idx/train-labels-idx1-ubyte.gz": ("idx", Mutator.bytes),
-        "idx/t10k-images-idx3-ubyte": ("idx", Mutator.bytes),
+        "idx/t10k-images-idx3-ubyte": ("idx", Mutator.bytes), "medmnist.npz": ("medmnist.npz", Mutator.npz),
+        "emnist/emnist-digits-train-images-idx3-ubyte.gz": ("emnist", Mutator.bytes),
+        "emnist/emnist-digits-test-labels-idx1-ubyte.gz": ("emnist", Mutator.bytes),
     }  # fmt: skip
     for file, (source, mutate) in data.items():
         arguments = ("train", "tiny.toml", "--out", "out", "--set", f"data.source={source}", *SHORT)

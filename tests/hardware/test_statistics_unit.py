@@ -103,8 +103,8 @@ def test_a_long_stream_is_counted_as_its_pieces():
     (lambda unit: unit.run([[2**39] + [0] * 7]), ConfigError, "must fit 40 bits, got 549755813888 at index (0, 0)"),
     (lambda unit: unit.run([[0] * 8], valid=[[True]]), ShapeError, "`valid` must have the shape"),
     (lambda unit: unit.run([[0] * 8], signs="all"), ConfigError, "`signs` must be one of positive, negative, both"),
-    (lambda _: StatisticsUnit(width_bits=64), ConfigError, "`width_bits` of a statistics unit must be 2 to 52, got 64"),
-    (lambda _: StatisticsUnit(lanes=0), ConfigError, "`lanes` of a statistics unit must be 1 to 65536, got 0"),
+    (lambda _: StatisticsUnit(width_bits=64), ConfigError, "`width_bits` must be in 2..52, got 64"),
+    (lambda _: StatisticsUnit(lanes=0), ConfigError, "`lanes` must be in 1..65536, got 0"),
 ])  # fmt: skip
 def test_what_it_cannot_take_is_named(call, error, said):
     with pytest.raises(error) as caught:

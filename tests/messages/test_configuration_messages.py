@@ -145,8 +145,8 @@ class TestDevices:
 
     def test_an_overflow_rule_of_the_other_family(self, device_error: Any):
         assert device_error(weight="[precision.weight]\nformat = 'fp16'\noverflow = 'wrap'") == (
-            "`overflow` of fp16 must be one of ieee, satfinite, got 'wrap': that rule belongs to the other family of "
-            "formats "
+            "`overflow` of fp16 must be one of ieee, satfinite, satpropagate, got 'wrap': that rule belongs to the "
+            "other family of formats "
             "(in d/x.toml: precision.weight)"
         )
 
@@ -157,8 +157,8 @@ class TestDevices:
 
     def test_an_order_that_does_not_exist(self, device_error: Any):
         assert device_error("[precision.mac]\norder = 'tree'") == (
-            "`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got 'tree' "
-            "(in d/x.toml: precision.mac.order)"
+            "`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got 'tree'; leave it out "
+            "for sequential (in d/x.toml: precision.mac.order)"
         )
 
     def test_a_number_without_its_source(self, device_error: Any):
@@ -186,9 +186,8 @@ class TestDevices:
 
     def test_an_exception_that_cannot_be(self, device_error: Any):
         assert device_error("[[precision.layers]]\nmatch = 'fc*'\nweight = { overflow = 'wrap' }") == (
-            "weight of layers fc*: `overflow` of fp16 must be one of ieee, satfinite, got 'wrap': that rule belongs "
-            "to the "
-            "other family of formats (in d/x.toml: precision)"
+            "weight of layers fc*: `overflow` of fp16 must be one of ieee, satfinite, satpropagate, got 'wrap': that "
+            "rule belongs to the other family of formats (in d/x.toml: precision)"
         )
 
 

@@ -49,7 +49,7 @@ def test_bad_input_is_refused_with_its_remedy(arguments: tuple[str, ...], messag
 
 
 def test_numbers_from_python_are_checked_as_well():
-    with pytest.raises(ConfigError, match="`nodes` must be whole numbers from 1 on, got 0"):
+    with pytest.raises(ConfigError, match="`nodes` must be at least 1, got 0"):
         emu.simulate(emu.model("mlp"), emu.device("k20x-8x"), nodes=[0])
 
 

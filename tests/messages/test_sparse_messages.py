@@ -16,19 +16,23 @@ from emu.sparse import CSR, Compact, update_rows
 @pytest.mark.parametrize(
     ("data", "indices", "indptr", "shape", "message"),
     [
-        ([1.0, 2], [0, 3], [0, 1, 2], (2, 3), "`indices` must be columns 0..2, got 3 at entry 1, row 1"),
-        ([1.0, 2], [0, -1], [0, 1, 2], (2, 3), "`indices` must be columns 0..2, got -1 at entry 1, row 1"),
-        ([1.0, 2], [0, 1], [0, 2, 1, 2], (3, 3), "`indptr` must not descend, got 2 and then 1 at row 1"),
-        ([1.0, 2], [0, 1], [0, 2], (2, 3), "`indptr` must have rows + 1 = 3 elements, got 2"),
+        ([1.0, 2], [0, 3], [0, 1, 2], (2, 3),
+         "`indices` must be columns 0..2, got 3 at entry 1, row 1; choose another `shape`"),
+        ([1.0, 2], [0, -1], [0, 1, 2], (2, 3),
+         "`indices` must be columns 0..2, got -1 at entry 1, row 1; choose another `shape`"),
+        ([1.0, 2], [0, 1], [0, 2, 1, 2], (3, 3), "`indptr` must not descend, got 2 and then 1 at row 1; sort the rows"),
+        ([1.0, 2], [0, 1], [0, 2], (2, 3),
+         "`indptr` must have rows + 1 = 3 elements, got 2; say where each row begins, and the end"),
         (
             [1.0, 2], [0, 1], [0, 1, 1], (2, 3),
-            "`indptr` must begin with 0 and end with the number of entries, 2, got 0 and 1",
+            "`indptr` must begin with 0 and end with the number of entries, 2, got 0 and 1; say where "
+            "each row begins, and the end",
         ),
         (
             [1.0], [0, 1], [0, 1, 2], (2, 3),
-            "`data` and `indices` must have one element per entry, got shapes (1,) and (2,)",
+            "`data` and `indices` must have one element per entry, got shapes (1,) and (2,); give a column for each",
         ),
-        ([1.0], [[0]], [0, 1], (1, 3), "`indices` must have one dimension, got shape (1, 1)"),
+        ([1.0], [[0]], [0, 1], (1, 3), "`indices` must have one dimension, got shape (1, 1); flatten it"),
         *(
             (
                 [1.0], [0], [0, 1], shape,
@@ -58,7 +62,8 @@ def test_columns_out_of_order_or_twice_are_refused_where_asked(indices: list[int
     with pytest.raises(ShapeError) as error:
         CSR.of(*given, canonical=True)
     assert str(error.value) == (
-        f"columns must ascend in each row, none of them twice (canonical=True), got {trouble} in row 1"
+        f"columns must ascend in each row, none of them twice (canonical=True), got {trouble} in row 1; sort and "
+        "merge them"
     )
 
 
@@ -132,9 +137,9 @@ def test_a_dense_array_is_sent_to_from_dense(product: Any, options: dict[str, st
             "`rows` must ascend, none of them twice, got row 1 twice at index 2; sort them, and add up the values of "
             "equal ones",
         ),
-        ([0, 1], (3, 2), "`values` must have a row for each of the 2 `rows`, shape (2, H), got (3, 2)"),
-        ([0, 1], (2,), "`values` must have a row for each of the 2 `rows`, shape (2, H), got (2,)"),
-        ([[0, 1]], (2, 2), "`rows` must have one dimension, got shape (1, 2)"),
+        ([0, 1], (3, 2), "`values` must have a row for each of the 2 `rows`, shape (2, H), got (3, 2); reshape them"),
+        ([0, 1], (2,), "`values` must have a row for each of the 2 `rows`, shape (2, H), got (2,); reshape them"),
+        ([[0, 1]], (2, 2), "`rows` must have one dimension, got shape (1, 2); flatten it"),
     ],
 )  # fmt: skip
 def test_rows_that_cannot_be_written_in_place_are_named(rows: Any, shape: tuple[int, ...], message: str):

@@ -56,7 +56,9 @@ class MatrixUnit:
         self.formats, self.bits = (a_format, b_format), bits
         self.fmt, self.order, self.mode = mac.accumulator, mac.order, str(mac.rounding.value)
         has_neither = not self.fmt.infinities and self.fmt.nans == "none"
-        self.clamps = has_neither if mac.overflow is None else mac.overflow.value == "satfinite"
+        rule = "ieee" if mac.overflow is None else mac.overflow.value
+        self.clamps = has_neither if mac.overflow is None else rule in ("satfinite", "satpropagate")
+        self.propagates = rule == "satpropagate" and self.fmt.infinities
         self.touched = False
 
     def run(self, row: list[float], column: list[float], addend: float | None) -> float:
@@ -118,12 +120,13 @@ class MatrixUnit:
         if isnan(x):
             return 0.0 if self.fmt.nans == "none" else nan
         if not isfinite(x):
-            return self.beyond(x < 0)
+            return x if self.propagates else self.beyond(x < 0)
         return self.zero(copysign(1, x) < 0) if x == 0 else self.hold_exact(Fraction(x), self.mode, draw)
 
     def hold_exact(self, x: Fraction, mode: str, draw: int) -> float:
         value = rounded(x, self.fmt, mode, self.bits(draw))
         if abs(value) > Fraction(self.fmt.max):
+            self.touched = True  # clamped, or infinite although every term is finite
             return self.beyond(x < 0)
         if value == 0 or (self.fmt.ftz and abs(value) < TWO**self.fmt.emin):
             return self.zero(x < 0)

@@ -126,7 +126,7 @@ class FloatModel:
     daz: bool = False
     signed: bool = True
     zero: bool = True
-    rules = ("ieee", "satfinite")
+    rules = ("ieee", "satfinite", "satpropagate")
 
     @property
     def magnitude_bits(self) -> int:
@@ -245,12 +245,19 @@ class FloatModel:
         )
         overflow = {"overflow", "inexact"}
         below = negative and not self.signed
-        if rule == "satfinite" or (inward and not infinite):
+        has_this_infinity = self.infinity_code is not None and not below
+        clamps = {
+            "ieee": inward and not infinite,
+            "satfinite": True,
+            "satpropagate": not (infinite and has_this_infinity),
+        }
+        if clamps[rule]:
             if below:
                 return Written(0, frozenset(overflow))
             subnormal = {"subnormal"} if self.last < 2**self.fraction_bits and self.zero else set[str]()
             return Written(self._signed(negative, self.last), frozenset(overflow | subnormal))
-        if self.infinity_code is not None and not below:
+        if has_this_infinity:
+            assert self.infinity_code is not None
             return Written(self._signed(negative, self.infinity_code), frozenset() if infinite else frozenset(overflow))
         return Written(self._nan(made=True).code, frozenset(overflow | {"invalid"}))
 

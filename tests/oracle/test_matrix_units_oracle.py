@@ -58,7 +58,7 @@ def units(draw: Any) -> emu.Mac:
         accumulator=draw(st.sampled_from(ACCUMULATORS)),
         order=order,
         rounding=draw(st.sampled_from(["toward_zero", "nearest_even", *DETERMINISTIC])),
-        overflow=draw(st.sampled_from([None, None, None, "satfinite"])),
+        overflow=draw(st.sampled_from([None, None, None, "satfinite", "satpropagate"])),
     )
 
 

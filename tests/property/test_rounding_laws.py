@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import emu
+from emu.datapath.overflow import FLOAT_RULES
 from emu.datapath.rounding import Steps
 from emu.testing import arrays, assert_bits_equal, formats, values
 
@@ -38,7 +39,7 @@ def mirror_of(mode: str, fmt: emu.Fixed | emu.Float) -> str | None:
 
 
 def rules_of(fmt) -> list[str]:
-    return FIXED_RULES if isinstance(fmt, emu.Fixed) else ["ieee", "satfinite"]
+    return FIXED_RULES if isinstance(fmt, emu.Fixed) else [rule.value for rule in FLOAT_RULES]
 
 
 def draw_inputs(data, fmt, n: int = 8, **options) -> np.ndarray:
@@ -82,7 +83,7 @@ def test_rounding_twice_is_rounding_once(data, fmt, mode, backend):
 @given(st.data(), formats(), st.sampled_from(DETERMINISTIC), backends)
 def test_rounding_is_monotone(data, fmt, mode, backend):
     rule = data.draw(
-        st.sampled_from(["saturate", "saturate_symmetric"] if isinstance(fmt, emu.Fixed) else ["satfinite", "ieee"])
+        st.sampled_from(["saturate", "saturate_symmetric"] if isinstance(fmt, emu.Fixed) else rules_of(fmt))
     )
     x = np.sort(draw_inputs(data, fmt, 20, nan=False))
     y = emu.quantize(x, fmt, rounding=mode, overflow=rule, backend=backend)
@@ -96,7 +97,7 @@ def test_modes_are_symmetric_or_mirror_each_other(data, fmt, mode, backend):
     mirror = mirror_of(mode, fmt)
     assume(mirror is not None)
     x = draw_inputs(data, fmt)
-    rule = "saturate_symmetric" if isinstance(fmt, emu.Fixed) else data.draw(st.sampled_from(["ieee", "satfinite"]))
+    rule = "saturate_symmetric" if isinstance(fmt, emu.Fixed) else data.draw(st.sampled_from(rules_of(fmt)))
     if isinstance(fmt, emu.Float) and fmt.nans == "none" and not fmt.infinities:
         rule = "satfinite"  # under `ieee` overflow would be +0 on either side
     y = emu.quantize(x, fmt, rounding=mode, overflow=rule, backend=backend)
@@ -160,7 +161,7 @@ def test_wrap_is_the_rounded_integer_modulo_the_word(data, fmt, mode, backend):
 
 @given(st.data(), formats(raws=True), st.sampled_from(MODES), backends)
 def test_saturation_stays_within_the_limits_and_is_idempotent(data, fmt, mode, backend):
-    rule = "saturate" if isinstance(fmt, emu.Fixed) else "satfinite"
+    rule = "saturate" if isinstance(fmt, emu.Fixed) else data.draw(st.sampled_from(["satfinite", "satpropagate"]))
     x = draw_inputs(data, fmt, nan=False)
     y = emu.quantize(x, fmt, rounding=mode, overflow=rule, backend=backend)
     assert fmt.contains(y).all()

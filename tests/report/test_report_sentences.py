@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic_run import write_run
 
+import emu
 from emu.report.diagnosis import grouped
 from emu.report.evidence import gather
 from emu.report.histories import LeadingBits, leading_bits
@@ -59,6 +60,7 @@ def test_errors_lost_below_the_smallest_step_cost_the_layers_below_their_gradien
         ("fix16f13", "wrap", "wrapped around, sign included"),
         ("fp16", None, "became infinite"),
         ("fp16", "satfinite", "were written as a limit of fp16 (-65504 or 65504)"),
+        ("fp16", "satpropagate", "were written as a limit of fp16 (-65504 or 65504)"),
     ],
 )
 def test_overflow_says_what_was_written_instead(tmp_path, fmt, rule, instead):
@@ -214,6 +216,9 @@ def test_a_mac_in_words():
 def test_the_default_overflow_rule_is_that_of_the_format():
     assert overflow_in_words(None, "fp16") == overflow_in_words("ieee")
     assert overflow_in_words(None, "fix8f4") == overflow_in_words("saturate")
+    said = {overflow_in_words(rule.value) for rule in emu.Overflow}
+    assert len(said) == len(emu.Overflow)
+    assert not said & {rule.value for rule in emu.Overflow}
 
 
 @pytest.mark.parametrize(

@@ -206,3 +206,61 @@ def test_variables_that_matter_are_given_by_objective(search: Search, tmp_path: 
     shares = one.importances()
     assert set(shares) == {"joules_per_step", "test_accuracy_difference"}
     assert set(shares["joules_per_step"]) == {"width", "mode"}
+
+
+# ---- a journal that a process which was killed has torn ----
+
+
+TORN = [b'{"op_code":8,"worker_id":"ab', b"{", b"\x00" * 17, b'{"op_code":8,"worker_id":"ab\n', b"\x00\n", b"7\n"]
+
+
+@pytest.mark.parametrize("torn", TORN, ids=str)
+def test_a_torn_last_line_is_cut_off_once_and_that_is_said(
+    torn: bytes, search: Search, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    first = opened(search, tmp_path, None)
+    assert first.take()
+    told(first, 0)
+    journal = tmp_path / "journal.log"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole + torn)
+    again = opened(search, tmp_path, None)
+    assert capsys.readouterr().err == (
+        f"{journal}: the last line was torn, as by a process that was killed; cut it off ({len(torn)} bytes)\n"
+    )
+    assert journal.read_bytes().startswith(whole)
+    assert again.trials()[0].values == [1.0, -1.0]
+    assert [one[0] for one in (again.take(), again.take()) if one] == [1, 2]
+    told(again, 1)
+    assert opened(search, tmp_path, None).trials()[1].state.is_finished()
+    assert not capsys.readouterr().err
+
+
+def test_who_goes_on_writes_behind_whole_lines_though_another_was_killed(
+    search: Search, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    one = opened(search, tmp_path, None)
+    with (tmp_path / "journal.log").open("ab") as file:
+        file.write(b'{"op_code":' + b" " * 200_000)
+    assert one.take()
+    told(one, 0)
+    assert capsys.readouterr().err.count("cut it off (200011 bytes)") == 1
+    assert [trial.state.name for trial in opened(search, tmp_path, None).trials()] == ["COMPLETE"]
+    assert not list(tmp_path.glob("journal.log.lock*"))
+
+
+def test_a_journal_damaged_before_its_last_line_is_refused_with_the_line(search: Search, tmp_path: Path):
+    assert opened(search, tmp_path, None).take()
+    journal = tmp_path / "journal.log"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    damaged = b'{"op_co{"op\n'
+    journal.write_bytes(b"".join([lines[0], damaged, *lines[1:]]))
+    before = journal.read_bytes()
+    with pytest.raises(ConfigError) as found:
+        opened(search, tmp_path, None)
+    assert str(found.value) == (
+        f"every line of a search's journal must be JSON, got {damaged!r} in line 2 of "
+        f"{len(lines) + 1} in {journal}; remove that line, or begin again with another --out. Finished runs are kept"
+    )
+    assert journal.read_bytes() == before
+    assert not list(tmp_path.glob("journal.log.lock*"))

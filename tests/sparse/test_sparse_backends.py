@@ -24,8 +24,8 @@ def computed(unit: Any, x: CSR, w: Any, dy: Any, bias: Any, backend: str) -> lis
         register, flags = StatisticsRegister(), Flags()
         counted = {"register": register, "flags": flags, **options}
         if transposed:
-            columns = x.columns(backend)
-            known = CSR(x.data, x.indices, x.indptr, x.shape, x.format, columns)
+            known = CSR(x.data, x.indices, x.indptr, x.shape, x.format)
+            columns = known.columns(backend)
             results = sparse.transposed_matmul(known, dy, dy_format=unit.dense, **counted).values
             found += [columns.places.tolist(), columns.used.tolist(), columns.longest]
         else:

@@ -10,6 +10,7 @@ import pytest
 
 import emu
 from emu import Mac
+from emu.testing import assert_bits_equal
 
 #: GPU; inputs; output; instruction; products of a block, fraction bits, smallest exponent of the alignment.
 MEASURED = [
@@ -72,3 +73,65 @@ def test_a_unit_that_saturates_goes_on_from_the_largest_number_and_says_so(round
     y = emu.matmul(np.full((2, 8), [[100.0], [1.0]]), b, mac=mac, backend=backend, flags=flags, **formats)
     assert y.ravel().tolist() == [65504 - 80000, 0]
     assert flags.accumulator_overflow == 1
+
+
+@pytest.mark.parametrize(
+    "order", ["blocks(2, 25)", "blocks(2, 25, addend=after)", "sequential", "pairwise", "lanes(2)"]
+)
+@pytest.mark.parametrize("rounding", ["nearest_even", "toward_zero", "floor", "stochastic"])
+def test_a_unit_that_propagates_infinities_saturates_finite_sums_alone(order: str, rounding: str, backend: str):
+    """Sums of 80000 become 65504 and say so; an infinite operand or addend goes through, and touches no limit."""
+    mac = Mac(accumulator="fp16", order=order, overflow="satpropagate", rounding=rounding)
+    formats = {"a_format": "fp16", "b_format": "fp16", "addend_format": "fp32", "out_format": "fp32"}
+    a = np.array([[200.0, 200.0], [-200.0, -200.0], [np.inf, 1.0], [-np.inf, 1.0], [np.inf, -np.inf], [1.0, 1.0]])
+    addend = np.array([0.0, 0.0, 0.0, 0.0, 0.0, -np.inf])[:, np.newaxis]
+    flags = emu.Flags()
+    y = emu.matmul(a, np.full((2, 1), 200.0), addend=addend, mac=mac, backend=backend, flags=flags, **formats)
+    assert_bits_equal(y.ravel(), [65504, -65504, np.inf, -np.inf, np.nan, -np.inf], "fp32")
+    assert flags.accumulator_overflow == 2
+    flags.reset()
+    emu.matmul(a[2:], np.full((2, 1), 200.0), addend=addend[2:], mac=mac, backend=backend, flags=flags, **formats)
+    assert flags.accumulator_overflow == 0
+
+
+#: Vector tiles; plain loops; what is left to the reference; an accumulator without -0.
+ZEROS = [
+    ("fp32", "nearest_even", "blocks(4, 23)"), ("fp32", "toward_zero", "blocks(16, 25)"),
+    ("fp16", "nearest_even", "blocks(4, 24)"), ("fp16", "floor", "blocks(4, 24, addend=after)"),
+    ("fp32", "ceil", "blocks(4, 23, index_order=alternating_pairs, addend=after)"),
+    ("fp16 ftz", "floor", "blocks(2, 25)"), ("e4m3fnuz", "floor", "blocks(2, 25)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("accumulator", "rounding", "order"), ZEROS)
+def test_without_products_the_accumulator_holds_the_addend_and_blocks_of_zeros_make_zero_positive(
+    accumulator: str, rounding: str, order: str, backend: str
+):
+    mac = Mac(accumulator=accumulator, order=order, rounding=rounding)
+    formats = {"a_format": "fp16", "b_format": "fp16", "out_format": "fp32", "backend": backend}
+    addend = np.array([[-0.0], [0.0], [-2.0]])
+    for depth in (0, 1, 4, 5):
+        a, b = np.full((3, depth), -1.0), np.zeros((depth, 1))  # the products are -0
+        zero = 0.0 if depth or accumulator == "e4m3fnuz" else -0.0
+        y = emu.matmul(a, b, addend=addend, addend_format="fp32", mac=mac, **formats)
+        assert_bits_equal(y.ravel(), [zero, 0.0, -2.0], "fp32")
+        assert_bits_equal(emu.matmul(a, b, mac=mac, **formats).ravel(), [0.0, 0.0, 0.0], "fp32")
+
+
+def test_an_adder_after_the_blocks_keeps_the_sign_of_two_negative_zeros(backend: str):
+    """The block's sum, -2**-30, becomes -0 in binary16; the addend is -0 or +0, which are no sums."""
+    mac = Mac(accumulator="fp16", order="blocks(2, 25, addend=after)")
+    formats = {"a_format": "fp16", "b_format": "fp16", "addend_format": "fp32", "out_format": "fp32"}
+    a, b = np.full((2, 1), -(2.0**-15)), np.full((1, 1), 2.0**-15)
+    y = emu.matmul(a, b, addend=np.array([[-0.0], [0.0]]), mac=mac, backend=backend, **formats)
+    assert_bits_equal(y.ravel(), [-0.0, 0.0], "fp32")
+
+
+@pytest.mark.parametrize("order", ["blocks(4, 24)", "blocks(4, 24, addend=after)"])
+def test_a_sparse_row_without_entries_holds_the_addend(order: str, backend: str):
+    x = emu.sparse.CSR.from_dense(np.array([[0.0, 0.0], [0.0, -1.0]]), "fp16")
+    mac = Mac(accumulator="fp32", order=order)
+    addend = {"addend": np.full((2, 1), -0.0), "addend_format": "fp32"}
+    w = emu.value(np.zeros((2, 1)), "fp16")
+    y = emu.sparse.matmul(x, w, out_format="fp32", mac=mac, backend=backend, **addend)
+    assert_bits_equal(y.ravel(), [-0.0, 0.0], "fp32")

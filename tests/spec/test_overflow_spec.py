@@ -110,14 +110,59 @@ def test_satfinite_writes_the_maximum_for_overflow_and_infinity(fmt, largest, mo
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("fmt", "largest"), [("fp16", MAX), ("fp8_e4m3", 448.0), ("e3m2 finite nans=none", 28.0)])
+@pytest.mark.parametrize("x", [1e6, -1e6, 1e308, -1e308])
+def test_satpropagate_writes_the_maximum_for_finite_results(fmt, largest, mode, x, backend):
+    value, flags = written(x, fmt, backend, rounding=mode, overflow="satpropagate")
+    assert_bits_equal(value, [math.copysign(largest, x)], fmt)
+    assert flags == {"overflow", "inexact"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("fmt", "largest"), [("fp8_e4m3", 448.0), ("e3m2 finite nans=none", 28.0)])
 @pytest.mark.parametrize("x", [INF, -INF])
-def test_an_infinity_the_format_has_stays_and_raises_nothing(mode, x, backend):
-    value, flags = written(x, "fp16", backend, rounding=mode)
+def test_satpropagate_writes_the_maximum_for_an_infinity_the_format_lacks(fmt, largest, mode, x, backend):
+    """IEEE P3109, saturation mode SatPropagate: in a finite domain an infinity becomes the limit of its side."""
+    value, flags = written(x, fmt, backend, rounding=mode, overflow="satpropagate")
+    assert_bits_equal(value, [math.copysign(largest, x)], fmt)
+    assert flags == {"overflow", "inexact"}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_satpropagate_writes_0_for_what_lies_below_an_unsigned_format(mode, backend):
+    """IEEE P3109: an unsigned format has no minus infinity, whatever its domain; plus infinity stays."""
+    for x in (-INF, -1e6):
+        value, flags = written(x, "ue4m3", backend, rounding=mode, overflow="satpropagate")
+        assert_bits_equal(value, [0.0], "ue4m3")
+        assert flags == {"overflow", "inexact"}
+    value, flags = written(INF, "ue4m3", backend, rounding=mode, overflow="satpropagate")
+    assert_bits_equal(value, [INF], "ue4m3")
+    assert flags == set()
+
+
+@pytest.mark.parametrize("rule", ["ieee", "satfinite", "satpropagate"])
+def test_infinite_results_of_finite_operands_follow_the_same_rules(rule, backend):
+    """Exact infinities, of x/0 and log(0), are infinite results; what is only too large is finite (exp(1000))."""
+    flags, options = emu.Flags(), {"out_format": "fp16", "overflow": rule, "backend": backend}
+    infinite, huge = {"ieee": (INF, INF), "satfinite": (MAX, MAX), "satpropagate": (INF, MAX)}[rule]
+    assert emu.divide(-1.0, 0.0, a_format="fp16", b_format="fp16", flags=flags, **options) == -infinite
+    assert emu.log(0.0, x_format="fp32", flags=flags, **options) == -infinite
+    assert flags.overflow == 2 * (infinite == MAX)
+    assert emu.exp(1000.0, x_format="fp32", flags=flags, **options) == huge
+    assert emu.multiply(6e4, 2.0, a_format="fp16", b_format="fp16", flags=flags, **options) == huge
+    assert flags.overflow == 2 * (infinite == MAX) + 2
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("rule", ["ieee", "satpropagate"])
+@pytest.mark.parametrize("x", [INF, -INF])
+def test_an_infinity_the_format_has_stays_and_raises_nothing(rule, mode, x, backend):
+    value, flags = written(x, "fp16", backend, rounding=mode, overflow=rule)
     assert_bits_equal(value, [x], "fp16")
     assert flags == set()
 
 
-@pytest.mark.parametrize("rule", ["ieee", "satfinite"])
+@pytest.mark.parametrize("rule", ["ieee", "satfinite", "satpropagate"])
 def test_a_format_without_nan_writes_plus_zero_and_raises_invalid(rule, backend):
     value, flags = written(-NAN, "e3m2 finite nans=none", backend, overflow=rule)
     assert_bits_equal(value, [0.0], "e3m2 finite nans=none")
@@ -153,7 +198,8 @@ def test_ocp_e4m3_has_its_tie_at_464(x, want, backend):
 
 
 @pytest.mark.parametrize(
-    ("fmt", "rule"), [("fp16", "saturate"), ("fp16", "wrap"), ("fix8f4", "ieee"), ("fix8f4", "satfinite")]
+    ("fmt", "rule"),
+    [("fp16", "saturate"), ("fp16", "wrap"), ("fix8f4", "ieee"), ("fix8f4", "satfinite"), ("fix8f4", "satpropagate")],
 )
 def test_a_rule_of_the_other_family_is_refused(fmt, rule):
     with pytest.raises(emu.FormatError, match="that rule belongs to the other family of formats"):

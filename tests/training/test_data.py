@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
+import lzma
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -156,7 +159,31 @@ class TestIdx:
     def test_a_file_that_is_not_gzip_is_refused(self, mnist: Path):
         path = mnist / "t10k-images-idx3-ubyte.gz"
         path.write_bytes(b"hello")
-        assert "got \"Not a gzipped file (b'he')\"" in message(Images(source=str(mnist)))
+        assert "must begin with the magic number 0x00000803 or 0x00000804 (bytes), got 0x68656c6c in" in message(
+            Images(source=str(mnist))
+        )
+
+    @pytest.mark.parametrize(
+        "pack", [bytes, gzip.compress, bz2.compress, lzma.compress], ids=["plain", "gz", "bz2", "xz"]
+    )
+    @pytest.mark.parametrize("ending", ["", ".gz", ".bz2"])
+    def test_first_bytes_tell_how_a_file_is_compressed(self, mnist: Path, pack: Callable[[bytes], bytes], ending: str):
+        expected = load_dataset(Images(source=str(mnist)), INPUT, 10)
+        for path in list(mnist.glob("train-*")):
+            content = path.read_bytes()
+            path.unlink()
+            path.with_name(path.name + ending).write_bytes(pack(content))
+        assert load_dataset(Images(source=str(mnist)), INPUT, 10).sha256 == expected.sha256
+
+    @pytest.mark.parametrize("cut", [-5, 40])
+    def test_damaged_bz2_and_xz_are_refused(self, mnist: Path, cut: int):
+        for pack in (bz2.compress, lzma.compress):
+            path = mnist / "train-images-idx3-ubyte"
+            images = np.random.default_rng(2).integers(0, 256, (12, 28, 28), dtype=np.uint8)
+            path.write_bytes(pack(idx_bytes(images))[:cut])
+            text = message(Images(source=str(mnist)))
+            assert text.startswith("a data file must be an IDX file, got ")
+            assert text.endswith(f"while reading {path}; copy or download it again")
 
     @pytest.mark.parametrize("content", [b"", b"\x00\x00", b"\x89PNG", b"\x00\x00\x07\x03", b"\x00\x00\x08\x01"])
     def test_a_wrong_magic_number_is_refused(self, mnist: Path, content: bytes):
@@ -299,6 +326,195 @@ class TestNumpyFiles:
             "images must have the shape (N, rows, columns) or (N, channels, rows, columns), got "
             f"{shape} in {tmp_path / 'd.npz'}: x_train; reshape them"
         )
+
+
+def idx_set(folder: Path, name: str, first_label: int = 0, sides: tuple[str, str] = ("train", "test")) -> np.ndarray:
+    """A data set with EMNIST's names; returns its training images."""
+    rng = np.random.default_rng(len(name))
+    shown = [rng.integers(0, 256, (12, 28, 28), dtype=np.uint8) for _ in sides]
+    for side, images in zip(sides, shown, strict=True):
+        labels = (np.arange(12) % 6 + first_label).astype(np.uint8)
+        for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
+            (folder / f"{name}{side}-{kind}-ubyte.gz").write_bytes(gzip.compress(idx_bytes(array)))
+    return shown[0]
+
+
+class TestNamesOfDataSets:
+    def test_emnists_names_are_found_in_a_folder(self, tmp_path: Path):
+        images = idx_set(tmp_path, "emnist-letters-", first_label=1)
+        (tmp_path / "emnist-letters-mapping.txt").write_text("1 65 97\n")
+        data = load_dataset(Images(source=str(tmp_path)), INPUT, 6)
+        assert (data.train_inputs[:, 0] == images / np.float32(255)).all()
+        assert data.test_labels.tolist() == [0, 1, 2, 3, 4, 5] * 2
+        assert data.source == (
+            f"{tmp_path / 'emnist-letters'}: 12 images to train, 12 to test; divided by 255, upsampled 1x, padded by "
+            "0; labels 1..6 moved to 0..5"
+        )
+
+    def test_of_several_sets_one_is_named_by_its_training_images(self, tmp_path: Path):
+        idx_set(tmp_path, "emnist-digits-")
+        images = idx_set(tmp_path, "emnist-balanced-")
+        assert message(Images(source=str(tmp_path))) == (
+            "a folder of data must hold one data set, got emnist-balanced-train-images..., "
+            f"emnist-digits-train-images... in {tmp_path}; name the file of training images as `source` of [data]"
+        )
+        source = tmp_path / "emnist-balanced-train-images-idx3-ubyte.gz"
+        data = load_dataset(Images(source=str(source)), INPUT, 6)
+        assert (data.train_inputs[:, 0] == images / np.float32(255)).all()
+        idx_set(tmp_path, "", sides=("train", "t10k"))  # MNIST's own names come first
+        assert load_dataset(Images(source=str(tmp_path)), INPUT, 6).source.startswith(f"{tmp_path}: 12 images")
+
+    def test_a_missing_file_of_emnist_is_named(self, tmp_path: Path):
+        idx_set(tmp_path, "emnist-digits-")
+        (tmp_path / "emnist-digits-test-labels-idx1-ubyte.gz").unlink()
+        assert message(Images(source=str(tmp_path))) == (
+            "a folder of IDX files must hold emnist-digits-test-labels-idx1-ubyte or "
+            f"emnist-digits-test-labels-idx1-ubyte.gz, got none in {tmp_path}"
+        )
+
+    def medmnist(self, path: Path, shape: tuple[int, ...] = (28, 28, 3)) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng(5)
+        arrays: dict[str, np.ndarray] = {}
+        for side, count in (("train", 12), ("val", 3), ("test", 6)):
+            arrays[f"{side}_images"] = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
+            arrays[f"{side}_labels"] = np.arange(count, dtype=np.uint8)[:, None] % 4
+        np.savez(path, **arrays)
+        return arrays
+
+    def test_medmnists_archive_is_read_as_it_is_downloaded(self, tmp_path: Path):
+        arrays = self.medmnist(tmp_path / "pathmnist.npz")
+        for source in (tmp_path, tmp_path / "pathmnist.npz"):
+            data = load_dataset(Images(source=str(source)), (3, 28, 28), 4)
+            assert (data.train_inputs == arrays["train_images"].transpose(0, 3, 1, 2) / np.float32(255)).all()
+            assert data.test_labels.tolist() == [0, 1, 2, 3, 0, 1]
+            assert data.source == (
+                f"{tmp_path / 'pathmnist.npz'}: 12 images to train, 6 to test; divided by 255, upsampled 1x, padded by "
+                "0; val_images left out; labels of shape (N, 1) flattened; channels moved from the last axis"
+            )
+
+    def test_several_archives_in_a_folder_are_named(self, tmp_path: Path):
+        for name in ("a.npz", "b.npz"):
+            self.medmnist(tmp_path / name)
+        assert message(Images(source=str(tmp_path))) == (
+            f"a folder of data must hold one data set, got a.npz, b.npz in {tmp_path}; name the file of training "
+            "images as `source` of [data]"
+        )
+
+    def test_a_missing_array_of_medmnist_is_named(self, tmp_path: Path):
+        np.savez(tmp_path / "d.npz", train_images=np.zeros((3, 28, 28), np.uint8))
+        assert message(Images(source=str(tmp_path / "d.npz"))) == (
+            f"an .npz of images must hold the array train_labels, got train_images in {tmp_path / 'd.npz'}; store "
+            "train_images, train_labels, test_images, test_labels"
+        )
+
+
+class TestForms:
+    """Six images of 28 x 28, pixels 0..1, labels 0..5, in other forms."""
+
+    def saved(self, folder: Path, x: np.ndarray, y: np.ndarray) -> str:
+        np.savez(folder / "d.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+        return str(folder / "d.npz")
+
+    images = np.random.default_rng(3).random((6, 28, 28)).astype(np.float32)
+
+    @pytest.mark.parametrize(
+        ("labels", "said"),
+        [
+            (np.arange(6), ""),
+            (np.arange(6)[:, None], "; labels of shape (N, 1) flattened"),
+            (np.arange(6, dtype=np.float32), "; labels read as integers from float32"),
+            (np.arange(1, 7, dtype=np.uint8), "; labels 1..6 moved to 0..5"),
+            (
+                np.arange(1, 7.0)[:, None],
+                "; labels read as integers from float64; labels of shape (N, 1) flattened; labels 1..6 moved to 0..5",
+            ),
+        ],
+    )
+    def test_class_numbers_in_other_forms_are_read_and_that_is_said(
+        self, labels: np.ndarray, said: str, tmp_path: Path
+    ):
+        data = load_dataset(Images(source=self.saved(tmp_path, self.images, labels)), INPUT, 6)
+        assert data.train_labels.tolist() == data.test_labels.tolist() == [0, 1, 2, 3, 4, 5]
+        assert data.source.endswith(f"padded by 0{said}")
+
+    def test_labels_that_fit_as_they_are_stay_though_0_is_missing(self, tmp_path: Path):
+        data = load_dataset(Images(source=self.saved(tmp_path, self.images, np.arange(1, 7))), INPUT, 7)
+        assert data.train_labels.tolist() == [1, 2, 3, 4, 5, 6]
+
+    @pytest.mark.parametrize("labels", [[0, 1, 2, 3, 4, 6], [2, 3, 4, 5, 6, 6], [1, 2, 3, 4, 5, 7]])
+    def test_labels_out_of_range_are_not_moved(self, labels: list[int], tmp_path: Path):
+        text = message(Images(source=self.saved(tmp_path, self.images, np.array(labels))), classes=6)
+        assert text.startswith("every label must be in 0..5, got ")
+
+    def test_one_hot_rows_and_several_labels_are_named(self, tmp_path: Path):
+        source = self.saved(tmp_path, self.images, np.eye(6, dtype=np.uint8))
+        assert message(Images(source=source), classes=6) == (
+            f"labels must be one integer per image, got one-hot rows, shape (6, 6), in {source}: y_train; store "
+            "labels.argmax(axis=1)"
+        )
+        source = self.saved(tmp_path, self.images, np.ones((6, 14), np.uint8))
+        assert message(Images(source=source), classes=6) == (
+            f"labels must be one integer per image, got several labels for an image, shape (6, 14), in {source}: "
+            "y_train; choose one of them"
+        )
+
+    @pytest.mark.parametrize("channels", [1, 3, 4])
+    def test_channels_behind_rows_and_columns_are_moved_and_that_is_said(self, channels: int, tmp_path: Path):
+        images = np.random.default_rng(4).random((6, 28, 28, channels)).astype(np.float32)
+        data = load_dataset(Images(source=self.saved(tmp_path, images, np.arange(6))), (channels, 28, 28), 6)
+        for channel in range(channels):
+            assert (data.train_inputs[:, channel] == images[..., channel]).all()
+        assert data.source.endswith("; channels moved from the last axis")
+        first = self.saved(tmp_path, np.ascontiguousarray(images.transpose(0, 3, 1, 2)), np.arange(6))
+        again = load_dataset(Images(source=first), (channels, 28, 28), 6)
+        assert again.sha256 == data.sha256
+        assert "moved" not in again.source
+
+    @pytest.mark.parametrize(
+        ("pixels", "told", "scale"),
+        [
+            (np.arange(6 * 784).astype(np.uint16) * 13, "16-bit integers, 0..61139,", 65535),
+            (np.arange(6 * 784).astype(np.uint16) % 4096, "16-bit integers, 0..4095,", 4095),
+            (np.arange(6 * 784) % 256, "64-bit integers, 0..255,", 255),
+            (
+                (np.arange(6 * 784) % 256).astype(np.float32),
+                "float32 numbers that look like pixels of integers, 0..255,",
+                255,
+            ),
+            (np.linspace(0, 254.5, 6 * 784), "float64 numbers that look like pixels of integers, 0..254.5,", 255),
+            (
+                (np.arange(6 * 784) % 17).astype(np.float64),
+                "float64 numbers that look like pixels of integers, 0..16,",
+                16,
+            ),
+        ],
+    )
+    def test_pixels_whose_scale_a_file_does_not_say_are_named_with_the_remedy(
+        self, pixels: np.ndarray, told: str, scale: int, tmp_path: Path
+    ):
+        source = self.saved(tmp_path, pixels.reshape(6, 28, 28), np.arange(6))
+        assert message(Images(source=source), classes=6) == (
+            f"pixels must be 8-bit integers, or floats as the network takes them, got {told} in {source}: x_train; set "
+            f"`scale` of [data] to the largest value that a pixel can have, such as {scale}, or to 1 to leave them"
+        )
+        data = load_dataset(Images(source=source, scale=scale), INPUT, 6)
+        assert (data.train_inputs.ravel() == pixels.astype(np.float32) / np.float32(scale)).all()
+        assert (
+            load_dataset(Images(source=source, scale=1), INPUT, 6).train_inputs.ravel() == pixels.astype("f4")
+        ).all()
+
+    @pytest.mark.parametrize(
+        "pixels",
+        [
+            np.random.default_rng(1).standard_normal(6 * 784), np.linspace(0, 1, 6 * 784),
+            np.linspace(-128, 127, 6 * 784), np.arange(6 * 784) % 2, np.linspace(0, 5, 6 * 784), np.zeros(6 * 784),
+        ],
+    )  # fmt: skip
+    def test_pixels_that_a_network_takes_as_they_are_stay(self, pixels: np.ndarray, tmp_path: Path):
+        source = self.saved(tmp_path, pixels.reshape(6, 28, 28), np.arange(6))
+        data = load_dataset(Images(source=source), INPUT, 6)
+        assert (data.train_inputs.ravel() == pixels.astype(np.float32)).all()
+        assert data.source.endswith("divided by 1, upsampled 1x, padded by 0")
 
 
 class TestSource:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from emu.training import svmlight
 from emu.training.data import load_dataset
 from emu.training.recipe import SvmLight
 from emu.training.split import held_out
-from emu.training.svmlight import read_svmlight
+from emu.training.svmlight import read_svmlight, svmlight_examples
 
 SMALL = b"""# written by hand
 1 3:0.5 7:-2 8:1e-3   # the first
@@ -28,6 +30,9 @@ SMALL = b"""# written by hand
 2   # no entry
 1  4:-0 \r
 """
+
+
+PACKED = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
 
 
 def written(folder: Path, content: bytes, name: str = "x.svm") -> Path:
@@ -146,7 +151,7 @@ def test_scikit_learn_reads_the_same(
 
 FAULTS = {
     b"1 1:2\nabc 1:2\n": "a label must be an integer, got 'abc' in {}, line 2, column 1; number the classes from 0",
-    b"  1.0 1:2\n": "a label must be an integer, got '1.0' in {}, line 1, column 3; number the classes from 0",
+    b"  1.5 1:2\n": "a label must be an integer, got '1.5' in {}, line 1, column 3; number the classes from 0",
     b"#\n\n1:2 3:4\n": (
         "a line must begin with a label, got '1:2' in {}, line 3, column 1; write `label index:value index:value ...`"
     ),
@@ -250,7 +255,49 @@ def test_what_is_no_file_or_damaged_is_named(tmp_path: Path):
     )
     cut = written(tmp_path, gzip.compress(SMALL * 50)[:-20], "cut.gz")
     assert refused(cut).endswith(f"while reading {cut}; copy or download it again")
-    assert 'got "Not a gzipped file' in refused(written(tmp_path, SMALL, "plain.gz"))
+    for name, pack in PACKED.items():
+        cut = written(tmp_path, pack(SMALL * 50)[:-8], f"cut.{name}")
+        assert refused(cut).endswith(f"while reading {cut}; copy or download it again")
+    damaged = bytearray(lzma.compress(SMALL * 50))
+    damaged[20:40] = bytes(20)
+    assert "a data file must be a text in the format of SVMlight, maybe compressed, got" in refused(
+        written(tmp_path, bytes(damaged))
+    )
+
+
+@pytest.mark.parametrize("name", ["x.svm", "x.svm.gz", "x.bz2", "x"])
+@pytest.mark.parametrize("kind", ["plain", "gz", "bz2", "xz"])
+def test_first_bytes_tell_how_a_file_is_compressed_whatever_its_name(kind: str, name: str, tmp_path: Path):
+    plain, expected = read_svmlight(written(tmp_path, SMALL, "plain"), 8, 3)
+    found, labels = read_svmlight(written(tmp_path, PACKED[kind](SMALL) if kind != "plain" else SMALL, name), 8, 3)
+    assert labels.tolist() == expected.tolist()
+    np.testing.assert_array_equal(found.to_dense(), plain.to_dense())
+
+
+def test_labels_from_1_on_are_classes_from_0_on_and_that_is_said(tmp_path: Path):
+    train = written(tmp_path, b"1 1:1\n3.0 2:1\n2. 3:1\n", "train")
+    test = written(tmp_path, b"2 1:1\n1 1:1\n", "test")
+    spec = SvmLight(kind="svmlight", source=str(train), test_source=str(test))
+    arrays, told = svmlight_examples(spec, 4, 3)
+    assert [arrays[1].tolist(), arrays[3].tolist()] == [[0, 2, 1], [1, 0]]
+    assert told == f"{train}: 3 examples of 4 columns to train, 2 to test; labels 1..3 moved to 0..2"
+    arrays, told = svmlight_examples(spec, 4, 4)  # 0 to 3, of which 0 does not occur
+    assert arrays[1].tolist() == [1, 3, 2]
+    assert told.endswith("to test")
+    arrays, _ = svmlight_examples(SvmLight(kind="svmlight", source=str(test), test_source=str(test)), 4, 2)
+    assert arrays[1].tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [(b"0 1:1\n1 1:1\n", b"1 1:1\n\n3 1:1\n"), (b"2 1:1\n", b"2 1:1\n\n3 1:1\n")]
+)
+def test_labels_from_1_on_beside_others_are_named(first: bytes, second: bytes, tmp_path: Path):
+    train, test = written(tmp_path, first, "train"), written(tmp_path, second, "test")
+    with pytest.raises(ConfigError) as found:
+        svmlight_examples(SvmLight(kind="svmlight", source=str(train), test_source=str(test)), 4, 3)
+    assert str(found.value) == (
+        f"a label must be in 0..2, got '3' in {test}, line 3, column 1; correct it, or `classes` of [network]"
+    )
 
 
 def read_or_refused(path: Path, columns: int, classes: int) -> tuple[CSR, np.ndarray] | str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from small_runs import train
 import emu
 from emu import training
 from emu.hardware import load_device
+from emu.training.evaluation import read_weights
 from emu.training.run_folder import RunFolder
 
 RECIPE = training.load_recipe("mlp", ["data.test_images=50"])
@@ -149,3 +152,67 @@ def test_weights_alone_need_a_model_and_a_device(weights: dict[str, np.ndarray],
             refusal(path, *arguments)
             == f"weights that are no run folder need a model and a device, got {path}; add --model and --device"
         )
+
+
+def safetensors_file(path: Path, tensors: dict[str, tuple[str, tuple[int, ...], bytes]]) -> Path:
+    """A file as the format's page describes it: length of the header, header, bytes."""
+    header, content = {}, b""
+    for name, (dtype, shape, data) in tensors.items():
+        end = len(content) + len(data)
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [len(content), end]}
+        content += data
+    text = json.dumps(header).encode()
+    return written(path, struct.pack("<Q", len(text)) + text + content)
+
+
+def bits_of(dtype: str, weights: dict[str, np.ndarray]) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    """Weights as ml_dtypes rounds them, and what they are afterwards."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    kind = {
+        "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2",
+        "F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    }[dtype]  # fmt: skip
+    return {name: array.astype(np.float32).astype(getattr(ml_dtypes, kind)) for name, array in weights.items()}
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"])
+def test_narrow_floats_of_safetensors_evaluate_to_what_they_are_in_float32(
+    dtype: str, weights: dict[str, np.ndarray], tmp_path: Path
+):
+    narrow = bits_of(dtype, weights)
+    path = safetensors_file(
+        tmp_path / "w.safetensors", {name: (dtype, array.shape, array.tobytes()) for name, array in narrow.items()}
+    )
+    np.savez(tmp_path / "w.npz", **{name: array.astype(np.float32) for name, array in narrow.items()})
+    found, expected = (training.evaluate(file, RECIPE, "float32") for file in (path, tmp_path / "w.npz"))
+    assert found.weights_sha256 == expected.weights_sha256
+    assert found.test_loss == expected.test_loss
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"])
+def test_every_code_of_a_narrow_float_is_read_as_ml_dtypes_reads_it(dtype: str, tmp_path: Path):
+    width = 2 if dtype == "BF16" else 1
+    codes = np.arange(1 << 8 * width, dtype=f"<u{width}")
+    kind = next(iter(bits_of(dtype, {"x": np.zeros(1)}).values())).dtype
+    path = safetensors_file(tmp_path / "w.safetensors", {"x": (dtype, codes.shape, codes.tobytes())})
+    with np.errstate(invalid="ignore"):
+        expected = codes.view(kind).astype(np.float32)
+    np.testing.assert_array_equal(read_weights(path)["x"], expected)
+
+
+def test_tensors_that_hold_no_weights_are_refused_where_weights_are_wanted(
+    weights: dict[str, np.ndarray], tmp_path: Path
+):
+    machine = (RECIPE, load_device("fixed16"))
+    plain = {name: ("F64", array.shape, array.astype("<f8").tobytes()) for name, array in weights.items()}
+    packed, more = bytes(5), {"scales": ("F8_E8M0", (4,), bytes(4)), "packed": ("F4", (4,), bytes(2))}
+    path = safetensors_file(tmp_path / "w.safetensors", plain | more)
+    assert training.evaluate(path, *machine).images == 50
+    safetensors_file(path, plain | {"output.bias": ("F4", (10,), packed)})
+    assert refusal(path, *machine) == (
+        f"array 'output.bias' must be real numbers of shape (10,), got F4 of shape (10,) in {path}; check the model"
+    )
+    safetensors_file(path, plain | {"output.bias": ("C64", (10,), bytes(80))})
+    assert "must be real numbers of shape (10,), got complex64" in refusal(path, *machine)
+    safetensors_file(path, plain | {"output.bias": ("F8_E4M3", (10,), b"\x7f" * 10)})
+    assert "array 'output.bias' must be finite, got nan at index (0,)" in refusal(path, *machine)

@@ -156,7 +156,8 @@ static uint64_t write_float(number v, const emu_stage *s, uint32_t u, int64_t fl
     if (over || v.kind == INFINITE) {
         int64_t mode = s->rounding;
         int inward = mode == EMU_TOWARD_ZERO || mode == EMU_TO_ODD || mode == (v.negative ? EMU_CEIL : EMU_FLOOR);
-        if (s->overflow == EMU_SATFINITE || (over && inward)) code = last;
+        int propagates = s->overflow == EMU_SATPROPAGATE && (over || !f->infinities);
+        if (s->overflow == EMU_SATFINITE || propagates || (over && inward)) code = last;
         else if (f->infinities) { code = last + 1; if (!over) return sign | code; }
         else { flags[EMU_INVALID]++; flags[EMU_OVERFLOW]++; flags[EMU_INEXACT]++; return nan_of(f); }
         flags[EMU_OVERFLOW]++;

@@ -124,9 +124,13 @@ class TestMessages:
         assert said(Blocks, 4, 24, min_exponent=-5000).startswith("`min_exponent` must be in -4096..4096, got -5000")
 
     def test_names_of_blocks_exist(self):
-        assert said(Blocks, 4, 24, "mma") == "`index_order` must be consecutive or alternating_pairs, got 'mma'"
-        assert said(Blocks, 4, 24, addend="before") == "`addend` must be aligned or after, got 'before'"
-        assert said(Blocks, 3, 24, "alternating_pairs") == "`n` must be even for alternating pairs, got 3"
+        assert said(Blocks, 4, 24, "mma") == (
+            "`index_order` must be consecutive or alternating_pairs, got 'mma'; leave it out for consecutive"
+        )
+        assert said(Blocks, 4, 24, addend="before") == (
+            "`addend` must be aligned or after, got 'before'; leave it out for aligned"
+        )
+        assert said(Blocks, 3, 24, "alternating_pairs") == ("`n` must be even for alternating pairs, got 3; choose 4")
 
     def test_a_unit_of_blocks_multiplies_exactly_into_a_float(self):
         assert said(Mac, product="fp16", accumulator="fp32", order="blocks(4, 24)") == (

@@ -383,7 +383,7 @@ class CudaKernels(CudaCodecs):
         arguments = (
             *(flat, where, np.int32(where.dtype.itemsize), np.int64(windows.batch_stride)),
             *(self._launcher.constant(windows.rows), np.int64(windows.rows.size)),
-            self._launcher.constant(windows.columns),
+            *(self._launcher.constant(windows.columns), np.int64(windows.columns.size)),
             *(spread, np.int32(layout.STORAGE[flat.dtype]), np.int64(flat.size)),
         )
         self._launcher.launch("selection", "unpool", flat.size, arguments)

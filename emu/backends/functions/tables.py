@@ -125,7 +125,7 @@ class FunctionTable:
         positions, max_exponent = (
             observe(self.observed(codes), register) if register is not None else (None, NO_EXPONENT)
         )
-        return Outcome(values, flag_counts(by_pattern), positions, max_exponent)
+        return Outcome(np.asarray(values), flag_counts(by_pattern), positions, max_exponent)
 
 
 #: (flags, 256): 1 where a pattern holds the flag.

@@ -74,7 +74,8 @@ def completed(name: str, x: Doubles, y: Doubles) -> WideResult:
     overflowed, underflowed, made_nan, poles = beyond_doubles(np, name, x, y)
     if not (overflowed | underflowed | made_nan).any():
         return WideResult(y, None, poles)
-    exact = Exact.from_float(y)
+    overflowed, underflowed, made_nan = (np.atleast_1d(mask) for mask in (overflowed, underflowed, made_nan))
+    exact = Exact.from_float(np.atleast_1d(y))  # of one number alone the parts would be scalars
     exact.kind[overflowed] = FINITE
     exact.kind[made_nan] = NEW_NAN
     exact.negative[made_nan] = False
@@ -100,7 +101,8 @@ def write_wide(
         register: positions of the statistics register, or None.
     """
     if result.exact is not None:
-        return finish(result.exact, stage, random, register, by_zero=result.poles)
+        outcome = finish(result.exact, stage, random, register, by_zero=result.poles)
+        return outcome.elsewhere(outcome.values.reshape(result.doubles.shape))
     outcome = quantize(result.doubles, None, stage, random, register, None)
     if result.poles is not None:
         outcome.flags[DIVISION_FLAG] += np.count_nonzero(result.poles)

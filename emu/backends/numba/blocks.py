@@ -20,7 +20,7 @@ from emu.backends.proofs import INTO_NORMAL, SAFE_EXPONENT, SUBNORMAL_SHIFT
 NEAREST_EVEN, NEAREST_AWAY, NEAREST_UP, NEAREST_DOWN = k.NEAREST_EVEN, k.NEAREST_AWAY, k.NEAREST_UP, k.NEAREST_DOWN
 FLOOR, CEIL, TOWARD_ZERO, TO_ODD, STOCHASTIC = k.FLOOR, k.CEIL, k.TOWARD_ZERO, k.TO_ODD, k.STOCHASTIC
 HAND_WRITTEN, DRAWN = modes.HAND_WRITTEN, modes.DRAWN
-SATURATE_ZERO, WRAP = k.SATURATE_ZERO, k.WRAP
+SATURATE_ZERO, WRAP, IEEE = k.SATURATE_ZERO, k.WRAP, k.IEEE
 OVERFLOW_FLAG, UNDERFLOW_FLAG, INEXACT_FLAG, INVALID_FLAG, SUBNORMAL_FLAG = range(5)
 N_FLAGS = k.N_FLAGS
 BECAME_ZERO, AFTER_ROUNDING = k.BECAME_ZERO, k.AFTER_ROUNDING
@@ -219,11 +219,11 @@ def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
         flags[UNDERFLOW_FLAG] += underflows
     else:
         flags[UNDERFLOW_FLAG] += _count_tiny(x, y, v, r, u, n, stage)
-    if not stage.has_nan:
+    if nans > 0 or beyond > 0:
         for i in range(n):
             if y[i] != y[i]:
-                flags[INVALID_FLAG] += 1
-                y[i] = 0.0
+                flags[INVALID_FLAG] += not stage.has_nan
+                y[i] = np.nan if stage.has_nan else 0.0  # one NaN: processors write different ones
     if not stage.has_negative_zero:
         for i in range(n):
             y[i] = y[i] + 0.0
@@ -261,7 +261,7 @@ def _apply_overflow(x: Any, y: Any, v: Any, r: Any, n: int, stage: Stage, flags:
             if finite:
                 y[i] = stage.above if x[i] > 0.0 else stage.below
             elif x[i] < 0.0 and stage.low == 0.0:  # an unsigned format
-                y[i] = 0.0 if stage.infinite == stage.high else np.nan
+                y[i] = np.nan if stage.overflow == IEEE else 0.0
             else:
                 y[i] = np.copysign(stage.infinite, x[i])
             if finite or not np.isinf(y[i]):

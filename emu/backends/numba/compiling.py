@@ -59,7 +59,7 @@ def thread_count() -> int:
         ConfigError: `EMU_THREADS` is not a positive integer.
     """
     wanted = os.environ.get("EMU_THREADS", "")
-    if wanted and (not wanted.isdigit() or int(wanted) == 0):
+    if wanted and (not wanted.isdecimal() or int(wanted) == 0):
         raise ConfigError(f"EMU_THREADS must be a positive integer, got {wanted!r}; unset it to use every processor")
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(wanted) if wanted else available

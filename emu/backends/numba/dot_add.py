@@ -29,7 +29,7 @@ from emu.backends.numba.bits import BIAS, FIELD, add_to_odd, bits_of, power_of_t
 from emu.backends.numba.blocks import HUGE, round_block
 from emu.backends.numba.compiling import kernel, over_ranges
 from emu.backends.numba.philox import fill_random
-from emu.backends.numba.terms import ALIGN, EXACT_BITS, Draws, draws_of
+from emu.backends.numba.terms import ALIGN, EXACT_BITS, Draws, clamped_to, draws_of
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64
 
 Array = NDArray[Any]
@@ -58,7 +58,8 @@ class BlockAdder(NamedTuple):
     precision: int
     emin: int
     largest: float
-    beyond: float  # what stands above the largest
+    beyond: float  # what stands above the largest, up to `clamped_to`
+    clamped_to: float
     saturates: int  # whether standing there is marked
     has_negative_zero: int
     steps: int
@@ -119,8 +120,9 @@ def _unit_for(formats: tuple[FormatCode, FormatCode], stage: StageCode, blocks: 
         precision=fmt.precision,
         emin=fmt.emin,
         largest=largest,
-        beyond=largest if stage.overflow == k.SATFINITE else math.inf if fmt.has_infinity else math.nan,
-        saturates=int(stage.overflow == k.SATFINITE),
+        beyond=largest if stage.overflow != k.IEEE else math.inf if fmt.has_infinity else math.nan,
+        clamped_to=clamped_to(stage),
+        saturates=int(stage.overflow != k.IEEE),
         has_negative_zero=fmt.has_negative_zero,
         steps=modes.step_mask(stage),
     )
@@ -156,7 +158,7 @@ def _round(v: Any, y: Any, width: int, unit: Any, room: Any, first: int, draw: i
     round_block(v, r, room.random[lead:], width, unit)
     for j in range(width):
         rounded = r[j] * y[j]
-        if abs(rounded) > unit.largest:
+        if unit.largest < abs(rounded) <= unit.clamped_to:
             rounded = math.copysign(unit.beyond, rounded)
             if unit.saturates:
                 room.touched[first + j] = 1

@@ -42,7 +42,7 @@ from emu.backends.numba.terms import (
     write_block,
     writer_for,
 )
-from emu.backends.proofs import significand_bits
+from emu.backends.proofs import becomes_infinite, significand_bits
 
 Array = NDArray[Any]
 FLOOR = k.FLOOR
@@ -53,7 +53,8 @@ GRAIN_MACS = 1 << 15
 class RoundedSums(NamedTuple):
     """A multiply-accumulate unit as the loops take it.
 
-    `is_fused`: products of more than 53 bits are added as they are.
+    `is_fused`: products of more than 53 bits are added as they are. `watches_products`: whether products that become
+    infinite are marked, since the accumulator is never infinite itself.
     """
 
     product: Writer
@@ -61,6 +62,7 @@ class RoundedSums(NamedTuple):
     rounds_products: int
     product_needs_odd: int
     is_fused: int
+    watches_products: int
 
 
 def declines(formats: Formats, mac: MacCode) -> str:
@@ -96,6 +98,7 @@ def _unit(formats: Formats, mac: MacCode) -> RoundedSums:
         rounds_products=int(mac.product is not None),
         product_needs_odd=int(is_wide),
         is_fused=int(is_wide and mac.product is None),
+        watches_products=int(becomes_infinite(mac.product) and not becomes_infinite(mac.accumulator)),
     )
 
 
@@ -208,6 +211,10 @@ def _run(
                 flags,
                 unseen if is_product else hit,
             )
+            if is_product and unit.watches_products:
+                for i in range(n):
+                    if np.isfinite(total[i]) and not np.isfinite(term[i]):
+                        hit[i] = 1
         for i in range(n):
             out[at + i] = state[i]
             touched[at + i] = hit[i]
@@ -217,7 +224,7 @@ def _run(
 def accumulate(
     a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode, random: RandomCode
 ) -> tuple[Array, Array | None]:
-    """Return the accumulator's (B, M, N) contents, float64, and where a saturating one touched a limit.
+    """Return the accumulator's (B, M, N) contents, float64, and where it touched a limit.
 
     Args:
         a: float carriers, (B, M, K).
@@ -241,4 +248,4 @@ def accumulate(
         _run(a, b, high, low, events, out, marks, start, stop, unit, draws)
 
     over_ranges(work, contents.size, ALIGN, max(ALIGN, GRAIN_MACS // max(a.shape[2], 1)))
-    return contents, touched if unit.accumulator.is_saturating else None
+    return contents, touched if unit.accumulator.is_saturating or unit.watches_products else None

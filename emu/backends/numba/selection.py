@@ -117,11 +117,13 @@ def max_pool_in_lanes(
 def unpool_range(
     values: Any, index: Any, batch_stride: int, rows: Any, columns: Any, spread: Any, start: int, stop: int
 ) -> None:
-    """Move values to the places of their windows that `index` names; the other places stay."""
+    """Move values to the places of their windows that `index` names; the other places stay. None lies outside."""
     at = start
     while at < stop:
         image, first = at // rows.size, at % rows.size
         count = min(rows.size - first, stop - at)
         for i in range(count):
-            spread[image * batch_stride + rows[first + i] + columns[index[at + i]]] = values[at + i]
+            place = np.int64(index[at + i])
+            if 0 <= place < columns.size:
+                spread[image * batch_stride + rows[first + i] + columns[place]] = values[at + i]
         at += count

@@ -13,6 +13,7 @@ operands gathered for results of equal many terms, through the backend's ordinar
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -271,12 +272,14 @@ def strip_width(columns: int, threads: int, itemsize: int) -> int:
     return min(WIDE if itemsize == 4 else NARROW, -(-share // LANES) * LANES)
 
 
-def nan_among(data: Array, dense: Array, addend: Array | None, pattern: Pattern) -> NDArray[np.bool_]:
-    """Return, per result, whether any operand of its entries was NaN: counted as numbers are added."""
+def any_operand(
+    is_special: Callable[[Array], NDArray[np.bool_]], data: Array, dense: Array, addend: Array | None, pattern: Pattern
+) -> NDArray[np.bool_]:
+    """Return, per result, whether any operand of its entries is special: counted as numbers are added."""
     seen = np.zeros((pattern.results, dense.shape[1]), bool)
-    here, there = np.isnan(data).astype(np.float64), np.isnan(dense).astype(np.float64)
+    here, there = is_special(data).astype(np.float64), is_special(dense).astype(np.float64)
     for left, right in ((np.ones_like(here), there), (here, np.ones_like(there))):
         counts = np.zeros(seen.shape, np.float64)
         _add_rows(pattern, left, right, 0, seen.shape[1], counts)
         seen |= counts > 0
-    return seen if addend is None else seen | np.isnan(addend)
+    return seen if addend is None else seen | is_special(addend)

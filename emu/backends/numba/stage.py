@@ -424,10 +424,10 @@ def prepare(stage: StageCode) -> Stage:
         high = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
         low = -high if fmt.signed else 0.0
         infinity = math.inf if fmt.has_infinity else math.nan
-        clamps, (stays_above, stays_below) = stage.overflow == k.SATFINITE, modes.meaning_of(stage).stays
+        clamps, (stays_above, stays_below) = stage.overflow != k.IEEE, modes.meaning_of(stage).stays
         above = high if clamps or stays_above else infinity
         below = low if clamps or stays_below else -infinity if fmt.signed else math.nan
-        infinite = high if clamps else infinity
+        infinite = high if clamps and not k.keeps_infinities(stage) else infinity
     return Stage(
         fmt.is_float,
         stage.rounding,

@@ -29,6 +29,7 @@ from emu.backends.numba import (
     halves,
     in_order,
     in_tiles,
+    infinite_sums,
     integers,
     ordered,
     pairwise_sums,
@@ -55,6 +56,7 @@ from emu.backends.numba.stage import run_stage, supports
 from emu.backends.pattern import Columns, Indices, Pattern
 from emu.backends.proofs import decides_in_float64
 from emu.backends.reference import ReferenceKernels
+from emu.backends.reference.accumulators import nan_among
 from emu.backends.reference.arithmetic import flush_operands
 from emu.formats.arrays import as_float64, code_dtype_for
 
@@ -136,7 +138,7 @@ class NumbaKernels(NumbaCodecs):
             if pairwise_sums.applies(left, right, formats, mac):
                 contents = pairwise_sums.sums(left, right)
                 outcome = _divided(contents, divisor, stage, random, register)
-                _count_accumulator_events(outcome, contents, None, (left, right, None), stage)
+                _count_accumulator_events(outcome, contents, None, (left, right, None), formats, mac, stage, random)
                 return outcome
         a, b = stacks_of(a, b, materialised)
         if path in ("float32_blas", "float64_blas"):
@@ -152,7 +154,7 @@ class NumbaKernels(NumbaCodecs):
                 else wide_sums.sums(a, b, addend, formats, mac, stage, random, divisor)
             )
             outcome = wide_sums.write(contents, written, stage, random, register)
-            _count_accumulator_events(outcome, contents, None, (a, b, addend), stage)
+            _count_accumulator_events(outcome, contents, None, (a, b, addend), formats, mac, stage, random)
             return outcome
         if mac.order == k.BLOCKS:
             found = blocks_in_tiles.sums(a, b, addend, formats, mac)
@@ -168,7 +170,7 @@ class NumbaKernels(NumbaCodecs):
         else:
             contents, touched = ordered.accumulate(a, b, addend, formats, mac, random)
         outcome = _divided(contents, divisor, stage, random, register)
-        _count_accumulator_events(outcome, contents, touched, (a, b, addend), stage)
+        _count_accumulator_events(outcome, contents, touched, (a, b, addend), formats, mac, stage, random)
         return outcome
 
     def declines(
@@ -187,6 +189,8 @@ class NumbaKernels(NumbaCodecs):
             s and s.format.is_float and not s.format.signed for s in (mac.product, mac.accumulator)
         ):
             return "unsigned floats inside the unit have no compiled loop"
+        if not is_exact and (reason := infinite_sums.hides(mac)):
+            return reason
         if mac.accumulator is None and not is_exact:
             return wide_sums.declines(formats, mac, stage, divisor)
         power_of_two = divisor & (divisor - 1) == 0
@@ -226,8 +230,13 @@ class NumbaKernels(NumbaCodecs):
         outcome = run_stage("quantize", (sums,), stage, random, register)
         if touched is not None:
             outcome.flags[k.ACCUMULATOR_FLAG] += int(np.count_nonzero(touched))
+        if infinite_sums.has_infinite(sums, mac):
+            special = sparse.any_operand(infinite_sums.is_special, data, dense, addend, pattern)
+            operands = (data, dense, addend, pattern)
+            marks = infinite_sums.overflowed_sparse(sums, *operands, formats, mac, random, special)
+            outcome.flags[k.ACCUMULATOR_FLAG] += int(np.count_nonzero(marks))
         if stage.format.has_nan and (nans := np.isnan(sums)).any():
-            seen = sparse.nan_among(data, dense, addend, pattern)
+            seen = sparse.any_operand(np.isnan, data, dense, addend, pattern)
             outcome.flags[k.INVALID_FLAG] += int((nans & ~seen).sum())
         return outcome
 
@@ -361,17 +370,24 @@ def _count_accumulator_events(
     contents: Array,
     touched: Array | None,
     operands: tuple[Array | Gathered, Array | Gathered, Array | None],
+    formats: tuple[FormatCode, FormatCode, FormatCode | None],
+    mac: MacCode,
     stage: StageCode,
+    random: RandomCode,
 ) -> None:
-    """Add the flags that only the accumulator shows: limits touched, NaN out of operands that were not NaN."""
-    if touched is not None:
-        outcome.flags[k.ACCUMULATOR_FLAG] += int(np.count_nonzero(touched))
-    if not stage.format.has_nan:
-        return
-    nans = np.isnan(contents)
-    if nans.any():
-        from emu.backends.reference.accumulators import nan_among
+    """Add the flags that only the accumulator shows.
 
+    Limits touched, numbers that became infinite, NaN out of operands that were not NaN.
+    """
+    is_infinite = infinite_sums.has_infinite(contents, mac)
+    nans = np.isnan(contents) if stage.format.has_nan else np.zeros(1, bool)
+    if is_infinite or nans.any():
         addend = operands[2]
         a, b = stacks_of(operands[0], operands[1], materialised)
-        outcome.flags[k.INVALID_FLAG] += int((nans & ~nan_among(a, b, addend, contents.shape)).sum())
+        if is_infinite:
+            marks = infinite_sums.overflowed(contents, a, b, addend, formats, mac, random)
+            touched = marks if touched is None else marks | (touched != 0)
+        if nans.any():
+            outcome.flags[k.INVALID_FLAG] += int((nans & ~nan_among(a, b, addend, contents.shape)).sum())
+    if touched is not None:
+        outcome.flags[k.ACCUMULATOR_FLAG] += int(np.count_nonzero(touched))

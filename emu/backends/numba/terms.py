@@ -63,7 +63,7 @@ class Span(NamedTuple):
 class Writer(NamedTuple):
     """A stage inside a unit: what `write_block` does with a block.
 
-    A saturating rule is left to `write_block`, which marks where it was applied.
+    A saturating rule is left to `write_block`, which marks where it was applied: to magnitudes up to `clamped_to`.
     """
 
     stage: Stage
@@ -71,6 +71,7 @@ class Writer(NamedTuple):
     is_saturating: int
     becomes_zero: int
     largest: float
+    clamped_to: float
 
 
 class Draws(NamedTuple):
@@ -84,14 +85,19 @@ class Draws(NamedTuple):
 def writer_for(stage: StageCode) -> Writer:
     """Return the writer of a stage inside a unit."""
     prepared = prepare(stage)
-    is_saturating = stage.overflow in (k.SATURATE, k.SATURATE_SYMMETRIC, k.SATURATE_ZERO, k.SATFINITE)
+    is_saturating = stage.overflow not in (k.WRAP, k.IEEE)
     native = stage.format == FP32 and stage.rounding == k.NEAREST_EVEN and stage.overflow == k.IEEE
     if is_saturating and stage.format.is_float:
         prepared = prepared._replace(above=math.inf, below=-math.inf, infinite=math.inf)
     elif is_saturating:
         prepared = prepared._replace(overflow=k.SATURATE)
     becomes_zero = int(stage.overflow == k.SATURATE_ZERO)
-    return Writer(prepared, int(native), int(is_saturating), becomes_zero, prepared.high)
+    return Writer(prepared, int(native), int(is_saturating), becomes_zero, prepared.high, clamped_to(stage))
+
+
+def clamped_to(stage: StageCode) -> float:
+    """Return the largest magnitude that a saturating float stage writes as its limit: infinity, where none stays."""
+    return float(np.finfo(np.float64).max) if k.keeps_infinities(stage) else math.inf
 
 
 def draws_of(random: RandomCode) -> Draws:
@@ -215,7 +221,7 @@ def write_block(
         return
     for i in range(n):
         if stage.is_float:
-            if np.isinf(y[i]):
+            if np.isinf(y[i]) and abs(x[i]) <= writer.clamped_to:
                 hit[i] = 1
                 y[i] = math.copysign(writer.largest, y[i])
         elif r[i] > stage.high or r[i] < stage.low:

@@ -12,6 +12,7 @@ Source: docs/concepts/products.md, "Rounding twice".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,21 +23,24 @@ from emu.backends.interface import FormatCode, MacCode, RandomCode, StageCode, e
 from emu.backends.modes import moves_exact
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound, significand_bits
 from emu.backends.reference import arithmetic
-from emu.backends.reference.exact import INT64_BITS, NAN, Exact, sum_to_odd
+from emu.backends.reference.exact import FINITE, INT64_BITS, NAN, Exact, sum_to_odd
+from emu.backends.reference.raws import raw_of
 from emu.backends.reference.stage import draw_bits, write
 from emu.formats import PRESETS
 
 Array = NDArray[Any]
+Mask = NDArray[np.bool_]
 FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
 #: Only the sign rule of exact sums is read from it.
 EXACT_SUM = StageCode(FP32, k.NEAREST_EVEN, k.IEEE, 1)
-_SATURATING = (k.SATURATE, k.SATURATE_SYMMETRIC, k.SATURATE_ZERO, k.SATFINITE)
+_SATURATING = (k.SATURATE, k.SATURATE_SYMMETRIC, k.SATURATE_ZERO, k.SATFINITE, k.SATPROPAGATE)
 
 
 class Rounded:
     """The definition: products and sums are exact, then written into their formats.
 
-    States and terms are carrier arrays. `touched` marks outputs whose saturating accumulator touched a limit.
+    States and terms are exact results. `touched` marks outputs whose saturating accumulator touched a limit, or in
+    which a finite product or sum became infinite.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class Rounded:
         self.exact_product_in_float64 = (
             not (a.carries_raws or b.carries_raws) and significand_bits(a) + significand_bits(b) <= 53
         )
-        self.touched: NDArray[np.bool_] | None = None
+        self.touched: Mask | None = None
 
     def zero(self, shape: tuple[int, ...]) -> Exact:
         """Return +0."""
@@ -73,7 +77,12 @@ class Rounded:
         any_stage = stage or self.mac.accumulator
         assert any_stage is not None
         product = arithmetic.compute("multiply", (a, b), self.formats[:2], any_stage)
-        return product if stage is None else self._write(product, stage, draw)[0]
+        if stage is None:
+            return product
+        rounded, overflow = self._write(product, stage, draw)
+        if stage.overflow == k.IEEE:
+            self.touched = either(self.touched, overflow & became_infinite(product, rounded, stage))
+        return rounded
 
     def _lowest(self) -> int:
         return self.formats[0].quantum + self.formats[1].quantum
@@ -94,7 +103,9 @@ class Rounded:
     def _accumulate(self, exact: Exact, stage: StageCode, draw: int) -> Exact:
         content, overflow = self._write(exact, stage, draw)
         if stage.overflow in _SATURATING:
-            self.touched = overflow if self.touched is None else self.touched | overflow
+            self.touched = either(self.touched, overflow)
+        elif stage.overflow == k.IEEE:
+            self.touched = either(self.touched, overflow & became_infinite(exact, content, stage))
         return content
 
     def _write(self, exact: Exact, stage: StageCode, draw: int) -> tuple[Exact, NDArray[np.bool_]]:
@@ -107,6 +118,18 @@ class Rounded:
         if self.mac.accumulator is None:
             state.negative = state.negative & ((state.significand != 0).astype(bool) | (state.kind != 0))
         return state
+
+
+def either(touched: Mask | None, more: Mask) -> Mask:
+    """Return where one of two things happened; None stands for nothing yet."""
+    return more if touched is None else touched | more
+
+
+def became_infinite(exact: Exact, written: Exact, stage: StageCode) -> Mask:
+    """Return where a finite number that overflowed is not the largest one: infinite, or what stands for infinity."""
+    if not stage.format.has_nan and not stage.format.has_infinity:
+        return (exact.kind == FINITE) & (written.significand == 0).astype(bool)
+    return (exact.kind == FINITE) & (written.kind != FINITE)
 
 
 def _sum(x: Exact, y: Exact, stage: StageCode) -> Exact:
@@ -151,7 +174,7 @@ class NativeFloat32:
         in_float32 = mac.product is not None or (lowest >= -149 and highest <= 127)
         self.wide = np.float32 if in_float32 else np.float64
         self.formats = formats
-        self.touched: NDArray[np.bool_] | None = None
+        self.touched: Mask | None = None
 
     @staticmethod
     def applies(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
@@ -173,15 +196,26 @@ class NativeFloat32:
 
     def round(self, term: Array, draw: int) -> Array:
         """Return R(term)."""
-        return term.astype(np.float32)
+        return self._rounded(term, term)
 
     def term(self, a: Array, b: Array, draw: int) -> Array:
         """Return the products."""
-        return a.astype(self.wide, copy=False) * b.astype(self.wide, copy=False)
+        product = a.astype(self.wide, copy=False) * b.astype(self.wide, copy=False)
+        return self._watched(product, a, b)
 
     def add(self, state: Array, term: Array, draw: int) -> Array:
         """Return R(state + term): innocuous in float64, which has more than 2 * 24 + 2 bits (Figueroa 1995)."""
-        return (state + term).astype(np.float32, copy=False)
+        return self._rounded(state + term, state, term)
+
+    def _rounded(self, exact: Array, *operands: Array) -> Array:
+        return self._watched(exact.astype(np.float32, copy=False), *operands)
+
+    def _watched(self, result: Array, *operands: Array) -> Array:
+        """Return a result; mark where it became infinite although everything it is made of is finite."""
+        if not np.isfinite(result).all():
+            finite = np.logical_and.reduce([np.isfinite(np.broadcast_to(x, result.shape)) for x in operands])
+            self.touched = either(self.touched, finite & ~np.isfinite(result))
+        return result
 
     def result(self, state: Array) -> Exact:
         """Return the accumulator's content."""
@@ -203,13 +237,8 @@ class NativeFloat16(NativeFloat32):
         is_half = all(f._replace(daz=0, ftz=0) == FP16 for f in formats[:2]) and _in_float32(formats)
         return mac.product is None and mac.accumulator is not None and _is_ieee(mac.accumulator, FP16) and is_half
 
-    def round(self, term: Array, draw: int) -> Array:
-        """Return R(term)."""
-        return term.astype(np.float16).astype(np.float32)
-
-    def add(self, state: Array, term: Array, draw: int) -> Array:
-        """Return R(state + term)."""
-        return (state + term).astype(np.float16).astype(np.float32)
+    def _rounded(self, exact: Array, *operands: Array) -> Array:
+        return self._watched(exact.astype(np.float16).astype(np.float32), *operands)
 
 
 def _in_float32(formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
@@ -230,7 +259,7 @@ class Integer:
         assert mac.accumulator is not None
         self.stage, self.formats = mac.accumulator, formats
         self.product_shift = formats[0].quantum + formats[1].quantum - self.stage.format.quantum
-        self.touched: NDArray[np.bool_] | None = None
+        self.touched: Mask | None = None
         self.high = self.stage.format.max_significand
         signed = self.stage.format.signed
         self.low = 0 if not signed else -self.high if self.stage.overflow == k.SATURATE_SYMMETRIC else -self.high - 1
@@ -286,7 +315,7 @@ class Integer:
             wrapped = total & ((1 << width) - 1)
             return np.where(wrapped > self.high, wrapped - (1 << width), wrapped)
         outside = (total > self.high) | (total < self.low)
-        self.touched = outside if self.touched is None else self.touched | outside
+        self.touched = either(self.touched, outside)
         if self.stage.overflow == k.SATURATE_ZERO:
             return np.where(outside, 0, total)
         return np.clip(total, self.low, self.high)
@@ -294,11 +323,6 @@ class Integer:
     def result(self, state: Array) -> Exact:
         """Return the accumulator's content."""
         return Exact.from_integers(state, self.stage.format.quantum)
-
-
-def raw_of(x: Array, fmt: FormatCode) -> Array:
-    """Return the raw integers of a fixed-point carrier, int64 (or as they are, where the carrier holds raws)."""
-    return x if fmt.carries_raws else np.ldexp(x.astype(np.float64), -fmt.quantum).astype(np.int64)
 
 
 def choose(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | None], random: RandomCode) -> Any:
@@ -309,12 +333,19 @@ def choose(mac: MacCode, formats: tuple[FormatCode, FormatCode, FormatCode | Non
     return Rounded(mac, formats, random)
 
 
-def nan_among(a: Array, b: Array, addend: Array | None, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Return, per output of a product, whether any operand it saw was NaN."""
-    seen: Any = np.isnan(a).any(axis=2, keepdims=True) | np.isnan(b).any(axis=1, keepdims=True)
+def any_operand(
+    is_special: Callable[[Array], Mask], a: Array, b: Array, addend: Array | None, shape: tuple[int, ...]
+) -> Mask:
+    """Return, per output of a product, whether any operand it saw is special."""
+    seen: Any = is_special(a).any(axis=2, keepdims=True) | is_special(b).any(axis=1, keepdims=True)
     if addend is not None:
-        seen = seen | np.isnan(addend)
+        seen = seen | is_special(addend)
     return np.broadcast_to(seen, shape)
+
+
+def nan_among(a: Array, b: Array, addend: Array | None, shape: tuple[int, ...]) -> Mask:
+    """Return, per output of a product, whether any operand it saw was NaN."""
+    return any_operand(np.isnan, a, b, addend, shape)
 
 
 def mark_new_nans(exact: Exact, propagated: NDArray[np.bool_]) -> Exact:

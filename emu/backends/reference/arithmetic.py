@@ -19,6 +19,7 @@ from emu.backends import interface as k
 from emu.backends.interface import FormatCode, StageCode
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, leading_bound
 from emu.backends.reference.exact import INT64_BITS, NAN, NEW_NAN, Exact, sum_to_odd, to_common_exponent
+from emu.backends.reference.raws import raw_of
 from emu.formats.arrays import as_float64
 
 Array = NDArray[Any]
@@ -32,7 +33,7 @@ LEADING_BITS = 4
 def exact_of(x: Array, fmt: FormatCode | None) -> Exact:
     """Return the carrier array `x` of `fmt` as exact results; subnormals count as 0 under DAZ."""
     if fmt is not None and fmt.carries_raws:
-        return Exact.from_integers(x, fmt.quantum)
+        return Exact.from_integers(raw_of(x, fmt), fmt.quantum)
     return Exact.from_float(flush_operands(x, fmt))
 
 

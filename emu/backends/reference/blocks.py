@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.interface import BlocksCode, FormatCode, MacCode, RandomCode, StageCode
 from emu.backends.reference import arithmetic
+from emu.backends.reference.accumulators import either
 from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, Exact
 from emu.backends.reference.stage import draw_bits, write
 from emu.formats.arrays import as_float64
@@ -162,10 +163,12 @@ class _BlockAdder:
         u = draw_bits(exact.kind.shape, stage, self.random._replace(draw=draw))
         values, flags = write(exact, stage, u)
         overflow = flags[k.OVERFLOW_FLAG]
-        if stage.overflow == k.IEEE:
-            return np.where(overflow, self._beyond(values), as_float64(values))
-        self.touched = overflow if self.touched is None else self.touched | overflow
-        return as_float64(values)
+        if stage.overflow != k.IEEE:
+            self.touched = either(self.touched, overflow)
+            return as_float64(values)
+        if overflow.any():
+            self.touched = either(self.touched, overflow & (exact.kind == FINITE))
+        return np.where(overflow, self._beyond(values), as_float64(values))
 
     def _beyond(self, values: Array) -> Array:
         """Return infinities of the signs, or what stands for them where the format has none."""

@@ -51,11 +51,10 @@ class Exact:
 
     @classmethod
     def from_integers(cls, raw: Array, exponent: int) -> Exact:
-        """Return signed integers times 2**exponent. int64, uint64 or object; the widest become object."""
+        """Return signed integers times 2**exponent. int64 or object; the widest become object."""
         raw = np.asarray(raw)
-        if raw.dtype == np.uint64 or (
-            raw.dtype == np.int64 and raw.size and (raw.max() >> INT64_BITS or raw.min() < -(1 << INT64_BITS))
-        ):
+        assert raw.dtype in (np.int64, object), "two integer dtypes meet in float64"
+        if raw.dtype == np.int64 and raw.size and (raw.max() >> INT64_BITS or raw.min() < -(1 << INT64_BITS)):
             raw = raw.astype(object)
         negative = (raw < 0).astype(bool)
         magnitude = np.where(negative, -raw, raw)

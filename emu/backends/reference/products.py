@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, RandomCode
 from emu.backends.reference import accumulators, arithmetic, blocks
-from emu.backends.reference.accumulators import mark_new_nans, nan_among, raw_of
+from emu.backends.reference.accumulators import mark_new_nans, nan_among
 from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, Exact, to_common_exponent
+from emu.backends.reference.raws import raw_of
 
 Array = NDArray[Any]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]

@@ -259,6 +259,8 @@ def _overflow_magnitude(exact: Exact, stage: StageCode, limit: Doubles, infinity
     """Return what stands for a result outside the range: the limit of its side, or infinity, or NaN without one."""
     if stage.overflow == k.SATFINITE:
         return limit
+    if stage.overflow == k.SATPROPAGATE:
+        return np.where(overflow | np.isnan(infinity), limit, infinity)
     above, below = meaning_of(stage).stays
     stays: Any = above if above == below else np.where(exact.negative, below, above)
     return np.where(stays & overflow, limit, infinity)  # infinite operands stay infinite in every mode

@@ -202,7 +202,7 @@ class ReferenceKernels(ReferenceCodecs):
         """Return maximum and index of the first maximum along the last axis; NaN wins, -0 < +0."""
         windows = windows.array() if isinstance(windows, Gathered) else windows
         dtype = code_dtype_for((windows.shape[-1] - 1).bit_length())
-        best, index = windows[..., 0], np.zeros(windows.shape[:-1], dtype)
+        best, index = windows[..., 0].copy(), np.zeros(windows.shape[:-1], dtype)
         for position in range(1, windows.shape[-1]):
             rival = windows[..., position]
             zeros = (rival == best) & (best == 0) & np.signbit(best) & ~np.signbit(rival)
@@ -214,7 +214,9 @@ class ReferenceKernels(ReferenceCodecs):
         """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap."""
         spread = np.zeros(windows.data.size, values.dtype)
         first = (np.arange(windows.batches) * windows.batch_stride)[:, None] + windows.rows
-        spread[first.reshape(-1) + windows.columns[index.reshape(-1)]] = values.reshape(-1)
+        where = index.reshape(-1)
+        inside = (where >= 0) & (where < windows.columns.size)
+        spread[first.reshape(-1)[inside] + windows.columns[where[inside]]] = values.reshape(-1)[inside]
         return spread
 
 
@@ -225,8 +227,7 @@ def _flat(random: RandomCode) -> RandomCode:
 def _into(out: Array | None, shape: tuple[int, ...], outcome: Outcome, quantum: int) -> Outcome:
     outcome.values = outcome.values.reshape(shape)
     if out is not None:
-        out[...] = (
-            np.ldexp(outcome.values, -quantum) if out.dtype.kind == "i" != outcome.values.dtype.kind else outcome.values
-        )
+        asks_for_raws = out.dtype.kind == "i" and outcome.values.dtype.kind == "f"
+        out[...] = np.ldexp(outcome.values, -quantum) if asks_for_raws else outcome.values
         outcome.values = out
     return outcome

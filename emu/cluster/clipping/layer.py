@@ -89,6 +89,25 @@ def mean_and_variance(values: Array) -> tuple[Any, Any] | None:
     return (mean, variance) if np.isfinite(mean) and np.isfinite(variance) else None
 
 
+def root_of_mean_square(values: Array) -> Any:
+    """Return the root of the mean square, sums in 64 lanes; of numbers times a power of two where squares need it.
+
+    Args:
+        values: float32 or float64, (1, elements); with infinities the root is infinite, with NaN it is NaN.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = column_means(values * values)[0]
+        limits = np.finfo(values.dtype)
+        if mean >= 2 * limits.tiny / limits.eps and np.isfinite(mean):  # all that underflowed is below half an ulp
+            return np.sqrt(mean)
+        largest = np.abs(values).max(initial=0)
+        if not 0 < largest < np.inf:
+            return largest
+        exponent = np.frexp(largest)[1]
+        scaled = np.ldexp(values, -exponent)
+        return np.ldexp(np.sqrt(column_means(scaled * scaled)[0]), exponent)
+
+
 class Norms(NamedTuple):
     """Norms of columns, so that no square overflows: norm = 2**exponents * norms.
 

@@ -22,8 +22,17 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from emu._config import Table
-from emu.cluster.clipping.layer import Array, Clipped, LayerGradients, Limits, Memory, Norms, joined, mean_and_variance
-from emu.cluster.codecs.sums import column_means
+from emu.cluster.clipping.layer import (
+    Array,
+    Clipped,
+    LayerGradients,
+    Limits,
+    Memory,
+    Norms,
+    joined,
+    mean_and_variance,
+    root_of_mean_square,
+)
 from emu.errors import ConfigError
 
 
@@ -138,9 +147,8 @@ class MomentumThresholds(_ByLimits):
     def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
         """Return the thresholds, with what gradients carry instead of what the momentum does."""
         number = seen.number
-        buffer = joined(seen.buffers, number)
+        root = root_of_mean_square(joined(seen.buffers, number))
         with np.errstate(over="ignore", invalid="ignore"):
-            root = np.sqrt(column_means(buffer * buffer))[0]
             reach = number(self.k) * root * number(seen.carried / seen.buffers_carry)
         return (Limits(reach, -reach), memory) if np.isfinite(reach) else (None, memory)
 

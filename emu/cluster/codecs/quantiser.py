@@ -46,11 +46,12 @@ class Quantiser:
         levels: "means" of the values that took each code, 0 where none did; of two steps also the "ends", least and
             largest value; of more also the "middles" of the steps. None: means of two steps, middles of more.
         deviations: the range of more than two steps reaches this many standard deviations to both sides of the mean.
-        lag: levels are those of this many mini-batches before; the mini-batch's own until there are any.
+        lag: levels are those of this many mini-batches before, of those that computed levels; the mini-batch's own
+            until there are any.
         smoothing: smoothing of levels over mini-batches: "exponential" with `decay`, or the mean of a "window" of
             `window`.
         decay: share of what was, 0..1.
-        window: mini-batches.
+        window: mini-batches that computed levels.
         interval: mini-batches for which levels are used before they are computed again.
         at_random: whether instead each mini-batch computes them with a probability of 1 / `interval`.
         outliers: standard deviations from the mean beyond which values do not decide levels; None: all do.
@@ -223,7 +224,7 @@ class Quantiser:
     def _in_use(self, fresh: Array, memory: Memory) -> Array:
         """Return the levels that the mini-batch uses, given those it computed; memory keeps what later ones need."""
         memory.computed.append(fresh)
-        known = memory.computed[: len(memory.computed) - self.lag] or [fresh]
+        known = memory.computed[: max(len(memory.computed) - self.lag, 0)] or [fresh]  # below 0 counts from the end
         newest = known[-1]
         levels = newest
         with np.errstate(invalid="ignore", over="ignore"):

@@ -16,6 +16,7 @@ from emu.datapath.order import Order, parse_order
 from emu.datapath.stage import require_placed
 from emu.errors import FormatError
 from emu.formats import Format, parse
+from emu.formats.integers import as_integer
 from emu.testing.contract.c_unit import CUnit
 from emu.testing.contract.case import OPERATIONS, NotOffered
 from emu.testing.contract.clauses import Clause, Scope, clauses_of
@@ -154,6 +155,7 @@ def check_backend(
         >>> check_backend(quantize, formats=["fp16"]).failed
         []
     """
+    elements, seed = as_integer("elements", elements, 1), as_integer("seed", seed, 0)
     asked = OPERATIONS if operations is None else tuple(operations)
     for operation in asked:
         if operation not in OPERATIONS:

@@ -24,6 +24,10 @@ from emu.testing.vectors.description import TESTFLOAT_FLAGS, Codes, Description,
 Array = NDArray[Any]
 #: The bit of `accumulator_overflow`, which TestFloat lacks.
 ACCUMULATOR_BIT = len(TESTFLOAT_FLAGS)
+_INEXACT, _OVERFLOW, _INVALID = (
+    np.array(1 << TESTFLOAT_FLAGS.index(name), np.uint64) for name in ("inexact", "overflow", "invalid")
+)
+_NONE = np.array(0, np.uint64)
 #: Bits of an exact square root that are shown and decided by.
 ROOT_BITS = 256
 
@@ -83,20 +87,42 @@ def answer(
 
 
 def ieee_flags(vectors: Vectors) -> Codes:
-    """Return the five flags of IEEE 754; tiny is told after rounding unless the description says otherwise."""
+    """Return the five flags of IEEE 754; tiny is told after rounding unless the description says otherwise.
+
+    Where the standard leaves it open, flags are those of Berkeley SoftFloat: infinity times zero is invalid whatever is
+    added, a quiet NaN too, and a conversion to an integer that is out of range is invalid and nothing else (section
+    7.2, c and j); what it rounds to 0 is inexact.
+    """
     d = vectors.description
     told = answer(d, vectors.operands, vectors.rbits, tininess=d.tininess or Tininess.AFTER_ROUNDING)
-    return _with_signalling(vectors, told.flags & np.uint64((1 << len(TESTFLOAT_FLAGS)) - 1))
+    flags = told.flags & np.uint64((1 << len(TESTFLOAT_FLAGS)) - 1)
+    invalid = _signalling(vectors)
+    if d.operation == "fma":
+        invalid |= _infinity_times_zero(vectors)
+    if d.operation == "quantize" and isinstance(d.operand_formats[0], Float) and _is_integer(d.stage.format):
+        beyond = flags & (_OVERFLOW | _INVALID) != 0
+        flags, invalid = flags & _INEXACT & ~np.where(beyond, _INEXACT, _NONE), invalid | beyond
+    return flags | np.where(invalid, _INVALID, _NONE)
 
 
-def _with_signalling(vectors: Vectors, flags: Codes) -> Codes:
-    """Return flags with `invalid` where an operand is a signalling NaN: emu's arithmetic has quiet ones alone."""
+def _signalling(vectors: Vectors) -> NDArray[np.bool_]:
+    """Return where an operand is a signalling NaN: emu's arithmetic has quiet ones alone."""
+    found = np.zeros(vectors.description.count, bool)
     for fmt, codes in zip(vectors.description.operand_formats, vectors.operands, strict=True):
         if isinstance(fmt, Float) and fmt.nans == "ieee" and fmt.fraction_bits > 0:
             quiet = np.uint64(1 << (fmt.fraction_bits - 1))
-            signalling = np.isnan(fmt.decode(codes)) & (codes & quiet == 0)
-            flags = flags | (signalling.astype(np.uint64) << np.uint64(TESTFLOAT_FLAGS.index("invalid")))
-    return flags
+            found |= np.isnan(fmt.decode(codes)) & (codes & quiet == 0)
+    return found
+
+
+def _infinity_times_zero(vectors: Vectors) -> NDArray[np.bool_]:
+    formats = vectors.description.operand_formats
+    x, y = (fmt.decode(codes) for fmt, codes in zip(formats[:2], vectors.operands[:2], strict=True))
+    return (np.isinf(x) & (y == 0)) | (np.isinf(y) & (x == 0))
+
+
+def _is_integer(fmt: Format) -> bool:
+    return isinstance(fmt, Fixed) and fmt.frac_bits == 0
 
 
 def _exact(

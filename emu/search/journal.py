@@ -1,0 +1,105 @@
+"""The journal in the folder of a search: a line of JSON for each change, which a process that is killed may tear.
+
+A torn line at the end says nothing. It is cut off under the lock that every writer of the journal takes: when the
+journal is opened, and before a line is written, which would otherwise end up behind the torn one in the same line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from emu.errors import ConfigError
+
+#: Bytes from the end that are read at a time when the last line is looked for.
+_BLOCK = 1 << 16
+
+
+def open_journal(path: Path) -> Any:
+    """Return Optuna's journal of a file, made if it is not there; a torn line at its end is cut off, and that is said.
+
+    Raises:
+        ConfigError: a line before the last one is damaged.
+        OSError: the file cannot be read or written.
+    """
+    from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+
+    lock = JournalFileSymlinkLock(str(path))
+
+    class Journal(JournalFileBackend):
+        """Writes behind whole lines alone."""
+
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            """Write lines at the end, in one piece."""
+            lines = b"".join(json.dumps(log, separators=(",", ":")).encode() + b"\n" for log in logs)
+            with _locked(lock):
+                _cut(path, _torn(path))
+                with path.open("ab") as file:
+                    file.write(lines)
+                    file.flush()
+                    os.fsync(file.fileno())
+
+    backend = Journal(str(path), lock)
+    with _locked(lock):
+        _cut(path, _damaged_end(path))
+    return backend
+
+
+@contextmanager
+def _locked(lock: Any) -> Generator[None]:
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _torn(path: Path) -> int:
+    """Return how many bytes at the end belong to a line that has none."""
+    with path.open("rb") as file:
+        left = file.seek(0, os.SEEK_END)
+        torn = 0
+        while left:
+            begin = max(left - _BLOCK, 0)
+            file.seek(begin)
+            block = file.read(left - begin)
+            if b"\n" in block:
+                return torn + len(block) - block.rindex(b"\n") - 1
+            torn, left = torn + len(block), begin
+        return torn
+
+
+def _damaged_end(path: Path) -> int:
+    """Return how many bytes at the end are no whole line of JSON; refuse damage before the last line."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        if not _is_whole(line):
+            if number == len(lines):
+                return len(line)
+            raise ConfigError(
+                f"every line of a search's journal must be JSON, got {line[:40]!r} in line {number} of {len(lines)} in "
+                f"{path}; remove that line, or begin again with another --out. Finished runs are kept"
+            )
+    return 0
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        return line.endswith(b"\n") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _cut(path: Path, count: int) -> None:
+    if count:
+        size = path.stat().st_size - count
+        os.truncate(path, size)
+        print(
+            f"{path}: the last line was torn, as by a process that was killed; cut it off ({count} bytes)",
+            file=sys.stderr,
+        )

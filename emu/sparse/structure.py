@@ -1,0 +1,139 @@
+"""Where the entries of a sparse matrix (`CSR`) lie: what three arrays must be to name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.arrays import on_host
+from emu.backends.pattern import Indices
+from emu.errors import FormatError, ShapeError
+from emu.formats.integers import as_integer
+
+#: Rows and columns that an index names.
+LARGEST_SIZE = 2**63 - 1
+_INDEX_DTYPES = (np.dtype(np.int32), np.dtype(np.int64))
+
+
+class Entries(Protocol):
+    """The part of a sparse matrix that the functions here read."""
+
+    @property
+    def data(self) -> NDArray[Any]:
+        """Entries."""
+        ...
+
+    @property
+    def indices(self) -> Indices:
+        """Their columns."""
+        ...
+
+    @property
+    def indptr(self) -> NDArray[np.int64]:
+        """Where rows begin, and the end."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        ...
+
+
+def as_indices(x: Any, name: str) -> Indices:
+    """Return an index array of the host, int32 or int64.
+
+    Raises:
+        ShapeError: not one dimension.
+        FormatError: no integers.
+    """
+    array = np.asarray(on_host(x))
+    if array.ndim != 1:
+        raise ShapeError(f"`{name}` must have one dimension, got shape {array.shape}; flatten it")
+    if array.size == 0 and array.dtype.kind == "f":
+        return array.astype(np.int32)
+    if array.dtype.kind not in "iu":
+        raise FormatError(f"`{name}` must hold integers, got dtype {array.dtype}; give int32 or int64")
+    if array.dtype not in _INDEX_DTYPES:
+        array = array.astype(np.int64)
+    return np.ascontiguousarray(array)
+
+
+def rows_and_columns(shape: object) -> tuple[int, int]:
+    """Return a shape, as two Python integers."""
+    given: tuple[Any, ...] = tuple(cast("Iterable[Any]", shape)) if isinstance(shape, Iterable) else (shape,)
+    try:
+        rows, columns = (as_integer("shape", size, 0, LARGEST_SIZE, error=ShapeError) for size in given)
+    except ValueError:  # ours, or not two
+        shown = ", ".join(map(repr, given)) + ("," if len(given) == 1 else "")
+        raise ShapeError(f"`shape` must be rows and columns, 0 or more, got ({shown}); write (rows, columns)") from None
+    return rows, columns
+
+
+def require_fitting(x: Entries) -> None:
+    """Raise ShapeError unless the arrays fit together."""
+    rows, columns = x.shape
+    if x.data.ndim != 1 or x.data.shape != x.indices.shape:
+        raise ShapeError(
+            f"`data` and `indices` must have one element per entry, got shapes {x.data.shape} and {x.indices.shape}; "
+            "give a column for each"
+        )
+    if x.indptr.size != rows + 1:
+        raise ShapeError(
+            f"`indptr` must have rows + 1 = {rows + 1} elements, got {x.indptr.size}; say where each row begins, and "
+            "the end"
+        )
+    if x.indptr[0] != 0 or x.indptr[-1] != x.indices.size:
+        raise ShapeError(
+            f"`indptr` must begin with 0 and end with the number of entries, {x.indices.size}, got "
+            f"{x.indptr[0]} and {x.indptr[-1]}; say where each row begins, and the end"
+        )
+    falls = np.flatnonzero(x.indptr[1:] < x.indptr[:-1])
+    if falls.size:
+        row = int(falls[0])
+        raise ShapeError(
+            f"`indptr` must not descend, got {x.indptr[row]} and then {x.indptr[row + 1]} at row {row}; sort the rows"
+        )
+    if x.indices.size and not 0 <= x.indices.min() <= x.indices.max() < columns:
+        entry = int(np.argmax((x.indices < 0) | (x.indices >= columns)))
+        raise ShapeError(
+            f"`indices` must be columns 0..{columns - 1}, got {x.indices[entry]} at entry {entry}, row "
+            f"{_rows(x)[entry]}; choose another `shape`"
+        )
+
+
+def require_canonical(x: Entries, asked: str) -> None:
+    """Raise ShapeError unless columns ascend in every row."""
+    rows = _rows(x)
+    same_row = rows[1:] == rows[:-1]
+    wrong = np.flatnonzero(same_row & (x.indices[1:] <= x.indices[:-1]))
+    if not wrong.size:
+        return
+    entry = int(wrong[0])
+    row, before, here = rows[entry], x.indices[entry], x.indices[entry + 1]
+    trouble = f"column {here} twice" if before == here else f"column {here} behind column {before}"
+    raise ShapeError(
+        f"columns must ascend in each row, none of them twice ({asked}), got {trouble} in row {row}; sort and "
+        "merge them"
+    )
+
+
+def require_single(x: Entries) -> None:
+    """Raise ShapeError where a row has a column twice."""
+    rows = _rows(x)
+    order = np.lexsort((x.indices, rows))
+    rows, columns = rows[order], x.indices[order]
+    twice = np.flatnonzero((rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1]))
+    if twice.size:
+        entry = int(twice[0])
+        raise ShapeError(
+            f"a dense matrix has one value per place, got column {columns[entry]} twice in row {rows[entry]}; multiply "
+            "by an identity matrix to add the entries up in a format"
+        )
+
+
+def _rows(x: Entries) -> Indices:
+    """Return the row of each entry."""
+    return np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))

@@ -1,0 +1,114 @@
+"""Images and labels in the forms that files have, made the one that networks take; what was changed is said.
+
+    labels (N, 1), 1.0, 1..K ──► (N,) integers 0..K-1          images (N, rows, columns, channels) ──► channels first
+
+Forms that could be read in two ways are refused, with the setting that says which.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.errors import ConfigError
+from emu.training.data_files import Raw
+
+Array = NDArray[Any]
+#: Floats from 0 to here may be pixels of 8 bits; with larger fractions than this there is hardly another reading.
+_BYTE, _NO_FEATURE = 255, 16
+
+
+def with_class_numbers(sides: list[Raw], classes: int) -> list[Raw]:
+    """Return the same images with labels as integers from 0 on, where they are class numbers in another form.
+
+    Args:
+        sides: images to train, and to test if there are any: labels of both decide.
+        classes: how many.
+    """
+    sides = [_flat(_whole(raw)) for raw in sides]
+    numbers = [raw.labels for raw in sides if raw.labels.ndim == 1 and raw.labels.size]
+    if len(numbers) < len(sides) or any(labels.dtype.kind not in "ui" for labels in numbers):
+        return sides
+    if (min(int(x.min()) for x in numbers), max(int(x.max()) for x in numbers)) != (1, classes):
+        return sides
+    return [replace(raw, labels=raw.labels.astype(np.int64) - 1, notes=(*raw.notes, shifted(classes))) for raw in sides]
+
+
+def shifted(classes: int) -> str:
+    """Return what is said of labels that counted from 1."""
+    return f"labels 1..{classes} moved to 0..{classes - 1}"
+
+
+def _whole(raw: Raw) -> Raw:
+    """Return labels such as 1.0 as integers."""
+    labels = raw.labels
+    if labels.dtype.kind != "f" or not labels.size or not np.isfinite(labels).all():
+        return raw
+    if (labels != np.floor(labels)).any() or np.abs(labels).max() >= 2**53:
+        return raw
+    return replace(
+        raw, labels=labels.astype(np.int64), notes=(*raw.notes, f"labels read as integers from {labels.dtype}")
+    )
+
+
+def _flat(raw: Raw) -> Raw:
+    """Return labels of shape (N, 1) as (N,).
+
+    Raises:
+        ConfigError: there are several numbers for each image.
+    """
+    labels = raw.labels
+    if labels.ndim != 2 or labels.dtype.kind not in "uib":
+        return raw
+    if labels.shape[1] == 1:
+        return replace(raw, labels=labels[:, 0], notes=(*raw.notes, "labels of shape (N, 1) flattened"))
+    if labels.shape[1] > 1 and labels.size and labels.min() >= 0 and labels.max() <= 1:
+        one_hot = (labels.sum(axis=1) == 1).all()
+        kind = "one-hot rows" if one_hot else "several labels for an image"
+        remedy = "store labels.argmax(axis=1)" if one_hot else "choose one of them"
+        raise ConfigError(
+            f"labels must be one integer per image, got {kind}, shape {labels.shape}, in {raw.labels_path}; {remedy}"
+        )
+    return raw
+
+
+def channels_first(raw: Raw, channels: int) -> Raw:
+    """Return images (N, rows, columns, channels) as (N, channels, rows, columns); others as they are."""
+    images = raw.images
+    if images.ndim != 4 or images.shape[1] == channels or images.shape[3] != channels:
+        return raw
+    return replace(raw, images=np.moveaxis(images, 3, 1), notes=(*raw.notes, "channels moved from the last axis"))
+
+
+def require_scale(raw: Raw) -> None:
+    """Refuse pixels whose scale a file does not say: 16-bit and wider integers, and floats that look like bytes.
+
+    Raises:
+        ConfigError: they are such; the recipe gives no `scale`.
+    """
+    images = raw.images
+    if images.dtype == np.uint8 or raw.scale != 1 or not images.size:
+        return
+    least, most = images.min(), images.max()
+    if images.dtype.kind in "ui":
+        told, is_open = f"{8 * images.dtype.itemsize}-bit integers", bool(most > 1)
+    else:
+        looks = bool(least >= 0 and 1 < most <= _BYTE)
+        is_open = looks and bool(most > _NO_FEATURE or (images == np.floor(images)).all())
+        told = f"{images.dtype} numbers that look like pixels of integers"
+    if is_open:
+        raise ConfigError(
+            f"pixels must be 8-bit integers, or floats as the network takes them, got {told}, {least:g}..{most:g}, in "
+            f"{raw.path}; set `scale` of [data] to the largest value that a pixel can have, such as "
+            f"{_largest(images, float(most))}, or to 1 to leave them"
+        )
+
+
+def _largest(images: Array, most: float) -> int:
+    """Return the likeliest largest value of a pixel: all ones of as many bits."""
+    if images.dtype.kind == "f" and most > _NO_FEATURE:
+        return _BYTE
+    return 16 if most == 16 else (1 << max(int(most).bit_length(), 1)) - 1
