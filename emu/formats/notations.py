@@ -147,6 +147,11 @@ def read_template(text: str) -> tuple[Fixed, Modes] | None:
             f"`N` of {_shape(name)} must be 0, got {arguments['N']} in {text}: no overflow rule here saturates some "
             "bits and wraps the others; leave it out"
         )
+    if overflow.is_named and word_of(overflow.word) == "SAT_SYM" and signed and width == 1:
+        raise FormatError(
+            f"a signed word of 1 bit must not saturate symmetrically, got {text}: 0 is its only symmetric value, and "
+            "the headers of its notation write -1; choose another overflow mode"
+        )
     kept = [argument for letter, argument in arguments.items() if letter not in "QON"]
     return Fixed(width, width - integer_bits, signed), Modes(rounding, overflow, f"{name}<{','.join(kept)}>")
 
