@@ -113,7 +113,7 @@ def read_template(text: str) -> tuple[Fixed, Modes] | None:
     """Return the format of `ap_fixed<16,8>` and its like with the modes it brings; None of other texts.
 
     Args:
-        text: without spaces.
+        text: spaces do not matter.
 
     Raises:
         FormatError: no such type, or an argument is missing, too many or impossible; names it, its rule and the remedy.
@@ -122,7 +122,7 @@ def read_template(text: str) -> tuple[Fixed, Modes] | None:
         >>> read_template("ac_fixed<8,4,false,AC_RND>")[1].rounding
         Mode(word='AC_RND', is_named=True)
     """
-    found = _TEMPLATE.fullmatch(text)
+    found = _TEMPLATE.fullmatch(text.replace(" ", ""))
     if found is None:
         return None
     name = found[1]

@@ -35,7 +35,7 @@ def said(action: Any, *arguments: Any, **options: Any) -> str:
         ("ap_int<>", "`ap_int` must have 1 argument, ap_int<W>, got 0 in ap_int<>"),
         (
             "ap_fixed<16, x>",
-            "`I` of ap_fixed<W,I,Q,O,N> must be an integer, got 'x' in ap_fixed<16,x>; write digits",
+            "`I` of ap_fixed<W,I,Q,O,N> must be an integer, got 'x' in ap_fixed<16, x>; write digits",
         ),
         (
             "ac_fixed<16,8,yes>",
