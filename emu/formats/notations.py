@@ -127,7 +127,8 @@ def read_template(text: str) -> tuple[Fixed, Modes] | None:
         return None
     name = found[1]
     if name not in _TYPES:
-        raise FormatError(f"a type of high-level synthesis must be known, got {text!r}{nearest_name(name, _TYPES)}")
+        hint = "; write a float by its fields, as e8m23" if "float" in name else nearest_name(name, _TYPES)
+        raise FormatError(f"a type of high-level synthesis must be known, got {text!r}{hint}")
     kind = _TYPES[name]
     given = found[2].split(",") if found[2] else []
     least = len(kind.arguments.rstrip(_OPTIONAL))

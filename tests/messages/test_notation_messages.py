@@ -75,6 +75,10 @@ def said(action: Any, *arguments: Any, **options: Any) -> str:
             "apfixed<16,8>",
             "a type of high-level synthesis must be known, got 'apfixed<16,8>'; did you mean 'ap_fixed'?",
         ),
+        (
+            "ap_float<32,8>",
+            "a type of high-level synthesis must be known, got 'ap_float<32,8>'; write a float by its fields, as e8m23",
+        ),
         ("ap_fixed<65,8>", "`width_bits` must be in 1..64, got 65; choose a smaller one"),
         (
             "i8",
@@ -109,6 +113,8 @@ def said(action: Any, *arguments: Any, **options: Any) -> str:
             "float8_e5m3",
             "the width of a float must be that of its fields, got 'float8_e5m3', whose fields have 9 bits; write e5m3",
         ),
+        ("", f"a format must be written as {FORMS}; got ''"),
+        (" ", f"a format must be written as {FORMS}; got ''"),
         ("complex64", f"a format must be written as {FORMS}; got 'complex64'"),
         (
             "fix" + "9" * 5000 + "f0",
