@@ -276,7 +276,7 @@ def vectors(
     """Write golden vectors: operands that break hardware, and the definition's results and flags."""
     from emu.cli.vectors import write
 
-    write(operation, [text.strip() for text in formats.split(",")], out_format, out, style, options)
+    write(operation, formats, out_format, out, style, options)
 
 
 @app.command()

@@ -11,8 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from emu.cli.tables import Listing, console, facts
-from emu.datapath import Overflow
+from emu.datapath import Overflow, Rounding
 from emu.formats import PRESETS, DynamicFixed, Fixed, Float, Format, parse
+from emu.formats.notations import Mode
+from emu.formats.parse import modes_of
 
 #: Where the ulp of a float format is shown, besides the ends of its range.
 _MAGNITUDES = (1e-6, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6)
@@ -34,7 +36,9 @@ def print_presets() -> None:
             "e5m10": "floating point: 5 exponent and 10 fraction bits; options: finite, nans=..., bias=..., ftz, daz",
             "ue4m3": "without a sign; no-zero: code 0 is the smallest value",
             "p3109_k8p4": "IEEE P3109: width 8, precision 4; p3109_k8p4uf unsigned and finite",
-            "others": "sfix16_En8 (MATLAB), ap_fixed<16,8>, sc_fixed<16,8>, Q7.8, e4m3fnuz, e8m0",
+            "others": "sfix16_En8 (MATLAB), Q7.8, Q15, int8, float8_e4m3fnuz, bfloat16, torch.float16, e8m0",
+            "ap_fixed<16,8>": "Vitis; also ac_fixed (Algorithmic C), sc_fixed (SystemC), fixed (hls4ml): truncates and "
+            "wraps where it is written, unless it says more, as ap_fixed<16,8,AP_RND_CONV,AP_SAT>",
         }
     )
     console().print(Group(table, Text("\nAny other format is written out:\n"), forms))
@@ -56,12 +60,26 @@ def print_format(text: str) -> None:
         return
     parts: list[Table | Listing | Text] = [
         Text(f"{fmt}  {fmt!r}\n"),
-        facts(_fixed_facts(fmt) if isinstance(fmt, Fixed) else _float_facts(fmt)),
+        facts((_fixed_facts(fmt) if isinstance(fmt, Fixed) else _float_facts(fmt)) | _brought_facts(text)),
     ]
     parts += [Text(), _codes(fmt)]
     if isinstance(fmt, Float):
         parts += [Text(), _ulps(fmt)]
     console().print(Group(*parts))
+
+
+def _brought_facts(text: str) -> dict[str, str]:
+    """Return the modes that the text of a format brings; nothing of one that brings none."""
+    modes, rows = modes_of(text), dict[str, str]()
+    if modes.rounding.word:
+        rows["rounding"] = f"{Rounding.parse(modes.rounding.word).value}, {_origin(modes.rounding)}"
+    if modes.overflow.word:
+        rows["out of range"] = f"{Overflow.named(modes.overflow.word).value}, {_origin(modes.overflow)}"
+    return rows
+
+
+def _origin(mode: Mode) -> str:
+    return mode.word if mode.is_named else f"{mode.word} by default, unless another one is given"
 
 
 def _sign_words(fmt: Fixed | DynamicFixed) -> str:
@@ -94,9 +112,11 @@ def _fixed_facts(fmt: Fixed) -> dict[str, str]:
         "carried in": f"{fmt.carrier}" + (" raws" if fmt.carries_raws else ""),
     }
     if fmt.frac_bits >= 0:
-        rows["also written"] = (
-            f"{prefix or 's'}fix{fmt.width_bits}_En{fmt.frac_bits}, ap_{prefix}fixed<{fmt.width_bits},{integer_bits}>"
-        )
+        names = [f"{prefix or 's'}fix{fmt.width_bits}_En{fmt.frac_bits}"]
+        whole_bits = fmt.width_bits - fmt.signed - fmt.frac_bits
+        names += [f"{prefix}Q{whole_bits}.{fmt.frac_bits} (sign not counted)"] if whole_bits >= 0 else []
+        names += [f"ap_{prefix}fixed<{fmt.width_bits},{integer_bits}> (truncates and wraps)"]
+        rows["also written"] = ", ".join(names)
     return rows
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from emu.testing.vectors.files import MANIFEST
 
 #: The folder's file that a simulation writes, unless another is named.
 DUMP = "dump.hex"
+#: Commas between formats, not those in `ap_fixed<16,8>`.
+_BETWEEN_FORMATS = re.compile(r",(?![^<]*>)")
 #: Options of the unit that multiplies and accumulates, and their keys in its table.
 UNIT = {
     "product": "product",
@@ -23,11 +26,12 @@ UNIT = {
 }
 
 
-def write(operation: str, formats: list[str], out_format: str, out: Path, style: str, options: VectorOptions) -> None:
+def write(operation: str, formats: str, out_format: str, out: Path, style: str, options: VectorOptions) -> None:
     """Write vectors, and print where they are; an option that is None has its default."""
+    operands = [text.strip() for text in _BETWEEN_FORMATS.split(formats)]
     given = {key: value for key, value in options.items() if value is not None}
     mac = {UNIT[key]: given.pop(key) for key in UNIT if key in given}
-    table = {"operation": operation, "formats": formats, "out_format": out_format, "mac": mac, **given}
+    table = {"operation": operation, "formats": operands, "out_format": out_format, "mac": mac, **given}
     vectors = make_vectors(checked(Description, table, file="the command line"))
     for path in write_vectors(vectors, out, style):
         print(path)

@@ -113,7 +113,7 @@ def read_template(text: str) -> tuple[Fixed, Modes] | None:
     """Return the format of `ap_fixed<16,8>` and its like with the modes it brings; None of other texts.
 
     Args:
-        text: without spaces.
+        text: spaces do not matter.
 
     Raises:
         FormatError: no such type, or an argument is missing, too many or impossible; names it, its rule and the remedy.
@@ -122,12 +122,13 @@ def read_template(text: str) -> tuple[Fixed, Modes] | None:
         >>> read_template("ac_fixed<8,4,false,AC_RND>")[1].rounding
         Mode(word='AC_RND', is_named=True)
     """
-    found = _TEMPLATE.fullmatch(text)
+    found = _TEMPLATE.fullmatch(text.replace(" ", ""))
     if found is None:
         return None
     name = found[1]
     if name not in _TYPES:
-        raise FormatError(f"a type of high-level synthesis must be known, got {text!r}{nearest_name(name, _TYPES)}")
+        hint = "; write a float by its fields, as e8m23" if "float" in name else nearest_name(name, _TYPES)
+        raise FormatError(f"a type of high-level synthesis must be known, got {text!r}{hint}")
     kind = _TYPES[name]
     given = found[2].split(",") if found[2] else []
     least = len(kind.arguments.rstrip(_OPTIONAL))
@@ -146,6 +147,11 @@ def read_template(text: str) -> tuple[Fixed, Modes] | None:
         raise FormatError(
             f"`N` of {_shape(name)} must be 0, got {arguments['N']} in {text}: no overflow rule here saturates some "
             "bits and wraps the others; leave it out"
+        )
+    if overflow.is_named and word_of(overflow.word) == "SAT_SYM" and signed and width == 1:
+        raise FormatError(
+            f"a signed word of 1 bit must not saturate symmetrically, got {text}: 0 is its only symmetric value, and "
+            "the headers of its notation write -1; choose another overflow mode"
         )
     kept = [argument for letter, argument in arguments.items() if letter not in "QON"]
     return Fixed(width, width - integer_bits, signed), Modes(rounding, overflow, f"{name}<{','.join(kept)}>")

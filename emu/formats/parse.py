@@ -132,12 +132,11 @@ def _read(text: str) -> _Reading:
     name = text
     for library in _LIBRARIES:
         name = name.removeprefix(library)
-    compact = name.replace(" ", "")
-    if found := read_template(compact):
+    if found := read_template(name):
         return _Reading(*found)
     if meant := _AMBIGUOUS.get(name.lower()):
         raise FormatError(f"a format must mean one thing, got {text!r}, which stands for {meant}")
-    fmt = _parse_fixed(compact) or _parse_float(name)
+    fmt = _parse_fixed(name.replace(" ", "")) or _parse_float(name)
     if fmt is None:
         begins_names = text and any(name.startswith(text) for name in PRESETS)
         known = PRESETS if begins_names else [*PRESETS, *_ALIASES, *_BARE_ALIASES]
@@ -185,7 +184,7 @@ def _parse_float(text: str) -> Float | None:
     name, *options = text.lower().split() or [""]
     if found := _SIZED.fullmatch(name):
         return _sized(int(found[1]), " ".join([found[2], *options]), text)
-    name, *aliased = _ALIASES.get(name, name).split()
+    name, *aliased = _ALIASES[name].split() if name in _ALIASES else [name]
     options = aliased + options
     if not options:
         name = _BARE_ALIASES.get(name, name)

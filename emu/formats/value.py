@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -77,6 +79,61 @@ class Value(Drawn):
     def item(self) -> float | int:
         """Return the only element as a Python number."""
         return self.array.item()
+
+    def __float__(self) -> float:
+        """Return the value of the only element.
+
+        Raises:
+            TypeError: there is not exactly one element.
+            FormatError: it is no float64, as integers above 2**53 may not be.
+        """
+        element = self._only("float")
+        if isinstance(element, float) and not self._is_raw:
+            return element
+        exact = self._exact(element)
+        try:
+            near = float(exact)
+        except OverflowError:
+            near = math.inf
+        if near != exact:
+            raise FormatError(
+                f"float() of a value must be exact, got {self._shown()}, which is no float64; take `.item()`, the raw "
+                "integer"
+            )
+        return near
+
+    def __int__(self) -> int:
+        """Return the value of the only element, which is an integer: nothing is rounded, unlike `int(2.5)` of Python.
+
+        Raises:
+            TypeError: there is not exactly one element.
+            FormatError: it is no integer.
+        """
+        element = self._only("int")
+        if math.isfinite(element) and (exact := self._exact(element)).denominator == 1:
+            return int(exact)
+        raise FormatError(
+            f"int() of a value must be exact, got {self._shown()}, which is no integer; take int(float(value)) to drop "
+            "the fraction, or emu.round_to_integral"
+        )
+
+    def _only(self, function: str) -> float | int:
+        if math.prod(self.shape) != 1:
+            raise TypeError(
+                f"{function}() of a value must have one element, got shape {tuple(self.shape)}; select one, as v[0], "
+                "or take `.tolist()`"
+            )
+        return self.item()
+
+    @property
+    def _is_raw(self) -> bool:
+        return self.format is not None and self.format.carries_raws
+
+    def _exact(self, element: float) -> Fraction:
+        return Fraction(element) * Fraction(2) ** (-self.format.frac_bits if self._is_raw else 0)
+
+    def _shown(self) -> str:
+        return f"{self.item()!r}" + (f" * 2**{-self.format.frac_bits}" if self._is_raw else "")
 
     def tolist(self) -> Any:
         """Return the elements as nested lists of Python numbers."""

@@ -120,6 +120,17 @@ def test_a_format_with_options_needs_no_quotes(run):
     assert shown["range"] == "-448 to 448"
 
 
+def test_a_text_that_brings_modes_shows_them(run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "130")
+    shown = rows(run("formats", "ap_fixed<16,8>")[1])
+    assert shown["rounding"] == "floor, AP_TRN by default, unless another one is given"
+    assert shown["out of range"] == "wrap, AP_WRAP by default, unless another one is given"
+    assert shown["also written"] == "sfix16_En8, Q7.8 (sign not counted), ap_fixed<16,8> (truncates and wraps)"
+    shown = rows(run("formats", "ac_fixed<16,8,true,AC_RND,AC_SAT>")[1])
+    assert (shown["rounding"], shown["out of range"]) == ("nearest_up, AC_RND", "saturate, AC_SAT")
+    assert "rounding" not in rows(run("formats", "fix16f8")[1])
+
+
 @pytest.mark.parametrize(
     "name",
     ["fix1f0", "ufix1f0", "fix64f63", "ufix64f0", "fix8f-2", "fix8f2000", "fix64f-4000", "ufix4f9", "fix16f?", "fp64",

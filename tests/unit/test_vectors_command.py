@@ -73,3 +73,25 @@ def test_vectors_of_a_tininess_are_read_again(tmp_path: Path):
 def test_a_wrong_tininess_names_the_nearest_one(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"`tininess` must be .*, got 'before_roundin' in the command line; did you"):
         manifest(tmp_path / "vectors", "--tininess", "before_roundin")
+
+
+def test_commas_inside_a_format_do_not_end_it_and_its_modes_stand_in_the_manifest(tmp_path: Path):
+    formats = ("--formats", "ap_fixed<16, 8>, Q7.8", "--out-format", "ap_fixed<10,4>")
+    unit = ("--accumulator", "ap_fixed<20,10,AP_RND,AP_SAT>")
+    done = CliRunner().invoke(
+        app, ["vectors", "matmul", *formats, *unit, "--count", "6", "--out", str(tmp_path)], catch_exceptions=False
+    )
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))["description"]
+    assert found["formats"] == ["ap_fixed<16, 8>", "Q7.8"]
+    assert (found["rounding"], found["overflow"]) == ("floor", "wrap")
+    wanted = {"accumulator": "fix20f10", "rounding": "nearest_up", "overflow": "saturate"}
+    assert found["mac"] == {"product": "exact", "order": "sequential", **wanted}
+    read = read_vectors(tmp_path)
+    assert read.description.stage.rounding.value == "floor"
+    lines = (tmp_path / "result.hex").read_text(encoding="utf-8").split()
+    (tmp_path / "dump.hex").write_text("\n".join([f"{int(lines[0], 16) ^ 1:x}", *lines[1:]]), encoding="utf-8")
+    assert CliRunner().invoke(app, ["check", str(tmp_path), str(tmp_path / "result.hex")]).exit_code == 0
+    checked = CliRunner().invoke(app, ["check", str(tmp_path)], catch_exceptions=False)
+    assert checked.exit_code == 1
+    assert "1 of 6" in checked.output, checked.output
