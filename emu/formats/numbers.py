@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import FormatError
-from emu.formats.arrays import require_all
+from emu.formats.arrays import require_all, shown
 
 Array = NDArray[Any]
-_MOST_CHARACTERS = 40
 #: Decimal exponents beyond these are no number's of a format (and take memory by the megabyte).
 _MOST_DIGITS = 10_000
 _NATIVE = tuple(np.dtype(t) for t in (np.float32, np.float64, np.int64, np.uint64))
@@ -118,21 +117,16 @@ def nearest_floats(array: Array) -> Array:
     """Return numbers as float32, where they are, or as the nearest float64; beyond it, as infinity."""
     if array.dtype != object:
         return array if array.dtype.kind == "f" else array.astype(np.float64)
+    beyond = {True: math.inf, False: -math.inf}
     near = [_as_float(e) for e in array.flat]
-    return np.array(
-        [math.inf if e > 0 else -math.inf if n is None else n for n, e in zip(near, array.flat, strict=True)]
-    ).reshape(array.shape)
+    return np.array([beyond[e > 0] if n is None else n for n, e in zip(near, array.flat, strict=True)]).reshape(
+        array.shape
+    )
 
 
 def as_fraction(x: Any) -> Fraction | None:
     """Return an element of an array of numbers as a fraction; None for infinities and NaN."""
     return None if isinstance(x, float) and not math.isfinite(x) else Fraction(x)
-
-
-def shown(element: Any) -> str:
-    """Return a number, or what is none, in at most 40 characters: the type's name where it takes more."""
-    text = str(element) if isinstance(element, (Fraction, int)) else repr(element)
-    return text if len(text) <= _MOST_CHARACTERS else f"a {type(element).__name__} of {len(text)} characters"
 
 
 def _as_array(x: Any, name: str) -> Any:

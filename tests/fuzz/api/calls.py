@@ -138,7 +138,7 @@ def _rbits(pen: Pen, shape: tuple[int, ...]) -> Text:
         "'x'", "object()", f"np.full({shape}, None)", f"np.zeros({shape}, complex)",
         f"np.full({shape}, -1)" if math.prod(shape) else "1.5",
     )  # fmt: skip
-    return Text(pen.pick(wrong), True)
+    return Text(pen.pick(wrong), math.prod(shape) > 0)
 
 
 def _mac(pen: Pen) -> Text:
@@ -302,7 +302,7 @@ def conv2d(pen: Pen) -> Case:
 
 
 NO_AXES = (
-    "0.0", "'0'", "True", "0.7", "[0.5]", "(0, 0)", "7", "-9", "(0, 7)", "1j", "{0}", "np.array([0.5])", "2**70",
+    "0.0", "'0'", "True", "0.7", "[0.5]", "(0, 0)", "7", "-9", "(0, 7)", "1j", "np.array([0.5])", "2**70",
     "(True,)", "np.float64(0)", "('0',)", "object()", "slice(1)", "nan",
 )  # fmt: skip
 
