@@ -7,8 +7,7 @@ xavier   +- sqrt(6 / (fan_in + fan_out))    for sigmoid, tanh, outputs   Glorot 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,9 +43,9 @@ def initialise(
     Raises:
         ConfigError: no such initialiser, or a size or the seed is not an integer.
     """
-    shape = tuple(
-        as_integer("shape", size, 0, error=ConfigError) for size in (shape if isinstance(shape, Sequence) else (shape,))
-    )
+    given: Any = shape
+    sizes: Any = given if isinstance(given, tuple | list) else (given,)
+    shape = tuple(as_integer("shape", size, 0, error=ConfigError) for size in sizes)
     fan_in, fan_out, seed = (
         as_integer(item, value, least, error=ConfigError)
         for item, value, least in (("fan_in", fan_in, 1), ("fan_out", fan_out, 0), ("seed", seed, None))
