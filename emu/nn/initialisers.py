@@ -43,8 +43,7 @@ def initialise(
     Raises:
         ConfigError: no such initialiser, or a size or the seed is not an integer.
     """
-    given: Any = shape
-    sizes: Any = given if isinstance(given, tuple | list) else (given,)
+    sizes: Any = shape if hasattr(shape, "__iter__") else (shape,)
     shape = tuple(as_integer("shape", size, 0, error=ConfigError) for size in sizes)
     fan_in, fan_out, seed = (
         as_integer(item, value, least, error=ConfigError)
