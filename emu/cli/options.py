@@ -23,7 +23,9 @@ Backend = Annotated[
 class VectorOptions(TypedDict, total=False):
     """What golden vectors may say beside their operation and formats; `write` of `emu.cli.vectors` has the meaning."""
 
-    rounding: Annotated[str | None, typer.Option(help="Rounding mode; without: nearest_even.")]
+    rounding: Annotated[
+        str | None, typer.Option(help="Rounding mode; without: that of ap_fixed<16,8>, or nearest_even.")
+    ]
     overflow: Annotated[str | None, typer.Option(help="Overflow rule; without: the format's own.")]
     n_rbits: Annotated[int | None, typer.Option(help="Random bits of stochastic rounding.")]
     depth: Annotated[int | None, typer.Option(help="Terms of each product.")]

@@ -7,6 +7,7 @@ b ──►                    ▲          │
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from emu.datapath.order import Blocks, Order, Sequential, parse_order
 from emu.datapath.overflow import Overflow
 from emu.datapath.presets import find_unit
 from emu.datapath.rounding import Rounding
-from emu.datapath.stage import DEFAULT_RANDOM_BITS, OutputStage, require_placed
+from emu.datapath.stage import DEFAULT_RANDOM_BITS, OutputStage, overflow_of, require_placed, rounding_of
 from emu.errors import FormatError
 from emu.formats import Fixed, Float, Format, parse
 
@@ -29,12 +30,14 @@ class Mac(Drawn):
         accumulator: "exact" (never rounds or overflows), or the format into which every sum is.
         order: the order of the adds; irrelevant when product and accumulator are exact. `blocks` multiplies exactly
             and needs a float accumulator.
-        rounding: mode of every product and add.
-        overflow: rule of every product and add; None means each format's default.
+        rounding: mode of every product and add; without, the one that the texts of the formats bring, as
+            `ap_fixed<32,16>` does, and else `nearest_even`.
+        overflow: rule of every product and add; without, the one that the texts bring. None means each format's
+            default.
 
     Raises:
-        FormatError: an unknown name, a rule of the other family, a format whose point is open or that has no zero, or
-            formats that a unit of blocks cannot have.
+        FormatError: an unknown name, a rule of the other family, a format whose point is open or that has no zero,
+            formats that a unit of blocks cannot have, or texts that do not bring the same modes.
 
     Examples:
         >>> Mac(product="fp32", accumulator="fp32")
@@ -54,19 +57,22 @@ class Mac(Drawn):
         product: str | Format = "exact",
         accumulator: str | Format = "exact",
         order: str | Order = Sequential(),  # noqa: B008 - frozen
-        rounding: str | Rounding = Rounding.NEAREST_EVEN,
+        rounding: str | Rounding | None = None,
         overflow: str | Overflow | None = None,
     ) -> None:
         set_field = object.__setattr__
-        set_field(self, "product", _part(product))
-        set_field(self, "accumulator", _part(accumulator))
+        given = {"product": product, "accumulator": accumulator}
+        written = {name: fmt for name, fmt in given.items() if not _is_exact(fmt)}
+        for name, fmt in given.items():
+            set_field(self, name, "exact" if _is_exact(fmt) else require_placed(parse(fmt)))
         set_field(self, "order", parse_order(order))
         for name, fmt in (("product", self.product), ("accumulator", self.accumulator)):
             if isinstance(fmt, Float) and not fmt.zero:
                 raise FormatError(f"`{name}` must be a format with zero, got {fmt}; choose another")
         if isinstance(self.order, Blocks):
             self._require_block_formats()
-        set_field(self, "rounding", Rounding.parse(rounding))
+        rounding, overflow = common_modes(written, rounding, overflow)
+        set_field(self, "rounding", Rounding.NEAREST_EVEN if rounding is None else Rounding.parse(rounding))
         set_field(self, "overflow", None)
         if overflow is not None:
             Overflow.named(overflow)  # an exact unit has no use for the rule, but a misspelt one is still a mistake
@@ -153,6 +159,37 @@ class Mac(Drawn):
         return OutputStage(fmt, self.rounding, Overflow.parse(self.overflow, fmt), DEFAULT_RANDOM_BITS)
 
 
-def _part(named: Any) -> Format | Literal["exact"]:
-    """Return the format of products or sums."""
-    return "exact" if isinstance(named, str) and named == "exact" else require_placed(parse(named))
+def _is_exact(named: Any) -> bool:
+    return isinstance(named, str) and named == "exact"
+
+
+def common_modes(
+    written: Mapping[str, str | Format], rounding: str | None, overflow: str | None
+) -> tuple[str | None, str | None]:
+    """Return rounding mode and overflow rule of products and sums: the given ones, else what their texts bring.
+
+    Args:
+        written: the formats that are not exact, by name.
+        rounding: given mode.
+        overflow: given rule.
+
+    Raises:
+        FormatError: texts bring different ones, or name other ones than those given.
+    """
+    modes = {name: rounding_of(fmt, rounding) for name, fmt in written.items()}
+    rules = {name: overflow_of(fmt, overflow) for name, fmt in written.items()}
+    _require_common("rounding", {one and Rounding.parse(one) for one in modes.values()}, modes, written)
+    _require_common("overflow", {one and Overflow.named(one) for one in rules.values()}, rules, written)
+    return next(iter(modes.values()), rounding), next(iter(rules.values()), overflow)
+
+
+def _require_common(
+    what: str, distinct: Collection[str | None], brought: Mapping[str, str | None], written: Mapping[str, str | Format]
+) -> None:
+    if len(distinct) > 1:
+        said = [f"{brought[name] or 'none'} from `{name}`, {fmt}" for name, fmt in written.items()]
+        without = [f"{parse(fmt)} for {fmt}" for name, fmt in written.items() if brought[name]]
+        raise FormatError(
+            f"`{what}` of a Mac must serve products and sums, got {' and '.join(said)}; give `{what}`, or write "
+            f"{' and '.join(without)}"
+        )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from emu.datapath.mode_names import OVERFLOW_NAMES, UNCLEAR_OVERFLOWS
 from emu.errors import FormatError, nearest_name
 from emu.formats import Fixed, Format
+from emu.formats.notations import PREFIXES, word_of
 
 
 class Overflow(StrEnum):
@@ -36,15 +38,22 @@ class Overflow(StrEnum):
 
     @classmethod
     def named(cls, name: str | Overflow) -> Overflow:
-        """Return the rule called `name`, of either family.
+        """Return the rule called `name`, of either family, by the name it has here or in high-level synthesis.
 
         Raises:
-            FormatError: no such rule; names the nearest one.
+            FormatError: no such rule; names the nearest one. Or the name means several rules; names them.
+
+        Examples:
+            >>> [Overflow.named(name).value for name in ("AP_WRAP", "AC_SAT_SYM", "wrap")]
+            ['wrap', 'saturate_symmetric', 'wrap']
         """
-        names = [rule.value for rule in cls]
-        if name not in names:
-            raise FormatError(f"`overflow` must be an overflow rule, got {name!r}{nearest_name(str(name), names)}")
-        return cls(name)
+        known = [rule.value for rule in cls]
+        if name in known:
+            return cls(name)
+        if rule := _ELSEWHERE.get(str(name)):
+            return rule
+        hint = UNCLEAR_OVERFLOWS.get(word_of(str(name)).lower()) or nearest_name(str(name), known)
+        raise FormatError(f"`overflow` must be an overflow rule, got {name!r}{hint}")
 
     @classmethod
     def parse(cls, name: str | Overflow | None, fmt: Format) -> Overflow:
@@ -83,3 +92,9 @@ def default_rule(fmt: Format) -> Overflow:
 FIXED_RULES = (Overflow.SATURATE, Overflow.SATURATE_SYMMETRIC, Overflow.SATURATE_ZERO, Overflow.WRAP)
 FLOAT_RULES = (Overflow.IEEE, Overflow.SATFINITE, Overflow.SATPROPAGATE)
 _NUMBERS = {rule: number for number, rule in enumerate(Overflow)}
+_ELSEWHERE = {
+    prefix + name: Overflow(rule)
+    for rule, names in OVERFLOW_NAMES.items()
+    for name in names
+    for prefix in ("", *PREFIXES)
+}

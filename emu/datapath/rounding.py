@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
+from emu.datapath.mode_names import AMBIGUOUS_ROUNDINGS, ROUNDING_NAMES
 from emu.errors import FormatError, nearest_name
+from emu.formats.notations import PREFIXES
 
 MAX_RANDOM_BITS = 32
 _LETTERS = ".+-"
@@ -82,7 +84,10 @@ class Steps:
 
 
 class Names(NamedTuple):
-    """A mode's names in standards and other libraries; "" where it has none."""
+    """A mode's names in standards and other libraries; "" where it has none.
+
+    Those of SystemC are also those of ap_fixed and ac_fixed, without AP_, AC_ or SC_.
+    """
 
     ieee: str = ""
     systemc: str = ""
@@ -186,18 +191,23 @@ class Rounding(StrEnum):
 
     @classmethod
     def parse(cls, name: str | Rounding) -> Rounding:
-        """Return the mode called `name`.
+        """Return the mode called `name`, by the name it has here, in a standard or in another library.
 
         Raises:
-            FormatError: no such mode; names the nearest one.
+            FormatError: no such mode; names the nearest one. Or the name means several modes; names them.
+
+        Examples:
+            >>> [Rounding.parse(name).value for name in ("AP_TRN", "RNE", "roundTowardZero", "ROUND_HALF_UP")]
+            ['floor', 'nearest_even', 'toward_zero', 'nearest_away']
         """
-        try:
+        known = [mode.value for mode in cls]
+        if name in known:
             return cls(name)
-        except ValueError:
-            elsewhere = [mode.value for mode in cls if name in mode.meaning.names] if name else []
-            hint = nearest_name(str(name), [mode.value for mode in cls], cls.NEAREST_EVEN.value)
-            hint = f", which is {elsewhere[0]!r} here" if elsewhere else hint
-            raise FormatError(f"`rounding` must be a rounding mode, got {name!r}{hint}") from None
+        text = str(name)
+        if mode := _ELSEWHERE.get(text):
+            return mode
+        hint = AMBIGUOUS_ROUNDINGS.get(text.lower()) or nearest_name(text.lower(), known, cls.NEAREST_EVEN.value)
+        raise FormatError(f"`rounding` must be a rounding mode, got {name!r}{hint}")
 
 
 _NUMBERS = {mode: number for number, mode in enumerate(Rounding)}
@@ -291,7 +301,9 @@ _TABLE = {
         draws=True,
         names=Names(gfloat="StochasticFast"),
     ),
-    Rounding.NEAREST_ODD: _mode("to the nearest value, ties to odd", "..++ ...+", names=Names(apytypes="TIES_ODD")),
+    Rounding.NEAREST_ODD: _mode(
+        "to the nearest value, ties to odd", "..++ ...+", names=Names(systemc="RND_CONV_ODD", apytypes="TIES_ODD")
+    ),
     Rounding.AWAY_FROM_ZERO: _mode("away from zero", ".+++", names=Names(apytypes="TO_AWAY")),
     Rounding.JAMMING: _mode(
         "low bits dropped and the last one set to 1, of exact results too",
@@ -309,4 +321,15 @@ _TABLE = {
         stays=_LARGEST,
         names=Names(apytypes="TRN_MAG"),
     ),
+}
+#: Names of others. gfloat's Stochastic differs from ours in one capital letter, and is left out.
+_ELSEWHERE = {
+    name: mode
+    for mode in Rounding
+    for name in (
+        *(mode.meaning.names.systemc and prefix + mode.meaning.names.systemc for prefix in ("", *PREFIXES)),
+        *mode.meaning.names,
+        *ROUNDING_NAMES.get(mode.value, ()),
+    )
+    if name not in ("", "Stochastic")
 }

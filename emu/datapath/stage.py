@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NoReturn
 
 from emu.datapath.overflow import Overflow
 from emu.datapath.rounding import MAX_RANDOM_BITS, Rounding
 from emu.errors import FormatError
 from emu.formats import DynamicFixed, Fixed, Float, Format, parse
 from emu.formats.integers import as_integer
+from emu.formats.parse import modes_of
 
 DEFAULT_RANDOM_BITS = 24
 
@@ -49,13 +51,65 @@ class OutputStage:
     def of(
         cls,
         fmt: str | Format,
-        rounding: str | Rounding = Rounding.NEAREST_EVEN,
+        rounding: str | Rounding | None = None,
         overflow: str | Overflow | None = None,
         n_rbits: int = DEFAULT_RANDOM_BITS,
     ) -> OutputStage:
-        """Return the stage from text forms, with the format family's default overflow rule."""
-        fmt = require_placed(parse(fmt))
-        return cls(fmt, Rounding.parse(rounding), Overflow.parse(overflow, fmt), n_rbits)
+        """Return the stage from text forms.
+
+        Args:
+            fmt: what is written. A text that implies modes, as `ap_fixed<16,8>`, brings them.
+            rounding: None is the mode that the text of `fmt` brings, and else `nearest_even`.
+            overflow: None is the rule that the text of `fmt` brings, and else the default of the format's family.
+            n_rbits: random bits of stochastic rounding.
+
+        Raises:
+            FormatError: an impossible format, mode or rule; or the text names a mode, and another one is given.
+
+        Examples:
+            >>> OutputStage.of("ap_fixed<10,4>").rounding.value, OutputStage.of("fix10f6").rounding.value
+            ('floor', 'nearest_even')
+        """
+        placed = require_placed(parse(fmt))
+        n_rbits = as_integer("n_rbits", n_rbits, 1, MAX_RANDOM_BITS)
+        rounding = rounding_of(fmt, rounding)
+        rule = Overflow.parse(overflow_of(fmt, overflow), placed)
+        return cls(placed, Rounding.NEAREST_EVEN if rounding is None else Rounding.parse(rounding), rule, n_rbits)
+
+
+def rounding_of(fmt: object, given: str | Rounding | None) -> str | Rounding | None:
+    """Return the mode in which `fmt` is written: the given one, else what its text brings; None if there is neither.
+
+    Raises:
+        FormatError: the text names a mode, and another one is given.
+    """
+    mode = modes_of(fmt).rounding
+    if given is None:
+        return mode.word or None
+    if mode.is_named and Rounding.parse(given) is not Rounding.parse(mode.word):
+        _disagree("rounding", fmt, mode.word, Rounding.parse(mode.word), given)
+    return given
+
+
+def overflow_of(fmt: object, given: str | Overflow | None) -> str | Overflow | None:
+    """Return the rule by which `fmt` overflows: the given one, else what its text brings; None if there is neither.
+
+    Raises:
+        FormatError: the text names a rule, and another one is given.
+    """
+    mode = modes_of(fmt).overflow
+    if given is None:
+        return mode.word or None
+    if mode.is_named and Overflow.named(given) is not Overflow.named(mode.word):
+        _disagree("overflow", fmt, mode.word, Overflow.named(mode.word), given)
+    return given
+
+
+def _disagree(what: str, fmt: object, word: str, here: str, given: str) -> NoReturn:
+    raise FormatError(
+        f"`{what}` must be what the format's text names, {word} of {fmt}, which is {str(here)!r}, got {str(given)!r}; "
+        "leave one of them out"
+    )
 
 
 def require_placed(fmt: Format | DynamicFixed) -> Format:

@@ -39,9 +39,10 @@ class DescriptionOptions(TypedDict, total=False):
     """What describes a unit, beside its Mac and the format written.
 
     Attributes:
-        rounding: mode of the output stage; nearest_even.
-        overflow: rule of the output stage; None is the format family's default: `saturate` of fixed point, `ieee` of
-            floats.
+        rounding: mode of the output stage; None is the one that the text of the format written brings, as
+            `ap_fixed<16,8>` does, and else nearest_even.
+        overflow: rule of the output stage; None is the one that the text brings, and else the format family's default:
+            `saturate` of fixed point, `ieee` of floats.
         n_rbits: random bits r of stochastic rounding, 1..32; 24.
         random: source of random bits: `emu.Philox`, `emu.RecordedBits` or `emu.LFSR`; None is `emu.Philox()`.
         register: observes every exact result before it is rounded.
@@ -49,7 +50,7 @@ class DescriptionOptions(TypedDict, total=False):
         backend: "auto", "reference", "numba" or "cuda".
     """
 
-    rounding: str | Rounding
+    rounding: str | Rounding | None
     overflow: str | Overflow | None
     n_rbits: int
     random: RandomSource | None
@@ -108,6 +109,7 @@ PRODUCT_OPTIONS = OPTIONS | {"mac"}
 SOURCES = frozenset({"random", "rbits", "seed", "stream", "step"})
 UNSEEDED = RandomCode(0, 0, 0, 0, None)
 #: Classes that need no further look.
+_NAMES = (str, type(None))
 _FLAGS, _REGISTERS = (type(None), Flags), (type(None), StatisticsRegister)
 
 
@@ -225,9 +227,7 @@ def call_of(
     if not options.keys() <= known:
         require_options(operation, options, known)
     get = options.get
-    stage, code = stage_of(
-        out_format, get("rounding", "nearest_even"), get("overflow"), get("n_rbits", DEFAULT_RANDOM_BITS)
-    )
+    stage, code = stage_of(out_format, get("rounding"), get("overflow"), get("n_rbits", DEFAULT_RANDOM_BITS))
     mac, flags, backend = get("mac", EXACT), get("flags"), get("backend", "auto")
     register = get("register")
     if type(mac) is not Mac or type(flags) not in _FLAGS or type(register) not in _REGISTERS:
@@ -264,7 +264,7 @@ def require_options(operation: str, options: Mapping[str, Any], known: Collectio
 
 def stage_of(out_format: str | Format, rounding: Any, overflow: Any, n_rbits: int) -> tuple[OutputStage, StageCode]:
     """Return the stage that options name, and its integers."""
-    texts = isinstance(rounding, (str, Rounding)) and isinstance(overflow, (str, Overflow, type(None)))
+    texts = isinstance(rounding, _NAMES) and isinstance(overflow, _NAMES)
     if type(n_rbits) is int and texts and isinstance(out_format, KNOWN_FORMATS):
         return _known_stage(out_format, rounding, overflow, n_rbits)
     stage = OutputStage.of(out_format, rounding, overflow, n_rbits)  # as a rule, a mistake
@@ -272,9 +272,7 @@ def stage_of(out_format: str | Format, rounding: Any, overflow: Any, n_rbits: in
 
 
 @lru_cache(maxsize=1024)
-def _known_stage(
-    out_format: str | Format, rounding: str | Rounding, overflow: Any, n_rbits: int
-) -> tuple[OutputStage, StageCode]:
+def _known_stage(out_format: str | Format, rounding: Any, overflow: Any, n_rbits: int) -> tuple[OutputStage, StageCode]:
     """Return a cached stage: training uses the same few, thousands of times."""
     stage = OutputStage.of(out_format, rounding, overflow, n_rbits)
     return stage, encode_stage(stage)

@@ -56,6 +56,8 @@ def value(array: Any, fmt: str | Format, *, check: bool = True) -> Value:
     carrier, found = as_operand(array, placed, "array", check=check)
     if not is_on_device(carrier):
         carrier = np.array(carrier)  # it may be the caller's, or what the caller's object gave NumPy
+        if carrier.dtype.kind == "f":
+            carrier[np.isnan(carrier)] = np.nan  # of one sign and payload, as operations write it
         carrier.flags.writeable = False
     return Value(carrier, found)
 
@@ -101,7 +103,8 @@ def _carried(members: Array, fmt: Format) -> Array:
     """Return the carrier array of numbers that belong to a format."""
     if isinstance(fmt, Fixed) and fmt.carries_raws:
         return fmt.raw_of_members(members).astype(fmt.carrier, copy=False)
-    return np.asarray(members, dtype=fmt.carrier)
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one without NumPy's warning
+        return np.asarray(members, dtype=fmt.carrier)
 
 
 def _of_value(x: Value, fmt: str | Format | None, name: str, *, check: bool) -> tuple[Any, Any, bool]:

@@ -22,6 +22,8 @@ from emu.engine.quantize import write_quantized
 from emu.engine.reductions import write_total
 from emu.errors import FormatError, nearest_name
 from emu.formats import Format, Value, parse
+from emu.formats.notations import NO_MODES
+from emu.formats.parse import modes_of
 
 _put = object.__setattr__
 #: What a unit is described by, as `emu.Unit` takes it.
@@ -121,6 +123,8 @@ class Unit(Drawn):
     def replace(self, **changes: Any) -> Self:
         """Return the unit with another part of its description: `unit.replace(rounding="floor")`.
 
+        A text as `out` that implies modes, as `ap_fixed<16,8>`, brings them in place of the unit's.
+
         Raises:
             TypeError: a unit has no such part; names the nearest one.
         """
@@ -128,7 +132,9 @@ class Unit(Drawn):
             if name not in DESCRIPTION:
                 raise TypeError(f"a unit has no {name!r}{nearest_name(name, DESCRIPTION)}")
         known = self._parts()
-        if "out" in changes and not isinstance(parse(changes["out"]), type(self.stage.format)):
+        if "out" in changes and modes_of(changes["out"]) != NO_MODES:
+            del known["rounding"], known["overflow"]
+        elif "out" in changes and not isinstance(parse(changes["out"]), type(self.stage.format)):
             del known["overflow"]
         return type(self)(**{**known, **changes})
 

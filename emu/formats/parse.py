@@ -1,10 +1,10 @@
 """The text form of formats, as in device files, on the command line and in error messages.
 
-    fix16f8   ufix8f0   fix8f-2   fix16f?          fixed point; aliases sfix16_En8, ap_fixed<16,8>, sc_fixed<16,8>, Q7.8
-    e5m10     e4m3 finite nans=top bias=7 ftz      floating point; aliases fp16, bf16, e4m3fn, e4m3fnuz, ...
+    fix16f8   ufix8f0   fix8f-2   fix16f?          fixed point; aliases sfix16_En8, Q7.8, Q15, int8, ap_fixed<16,8>
+    e5m10     e4m3 finite nans=top bias=7 ftz      floating point; aliases fp16, bf16, e4m3fn, float8_e4m3fnuz, ...
     ue4m3     ue8m0 finite nans=top no-zero        without a sign; p3109_k8p4ue: width, precision, unsigned, extended
 
-`str(fmt)` writes it, `parse` reads it back to an equal format.
+`str(fmt)` writes it, `parse` reads it back to an equal format. Types of high-level synthesis are in `notations.py`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,39 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
+
+import numpy as np
 
 from emu.errors import FormatError, nearest_name
 from emu.formats.fixed import DynamicFixed, Fixed
 from emu.formats.floating import MAX_EXPONENT_BITS, NAN_CODES, PRESETS, Float, NanCodes
+from emu.formats.notations import NO_MODES, Modes, read_template
 
 Format: TypeAlias = Fixed | Float
 
 _ALIASES = {
-    "binary16": "fp16", "half": "fp16", "float16": "fp16", "bfloat16": "bf16", "binary32": "fp32", "float32": "fp32",
-    "float": "fp32", "binary64": "fp64", "float64": "fp64", "double": "fp64", "fp8e4m3": "fp8_e4m3",
-    "fp8e5m2": "fp8_e5m2", "e4m3fn": "fp8_e4m3", "e8m0fnu": "fp8_e8m0",
+    "binary16": "fp16", "half": "fp16", "float16": "fp16", "f16": "fp16", "bfloat16": "bf16", "binary32": "fp32",
+    "float32": "fp32", "float": "fp32", "single": "fp32", "f32": "fp32", "binary64": "fp64", "float64": "fp64",
+    "double": "fp64", "f64": "fp64", "fp8e4m3": "fp8_e4m3", "fp8e5m2": "fp8_e5m2", "e4m3fn": "fp8_e4m3",
+    "e8m0fnu": "fp8_e8m0", "e3m2fn": "e3m2 finite nans=none", "e2m3fn": "e2m3 finite nans=none",
+    "e2m1fn": "e2m1 finite nans=none",
 }  # fmt: skip
+#: Texts that mean several formats, and what to write. NumPy counts bytes: its i8 is 64 bits.
+_AMBIGUOUS = {
+    f"{letter}{size}": f"NumPy's {name}{8 * size} and {name}{size} of others; write {name}{8 * size} or {name}{size}"
+    for letter, name in (("i", "int"), ("u", "uint"))
+    for size in (1, 2, 4, 8)
+} | {
+    "f2": "NumPy's float16 and floats of 2 bits; write float16",
+    "f4": "NumPy's float32 and floats of 4 bits; write float32 or e2m1fn",
+    "f8": "NumPy's float64 and floats of 8 bits; write float64, float8_e4m3fn or float8_e5m2",
+    "float8": "all floats of 8 bits; write float8_e4m3fn or float8_e5m2",
+    "int": "integers of any width; write it, as int32",
+    "uint": "integers of any width; write it, as uint32",
+}
+#: Characters of the longest text that is read.
+_LONGEST = 200
 #: Names that are a format's only without options: with them the same letters spell a signed format.
 _BARE_ALIASES = {"e8m0": "fp8_e8m0"}
 _FNUZ = re.compile(r"e(\d+)m(\d+)(?:b(\d+))?fnuz")
@@ -32,17 +52,36 @@ _FLOAT = re.compile(r"(u?)e(\d+)m(\d+)")
 _P3109 = re.compile(r"p3109_k(\d+)p(\d+)(s|u|)(e|f|)")
 _FIXED = re.compile(r"(u?)fix(\d+)f(-?\d+|\?)")
 _MATLAB = re.compile(r"([su])fix(\d+)(?:_(En|E)(\d+))?")
-_C_FIXED = re.compile(r"(?:ap|sc)_(u?)fixed<(\d+),(-?\d+)>")
-_C_INT = re.compile(r"(?:ap|sc)_(u?)int<(\d+)>")
 _Q = re.compile(r"(u?)q(-?\d+)\.(-?\d+)", re.IGNORECASE)
+#: Fraction bits alone: a word of 8, 16, 32 or 64 bits is theirs and a sign.
+_Q_WORD = re.compile(r"q(7|15|31|63)", re.IGNORECASE)
+_Q_OPEN = re.compile(r"(u?)q(\d+)", re.IGNORECASE)
+_INTEGER = re.compile(r"(?:(u?)int|([siu]))(\d+)")
+#: What ml_dtypes, PyTorch and MLIR put before the fields, beside a width that says the same: float8_e4m3fn, f8e4m3fn.
+_SIZED = re.compile(r"f(?:loat)?(\d+)_?(u?e\d+m\d+\w*)")
+#: Classes of dtypes and of scalar types, those of ml_dtypes included.
+_DTYPE: type = np.dtype
+_SCALAR: type = np.generic
+#: What libraries put before their names.
+_LIBRARIES = ("torch.", "ml_dtypes.")
 _FORMS = "fix16f8, ufix8f0, fix16f?, e5m10, ue4m3, sfix16_En8, ap_fixed<16,8>, Q7.8 or one of " + ", ".join(PRESETS)
 
 
-def parse(text: str | Format | DynamicFixed) -> Any:
+class _Reading(NamedTuple):
+    """What a text says: a format, and modes."""
+
+    format: Format | DynamicFixed
+    modes: Modes
+
+
+def parse(text: str | Format | DynamicFixed | np.dtype[Any] | type[np.generic]) -> Any:
     """Return the format that `text` names; a format is returned as it is.
 
+    A format has no modes. Those that a text brings, as `ap_fixed<16,8,AP_RND,AP_SAT>`, work where the text itself says
+    what is written: `emu.quantize`, `emu.Unit`, `emu.OutputStage.of`, `emu.Mac`.
+
     Args:
-        text: a text form, alias or preset name.
+        text: a text form, alias or preset name; or a dtype of NumPy, ml_dtypes or PyTorch.
 
     Returns:
         `Fixed`, `Float`, or `DynamicFixed` for a point chosen at run time (`fix16f?`).
@@ -53,25 +92,58 @@ def parse(text: str | Format | DynamicFixed) -> Any:
     Examples:
         >>> parse("fix16f8"), parse("sfix16_En8") == parse("ap_fixed<16,8>") == parse("Q7.8")
         (Fixed(16, 8), True)
-        >>> parse("fp16"), str(parse("e5m10"))
-        (Float(5, 10), 'fp16')
+        >>> parse("fp16"), str(parse("e5m10")), parse(np.float16)
+        (Float(5, 10), 'fp16', Float(5, 10))
     """
-    if isinstance(text, (Fixed, Float, DynamicFixed)):
-        return text
-    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise FormatError(f"a format must be text or a format, got {text!r}; write it as {_FORMS}")
-    return _parse(text.strip())
+    return text if isinstance(text, (Fixed, Float, DynamicFixed)) else _read(_text_of(text)).format
+
+
+def modes_of(text: object) -> Modes:
+    """Return the modes that the text of a format brings; none of a format.
+
+    Raises:
+        FormatError: `text` names no format.
+
+    Examples:
+        >>> modes_of("ap_fixed<16,8,AP_RND>").rounding, modes_of("ap_fixed<16,8>").overflow
+        (Mode(word='AP_RND', is_named=True), Mode(word='AP_WRAP', is_named=False))
+    """
+    return _read(text.strip()).modes if isinstance(text, str) else NO_MODES
+
+
+def _text_of(given: object) -> str:
+    """Return the text of a format: `given`, or the name of a dtype.
+
+    A dtype of PyTorch says its name itself, so that nothing is imported.
+    """
+    if isinstance(given, str):
+        return given.strip()
+    if isinstance(given, _DTYPE) or (isinstance(given, type) and issubclass(given, _SCALAR)):
+        return np.dtype(cast("np.dtype[Any]", given)).name
+    if type(given).__module__ == "torch":
+        return str(given)
+    raise FormatError(f"a format must be text, a format or a dtype, got {given!r}; write it as {_FORMS}")
 
 
 @lru_cache(maxsize=1024)
-def _parse(text: str) -> Format | DynamicFixed:
-    fmt = _parse_fixed(text.replace(" ", "")) or _parse_float(text)
+def _read(text: str) -> _Reading:
+    if len(text) > _LONGEST:
+        raise FormatError(f"a format must be written as {_FORMS}; got {len(text)} characters, {text[:20]!r} ...")
+    name = text
+    for library in _LIBRARIES:
+        name = name.removeprefix(library)
+    compact = name.replace(" ", "")
+    if found := read_template(compact):
+        return _Reading(*found)
+    if meant := _AMBIGUOUS.get(name.lower()):
+        raise FormatError(f"a format must mean one thing, got {text!r}, which stands for {meant}")
+    fmt = _parse_fixed(compact) or _parse_float(name)
     if fmt is None:
         begins_names = text and any(name.startswith(text) for name in PRESETS)
         known = PRESETS if begins_names else [*PRESETS, *_ALIASES, *_BARE_ALIASES]
         hint = nearest_name(text, known).split("; known")[0]
         raise FormatError(f"a format must be written as {_FORMS}; got {text!r}{hint}")
-    return fmt
+    return _Reading(fmt, NO_MODES)
 
 
 def _parse_fixed(text: str) -> Fixed | DynamicFixed | None:
@@ -83,20 +155,38 @@ def _parse_fixed(text: str) -> Fixed | DynamicFixed | None:
         sign, width, direction, exponent = found.groups()
         frac = int(exponent or 0) * (1 if direction == "En" else -1)
         return Fixed(int(width), frac, sign == "s")
-    if found := _C_FIXED.fullmatch(text):
-        unsigned, width, integer_bits = found.groups()
-        return Fixed(int(width), int(width) - int(integer_bits), not unsigned)
-    if found := _C_INT.fullmatch(text):
-        return Fixed(int(found[2]), 0, not found[1])
+    if found := _INTEGER.fullmatch(text):
+        unsigned, letter, width = found.groups()
+        return Fixed(int(width), 0, not unsigned and letter != "u")
+    return _parse_q(text)
+
+
+def _parse_q(text: str) -> Fixed | None:
+    """Return the word of Q notation, whose integer bits do not count the sign.
+
+    Raises:
+        FormatError: it says the fraction bits alone, and no usual word has them.
+    """
     if found := _Q.fullmatch(text):
         unsigned, integer_bits, frac = found.groups()
         return Fixed(int(integer_bits) + int(frac) + (not unsigned), int(frac), not unsigned)
+    if found := _Q_WORD.fullmatch(text):
+        return Fixed(int(found[1]) + 1, int(found[1]))
+    if found := _Q_OPEN.fullmatch(text):
+        unsigned, frac = found.groups()
+        raise FormatError(
+            f"a format must say its width, got {text!r}, {frac} bits behind the point of an unknown word; write "
+            f"{unsigned.lower()}fix16f{frac} for one of 16 bits"
+        )
     return None
 
 
 def _parse_float(text: str) -> Float | None:
     name, *options = text.lower().split() or [""]
-    name = _ALIASES.get(name, name)
+    if found := _SIZED.fullmatch(name):
+        return _sized(int(found[1]), " ".join([found[2], *options]), text)
+    name, *aliased = _ALIASES.get(name, name).split()
+    options = aliased + options
     if not options:
         name = _BARE_ALIASES.get(name, name)
     if found := _FNUZ.fullmatch(name):
@@ -112,6 +202,21 @@ def _parse_float(text: str) -> Float | None:
     if found := _FLOAT.fullmatch(name):
         return _float(int(found[2]), int(found[3]), {"signed": not found[1]} | _float_options(options))
     return None
+
+
+def _sized(width_bits: int, fields: str, text: str) -> Float | None:
+    """Return the float of some fields, whose width is said beside them.
+
+    Raises:
+        FormatError: they have another width.
+    """
+    fmt = _parse_float(fields)
+    if fmt is not None and fmt.width_bits != width_bits:
+        raise FormatError(
+            f"the width of a float must be that of its fields, got {text!r}, whose fields have {fmt.width_bits} bits; "
+            f"write {fields}"
+        )
+    return fmt
 
 
 def _p3109(width_bits: int, precision: int, *, signed: bool, extended: bool) -> Float:

@@ -16,17 +16,27 @@ import warnings
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from emu._config import Items, Table, merge
-from emu.datapath import Mac, OutputStage, Overflow, Rounding
-from emu.datapath.order import parse_order
+from emu.datapath import Mac, OutputStage, Overflow
 from emu.datapath.rounding import MAX_RANDOM_BITS
-from emu.datapath.stage import DEFAULT_RANDOM_BITS, require_placed
-from emu.errors import ConfigError, EmuError, FormatError
+from emu.datapath.stage import DEFAULT_RANDOM_BITS
+from emu.errors import ConfigError, FormatError
 from emu.formats import DynamicFixed, parse
+from emu.hardware.precision_texts import (
+    any_format_for,
+    can_have,
+    known_format,
+    known_order,
+    known_overflow,
+    known_rounding,
+    placed_at,
+    placed_format,
+    with_named_modes,
+)
 
 #: What a tensor is for. `loss` is the arithmetic of softmax, losses and normalisation statistics.
 ROLES = ("weight", "bias", "activation", "error", "gradient", "update", "master", "loss")
@@ -36,33 +46,15 @@ DEFAULT_LOSS_FORMAT = "fp32"
 TableT = TypeVar("TableT", bound=Table)
 
 
-def _known_format(text: str | None) -> str | None:
-    if text is not None and text != "exact":
-        parse(text)
-    return text
-
-
-def _placed_format(text: str | None) -> str | None:
-    if text is not None and text != "exact":
-        require_placed(parse(text))
-    return text
-
-
-def _known_rounding(text: str | None) -> str | None:
-    return None if text is None else Rounding.parse(text).value
-
-
-def _known_order(text: str | None) -> str | None:
-    return None if text is None else str(parse_order(text))
-
-
 class RoleTable(Table):
     """Format, rounding and overflow rule of one tensor role; keys that are None are taken from the table below.
 
     Attributes:
-        format: text form of a format; `fix16f?` leaves the point to dynamic fixed point.
-        rounding: a rounding mode; in the end `nearest_even`.
-        overflow: an overflow rule; in the end the default of the format's family.
+        format: text form of a format; `fix16f?` leaves the point to dynamic fixed point. Modes that the text names, as
+            `ap_fixed<16,8,AP_RND,AP_SAT>` does, are those of the keys `rounding` and `overflow`.
+        rounding: a rounding mode; in the end the default of the format's notation, as `floor` of `ap_fixed<16,8>`, and
+            else `nearest_even`.
+        overflow: an overflow rule; in the end the default of the format's notation, and else of its family.
         n_rbits: random bits of stochastic rounding; in the end 24.
     """
 
@@ -71,12 +63,18 @@ class RoleTable(Table):
     overflow: str | None = None
     n_rbits: int | None = Field(default=None, ge=1, le=MAX_RANDOM_BITS)
 
-    _format_known = field_validator("format")(_known_format)
-    _rounding_known = field_validator("rounding")(_known_rounding)
+    _format_known = field_validator("format")(known_format)
+    _rounding_known = field_validator("rounding")(known_rounding)
+    _overflow_known = field_validator("overflow")(known_overflow)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _modes_as_keys(cls, data: Any) -> Any:
+        return with_named_modes(data, ("format",))
 
     @model_validator(mode="after")
     def _possible(self) -> RoleTable:
-        _stage(self.format or _any_format_for(self.overflow), self)
+        _stage(self.format or any_format_for(self.overflow), self)
         return self
 
     def over(self, below: RoleTable | None) -> RoleTable:
@@ -113,8 +111,10 @@ class MacTable(Table):
         product: `exact` or a format; in the end `exact`.
         accumulator: `exact` or a format; in the end `exact`. The point of `fix40f?` is that of the products.
         order: `sequential`, `pairwise`, `lanes(n)` or `blocks(n, fraction_bits, ...)`; in the end `sequential`.
-        rounding: mode of every product and add; in the end `nearest_even`.
-        overflow: rule of every product and add; in the end each format's default.
+        rounding: mode of every product and add; in the end the default of the formats' notation, and else
+            `nearest_even`.
+        overflow: rule of every product and add; in the end the default of the formats' notation, and else each
+            format's own.
     """
 
     product: str | None = None
@@ -123,15 +123,21 @@ class MacTable(Table):
     rounding: str | None = None
     overflow: str | None = None
 
-    _product_known = field_validator("product")(_placed_format)
-    _accumulator_known = field_validator("accumulator")(_known_format)
-    _order_known = field_validator("order")(_known_order)
-    _rounding_known = field_validator("rounding")(_known_rounding)
+    _product_known = field_validator("product")(placed_format)
+    _accumulator_known = field_validator("accumulator")(known_format)
+    _order_known = field_validator("order")(known_order)
+    _rounding_known = field_validator("rounding")(known_rounding)
+    _overflow_known = field_validator("overflow")(known_overflow)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _modes_as_keys(cls, data: Any) -> Any:
+        return with_named_modes(data, ("product", "accumulator"))
 
     @model_validator(mode="after")
     def _possible(self) -> MacTable:
         if {self.product, self.accumulator} <= {None, "exact"}:
-            Overflow.parse(self.overflow, parse(_any_format_for(self.overflow)))
+            Overflow.parse(self.overflow, parse(any_format_for(self.overflow)))
         self.mac()
         return self
 
@@ -142,7 +148,7 @@ class MacTable(Table):
     def mac(self, point: int = 0) -> Mac:
         """Return the unit this table describes; `point` is the accumulator's where it is open."""
         fields = self.model_dump(exclude_none=True)
-        return Mac(**fields | {"accumulator": _at(fields.get("accumulator", "exact"), point)})
+        return Mac(**fields | {"accumulator": placed_at(fields.get("accumulator", "exact"), point)})
 
 
 class RegisterTable(Table):
@@ -369,36 +375,14 @@ def _laid_over(table: TableT, below: TableT | None, *, format_keys: tuple[str, .
     if below is None:
         return table
     own, under = table.model_dump(exclude_none=True), below.model_dump(exclude_none=True)
-    if "overflow" not in own and any(not _can_have(own.get(key), under.get("overflow")) for key in format_keys):
+    if "overflow" not in own and any(not can_have(own.get(key), under.get("overflow")) for key in format_keys):
         under.pop("overflow")
     return _built(type(table), merge(under, own))
 
 
-def _can_have(fmt: str | None, overflow: str | None) -> bool:
-    """Return whether a format may have an overflow rule; what is not given forbids nothing."""
-    if fmt is None or fmt == "exact" or overflow is None:
-        return True
-    try:
-        Overflow.parse(overflow, require_placed(parse(_at(fmt, 0))))
-    except EmuError:
-        return False
-    return True
-
-
-def _any_format_for(overflow: str | None) -> str:
-    """Return a format that may have `overflow`, to check the rest of a table that leaves its format open."""
-    return "fix8f0" if _can_have("fix8f0", overflow) else "fp32"
-
-
-def _at(fmt: str, point: int) -> str:
-    """Return a format's text with its point in place."""
-    found = parse(fmt) if fmt != "exact" else None
-    return str(found.at(point)) if isinstance(found, DynamicFixed) else fmt
-
-
 def _stage(fmt: str, table: RoleTable, point: int = 0) -> OutputStage:
     n_rbits = DEFAULT_RANDOM_BITS if table.n_rbits is None else table.n_rbits
-    return OutputStage.of(_at(fmt, point), table.rounding or Rounding.NEAREST_EVEN, table.overflow, n_rbits)
+    return OutputStage.of(placed_at(fmt, point), table.rounding, table.overflow, n_rbits)
 
 
 #: Full precision: what a unit switched to it writes, and how it multiplies and adds.

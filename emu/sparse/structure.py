@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emu.backends.arrays import on_host
 from emu.backends.pattern import Indices
@@ -15,6 +16,30 @@ from emu.formats.integers import as_integer
 #: Rows and columns that an index names.
 LARGEST_SIZE = 2**63 - 1
 _INDEX_DTYPES = (np.dtype(np.int32), np.dtype(np.int64))
+
+
+class Entries(Protocol):
+    """The part of a sparse matrix that the functions here read."""
+
+    @property
+    def data(self) -> NDArray[Any]:
+        """Entries."""
+        ...
+
+    @property
+    def indices(self) -> Indices:
+        """Their columns."""
+        ...
+
+    @property
+    def indptr(self) -> NDArray[np.int64]:
+        """Where rows begin, and the end."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        ...
 
 
 def as_indices(x: Any, name: str) -> Indices:
@@ -47,7 +72,7 @@ def rows_and_columns(shape: object) -> tuple[int, int]:
     return rows, columns
 
 
-def require_fitting(x: Any) -> None:
+def require_fitting(x: Entries) -> None:
     """Raise ShapeError unless the arrays fit together."""
     rows, columns = x.shape
     if x.data.ndim != 1 or x.data.shape != x.indices.shape:
@@ -75,18 +100,19 @@ def require_fitting(x: Any) -> None:
         entry = int(np.argmax((x.indices < 0) | (x.indices >= columns)))
         raise ShapeError(
             f"`indices` must be columns 0..{columns - 1}, got {x.indices[entry]} at entry {entry}, row "
-            f"{x.rows[entry]}; choose another `shape`"
+            f"{_rows(x)[entry]}; choose another `shape`"
         )
 
 
-def require_canonical(x: Any, asked: str) -> None:
+def require_canonical(x: Entries, asked: str) -> None:
     """Raise ShapeError unless columns ascend in every row."""
-    same_row = x.rows[1:] == x.rows[:-1]
+    rows = _rows(x)
+    same_row = rows[1:] == rows[:-1]
     wrong = np.flatnonzero(same_row & (x.indices[1:] <= x.indices[:-1]))
     if not wrong.size:
         return
     entry = int(wrong[0])
-    row, before, here = x.rows[entry], x.indices[entry], x.indices[entry + 1]
+    row, before, here = rows[entry], x.indices[entry], x.indices[entry + 1]
     trouble = f"column {here} twice" if before == here else f"column {here} behind column {before}"
     raise ShapeError(
         f"columns must ascend in each row, none of them twice ({asked}), got {trouble} in row {row}; sort and "
@@ -94,10 +120,11 @@ def require_canonical(x: Any, asked: str) -> None:
     )
 
 
-def require_single(x: Any) -> None:
+def require_single(x: Entries) -> None:
     """Raise ShapeError where a row has a column twice."""
-    order = np.lexsort((x.indices, x.rows))
-    rows, columns = x.rows[order], x.indices[order]
+    rows = _rows(x)
+    order = np.lexsort((x.indices, rows))
+    rows, columns = rows[order], x.indices[order]
     twice = np.flatnonzero((rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1]))
     if twice.size:
         entry = int(twice[0])
@@ -105,3 +132,8 @@ def require_single(x: Any) -> None:
             f"a dense matrix has one value per place, got column {columns[entry]} twice in row {rows[entry]}; multiply "
             "by an identity matrix to add the entries up in a format"
         )
+
+
+def _rows(x: Entries) -> Indices:
+    """Return the row of each entry."""
+    return np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))

@@ -29,8 +29,6 @@ ROWS, COLUMNS, WARP = 16, 8, 32
 FLOORS = (None, -126, -132, -133, -19, -20, -21)
 #: Which preset stands for a compute capability.
 GPUS = {"75": "t4", "80": "a100", "86": "a100", "89": "ada", "90": "h100", "100": "b200", "120": "b200"}
-#: Formats that names of integer operands and results stand for.
-_INTEGERS = {"int8": "fix8f0", "int32": "fix32f0"}
 
 
 @dataclass(frozen=True)
@@ -56,12 +54,12 @@ class Instruction:
     @property
     def operand_format(self) -> Format:
         """Format of the operands' values."""
-        return parse(_INTEGERS.get(self.inputs, self.inputs))
+        return parse(self.inputs)
 
     @property
     def result_format(self) -> Format:
         """Format of addend and result."""
-        return parse(_INTEGERS.get(self.output, self.output))
+        return parse(self.output)
 
     @property
     def shift(self) -> np.uint64:

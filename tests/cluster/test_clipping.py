@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.cluster.clipping import (
+    ClippingTable,
     ConstantThresholds,
     LayerGradients,
     MomentumThresholds,
@@ -47,6 +48,13 @@ def lanes(values: Any) -> Any:
 
 
 # ---- D2: thresholds ----
+
+
+def test_parameters_and_momentum_are_read_where_any_rule_asks_for_them_d2():
+    constant, variance = {"rule": "constant", "high": 1.0}, {"rule": "variance"}
+    for own, name in (({"rule": "parameter_norm"}, "reads_masters"), ({"rule": "momentum"}, "reads_momentum")):
+        rules: Any = [[own], [constant, own], [own, variance], [constant, variance]]
+        assert [getattr(ClippingTable(rules=some), name) for some in rules] == [True, True, True, False]
 
 
 def test_the_published_workers_are_clipped_before_the_mean_and_not_behind_it_d2_d3():

@@ -222,6 +222,11 @@ def test_lag_smoothing_window_and_interval_go_together_c3(
     assert levels == levels_in_use(sizes, lag, smoothing, window, interval)
 
 
+def test_mini_batches_are_counted_c1():
+    memory = encoded(Quantiser(interval=3), *[G1] * 5)[1]
+    assert memory.batches == 5
+
+
 def test_random_intervals_renew_levels_one_time_in_so_many_and_by_the_seed_c3():
     codec = Quantiser(interval=4, at_random=True)
 
@@ -414,6 +419,11 @@ def test_other_numbers_of_bits_are_refused(bits: Any):
         ({"decay": 1.5}, r"`decay` of a gradient codec must be 0\.\.1, got 1.5"),
         ({"left_out": 1.0}, "`left_out` of a gradient codec must be 0 or more, below 1, got 1.0"),
         ({"outliers": -1.0}, "`outliers` of a gradient codec must be above 0, got -1.0"),
+        ({"outliers": -0.5}, "`outliers` of a gradient codec must be above 0, got -0.5"),
+        ({"outliers": 0.0}, "`outliers` of a gradient codec must be above 0, got 0.0"),
+        ({"left_out": -0.5}, "`left_out` of a gradient codec must be 0 or more, below 1, got -0.5"),
+        ({"decay": -0.5}, r"`decay` of a gradient codec must be 0\.\.1, got -0.5"),
+        ({"interval": True}, "`interval` of a gradient codec must be a whole number from 1 on, got True"),
         ({"deviations": float("nan")}, "`deviations` of a gradient codec must be above 0, got nan"),
     ],
     ids=str,

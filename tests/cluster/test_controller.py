@@ -133,6 +133,18 @@ def test_bytes_sent_are_bytes_received_and_those_of_the_wire_format_d3(places: A
     assert [sum(map(len, swap.values())) for swap in transport.swaps] == [up, down]
 
 
+def test_codes_that_people_look_at_are_those_of_the_first_local_node_d3():
+    """Worker 1 sends zeros, whose levels would be 0."""
+    running, gradients = controllers(2, bits=1), gradients_of((0, 1))
+    gradients[1] = {name: np.zeros_like(array) for name, array in gradients[1].items()}
+    running.exchange(gradients, 0)
+    counted = dict.fromkeys(SHAPES, 0)
+    for name, count in running.code_counts():
+        counted[name] += count.values
+        assert (count.level > 0) == (count.code == 1)
+    assert counted == {name: columns * rows for name, (columns, rows) in SHAPES.items()}
+
+
 @pytest.mark.parametrize("fmt", ["fp32", "fp16", "bf16", "fix16f12", "fix12f4", "e4m3", "fp64"])
 def test_parameters_come_back_as_codes_of_their_format_d3(fmt: str):
     formats = dict.fromkeys(SHAPES, parse(fmt))

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emu.cluster.layout import Layout, stripes_of
-from emu.cluster.lines import Lines, lines_of, shaped
+from emu.cluster.lines import Lines, lines_and_numbers, lines_of, shaped
+from emu.cluster.settings import ClusterTable
+from emu.cluster.transport import RankError, divided, joined
 from emu.errors import ConfigError
 
 
@@ -70,6 +72,7 @@ def test_a_parameter_as_lines_comes_back_in_its_shape_c2(shape: tuple[int, ...],
     array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     found = lines_of(array, lines)
     assert found.flags.c_contiguous
+    assert found.shape == lines_and_numbers(shape, lines) == ((1, 3) if shape == (3,) else found.shape)
     np.testing.assert_array_equal(shaped(found, shape, lines), array)
 
 
@@ -78,3 +81,25 @@ def test_a_line_holds_what_leads_to_one_output_or_leaves_one_input_c2():
     assert lines_of(weight, "outputs").tolist() == [[1, 2, 3], [4, 5, 6]]
     assert lines_of(weight, "inputs").tolist() == [[1, 4], [2, 5], [3, 6]]
     assert lines_of(weight[0], "inputs").tolist() == [[1, 2, 3]]
+
+
+def test_parcels_of_one_rank_come_back_and_too_few_bytes_are_refused():
+    """Two lengths of eight bytes each stand before three parcels."""
+    parts = [b"one", b"", b"three"]
+    data = joined(parts)
+    assert list(divided(data, 3, 0)) == parts
+    assert list(divided(joined([b"alone"]), 1, 0)) == [b"alone"]
+    assert list(divided(joined([b"", b"last"]), 2, 0)) == [b"", b"last"]
+    assert list(divided(data[:-5], 3, 0)) == [b"one", b"", b""], "the last one has no length"
+    with pytest.raises(
+        RankError, match=rf"3 parcels of rank 7 must be {len(data) - 5} bytes or more, got {len(data) - 6}"
+    ):
+        list(divided(data[:-6], 3, 7))
+
+
+def test_a_recipe_does_not_speak_of_what_is_newer_than_its_file_unless_it_is_asked_for():
+    plain = ClusterTable(nodes=2).model_dump()
+    assert not {"model_split", "streaming", "chunks", "search"} & set(plain)
+    assert plain["timeout_s"] == 60.0
+    asked = ClusterTable(nodes=4, model_parallel=2, model_split="layers", streaming=True, chunks=2).model_dump()
+    assert (asked["model_split"], asked["streaming"], asked["chunks"]) == ("layers", True, 2)

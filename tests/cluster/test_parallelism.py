@@ -79,6 +79,11 @@ def test_the_factor_follows_an_average_of_what_is_measured_c8():
     assert lazy.observe(slow, 48) == 4, "of T = 103, C = 480 is 4.7 nodes"
 
 
+def test_nine_tenths_of_an_average_stay_unless_told_otherwise_c8():
+    held = ParallelismFactor([1, 2]).to_dict()
+    assert [held[name]["decay"] for name in ("compute", "transfer")] == [0.9, 0.9]
+
+
 def test_a_step_without_an_exchange_says_nothing_of_transfer_c8():
     factor = ParallelismFactor(CHOICES)
     assert factor.observe(steps(10, 0, 32, 1), 32) == 8, "nothing is known yet"

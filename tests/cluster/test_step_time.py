@@ -14,7 +14,8 @@ from emu.cluster import Exchange, Layout, Simulated
 from emu.cluster.codecs import codec_of
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Line, Plan, Processes, Share, Signal, Teams, alone, fabric_of, plan_of, play
-from emu.cluster.timing.striping import striped_shapes
+from emu.cluster.timing.kernels import Kernels
+from emu.cluster.timing.striping import striped_program, striped_shapes
 from emu.hardware import Demand, Fabric, Machine, Traffic, load_device
 from emu.training import load_recipe
 from emu.training.simulation import Simulation
@@ -268,3 +269,28 @@ def test_a_device_has_a_stripe_of_units_whichever_way_lines_run_c9():
     assert striped_shapes({"w": (7, 10), "b": (1, 7)}, 2) == {"w": (4, 10), "b": (1, 4)}
     assert striped_shapes({"w": (10, 7), "b": (1, 7)}, 2, "inputs") == {"w": (10, 4), "b": (1, 4)}
     assert striped_shapes({"w": (10, 7), "b": (1, 7)}, 2, by_rows=["w"]) == {"w": (10, 4), "b": (1, 4)}
+
+
+# ---- closed forms of kernels, and of what devices exchange in a loss ----
+
+
+def test_a_kernel_takes_the_bytes_that_its_formula_moves_c1():
+    """A memory of one byte a picosecond; messages of 7 bytes are made and read."""
+    plain, coded = (Kernels(codec_of(bits), codec_of(bits), 10.0**12) for bits in (32, 1))
+    assert [coded.encode_ps(100, 7), plain.encode_ps(100, 7)] == [12 * 100 + 7, 0]
+    assert [coded.decode_ps(100, 7), plain.decode_ps(100, 7)] == [4 * 100 + 7, 0]
+    assert [coded.add_ps(terms, 100) for terms in (1, 2, 5)] == [2 * 400, 3 * 400, 6 * 400]
+    numbers, sent, made = np.array([100, 0]), np.array([7, 0]), np.array([9, 0])
+    assert plain.sum_ps(3, numbers, sent, made).tolist() == [3 * 7 + 4 * 100, 0]
+    assert coded.sum_ps(3, numbers, sent, made).tolist() == [3 * 7 + 4 * 100 + 12 * 100 + 9, 0]
+    smoothed = replace(plain, has_state=True)
+    assert smoothed.sum_ps(3, numbers, sent, made).tolist() == [3 * 7 + 4 * 100 + 8 * 100, 0]
+    assert replace(coded, bytes_per_s=None).encode_ps(100, 7) == 0
+    assert replace(coded, bytes_per_s=3 * 10.0**12).moved_ps(7) == 3  # rounded up
+
+
+def test_devices_that_share_units_exchange_two_float32_of_every_example_in_a_loss_c9():
+    loss = Demand("loss", "loss", "softmax_cross_entropy", 1, 330, 7, ((FP32, 320), (None, 32)), FP32)
+    kernels = Kernels(codec_of(32), codec_of(32), 10.0**12)
+    (task,) = striped_program(MACHINE, kernels, 2, [loss], []).passes
+    assert task.gathered_bytes == 2 * 4 * 32

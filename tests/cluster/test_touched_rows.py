@@ -349,3 +349,12 @@ def test_a_node_that_receives_other_parameters_of_rows_is_named_e6():
         running.exchange(gradients_of(2, 0), 0)
         with pytest.raises(ReplicaError, match=text):
             running.returned(parameters)
+
+
+def test_lines_of_two_workers_are_added_whole_or_by_their_places_e6():
+    whole = np.float32([[1, 2], [3, 4]])
+    assert added(whole, whole * 10).tolist() == [[11, 22], [33, 44]]
+    one, other = Touched(np.array([1, 4]), whole), Touched(np.array([0, 4]), whole * 10)
+    total = added(one, other)
+    assert isinstance(total, Touched)
+    assert (total.places.tolist(), total.lines.tolist()) == ([0, 1, 4], [[10, 20], [1, 2], [33, 44]])

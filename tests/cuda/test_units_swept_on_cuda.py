@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import swept_units
 import test_infinite_sums
+import test_one_nan
 import wide_words
 from swept_units import assert_cases_agree
 
@@ -32,7 +33,13 @@ def test_words_of_up_to_64_bits_give_what_integers_give(draw: wide_words.Draw, c
         case.assert_right_on(cuda)
 
 
-@pytest.mark.parametrize("unit", test_infinite_sums.UNITS, ids=str)
+@pytest.mark.parametrize("unit", test_infinite_sums.UNITS[::3], ids=str)
 def test_sums_that_become_infinite_are_counted_as_the_rational_model_does(unit: tuple[str, str, str, str], cuda: str):
     count = test_infinite_sums.test_sums_that_become_infinite_are_counted_as_the_rational_model_does
     count(unit, "nearest_even", cuda)
+
+
+@pytest.mark.parametrize("out_format", ["fp32", "fp8_e4m3"])
+def test_every_operation_writes_one_nan(out_format: str, cuda: str):
+    for name in test_one_nan.OPERATIONS:
+        test_one_nan.assert_one_nan(name, out_format, cuda)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import emu
+from emu.engine.matrices import require_fit
 from emu.testing import assert_bits_equal
 
 FIX = {"a_format": "fix16f0", "b_format": "fix16f0", "out_format": "fix32f0"}
@@ -20,6 +21,21 @@ SHAPES = [
 
 def integers(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(-50, 50, shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("addend", [(1, 2, 5), (1, 5, 3), (5, 1, 1), (1, 5, 5)], ids=str)
+def test_an_addend_that_misses_a_single_axis_is_refused_before_a_kernel_reads_it(addend: tuple[int, int, int]):
+    require_fit((4, 2, 6), (1, 6, 3), (4, 1, 3))
+    with pytest.raises(emu.ShapeError, match=r"the addend must broadcast to the result \(4, 2, 3\), got shape"):
+        require_fit((4, 2, 6), (1, 6, 3), addend)
+
+
+@pytest.mark.parametrize("formats", [("fp16", "fix8f4"), ("fix8f4", "fp16"), ("fix8f4", "fix8f4")])
+def test_a_unit_of_blocks_takes_no_fixed_operand_on_either_side(formats: tuple[str, str], backend: str):
+    mac = emu.Mac(accumulator="fp32", order="blocks(4, 23)")
+    options = {"mac": mac, "out_format": "fp32", "backend": backend}
+    with pytest.raises(emu.FormatError, match="operands must be floats where `order` is blocks, got fix8f4"):
+        emu.matmul(np.ones((2, 4)), np.ones((4, 2)), a_format=formats[0], b_format=formats[1], **options)
 
 
 @pytest.mark.parametrize(("a_shape", "b_shape"), SHAPES, ids=str)

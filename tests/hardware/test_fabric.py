@@ -335,7 +335,7 @@ class TestMessages:
         )
         with pytest.raises(ConfigError) as caught:
             Fabric.of(load_device("k20x-8x"), nodes=0)
-        assert str(caught.value) == "nodes and devices of each must be at least 1, got 0 x 1 of k20x-8x; take more"
+        assert str(caught.value) == "`nodes` must be at least 1, got 0; choose a larger one"
 
     def test_a_link_too_fast_for_picoseconds_is_refused(self):
         device = load_device("k20x-8x")

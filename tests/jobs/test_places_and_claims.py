@@ -104,7 +104,11 @@ def test_a_folder_and_a_store_of_objects_keep_the_first_run_of_a_name(source: Pa
         assert store.fetch("one", fetched)
         assert content(fetched) == content(source)
         assert not store.fetch("one", fetched)
-        assert not any("partial" in path.name for path in tmp_path.iterdir())
+        store.publish("two", source)
+        assert store.exists("two")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "source", "runs", "FolderStore", "ObjectStore", "of FolderStore", "of ObjectStore"
+    }  # fmt: skip
 
 
 def test_an_archive_that_is_damaged_is_named(source: Path, tmp_path: Path):
@@ -379,9 +383,15 @@ def test_a_run_that_an_older_version_began_in_place_is_gone_on_with(trained: lis
     begun.mkdir(parents=True)
     (begun / "run.json").write_text('{"status": "running"}')
     (begun / "checkpoint.safetensors").write_text("weights")
+    (tmp_path / ATTEMPTS / "other").mkdir(parents=True)
     assert attempt(job(folder=tmp_path / "runs").plain(), alone=False)["failure"] is None
     assert "checkpoint.safetensors" in content(begun)
     assert is_finished(begun)
+
+
+def test_a_run_that_left_no_attempt_has_ended_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("emu.jobs.run._publish", lambda wanted, scratch: None)
+    assert attempt(job(folder=tmp_path / "runs").plain(), alone=False) == {"failure": None, "held": ""}
 
 
 def test_an_error_of_a_run_says_where_it_happened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

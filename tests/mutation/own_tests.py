@@ -9,7 +9,7 @@ HIDDEN = "hidden"
 #: Kernels for the processor at hand; plain loops, by `EMU_CPU`.
 NATIVE, GENERIC = "native", "generic"
 #: What pytest selects by name where Numba is hidden: no comparisons with it, no examples of its plans.
-DEFINITION = "not numba and not the_backends and not planner.explain"
+DEFINITION = "not numba and not the_backends and not path.explain"
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,9 @@ _ENGINE = (
     "tests/engine/test_public_functions.py",
     "tests/engine/test_matmul_shapes.py",
     "tests/messages/test_configuration_messages.py",
+    "tests/engine/test_unit.py",
+    "tests/engine/test_lost_nan.py",
+    "tests/engine/test_quantize_to_integers.py",
 )
 _ELEMENTWISE = (
     _SMALL,
@@ -130,6 +133,7 @@ _SPARSE = (
     "tests/sparse/test_sparse_backends.py::test_each_result_is_the_dense_product_of_its_entries_in_storage_order_e2",
 )
 _SEARCH_FILE = ("emu/search", "tests/search/test_search_file.py", "tests/search/test_search_metrics.py")
+_SHAPES = "tests/precision/test_shapes.py"
 _PRECISION = (
     "emu/precision",
     "tests/precision/test_datapath_runner.py",
@@ -138,7 +142,7 @@ _PRECISION = (
     "tests/precision/test_loss_scaling.py",
     "tests/precision/test_profile.py",
     "tests/precision/test_dynamic_point.py",
-    "tests/precision/test_shapes.py",
+    _SHAPES,
 )
 _JOBS = ("tests/jobs/test_places_and_claims.py", "tests/jobs/test_run_cache.py")
 _COSTS = ("emu/hardware/cost_table.py", "emu/training/cost.py", "emu/hardware/energy.py")
@@ -173,6 +177,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     ),
     "emu/engine/reductions.py": OwnTests((*_ENGINE, *_RANDOM_BITS, *_SUMS, _PLANNER), kernels=(NATIVE,)),
     "emu/engine/planner.py": OwnTests((*_ENGINE, _PLANNER), kernels=(NATIVE,)),
+    "emu/engine/path.py": OwnTests((*_ENGINE, _PLANNER), kernels=(NATIVE,)),
     "emu/engine/functions.py": OwnTests(
         (
             "emu/engine",
@@ -230,6 +235,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/cluster/timing/": OwnTests(_STEPS, kernels=(NATIVE,)),
     "emu/cluster/timing/counts.py": OwnTests(("tests/cluster/test_joint_points_in_time.py",), kernels=(NATIVE,)),
     "emu/sparse/": OwnTests(_SPARSE),
+    "emu/sparse/products.py": OwnTests(_SPARSE, kernels=(HIDDEN, NATIVE)),
     "emu/search/": OwnTests((*_SEARCH_FILE, "tests/search/test_search_runs.py")),
     "emu/search/file.py": OwnTests(_SEARCH_FILE),
     "emu/search/space.py": OwnTests(_SEARCH_FILE),
@@ -241,8 +247,8 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/jobs/engine.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
     "emu/jobs/local.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
     "emu/precision/": OwnTests(_PRECISION),
-    "emu/precision/shapes.py": OwnTests(("tests/precision/test_shapes.py", "tests/precision/test_dynamic_point.py")),
-    "emu/precision/host.py": OwnTests((*_PRECISION[:4], "tests/grad/test_gradients.py")),
+    "emu/precision/shapes.py": OwnTests((_SHAPES, "tests/precision/test_dynamic_point.py")),
+    "emu/precision/host.py": OwnTests((*_PRECISION[:4], _SHAPES, "tests/grad/test_gradients.py")),
     "emu/precision/operations.py": OwnTests((*_PRECISION, "tests/grad/test_gradients.py")),
     "emu/hardware/energy.py": OwnTests(_ENERGY),
     "emu/hardware/cost_table.py": OwnTests(_ENERGY),

@@ -46,6 +46,14 @@ def test_steps_are_counted():
 def test_both_ends_belong():
     assert [inside(x, 2, 4) for x in (1, 2, 3, 4, 5)] == [False, True, True, True, False]
 """
+TOY_TEST_THAT_IS_SLOW = """
+import pytest
+from emu.formats.toy import SPARE
+
+@pytest.mark.slow
+def test_seven_are_spare():
+    assert SPARE == 7
+"""
 EDITS = [
     (5, "", "constant", "7", "6"),
     (5, "", "constant", "7", "8"),
@@ -79,6 +87,8 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (root / name).touch()
     (root / "emu" / "formats" / "toy.py").write_bytes(TOY)
     (root / "tests" / "test_toy.py").write_text(TOY_TEST)
+    (root / "tests" / "test_slow_toy.py").write_text(TOY_TEST_THAT_IS_SLOW)
+    (root / "pyproject.toml").write_text('[tool.pytest.ini_options]\nmarkers = ["slow: long", "gpu: on a GPU"]\n')
     return root
 
 
@@ -158,6 +168,14 @@ def test_a_mutant_is_killed_survives_or_runs_out_of_time_as_its_tests_say_and_no
     assert "| `emu/formats` | 3 | 1 | 1 | 1 |" in report
     assert "| all | 3 | 1 | 1 | 1 |" in report
     assert "- `emu/formats/toy.py`: not judged yet\n\n    ```diff\n    @@ line 5 @@\n    -SPARE = 7" in report
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("with_slow", "outcome"), [(False, "survived"), (True, "killed")])
+def test_slow_tests_judge_where_a_file_asks_for_them(checkout: Checkout, with_slow: bool, outcome: str):
+    tests = OwnTests((*TESTS.paths, "tests/test_slow_toy.py"), with_slow=with_slow)
+    checkout.measure(tests)
+    assert checkout.judge(edit("7", "8", 5), tests, 3).outcome == outcome
 
 
 def test_tests_that_fail_without_a_mutant_do_not_judge(toy: Path, checkout: Checkout):

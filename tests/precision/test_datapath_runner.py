@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -104,6 +105,52 @@ def test_selections_are_written_anew_only_where_the_format_changes():
     assert other.array.tolist() == [0.0, 2.0, 7.9375]
     counted = {key: counters.elements for key, counters in runner.counters.items()}
     assert (counted["relu1", "activation"], counted["narrow", "activation"]) == (0, 3)
+
+
+DOUBLE = device(loss={"format": "fp64"}, activation={"format": "fp64"}, error={"format": "fp64"})
+FP64 = emu.parse("fp64")
+
+
+def on_doubles(name: str, *operands: Any, **options: Any) -> Any:
+    """The arrays that an operation of a host of float64 gives."""
+    given = tuple(Value(np.asarray(x, np.float64), FP64) for x in operands)
+    return runner_of(DOUBLE).run(Operation(name, given, options), "activation", "layer").array
+
+
+def test_a_host_of_float64_computes_what_mathematics_says():
+    """Every step errs by at most half an ulp of 2**-52, and fewer than 20 follow each other on numbers up to 8.
+
+    Constants are float32: powers of two and their halves here, but for the two of gelu, each 2**-25 off at most.
+    """
+    rng = np.random.default_rng(5)
+    g, z = rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 3, 4))
+    y = np.exp(z) / np.exp(z).sum(axis=2, keepdims=True)
+    exact: dict[str, Any] = {"rtol": 0, "atol": 20 * 2.0**-50}
+    np.testing.assert_allclose(on_doubles("softmax", z * 2, scale=0.5, causal=False), y, **exact)
+    expected = 0.5 * y * (g - (g * y).sum(axis=2, keepdims=True))
+    np.testing.assert_allclose(on_doubles("softmax_gradient", g, y, scale=0.5), expected, **exact)
+    x = np.linspace(-3, 3, 25)
+    phi = np.array([0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x])
+    slope = phi + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    np.testing.assert_allclose(on_doubles("gelu_slope", x), slope, rtol=0, atol=2.0**-22)
+    np.testing.assert_allclose(on_doubles("squared_norm", x), (x * x).sum(), rtol=20 * 2.0**-50)
+
+
+def test_a_normalisation_moves_running_moments_toward_those_of_the_batch():
+    x = np.random.default_rng(6).normal(size=(8, 3))
+    gamma, beta, mean, variance = np.array([[1.0, 2, 0.5], [0, -1, 3], [4, -2, 1], [1, 9, 4]])
+    options = {"axes": (0,), "along": 1, "eps": 0.25, "momentum": 0.125, "training": True}
+    written, (normalised, inverse), moments = on_doubles("normalise", x, gamma, beta, mean, variance, **options)
+    of_batch = x.mean(axis=0), x.var(axis=0)
+    right = (x - of_batch[0]) / np.sqrt(of_batch[1] + 0.25)
+    close: dict[str, Any] = {"rtol": 0, "atol": 20 * 2.0**-50}  # fewer than 20 steps of half an ulp, numbers up to 8
+    np.testing.assert_allclose(normalised, right, **close)
+    np.testing.assert_allclose(inverse[0], 1 / np.sqrt(of_batch[1] + 0.25), **close)
+    np.testing.assert_allclose(written, gamma * right + beta, **close)
+    for moved, before, now in zip(moments, (mean, variance), of_batch, strict=True):
+        np.testing.assert_allclose(moved, 0.875 * before + 0.125 * now, **close)
+    later = on_doubles("normalise", x, gamma, beta, mean, variance, **options | {"training": False})
+    np.testing.assert_allclose(later[0], gamma * (x - mean) / np.sqrt(variance + 0.25) + beta, **close)
 
 
 def test_slopes_of_activations_are_rounded_once(backend: str):

@@ -18,6 +18,7 @@ from emu import training
 from emu.autodiff import Value
 from emu.formats import Fixed, parse
 from emu.hardware import load_device
+from emu.hardware.precision_table import PrecisionTable
 from emu.precision import CounterTable, Policy
 from emu.precision.loss_scaler import LossScaler, ScaleEvent, _logarithm
 from emu.precision.loss_scaling import (
@@ -411,6 +412,37 @@ class TestMessages:
             training.load_recipe("mlp").with_settings({"loss_scaling": table})
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
+
+    def test_what_a_table_leaves_out_is_as_documented(self):
+        every = {
+            "on_overflow": "skip", "compensation": ("gradient",), "minimum": 2.0**-14, "maximum": 2.0**24,
+            "backoff": 0.5, "max_repeats": 8,
+        }  # fmt: skip
+        own: list[tuple[Any, dict[str, Any]]] = [
+            (FixedScale(policy="fixed", scale=2.0), {"scale": 2.0}),
+            (MaxGradientScale(policy="max_gradient"), {"start": 2.0**16, "margin": 1}),
+            (BackoffScale(policy="backoff"), {"start": 2.0**16, "growth": 2.0, "interval": 2000, "hysteresis": 1}),
+            (
+                StatisticalScale(policy="statistical"),
+                {"start": 2.0**16, "quantile": 3.09, "mean_decay": 0.99, "variance_decay": 0.999, "minimum": 1.0}
+                | {"maximum": 2.0**14},
+            ),
+        ]
+        for policy, more in own:
+            assert policy.model_dump() == every | more | {"policy": policy.policy}
+            assert policy.reads_limit == (policy.policy in ("max_gradient", "statistical"))
+            assert policy.needs_logarithm == (policy.policy == "statistical")
+
+    @pytest.mark.parametrize(
+        ("fmt", "limit"),
+        [("fp16", 15), ("bf16", 127), ("fix16f13", 1), ("ufix16f13", 2), ("fix8f0", 6), ("fix8f10", -4)],
+    )
+    def test_the_limit_is_the_exponent_of_the_largest_gradient_that_there_can_be(self, fmt: str, limit: int):
+        table = PrecisionTable.model_validate({"gradient": {"format": fmt}})
+        formats = Policy(table.over(load_device("fp16").precision))
+        policy = MaxGradientScale(policy="max_gradient")
+        assert LossScaler(policy, formats, CounterTable(formats.register))._limit("fc", "gradient") == limit
+        assert math.frexp(float(parse(fmt).max))[1] - 1 == limit
 
     @pytest.mark.parametrize("table", [
         scaling(minimum=2.0**-140, maximum=2.0**126, start=2.0**-140, interval=1, hysteresis=1, max_repeats=1),

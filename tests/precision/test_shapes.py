@@ -105,6 +105,13 @@ def test_an_operation_asks_in_shapes_what_it_asks_when_it_computes(name: str):
     assert in_shapes(operation) == computed(operation)
 
 
+def test_what_is_moved_back_keeps_the_format_of_the_gradient():
+    gradient, x = values(2, 3, 3, 4, fmt=emu.parse("bf16")), values(2, 3, 6, 8)
+    operation = Operation("unpool", (gradient, x), CASES["unpool"][1])
+    assert in_shapes(operation) == computed(operation)
+    assert in_shapes(operation).result_format == emu.parse("bf16")
+
+
 def test_every_operation_but_sparse_products_is_compared():
     assert set(RULES) - set(CASES) == {"sparse_matmul", "sparse_transposed_matmul"}
 

@@ -46,6 +46,14 @@ def refusal(path: Path) -> str:
         ),
         ("device.precision.weight.format", "recipe.training.seed", "must be given by `seeds` of the search"),
         ('"training.steps" = 3', '"training.seed" = 3', "must be given by `seeds` of the search"),
+        ("device.precision.weight.format", "device.precision.layers[fc*]", "device.precision.layers[GLOB].KEY"),
+        ("device.precision.weight.format", "device.precision.weight.", "must be written as part.part"),
+        ("device.precision.weight.format", "device[fc*].precision.x", "must begin with `device.` or `recipe.`"),
+        ("device.precision.weight.format", "device", "must begin with `device.` or `recipe.`"),
+        ("seed = 3", "seed = 4294967296", "`seed` must be at most 4294967295, got 4294967296"),
+        ("batch = 2", "batch = 0", "`batch` must be at least 1, got 0"),
+        ("low = 4", "low = 16", "`low` of variable `width` must be below `high`, got 16 and 16"),
+        ("start = 16", "start = 16\nstep = 0", "`step` must be above 0"),
         ("layers[fc*]", "layers[dense*]", "must match a layer of the network, got 'dense*'"),
         ("{width}", "{widht}", "got {widht}; did you mean 'width'?"),
         ("ap_fixed<{width}, 3>", "ap_fixed<16, 3>", "every variable must be used by a [[set]], got 'width'"),
@@ -82,6 +90,14 @@ def test_what_breaks_a_rule_is_named_with_the_nearest_word_before_anything_runs(
     assert [path.name for path in tmp_path.iterdir()] == ["search.toml"]
 
 
+def test_the_ends_of_ranges_are_taken(tmp_path: Path):
+    search = load_search(written(tmp_path, "seed = 3\nbatch = 2", "seed = 4294967295\nbatch = 1"))
+    assert (search.sampler.seed, search.sampler.batch) == (4294967295, 1)
+    assert Variable(name="x", low=0.0, high=1.0, start=0.5, step=0.5).has(1.0)
+    assert [step.key for step in steps_of("device.a.b")] == ["device", "a", "b"]
+    everything_of(written(tmp_path, "at_least = -0.25", "at_least = -0.25\nconfidence = 0.95"))  # of two seeds
+
+
 def test_an_interval_needs_two_seeds(tmp_path: Path):
     path = tmp_path / "one.toml"
     path.write_text(SEARCH.replace("[1, 2]", "[1]").replace("at_least = -0.25", "at_least = -0.25\nconfidence = 0.95"))
@@ -94,6 +110,7 @@ def test_a_probe_is_the_end_of_the_range_that_is_farther_from_the_start():
 
     assert probed(low=4, high=16, start=16) == 4
     assert probed(low=4, high=16, start=5) == 16
+    assert probed(low=4, high=16, start=7) == 16
     assert probed(low=4, high=16, start=10) == 4
     assert probed(low=4, high=16, start=16, probe=9) == 9
     assert probed(low=4, high=15, step=4, start=4) == 12

@@ -109,6 +109,24 @@ def test_violations_of_constraints_are_kept_with_a_trial(search: Search, tmp_pat
     assert [one.is_feasible for one in past] == [True, False]
 
 
+def test_what_is_told_of_a_trial_is_kept_with_it(search: Search, tmp_path: Path, address: str | None):
+    first, second = (opened(search, tmp_path, address) for _ in range(2))
+    for _ in range(2):
+        assert first.take() is not None
+    told(first, 0, 0.5)
+    first.fail(1, {"failure": "broken"})
+    kept = [trial.user_attrs[ledger.TOLD] for trial in second.trials()]
+    assert kept == [{"metrics": {"test_accuracy": 0.5}}, {"failure": "broken"}]
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "postgresql+psycopg", "mysql", "mariadb+pymysql"])
+def test_a_database_of_a_server_is_asked_whether_it_is_there_and_not_waited_for(kind: str):
+    assert ledger._impatient(f"{kind}://user@host/name") == {
+        "connect_args": {"connect_timeout": 10}, "pool_pre_ping": True
+    }  # fmt: skip
+    assert ledger._impatient("sqlite:///trials.db") == {}
+
+
 def test_trials_whose_count_stands_still_are_taken_after_a_while(
     search: Search, tmp_path: Path, address: str | None, monkeypatch: pytest.MonkeyPatch
 ):

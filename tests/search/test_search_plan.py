@@ -95,6 +95,26 @@ def test_a_sampler_is_told_the_constraints_and_the_generation_of_every_trial_bef
     assert set(drawn) == {3}
 
 
+def test_a_trial_is_the_last_that_is_drawn_of_its_batch_and_optuna_says_nothing(
+    search: Search, monkeypatch: pytest.MonkeyPatch
+):
+    plan = Plan(with_sampler(search, "random", batch=3))
+    past, drawn = past_of(plan, 13), list[int]()
+    optuna.logging.set_verbosity(optuna.logging.INFO)
+    plan.values(13, past)
+    assert optuna.logging.get_verbosity() == optuna.logging.ERROR
+    monkeypatch.setattr(Plan, "_drawn", lambda self, number, known, beside: drawn.append(number) or {"n": number})
+    assert [plan.values(number, past)["n"] for number in (7, 9, 11)] == [7, 9, 11]
+    assert drawn == [7, 7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize(("batch", "population"), [(1, 2), (2, 2), (5, 5)])
+def test_a_generation_is_as_large_as_a_batch_and_has_two_at_least(search: Search, batch: int, population: int):
+    sampler = Plan(with_sampler(search, "nsga2", batch=batch))._sampler("nsga2", 1)
+    assert isinstance(sampler, optuna.samplers.NSGAIISampler)
+    assert sampler.population_size == population
+
+
 @pytest.mark.parametrize("name", ["tpe", "nsga2", "random"])
 def test_no_trial_is_drawn_twice_while_there_are_others(search: Search, name: str):
     past = past_of(Plan(with_sampler(search, name, batch=3)), 19)

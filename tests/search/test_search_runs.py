@@ -127,6 +127,30 @@ def test_a_trial_whose_run_fails_has_failed_and_the_others_go_on(
     assert "Trials that failed" in page
 
 
+def test_a_trial_is_trained_seed_by_seed_until_it_has_no_hope_and_said_beside_the_output(
+    here: RunsHere, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Trial 1 is 0.8 below the baseline, where 0.25 are allowed."""
+    accuracy = {"baseline": 0.9, "trial-0000": 0.9, "trial-0001": 0.1, "trial-0002": 0.8}
+    monkeypatch.setattr("searches.run_job", lambda job: None)
+    monkeypatch.setattr(
+        "emu.jobs.sending.Sending.arrived",
+        lambda self, run, failure: {"metrics": {"test_accuracy": accuracy[run.key.rpartition("-seed")[0]]}},
+    )
+    path = tmp_path / "search.toml"
+    path.write_text(SEARCH.replace("trials = 9", "trials = 3").replace("-0.25", "-0.25\nprune_margin = 0.02"))
+    run_search(path, tmp_path / "out", NO_CACHE)
+    trained = {name: [1] if name == "trial-0001" else [1, 2] for name in accuracy}
+    assert here.done == [f"{name}-seed{seed}" for name, seeds in trained.items() for seed in seeds]
+    trials = trials_in(tmp_path / "out")
+    assert [bool(one["pruned"]) for one in trials] == [False, True, False]
+    assert [one["metrics"]["test_accuracy_difference"] for one in trials] == pytest.approx([0.0, -0.8, -0.1])
+    said = capsys.readouterr()
+    assert "trial " not in said.out
+    assert "breaks a constraint after 1 of 2 seeds" in said.err
+    assert [line.split("  ")[0] for line in said.err.splitlines() if "trial " in line] == ["1/3", "2/3", "3/3"]
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

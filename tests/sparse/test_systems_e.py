@@ -65,7 +65,7 @@ def test_a_dense_operand_is_checked_unless_the_caller_says_so_and_explained_by_i
     products = {sparse.matmul: ("w_format", 6), sparse.compact_matmul: ("w_format", 6)}
     for product, (name, rows) in (products | {sparse.transposed_matmul: ("dy_format", 4)}).items():
         dense = np.full((rows, 2), 0.3, np.float32)
-        with pytest.raises(emu.FormatError, match="0.3"):
+        with pytest.raises(emu.FormatError, match=r"0\.3"):
             product(x, dense, **{name: "fix8f2"}, **options)
         product(x, dense, **{name: "fix8f2"}, **options, check=False)
         assert emu.explain(product, x, np.ones((rows, 2)), **{name: "fix8f2"}, **options).mac == Mac()
@@ -265,6 +265,15 @@ def test_register_and_flags_see_the_compact_rows_alone_e4(backend: str):
     assert register.total == found.values.size == 8
     assert flags.overflow == 2  # -7 and 14 in 4 bits, one of them a fraction bit: -4 .. 3.5
     assert found.values.tolist() == [[0.5, 1], [3.5, 1], [1, 3], [-4, 3.5]]
+
+
+def test_an_addend_finer_than_the_accumulator_is_rounded_to_it_once_e0(backend: str):
+    """0.7265625 is 11.625 in units of 1/16 and begins the sum as 12; the products have no fraction."""
+    x = small_matrix("fix8f0")
+    options = {"out_format": "fix20f8", "mac": Mac(accumulator="fix20f4"), "backend": backend}
+    addend = {"addend": [0.7265625, -0.5], "addend_format": "fix16f8"}
+    y = sparse.matmul(x, np.ones((6, 2)), w_format="fix8f0", **addend, **options)
+    assert y.tolist() == [[row + 0.75, row - 0.5] for row in (7, 0, 4, 11)]
 
 
 def test_an_addend_begins_every_row_e0(backend: str):

@@ -38,6 +38,8 @@ SIGNED, UNSIGNED = Fixed(8, 4), Fixed(8, 4, signed=False)
         (SIGNED, SIGNED, Fixed(30, 2, signed=False), 10, Fixed(38, 8)),
         (SIGNED, SIGNED, Fixed(16, 12), 10, Fixed(25, 12)),
         (SIGNED, SIGNED, None, 0, Fixed(17, 8)),
+        (Fixed(33, 20), Fixed(30, 10), None, 0, Fixed(64, 30)),
+        (Fixed(60, 20), Fixed(60, 10), None, 10, Fixed(64, 30)),  # at most 64 bits
     ],
 )
 def test_an_exact_accumulator_is_as_wide_as_the_worst_case(
@@ -59,6 +61,10 @@ def test_an_exact_accumulator_is_as_wide_as_the_worst_case(
         ("fma", (UNSIGNED, UNSIGNED, SIGNED), Fixed(18, 8)),
         ("divide", (SIGNED, SIGNED), None),
         ("add", (SIGNED, None), None),
+        ("remainder", (SIGNED, Fixed(8, 6)), Fixed(10, 6)),  # no larger than the dividend, in the finer unit
+        ("remainder", (UNSIGNED, Fixed(8, 2)), Fixed(9, 4)),
+        ("round_to_integral", (SIGNED,), Fixed(5, 0)),  # upward, the largest one needs a bit more
+        ("round_to_integral", (Fixed(8, -2),), Fixed(8, -2)),
     ],
 )
 def test_an_exact_result_is_as_wide_as_its_operation_makes_it(operation: str, formats: tuple, expected: Fixed | None):

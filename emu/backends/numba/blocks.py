@@ -219,11 +219,11 @@ def write_float(x: Any, y: Any, v: Any, r: Any, u: Any, n: int, stage: Stage, fl
         flags[UNDERFLOW_FLAG] += underflows
     else:
         flags[UNDERFLOW_FLAG] += _count_tiny(x, y, v, r, u, n, stage)
-    if not stage.has_nan:
+    if nans > 0 or beyond > 0:
         for i in range(n):
             if y[i] != y[i]:
-                flags[INVALID_FLAG] += 1
-                y[i] = 0.0
+                flags[INVALID_FLAG] += not stage.has_nan
+                y[i] = np.nan if stage.has_nan else 0.0  # one NaN: processors write different ones
     if not stage.has_negative_zero:
         for i in range(n):
             y[i] = y[i] + 0.0

@@ -8,13 +8,14 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field, field_serializer, model_validator
 
 from emu._config import Items, Table
 from emu.datapath import Mac, OutputStage, Tininess
 from emu.datapath.stage import DEFAULT_RANDOM_BITS
 from emu.errors import ConfigError, nearest_name
 from emu.formats import Format, parse
+from emu.formats.parse import modes_of
 from emu.testing.contract.case import ELEMENTWISE
 
 Codes = NDArray[np.uint64]
@@ -31,8 +32,14 @@ class MacTable(Table):
     product: str = "exact"
     accumulator: str = "exact"
     order: str = "sequential"
-    rounding: str = "nearest_even"
+    rounding: str | None = None
     overflow: str | None = None
+
+    @classmethod
+    def of(cls, mac: Mac) -> MacTable:
+        """Return the table of a unit."""
+        parts = {name: str(getattr(mac, name)) for name in ("product", "accumulator", "order", "rounding")}
+        return cls(**parts, overflow=None if mac.overflow is None else mac.overflow.value)
 
     def mac(self) -> Mac:
         """Return the unit."""
@@ -46,8 +53,8 @@ class Description(Table):
         operation: quantize, add, subtract, multiply, divide, fma, sqrt, remainder, round_to_integral or matmul.
         formats: of the operands; of `matmul` a third one is the addend's.
         out_format: of the result.
-        rounding: rounding mode.
-        overflow: rule; None is the format's own.
+        rounding: rounding mode; None is what `out_format` brings, as `ap_fixed<16,8>` does, and else `nearest_even`.
+        overflow: rule; None is what `out_format` brings, and else the format's own.
         n_rbits: random bits of stochastic rounding.
         mac: the unit of `matmul`.
         depth: terms of each product.
@@ -60,7 +67,7 @@ class Description(Table):
     operation: str
     formats: Items[str] = Field(min_length=1, max_length=3)
     out_format: str
-    rounding: str = "nearest_even"
+    rounding: str | None = None
     overflow: str | None = None
     n_rbits: int = Field(default=DEFAULT_RANDOM_BITS, ge=1, le=32)
     mac: MacTable = MacTable()
@@ -84,7 +91,7 @@ class Description(Table):
             )
         if self.depth > 1 and self.operation != "matmul":
             raise ConfigError(f"`depth` is of matmul alone, got {self.depth} for {self.operation}; leave it out")
-        if self.mac != MacTable() and self.operation != "matmul":
+        if self.mac.mac() != Mac() and self.operation != "matmul":
             raise ConfigError(
                 f"`mac`, a unit that multiplies and accumulates, is of matmul alone, got {self.mac.mac()} for "
                 f"{self.operation}; leave it out"
@@ -97,6 +104,19 @@ class Description(Table):
                 f"{self.mac.mac().rounding.value!r}: they hold random bits of results alone; choose another mode"
             )
         return self
+
+    @field_serializer("rounding")
+    def _rounding_that_works(self, _: str | None) -> str:
+        return self.stage.rounding.value
+
+    @field_serializer("overflow")
+    def _overflow_that_works(self, given: str | None) -> str | None:
+        brought = modes_of(self.out_format).overflow.word
+        return self.stage.overflow.value if brought else given
+
+    @field_serializer("mac")
+    def _mac_that_works(self, _: MacTable) -> dict[str, str | None]:
+        return MacTable.of(self.mac.mac()).model_dump()
 
     @cached_property
     def stage(self) -> OutputStage:

@@ -19,7 +19,7 @@ from emu.testing.contract.clauses import rules_of
 from emu.testing.contract.finding import KNOWN_ORDERS
 from emu.testing.hard import negated
 from emu.testing.vectors.definition import answer, answer_without_sticky
-from emu.testing.vectors.description import Codes, Description, Vectors
+from emu.testing.vectors.description import Codes, Description, MacTable, Vectors
 
 Hypothesis = tuple[str, Codes]
 #: Points that are misread: one place to either side.
@@ -161,9 +161,10 @@ def _like(description: Description, **changes: Any) -> Description:
 def _other_units(vectors: Vectors, modes: Sequence[Rounding]) -> Iterator[Hypothesis]:
     if vectors.description.operation != "matmul":
         return
+    unit = MacTable.of(vectors.description.mac.mac())
     for name, changes in _changed_units(vectors.description, modes):
         try:
-            mac = vectors.description.mac.model_copy(update=changes).mac()
+            mac = unit.model_copy(update=changes).mac()
             found = _answer(vectors, mac=mac)
         except EmuError:  # such a unit cannot be
             continue
@@ -172,11 +173,11 @@ def _other_units(vectors: Vectors, modes: Sequence[Rounding]) -> Iterator[Hypoth
 
 def _changed_units(description: Description, modes: Sequence[Rounding]) -> Iterator[tuple[str, dict[str, str]]]:
     """Give units beside the one described: other orders, roundings, overflow rules, formats of products and sums."""
-    unit, mac = description.mac, description.mac.mac()
+    mac, written = description.mac.mac(), str(description.stage.format)
     if mac.accumulator == "exact":
-        yield f"an accumulator of {description.out_format}", {"accumulator": description.out_format}
+        yield f"an accumulator of {written}", {"accumulator": written}
     if mac.product == "exact":
-        for name in sorted({unit.accumulator, description.out_format} - {"exact"}):
+        for name in sorted({str(mac.accumulator), written} - {"exact"}):
             yield f"products rounded to {name}", {"product": name}
     else:
         yield "products that are never rounded", {"product": "exact"}
