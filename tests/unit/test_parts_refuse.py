@@ -67,7 +67,7 @@ def with_part(**parts: Any) -> Callable[[], Any]:
             lambda: emu.Mac(order=None),
             "`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got",
         ),
-        (lambda: emu.Mac(np.array(["exact", "fp32"])), "a format must be text or a format, got array("),
+        (lambda: emu.Mac(np.array(["exact", "fp32"])), "a format must be text, a format or a dtype, got array("),
         (lambda: emu.Mac.preset(["h100"]), "`gpu` must be one whose matrix unit is known, got ['h100']; known"),
         (
             lambda: emu.engine.function(["exp"], 1.0, out_format="fp16"),
