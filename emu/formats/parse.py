@@ -185,7 +185,7 @@ def _parse_float(text: str) -> Float | None:
     name, *options = text.lower().split() or [""]
     if found := _SIZED.fullmatch(name):
         return _sized(int(found[1]), " ".join([found[2], *options]), text)
-    name, *aliased = _ALIASES.get(name, name).split()
+    name, *aliased = _ALIASES.get(name, name).split() or [""]
     options = aliased + options
     if not options:
         name = _BARE_ALIASES.get(name, name)

@@ -59,7 +59,7 @@ class Case:
 # ---- options ---------------------------------------------------------------------------------------------------------
 
 BAD_OPTIONS = {
-    "rounding": ("'nearest'", "None", "0", "['floor']", "b'floor'", "'FLOOR '", "np.float64(1)", "''", "{}"),
+    "rounding": ("'nearest'", "0", "['floor']", "b'floor'", "'FLOOR '", "np.float64(1)", "''", "{}"),
     "overflow": ("'bogus'", "0", "['wrap']", "True", "''", "np.array(['wrap'])", "emu.Flags()"),
     "n_rbits": ("0", "33", "-1", "8.0", "'8'", "None", "True", "[8]", "2**70"),
     "random": ("0", "'philox'", "np.random.default_rng(1)", "[]", "emu.Philox"),
