@@ -127,9 +127,11 @@ def _finish(folder: Path, title: str, work: Callable[[Bar], Run]) -> None:
 def _print_run(run: Run) -> None:
     metrics = run.info["metrics"]
     console = Console()
+    inside = metrics.get("accumulator_overflow_rate") or 0.0
+    on_the_way = f"accumulator overflow {inside:.2e}   " if inside else ""
     console.print(
         f"test accuracy [bold]{metrics['test_accuracy']:.2%}[/]   loss {metrics['test_loss']:.4f}   "
-        f"overflow {metrics['overflow_rate']:.2e}   underflow {metrics['underflow_rate']:.2e}   "
+        f"overflow {metrics['overflow_rate']:.2e}   underflow {metrics['underflow_rate']:.2e}   {on_the_way}"
         f"{run.info['seconds']:.1f} s",
         highlight=False,
         soft_wrap=True,

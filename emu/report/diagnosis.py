@@ -7,12 +7,13 @@ stand in the sentence, and what follows for the network follows from the role of
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from emu.datapath.overflow import default_rule
+from emu.datapath.overflow import Overflow, default_rule
 from emu.formats import Fixed, Float
 from emu.report.histories import FlagCounts, Noise
 from emu.report.outcome import Outcome
@@ -164,15 +165,39 @@ def _overflows(run: Run, flags: dict[Tensor, FlagCounts]) -> Iterator[Finding]:
                 percent(share),
                 tensor,
             )
-        inside = history.share("accumulator_overflow")
-        if inside >= OVERFLOW_NOTABLE:
-            said = (
-                f"the accumulator touched its limit in {percent(inside)} of the dot products, before the result was "
-                "rounded: those sums lost whatever came on top; give the accumulator more bits in front of the point."
-            )
-            yield Finding(
-                inside / OVERFLOW_SEVERE, f"{role} of {layer}", said, "range", "accumulator", percent(inside), tensor
-            )
+        yield from _accumulator_overflows(run, tensor, history.share("accumulator_overflow"))
+
+
+def _accumulator_overflows(run: Run, tensor: Tensor, share: float) -> Iterator[Finding]:
+    layer, role = tensor
+    infinite = _becomes_infinite(run, tensor)
+    if infinite is not None and share > 0:
+        largest = number(infinite.max)
+        said = (
+            f"the unit's {infinite} became infinite in {percent(share)} of the dot products, although everything they "
+            f"add up is finite: it ends at {largest}, and what follows is infinity or not a number; scale data or "
+            "loss down, or give the accumulator more exponent bits."
+        )
+        # before the NaNs that come of it
+        yield Finding(3.0 + share, f"{role} of {layer}", said, "range", "accumulator", percent(share), tensor)
+    elif share >= OVERFLOW_NOTABLE:
+        said = (
+            f"the accumulator touched its limit in {percent(share)} of the dot products, before the result was "
+            "rounded: those sums lost whatever came on top; give the accumulator more bits in front of the point."
+        )
+        severity = share / OVERFLOW_SEVERE
+        yield Finding(severity, f"{role} of {layer}", said, "range", "accumulator", percent(share), tensor)
+
+
+def _becomes_infinite(run: Run, tensor: Tensor) -> Float | None:
+    """Return the format of a unit's sums, or else of its products, if what is beyond it is infinite there."""
+    one = run.formats.get(tensor)
+    mac: Mapping[str, Any] = one.mac if one is not None and isinstance(one.mac, Mapping) else {}
+    for part in ("accumulator", "product"):
+        fmt = parse_or_none(str(mac.get(part, "")))
+        if isinstance(fmt, Float) and default_rule(fmt) is Overflow.IEEE:
+            return fmt
+    return None
 
 
 def _written_instead(run: Run, tensor: Tensor) -> str:

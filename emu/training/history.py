@@ -5,7 +5,7 @@ One row of metrics per logged point, and the counts of the interval before it.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from emu.datapath import FLAG_NAMES
 from emu.precision import CounterTable, Profile
@@ -73,11 +73,20 @@ class History:
                 folder.write_table(name, columns)
 
 
-def rates(counters: CounterTable) -> tuple[float, float]:
-    """Return the share of written elements that overflowed, and that became 0."""
+class Rates(NamedTuple):
+    """Shares of written elements: overflowed, became 0, and those whose accumulator overflowed on the way."""
+
+    overflow: float
+    underflow: float
+    accumulator_overflow: float
+
+
+def rates(counters: CounterTable) -> Rates:
+    """Return the shares of written elements that something happened to; 0 of none."""
     elements = sum(c.elements for _, c in counters.items())
-    if not elements:
-        return 0.0, 0.0
-    overflow = sum(c.flags.overflow for _, c in counters.items())
-    underflow = sum(c.flags.underflow for _, c in counters.items())
-    return overflow / elements, underflow / elements
+    counted = [[getattr(c.flags, name) for name in Rates._fields] for _, c in counters.items()]
+    return (
+        Rates(*(sum(column) / max(elements, 1) for column in zip(*counted, strict=True)))
+        if counted
+        else Rates(0.0, 0.0, 0.0)
+    )

@@ -33,14 +33,14 @@ def log_point(run: Running) -> None:
 
 
 def _metrics(run: Running) -> dict[str, Any]:
-    overflow, underflow = rates(run.interval)
+    shares = rates(run.interval)
     steps = range(run.step - len(run.losses), run.step)
     return {
         "epoch": run.batches.progress(run.step) / run.batches_per_epoch,
         "train_loss": sum(run.losses) / len(run.losses),
         "train_accuracy": sum(run.correct) / run.batches.outputs(steps),
-        "overflow_rate": overflow,
-        "underflow_rate": underflow,
+        "overflow_rate": shares.overflow,
+        "underflow_rate": shares.underflow,
         "learning_rate": run.rate_of(run.step - 1, run.batches.size_at(run.step - 1)),
     }
 

@@ -256,7 +256,7 @@ class Trainer:
             loss, accuracy = self.advance()
             if progress:
                 if before - shown_at > SHOWN_SECONDS:  # a device's counts have a way to go
-                    shown, shown_at = rates(self.interval), before
+                    shown, shown_at = rates(self.interval)[:2], before
                 progress.update(self.step, loss, accuracy, *shown)
             now = time.perf_counter()
             self.seconds, before = self.seconds + now - before, now
@@ -386,12 +386,12 @@ class Trainer:
 
     def metrics(self) -> dict[str, Any]:
         """Return the newest metrics, and the counts of systems, those not in use included."""
-        overflow, underflow = rates(self.registers())
+        shares = rates(self.registers())
         names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
         newest = {name: self.history.last("metrics", name) for name in names}
         if self.has_ended and newest["test_accuracy"] is None:  # the table was lost after the last step
             newest["test_loss"], newest["test_accuracy"] = self.evaluate()
-        counts: dict[str, Any] = {"overflow_rate": overflow, "underflow_rate": underflow}
+        counts: dict[str, Any] = {f"{name}_rate": share for name, share in shares._asdict().items()}
         for system in self.systems:
             counts |= system.metrics()
         return newest | counts

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emu._config import checked
 from emu.cluster.clipping import (
     ClippingTable,
     ConstantThresholds,
@@ -55,6 +56,27 @@ def test_parameters_and_momentum_are_read_where_any_rule_asks_for_them_d2():
     for own, name in (({"rule": "parameter_norm"}, "reads_masters"), ({"rule": "momentum"}, "reads_momentum")):
         rules: Any = [[own], [constant, own], [own, variance], [constant, variance]]
         assert [getattr(ClippingTable(rules=some), name) for some in rules] == [True, True, True, False]
+
+
+def test_a_layer_without_thresholds_has_nothing_clipped_d2():
+    """NaN alone gives no mean; a first update no momentum."""
+    seen = LayerGradients({"weight": np.full((2, 3), np.nan, np.float32)}, buffers={"weight": np.full((2, 3), np.nan)})
+    for rule in (VarianceThresholds(rule="variance"), MomentumThresholds(rule="momentum")):
+        found = rule.apply(seen, {})
+        assert (found.counts, found.limits) == ({"weight": 0}, None)
+        assert found.gradients["weight"] is seen.gradients["weight"]
+
+
+@pytest.mark.parametrize(("rules", "said"), [
+    ([], "`rules`"), ([{"rule": "parameter_norm", "least": 0}], "`least`"),
+    ([{"rule": "parameter_norm", "ratio": 0}], "`ratio`"), ([{"rule": "variance", "k": 0}], "`k`"),
+    ([{"rule": "variance", "decay": 1}], "`decay`"), ([{"rule": "momentum", "k": -1}], "`k`"),
+])  # fmt: skip
+def test_numbers_of_rules_out_of_range_are_refused_by_name(rules: Any, said: str):
+    with pytest.raises(ConfigError, match=said):
+        checked(ClippingTable, {"rules": rules}, file="mine.toml")
+    small = [{"rule": "parameter_norm", "least": 0.001, "ratio": 0.001}, {"rule": "variance", "k": 0.001, "decay": 0}]
+    assert len(checked(ClippingTable, {"rules": small}, file="mine.toml").rules) == 2
 
 
 def test_the_published_workers_are_clipped_before_the_mean_and_not_behind_it_d2_d3():

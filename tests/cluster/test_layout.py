@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ranks_in_threads import InProcess, on_ranks
 
 from emu.cluster.layout import Layout, stripes_of
 from emu.cluster.lines import Lines, lines_and_numbers, lines_of, shaped
 from emu.cluster.settings import ClusterTable
-from emu.cluster.transport import RankError, divided, joined
+from emu.cluster.transport import Distributed, RankError, divided, joined
 from emu.errors import ConfigError
 
 
@@ -103,3 +104,35 @@ def test_a_recipe_does_not_speak_of_what_is_newer_than_its_file_unless_it_is_ask
     assert plain["timeout_s"] == 60.0
     asked = ClusterTable(nodes=4, model_parallel=2, model_split="layers", streaming=True, chunks=2).model_dump()
     assert (asked["model_split"], asked["streaming"], asked["chunks"]) == ("layers", True, 2)
+
+
+@pytest.mark.parametrize(("ranks", "nodes"), [(1, 3), (2, 4), (3, 3)])
+def test_ranks_compute_for_neighbouring_nodes_and_swap_every_parcel(ranks: int, nodes: int):
+    pairs = [(i, j) for i in range(nodes) for j in range(nodes) if i != j]
+
+    def work(channel: InProcess) -> tuple[list[int], dict[tuple[int, int], bytes], list[bytes]]:
+        mine = Distributed(nodes, channel)
+        parcels = {(i, j): bytes([i, j]) * (i + 2 * j) for i, j in pairs if i in mine.local}
+        return list(mine.local), mine.swap(parcels), mine.gather({node: bytes([node]) for node in mine.local})
+
+    each = nodes // ranks
+    for rank, (local, arrived, gathered) in enumerate(on_ranks(ranks, work)):
+        assert local == list(range(rank * each, (rank + 1) * each))
+        assert arrived == {(i, j): bytes([i, j]) * (i + 2 * j) for i, j in pairs if j in local}
+        assert gathered == [bytes([node]) for node in range(nodes)]
+
+
+@pytest.mark.parametrize(
+    ("options", "bits"),
+    [
+        ({"bits": 1}, (1, 1)), ({"bits": 1, "owner_bits": 4}, (1, 4)),
+        ({"bits": 4, "owner_codec": {"decay": 0.5}}, (4, 4)),
+        ({"bits": 1, "owner_bits": 8, "owner_codec": {"deviations": 2.0}}, (1, 8)),
+    ],
+)  # fmt: skip
+def test_owners_have_the_codec_of_workers_unless_bits_or_options_are_theirs(
+    options: dict[str, Any], bits: tuple[int, int]
+):
+    worker, owner = ClusterTable(nodes=2, **options).codecs()
+    assert (worker.bits, owner.bits) == bits  # type: ignore[attr-defined]
+    assert (worker is owner) == (set(options) == {"bits"})

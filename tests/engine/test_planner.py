@@ -370,3 +370,18 @@ def test_an_addend_stays_as_it_is_where_the_unit_does_not_round_it_first():
     assert held_addend(Fixed(16, 11), Mac(accumulator="fix16f10")) == Fixed(16, 10)
     assert held_addend(Fixed(16, 11, signed=False), Mac(accumulator="fix16f10")) is None
     assert held_addend(None, first) is None
+
+
+@pytest.mark.parametrize(("a", "b"), [("fix8f0", "ufix8f0"), ("ufix8f0", "fix8f0")])
+def test_one_signed_operand_may_take_an_unsigned_accumulator_below_zero(a: str, b: str):
+    """-2 stops at 0, and 3 more is 3: in order, whichever operand has the sign."""
+    x, y = np.array([[-2.0, 3.0]]), np.array([[1.0], [1.0]])
+    given = (x, y) if a == "fix8f0" else (y.T, x.T)
+    options = {"a_format": a, "b_format": b, "out_format": "fix24f0", "mac": Mac(accumulator="ufix20f0")}
+    assert same_bits(*given, "in_order", **options).tolist() == [[3.0]]
+
+
+def test_a_proof_names_the_power_of_two_that_bounds_every_sum():
+    one, seven = Fixed(1, 0, signed=False), Fixed(3, 0, signed=False)
+    for a, depth, power in ((one, 1, 0), (one, 2, 1), (one, 3, 2), (seven, 1, 6)):
+        assert f"<= 2**{power} units of 2**0 by the formats" in plan_product(a, a, None, depth, Mac()).proof

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,16 @@ def test_a_cache_holds_20_gib_unless_told_otherwise(monkeypatch: pytest.MonkeyPa
     assert most_bytes() == 20 * 1024**3
     monkeypatch.setenv("EMU_RUN_CACHE_BYTES", "0")
     assert most_bytes() == 0
+
+
+def test_a_run_whose_folder_is_gone_is_no_longer_in_the_cache(tmp_path: Path):
+    cache, folder = RunCache(tmp_path / "cache"), tmp_path / "run"
+    folder.mkdir()
+    (folder / "run.json").write_text("{}")
+    cache.publish("one", folder)
+    shutil.rmtree(cache.path / "one")
+    assert not cache.fetch("one", tmp_path / "out")
+    assert list(cache.path.iterdir()) == []
 
 
 def test_a_size_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch):

@@ -178,6 +178,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/engine/reductions.py": OwnTests((*_ENGINE, *_RANDOM_BITS, *_SUMS, _PLANNER), kernels=(NATIVE,)),
     "emu/engine/planner.py": OwnTests((*_ENGINE, _PLANNER), kernels=(NATIVE,)),
     "emu/engine/path.py": OwnTests((*_ENGINE, _PLANNER), kernels=(NATIVE,)),
+    "emu/engine/delivery.py": OwnTests((*_ENGINE, *_STAGE, "tests/cuda/test_counts_on_the_device.py")),
     "emu/engine/functions.py": OwnTests(
         (
             "emu/engine",
@@ -243,6 +244,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/search/ledger.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
     "emu/search/metrics.py": OwnTests(("emu/search/metrics.py", "tests/search/test_search_metrics.py")),
     "emu/jobs/": OwnTests(_JOBS),
+    "emu/jobs/runs.py": OwnTests(("tests/jobs/test_runs_of_an_engine.py",)),
     "emu/jobs/choice.py": OwnTests(("tests/jobs/test_engines.py",)),
     "emu/jobs/engine.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),
     "emu/jobs/local.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),

@@ -160,7 +160,7 @@ def _round(v: Any, y: Any, width: int, unit: Any, room: Any, first: int, draw: i
         rounded = r[j] * y[j]
         if unit.largest < abs(rounded) <= unit.clamped_to:
             rounded = math.copysign(unit.beyond, rounded)
-            if unit.saturates:
+            if unit.saturates or abs(r[j]) < np.inf:  # clamped, or infinite although everything before is finite
                 room.touched[first + j] = 1
         y[j] = rounded if unit.has_negative_zero else rounded + 0.0
 
@@ -300,8 +300,8 @@ def arranged(x: Array, indices: tuple[int, ...], axis: int) -> Array:
 
 def accumulate(
     a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode, random: RandomCode
-) -> tuple[Array, Array | None]:
-    """Return the accumulator's (B, M, N) contents, and where a saturating one touched a limit.
+) -> tuple[Array, Array]:
+    """Return the accumulator's (B, M, N) contents, and where it touched a limit or became infinite from finite terms.
 
     Args:
         a: float32 carriers, (B, M, K).
@@ -322,7 +322,7 @@ def accumulate(
     for x, fmt, found in zip((a, b), formats[:2], tops, strict=True):
         exponents(x.reshape(-1), fmt.emin, found.reshape(-1))
     out = np.empty(shape)
-    touched = np.zeros(shape if unit.saturates else 1, np.uint8)
+    touched = np.zeros(shape, np.uint8)
     adder, period = unit._replace(rounding=k.NEAREST_EVEN), len(mac.blocks.indices)
     marks, draws, addend_draw = touched.reshape(-1), draws_of(random), 2 * depth + 1
 
@@ -332,4 +332,4 @@ def accumulate(
 
     over_ranges(work, shape[0] * shape[1], 1, max(1, GRAIN_MACS // max(a.shape[2] * shape[2], 1)))
     contents = out.astype(carrier_of(mac.accumulator.format), copy=False)
-    return contents, touched if unit.saturates else None
+    return contents, touched

@@ -192,6 +192,20 @@ def _nearest_even(s: float, unit: Any) -> float:
 
 
 @kernel
+def added(acc: float, product: float, unit: Any) -> float:
+    """Return a finite sum as the loops of a float unit add it, before it is rounded."""
+    if unit.kind == FLOAT and unit.needs_odd:
+        return add_to_odd(acc, product)
+    return acc + product
+
+
+@kernel
+def rounded(s: float, unit: Any) -> float:
+    """Round a float64 as the loops of a float unit do."""
+    return _nearest_even(s, unit) if unit.kind == FLOAT else np.float64(np.float32(s))
+
+
+@kernel
 def _float_rows(a: Any, b: Any, addend: Any, out: Any, unit: Any, start: int, stop: int) -> None:
     depth, columns = b.shape[1], b.shape[2]
     acc = np.empty(columns, np.float64)

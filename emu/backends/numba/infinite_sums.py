@@ -4,7 +4,10 @@ An accumulator that is infinite or NaN never becomes finite again. So the fast l
 
     contents all finite                            nothing overflowed
     content not finite, its operands all finite    its accumulator overflowed
-    content not finite, nor is an operand          a bound shows that it did not, or the definition adds once more
+    content not finite, nor is an operand          a bound shows that it did not, or it is added once more
+
+Loops that round by general code (ordered.py, dot_add.py) mark what becomes infinite on their way: they are what adds
+once more, where `_add_again` does not know the unit.
 
 Source: docs/concepts/flags.md.
 """
@@ -12,32 +15,32 @@ Source: docs/concepts/flags.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.backends import interface as k
 from emu.backends.interface import FormatCode, MacCode, RandomCode
+from emu.backends.numba import dot_add, in_order, ordered
+from emu.backends.numba.compiling import kernel, over_ranges
 from emu.backends.pattern import Pattern
 from emu.backends.proofs import becomes_infinite
 from emu.backends.reference import sparse as definition_of_sparse
 from emu.backends.reference.accumulators import any_operand
 from emu.backends.reference.products import ordered_sums
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
-#: Operands gathered at once, at most, where one result does not need more.
-GATHERED_ELEMENTS = 1 << 20
+#: Multiply-adds below this are not worth a second thread.
+GRAIN_MACS = 1 << 17
 #: Natural logarithm of a sum's growth by roundings, beyond which no bound is tried: float64 holds e**100.
 _MOST_GROWTH = 100.0
 
 
 def hides(mac: MacCode) -> str:
-    """Return why contents do not show that a product or sum became infinite, "" if they do.
-
-    (That a product did, in a unit whose accumulator never does, ordered.py marks on the way.)
-    """
+    """Return why contents do not show that a product or sum became infinite, "" if they do."""
     shows = all(s.format.has_nan for s in (mac.product, mac.accumulator) if s is not None and becomes_infinite(s))
     return "" if shows else "without NaN, an accumulator does not show that it became infinite"
 
@@ -65,10 +68,60 @@ def overflowed(
     infinite = ~np.isfinite(contents)
     unclear = infinite & any_operand(is_special, a, b, addend, contents.shape)
     marks = infinite & ~unclear
-    if unclear.any() and not _stays_finite(a, b, addend, a.shape[2], mac):
-        for places, touched in _again(np.flatnonzero(unclear), a, b, addend, formats, mac, random):
-            marks.reshape(-1)[places] = touched
-    return marks
+    if not unclear.any() or _stays_finite(a, b, addend, a.shape[2], mac):
+        return marks
+    return marks | (unclear & _added_again(unclear, a, b, addend, formats, mac, random))
+
+
+def _added_again(
+    unclear: Mask, a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode, random: RandomCode
+) -> Mask:
+    """Return where a finite product or sum becomes infinite; only the unclear places are looked at."""
+    unit = in_order.unit_for(mac, formats)
+    if unit is not None and unit.kind != in_order.FIXED:
+        places, third = np.flatnonzero(unclear), np.zeros((1, 1, 1), np.float32) if addend is None else addend
+        marks = np.zeros(unclear.size, np.uint8)
+
+        def work(_: int, start: int, stop: int) -> None:
+            _add_again(a, b, third, places[start:stop], unit, mac.product is not None, marks)
+
+        over_ranges(work, places.size, 1, max(1, GRAIN_MACS // max(a.shape[2], 1)))
+        return marks.reshape(unclear.shape) != 0
+    if mac.order == k.BLOCKS:
+        found = dot_add.accumulate(a, b, addend, formats, mac, random)[1]
+    elif mac.accumulator is not None and not ordered.declines(formats, mac):
+        found = ordered.accumulate(a, b, addend, formats, mac, random)[1]
+    else:
+        found = ordered_sums(a, b, addend, formats, mac, random)[1]
+    return np.zeros(unclear.shape, bool) if found is None else found != 0
+
+
+@kernel
+def _add_again(a: Any, b: Any, addend: Any, places: Any, unit: Any, rounds_products: bool, marks: Any) -> None:
+    """Mark the places at which something finite becomes infinite, in a unit that adds in sequence.
+
+    Behind the first operand that is not finite, no sum is; but a product that is rounded may still overflow.
+    """
+    rows, columns, depth = a.shape[1], b.shape[2], a.shape[2]
+    for place in places:
+        batch, row, column = place // (rows * columns), place // columns % rows, place % columns
+        start = np.float64(addend[batch % addend.shape[0], row % addend.shape[1], column % addend.shape[2]])
+        acc = in_order.rounded(start, unit)
+        hit = np.isfinite(start) and not np.isfinite(acc)
+        for step in range(depth):
+            x, y = np.float64(a[batch, row, step]), np.float64(b[batch, step, column])
+            is_finite = np.isfinite(x) and np.isfinite(y)
+            product = x * y
+            if rounds_products:
+                product = np.float64(np.float32(product))
+                hit |= is_finite and not np.isfinite(product)
+            if not np.isfinite(acc):
+                if hit or not rounds_products:
+                    break
+                continue
+            acc = in_order.rounded(in_order.added(acc, product, unit), unit)
+            hit |= is_finite and not np.isfinite(acc)
+        marks[place] = hit
 
 
 def overflowed_sparse(
@@ -111,29 +164,6 @@ def has_infinite(contents: Array, mac: MacCode) -> bool:
 def is_special(x: Array) -> Mask:
     """Return which numbers are infinite or NaN."""
     return ~np.isfinite(x)
-
-
-def _again(
-    places: NDArray[np.int64],
-    a: Array,
-    b: Array,
-    addend: Array | None,
-    formats: Formats,
-    mac: MacCode,
-    random: RandomCode,
-) -> Iterator[tuple[NDArray[np.int64], Mask]]:
-    """Yield places among the results, and whether the definition overflows there; a few at a time."""
-    shape = (a.shape[0], a.shape[1], b.shape[2])
-    third = None if addend is None else np.broadcast_to(addend, shape).reshape(-1)
-    most = max(1, GATHERED_ELEMENTS // max(a.shape[2], 1))
-    for first in range(0, places.size, most):
-        chosen = places[first : first + most]
-        batch, row, column = np.unravel_index(chosen, shape)
-        left, right = a[batch, row][:, None, :], b[batch, :, column][:, :, None]
-        start = None if third is None else third[chosen][:, None, None]
-        numbers = random._replace(elements=chosen[:, None, None].astype(np.int64))
-        touched = ordered_sums(left, right, start, formats, mac, numbers)[1]
-        yield chosen, np.zeros(chosen.size, bool) if touched is None else touched.reshape(-1)
 
 
 def _stays_finite(a: Array, b: Array, addend: Array | None, depth: int, mac: MacCode) -> bool:

@@ -53,8 +53,8 @@ GRAIN_MACS = 1 << 15
 class RoundedSums(NamedTuple):
     """A multiply-accumulate unit as the loops take it.
 
-    `is_fused`: products of more than 53 bits are added as they are. `watches_products`: whether products that become
-    infinite are marked, since the accumulator is never infinite itself.
+    `is_fused`: products of more than 53 bits are added as they are. `watches`: whether finite products or sums that
+    become infinite are marked.
     """
 
     product: Writer
@@ -62,7 +62,7 @@ class RoundedSums(NamedTuple):
     rounds_products: int
     product_needs_odd: int
     is_fused: int
-    watches_products: int
+    watches: int
 
 
 def declines(formats: Formats, mac: MacCode) -> str:
@@ -98,7 +98,7 @@ def _unit(formats: Formats, mac: MacCode) -> RoundedSums:
         rounds_products=int(mac.product is not None),
         product_needs_odd=int(is_wide),
         is_fused=int(is_wide and mac.product is None),
-        watches_products=int(becomes_infinite(mac.product) and not becomes_infinite(mac.accumulator)),
+        watches=int(becomes_infinite(mac.product) or becomes_infinite(mac.accumulator)),
     )
 
 
@@ -142,6 +142,14 @@ def _sum_fused(state: Any, left: Any, right: Any, total: Any, n: int, rounding: 
         negative = np.signbit(left[i]) != np.signbit(right[i]) or np.signbit(state[i])
         if total[i] == 0.0 and negative and rounding == FLOOR:
             total[i] = -0.0
+
+
+@kernel
+def _mark_infinite(total: Any, written: Any, n: int, hit: Any) -> None:
+    """Mark where something finite was written as infinity or NaN."""
+    for i in range(n):
+        if np.isfinite(total[i]) and not np.isfinite(written[i]):
+            hit[i] = 1
 
 
 @kernel
@@ -211,10 +219,8 @@ def _run(
                 flags,
                 unseen if is_product else hit,
             )
-            if is_product and unit.watches_products:
-                for i in range(n):
-                    if np.isfinite(total[i]) and not np.isfinite(term[i]):
-                        hit[i] = 1
+            if unit.watches:
+                _mark_infinite(total, term if is_product else state, n, hit)
         for i in range(n):
             out[at + i] = state[i]
             touched[at + i] = hit[i]
@@ -248,4 +254,4 @@ def accumulate(
         _run(a, b, high, low, events, out, marks, start, stop, unit, draws)
 
     over_ranges(work, contents.size, ALIGN, max(ALIGN, GRAIN_MACS // max(a.shape[2], 1)))
-    return contents, touched if unit.accumulator.is_saturating or unit.watches_products else None
+    return contents, touched if unit.accumulator.is_saturating or unit.watches else None
