@@ -115,7 +115,10 @@ class Graph:
             NotDifferentiable: `loss` was not made from anything tracked.
         """
         if loss.record is None:
-            raise NotDifferentiable("a gradient needs a result made from a parameter or tracked input, got a constant")
+            raise NotDifferentiable(
+                "a gradient needs a result made from a parameter or tracked input, got a constant; make one with "
+                "Graph.parameter or Graph.variable"
+            )
         self._sums = {}
         arrived: dict[int, Value] = {id(loss): seed}
         leaves: dict[int, Value] = {}

@@ -48,7 +48,7 @@ class Overflow(StrEnum):
             ['wrap', 'saturate_symmetric', 'wrap']
         """
         known = [rule.value for rule in cls]
-        if name in known:
+        if isinstance(name, str) and name in known:  # pyright: ignore[reportUnnecessaryIsInstance]
             return cls(name)
         if rule := _ELSEWHERE.get(str(name)):
             return rule

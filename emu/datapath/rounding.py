@@ -201,7 +201,7 @@ class Rounding(StrEnum):
             ['floor', 'nearest_even', 'toward_zero', 'nearest_away']
         """
         known = [mode.value for mode in cls]
-        if name in known:
+        if isinstance(name, str) and name in known:  # pyright: ignore[reportUnnecessaryIsInstance]
             return cls(name)
         text = str(name)
         if mode := _ELSEWHERE.get(text):

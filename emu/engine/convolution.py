@@ -192,7 +192,7 @@ def patches_and_kernels(
     sizes = _sizes_of(images.shape, kernels.shape, stride, padding)
     channels = kernels.shape[0]
     return Matrices(
-        kernels.reshape(1, channels, -1),
+        kernels.reshape(1, channels, math.prod(kernels.shape[1:])),
         patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding),
         None if third is None else _one_per_channel(third, channels)[None],
         (fw, fx, fb),

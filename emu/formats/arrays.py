@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from emu.errors import FormatError
 
 MAX_ENUMERABLE_BITS = 16
+_MOST_CHARACTERS = 40
 _BOOLS: tuple[type[Any], ...] = (bool, np.bool_)
 
 
@@ -59,6 +61,12 @@ def require_codes(fmt: HasWidth) -> NDArray[Any]:
     return np.arange(1 << fmt.width_bits, dtype=np.uint32).astype(code_dtype_for(fmt.width_bits))
 
 
+def shown(element: Any) -> str:
+    """Return a number, or what is none, in at most 40 characters: the type's name where it takes more."""
+    text = str(element) if isinstance(element, (Fraction, int)) else repr(element)
+    return text if len(text) <= _MOST_CHARACTERS else f"a {type(element).__name__} of {len(text)} characters"
+
+
 def require_all(fmt: object, array: NDArray[Any], inside: NDArray[np.bool_], *, what: str = "value") -> None:
     """Raise FormatError unless all elements are inside `fmt`: with the first one outside, its index, the remedy.
 
@@ -75,4 +83,6 @@ def require_all(fmt: object, array: NDArray[Any], inside: NDArray[np.bool_], *, 
     count = int((~inside).sum())
     others = f" ({count} such elements)" if count > 1 else ""
     remedies = {"value": "quantize it first", "code": "mask it to the width", "raw": "saturate or wrap it first"}
-    raise FormatError(f"every {what} must belong to {fmt}, got {element!r} at index {index}{others}; {remedies[what]}")
+    raise FormatError(
+        f"every {what} must belong to {fmt}, got {shown(element)} at index {index}{others}; {remedies[what]}"
+    )

@@ -25,7 +25,7 @@ from emu.formats.arrays import (
 )
 from emu.formats.integers import as_integer
 from emu.formats.membership import fixed_members
-from emu.formats.numbers import as_codes, as_fraction, as_integers, as_numbers
+from emu.formats.numbers import as_codes, as_fraction, as_integers, as_numbers, holds_integers
 
 Array = NDArray[Any]
 
@@ -148,9 +148,9 @@ class Fixed(Drawn):
     def contains(self, values: Array) -> NDArray[np.bool_]:
         """Return, per element, whether it is a value of this format. -0.0 counts as 0; NaN and infinities do not."""
         values = as_numbers(values, "values")
+        if self.carries_raws and holds_integers(values):
+            return np.asarray((values >= self.min_raw) & (values <= self.max_raw), dtype=bool)
         if values.dtype.kind in "iu":
-            if self.carries_raws:
-                return (values >= self.min_raw) & (values <= self.max_raw)
             if values.size and max(int(values.max()), -int(values.min())) > EXACT_INTEGERS:
                 values = values.astype(object)
         if values.dtype == object:

@@ -21,10 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import FormatError
-from emu.formats.arrays import require_all
+from emu.formats.arrays import require_all, shown
 
 Array = NDArray[Any]
-_MOST_CHARACTERS = 40
 #: Decimal exponents beyond these are no number's of a format (and take memory by the megabyte).
 _MOST_DIGITS = 10_000
 _NATIVE = tuple(np.dtype(t) for t in (np.float32, np.float64, np.int64, np.uint64))
@@ -52,7 +51,7 @@ def as_numbers(x: Any, name: str) -> Array:
 
     Returns:
         The array itself, if its dtype is float32, float64, int64 or uint64. Else one of these, or an array of objects:
-        `Fraction`s, and floats where a number is not finite.
+        integers alone, or `Fraction`s, and floats where a number is not finite.
 
     Raises:
         FormatError: something that is no real number, or a masked element; says which, and the remedy.
@@ -90,17 +89,19 @@ def as_integers(x: Any, name: str) -> Array:
         FormatError: a number that is not written as an integer.
     """
     array = as_numbers(x, name)
-    if array.dtype.kind in "iu":
+    if holds_integers(array):
         return array
-    given = _as_array(x, name)  # of integers beyond 64 bits, numbers are floats where these are exact
-    if given.dtype == object and all(isinstance(e, numbers.Integral) for e in given.flat):
-        return given
     if array.size == 0:
         return array.astype(np.int64)
     raise FormatError(
         f"`{name}` must hold integers, got {array.flat[0]} of dtype {array.dtype}; convert them with "
         ".astype(np.int64) if each is whole"
     )
+
+
+def holds_integers(array: Array) -> bool:
+    """Return whether an array of numbers holds integers, written as such."""
+    return array.dtype.kind in "iu" or (array.dtype == object and all(isinstance(e, int) for e in array.flat))
 
 
 def as_codes(fmt: HasCodes, codes: Any) -> NDArray[np.uint64]:
@@ -118,21 +119,16 @@ def nearest_floats(array: Array) -> Array:
     """Return numbers as float32, where they are, or as the nearest float64; beyond it, as infinity."""
     if array.dtype != object:
         return array if array.dtype.kind == "f" else array.astype(np.float64)
+    beyond = {True: math.inf, False: -math.inf}
     near = [_as_float(e) for e in array.flat]
-    return np.array(
-        [math.inf if e > 0 else -math.inf if n is None else n for n, e in zip(near, array.flat, strict=True)]
-    ).reshape(array.shape)
+    return np.array([beyond[e > 0] if n is None else n for n, e in zip(near, array.flat, strict=True)]).reshape(
+        array.shape
+    )
 
 
 def as_fraction(x: Any) -> Fraction | None:
     """Return an element of an array of numbers as a fraction; None for infinities and NaN."""
     return None if isinstance(x, float) and not math.isfinite(x) else Fraction(x)
-
-
-def shown(element: Any) -> str:
-    """Return a number, or what is none, in at most 40 characters: the type's name where it takes more."""
-    text = str(element) if isinstance(element, (Fraction, int)) else repr(element)
-    return text if len(text) <= _MOST_CHARACTERS else f"a {type(element).__name__} of {len(text)} characters"
 
 
 def _as_array(x: Any, name: str) -> Any:
@@ -196,16 +192,22 @@ def _of_objects(array: Array, name: str) -> Array:
     exact = [_number(e, name) for e in array.flat]
     shape = array.shape
     if all(isinstance(e, int) for e in exact):
+        array = _objects(exact, shape)
         low, high = min(exact, default=0), max(exact, default=0)
         for dtype in (np.int64, np.uint64):
             if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
                 return np.array(exact, dtype).reshape(shape)
+        return array  # integers of Python: raws where a carrier holds raws
     near = [_as_float(e) for e in exact]
     if all(n is not None and (n == e or n != n) for n, e in zip(near, exact, strict=True)):
         return np.array(near, np.float64).reshape(shape)
-    result = np.empty(len(exact), object)
-    result[:] = [e if as_fraction(e) is None else Fraction(e) for e in exact]
-    return result.reshape(shape)
+    return _objects([e if as_fraction(e) is None else Fraction(e) for e in exact], shape)
+
+
+def _objects(elements: list[Any], shape: tuple[int, ...]) -> Array:
+    array = np.empty(len(elements), object)
+    array[:] = elements
+    return array.reshape(shape)
 
 
 def _as_float(e: int | float | Fraction) -> float | None:

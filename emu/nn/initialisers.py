@@ -7,7 +7,7 @@ xavier   +- sqrt(6 / (fan_in + fan_out))    for sigmoid, tanh, outputs   Glorot 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,8 @@ def initialise(
     Raises:
         ConfigError: no such initialiser, or a size or the seed is not an integer.
     """
-    shape = tuple(as_integer("shape", size, 0, error=ConfigError) for size in shape)
+    sizes: Any = shape if hasattr(shape, "__iter__") else (shape,)
+    shape = tuple(as_integer("shape", size, 0, error=ConfigError) for size in sizes)
     fan_in, fan_out, seed = (
         as_integer(item, value, least, error=ConfigError)
         for item, value, least in (("fan_in", fan_in, 1), ("fan_out", fan_out, 0), ("seed", seed, None))

@@ -51,7 +51,7 @@ def assert_bits_equal(actual: ArrayLike, expected: ArrayLike, fmt: str | Format 
           distance  0 ulp: the zeros differ in sign
     """
     __tracebackhide__ = True  # pytest then points at the test
-    actual, expected = np.asarray(actual), np.asarray(expected)
+    actual, expected = _array_of("actual", actual), _array_of("expected", expected)
     if actual.shape != expected.shape:
         raise AssertionError(f"shapes must be equal, got {actual.shape} and {expected.shape}")
     if fmt is None and actual.dtype != expected.dtype:
@@ -64,6 +64,13 @@ def assert_bits_equal(actual: ArrayLike, expected: ArrayLike, fmt: str | Format 
     differs = differing(known, ours, theirs, actual, expected)
     if differs.any():
         raise AssertionError(_picture(known, ours, theirs, differs, actual, expected))
+
+
+def _array_of(name: str, x: Any) -> Array:
+    try:
+        return np.asarray(x)
+    except ValueError:
+        raise AssertionError(f"`{name}` must be an array, got {type(x).__name__} of uneven lengths") from None
 
 
 def differing(fmt: Format, ours: Array, theirs: Array, actual: Array, expected: Array) -> NDArray[np.bool_]:

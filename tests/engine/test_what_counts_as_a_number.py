@@ -115,6 +115,14 @@ def test_numbers_that_nothing_holds_exactly_are_refused(backend: str):
         assert shown in str(refusal.value)
 
 
+def test_integers_are_raws_of_wide_words_beside_whatever_integer():
+    assert emu.value([256], "fix64f-8").array.tolist() == [256]
+    for fmt in ("fix64f-8", "ufix64f0"):
+        with pytest.raises(FormatError, match=f"every value must belong to {fmt}, got 1180591620717411303424 at index"):
+            emu.value([256, 2**70], fmt)
+    assert emu.value([2.0**16, 2.0**70], "fix64f-8").array.tolist() == [2**8, 2**62]
+
+
 def test_long_doubles_of_64_bits_are_values_of_wide_words():
     x = np.array([2**62 + 1, -1], np.longdouble)
     if int(x[0]) != 2**62 + 1:

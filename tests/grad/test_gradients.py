@@ -476,7 +476,10 @@ def test_a_constant_has_no_gradient():
     x = graph.constant(Value(np.ones(3)))
     for result in (x, graph.apply("relu", x, layer="l")):
         message = refused(lambda result=result: graph.backward(result, Value(np.ones(3))))
-        assert message == "a gradient needs a result made from a parameter or tracked input, got a constant"
+        assert message == (
+            "a gradient needs a result made from a parameter or tracked input, got a constant; make one with "
+            "Graph.parameter or Graph.variable"
+        )
 
 
 def test_labels_have_no_gradient():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def with_part(**parts: Any) -> Callable[[], Any]:
             lambda: emu.Mac(order=None),
             "`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got",
         ),
-        (lambda: emu.Mac(np.array(["exact", "fp32"])), "a format must be text or a format, got array("),
+        (lambda: emu.Mac(np.array(["exact", "fp32"])), "a format must be text, a format or a dtype, got array("),
         (lambda: emu.Mac.preset(["h100"]), "`gpu` must be one whose matrix unit is known, got ['h100']; known"),
         (
             lambda: emu.engine.function(["exp"], 1.0, out_format="fp16"),
@@ -112,6 +113,12 @@ def test_a_value_of_one_number_is_an_array_that_cannot_be_written(x: Any):
         held = emu.value(x, fmt).array
         assert type(held) is np.ndarray
         assert not held.flags.writeable
+
+
+def test_fractions_among_numbers_belong_where_they_are_exact():
+    x = np.array([Fraction(13256819402374289351, 2**64), 0.15625, -0.5, Fraction(1, 3), 10**400, -(10**400)], object)
+    assert emu.parse("fp32").contains(x).tolist() == [False, True, True, False, False, False]
+    assert emu.parse("fix8f6").contains(x).tolist() == [False, True, True, False, False, False]
 
 
 def test_an_open_point_of_an_operand_is_named():

@@ -75,7 +75,9 @@ class CUnit:
         try:
             library = ctypes.CDLL(str(path.resolve()))
         except OSError as error:
-            raise ConfigError(f"`implementation` must be a shared library, got {path}: {error}") from None
+            raise ConfigError(
+                f"`implementation` must be a shared library, got {path}: {error}; compile it with -shared"
+            ) from None
         if not any(hasattr(library, name) for name in ("emu_elementwise", "emu_matmul")):
             raise ConfigError(f"a library must have emu_elementwise or emu_matmul, {path} has neither; see {HEADER}")
         return cls(library)

@@ -59,7 +59,7 @@ class Case:
 # ---- options ---------------------------------------------------------------------------------------------------------
 
 BAD_OPTIONS = {
-    "rounding": ("'nearest'", "None", "0", "['floor']", "b'floor'", "'FLOOR '", "np.float64(1)", "''", "{}"),
+    "rounding": ("'nearest'", "0", "['floor']", "b'floor'", "'FLOOR '", "np.float64(1)", "''", "{}"),
     "overflow": ("'bogus'", "0", "['wrap']", "True", "''", "np.array(['wrap'])", "emu.Flags()"),
     "n_rbits": ("0", "33", "-1", "8.0", "'8'", "None", "True", "[8]", "2**70"),
     "random": ("0", "'philox'", "np.random.default_rng(1)", "[]", "emu.Philox"),
@@ -138,7 +138,7 @@ def _rbits(pen: Pen, shape: tuple[int, ...]) -> Text:
         "'x'", "object()", f"np.full({shape}, None)", f"np.zeros({shape}, complex)",
         f"np.full({shape}, -1)" if math.prod(shape) else "1.5",
     )  # fmt: skip
-    return Text(pen.pick(wrong), True)
+    return Text(pen.pick(wrong), math.prod(shape) > 0)
 
 
 def _mac(pen: Pen) -> Text:
@@ -302,7 +302,7 @@ def conv2d(pen: Pen) -> Case:
 
 
 NO_AXES = (
-    "0.0", "'0'", "True", "0.7", "[0.5]", "(0, 0)", "7", "-9", "(0, 7)", "1j", "{0}", "np.array([0.5])", "2**70",
+    "0.0", "'0'", "True", "0.7", "[0.5]", "(0, 0)", "7", "-9", "(0, 7)", "1j", "np.array([0.5])", "2**70",
     "(True,)", "np.float64(0)", "('0',)", "object()", "slice(1)", "nan",
 )  # fmt: skip
 

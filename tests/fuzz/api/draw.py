@@ -44,7 +44,6 @@ NO_FORMATS = (
     "8", "8.5", "True", "[]", "['fp16']", "b'fp16'", "object()", "float", "np.float32(1)", "'fix8f4 daz'", "'fix16f?'",
     "'e1m0'", "'e5m10 bias=99999'", "'e5m10 nans=bogus'", "'fix-8f4'", "'\\x00'", "'é'", "'f' * 5000",
     "('fix', 8, 4)", "{'width_bits': 8}", "emu.Fixed", "'fix' + '9' * 5000 + 'f0'", "np.array('fp16')",
-    "'fix٨f4'",
 )  # fmt: skip
 #: What no operand may be.
 JUNK = (

@@ -235,6 +235,9 @@ def _of_memory(case: Case, outcome: Outcome, name: str) -> list[Fault]:
 
 def _of_mutation(outcome: Outcome, name: str, theirs: list[Any]) -> list[Fault]:
     before = print_of(outcome.result)
+    for x in outcome.given.values():
+        if hasattr(x, "sum_duplicates"):
+            x.sum_duplicates()
     for array in theirs:
         base = array
         while isinstance(base.base, np.ndarray) and not base.flags.writeable:
@@ -242,7 +245,4 @@ def _of_mutation(outcome: Outcome, name: str, theirs: list[Any]) -> list[Fault]:
         if base.flags.writeable and base.size and base.dtype.kind in "fiu":
             base[...] = base[::-1] if base.ndim else 7
             base += np.asarray(1, base.dtype)
-    for x in outcome.given.values():
-        if hasattr(x, "sum_duplicates"):
-            x.sum_duplicates()
     return [] if print_of(outcome.result) == before else [Fault(f"{name} changes with its source", "")]

@@ -203,6 +203,8 @@ def _product(given: Mapping[str, Any], names: Mapping[str, str], third: str, mul
     if out is None or not (mac is None or mac.is_exact):
         return None
     exact: list[Any] = []
+    must = all(f.must for f in found) and (added is None or added.must)
+    must = must and (third == "addend" or 0 not in found[1].readings[0].shape)  # a kernel may have to hold something
     for left, right in itertools.product(*[f.readings for f in found]):
         results = multiply(left, right)
         if results is None:
@@ -222,7 +224,7 @@ def _product(given: Mapping[str, Any], names: Mapping[str, str], third: str, mul
             for place in np.ndindex(results.shape):
                 whole[place] = model.add(results[place], grid[place])
             exact.append(whole)
-    return Result(exact, out, all(f.must for f in found), signs=False)
+    return Result(exact, out, must, signs=False)
 
 
 def expect_total(function: str, given: Mapping[str, Any]) -> Result | Refused | None:

@@ -18,7 +18,9 @@ RULE = re.compile(
     r"say|says|takes?|does not|has one|are numbers|is frozen)\b"
 )
 #: The value that was given, or what is the case.
-VALUE = re.compile(r"\b(got|says|beside|asks|not installed|has \d+|were given|and then|gave|is read-only|has none)\b")
+VALUE = re.compile(
+    r"\b(got|says|beside|asks|not installed|has \d+|were given|and then|gave|is read-only|has none|terms of)\b"
+)
 #: What to do instead.
 REMEDY = re.compile(
     r"; |did you mean|: (?:leave|give|write|choose|copy|name)|"

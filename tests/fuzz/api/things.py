@@ -180,6 +180,7 @@ def _of_sequence(x: Any, depth: int = 0) -> Contents:
         raise NoNumbers("a ragged list")
     kinds = {part.kind for part in parts} or {"floats"}
     whole = all(isinstance(e, int) and not isinstance(e, bool) for e in x) and bool(parts)
+    whole = whole and all(abs(r.signed) < 2**63 for part in parts for r in part.reals)  # beyond, they are values
     kind = "integers" if whole else kinds.pop() if len(kinds) == 1 else "objects"
     shape = (len(parts), *(parts[0].shape if parts else ()))
     return Contents(shape, [r for part in parts for r in part.reals], kind)
