@@ -150,9 +150,8 @@ class Fixed(Drawn):
         values = as_numbers(values, "values")
         if self.carries_raws and holds_integers(values):
             return np.asarray((values >= self.min_raw) & (values <= self.max_raw), dtype=bool)
-        if values.dtype.kind in "iu":
-            if values.size and max(int(values.max()), -int(values.min())) > EXACT_INTEGERS:
-                values = values.astype(object)
+        if values.dtype.kind in "iu" and max(int(values.max(initial=0)), -int(values.min(initial=0))) > EXACT_INTEGERS:
+            values = values.astype(object)
         if values.dtype == object:
             return self._contains_fractions(values)
         floats = values if values.dtype.kind == "f" else as_float64(values)
