@@ -130,7 +130,7 @@ def device_of(rehearse: bool) -> Any:
     kernels = emu.backends.cuda.CudaKernels(device)
     loader.status = lambda: loader.Status("ready", "ready")
     emu.backends.cuda.on_gpu = lambda: kernels
-    registry.load.cache_clear()
+    registry.forget()
     return device
 
 

@@ -185,7 +185,7 @@ def rehearse(found: list[Row]) -> None:
     """Run every row at a small size on the host."""
     loader.status = lambda: loader.Status("ready", "ready")
     emu.backends.cuda.on_gpu = lambda: CudaKernels(HostDevice())
-    registry.load.cache_clear()
+    registry.forget()
     for row in found:
         ours, limit = row.sides(HostDevice(), True)
         ours()

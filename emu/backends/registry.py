@@ -75,3 +75,8 @@ def _loaded(name: str) -> Kernels:
 
 def _unknown(name: object) -> BackendUnavailable:
     return BackendUnavailable(f"`backend` must be auto or a backend, got {name!r}{nearest_name(name, _TABLES)}")
+
+
+def forget() -> None:
+    """Load every backend anew when it is next asked for: a test or a benchmark has replaced what it runs on."""
+    _loaded.cache_clear()

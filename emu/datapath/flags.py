@@ -63,7 +63,8 @@ class Flags(Drawn):
         inexact: the finite value written differs from the exact result, overflow included.
         invalid: NaN was written into a format without NaN, or the result is NaN and no operand was.
         subnormal: the written code is subnormal.
-        accumulator_overflow: a saturating accumulator reached a limit on the way to the output.
+        accumulator_overflow: on the way to the output, a saturating accumulator reached a limit, or a float accumulator
+            or a rounded product became infinite from finite terms.
         division_by_zero: an exact infinity came from finite operands: x/0, log(0), rsqrt(0).
         tininess: when `underflow` calls a result tiny, "before_rounding" or "after_rounding"; None: it counts results
             that became 0.

@@ -44,6 +44,6 @@ def as_backend(device: Device) -> Generator[None, None, None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loader, "status", lambda: loader.Status("ready", "ready"))
         patch.setattr(emu.backends.cuda, "on_gpu", lambda: CudaKernels(device))
-        registry._loaded.cache_clear()
+        registry.forget()
         yield
-    registry._loaded.cache_clear()
+    registry.forget()
