@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
+from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, MacCode, RandomCode
 from emu.backends.numba import dot_add, in_order, ordered
 from emu.backends.numba.compiling import kernel, over_ranges
@@ -35,8 +36,8 @@ Mask = NDArray[np.bool_]
 Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 17
-#: Natural logarithm of a sum's growth by roundings, beyond which no bound is tried: float64 holds e**100.
-_MOST_GROWTH = 100.0
+#: Natural logarithm of a sum's growth by roundings, beyond which no bound is tried.
+MOST_GROWTH = bounded(100, 1, 700, "float64 holds its power of e")
 
 
 def hides(mac: MacCode) -> str:
@@ -183,7 +184,7 @@ def _stays_finite(a: Array, b: Array, addend: Array | None, depth: int, mac: Mac
         growth = roundings * sum(2.0 ** (1 - s.format.precision) for s in (mac.product, mac.accumulator) if s)
         limit = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
         # exp(x) >= (1 + x/n)**n; the factor of 2 is room for the roundings of this estimate
-        if growth > _MOST_GROWTH or not 2 * (bound + steps) * math.exp(growth) < limit:
+        if growth > MOST_GROWTH or not 2 * (bound + steps) * math.exp(growth) < limit:
             return False
     return True
 
