@@ -177,9 +177,11 @@ def _word_of(exact: Array, name: str) -> tuple[Array, Fixed]:
     lowest = [_last_place(e) for e in exact.flat]
     if None not in lowest:
         frac_bits = max(places for places in lowest if places is not None)
-        raws = [int(e * Fraction(2) ** frac_bits) for e in exact.flat]
+        scaled = [Fraction(e) * Fraction(2) ** frac_bits for e in exact.flat]
+        raws = [x.numerator for x in scaled]
         for fmt in (Fixed(64, frac_bits, signed=signed) for signed in (True, False)):
-            if fmt.min_raw <= min(raws) and max(raws) <= fmt.max_raw:
+            inside = fmt.min_raw <= min(raws) and max(raws) <= fmt.max_raw
+            if inside and all(x.denominator == 1 for x in scaled):  # points end at FRAC_BITS_LIMIT
                 return np.array(raws, fmt.carrier).reshape(exact.shape), fmt
     raise _inexact(exact, name, "float64 or a word of 64 bits")
 
