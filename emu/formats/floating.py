@@ -316,7 +316,8 @@ class Float(Drawn):
             (exponent - self.emin).astype(np.uint64) << np.uint64(self.fraction_bits)
         )
         if not self.zero:
-            code = np.where(np.isfinite(wide), code - np.uint64(self.lowest_index), code)
+            lowest = np.uint64(self.lowest_index)
+            code = np.where(np.isfinite(wide), code, lowest) - lowest
         if self.infinity_code is not None:
             code = np.where(np.isinf(wide), np.uint64(self.infinity_code), code)
         negative = np.signbit(wide) & (self.has_negative_zero | (code != 0))

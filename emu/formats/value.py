@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu._drawn import Drawn
-from emu.errors import FormatError
+from emu.errors import FormatError, ShapeError
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Value(Drawn):
         """Return the value of the only element.
 
         Raises:
-            TypeError: there is not exactly one element.
+            ShapeError: there is not exactly one element.
             FormatError: it is no float64, as integers above 2**53 may not be.
         """
         element = self._only("float")
@@ -106,7 +106,7 @@ class Value(Drawn):
         """Return the value of the only element, which is an integer: nothing is rounded, unlike `int(2.5)` of Python.
 
         Raises:
-            TypeError: there is not exactly one element.
+            ShapeError: there is not exactly one element.
             FormatError: it is no integer.
         """
         element = self._only("int")
@@ -119,7 +119,7 @@ class Value(Drawn):
 
     def _only(self, function: str) -> float | int:
         if math.prod(self.shape) != 1:
-            raise TypeError(
+            raise ShapeError(
                 f"{function}() of a value must have one element, got shape {tuple(self.shape)}; select one, as v[0], "
                 "or take `.tolist()`"
             )

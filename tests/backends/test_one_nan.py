@@ -85,3 +85,9 @@ def test_a_value_and_decoded_codes_hold_that_nan():
     assert patterns_of_nans(emu.value(wide, "fp64").array) == {"0x7ff8000000000000"}
     assert patterns_of_nans(emu.value(wide, "fp32").array) == {"0x7fc00000"}
     assert patterns_of_nans(emu.parse("fp16").decode([0xFE00, 0x7E01, 0x7C01])) == {"0x7fc00000"}
+
+
+def test_nan_of_a_format_without_zero_is_encoded_without_a_warning():
+    fmt = emu.parse("e8m0")
+    for given in (np.float32(np.nan), np.array(np.nan), np.array([np.nan, 1.0])):
+        assert np.ravel(fmt.encode(given)).tolist() == [255, 127][: np.size(given)]

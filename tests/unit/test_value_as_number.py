@@ -80,5 +80,5 @@ def test_other_numbers_of_elements_are_a_type_error(elements: object, shape: str
             f"{function.__name__}() of a value must have one element, got shape {shape}; select one, as v[0], or take "
             "`.tolist()`"
         )
-        with pytest.raises(TypeError, match=re.escape(said)):
+        with pytest.raises(emu.ShapeError, match=re.escape(said)):
             function(emu.value(elements, "fp16"))
