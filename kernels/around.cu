@@ -35,24 +35,6 @@ EMU_FN bool has_nan(const Matrix& left, const Matrix& right, const Place& p, i64
     return false;
 }
 
-// Whether a float32 accumulator, which takes one product after the other, becomes infinite before it meets an operand that
-// is not finite. Once infinite or NaN, it stays so: asked only of those that end so.
-EMU_FN bool overflowed(const u32* a, const i64* a_rows, const i64* a_columns, const u32* b, const i64* b_rows,
-                       const i64* b_columns, const u32* addend, const i64* task, const Place& p, i64 depth) {
-    const i64* step = task + STEPS_AT + 2;
-    float sum = 0.0f;
-    if (addend != nullptr) sum = flushed_float(addend[step[0] * p.batch + step[1] * p.row + step[2] * p.column], flush_limit(read_operand(task, 2)));
-    if (!is_finite_float(sum)) return false;
-    for (i64 k = 0; k < depth; k++) {
-        float x = flushed_float(a[task[STEPS_AT] * p.batch + a_rows[p.row] + a_columns[k]], flush_limit(read_operand(task, 0)));
-        float y = flushed_float(b[task[STEPS_AT + 1] * p.batch + b_rows[k] + b_columns[p.column]], flush_limit(read_operand(task, 1)));
-        if (!is_finite_float(x) || !is_finite_float(y)) return false;
-        sum = __fmaf_rn(x, y, sum);
-        if (!is_finite_float(sum)) return true;
-    }
-    return false;
-}
-
 // Sums in several words lie with the lowest first, and are signed.
 enum Sums { SUMS_IN_2_WORDS = 5, SUMS_IN_3_WORDS = 6 };
 
@@ -72,9 +54,10 @@ EMU_FN Number sum_at(const void* sums, i64 index, i32 storage, i32 quantum) {
 
 // Writes sums: of exact ones, to which the addend is added here, or what an accumulator holds, the addend among it.
 //
-// `sums` hold a row every `width`, `height` rows a matrix; integers are multiples of 2**quantum.
+// `sums` hold a row every `width`, `height` rows a matrix; integers are multiples of 2**quantum. `marks`: of results whose
+// accumulator overflowed, or null.
 extern "C" __global__ void settle(EMU_GIVEN Task given, const void* sums, i32 storage, i32 quantum, i64 height, i64 width,
-                                  i32 exact, const void* a, const i64* a_rows, const i64* a_columns, const void* b,
+                                  i32 exact, const u8* marks, const void* a, const i64* a_rows, const i64* a_columns, const void* b,
                                   const i64* b_rows, const i64* b_columns, const void* addend, const u32* recorded, void* out,
                                   u64* totals) {
     const i64* task = given.number;
@@ -86,23 +69,18 @@ extern "C" __global__ void settle(EMU_GIVEN Task given, const void* sums, i32 st
     i64 n = shape.batches * shape.rows * shape.columns, stride = static_cast<i64>(blockDim.x) * gridDim.x;
     for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
         Place p = place_of(i, shape);
-        bool touched = false;
         Number content = sum_at(sums, (p.batch * height + p.row) * width + p.column, storage, quantum);
         if (exact) {
             if (addend != nullptr) content = add(content, addend_of(addend, task, p), NEAREST_EVEN, wrapping_quantum(stage));
             if (is_zero(content)) content.negative = 0;
-        } else if (content.kind != FINITE) {
-            touched = overflowed(static_cast<const u32*>(a), a_rows, a_columns, static_cast<const u32*>(b), b_rows, b_columns,
-                                 static_cast<const u32*>(addend), task, p, shape.depth);
-        }
-        if (!exact && content.kind >= NOT_A_NUMBER) {
+        } else if (content.kind >= NOT_A_NUMBER) {
             Matrix left = matrix_of(a, a_rows, a_columns, task[STEPS_AT], read_operand(task, 0));
             Matrix right = matrix_of(b, b_rows, b_columns, task[STEPS_AT + 1], read_operand(task, 1));
             bool inherited = has_nan(left, right, p, shape.depth);
             if (addend != nullptr) inherited = inherited || addend_of(addend, task, p).kind >= NOT_A_NUMBER;
             content = marked(content, inherited);
         }
-        finish(content, touched, i, task, stage, recorded, out, tally, positions);
+        finish(content, marks != nullptr && marks[i] != 0, i, task, stage, recorded, out, tally, positions);
     }
     close_tally(tally, positions, totals);
 }

@@ -19,6 +19,35 @@ struct Tiles {
     static constexpr i32 size = SIDE * GROUP * GROUPS, apart = size + GROUP;
 };
 
+EMU_FN float flushed_float(u32 bits, u32 smallest) {
+    return __uint_as_float((bits & 0x7FFFFFFFu) < smallest ? bits & 0x80000000u : bits);
+}
+
+// float32 below which subnormals count as 0, as bits.
+EMU_FN u32 flush_limit(const Operand& o) {
+    return o.flush_below == NO_FLUSH ? 0u : static_cast<u32>(encode_float(0, 1, o.flush_below, 23, 8, 127));
+}
+
+EMU_FN bool is_finite_float(float x) { return (__float_as_uint(x) & 0x7F800000u) != 0x7F800000u; }
+
+// Whether a float32 accumulator, which takes one product after the other, becomes infinite before it meets an operand that
+// is not finite. Once infinite or NaN, it stays so: asked only of those that end so.
+EMU_FN bool overflowed(const u32* a, const i64* a_rows, const i64* a_columns, const u32* b, const i64* b_rows,
+                       const i64* b_columns, const u32* addend, const i64* task, const Place& p, i64 depth) {
+    const i64* step = task + STEPS_AT + 2;
+    float sum = 0.0f;
+    if (addend != nullptr) sum = flushed_float(addend[step[0] * p.batch + step[1] * p.row + step[2] * p.column], flush_limit(read_operand(task, 2)));
+    if (!is_finite_float(sum)) return false;
+    for (i64 k = 0; k < depth; k++) {
+        float x = flushed_float(a[task[STEPS_AT] * p.batch + a_rows[p.row] + a_columns[k]], flush_limit(read_operand(task, 0)));
+        float y = flushed_float(b[task[STEPS_AT + 1] * p.batch + b_rows[k] + b_columns[p.column]], flush_limit(read_operand(task, 1)));
+        if (!is_finite_float(x) || !is_finite_float(y)) return false;
+        sum = __fmaf_rn(x, y, sum);
+        if (!is_finite_float(sum)) return true;
+    }
+    return false;
+}
+
 // The line of a tile that a thread's i-th results lie on: neighbours in groups, a group of every thread behind another.
 EMU_FN i32 line_of(i32 i, i32 thread) { return (i / GROUP * SIDE + thread) * GROUP + i % GROUP; }
 
@@ -38,7 +67,7 @@ EMU_FN void take_step(float (&sum)[GROUP * GROUPS][GROUP * GROUPS], const float*
 
 template <i32 GROUPS>
 EMU_FN void sum_tiles(const i64* task, const u32* a, const i64* a_rows, const i64* a_columns, const u32* b, const i64* b_rows,
-                      const i64* b_columns, const u32* addend, float* sums, float* left, float* right) {
+                      const i64* b_columns, const u32* addend, float* sums, u8* marks, float* left, float* right) {
     constexpr i32 size = Tiles<GROUPS>::size, apart = Tiles<GROUPS>::apart, each = GROUP * GROUPS;
     constexpr i32 loads = size * STEPS / THREADS;
     Shape shape = read_shape(task);
@@ -97,20 +126,29 @@ EMU_FN void sum_tiles(const i64* task, const u32* a, const i64* a_rows, const i6
 #pragma unroll
             for (i32 j = 0; j < each; j++) {
                 i64 row = top + line_of(i, down), column = start + line_of(j, across);
-                if (row < shape.rows && column < shape.columns)
-                    sums[(batch * shape.rows + row) * shape.columns + column] = sum[i][j];
+                if (row >= shape.rows || column >= shape.columns) continue;
+                i64 result = (batch * shape.rows + row) * shape.columns + column;
+                sums[result] = sum[i][j];
+                marks[result] = !is_finite_float(sum[i][j]);
             }
+#pragma unroll 1
+        for (i32 n = 0; n < each * each; n++) {  // what this thread has marked, asked once more: seldom any
+            Place p = {batch, top + line_of(n / each, down), start + line_of(n % each, across)};
+            if (p.row >= shape.rows || p.column >= shape.columns) continue;
+            u8* mark = marks + (batch * shape.rows + p.row) * shape.columns + p.column;
+            if (*mark) *mark = overflowed(a, a_rows, a_columns, b, b_rows, b_columns, addend, task, p, shape.depth);
+        }
     }
 }
 
-// The accumulators' contents, one per result; operands and addend are float32. Blocks have 256 threads.
+// The accumulators' contents, and whether they overflowed, one per result; operands and addend are float32. Blocks have 256 threads.
 #define IN_ORDER(name, GROUPS)                                                                                                 \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                                      \
         name(EMU_GIVEN Task given, const u32* a, const i64* a_rows, const i64* a_columns, const u32* b, const i64* b_rows,     \
-             const i64* b_columns, const u32* addend, float* sums) {                                                           \
+             const i64* b_columns, const u32* addend, float* sums, u8* marks) {                                                \
         __shared__ __align__(16) float left[STEPS * Tiles<GROUPS>::apart];                                                     \
         __shared__ __align__(16) float right[STEPS * Tiles<GROUPS>::apart];                                                    \
-        sum_tiles<GROUPS>(given.number, a, a_rows, a_columns, b, b_rows, b_columns, addend, sums, left, right);                \
+        sum_tiles<GROUPS>(given.number, a, a_rows, a_columns, b, b_rows, b_columns, addend, sums, marks, left, right);         \
     }
 IN_ORDER(in_order_64, 1)
 EMU_KERNEL(in_order_64)

@@ -63,21 +63,6 @@ EMU_FN Number addend_of(const void* data, const i64* task, const Place& p) {
     return fetch(data, step[0] * p.batch + step[1] * p.row + step[2] * p.column, read_operand(task, 2));
 }
 
-// ---- operands of float32, as float32 -------------------------------------------------------------------------------
-
-EMU_FN float flushed_float(u32 bits, u32 smallest) {
-    return __uint_as_float((bits & 0x7FFFFFFFu) < smallest ? bits & 0x80000000u : bits);
-}
-
-// float32 below which subnormals count as 0, as bits.
-EMU_FN u32 flush_limit(const Operand& o) {
-    return o.flush_below == NO_FLUSH ? 0u : static_cast<u32>(encode_float(0, 1, o.flush_below, 23, 8, 127));
-}
-
-EMU_FN bool is_finite_float(float x) { return (__float_as_uint(x) & 0x7F800000u) != 0x7F800000u; }
-
-// ---- results -------------------------------------------------------------------------------------------------------
-
 // A NaN is new unless an operand was one.
 EMU_FN Number marked(const Number& x, bool from_nan) {
     Number y = x;

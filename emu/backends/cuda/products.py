@@ -119,7 +119,8 @@ def write_product(
         kept = layout.kept_bits([stage], divisor, adds=sums.exact and addend is not None)
         words = layout.enough_words(max(sums.bits, _bits(addend)), kept)
         source, kernel = "around", "settle"
-        arguments = (task, sums.array, *sums.numbers, *_places(launcher, left), *_places(launcher, right), *ending)
+        places = (*_places(launcher, left), *_places(launcher, right))
+        arguments = (task, sums.array, *sums.numbers, sums.marks, *places, *ending)
     else:
         source, (kernel, extra, words) = "products", kernel_of(launcher, work, mac, stage, divisor)
         arguments = (task, *_places(launcher, left), *_places(launcher, right), *ending, *extra)
@@ -195,12 +196,13 @@ def _order_of(indices: tuple[int, ...]) -> NDArray[np.int64]:
 
 
 class _Sums(NamedTuple):
-    """Sums on the device: what `settle` is told of them, and bits of their significands."""
+    """Sums on the device: what `settle` is told of them, bits of their significands, marks of those that overflowed."""
 
     array: Array
     numbers: tuple[Any, ...]
     bits: int
     exact: bool
+    marks: Array | None = None
 
 
 def _vendor_sums(launcher: Launcher, work: Work, task: np.void, path: str) -> _Sums:
@@ -266,10 +268,12 @@ def _sums_in_order(launcher: Launcher, work: Work, task: np.void) -> _Sums:
     batches, rows, _, columns = work.sizes
     side = 128 if min(rows, columns) >= _LARGE_TILES else 64
     sums = launcher.xp.empty((batches, rows, columns), np.float32)
-    arguments = (task, *_places(launcher, work.left), *_places(launcher, work.right), work.addend, sums.reshape(-1))
+    marks = launcher.xp.empty(work.results, np.uint8)
+    places = (*_places(launcher, work.left), *_places(launcher, work.right))
+    arguments = (task, *places, work.addend, sums.reshape(-1), marks)
     tiles = batches * -(-rows // side) * -(-columns // side)
     launcher.launch("in_order", f"in_order_{side}", tiles, arguments, words=1, threads=256, per_block=1)
-    return _settled(sums, PACKED_F32, 0, exact=False)
+    return _settled(sums, PACKED_F32, 0, exact=False)._replace(marks=marks)
 
 
 def _places(launcher: Launcher, x: Gathered) -> tuple[Array, Array, Array]:
