@@ -47,7 +47,7 @@ def _whole(raw: Raw) -> Raw:
     labels = raw.labels
     if labels.dtype.kind != "f" or not labels.size or not np.isfinite(labels).all():
         return raw
-    if (labels != np.floor(labels)).any() or np.abs(labels).max() >= 2**53:
+    if (labels != np.floor(labels)).any() or float(np.abs(labels).max()) >= 2**53:
         return raw
     return replace(
         raw, labels=labels.astype(np.int64), notes=(*raw.notes, f"labels read as integers from {labels.dtype}")

@@ -423,6 +423,7 @@ class TestForms:
             (np.arange(6), ""),
             (np.arange(6)[:, None], "; labels of shape (N, 1) flattened"),
             (np.arange(6, dtype=np.float32), "; labels read as integers from float32"),
+            (np.arange(6, dtype=np.float16), "; labels read as integers from float16"),
             (np.arange(1, 7, dtype=np.uint8), "; labels 1..6 moved to 0..5"),
             (
                 np.arange(1, 7.0)[:, None],
