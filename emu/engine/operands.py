@@ -159,9 +159,14 @@ def as_native(x: Any, name: str) -> Array:
     """
     if not is_on_device(x):
         array = as_numbers(x, name)
-        if array.dtype == object:
-            raise _inexact(array, name, "float64 or an integer of 64 bits")
-        return array
+        if array.dtype != object:
+            return array
+        elements: list[Any] = array.ravel().tolist()
+        for dtype in (np.int64, np.uint64):
+            limits = np.iinfo(dtype)
+            if all(isinstance(e, (int, Fraction)) and e % 1 == 0 and limits.min <= e <= limits.max for e in elements):
+                return np.array([int(e) for e in elements], dtype).reshape(array.shape)
+        raise _inexact(array, name, "float64 or an integer of 64 bits")
     array = x.astype(x.dtype.newbyteorder("="), copy=False)
     if array.dtype == np.float16:
         return array.astype(np.float32)

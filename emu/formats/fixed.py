@@ -195,7 +195,8 @@ class Fixed(Drawn):
             return values.astype(wide)
         if values.dtype == object:
             return np.array([self._raw_of(x) for x in values.flat], dtype=wide).reshape(values.shape)
-        return np.ldexp(values.astype(np.float64), self.frac_bits).astype(wide)
+        with np.errstate(invalid="ignore"):  # of numbers that were not checked, any raw will do
+            return np.ldexp(values.astype(np.float64), self.frac_bits).astype(wide)
 
     def from_raw(self, raw: Array) -> Array:
         """Return the carrier of raw integers: values, or the raws themselves if the format carries raws.
