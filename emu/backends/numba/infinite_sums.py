@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
 from emu.backends.interface import FormatCode, MacCode, RandomCode
-from emu.backends.numba import dot_add, in_order, ordered
+from emu.backends.numba import dot_add, in_order, ordered, sparse
 from emu.backends.numba.compiling import kernel, over_ranges
 from emu.backends.pattern import Pattern
 from emu.backends.proofs import becomes_infinite
@@ -66,7 +66,7 @@ def overflowed(
         mac: a unit whose contents show it; see `hides`.
         random: Philox numbers of the product.
     """
-    infinite = ~np.isfinite(contents)
+    infinite = is_special(contents)
     unclear = infinite & any_operand(is_special, a, b, addend, contents.shape)
     marks = infinite & ~unclear
     if not unclear.any() or _stays_finite(a, b, addend, a.shape[2], mac):
@@ -134,7 +134,6 @@ def overflowed_sparse(
     formats: Formats,
     mac: MacCode,
     random: RandomCode,
-    special: Mask,
 ) -> Mask:
     """Return which (R, H) contents of a sparse product became infinite from finite terms.
 
@@ -147,19 +146,18 @@ def overflowed_sparse(
         formats: formats of the three.
         mac: a unit whose contents show it; see `hides`.
         random: Philox numbers of the product.
-        special: which results have an operand that is not finite.
     """
-    infinite = ~np.isfinite(contents)
-    unclear = infinite & special
+    infinite = is_special(contents)
+    unclear = infinite & sparse.any_operand(is_special, data, dense, addend, pattern)
     if not unclear.any() or _stays_finite(data, dense, addend, pattern.longest, mac):
         return infinite & ~unclear
     touched = definition_of_sparse.sums(data, dense, addend, pattern, formats, mac, random)[1]
     return (infinite & ~unclear) | (unclear & (touched is not None and touched))
 
 
-def has_infinite(contents: Array, mac: MacCode) -> bool:
-    """Return whether a content may have become infinite from finite terms."""
-    return (becomes_infinite(mac.product) or becomes_infinite(mac.accumulator)) and not np.isfinite(contents).all()
+def is_watched(mac: MacCode) -> bool:
+    """Return whether a product or a sum of a unit may become infinite from finite terms."""
+    return becomes_infinite(mac.product) or becomes_infinite(mac.accumulator)
 
 
 def is_special(x: Array) -> Mask:

@@ -228,16 +228,15 @@ class NumbaKernels(NumbaCodecs):
             return sparse_groups.write(self.product, *parts)
         sums, touched = sparse.contents(data, dense, addend, pattern, formats, mac, path)
         outcome = run_stage("quantize", (sums,), stage, random, register)
+        asks_where = touched is None and infinite_sums.is_watched(mac)
+        if (asks_where or stage.format.has_nan) and not np.isfinite(sums).all():
+            if asks_where:
+                touched = infinite_sums.overflowed_sparse(sums, data, dense, addend, pattern, formats, mac, random)
+            if stage.format.has_nan and (nans := np.isnan(sums)).any():
+                seen = sparse.any_operand(np.isnan, data, dense, addend, pattern)
+                outcome.flags[k.INVALID_FLAG] += int((nans & ~seen).sum())
         if touched is not None:
             outcome.flags[k.ACCUMULATOR_FLAG] += int(np.count_nonzero(touched))
-        if infinite_sums.has_infinite(sums, mac):
-            special = sparse.any_operand(infinite_sums.is_special, data, dense, addend, pattern)
-            operands = (data, dense, addend, pattern)
-            marks = infinite_sums.overflowed_sparse(sums, *operands, formats, mac, random, special)
-            outcome.flags[k.ACCUMULATOR_FLAG] += int(np.count_nonzero(marks))
-        if stage.format.has_nan and (nans := np.isnan(sums)).any():
-            seen = sparse.any_operand(np.isnan, data, dense, addend, pattern)
-            outcome.flags[k.INVALID_FLAG] += int((nans & ~seen).sum())
         return outcome
 
     def declines_sparse(
@@ -379,15 +378,13 @@ def _count_accumulator_events(
 
     Limits touched, numbers that became infinite, NaN out of operands that were not NaN.
     """
-    is_infinite = infinite_sums.has_infinite(contents, mac)
-    nans = np.isnan(contents) if stage.format.has_nan else np.zeros(1, bool)
-    if is_infinite or nans.any():
+    asks_where = touched is None and infinite_sums.is_watched(mac)  # loops with marks of their own looked on the way
+    if (asks_where or stage.format.has_nan) and not np.isfinite(contents).all():
         addend = operands[2]
         a, b = stacks_of(operands[0], operands[1], materialised)
-        if is_infinite:
-            marks = infinite_sums.overflowed(contents, a, b, addend, formats, mac, random)
-            touched = marks if touched is None else marks | (touched != 0)
-        if nans.any():
+        if asks_where:
+            touched = infinite_sums.overflowed(contents, a, b, addend, formats, mac, random)
+        if stage.format.has_nan and (nans := np.isnan(contents)).any():
             outcome.flags[k.INVALID_FLAG] += int((nans & ~nan_among(a, b, addend, contents.shape)).sum())
     if touched is not None:
         outcome.flags[k.ACCUMULATOR_FLAG] += int(np.count_nonzero(touched))

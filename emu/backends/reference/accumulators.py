@@ -173,6 +173,7 @@ class NativeFloat32:
         )
         in_float32 = mac.product is not None or (lowest >= -149 and highest <= 127)
         self.wide = np.float32 if in_float32 else np.float64
+        self.rounds_products = mac.product is not None
         self.formats = formats
         self.touched: Mask | None = None
 
@@ -201,7 +202,7 @@ class NativeFloat32:
     def term(self, a: Array, b: Array, draw: int) -> Array:
         """Return the products."""
         product = a.astype(self.wide, copy=False) * b.astype(self.wide, copy=False)
-        return self._watched(product, a, b)
+        return self._watched(product, a, b) if self.rounds_products else product
 
     def add(self, state: Array, term: Array, draw: int) -> Array:
         """Return R(state + term): innocuous in float64, which has more than 2 * 24 + 2 bits (Figueroa 1995)."""
