@@ -22,7 +22,7 @@ from emu.errors import FormatError
 from emu.formats import PRESETS, Fixed, Float, Format, Value, parse
 from emu.formats.arrays import require_all
 from emu.formats.fixed import FRAC_BITS_LIMIT
-from emu.formats.numbers import as_fraction, as_numbers, nearest_floats, shown
+from emu.formats.numbers import as_fraction, as_numbers, as_words, nearest_floats, shown
 
 Array = NDArray[Any]
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
@@ -161,11 +161,9 @@ def as_native(x: Any, name: str) -> Array:
         array = as_numbers(x, name)
         if array.dtype != object:
             return array
-        elements: list[Any] = array.ravel().tolist()
-        for dtype in (np.int64, np.uint64):
-            limits = np.iinfo(dtype)
-            if all(isinstance(e, (int, Fraction)) and e % 1 == 0 and limits.min <= e <= limits.max for e in elements):
-                return np.array([int(e) for e in elements], dtype).reshape(array.shape)
+        words = _words_at(array, 0)
+        if words is not None:
+            return words
         raise _inexact(array, name, "float64 or an integer of 64 bits")
     array = x.astype(x.dtype.newbyteorder("="), copy=False)
     if array.dtype == np.float16:
@@ -182,13 +180,19 @@ def _word_of(exact: Array, name: str) -> tuple[Array, Fixed]:
     lowest = [_last_place(e) for e in exact.flat]
     if None not in lowest:
         frac_bits = max(places for places in lowest if places is not None)
-        scaled = [Fraction(e) * Fraction(2) ** frac_bits for e in exact.flat]
-        raws = [x.numerator for x in scaled]
-        for fmt in (Fixed(64, frac_bits, signed=signed) for signed in (True, False)):
-            inside = fmt.min_raw <= min(raws) and max(raws) <= fmt.max_raw
-            if inside and all(x.denominator == 1 for x in scaled):  # points end at FRAC_BITS_LIMIT
-                return np.array(raws, fmt.carrier).reshape(exact.shape), fmt
+        raws = _words_at(exact, frac_bits)
+        if raws is not None:
+            return raws, Fixed(64, frac_bits, signed=raws.dtype != np.uint64)
     raise _inexact(exact, name, "float64 or a word of 64 bits")
+
+
+def _words_at(exact: Array, frac_bits: int) -> Array | None:
+    """Return fractions as raws of 64 bits, `frac_bits` behind the point; None where they are none."""
+    fractions = [as_fraction(e) for e in exact.flat]
+    scaled = [x * Fraction(2) ** frac_bits for x in fractions if x is not None]
+    if len(scaled) < exact.size or any(x.denominator != 1 for x in scaled):
+        return None
+    return as_words([x.numerator for x in scaled], exact.shape)
 
 
 def _inexact(exact: Array, name: str, holders: str) -> FormatError:

@@ -104,6 +104,15 @@ def holds_integers(array: Array) -> bool:
     return array.dtype.kind in "iu" or (array.dtype == object and all(isinstance(e, int) for e in array.flat))
 
 
+def as_words(integers: list[int], shape: tuple[int, ...]) -> Array | None:
+    """Return integers of Python as int64, else as uint64, in a shape; None where neither holds them all."""
+    low, high = min(integers, default=0), max(integers, default=0)
+    for dtype in (np.int64, np.uint64):
+        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            return np.array(integers, dtype).reshape(shape)
+    return None
+
+
 def as_codes(fmt: HasCodes, codes: Any) -> NDArray[np.uint64]:
     """Return codes of a format.
 
@@ -192,12 +201,8 @@ def _of_objects(array: Array, name: str) -> Array:
     exact = [_number(e, name) for e in array.flat]
     shape = array.shape
     if all(isinstance(e, int) for e in exact):
-        array = _objects(exact, shape)
-        low, high = min(exact, default=0), max(exact, default=0)
-        for dtype in (np.int64, np.uint64):
-            if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
-                return np.array(exact, dtype).reshape(shape)
-        return array  # integers of Python: raws where a carrier holds raws
+        words = as_words([int(e) for e in exact], shape)
+        return _objects(exact, shape) if words is None else words  # raws, where a carrier holds raws
     near = [_as_float(e) for e in exact]
     if all(n is not None and (n == e or n != n) for n, e in zip(near, exact, strict=True)):
         return np.array(near, np.float64).reshape(shape)
