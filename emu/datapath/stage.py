@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
 
 from emu.datapath.overflow import Overflow
 from emu.datapath.rounding import MAX_RANDOM_BITS, Rounding
 from emu.errors import FormatError
 from emu.formats import DynamicFixed, Fixed, Float, Format, parse
 from emu.formats.integers import as_integer
+from emu.formats.notations import Mode
 from emu.formats.parse import modes_of
 
 DEFAULT_RANDOM_BITS = 24
@@ -83,12 +84,7 @@ def rounding_of(fmt: object, given: str | Rounding | None) -> str | Rounding | N
     Raises:
         FormatError: the text names a mode, and another one is given.
     """
-    mode = modes_of(fmt).rounding
-    if given is None:
-        return mode.word or None
-    if mode.is_named and Rounding.parse(given) is not Rounding.parse(mode.word):
-        _disagree("rounding", fmt, mode.word, Rounding.parse(mode.word), given)
-    return given
+    return _given_or_brought("rounding", given, fmt, modes_of(fmt).rounding, Rounding.parse)
 
 
 def overflow_of(fmt: object, given: str | Overflow | None) -> str | Overflow | None:
@@ -97,19 +93,20 @@ def overflow_of(fmt: object, given: str | Overflow | None) -> str | Overflow | N
     Raises:
         FormatError: the text names a rule, and another one is given.
     """
-    mode = modes_of(fmt).overflow
+    return _given_or_brought("overflow", given, fmt, modes_of(fmt).overflow, Overflow.named)
+
+
+def _given_or_brought(
+    what: str, given: str | None, fmt: object, brought: Mode, known: Callable[[str], str]
+) -> str | None:
     if given is None:
-        return mode.word or None
-    if mode.is_named and Overflow.named(given) is not Overflow.named(mode.word):
-        _disagree("overflow", fmt, mode.word, Overflow.named(mode.word), given)
+        return brought.word or None
+    if brought.is_named and known(given) is not known(brought.word):
+        raise FormatError(
+            f"`{what}` must be what the format's text names, {brought.word} of {fmt}, which is "
+            f"{str(known(brought.word))!r}, got {str(given)!r}; leave one of them out"
+        )
     return given
-
-
-def _disagree(what: str, fmt: object, word: str, here: str, given: str) -> NoReturn:
-    raise FormatError(
-        f"`{what}` must be what the format's text names, {word} of {fmt}, which is {str(here)!r}, got {str(given)!r}; "
-        "leave one of them out"
-    )
 
 
 def require_placed(fmt: Format | DynamicFixed) -> Format:
