@@ -31,8 +31,8 @@ def seed_of_the_sources() -> str:
     return digest.hexdigest()[:12]
 
 
-def fuzzed(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.fuzz", *arguments]
+def fuzzed(*arguments: str, tool: str = "tests.fuzz") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", tool, *arguments]
     return subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import emu
-from fuzz.test_fuzz import ENVIRONMENT, ROOT, seed_of_the_sources
+from fuzz.test_fuzz import ENVIRONMENT, ROOT, fuzzed, seed_of_the_sources
 
 from . import model
 from .calls import Case
@@ -26,19 +26,14 @@ from .things import ArrayLike, NoNumbers, Real, contents, endless
 from rational_model import FloatModel, write  # isort: skip
 
 
-def fuzzed(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.fuzz.api", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.slow
 def test_two_thousand_hostile_calls_lose_nothing_and_are_answered_in_sentences():
-    done = fuzzed("--cases", "2000", "--seed", seed_of_the_sources())
+    done = fuzzed("--cases", "2000", "--seed", seed_of_the_sources(), tool="tests.fuzz.api")
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
 
 
 def test_some_hostile_calls_lose_nothing_and_are_answered_in_sentences():
-    done = fuzzed("--cases", "100", "--seed", "hostile")
+    done = fuzzed("--cases", "100", "--seed", "hostile", tool="tests.fuzz.api")
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
 
 
