@@ -192,6 +192,9 @@ def _is_minus_zero(call: Any, row: tuple[Fraction, ...], rounding: str) -> bool:
     """Return whether IEEE 754 gives an exact zero a sign: fixed-point operands have no -0 of their own."""
     if call in (emu.multiply, emu.divide):
         return (row[0] < 0) != (row[1] < 0)
-    if call is emu.add or call is emu.fma:
+    if call is emu.add:
         return rounding == "floor" and any(row)
+    if call is emu.fma:  # a product of 0 has a sign, and the addend 0 is positive
+        is_cancelled = row[0] * row[1] != 0
+        return rounding == "floor" and (is_cancelled or (row[0] < 0) != (row[1] < 0))
     return rounding == "floor"
