@@ -103,7 +103,9 @@ def _carried(members: Array, fmt: Format) -> Array:
     """Return the carrier array of numbers that belong to a format."""
     if isinstance(fmt, Fixed) and fmt.carries_raws:
         return fmt.raw_of_members(members).astype(fmt.carrier, copy=False)
-    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one without NumPy's warning
+    # A signalling NaN becomes a quiet one, and a number too large that was not checked becomes infinite, without NumPy's
+    # warnings.
+    with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(members, dtype=fmt.carrier)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
@@ -197,3 +198,10 @@ def test_codes_and_raws_of_every_integer_dtype_are_read():
         assert Fixed(8, 4).decode(np.array([5, 7], dtype)).tolist() == [0.3125, 0.4375]
     assert Fixed(64, 0, signed=False).from_raw([2**64 - 1]).tolist() == [2**64 - 1]
     assert Fixed(8, 4).decode([]).tolist() == []
+
+
+def test_unchecked_numbers_beyond_the_carrier_bring_no_warning_of_numpy():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for beyond in ([1e300, 1.0], [2**1023, 1], np.array([1e300, 1.0])):
+            assert emu.add(beyond, 0.0, a_format="fp16", out_format="fp32", check=False).tolist() == [np.inf, 1.0]
