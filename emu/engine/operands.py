@@ -103,8 +103,8 @@ def _carried(members: Array, fmt: Format) -> Array:
     """Return the carrier array of numbers that belong to a format."""
     if isinstance(fmt, Fixed) and fmt.carries_raws:
         return fmt.raw_of_members(members).astype(fmt.carrier, copy=False)
-    # A signalling NaN becomes a quiet one, and a number too large that was not checked becomes infinite, without NumPy's
-    # warnings.
+    # NumPy would warn of a signalling NaN, which becomes a quiet one, and of a number that was not checked and is beyond
+    # the carrier.
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(members, dtype=fmt.carrier)
 

@@ -123,6 +123,7 @@ class Device(Table):
     @model_validator(mode="after")
     def _sound(self) -> Device:
         self._require_points_can_be_chosen()
+        self._require_clocks()
         self._require_statistics_keep_up()
         require_connected(self.links, self.crossbar, self.topology)
         return self
@@ -139,6 +140,16 @@ class Device(Table):
             raise ConfigError(
                 f"device {self.name} has words with open points and must have a unit of kind {STATISTICS!r}, which "
                 "counts leading bits, got none; add [compute.units.statistics]"
+            )
+
+    def _require_clocks(self) -> None:
+        timed = {name: unit for name, unit in self.compute.units.items() if unit.lanes is not None}
+        clocked = [name for name, unit in timed.items() if unit.clock_hz is not None]
+        unclocked = [name for name in timed if name not in clocked]
+        if self.compute.clock_hz is None and clocked and unclocked:
+            raise ConfigError(
+                f"unit {unclocked[0]!r} must have a clock, because unit {clocked[0]!r} has its own and times need "
+                "both, got none; add `clock_hz` to the unit, or to [compute] for all"
             )
 
     def _require_statistics_keep_up(self) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from emu.autodiff import Operation, Value
 from emu.engine.convolution import convolved_size
+from emu.errors import FormatError
 from emu.formats import DynamicFixed
 from emu.hardware import Demand
 from emu.precision.operations import SELECTIONS
@@ -292,6 +293,11 @@ RULES: dict[str, Rule] = {
     "gelu_slope": _on_host(7),
     "squared_norm": _squared_norm,
 }
+#: Operations that the layer's unit computes, whose operands it must take.
+_OF_UNIT = (
+    *("matmul", "sparse_matmul", "sparse_transposed_matmul", "conv2d", "conv2d_input_gradient"),
+    *("conv2d_weight_gradient", "sum", "average"),
+)
 #: Operations whose result is a number of the host.
 LOSSES = ("softmax_cross_entropy", "mse", "euclidean")
 
@@ -309,8 +315,14 @@ class ShapeRunner:
         self.demands: list[Demand] = []
 
     def run(self, operation: Operation, role: str, layer: str) -> Value:
-        """Return a result without numbers, and note its demand."""
+        """Return a result without numbers, and note its demand.
+
+        Raises:
+            FormatError: the layer's unit does not multiply operands of these formats.
+        """
         operands = operation.operands
+        if operation.name in _OF_UNIT:
+            self._require_taken(operation, role, layer)
         asked = RULES[operation.name]([value.shape for value in operands], operation.options)
         fmt = self._format(operation, role, layer)
         read = tuple([(value.format, value.array.size) for value in operands])
@@ -320,6 +332,13 @@ class ShapeRunner:
         self.demands.append(Demand(*demand))
         written = ShapeArray(asked.shape, fmt.carrier)
         return Value(self._with_saved(operation, written), fmt)
+
+    def _require_taken(self, operation: Operation, role: str, layer: str) -> None:
+        formats = [value.format for value in operation.operands[:2]]
+        try:
+            self.policy.mac(layer, *formats, role=role).require_operands(*formats)
+        except FormatError as error:
+            raise FormatError(f"{error} (layer '{layer}', {operation.name} that gives its {role})") from None
 
     def _format(self, operation: Operation, role: str, layer: str) -> Any:
         if operation.name == "unpool":

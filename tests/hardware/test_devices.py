@@ -206,3 +206,20 @@ class TestPrecedence:
         assert str(caught.value) == (
             'weight of layer conv1: a tensor role must have a format, got none; add `format = "..."` to its table'
         )
+
+
+def test_a_unit_without_a_clock_beside_one_with_its_own_is_refused():
+    text = json.loads(json.dumps(load_device("dgx-h200-8x").model_dump(mode="json")))
+    assert text["compute"]["units"]["fp32"]["clock_hz"] is not None
+    text["compute"]["clock_hz"] = None
+    with pytest.raises(
+        ValueError,
+        match=r"unit 'matrix' must have a clock, because unit 'fp32' has its own and times need both, got none; add "
+        r"`clock_hz` to the unit, or to \[compute\] for all",
+    ):
+        Device.model_validate(text)
+    text["compute"]["units"]["fp32"]["clock_hz"] = None
+    Device.model_validate(text)  # bits without times
+    for unit in text["compute"]["units"].values():
+        unit["clock_hz"] = {"value": 1e9, "source": "test"}
+    Device.model_validate(text)

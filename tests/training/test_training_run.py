@@ -102,6 +102,20 @@ def test_a_name_that_is_not_known_names_the_nearest_and_writes_nothing(tmp_path:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("role", "where"), [("weight", "'fc1', matmul that gives its activation"), ("error", "'output', m")]
+)
+def test_formats_that_a_matrix_unit_does_not_take_are_refused_and_nothing_is_written(
+    tmp_path: Path, role: str, where: str
+):
+    settings = {f"precision.{role}.format": "fix16f8"}
+    with pytest.raises(
+        emu.FormatError, match=rf"must be floats where `order` is blocks, got fix16f8: .* \(layer {where}"
+    ):
+        emu.train("mlp", "dgx-h200-8x", out=tmp_path / "a", overrides=settings)
+    assert not list(tmp_path.iterdir())
+
+
 def test_formats_name_every_role_that_is_written(run: training.Run):
     written = {(row["layer"], row["role"]) for row in table(run, "flags")}
     named = {(row["layer"], row["role"]) for row in run.info["formats"]}
