@@ -22,6 +22,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from emu._config import Items, Table, merge
 from emu.datapath import Mac, OutputStage, Overflow
+from emu.datapath.registers import POSITION_LIMIT
 from emu.datapath.rounding import MAX_RANDOM_BITS
 from emu.datapath.stage import DEFAULT_RANDOM_BITS
 from emu.errors import ConfigError, FormatError
@@ -161,7 +162,7 @@ class RegisterTable(Table):
             where they are logged, and where points are set.
     """
 
-    lowest: int | None = None
+    lowest: int | None = Field(default=None, ge=-POSITION_LIMIT, le=POSITION_LIMIT)
     bins: int | None = Field(default=None, ge=1, le=4096)
     counter_bits: int = Field(default=32, ge=1, le=64)
 

@@ -96,6 +96,11 @@ class TestFiles:
 
 
 class TestDevices:
+    def test_positions_of_registers_have_limits(self, device_error: Any):
+        assert device_error("[precision.register]\nlowest = -95999999999") == (
+            "`lowest` must be at least -1048576, got -95999999999 in d/x.toml: precision.register; choose a larger value"
+        )
+
     def test_a_misspelt_key(self, device_error: Any):
         assert device_error("[precision.mac]\nacumulator = 'exact'") == (
             "`acumulator` is not a key of [precision.mac] in d/x.toml; did you mean 'accumulator'?"
