@@ -97,8 +97,8 @@ class TestFiles:
 
 class TestDevices:
     def test_positions_of_registers_have_limits(self, device_error: Any):
-        assert device_error("[precision.register]\nlowest = -95999999999") == (
-            "`lowest` must be at least -1048576, got -95999999999 in d/x.toml: precision.register; choose a larger value"
+        assert device_error("[precision.register]\nlowest = -1048577") == (
+            "`lowest` must be at least -1048576, got -1048577 in d/x.toml: precision.register; choose a larger value"
         )
 
     def test_a_misspelt_key(self, device_error: Any):
