@@ -88,6 +88,13 @@ class StageCode(NamedTuple):
     n_rbits: int
     tininess: int = BECAME_ZERO
 
+    @property
+    def lowest(self) -> int:
+        """Smallest significand that a fixed-point stage writes."""
+        if not self.format.signed:
+            return 0
+        return -self.format.max_significand - (self.overflow != SATURATE_SYMMETRIC)
+
 
 class RegisterCode(NamedTuple):
     """Positions of a statistics register.
@@ -115,6 +122,20 @@ class RandomCode(NamedTuple):
     draw: int
     recorded: Array | None
     elements: NDArray[np.int64] | None = None
+
+
+class Write(NamedTuple):
+    """What is done with exact results.
+
+    Attributes:
+        stage: output stage that rounds, bounds and flags them.
+        random: source of random bits.
+        register: positions of the statistics register that observes them, or None.
+    """
+
+    stage: StageCode
+    random: RandomCode
+    register: RegisterCode | None
 
 
 NO_FLOOR = -(1 << 40)

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from emu.backends.codecs import CodecKernels
 from emu.backends.gathered import Gathered
-from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode
-from emu.backends.pattern import Columns, Indices, Pattern
+from emu.backends.interface import FormatCode, Outcome, Write
+from emu.backends.pattern import Columns, Indices
+from emu.backends.product import Formats, Product, SparseProduct, Way
 
 if TYPE_CHECKING:  # it takes long to load
     from emu.backends.functions import FunctionTable
@@ -31,6 +32,16 @@ class Kernels(CodecKernels, Protocol):
 
     name: str
 
+    @property
+    def ways(self) -> tuple[Way[Product], ...]:
+        """The ways to compute a product, the most special one first, the definition last; see `choose`."""
+        ...
+
+    @property
+    def sparse_ways(self) -> tuple[Way[SparseProduct], ...]:
+        """The ways to compute a sparse product."""
+        ...
+
     def place(self, x: Array) -> Array:
         """Return an array where this backend computes; results stay where an operand is."""
         ...
@@ -43,9 +54,7 @@ class Kernels(CodecKernels, Protocol):
         self,
         x: Array,
         source: FormatCode | None,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
+        write: Write,
         out: Array | None,
     ) -> Outcome:
         """Write `x` (any shape; float32, float64, or raws of `source`) through the output stage.
@@ -59,88 +68,17 @@ class Kernels(CodecKernels, Protocol):
         operation: str,
         operands: tuple[Array, ...],
         formats: tuple[FormatCode | None, ...],
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
+        write: Write,
         out: Array | None,
     ) -> Outcome:
         """Write an operation of operands of equal shape: add, ... sqrt, remainder, round_to_integral."""
-        ...
-
-    def product(
-        self,
-        a: Array | Gathered,
-        b: Array | Gathered,
-        addend: Array | None,
-        formats: tuple[FormatCode, FormatCode, FormatCode | None],
-        mac: MacCode,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
-        path: str,
-        divisor: int,
-    ) -> Outcome:
-        """Write a (B, M, K) times b (B, K, N) plus addend (B or 1, M or 1, N or 1), divided by a positive integer.
-
-        Gathered operands may have one matrix for the whole batch.
-        """
-        ...
-
-    def declines(
-        self,
-        formats: tuple[FormatCode, FormatCode, FormatCode | None],
-        mac: MacCode,
-        stage: StageCode,
-        path: str,
-        divisor: int,
-    ) -> str:
-        """Return why a product on this path is left to the reference, "" if this backend computes it."""
-        ...
-
-    def sparse_product(
-        self,
-        data: Array,
-        dense: Array,
-        addend: Array | None,
-        pattern: Pattern,
-        formats: tuple[FormatCode, FormatCode, FormatCode | None],
-        mac: MacCode,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
-        path: str,
-    ) -> Outcome:
-        """Write for every result the dot products of its entries, in storage order, plus an addend: (R, H).
-
-        Args:
-            data: carriers of the stored entries, one line.
-            dense: carriers (rows, H).
-            addend: carriers (R or 1, H or 1), or None.
-            pattern: what is multiplied with what.
-            formats: of the three.
-            mac: the unit.
-            stage: output stage.
-            random: source of random bits, numbered over all results.
-            register: positions of the statistics register, or None.
-            path: the plan's.
-        """
-        ...
-
-    def declines_sparse(
-        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, stage: StageCode, path: str
-    ) -> str:
-        """Return why a sparse product on this path is left to the reference, "" if this backend computes it."""
-        ...
-
-    def way_of_sparse(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str) -> str:
-        """Return how a sparse product on this path is computed, in words behind its proof."""
         ...
 
     def columns(self, index: Indices, count: int) -> Columns:
         """Return which of `count` columns have entries, (entries,) int32 or int64: marked and counted up."""
         ...
 
-    def dots(self, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
+    def dots(self, formats: Formats) -> bool:
         """Return whether exact sums of these operands come from integer dot-product instructions."""
         ...
 
@@ -149,9 +87,7 @@ class Kernels(CodecKernels, Protocol):
         name: str,
         x: Array,
         source: FormatCode | None,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
+        write: Write,
     ) -> Outcome:
         """Write an elementary function of `x`, float32 or float64 of a source format, any shape.
 
@@ -159,16 +95,8 @@ class Kernels(CodecKernels, Protocol):
         """
         ...
 
-    def tabled(
-        self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
-    ) -> Outcome:
+    def tabled(self, table: FunctionTable, x: Array, write: Write) -> Outcome:
         """Write what the function's table holds for `x`, values of its input format, any shape."""
-        ...
-
-    def way(
-        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str, depth: int
-    ) -> str:
-        """Return how a product on this path is computed, in words behind its proof; "" if the proof says it."""
         ...
 
     def relu(self, x: Array) -> Array:

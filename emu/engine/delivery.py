@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.interface import INVALID_FLAG, Outcome, RegisterCode, encode_register
+from emu.backends.interface import INVALID_FLAG, Outcome, RegisterCode, Write, encode_register
 from emu.datapath.owed import Lowered, lowered_exponent
 from emu.engine.description import UnitDescription
 from emu.engine.lost_nan import warn_of_lost_nan
@@ -15,6 +15,25 @@ from emu.errors import ShapeError
 from emu.formats import Fixed, Format
 
 Array = NDArray[Any]
+
+
+def writing(
+    unit: UnitDescription,
+    shape: tuple[int, ...],
+    exact: Fixed | None,
+    lowered: int = 0,
+    numbered: tuple[int, ...] | None = None,
+) -> Write:
+    """Return what a kernel does with a unit's exact results; open positions of the register are fixed.
+
+    Args:
+        unit: whose stage, random bits and register.
+        shape: of the results.
+        exact: the fixed-point register that holds every exact result; None where results are floats.
+        lowered: bits by which results lie below what the kernel observes; see `deliver`.
+        numbered: shape by which random bits are numbered, if that is another one.
+    """
+    return Write(unit.code, unit.drawn(shape, numbered), place_register(unit, exact, lowered))
 
 
 def place_register(unit: UnitDescription, exact: Fixed | None, lowered: int = 0) -> RegisterCode | None:

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from numpy.typing import NDArray
 
 from emu.backends.arrays import is_on_device
-from emu.engine.delivery import deliver, place_register, require_out, written_to
+from emu.engine.delivery import deliver, require_out, writing, written_to
 from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.operands import code_of, in_format
 from emu.errors import FormatError, nearest_name
@@ -85,16 +85,16 @@ def write_function(unit: UnitDescription, name: str, array: Array, fmt: Format) 
     """
     from emu.backends.functions import function_table, is_tabled
 
-    kernels, rest = unit.kernels, (unit.code, unit.drawn(array.shape), place_register(unit, None))
+    kernels, write = unit.kernels, writing(unit, array.shape, None)
     if is_tabled(fmt):
         table = function_table(name, fmt, unit.stage, tininess=unit.code.tininess)
-        outcome = kernels.tabled(table, array, *rest)
+        outcome = kernels.tabled(table, array, write)
     elif fmt.carries_raws:
         raise FormatError(
             f"{name}: operands of functions must fit float64, got {fmt}; quantize to at most 53 bits first"
         )
     else:
-        outcome = kernels.function(name, array, code_of(fmt), *rest)
+        outcome = kernels.function(name, array, code_of(fmt), write)
     return deliver(unit, outcome)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.arrays import is_on_device, namespace, on_host
-from emu.backends.interface import FormatCode, RandomCode, encode_format, encode_stage
+from emu.backends.interface import FormatCode, RandomCode, Write, encode_format, encode_stage
 from emu.backends.registry import load
 from emu.datapath import OutputStage, Overflow
 from emu.datapath.stage import require_placed
@@ -228,7 +228,7 @@ def _converted(x: Any, carrier: np.dtype[Any]) -> Array:
     if x.dtype not in _FLOATS or carrier not in _FLOATS:
         return x.astype(carrier)
     stage = encode_stage(OutputStage(PRESETS["fp64" if carrier == np.float64 else "fp32"], overflow=Overflow.IEEE))
-    return load("cuda").quantize(x, None, stage, RandomCode(0, 0, 0, 0, None), None, None).values
+    return load("cuda").quantize(x, None, Write(stage, RandomCode(0, 0, 0, 0, None), None), None).values
 
 
 @lru_cache(maxsize=1024)

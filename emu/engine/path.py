@@ -1,6 +1,6 @@
-"""The third station of a product: which path it takes on a backend, with the proof.
+"""The third station of a product: which path it takes on a backend, with the proof, and in which way.
 
-Dense and sparse products share it. They differ in the number of terms of a result, and in what the backend offers.
+Dense and sparse products share it. They differ in the number of terms of a result, and in the backend's ways.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from emu.backends.gathered import Gathered
-from emu.backends.interface import EXACT_PATHS, FormatCode, MacCode, StageCode, encode_format, encode_mac
+from emu.backends.interface import EXACT_PATHS, StageCode, encode_format, encode_mac
 from emu.backends.kernels import Kernels
+from emu.backends.product import Choice, ProductCode, choose
+from emu.backends.product import Formats as Codes
 from emu.datapath import Mac
 from emu.engine.description import UnitDescription
 from emu.engine.matrices import Matrices
@@ -26,7 +28,6 @@ DEFINITION = "definition"
 #: Paths that no measured maximum can make faster.
 SETTLED = (DEFINITION, *EXACT_PATHS)
 Formats = tuple[Format, Format, Format | None]
-Codes = tuple[FormatCode, FormatCode, FormatCode | None]
 
 
 class Terms(NamedTuple):
@@ -46,17 +47,17 @@ class Terms(NamedTuple):
 
 
 class Path(NamedTuple):
-    """The path of a product, with what a kernel is given.
+    """The path of a product on a backend.
 
     Attributes:
         plan: the path, its proof, and why the reference computes it if it must.
-        codes: formats of both operands and of the addend, which is rounded if the plan says so.
-        mac: the unit to emulate.
+        code: the product as kernels take it; its addend's format is the one that the plan rounds it to.
+        choice: how the backend computes it.
     """
 
     plan: Plan
-    codes: Codes
-    mac: MacCode
+    code: ProductCode
+    choice: Choice
 
 
 def path_of(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -> Path:
@@ -93,8 +94,9 @@ def path_of_terms(unit: UnitDescription, terms: Terms, maxima: Callable[[], tupl
 def _path_by_formats(kernels: Kernels, stage: StageCode, terms: Terms, mac: Mac) -> Path:
     mac.require_operands(*terms.formats[:2])
     if kernels.name == "reference":
-        return _with_codes(Plan(DEFINITION, "the reference runs the definition", mac), terms)
-    plan = plan_product(*terms.formats, terms.depth, mac, dots=_has_dots(kernels, terms))
+        plan = Plan(DEFINITION, "the reference runs the definition", mac)
+    else:
+        plan = plan_product(*terms.formats, terms.depth, mac, dots=_has_dots(kernels, terms))
     return _as_computed(plan, kernels, stage, terms)
 
 
@@ -104,20 +106,11 @@ def _has_dots(kernels: Kernels, terms: Terms) -> bool:
 
 def _as_computed(plan: Plan, kernels: Kernels, stage: StageCode, terms: Terms) -> Path:
     """Return a path with what the backend makes of it: left to the reference, or computed in its way."""
-    _, codes, mac = path = _with_codes(plan, terms)
-    if terms.is_sparse:
-        reason = kernels.declines_sparse(codes, mac, stage, plan.path)
-        way = "" if reason else kernels.way_of_sparse(codes, mac, plan.path)
-    else:
-        reason = kernels.declines(codes, mac, stage, plan.path, terms.divisor)
-        way = "" if reason else kernels.way(codes, mac, plan.path, terms.depth)
-    told = replace(plan, fallback=reason, proof=f"{plan.proof}; {way}" if way else plan.proof)
-    return path._replace(plan=told)
-
-
-def _with_codes(plan: Plan, terms: Terms) -> Path:
     formats = terms.formats if plan.addend is None else (*terms.formats[:2], plan.addend)
-    return Path(plan, codes_of_terms(formats), encode_mac(plan.mac))
+    code = ProductCode(codes_of_terms(formats), encode_mac(plan.mac), plan.path, terms.depth, terms.divisor)
+    choice = choose(kernels.sparse_ways if terms.is_sparse else kernels.ways, code, stage)
+    proof = f"{plan.proof}; {choice.proof}" if choice.proof else plan.proof
+    return Path(replace(plan, fallback=choice.fallback, proof=proof), code, choice)
 
 
 @lru_cache(maxsize=1024)

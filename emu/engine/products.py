@@ -16,9 +16,10 @@ from typing import Any, Unpack
 from numpy.typing import NDArray
 
 from emu.backends.arrays import on_host
-from emu.backends.interface import encode_format, encode_mac
+from emu.backends.interface import Write, encode_format, encode_mac
+from emu.backends.product import Product
 from emu.datapath.stage import require_placed
-from emu.engine.delivery import deliver, place_register, written_to
+from emu.engine.delivery import deliver, writing, written_to
 from emu.engine.description import PRODUCT_OPTIONS, UNSEEDED, ProductOptions, UnitDescription, call_of
 from emu.engine.matrices import Matrices, require_fit
 from emu.engine.operands import in_format
@@ -122,23 +123,13 @@ def write_product(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -
     """
     left, right, addend, formats, shape = matrices
     require_fit(left.shape, right.shape, None if addend is None else addend.shape)
-    plan, codes, mac = path_of(unit, matrices, divisor)
+    plan, code, choice = path_of(unit, matrices, divisor)
     if addend is not None and plan.addend is not None:
         addend = held_by(addend, formats[2], plan.addend, unit)
-    sizes = matrices.sizes
-    lowered = divisor.bit_length() - 1
-    outcome = unit.kernels.product(
-        left,
-        right,
-        addend,
-        codes,
-        mac,
-        unit.code,
-        unit.drawn(shape, (sizes[0], sizes[1], sizes[3])),
-        None if unit.register is None else place_register(unit, accumulator_of(*formats, sizes[2], unit.mac), lowered),
-        plan.path,
-        divisor,
-    )
+    sizes, lowered = matrices.sizes, divisor.bit_length() - 1
+    observed = None if unit.register is None else accumulator_of(*formats, sizes[2], unit.mac)
+    write = writing(unit, shape, observed, lowered, (sizes[0], sizes[1], sizes[3]))
+    outcome = choice.compute(Product(code, left, right, addend), write)
     if unit.records is not None:
         unit.records.append(WorkRecord(sizes, formats, plan))
     return deliver(unit, outcome, lowered).reshape(shape)
@@ -150,7 +141,7 @@ def held_by(addend: Array, fmt: Format | None, held: Fixed, unit: UnitDescriptio
     assert fmt is not None
     assert stage is not None
     stage = stage._replace(format=encode_format(held))
-    return unit.kernels.quantize(addend, encode_format(fmt), stage, UNSEEDED, None, None).values
+    return unit.kernels.quantize(addend, encode_format(fmt), Write(stage, UNSEEDED, None), None).values
 
 
 def _plan_matmul(

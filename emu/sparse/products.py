@@ -15,9 +15,10 @@ from typing import Any, Unpack
 from numpy.typing import NDArray
 
 from emu.backends.pattern import Pattern
+from emu.backends.product import SparseProduct
 from emu.datapath.stage import require_placed
 from emu.engine import Plan, ProductOptions
-from emu.engine.delivery import deliver, place_register, written_to
+from emu.engine.delivery import deliver, writing, written_to
 from emu.engine.description import PRODUCT_OPTIONS, UnitDescription, call_of
 from emu.engine.matrices import as_addend
 from emu.engine.operands import in_format
@@ -166,21 +167,11 @@ def write_sparse(unit: UnitDescription, x: CSR, dense: Value, addend: Value | No
     formats = (x.format, fb, fc)
     if third is not None:
         third = as_addend(third, shape, shape)[0]
-    plan, codes, mac = _path(unit, x, right, pattern, formats)
+    plan, code, choice = _path(unit, x, right, pattern, formats)
     if third is not None and plan.addend is not None:
         third = held_by(third, fc, plan.addend, unit)
-    outcome = unit.kernels.sparse_product(
-        x.data,
-        right,
-        third,
-        pattern,
-        codes,
-        mac,
-        unit.code,
-        unit.drawn(shape),
-        None if unit.register is None else place_register(unit, accumulator_of(*formats, pattern.longest, unit.mac)),
-        plan.path,
-    )
+    observed = None if unit.register is None else accumulator_of(*formats, pattern.longest, unit.mac)
+    outcome = choice.compute(SparseProduct(code, x.data, right, third, pattern), writing(unit, shape, observed))
     if unit.records is not None:
         unit.records.append(WorkRecord((1, 1, x.nnz, right.shape[1]), formats, plan))
     return deliver(unit, outcome)

@@ -14,7 +14,7 @@ import emu
 from emu import Mac, engine
 from emu.backends.interface import encode_mac
 from emu.backends.numba import in_tiles, integers
-from emu.backends.numba.blas import exact_sums
+from emu.backends.numba.ways.blas import exact_sums
 from emu.backends.numba.vector.choosing import MAX_BINS
 from emu.backends.numba.vector.integer_products import CHUNK_DEPTH
 from emu.engine.path import codes_of_terms

@@ -212,7 +212,7 @@ OWN_TESTS: dict[str, OwnTests] = {
         ),
         kernels=(NATIVE,),
     ),
-    "emu/backends/numba/halves.py": OwnTests(("tests/backends/test_words_in_halves.py",), kernels=(NATIVE,)),
+    "emu/backends/numba/ways/halves.py": OwnTests(("tests/backends/test_words_in_halves.py",), kernels=(NATIVE,)),
     "emu/backends/numba/flushing.py": OwnTests(
         ("tests/unit/test_small_facts.py", "tests/backends/test_backends_stage.py"), kernels=(NATIVE,)
     ),

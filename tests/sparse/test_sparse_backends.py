@@ -166,7 +166,7 @@ def test_blocks_of_any_height_give_the_bits_of_entries_as_they_lie_e2(
 def test_as_many_rows_are_sorted_as_give_a_result_some_entries(
     rows: int, columns: int, entries: int, width: int, itemsize: int, expected: int
 ):
-    from emu.backends.numba.sparse_blocks import rows_of_a_block
+    from emu.backends.numba.ways.sparse_blocks import rows_of_a_block
 
     starts = np.zeros(rows + 1, np.int64)
     pattern = Pattern(starts, np.zeros(entries, np.int32), columns, True, 1)

@@ -112,7 +112,7 @@ def to_odd(exact: Fraction) -> float:
 
 def test_sums_of_three_numbers_are_rounded_to_odd_once():
     pytest.importorskip("numba")
-    from emu.backends.numba.ordered import add_three_to_odd
+    from emu.backends.numba.ways.ordered import add_three_to_odd
 
     rng = np.random.default_rng(1)
     for scale in (0, 1, 30, 52, 53, 54, 80, 110):

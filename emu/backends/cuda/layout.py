@@ -17,6 +17,7 @@ from emu.backends.interface import (
     RandomCode,
     RegisterCode,
     StageCode,
+    Write,
     carrier_of,
     encode_format,
 )
@@ -49,9 +50,14 @@ STAGE_FIELDS = len(FormatCode._fields) + 6
 MASK32 = 0xFFFFFFFF
 
 
-def head_numbers(stage: StageCode, random: RandomCode, register: RegisterCode | None) -> list[int]:
+def head_numbers(write: Write) -> list[int]:
     """Return what every task begins with: stage, random bits, register."""
-    return [*stage_numbers(stage), *random_numbers(random), *register_numbers(register)]
+    return [*stage_numbers(write.stage), *random_numbers(write.random), *register_numbers(write.register)]
+
+
+def wraps(stage: StageCode) -> bool:
+    """Return whether a stage wraps: the lowest bits of results beyond its range count."""
+    return stage.overflow == WRAP and not stage.format.is_float
 
 
 def stage_numbers(stage: StageCode) -> list[int]:

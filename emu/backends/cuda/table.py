@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from emu.backends.arrays import is_on_device, on_host
-from emu.backends.cuda import layout, products, sparse
+from emu.backends.cuda import layout
 from emu.backends.cuda.codecs import CudaCodecs
 from emu.backends.cuda.device import Device
 from emu.backends.cuda.launching import SHARED_BYTES, Counts, Launcher, counted_bytes
+from emu.backends.cuda.ways import entries
+from emu.backends.cuda.ways.add_by_add import AddByAdd
+from emu.backends.cuda.ways.integer_tiles import IntegerTiles
+from emu.backends.cuda.ways.on_host import OnHost, SparseOnHost, there
+from emu.backends.cuda.ways.tiles_in_order import TilesInOrder
+from emu.backends.cuda.ways.vendor import VendorSums
 from emu.backends.gathered import Gathered
 from emu.backends.interface import (
     BECAME_ZERO,
-    WRAP,
     FormatCode,
-    MacCode,
     Outcome,
-    RandomCode,
-    RegisterCode,
     StageCode,
+    Write,
     carrier_of,
     encode_format,
     is_one_number,
 )
 from emu.backends.kernels import Result
 from emu.backends.modes import HAND_WRITTEN, moves_exact
-from emu.backends.pattern import Columns, Indices, Pattern
+from emu.backends.pattern import Columns, Indices
+from emu.backends.product import Formats
 from emu.backends.proofs import has_normals
 from emu.backends.reference import ReferenceKernels
 from emu.backends.reference.arithmetic import flush_operands
@@ -40,7 +43,6 @@ if TYPE_CHECKING:
     from emu.backends.functions import FunctionTable
 
 Array = Any
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 OPERATIONS = {
     name: number
     for number, name in enumerate(
@@ -70,22 +72,29 @@ class CudaKernels(CudaCodecs):
             device: where.
             least_words: kernels compute with at least so many 64-bit words, to be compared with those of fewer.
         """
-        self._launcher = Launcher(device, least_words)
+        self._launcher = launcher = Launcher(device, least_words)
+        #: The ways to compute a product, in the order in which they are asked.
+        self.ways = (
+            VendorSums(launcher),
+            IntegerTiles(launcher),
+            TilesInOrder(launcher),
+            AddByAdd(launcher),
+            OnHost(launcher),
+        )
+        self.sparse_ways = (entries.Entries(launcher), SparseOnHost(launcher))
 
     def quantize(
         self,
         x: Array,
         source: FormatCode | None,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
+        write: Write,
         out: Array | None,
     ) -> Outcome:
         """Write `x` through the output stage."""
-        narrow = self._launcher.least_words == 1 and _is_narrow(x, source, stage)
-        if narrow and counted_bytes(register, columns=True) <= SHARED_BYTES:
-            return self._narrow(x, stage, random, register, out)
-        return self.elementwise("quantize", (x,), (source,), stage, random, register, out)
+        narrow = self._launcher.least_words == 1 and _is_narrow(x, source, write.stage)
+        if narrow and counted_bytes(write.register, columns=True) <= SHARED_BYTES:
+            return self._narrow(x, write, out)
+        return self.elementwise("quantize", (x,), (source,), write, out)
 
     def place(self, x: Array) -> Array:
         """Return an array in the device's memory."""
@@ -95,45 +104,41 @@ class CudaKernels(CudaCodecs):
         """Return the results of tasks of which none needs another's, side by side on the device."""
         return self._launcher.device.together(tasks)
 
-    def _narrow(
-        self, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None, out: Array | None
-    ) -> Outcome:
+    def _narrow(self, x: Array, write: Write, out: Array | None) -> Outcome:
         """Write float32 as float32, fast."""
         launcher, xp = self._launcher, self._launcher.xp
-        values, counts = xp.empty(x.size, np.float32), Counts(launcher, register)
-        task = layout.task(layout.head_numbers(stage, random, register))
-        recorded = launcher.recorded(random)
+        values, counts = xp.empty(x.size, np.float32), Counts(launcher, write.register)
+        task = layout.task(layout.head_numbers(write))
+        recorded = launcher.recorded(write.random)
         arguments = (task, launcher.taken(x), recorded, values, counts.totals, np.int64(x.size))
         launcher.launch(
             *("narrow", "narrow_stage", x.size, arguments),
-            shared_bytes=counted_bytes(register, columns=True),
+            shared_bytes=counted_bytes(write.register, columns=True),
             words=1,
             threads=_NARROW_THREADS,
             per_block=_NARROW_THREADS * _QUAD,
         )
         written = launcher.returned(values.reshape(x.shape), x)
-        return Outcome.owing(self._into(out, written, stage.format.quantum), counts)
+        return Outcome.owing(self._into(out, written, write.stage.format.quantum), counts)
 
     def elementwise(
         self,
         operation: str,
         operands: tuple[Array, ...],
         formats: tuple[FormatCode | None, ...],
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
+        write: Write,
         out: Array | None,
     ) -> Outcome:
         """Write `operation` of the operands, or one as it is ("quantize"), through the output stage."""
-        irrational = operation == "sqrt" and _wraps(stage)  # where every bit counts
+        stage, random, register = write
+        irrational = operation == "sqrt" and layout.wraps(stage)  # where every bit counts
         moves_integers = operation == "round_to_integral" and moves_exact(stage)  # however large
         if irrational or moves_integers or counted_bytes(register) > SHARED_BYTES:
             hosts = tuple(on_host(x) for x in operands)
-            found = _definition_of(operation, hosts, formats, stage, random, register)
-            there = self._there(found, operands)
-            return there.elsewhere(self._into(out, there.values, stage.format.quantum))
+            outcome = there(self._launcher, _definition_of(operation, hosts, formats, write), *operands)
+            return outcome.elsewhere(self._into(out, outcome.values, stage.format.quantum))
         xp, shape, n = self._launcher.xp, operands[0].shape, operands[0].size
-        numbers = layout.head_numbers(stage, random, register)
+        numbers = layout.head_numbers(write)
         arrays: list[Array] = []
         for x, fmt in zip(operands, formats, strict=True):
             single = is_one_number(x)
@@ -160,7 +165,7 @@ class CudaKernels(CudaCodecs):
             "elementwise", "elementwise", n, arguments, shared_bytes=counted_bytes(register), words=words
         )
         written = self._launcher.returned(values.reshape(shape), *operands)
-        return Outcome.owing(self._into(out, written, stage.format.quantum), counts)
+        return Outcome.owing(self._into(out, written, write.stage.format.quantum), counts)
 
     def _into(self, out: Array | None, values: Array, quantum: int) -> Array:
         """Return `out` with the values in it, or their raws where it holds integers and their carrier does not."""
@@ -175,104 +180,22 @@ class CudaKernels(CudaCodecs):
         out[...] = self._launcher.returned(raws.reshape(values.shape), values)
         return out
 
-    def product(
-        self,
-        a: Array | Gathered,
-        b: Array | Gathered,
-        addend: Array | None,
-        formats: Formats,
-        mac: MacCode,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
-        path: str,
-        divisor: int,
-    ) -> Outcome:
-        """Write the product: by the vendor's library where no sum rounds, in tiles, or add by add."""
-        if self.declines(formats, mac, stage, path, divisor) or counted_bytes(register) > SHARED_BYTES:
-            return self._by_reference(a, b, addend, formats, mac, stage, random, register, path, divisor)
-        return products.write_product(
-            self._launcher, a, b, addend, formats, mac, stage, random, register, path, divisor
-        )
-
-    def declines(self, formats: Formats, mac: MacCode, stage: StageCode, path: str, divisor: int) -> str:
-        """Return why a product is left to the reference: a kind of mean, sums wider than a kernel's integers.
-
-        (And registers of so many positions that a block of threads has no room for them.)
-        """
-        if _wraps(stage) and divisor & (divisor - 1) and any(f.is_float for f in formats if f is not None):
-            return "a mean of floats that wraps needs every bit of their sum"
-        return "" if products.is_in_tiles(formats, mac) else layout.declines_sums(formats, mac)
-
-    def _by_reference(self, a: Array | Gathered, b: Array | Gathered, addend: Array | None, *rest: Any) -> Outcome:
-        """Return a product that the definition computes on the host, where the operands are."""
-        left, right = (replace(x, data=on_host(x.data)) if isinstance(x, Gathered) else on_host(x) for x in (a, b))
-        third = None if addend is None else on_host(addend)
-        product: Callable[..., Outcome] = ReferenceKernels().product
-        data = tuple(x.data if isinstance(x, Gathered) else x for x in (a, b))
-        return self._there(product(left, right, third, *rest), data)
-
-    def _there(self, found: Outcome, operands: tuple[Array, ...]) -> Outcome:
-        """Return what the definition wrote on the host, where the operands are."""
-        return found.elsewhere(self.place(found.values)) if any(map(is_on_device, operands)) else found
-
-    def sparse_product(
-        self,
-        data: Array,
-        dense: Array,
-        addend: Array | None,
-        pattern: Pattern,
-        formats: Formats,
-        mac: MacCode,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
-        path: str,
-    ) -> Outcome:
-        """Write the dot products of every result's entries, one thread per result."""
-        given = (pattern, formats, mac, stage, random, register)
-        if self.declines_sparse(formats, mac, stage, path) or not self._takes(pattern, register):
-            third = None if addend is None else on_host(addend)
-            found = ReferenceKernels().sparse_product(on_host(data), on_host(dense), third, *given, path)
-            return self._there(found, (data, dense))
-        return sparse.write(self._launcher, data, dense, addend, *given)
-
-    def _takes(self, pattern: Pattern, register: RegisterCode | None) -> bool:
-        return sparse.fits(pattern) and counted_bytes(register) <= SHARED_BYTES
-
-    def declines_sparse(self, formats: Formats, mac: MacCode, stage: StageCode, path: str) -> str:
-        """Return why a sparse product is left to the reference: sums wider than a kernel's integers.
-
-        (And more entries than 32 bits count, registers of so many positions that a block of threads has no room.)
-        """
-        return layout.declines_sums(formats, mac)
-
-    def way_of_sparse(self, formats: Formats, mac: MacCode, path: str) -> str:
-        """Return that one thread has a result."""
-        return sparse.WAY
-
     def columns(self, index: Indices, count: int) -> Columns:
         """Return which of `count` columns have entries."""
-        if max(index.size, count) >= sparse.MOST_ENTRIES:
+        if max(index.size, count) >= entries.MOST_ENTRIES:
             return ReferenceKernels().columns(index, count)
-        return sparse.columns(self._launcher, index, count)
+        return entries.columns(self._launcher, index, count)
 
     def dots(self, formats: Formats) -> bool:
         """Return whether exact sums of these operands come from products of 8-bit integers."""
         return all(not f.is_float and f.width_bits + (not f.signed) <= _INT8_BITS for f in formats[:2])
-
-    def way(self, formats: Formats, mac: MacCode, path: str, depth: int) -> str:
-        """Return by which kernel a product is computed."""
-        return products.way(formats, mac, path, depth)
 
     def function(
         self,
         name: str,
         x: Array,
         source: FormatCode | None,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
+        write: Write,
     ) -> Outcome:
         """Write an elementary function of `x`."""
         from emu.backends.functions import FUNCTIONS, completed, write_wide
@@ -286,26 +209,25 @@ class CudaKernels(CudaCodecs):
         arguments = (number, flat, *element, doubles, beyond, np.int64(flat.size))
         self._launcher.launch("functions", "float64_function", flat.size, arguments)
         if not int(on_host(beyond)[0]):
-            written = self.quantize(doubles.reshape(x.shape), None, stage, random, register, None)
+            written = self.quantize(doubles.reshape(x.shape), None, write, None)
             written.values = self._launcher.returned(written.values, x)
             return written
         seen = as_float64(flush_operands(on_host(x), source))
         result = completed(name, seen, on_host(doubles).reshape(x.shape))
-        written = write_wide(result, ReferenceKernels().quantize, stage, random, register)
-        return self._there(written, (x,))
+        written = write_wide(result, ReferenceKernels().quantize, write)
+        return there(self._launcher, written, x)
 
-    def tabled(
-        self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
-    ) -> Outcome:
+    def tabled(self, table: FunctionTable, x: Array, write: Write) -> Outcome:
         """Write what the function's table holds for `x`."""
         from emu.backends.functions import register_places
 
+        register = write.register
         if counted_bytes(register) > SHARED_BYTES or not encode_format(table.source).has_zero:
-            return self._there(ReferenceKernels().tabled(table, on_host(x), stage, random, register), (x,))
+            return there(self._launcher, ReferenceKernels().tabled(table, on_host(x), write), x)
         xp, n = self._launcher.xp, x.size
         source = encode_format(table.source)
         numbers = [
-            *layout.head_numbers(stage, random, register),
+            *layout.head_numbers(write),
             *layout.operand_numbers(x.dtype, source._replace(daz=0)),
             *layout.source_numbers(table.source),
         ]
@@ -317,7 +239,7 @@ class CudaKernels(CudaCodecs):
             layout.task(numbers),
             self._launcher.taken(x),
             *(self._launcher.constant(entry) for entry in entries),
-            self._launcher.recorded(random),
+            self._launcher.recorded(write.random),
             values,
             counts.totals,
             np.int64(n),
@@ -394,20 +316,13 @@ def _definition_of(
     operation: str,
     operands: tuple[Array, ...],
     formats: tuple[FormatCode | None, ...],
-    stage: StageCode,
-    random: RandomCode,
-    register: RegisterCode | None,
+    write: Write,
 ) -> Outcome:
     """Return what the reference writes of an operation, or of one operand as it is ("quantize")."""
     reference = ReferenceKernels()
     if operation == "quantize":
-        return reference.quantize(operands[0], formats[0], stage, random, register, None)
-    return reference.elementwise(operation, operands, formats, stage, random, register, None)
-
-
-def _wraps(stage: StageCode) -> bool:
-    """Return whether a stage wraps: the lowest bits of results beyond its range count."""
-    return stage.overflow == WRAP and not stage.format.is_float
+        return reference.quantize(operands[0], formats[0], write, None)
+    return reference.elementwise(operation, operands, formats, write, None)
 
 
 def _is_narrow(x: Array, source: FormatCode | None, stage: StageCode) -> bool:

@@ -27,9 +27,9 @@ from emu.backends.interface import (
     BECAME_ZERO,
     DIVISION_FLAG,
     Outcome,
-    RandomCode,
     RegisterCode,
     StageCode,
+    Write,
     encode_stage,
 )
 from emu.backends.modes import draws, meaning_of
@@ -110,15 +110,14 @@ class FunctionTable:
         significand = np.where(leading == NO_LEADING, 0, np.where(is_power, 1, 3)).astype(np.int64)
         return Exact(negative, significand, leading - (significand == 3).astype(np.int64), kind)
 
-    def outcome(self, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None = None) -> Outcome:
+    def outcome(self, x: Array, write: Write) -> Outcome:
         """Return what a kernel returns: values, flag counts, register counts.
 
         Args:
             x: values of `source`, any shape.
-            stage: the output stage the table was made for.
-            random: source of u for stochastic rounding.
-            register: positions of the statistics register, or None.
+            write: the output stage the table was made for, the source of u for stochastic rounding, and the register.
         """
+        stage, random, register = write
         codes = self.source.encode(x)
         values, flags = self.lookup(codes, n_rbits=stage.n_rbits, u=draw_bits(x.shape, stage, random))
         by_pattern = np.bincount(flags.reshape(-1), minlength=256)

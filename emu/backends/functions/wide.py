@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.functions.double import FUNCTIONS, Doubles
-from emu.backends.interface import DIVISION_FLAG, Outcome, RandomCode, RegisterCode, StageCode
+from emu.backends.interface import DIVISION_FLAG, Outcome, Write
 from emu.backends.reference.exact import FINITE, NEW_NAN, Exact
 from emu.backends.reference.stage import finish
 
@@ -87,23 +87,19 @@ def completed(name: str, x: Doubles, y: Doubles) -> WideResult:
 def write_wide(
     result: WideResult,
     quantize: Callable[..., Outcome],
-    stage: StageCode,
-    random: RandomCode,
-    register: RegisterCode | None,
+    write: Write,
 ) -> Outcome:
     """Write the values of a function through an output stage, the exact ones through the definition's.
 
     Args:
         result: the values.
         quantize: kernel of a backend on the host, whose counts are at hand.
-        stage: output stage.
-        random: source of random bits.
-        register: positions of the statistics register, or None.
+        write: output stage, random bits, register.
     """
     if result.exact is not None:
-        outcome = finish(result.exact, stage, random, register, by_zero=result.poles)
+        outcome = finish(result.exact, write, by_zero=result.poles)
         return outcome.elsewhere(outcome.values.reshape(result.doubles.shape))
-    outcome = quantize(result.doubles, None, stage, random, register, None)
+    outcome = quantize(result.doubles, None, write, None)
     if result.poles is not None:
         outcome.flags[DIVISION_FLAG] += np.count_nonzero(result.poles)
     return outcome

@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
-from emu.backends.interface import FormatCode, MacCode, RandomCode
-from emu.backends.numba import dot_add, in_order, ordered, sparse
+from emu.backends.interface import MacCode, RandomCode, Write
 from emu.backends.numba.compiling import kernel, over_ranges
-from emu.backends.pattern import Pattern
+from emu.backends.numba.gathering import materialised
+from emu.backends.numba.ways import dot_add, in_order, ordered, strips
+from emu.backends.product import Product, ProductCode, SparseProduct
 from emu.backends.proofs import becomes_infinite
 from emu.backends.reference import sparse as definition_of_sparse
 from emu.backends.reference.accumulators import any_operand
@@ -33,7 +34,6 @@ from emu.backends.reference.products import ordered_sums
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 #: Multiply-adds below this are not worth a second thread.
 GRAIN_MACS = 1 << 17
 #: Natural logarithm of a sum's growth by roundings, beyond which no bound is tried.
@@ -46,39 +46,28 @@ def hides(mac: MacCode) -> str:
     return "" if shows else "without NaN, an accumulator does not show that it became infinite"
 
 
-def overflowed(
-    contents: Array,
-    a: Array,
-    b: Array,
-    addend: Array | None,
-    formats: Formats,
-    mac: MacCode,
-    random: RandomCode,
-) -> Mask:
+def overflowed(contents: Array, product: Product, write: Write) -> Mask:
     """Return which (B, M, N) contents became infinite from finite terms.
 
     Args:
         contents: of accumulators, float.
-        a: (B, M, K) carriers.
-        b: (B, K, N) carriers.
-        addend: broadcasts to the contents, or None.
-        formats: formats of the three.
-        mac: a unit whose contents show it; see `hides`.
-        random: Philox numbers of the product.
+        product: whose unit's contents show it; see `hides`.
+        write: with the Philox numbers of the product.
     """
+    a, b = product.stacks(materialised)
     infinite = is_special(contents)
-    unclear = infinite & any_operand(is_special, a, b, addend, contents.shape)
+    unclear = infinite & any_operand(is_special, a, b, product.addend, contents.shape)
     marks = infinite & ~unclear
-    if not unclear.any() or _stays_finite(a, b, addend, a.shape[2], mac):
+    if not unclear.any() or _stays_finite(a, b, product.addend, product.code):
         return marks
-    return marks | (unclear & _added_again(unclear, a, b, addend, formats, mac, random))
+    return marks | (unclear & _added_again(unclear, product, write))
 
 
-def _added_again(
-    unclear: Mask, a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode, random: RandomCode
-) -> Mask:
+def _added_again(unclear: Mask, product: Product, write: Write) -> Mask:
     """Return where a finite product or sum becomes infinite; only the unclear places are looked at."""
-    unit = in_order.unit_for(mac, formats)
+    a, b = product.stacks(materialised)
+    addend, code, mac = product.addend, product.code, product.code.mac
+    unit = in_order.unit_for(mac, code.formats)
     if unit is not None and unit.kind != in_order.FIXED:
         places, third = np.flatnonzero(unclear), np.zeros((1, 1, 1), np.float32) if addend is None else addend
         marks = np.zeros(unclear.size, np.uint8)
@@ -89,12 +78,12 @@ def _added_again(
         over_ranges(work, places.size, 1, max(1, GRAIN_MACS // max(a.shape[2], 1)))
         return marks.reshape(unclear.shape) != 0
     if mac.order == k.BLOCKS:
-        found = dot_add.accumulate(a, b, addend, formats, mac, random)[1]
-    elif mac.accumulator is not None and not ordered.declines(formats, mac):
-        found = ordered.accumulate(a, b, addend, formats, mac, random)[1]
+        touched = dot_add.contents(product, write).touched
+    elif ordered.declines(code, write.stage) is None:
+        touched = ordered.contents(product, write).touched
     else:
-        found = ordered_sums(a, b, addend, formats, mac, random)[1]
-    return np.zeros(unclear.shape, bool) if found is None else found != 0
+        touched = ordered_sums(a, b, addend, code, write.random)[1]
+    return np.zeros(unclear.shape, bool) if touched is None else touched != 0
 
 
 @kernel
@@ -125,33 +114,19 @@ def _add_again(a: Any, b: Any, addend: Any, places: Any, unit: Any, rounds_produ
         marks[place] = hit
 
 
-def overflowed_sparse(
-    contents: Array,
-    data: Array,
-    dense: Array,
-    addend: Array | None,
-    pattern: Pattern,
-    formats: Formats,
-    mac: MacCode,
-    random: RandomCode,
-) -> Mask:
+def overflowed_sparse(contents: Array, product: SparseProduct, random: RandomCode) -> Mask:
     """Return which (R, H) contents of a sparse product became infinite from finite terms.
 
     Args:
         contents: of accumulators, float.
-        data: entries.
-        dense: the dense operand.
-        addend: broadcasts to the contents, or None.
-        pattern: which entries each result adds.
-        formats: formats of the three.
-        mac: a unit whose contents show it; see `hides`.
+        product: whose unit's contents show it; see `hides`.
         random: Philox numbers of the product.
     """
     infinite = is_special(contents)
-    unclear = infinite & sparse.any_operand(is_special, data, dense, addend, pattern)
-    if not unclear.any() or _stays_finite(data, dense, addend, pattern.longest, mac):
+    unclear = infinite & strips.any_operand(is_special, product)
+    if not unclear.any() or _stays_finite(product.data, product.dense, product.addend, product.code):
         return infinite & ~unclear
-    touched = definition_of_sparse.sums(data, dense, addend, pattern, formats, mac, random)[1]
+    touched = definition_of_sparse.sums(product, random)[1]
     return (infinite & ~unclear) | (unclear & (touched is not None and touched))
 
 
@@ -165,12 +140,13 @@ def is_special(x: Array) -> Mask:
     return ~np.isfinite(x)
 
 
-def _stays_finite(a: Array, b: Array, addend: Array | None, depth: int, mac: MacCode) -> bool:
+def _stays_finite(a: Array, b: Array, addend: Array | None, code: ProductCode) -> bool:
     """Return whether no sum of finite terms can become infinite.
 
     A sum of magnitudes grows by at most one unit in the last place at every rounding: by a factor of 1 + 2**(1 - p) or,
     among subnormals, by a step. There are no more than 2 * depth + 3 roundings, of products and of joins.
     """
+    depth, mac = code.depth, code.mac
     product = _largest(a) * _largest(b)
     total = depth * product + (0.0 if addend is None else _largest(addend))
     roundings = 2 * depth + 3

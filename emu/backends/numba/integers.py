@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from emu.backends.bounds import bounded
 from emu.backends.gathered import Gathered
-from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
+from emu.backends.interface import FormatCode, Outcome, Write, carrier_of
 from emu.backends.memory import empty
 from emu.backends.numba import single_column
 from emu.backends.numba.compiling import over_ranges, thread_count
@@ -33,9 +33,9 @@ from emu.backends.numba.vector import integer_products as loops
 from emu.backends.numba.vector import packing
 from emu.backends.numba.vector.dot_tiles import NEIGHBOURS, PANEL_COLUMNS, TILE_ROWS, WORD_BYTES
 from emu.backends.numba.vector.writing import Sink
+from emu.backends.product import Formats
 
 Array = NDArray[Any]
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 #: What a thread must find to do, or waking it costs more: multiply-adds, results written, elements moved.
 GRAIN_MACS, GRAIN_RESULTS, GRAIN_ELEMENTS = 1 << 25, 1 << 17, 1 << 20
 #: Results that pass the output stage together, their sums in the second-level cache; bytes of their packed rows.
@@ -64,9 +64,7 @@ def write_products(
     b: Array | Gathered,
     addend: Array | None,
     formats: Formats,
-    stage: StageCode,
-    random: RandomCode,
-    register: RegisterCode | None,
+    write: Write,
 ) -> Outcome:
     """Write exact sums of products plus addend through the output stage.
 
@@ -75,14 +73,12 @@ def write_products(
         b: (B or 1, K, N).
         addend: (B or 1, M or 1, N or 1) values, or None.
         formats: formats of the three.
-        stage: output stage.
-        random: source of random bits.
-        register: positions of the statistics register, or None.
+        write: output stage, random bits, register.
     """
     left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (a, b))
     shape = (max(left.batches, right.batches), left.rows.size, right.columns.size)
-    values = empty(shape, carrier_of(stage.format))
-    writer = Writer("quantize", (np.dtype(np.float64),), values, stage, random, register)
+    values = empty(shape, carrier_of(write.stage.format))
+    writer = Writer("quantize", (np.dtype(np.float64),), values, write)
     if single_column.applies(left, right):
         third = _NO_ADDEND if addend is None else addend.astype(np.float64)
         writer.write(0, (single_column.sums(left, right, third),), 0, left.rows.size)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends import modes
 from emu.backends.bounds import bounded
-from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
+from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode, StageCode, Write, carrier_of
 from emu.backends.memory import empty
 from emu.backends.numba.bits import (
     add_to_odd,
@@ -207,9 +207,7 @@ class Writer:
         operation: str,
         sources: tuple[np.dtype[Any], ...],
         values: Array,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
+        write: Write,
         scale: float = 1.0,
     ) -> None:
         """Prepare to write.
@@ -218,11 +216,10 @@ class Writer:
             operation: a key of `OPERATIONS`.
             sources: float32 or float64, of each operand.
             values: C-contiguous carrier array of the result; of integers, raws of a fixed format are written.
-            stage: output stage that `supports` accepts.
-            random: source of random bits.
-            register: positions of the statistics register, or None.
+            write: output stage that `supports` accepts, random bits, register.
             scale: power of two by which a single operand is multiplied first.
         """
+        stage, random, register = write
         self.operation, self.values, self.random, self.scale = operation, values, random, scale
         self._target = values.reshape(-1)
         way = _way(operation, sources, values.dtype, stage, register, random.recorded is not None, scale)
@@ -354,9 +351,7 @@ def _way(
 def run_stage(
     operation: str,
     operands: tuple[Array, ...],
-    stage: StageCode,
-    random: RandomCode,
-    register: RegisterCode | None,
+    write: Write,
     *,
     out: Array | None = None,
     scale: float = 1.0,
@@ -366,18 +361,16 @@ def run_stage(
     Args:
         operation: a key of `OPERATIONS`.
         operands: float32 or float64 arrays of one shape.
-        stage: output stage that `supports` accepts.
-        random: source of random bits.
-        register: positions of the statistics register, or None.
+        write: output stage that `supports` accepts, random bits, register.
         out: where to write, or None for a fresh carrier array; signed integers receive raws.
         scale: power of two by which a single operand is multiplied first.
     """
     flat = [x.reshape(-1) if x.flags.c_contiguous else _flat(x) for x in operands]
     shape, size = operands[0].shape, operands[0].size
-    values = empty(shape, carrier_of(stage.format)) if out is None else out
+    values = empty(shape, carrier_of(write.stage.format)) if out is None else out
     in_place = out is None or (values.flags.c_contiguous and not any(_overlaps(values, x) for x in flat))
     target = values if in_place else np.empty(shape, values.dtype)
-    writer = Writer(operation, tuple([x.dtype for x in flat]), target, stage, random, register, scale)
+    writer = Writer(operation, tuple([x.dtype for x in flat]), target, write, scale)
     over_ranges(lambda thread, start, stop: writer.write(thread, flat, start, stop), size, BLOCK, writer.grain)
     outcome = writer.outcome()
     if not in_place:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from emu.backends.functions import FunctionTable, flag_counts, register_places
 from emu.backends.functions.tables import NO_LEADING
-from emu.backends.interface import Outcome, RandomCode, RegisterCode, StageCode, encode_format
+from emu.backends.interface import Outcome, Write, encode_format
 from emu.backends.memory import empty
 from emu.backends.modes import draws
 from emu.backends.numba.bits import BIAS, FIELD, FRACTION, bits_of
@@ -127,13 +127,12 @@ def _source_of(fmt: Format) -> _Source:
     return _Source(1, mask, 1.0, fmt.fraction_bits, fmt.emin, fmt.sign_code, code.has_negative_zero, *specials)
 
 
-def gather(
-    table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
-) -> Outcome:
+def gather(table: FunctionTable, x: Array, write: Write) -> Outcome:
     """Return what the table holds for `x`, values of its input format, any shape, as `FunctionTable.outcome` does."""
     code = encode_format(table.source)
     if abs(code.quantum) > SAFE_EXPONENT or not code.has_zero:  # codes that count from the smallest value
-        return table.outcome(x, stage, random, register)
+        return table.outcome(x, write)
+    stage, random, register = write
     flat, values = np.ascontiguousarray(x).reshape(-1), empty((x.size,), table.values.dtype)
     bins = 0 if register is None else register.bins
     size = 0 if register is None else 2 * bins + 5

@@ -26,11 +26,11 @@ from emu.backends.numba.blocks import Stage, write_fixed, write_float
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.philox import fill_random
 from emu.backends.numba.stage import prepare
+from emu.backends.product import Formats
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, significand_bits
 from emu.formats import PRESETS
 
 Array = NDArray[Any]
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 FP32 = encode_format(PRESETS["fp32"])
 DRAWN = modes.DRAWN
 #: Outputs between starts of blocks and of threads: groups that share random bits stay whole.

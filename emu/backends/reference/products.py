@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
-from emu.backends.interface import FormatCode, MacCode, RandomCode
+from emu.backends.interface import MacCode, RandomCode
+from emu.backends.product import Formats, ProductCode
 from emu.backends.reference import accumulators, arithmetic, blocks
 from emu.backends.reference.accumulators import mark_new_nans, nan_among
 from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, Exact, to_common_exponent
 from emu.backends.reference.raws import raw_of
 
 Array = NDArray[Any]
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 
 
 def exact_sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Exact:
@@ -72,9 +72,10 @@ def _with_special_sums(sums: Exact, a: Array, b: Array, addend: Array | None) ->
 
 
 def ordered_sums(
-    a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode, random: RandomCode
+    a: Array, b: Array, addend: Array | None, product: ProductCode, random: RandomCode
 ) -> tuple[Exact, NDArray[np.bool_] | None]:
     """Return the accumulator's (B, M, N) contents after adding in the Mac's order, and where it touched a limit."""
+    formats, mac = product.formats, product.mac
     shape = (a.shape[0], a.shape[1], b.shape[2])
     a = arithmetic.flush_operands(a, formats[0])
     b = arithmetic.flush_operands(b, formats[1])

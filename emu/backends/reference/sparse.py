@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from emu.backends.interface import FormatCode, MacCode, RandomCode
-from emu.backends.pattern import Columns, Indices, Pattern
+from emu.backends.interface import RandomCode
+from emu.backends.pattern import Columns, Indices
+from emu.backends.product import SparseProduct
 from emu.backends.reference.exact import Exact
 from emu.backends.reference.products import exact_sums, ordered_sums
 
 Array = NDArray[Any]
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 #: Operands gathered at once, at most, where one result does not need more.
 GATHERED_ELEMENTS = 1 << 20
 
@@ -31,9 +31,10 @@ class Group(NamedTuple):
     addend: Array | None
 
 
-def groups_of(data: Array, dense: Array, addend: Array | None, pattern: Pattern) -> Iterator[Group]:
+def groups_of(product: SparseProduct) -> Iterator[Group]:
     """Yield all results, in groups of equal many terms."""
-    starts, entries, rows = pattern.segments
+    data, dense, addend = product.data, product.dense, product.addend
+    starts, entries, rows = product.pattern.segments
     lengths: NDArray[np.int64] = np.diff(starts)
     for length in map(int, np.unique(lengths)):
         alike = np.flatnonzero(lengths == length)
@@ -49,25 +50,17 @@ def _steps(count: int) -> NDArray[np.int64]:
     return np.arange(count, dtype=np.int64)
 
 
-def sums(
-    data: Array,
-    dense: Array,
-    addend: Array | None,
-    pattern: Pattern,
-    formats: Formats,
-    mac: MacCode,
-    random: RandomCode,
-) -> tuple[Exact, NDArray[np.bool_] | None]:
+def sums(product: SparseProduct, random: RandomCode) -> tuple[Exact, NDArray[np.bool_] | None]:
     """Return the (R, H) accumulators' contents, and where they touched a limit."""
-    shape = (pattern.results, dense.shape[1])
+    code, shape = product.code, product.shape
     parts: list[tuple[NDArray[np.int64], Exact, NDArray[np.bool_] | None]] = []
-    for group in groups_of(data, dense, addend, pattern):
+    for group in groups_of(product):
         numbers: Array = group.results[:, None, None] * shape[1] + _steps(shape[1])
-        if mac.product is None and mac.accumulator is None:
-            content, touched = exact_sums(group.left, group.right, group.addend, formats), None
+        if code.mac.product is None and code.mac.accumulator is None:
+            content, touched = exact_sums(group.left, group.right, group.addend, code.formats), None
         else:
             addressed = random._replace(elements=numbers)
-            content, touched = ordered_sums(group.left, group.right, group.addend, formats, mac, addressed)
+            content, touched = ordered_sums(group.left, group.right, group.addend, code, addressed)
         parts.append((group.results, content, touched))
     wide = any(content.significand.dtype == object for _, content, _ in parts)
     whole = Exact(

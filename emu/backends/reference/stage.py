@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
-from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, carrier_of
+from emu.backends.interface import FormatCode, Outcome, RandomCode, RegisterCode, StageCode, Write, carrier_of
 from emu.backends.modes import draws, meaning_of, moves_exact
 from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, NEW_NAN, Exact
 from emu.backends.reference.philox import random_integers, random_integers_of
@@ -29,9 +29,7 @@ Doubles = NDArray[np.float64]
 
 def finish(
     exact: Exact,
-    stage: StageCode,
-    random: RandomCode,
-    register: RegisterCode | None,
+    given: Write,
     touched: Mask | None = None,
     observed: Exact | None = None,
     by_zero: Mask | None = None,
@@ -41,14 +39,13 @@ def finish(
 
     Args:
         exact: results of any shape, in logical C order.
-        stage: output stage.
-        random: source of u for stochastic rounding.
-        register: positions of the statistics register, or None.
+        given: output stage, source of u for stochastic rounding, and positions of the statistics register.
         touched: where a saturating accumulator touched a limit, or None.
         observed: what the register sees, where that is not what is written (a sum that is divided on its way).
         by_zero: where a finite number was divided by zero, or None.
         moved: where the exact result is not the operand: inexact even where it is written as it is; or None.
     """
+    stage, random, register = given
     seen = exact if observed is None else observed
     counts, max_exponent = observe(seen, register) if register is not None else (None, NO_EXPONENT)
     values, flags = write(exact, stage, draw_bits(exact.kind.shape, stage, random))

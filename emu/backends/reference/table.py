@@ -9,19 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.arrays import largest_magnitude
-from emu.backends.gathered import Gathered, stacks_of
+from emu.backends.gathered import Gathered
 from emu.backends.interface import (
     FormatCode,
-    MacCode,
     Outcome,
-    RandomCode,
-    RegisterCode,
-    StageCode,
+    Write,
 )
 from emu.backends.kernels import Result
-from emu.backends.pattern import Columns, Indices, Pattern
-from emu.backends.reference import arithmetic, products, sparse
+from emu.backends.pattern import Columns, Indices
+from emu.backends.product import Formats, Product, SparseProduct, Way
+from emu.backends.reference import arithmetic, sparse
 from emu.backends.reference.codecs import ReferenceCodecs
+from emu.backends.reference.definition import DEFINITION, SPARSE_DEFINITION
 from emu.backends.reference.stage import draw_bits, finish, to_integral, writing_integers
 from emu.formats.arrays import as_float64, code_dtype_for
 
@@ -35,6 +34,8 @@ class ReferenceKernels(ReferenceCodecs):
     """Exact NumPy kernels: the executable definition every other backend is compared with."""
 
     name = "reference"
+    ways: tuple[Way[Product], ...] = (DEFINITION,)
+    sparse_ways: tuple[Way[SparseProduct], ...] = (SPARSE_DEFINITION,)
 
     def place(self, x: Array) -> Array:
         """Return an array of the host's memory: as it is."""
@@ -48,143 +49,66 @@ class ReferenceKernels(ReferenceCodecs):
         self,
         x: Array,
         source: FormatCode | None,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
+        write: Write,
         out: Array | None,
     ) -> Outcome:
         """Write `x` through the output stage."""
         exact = arithmetic.exact_of(x.reshape(-1), source)
-        return _into(out, x.shape, finish(exact, stage, _flat(random), register), stage.format.quantum)
+        return _into(out, x.shape, finish(exact, _flat(write)), write.stage.format.quantum)
 
     def elementwise(
         self,
         operation: str,
         operands: tuple[Array, ...],
         formats: tuple[FormatCode | None, ...],
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
+        write: Write,
         out: Array | None,
     ) -> Outcome:
         """Write `operation` of the operands through the output stage."""
         flat = tuple(x.reshape(-1) for x in operands)
         if operation == "round_to_integral":
-            return self._round_to_integral(operands[0], formats[0], stage, random, register, out)
-        exact = arithmetic.compute(operation, flat, formats, stage)
+            return self._round_to_integral(operands[0], formats[0], write, out)
+        exact = arithmetic.compute(operation, flat, formats, write.stage)
         by_zero = arithmetic.divides_by_zero(flat, formats) if operation == "divide" else None
-        outcome = finish(exact, stage, _flat(random), register, by_zero=by_zero)
-        return _into(out, operands[0].shape, outcome, stage.format.quantum)
+        outcome = finish(exact, _flat(write), by_zero=by_zero)
+        return _into(out, operands[0].shape, outcome, write.stage.format.quantum)
 
     def _round_to_integral(
         self,
         x: Array,
         source: FormatCode | None,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
+        write: Write,
         out: Array | None,
     ) -> Outcome:
-        exact, flat = arithmetic.exact_of(x.reshape(-1), source), _flat(random)
-        integers, moved = to_integral(exact, stage, draw_bits(exact.kind.shape, stage, flat))
-        outcome = finish(integers, writing_integers(stage), flat, register, moved=moved)
+        exact, flat, stage = arithmetic.exact_of(x.reshape(-1), source), _flat(write), write.stage
+        integers, moved = to_integral(exact, stage, draw_bits(exact.kind.shape, stage, flat.random))
+        outcome = finish(integers, flat._replace(stage=writing_integers(stage)), moved=moved)
         return _into(out, x.shape, outcome, stage.format.quantum)
-
-    def product(
-        self,
-        a: Array | Gathered,
-        b: Array | Gathered,
-        addend: Array | None,
-        formats: tuple[FormatCode, FormatCode, FormatCode | None],
-        mac: MacCode,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
-        path: str,
-        divisor: int,
-    ) -> Outcome:
-        """Write the product; the path is for other backends to read: here the definition is run."""
-        a, b = stacks_of(a, b)
-        touched = None
-        if mac.product is None and mac.accumulator is None:
-            sums = products.exact_sums(a, b, addend, formats)
-        else:
-            sums, touched = products.ordered_sums(a, b, addend, formats, mac, random)
-        quotients = arithmetic.divided_by(sums, divisor, stage)
-        return finish(quotients, stage, random, register, touched, observed=sums)
-
-    def declines(
-        self,
-        formats: tuple[FormatCode, FormatCode, FormatCode | None],
-        mac: MacCode,
-        stage: StageCode,
-        path: str,
-        divisor: int,
-    ) -> str:
-        """Return "": the definition runs everything."""
-        return ""
-
-    def sparse_product(
-        self,
-        data: Array,
-        dense: Array,
-        addend: Array | None,
-        pattern: Pattern,
-        formats: tuple[FormatCode, FormatCode, FormatCode | None],
-        mac: MacCode,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
-        path: str,
-    ) -> Outcome:
-        """Write the dot products of every result's entries; the path is for other backends to read."""
-        contents, touched = sparse.sums(data, dense, addend, pattern, formats, mac, random)
-        return finish(contents, stage, random, register, touched)
-
-    def declines_sparse(
-        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, stage: StageCode, path: str
-    ) -> str:
-        """Return "": the definition runs everything."""
-        return ""
-
-    def way_of_sparse(self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str) -> str:
-        """Return nothing: the definition adds in storage order."""
-        return ""
 
     def columns(self, index: Indices, count: int) -> Columns:
         """Return which of `count` columns have entries."""
         return sparse.columns(index, count)
 
-    def dots(self, formats: tuple[FormatCode, FormatCode, FormatCode | None]) -> bool:
+    def dots(self, formats: Formats) -> bool:
         """Return False: the definition has no instructions."""
         return False
-
-    def way(
-        self, formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode, path: str, depth: int
-    ) -> str:
-        """Return nothing: the definition adds everything in order."""
-        return ""
 
     def function(
         self,
         name: str,
         x: Array,
         source: FormatCode | None,
-        stage: StageCode,
-        random: RandomCode,
-        register: RegisterCode | None,
+        write: Write,
     ) -> Outcome:
         """Write an elementary function of `x`."""
         from emu.backends.functions import evaluate_wide, write_wide
 
         doubles = as_float64(arithmetic.flush_operands(x, source))
-        return write_wide(evaluate_wide(name, doubles), self.quantize, stage, random, register)
+        return write_wide(evaluate_wide(name, doubles), self.quantize, write)
 
-    def tabled(
-        self, table: FunctionTable, x: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
-    ) -> Outcome:
+    def tabled(self, table: FunctionTable, x: Array, write: Write) -> Outcome:
         """Write what the function's table holds for `x`."""
-        return table.outcome(x, stage, random, register)
+        return table.outcome(x, write)
 
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""
@@ -220,8 +144,9 @@ class ReferenceKernels(ReferenceCodecs):
         return spread
 
 
-def _flat(random: RandomCode) -> RandomCode:
-    return random if random.recorded is None else random._replace(recorded=random.recorded.reshape(-1))
+def _flat(write: Write) -> Write:
+    recorded = write.random.recorded
+    return write if recorded is None else write._replace(random=write.random._replace(recorded=recorded.reshape(-1)))
 
 
 def _into(out: Array | None, shape: tuple[int, ...], outcome: Outcome, quantum: int) -> Outcome:

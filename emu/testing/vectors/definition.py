@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from emu.backends.interface import RandomCode as Random
 from emu.backends.interface import StageCode, encode_format, encode_mac, encode_stage
+from emu.backends.product import ProductCode
 from emu.backends.reference import arithmetic, products
 from emu.backends.reference.exact import Exact
 from emu.backends.reference.stage import to_integral, write, writing_integers
@@ -136,10 +137,10 @@ def _exact(
     a, b = carriers[0][:, None, :], carriers[1][:, :, None]
     addend = carriers[2][:, None, None] if len(carriers) > 2 else None
     three = (codes[0], codes[1], codes[2] if len(codes) > 2 else None)
-    unit = encode_mac(mac)
     if mac.is_exact:
         return products.exact_sums(a, b, addend, three), None
-    return products.ordered_sums(a, b, addend, three, unit, Random(0, 0, 0, 0, None))
+    product = ProductCode(three, encode_mac(mac), "definition", a.shape[2])
+    return products.ordered_sums(a, b, addend, product, Random(0, 0, 0, 0, None))
 
 
 def answer_without_sticky(description: Description, operands: tuple[Codes, ...]) -> Codes:

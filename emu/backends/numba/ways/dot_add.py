@@ -24,16 +24,18 @@ from numpy.typing import NDArray
 from emu.backends import interface as k
 from emu.backends import modes
 from emu.backends.bounds import bounded
-from emu.backends.interface import BlocksCode, FormatCode, MacCode, RandomCode, StageCode, carrier_of
+from emu.backends.interface import BlocksCode, FormatCode, StageCode, Write, carrier_of
 from emu.backends.numba.bits import BIAS, FIELD, add_to_odd, bits_of, power_of_two
 from emu.backends.numba.blocks import HUGE, round_block
 from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.contents import Contents
+from emu.backends.numba.gathering import materialised
 from emu.backends.numba.philox import fill_random
 from emu.backends.numba.terms import ALIGN, EXACT_BITS, Draws, clamped_to, draws_of
+from emu.backends.product import Product, ProductCode
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64
 
 Array = NDArray[Any]
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 DRAWN = modes.DRAWN
 #: Exponent of what does not take part in an alignment.
 NOWHERE = bounded(
@@ -81,10 +83,12 @@ class _Room(NamedTuple):
     draws: Draws
 
 
-def declines(formats: Formats, mac: MacCode) -> str:
-    """Return why a unit of blocks is left to the reference, "" if the loops here compute it."""
+def declines(product: ProductCode, stage: StageCode) -> str | None:
+    """Return "" of other orders, or why a unit of blocks is left to the reference."""
+    formats, mac = product.formats, product.mac
+    if product.is_exact or mac.blocks is None:
+        return ""
     assert mac.accumulator is not None
-    assert mac.blocks is not None
     fmt, blocks = mac.accumulator.format, mac.blocks
     if any(carrier_of(f) != np.float32 or f.daz for f in formats[:2]):
         return "operands of blocks are wider than float32 or flush subnormals"
@@ -94,7 +98,12 @@ def declines(formats: Formats, mac: MacCode) -> str:
         return "sums of blocks are wider than float64"
     if blocks.min_exponent != k.NO_FLOOR and abs(blocks.min_exponent) >= SAFE_EXPONENT:
         return "the alignment floor lies outside what float64 scales"
-    return _declines_accumulator(mac.accumulator, fmt)
+    return _declines_accumulator(mac.accumulator, fmt) or None
+
+
+def proof(product: ProductCode) -> str:
+    """Return nothing: the planner's proof says it all."""
+    return ""
 
 
 def _declines_accumulator(stage: StageCode, fmt: FormatCode) -> str:
@@ -298,19 +307,15 @@ def arranged(x: Array, indices: tuple[int, ...], axis: int) -> Array:
     return taken
 
 
-def accumulate(
-    a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode, random: RandomCode
-) -> tuple[Array, Array]:
+def contents(product: Product, write: Write) -> Contents:
     """Return the accumulator's (B, M, N) contents, and where it touched a limit or became infinite from finite terms.
 
     Args:
-        a: float32 carriers, (B, M, K).
-        b: float32 carriers, (B, K, N).
-        addend: broadcasts to the result over its last three axes, or None.
-        formats: formats of the three.
-        mac: a unit that `declines` does not decline.
-        random: Philox numbers for stochastic units.
+        product: one that `declines` does not decline, its operands float32.
+        write: with Philox numbers for stochastic units.
     """
+    formats, mac, addend = product.code.formats, product.code.mac, product.addend
+    a, b = product.stacks(materialised)
     assert mac.accumulator is not None
     assert mac.blocks is not None
     unit = _unit_for(formats[:2], mac.accumulator, mac.blocks)
@@ -324,12 +329,11 @@ def accumulate(
     out = np.empty(shape)
     touched = np.zeros(shape, np.uint8)
     adder, period = unit._replace(rounding=k.NEAREST_EVEN), len(mac.blocks.indices)
-    marks, draws, addend_draw = touched.reshape(-1), draws_of(random), 2 * depth + 1
+    marks, draws, addend_draw = touched.reshape(-1), draws_of(write.random), 2 * depth + 1
 
     def work(_: int, start: int, stop: int) -> None:
         addends = (third, addend_draw)
         _rows(a, tops[0], b, tops[1], *addends, period, out, marks, unit, adder, draws, start, stop)
 
     over_ranges(work, shape[0] * shape[1], 1, max(1, GRAIN_MACS // max(a.shape[2] * shape[2], 1)))
-    contents = out.astype(carrier_of(mac.accumulator.format), copy=False)
-    return contents, touched
+    return Contents(out.astype(carrier_of(mac.accumulator.format), copy=False), touched)

@@ -16,16 +16,19 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
-from emu.backends.interface import FormatCode, MacCode, StageCode, encode_format
+from emu.backends.interface import FormatCode, StageCode, Write, encode_format
 from emu.backends.memory import empty
 from emu.backends.numba import integers
 from emu.backends.numba.compiling import BLOCK, kernel, over_ranges
+from emu.backends.numba.contents import Contents
+from emu.backends.numba.gathering import materialised
 from emu.backends.numba.machine import has_pair_products
-from emu.backends.numba.ordered import add_three_to_odd
+from emu.backends.numba.ways import wide_sums
+from emu.backends.numba.ways.ordered import add_three_to_odd
+from emu.backends.product import Formats, Product, ProductCode
 from emu.formats import Fixed
 
 Array = NDArray[Any]
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 HALF_BITS = bounded(16, 16, 16, "the pair instructions take 16 bits; two halves are a word of 32")
 #: Terms of a sum.
 MOST_TERMS = bounded(
@@ -38,22 +41,37 @@ GRAIN = 1 << 16
 _HALF = encode_format(Fixed(HALF_BITS, 0))
 
 
-def applies(formats: Formats, mac: MacCode, stage: StageCode, depth: int, divisor: int) -> bool:
-    """Return whether both operands are fixed-point words of at most 32 bits, summed exactly and written undivided."""
-    a, b, c = formats
-    if mac.product is not None or divisor != 1 or depth > MOST_TERMS or not has_pair_products():
-        return False
+def declines(product: ProductCode, stage: StageCode) -> str | None:
+    """Return None of fixed-point words of at most 32 bits, summed exactly and written undivided, else ""."""
+    (a, b, c), mac = product.formats, product.mac
+    if product.is_exact or mac.accumulator is not None or mac.product is not None or product.divisor != 1:
+        return ""
+    if product.depth > MOST_TERMS or not has_pair_products() or wide_sums.declines(product, stage) is not None:
+        return ""
     if stage.overflow == k.WRAP or any(f.is_float or f.width_bits > 2 * HALF_BITS for f in (a, b)):
-        return False
+        return ""
     quantum = a.quantum + b.quantum
-    return c is None or (not c.is_float and c.quantum >= quantum and c.width_bits + c.quantum - quantum <= ADDEND_BITS)
+    fits = c is None or (not c.is_float and c.quantum >= quantum and c.width_bits + c.quantum - quantum <= ADDEND_BITS)
+    return None if fits else ""
+
+
+def proof(product: ProductCode) -> str:
+    """Return nothing: the planner's proof says it all."""
+    return ""
+
+
+def contents(product: Product, write: Write) -> Contents | None:
+    """Return exact sums, rounded to odd; None if an operand has a number without such halves."""
+    a, b = product.stacks(materialised)
+    whole = sums(a, b, product.addend, product.code.formats)
+    return None if whole is None else Contents(whole)
 
 
 def sums(a: Array, b: Array, addend: Array | None, formats: Formats) -> Array | None:
     """Return exact (B, M, N) sums, float64 rounded to odd; None if an operand has a number without such halves.
 
     Args:
-        a: (B, M, K) carriers of formats that `applies` accepts.
+        a: (B, M, K) carriers of formats that `declines` does not decline.
         b: (B, K, N).
         addend: (B or 1, M or 1, N or 1), or None.
         formats: formats of the three.

@@ -25,10 +25,13 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
-from emu.backends.interface import FormatCode, MacCode, StageCode, carrier_of, encode_format
+from emu.backends.interface import MacCode, StageCode, Write, carrier_of, encode_format
 from emu.backends.modes import moves_exact
 from emu.backends.numba.bits import BIAS, FIELD, add_to_odd, bits_of, float_of
 from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.contents import Contents
+from emu.backends.numba.gathering import materialised
+from emu.backends.product import Formats, Product, ProductCode
 from emu.backends.proofs import (
     FLOAT32_QUANTUM,
     FLOAT32_TOP,
@@ -41,7 +44,6 @@ from emu.backends.proofs import (
 from emu.formats import PRESETS
 
 Array = NDArray[Any]
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 FLOAT32, WIDE32, FLOAT, FIXED = range(4)
 FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
 SATURATE_ZERO, WRAP = k.SATURATE_ZERO, k.WRAP
@@ -138,7 +140,7 @@ def _fixed_unit(mac: MacCode, stage: StageCode, formats: Formats) -> Accumulator
     if any(f is not None and abs(f.quantum) >= SAFE_EXPONENT for f in (*formats, fmt)):
         return None
     high = float(fmt.max_significand)
-    low = 0.0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1.0
+    low = float(stage.lowest)
     scale = math.ldexp(1.0, -fmt.quantum)
     return Accumulator(
         FIXED, 0, 0, 0, 0, 0.0, 0.0, 0, stage.overflow, high, low, math.ldexp(1.0, fmt.width_bits), scale
@@ -267,18 +269,21 @@ def _fixed_rows(a: Any, b: Any, addend: Any, out: Any, touched: Any, unit: Any, 
             touched[batch, m, j] = hit[j] and unit.overflow != WRAP
 
 
-def accumulate(
-    a: Array, b: Array, addend: Array | None, formats: Formats, unit: Accumulator
-) -> tuple[Array, Array | None]:
-    """Return the accumulator's (B, M, N) contents and where it touched a limit.
+def declines(product: ProductCode, stage: StageCode) -> str | None:
+    """Return None of units that have a loop here, else "": `ordered` computes the others."""
+    return "" if product.is_exact or unit_for(product.mac, product.formats) is None else None
 
-    Args:
-        a: float carriers, (B, M, K).
-        b: float carriers, (B, K, N).
-        addend: broadcasts to the result over its last three axes, or None.
-        formats: formats of the three.
-        unit: from `unit_for`.
-    """
+
+def proof(product: ProductCode) -> str:
+    """Return nothing: the planner's proof says it all."""
+    return ""
+
+
+def contents(product: Product, write: Write) -> Contents:
+    """Return the accumulator's (B, M, N) contents and where it touched a limit."""
+    unit = unit_for(product.code.mac, product.code.formats)
+    assert unit is not None
+    (a, b), addend = product.stacks(materialised), product.addend
     shape = (a.shape[0], a.shape[1], b.shape[2])
     third = np.zeros((1, 1, 1), np.float32) if addend is None else np.ascontiguousarray(addend)
     a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
@@ -303,4 +308,4 @@ def accumulate(
             _fixed_rows(a, b, third, out, touched, unit, start, stop)
 
     over_ranges(work, rows, 1, max(1, GRAIN_MACS // max(a.shape[2] * shape[2], 1)))
-    return out, touched
+    return Contents(out, touched)

@@ -1,4 +1,4 @@
-"""Products whose sums no order changes, as BLAS computes them."""
+"""Products whose sums no order changes, as BLAS computes them: a way of paths that the planner has proved exact."""
 
 from __future__ import annotations
 
@@ -9,10 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController  # pyright: ignore[reportMissingTypeStubs]
 
+from emu.backends.interface import StageCode, Write
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import over_ranges
+from emu.backends.numba.contents import Contents
+from emu.backends.numba.gathering import materialised
+from emu.backends.numba.in_doubles import scales_exactly_from
+from emu.backends.product import Product, ProductCode
 
 Array = NDArray[Any]
+#: Paths, and the float that holds every partial sum.
+DTYPES = {"float32_blas": np.dtype(np.float32), "float64_blas": np.dtype(np.float64)}
 #: Multiply-adds of a product below which a second thread is not worth waking.
 BLAS_GRAIN_MACS = 1 << 22
 
@@ -20,6 +27,24 @@ BLAS_GRAIN_MACS = 1 << 22
 @lru_cache(maxsize=1)
 def _blas_threads() -> Any:
     return ThreadpoolController()
+
+
+def declines(product: ProductCode, stage: StageCode) -> str | None:
+    """Return "" of other paths, or why results would not be written as the exact ones."""
+    if product.path not in DTYPES:
+        return ""
+    return None if scales_exactly_from(product.formats, stage) else "the binary points lie too far from each other"
+
+
+def proof(product: ProductCode) -> str:
+    """Return nothing: the planner's proof says it all."""
+    return ""
+
+
+def contents(product: Product, write: Write) -> Contents:
+    """Return exact sums in the path's dtype."""
+    a, b = product.stacks(materialised)
+    return Contents(exact_sums(a, b, product.addend, DTYPES[product.code.path]))
 
 
 def exact_sums(a: Array, b: Array, addend: Array | None, dtype: np.dtype[Any]) -> Array:

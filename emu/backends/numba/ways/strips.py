@@ -20,24 +20,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
-from emu.backends.interface import FormatCode, MacCode
+from emu.backends.interface import MacCode, StageCode, Write
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, over_ranges, thread_count
-from emu.backends.numba.in_order import FIXED, FLOAT32, WIDE32, Accumulator, limit, unit_for
-from emu.backends.numba.sparse_blocks import WIDTH as BLOCK_WIDTH
-from emu.backends.numba.sparse_blocks import add_sorted, rows_of_a_block
+from emu.backends.numba.contents import Contents
 from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.strips import gather_row, spread_row
+from emu.backends.numba.ways import blas
+from emu.backends.numba.ways.blas import DTYPES
+from emu.backends.numba.ways.in_order import FIXED, FLOAT32, WIDE32, Accumulator, limit, unit_for
+from emu.backends.numba.ways.sparse_blocks import WIDTH as BLOCK_WIDTH
+from emu.backends.numba.ways.sparse_blocks import add_sorted, rows_of_a_block
 from emu.backends.pattern import Columns, Indices, Pattern
+from emu.backends.product import Formats, ProductCode, SparseProduct
 
 Array = NDArray[Any]
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 #: Columns of a strip of float32, of a strip of float64; those of narrower strips are multiples of the lanes.
 WIDE, NARROW, LANES = 64, 32, 16
 #: Multiply-adds below which a second thread is not worth waking.
 GRAIN_MACS = 1 << 17
 WAY = "entry by entry, in storage order, in strips of columns"
-EXACT_DTYPES = {"float32_blas": np.dtype(np.float32), "float64_blas": np.dtype(np.float64)}
 
 
 @kernel
@@ -192,19 +194,25 @@ def unit_in_strips(formats: Formats, mac: MacCode) -> Accumulator | None:
     return unit if unit is not None and unit.kind in (FLOAT32, WIDE32, FIXED) else None
 
 
-def applies(formats: Formats, mac: MacCode, path: str) -> bool:
-    """Return whether strips add up what the reference does."""
-    return path in EXACT_DTYPES or unit_in_strips(formats, mac) is not None
+def declines(product: ProductCode, stage: StageCode) -> str | None:
+    """Return None if strips add up what the reference does, else "": gathered operands take any unit."""
+    if product.path in DTYPES:
+        return None if blas.declines(product, stage) is None else ""
+    return None if unit_in_strips(product.formats, product.mac) is not None else ""
 
 
-def contents(
-    data: Array, dense: Array, addend: Array | None, pattern: Pattern, formats: Formats, mac: MacCode, path: str
-) -> tuple[Array, Array | None]:
-    """Return the (R, H) accumulators' contents and where they touched a limit; the unit is one that `applies`."""
-    unit = None if path in EXACT_DTYPES else unit_in_strips(formats, mac)
+def proof(product: ProductCode) -> str:
+    """Return that entries are added in strips."""
+    return WAY
+
+
+def contents(product: SparseProduct, write: Write) -> Contents:
+    """Return the (R, H) accumulators' contents and where they touched a limit."""
+    path, pattern, shape = product.code.path, product.pattern, product.shape
+    data, dense, addend = product.data, product.dense, product.addend
+    unit = None if path in DTYPES else unit_in_strips(product.code.formats, product.code.mac)
     limited = unit is not None and unit.kind == FIXED
-    dtype = EXACT_DTYPES[path] if unit is None else np.dtype(np.float64 if limited else np.float32)
-    shape = (pattern.results, dense.shape[1])
+    dtype = DTYPES[path] if unit is None else np.dtype(np.float64 if limited else np.float32)
     sums, touched = empty(shape, dtype), np.zeros(shape, np.uint8) if limited else None
     data, dense = np.ascontiguousarray(data), np.ascontiguousarray(dense)
     start = np.zeros((1, 1), np.float32) if addend is None else np.ascontiguousarray(addend)
@@ -214,7 +222,7 @@ def contents(
 
     rows = rows_of_a_block(pattern, shape[1], dtype.itemsize) if pattern.by_columns and not limited else 0
     if rows and (unit is None or unit.kind == FLOAT32):
-        return _contents_of_blocks(data, dense, start, pattern, dtype, rows), None
+        return Contents(_contents_of_blocks(data, dense, start, pattern, dtype, rows))
 
     def work(_: int, begin: int, end: int) -> None:
         room, room_of_hits = empty((shape[0], width), dtype).reshape(-1), np.empty(shape[0] * width, np.uint8)
@@ -237,7 +245,7 @@ def contents(
     over_ranges(work, strips, 1, 1 if threads > 1 else max(strips, 1))
     if unit is not None and limited:
         sums /= unit.product_scale
-    return sums, None if unit is None or unit.overflow == k.WRAP else touched
+    return Contents(sums, None if unit is None or unit.overflow == k.WRAP else touched)
 
 
 def _contents_of_blocks(
@@ -272,11 +280,10 @@ def strip_width(columns: int, threads: int, itemsize: int) -> int:
     return min(WIDE if itemsize == 4 else NARROW, -(-share // LANES) * LANES)
 
 
-def any_operand(
-    is_special: Callable[[Array], NDArray[np.bool_]], data: Array, dense: Array, addend: Array | None, pattern: Pattern
-) -> NDArray[np.bool_]:
+def any_operand(is_special: Callable[[Array], NDArray[np.bool_]], product: SparseProduct) -> NDArray[np.bool_]:
     """Return, per result, whether any operand of its entries is special: counted as numbers are added."""
-    seen = np.zeros((pattern.results, dense.shape[1]), bool)
+    data, dense, addend, pattern = product.data, product.dense, product.addend, product.pattern
+    seen = np.zeros(product.shape, bool)
     here, there = is_special(data).astype(np.float64), is_special(dense).astype(np.float64)
     for left, right in ((np.ones_like(here), there), (here, np.ones_like(there))):
         counts = np.zeros(seen.shape, np.float64)

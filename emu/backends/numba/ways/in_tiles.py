@@ -22,12 +22,15 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
-from emu.backends.interface import FormatCode, MacCode, StageCode, carrier_of, encode_format
+from emu.backends.interface import FormatCode, MacCode, StageCode, Write, carrier_of, encode_format
 from emu.backends.memory import empty
 from emu.backends.modes import moves_exact
+from emu.backends.numba.contents import Contents
+from emu.backends.numba.gathering import materialised
 from emu.backends.numba.machine import has_dot_products, has_vectors
 from emu.backends.numba.vector.ordered_products import over_row_blocks, packed_panels, row_loops
 from emu.backends.numba.vector.ordered_tiles import FEWEST_MARK_BITS, ROWS, TOUCHING, WORDS
+from emu.backends.product import Formats, Product, ProductCode
 from emu.backends.proofs import (
     FLOAT32_QUANTUM,
     FLOAT32_TOP,
@@ -39,7 +42,6 @@ from emu.backends.proofs import (
 from emu.formats import PRESETS
 
 Array = NDArray[Any]
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 FP16, FP32 = encode_format(PRESETS["fp16"]), encode_format(PRESETS["fp32"])
 #: Integers up to 2**24 are exact in float32.
 FLOAT32_INTEGER_BITS = bounded(24, 1, 24, "float32 holds no wider integer")
@@ -121,7 +123,7 @@ def _fixed_unit(stage: StageCode, formats: Formats) -> TileAccumulator | None:
     if c is not None and (c.quantum < fmt.quantum or c.width_bits + c.quantum - fmt.quantum > ADDEND_BITS):
         return None
     high = fmt.max_significand
-    low = 0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1
+    low = stage.lowest
     unit = math.ldexp(1.0, fmt.quantum)
     words = _word_shifts(a, b, fmt, shift) if stage.overflow == k.SATURATE else None
     if words is not None:
@@ -146,16 +148,30 @@ def _word_shifts(a: FormatCode, b: FormatCode, fmt: FormatCode, shift: int) -> t
     return (left, wanted - left) if fits else None
 
 
-def accumulate(
-    a: Array, b: Array, addend: Array | None, formats: Formats, unit: TileAccumulator
-) -> tuple[Array, Array | None]:
+def declines(product: ProductCode, stage: StageCode) -> str | None:
+    """Return None of units that the tiles emulate, else "": plain loops compute the others."""
+    return "" if product.is_exact or unit_for(product.mac, product.formats) is None else None
+
+
+def proof(product: ProductCode) -> str:
+    """Return nothing: the planner's proof says it all."""
+    return ""
+
+
+def contents(product: Product, write: Write) -> Contents:
+    """Return the accumulator's (B, M, N) contents and where it touched a limit."""
+    unit = unit_for(product.code.mac, product.code.formats)
+    assert unit is not None
+    return accumulate(*product.stacks(materialised), product.addend, unit)
+
+
+def accumulate(a: Array, b: Array, addend: Array | None, unit: TileAccumulator) -> Contents:
     """Return the accumulator's (B, M, N) contents and where it touched a limit.
 
     Args:
         a: float32, (B, M, K).
         b: float32, (B, K, N).
         addend: (B or 1, M or 1, N or 1), or None.
-        formats: formats of the three.
         unit: from `unit_for`.
     """
     batches, rows, depth = a.shape
@@ -177,8 +193,8 @@ def accumulate(
 
     over_row_blocks(work, batches, rows, height, max(1, GRAIN_MACS // max(height * depth * columns, 1)))
     if unit.step not in TOUCHING:
-        return out, None
-    return out, touched if outside is None else touched | outside
+        return Contents(out)
+    return Contents(out, touched if outside is None else touched | outside)
 
 
 def _first_sums(addend: Array | None, unit: TileAccumulator) -> tuple[Array, Array | None]:

@@ -17,16 +17,20 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
-from emu.backends.interface import MacCode, carrier_of
+from emu.backends.interface import MacCode, StageCode, Write, carrier_of
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, over_ranges
-from emu.backends.numba.dot_add import arranged, exponents
+from emu.backends.numba.contents import Contents
+from emu.backends.numba.gathering import materialised
 from emu.backends.numba.machine import has_vectors
-from emu.backends.numba.terms import FP32, Formats
+from emu.backends.numba.terms import FP32
 from emu.backends.numba.vector.block_tiles import ROWS, add_blocks
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.ordered_products import over_row_blocks, packed_panels
+from emu.backends.numba.ways import dot_add
+from emu.backends.numba.ways.dot_add import arranged, exponents
+from emu.backends.product import Formats, Product, ProductCode
 from emu.backends.proofs import largest_exponent, significand_bits
 
 Array = NDArray[Any]
@@ -154,18 +158,23 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
     return run
 
 
-def sums(a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode) -> Array | None:
-    """Return the accumulator's (B, M, N) contents, float32, or None where the tiles do not compute them.
+def declines(product: ProductCode, stage: StageCode) -> str | None:
+    """Return None of units that the tiles emulate, else "": plain loops compute the others."""
+    is_taken = not product.is_exact and unit_for(product.mac, product.formats) is not None
+    return None if is_taken and dot_add.declines(product, stage) is None else ""
 
-    Args:
-        a: carriers, (B, M, K).
-        b: carriers, (B, K, N).
-        addend: (B or 1, M or 1, N or 1), or None.
-        formats: formats of the three.
-        mac: a unit of blocks.
-    """
-    unit = unit_for(mac, formats)
-    return None if unit is None or not _holds(a, b, addend, unit) else _accumulate(a, b, addend, unit)
+
+def proof(product: ProductCode) -> str:
+    """Return nothing: the planner's proof says it all."""
+    return ""
+
+
+def contents(product: Product, write: Write) -> Contents | None:
+    """Return float32 contents, (B, M, N); None if a number lies where the tiles are not exact."""
+    unit = unit_for(product.code.mac, product.code.formats)
+    assert unit is not None
+    a, b = product.stacks(materialised)
+    return Contents(_accumulate(a, b, product.addend, unit)) if _holds(a, b, product.addend, unit) else None
 
 
 def _holds(a: Array, b: Array, addend: Array | None, unit: TileBlockAdder) -> bool:

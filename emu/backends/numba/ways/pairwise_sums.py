@@ -17,16 +17,17 @@ from numpy.typing import NDArray
 
 from emu.backends.bounds import bounded
 from emu.backends.gathered import Gathered
-from emu.backends.interface import FormatCode, MacCode, encode_format
+from emu.backends.interface import PAIRWISE, StageCode, Write, encode_format
 from emu.backends.memory import empty
 from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.contents import Contents
 from emu.backends.numba.single_column import are_neighbours, column_of
 from emu.backends.numba.vector.packing import find_runs
+from emu.backends.product import Product, ProductCode
 from emu.backends.proofs import is_plain
 from emu.formats import PRESETS
 
 Array = NDArray[Any]
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 FP32 = encode_format(PRESETS["fp32"])
 #: Leaves folded at once, a power of two.
 CHUNK = 512
@@ -39,15 +40,28 @@ ABREAST = 64
 GRAIN_TERMS = 1 << 17
 
 
-def applies(left: Gathered, right: Gathered, formats: Formats, mac: MacCode) -> bool:
-    """Return whether a pairwise product without an addend is one column of float32 sums."""
-    if right.columns.size != 1:
-        return False
-    if max(left.batches, right.batches) != 1 or left.dtype != np.float32 or right.dtype != np.float32:
-        return False
-    rounds_products = mac.product is not None
-    units = is_plain(mac.accumulator, FP32) and (not rounds_products or is_plain(mac.product, FP32))
-    return units and not any(fmt.daz for fmt in formats[:2])
+def declines(product: ProductCode, stage: StageCode) -> str | None:
+    """Return None of float32 sums in pairs without an addend, else "": adds of any order compute the others."""
+    mac, formats = product.mac, product.formats
+    if mac.order != PAIRWISE or formats[2] is not None or any(fmt.daz for fmt in formats[:2]):
+        return ""
+    takes = is_plain(mac.accumulator, FP32) and (mac.product is None or is_plain(mac.product, FP32))
+    return None if takes else ""
+
+
+def proof(product: ProductCode) -> str:
+    """Return nothing: the planner's proof says it all."""
+    return ""
+
+
+def contents(product: Product, write: Write) -> Contents | None:
+    """Return float32 sums of one matrix times one column; None of other shapes."""
+    left, right = product.gathered()
+    if right.columns.size != 1 or max(left.batches, right.batches) != 1:
+        return None
+    if left.dtype != np.float32 or right.dtype != np.float32:
+        return None
+    return Contents(sums(left, right))
 
 
 def sums(left: Gathered, right: Gathered) -> Array:

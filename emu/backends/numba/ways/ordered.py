@@ -17,16 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends import interface as k
-from emu.backends.interface import MacCode, RandomCode
+from emu.backends.interface import N_FLAGS, FormatCode, MacCode, StageCode, Write
 from emu.backends.numba.bits import add_to_odd, fma_to_odd
-from emu.backends.numba.blocks import N_FLAGS
 from emu.backends.numba.compiling import BLOCK, kernel, over_ranges
+from emu.backends.numba.contents import Contents
+from emu.backends.numba.gathering import materialised
 from emu.backends.numba.schedule import ADD, ADD_ADDEND, CLEAR, JOIN, MULTIPLY, PARK, PUT, PUT_ADDEND, schedule_for
 from emu.backends.numba.stage import supports
 from emu.backends.numba.terms import (
     ALIGN,
     EXACT_BITS,
-    Formats,
     Span,
     Writer,
     copy,
@@ -42,6 +42,7 @@ from emu.backends.numba.terms import (
     write_block,
     writer_for,
 )
+from emu.backends.product import Formats, Product, ProductCode
 from emu.backends.proofs import becomes_infinite, significand_bits
 
 Array = NDArray[Any]
@@ -65,11 +66,21 @@ class RoundedSums(NamedTuple):
     watches: int
 
 
-def declines(formats: Formats, mac: MacCode) -> str:
-    """Return why a unit with a rounding accumulator is left to the reference, "" if the loops here compute it."""
-    a, b, c = formats
-    stage, product = mac.accumulator, mac.product
-    assert stage is not None
+def declines(product: ProductCode, stage: StageCode) -> str | None:
+    """Return "" of exact accumulators and of blocks, or why one that rounds is left to the reference."""
+    (a, b, c), mac = product.formats, product.mac
+    if product.is_exact or mac.accumulator is None or mac.blocks is not None:
+        return ""
+    return _declines(a, b, c, mac, mac.accumulator) or None
+
+
+def proof(product: ProductCode) -> str:
+    """Return nothing: the planner's proof says it all."""
+    return ""
+
+
+def _declines(a: FormatCode, b: FormatCode, c: FormatCode | None, mac: MacCode, stage: StageCode) -> str:
+    product = mac.product
     if mac.order not in (k.SEQUENTIAL, k.LANES, k.PAIRWISE):
         return "this order has no compiled loop"
     if a.carries_raws or b.carries_raws:
@@ -227,31 +238,26 @@ def _run(
             hit[i] = 0
 
 
-def accumulate(
-    a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode, random: RandomCode
-) -> tuple[Array, Array | None]:
+def contents(product: Product, write: Write) -> Contents:
     """Return the accumulator's (B, M, N) contents, float64, and where it touched a limit.
 
     Args:
-        a: float carriers, (B, M, K).
-        b: float carriers, (B, K, N).
-        addend: carriers that broadcast to the result over its last three axes, or None.
-        formats: formats of the three.
-        mac: a unit that `declines` does not decline.
-        random: Philox numbers for stochastic units.
+        product: one that `declines` does not decline.
+        write: with Philox numbers for stochastic units.
     """
-    a, b, addend = flushed(a, b, addend, formats)
-    unit, draws = _unit(formats, mac), draws_of(random)
+    formats, mac = product.code.formats, product.code.mac
+    a, b, addend = flushed(*product.stacks(materialised), product.addend, formats)
+    unit, draws = _unit(formats, mac), draws_of(write.random)
     high, low = in_two_parts(addend, formats[2])
     events = schedule_for(mac.order, mac.lanes, a.shape[2], has_addend=addend is not None)
     dtype = np.result_type(a, b)
     a, b = np.ascontiguousarray(a, dtype), np.ascontiguousarray(b, dtype)
-    contents = np.empty((a.shape[0], a.shape[1], b.shape[2]))
-    touched = np.empty(contents.shape, np.uint8)
-    out, marks = contents.reshape(-1), touched.reshape(-1)
+    sums = np.empty((a.shape[0], a.shape[1], b.shape[2]))
+    touched = np.empty(sums.shape, np.uint8)
+    out, marks = sums.reshape(-1), touched.reshape(-1)
 
     def work(_: int, start: int, stop: int) -> None:
         _run(a, b, high, low, events, out, marks, start, stop, unit, draws)
 
-    over_ranges(work, contents.size, ALIGN, max(ALIGN, GRAIN_MACS // max(a.shape[2], 1)))
-    return contents, touched if unit.accumulator.is_saturating or unit.watches else None
+    over_ranges(work, sums.size, ALIGN, max(ALIGN, GRAIN_MACS // max(a.shape[2], 1)))
+    return Contents(sums, touched if unit.accumulator.is_saturating or unit.watches else None)

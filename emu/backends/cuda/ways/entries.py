@@ -12,22 +12,15 @@ import numpy as np
 
 from emu.backends.arrays import on_host
 from emu.backends.cuda import layout
-from emu.backends.cuda.launching import Counts, Launcher, counted_bytes
-from emu.backends.cuda.products import Work, kernel_of
+from emu.backends.cuda.launching import Launcher, counted_bytes
+from emu.backends.cuda.ways.add_by_add import kernel_of
+from emu.backends.cuda.ways.on_device import OnDevice, Results, has_room
 from emu.backends.gathered import Gathered
-from emu.backends.interface import (
-    FormatCode,
-    MacCode,
-    Outcome,
-    RandomCode,
-    RegisterCode,
-    StageCode,
-    carrier_of,
-)
+from emu.backends.interface import Outcome, StageCode, Write
 from emu.backends.pattern import Columns, Indices, Pattern
+from emu.backends.product import ProductCode, SparseProduct
 
 Array = Any
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 #: Threads of the block that adds up counts, and its words of shared memory per thread.
 _SCAN_THREADS, _SCAN_WORDS = 256, 3
 #: Kernels of `products.cu`, and what does the same for sparse operands.
@@ -96,43 +89,38 @@ def _segments(launcher: Launcher, pattern: Pattern) -> tuple[Array, Array, Array
     return entries, rows, starts
 
 
-def write(
-    launcher: Launcher,
-    data: Array,
-    dense: Array,
-    addend: Array | None,
-    pattern: Pattern,
-    formats: Formats,
-    mac: MacCode,
-    stage: StageCode,
-    random: RandomCode,
-    register: RegisterCode | None,
-) -> Outcome:
-    """Write a sparse product; arguments as of `Kernels.sparse_product`."""
-    shape = (pattern.results, dense.shape[1])
-    sizes = (1, pattern.results, pattern.longest, dense.shape[1])
-    third = None if addend is None else launcher.taken(addend)
-    numbers = [
-        *layout.head_numbers(stage, random, register),
-        *layout.operand_numbers(data.dtype, formats[0]),
-        *layout.operand_numbers(dense.dtype, formats[1]),
-        *(layout.NO_OPERAND if addend is None else layout.operand_numbers(addend.dtype, formats[2])),
-        *sizes,
-        1,
-        *(0, 0),
-        *([0, 0, 0] if addend is None else layout.broadcast_steps((1, *addend.shape))),
-        *layout.mac_numbers(mac),
-        *layout.blocks_numbers(mac, formats),
-    ]
-    left, right = (Gathered(launcher.taken(x), 1, 0, _NOWHERE, _NOWHERE) for x in (data, dense))
-    work = Work(left, right, third, formats, sizes, numbers)
-    values, counts = launcher.xp.empty(work.results, carrier_of(stage.format)), Counts(launcher, register)
-    entries, rows, starts = _segments(launcher, pattern)
-    kernel, extra, words = kernel_of(launcher, work, mac, stage, 1)
-    arguments = (
-        *(layout.task(numbers), left.data, entries, rows, starts, right.data, third),
-        *(launcher.recorded(random), values, counts.totals, *extra),
-    )
-    room = counted_bytes(register)
-    launcher.launch("sparse", _KERNELS[kernel], values.size, arguments, shared_bytes=room, words=words)
-    return Outcome.owing(launcher.returned(values.reshape(shape), data, dense), counts)
+class Entries:
+    """Products of sparse matrices."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        """Compute with a launcher's device."""
+        self._launcher = launcher
+
+    def declines(self, product: ProductCode, stage: StageCode) -> str | None:
+        """Return why a product is left to the definition: sums wider than a kernel's integers."""
+        return layout.declines_sums(product.formats, product.mac) or None
+
+    def proof(self, product: ProductCode) -> str:
+        """Return who computes a result."""
+        return WAY
+
+    def compute(self, product: SparseProduct, write: Write) -> Outcome | None:
+        """Write the product; None of more entries than 32 bits count, or if a block has no room for the register."""
+        launcher, pattern = self._launcher, product.pattern
+        if not fits(pattern) or not has_room(write.register):
+            return None
+        sizes = (1, pattern.results, pattern.longest, product.dense.shape[1])
+        addend = None if product.addend is None else product.addend.reshape(1, *product.addend.shape)
+        left, right = (Gathered(launcher.taken(x), 1, 0, _NOWHERE, _NOWHERE) for x in (product.data, product.dense))
+        device = OnDevice.laid_out(launcher, product.code, left, right, addend, sizes, (0, 0), write)
+        results = Results.of(launcher, device.results, write)
+        entries, rows, starts = _segments(launcher, pattern)
+        kernel, extra, words = kernel_of(launcher, device, write.stage)
+        arguments = (
+            *(device.task, device.left.data, entries, rows, starts, device.right.data, device.addend),
+            *(*results.arguments, *extra),
+        )
+        room = counted_bytes(write.register)
+        launcher.launch("sparse", _KERNELS[kernel], device.results, arguments, shared_bytes=room, words=words)
+        values = results.values.reshape(product.shape)
+        return Outcome.owing(launcher.returned(values, product.data, product.dense), results.counts)

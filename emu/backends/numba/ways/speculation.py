@@ -18,13 +18,16 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
-from emu.backends.interface import FormatCode, MacCode
+from emu.backends.interface import MacCode, StageCode, Write
 from emu.backends.modes import moves_exact
 from emu.backends.numba import integers
 from emu.backends.numba.compiling import kernel, over_ranges
+from emu.backends.numba.contents import Contents
+from emu.backends.numba.gathering import materialised
+from emu.backends.numba.ways import in_tiles
+from emu.backends.product import Formats, Product, ProductCode
 
 Array = NDArray[Any]
-Formats = tuple[FormatCode, FormatCode, FormatCode | None]
 #: Said of a product whose outputs are bounded one by one first.
 SPARED = "outputs whose own |addend| + sum |a||b| stays inside are exact sums, the others are added again in order"
 #: Share of outputs above which adding all of them in order is cheaper than adding these again one by one.
@@ -41,8 +44,21 @@ CENTRAL = bounded(200, 1, 300, "products, scaled twice, are normal float64 numbe
 GRAIN_MACS = 1 << 17
 
 
-def applies(mac: MacCode, formats: Formats, depth: int) -> bool:
-    """Return whether the accumulator saturates without ever rounding, and integer products can bound it."""
+def declines(product: ProductCode, stage: StageCode) -> str | None:
+    """Return None if the accumulator saturates without ever rounding, and integer products can bound it, else ""."""
+    if product.is_exact or not _bounds(product.mac, product.formats, product.depth):
+        return ""
+    tiles = in_tiles.unit_for(product.mac, product.formats)
+    # Marked tiles tell a touched limit from a bit below the word, at one instruction an add: nothing is faster.
+    return "" if tiles is not None and tiles.step == "marked" else None
+
+
+def proof(product: ProductCode) -> str:
+    """Return that outputs of a saturating accumulator that provably stay inside are summed in any order."""
+    return SPARED
+
+
+def _bounds(mac: MacCode, formats: Formats, depth: int) -> bool:
     stage = mac.accumulator
     if stage is None or mac.product is not None or mac.order != k.SEQUENTIAL or not integers.applies(formats):
         return False
@@ -62,37 +78,30 @@ def applies(mac: MacCode, formats: Formats, depth: int) -> bool:
     return central and max(product_bits, addend_bits, stage.format.width_bits) < EXACT_BITS
 
 
-def accumulate(a: Array, b: Array, addend: Array | None, formats: Formats, mac: MacCode) -> tuple[Array, Array] | None:
-    """Return the accumulator's (B, M, N) contents and where it touched a limit; None if too many outputs may.
-
-    Args:
-        a: (B, M, K) float carriers.
-        b: (B, K, N).
-        addend: (B or 1, M or 1, N or 1), or None.
-        formats: formats of the three.
-        mac: a unit that `applies` accepts.
-    """
-    assert mac.accumulator is not None
-    fmt, overflow = mac.accumulator.format, mac.accumulator.overflow
-    unit = math.ldexp(1.0, fmt.quantum)
-    low = 0 if not fmt.signed else -fmt.max_significand - (overflow != k.SATURATE_SYMMETRIC)
+def contents(product: Product, write: Write) -> Contents | None:
+    """Return the accumulator's (B, M, N) contents and where it touched a limit; None if too many outputs may."""
+    (a, b), addend, formats = product.stacks(materialised), product.addend, product.code.formats
+    stage = product.code.mac.accumulator
+    assert stage is not None
+    fmt, overflow = stage.format, stage.overflow
+    unit, low = math.ldexp(1.0, fmt.quantum), stage.lowest
     bounds = integers.exact_sums(a, b, addend, formats, magnitudes=True)
     can_be_negative = any(f is not None and f.signed for f in formats)
     largest = 0.0 if can_be_negative and not fmt.signed else float(fmt.max_significand)
     failing = np.flatnonzero(bounds.reshape(-1) * SHORTFALL > largest * unit)
     if failing.size > MOST_REPAIRED * bounds.size:
         return None
-    contents = integers.exact_sums(a, b, addend, formats)
-    touched = np.zeros(contents.shape, np.uint8)
+    sums = integers.exact_sums(a, b, addend, formats)
+    touched = np.zeros(sums.shape, np.uint8)
     third = np.zeros((1, 1, 1)) if addend is None else np.ascontiguousarray(addend)
-    flat, hit = contents.reshape(-1), touched.reshape(-1)
+    flat, hit = sums.reshape(-1), touched.reshape(-1)
     limits = (float(low), float(fmt.max_significand), overflow == k.SATURATE_ZERO, unit)
 
     def work(_: int, start: int, stop: int) -> None:
         _add_again(a, b, third, failing[start:stop], *limits, flat, hit)
 
     over_ranges(work, failing.size, 1, max(1, GRAIN_MACS // max(a.shape[2], 1)))
-    return contents, touched
+    return Contents(sums, touched)
 
 
 @kernel

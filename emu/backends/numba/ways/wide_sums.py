@@ -18,14 +18,15 @@ from numpy.typing import NDArray
 
 from emu.backends import interface as k
 from emu.backends.bounds import bounded
-from emu.backends.interface import FormatCode, MacCode, Outcome, RandomCode, RegisterCode, StageCode, encode_format
+from emu.backends.interface import FormatCode, RandomCode, StageCode, Write, encode_format
 from emu.backends.numba.compiling import BLOCK, over_ranges
+from emu.backends.numba.contents import Contents
 from emu.backends.numba.digits import NO_TOP, Writing
-from emu.backends.numba.stage import run_stage, supports
+from emu.backends.numba.gathering import materialised
+from emu.backends.numba.stage import supports
 from emu.backends.numba.terms import (
     ALIGN,
     EXACT_BITS,
-    Formats,
     Span,
     decided,
     draws_of,
@@ -35,6 +36,7 @@ from emu.backends.numba.terms import (
     writer_for,
 )
 from emu.backends.numba.windows import Windows, sum_range
+from emu.backends.product import Formats, Product, ProductCode
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, significand_bits
 from emu.formats import PRESETS
 
@@ -66,9 +68,11 @@ class _Terms(NamedTuple):
     span: Span
 
 
-def declines(formats: Formats, mac: MacCode, stage: StageCode, divisor: int) -> str:
-    """Return why an exact accumulator is left to the reference, "" if the loops here compute it."""
-    a, b, c = formats
+def declines(product: ProductCode, stage: StageCode) -> str | None:
+    """Return "" of accumulators that round, or why an exact one is left to the reference."""
+    if product.is_exact or product.mac.accumulator is not None:
+        return ""
+    (a, b, c), mac, divisor = product.formats, product.mac, product.divisor
     if a.carries_raws or b.carries_raws:
         return "operands of more bits than float64 holds have no compiled loop"
     if not products_are_central(a, b):
@@ -87,6 +91,11 @@ def declines(formats: Formats, mac: MacCode, stage: StageCode, divisor: int) -> 
         return "the output stage looks at more bits of a sum than float64 holds"
     if divisor & (divisor - 1) and divisor.bit_length() > MAX_DIVISOR_BITS:
         return f"a quotient by {divisor} has no compiled loop"
+    return None
+
+
+def proof(product: ProductCode) -> str:
+    """Return nothing: the planner's proof says it all."""
     return ""
 
 
@@ -168,29 +177,15 @@ def _unit(terms: _Terms, needs_odd: bool, stage: StageCode, divisor: int) -> Win
     )
 
 
-def sums(
-    a: Array,
-    b: Array,
-    addend: Array | None,
-    formats: Formats,
-    mac: MacCode,
-    stage: StageCode,
-    random: RandomCode,
-    divisor: int,
-) -> tuple[Array, Array]:
+def contents(product: Product, write: Write) -> Contents:
     """Return the accumulator's (B, M, N) contents, and what the output stage writes; float64 rounded to odd.
 
     Args:
-        a: float carriers, (B, M, K).
-        b: float carriers, (B, K, N).
-        addend: carriers that broadcast to the result over its last three axes, or None.
-        formats: formats of the three.
-        mac: a unit with an exact accumulator that `declines` does not decline.
-        stage: the output stage.
-        random: Philox numbers for stochastic products.
-        divisor: positive integer by which sums are divided.
+        product: one that `declines` does not decline.
+        write: the output stage, and Philox numbers for stochastic products.
     """
-    a, b, addend = flushed(a, b, addend, formats)
+    formats, mac = product.code.formats, product.code.mac
+    a, b, addend = flushed(*product.stacks(materialised), product.addend, formats)
     fa, fb, fc = formats
     is_wide = significand_bits(fa) + significand_bits(fb) > EXACT_BITS
     spans = [_measured(a, fa), _measured(b, fb)]
@@ -206,24 +201,26 @@ def sums(
         addend_parts=0 if fc is None else 1 + fc.carries_raws,
         span=Span(min(s.lowest for s in spans), max(s.top for s in spans)),
     )
-    return _sums_of(terms, is_wide and mac.product is not None, stage, random, divisor)
+    return _sums_of(terms, is_wide and mac.product is not None, write.stage, write.random, product.code.divisor)
 
 
-def quotients(contents: Array, stage: StageCode, divisor: int) -> Array:
-    """Return exact contents divided, rounded to odd; a `stage` that wraps writes them as the exact quotients.
+def quotients(sums: Array, stage: StageCode, divisor: int) -> Array:
+    """Return exact sums divided, rounded to odd; a `stage` that wraps writes them as the exact quotients.
 
     Args:
-        contents: finite float64 or float32 of any shape, nothing that `supports` refuses.
+        sums: finite float64 or float32 of any shape, nothing that `supports` refuses.
         stage: a fixed-point output stage that decides results a bit wider than its word.
         divisor: positive integer below 2**24.
     """
-    column = contents.reshape(1, -1, 1).astype(np.float64)
+    column = sums.reshape(1, -1, 1).astype(np.float64)
     nothing = np.zeros((1, 1, 1))
     terms = _Terms(column, np.ones((1, 1, 1)), None, (nothing, nothing), 0, _measured(column, FP64))
-    return _sums_of(terms, False, stage, RandomCode(0, 0, 0, 0, None), divisor)[1].reshape(contents.shape)
+    result = _sums_of(terms, False, stage, RandomCode(0, 0, 0, 0, None), divisor)
+    written = result.sums if result.quotients is None else result.quotients
+    return written.reshape(sums.shape)
 
 
-def _sums_of(terms: _Terms, needs_odd: bool, stage: StageCode, random: RandomCode, divisor: int) -> tuple[Array, Array]:
+def _sums_of(terms: _Terms, needs_odd: bool, stage: StageCode, random: RandomCode, divisor: int) -> Contents:
     left, right = terms.left, terms.right
     unit = _unit(terms, needs_odd, stage, divisor)
     cutters = np.ldexp(1.5, unit.lowest + 52 + unit.width * np.arange(unit.windows - 1, -1, -1))
@@ -237,17 +234,4 @@ def _sums_of(terms: _Terms, needs_odd: bool, stage: StageCode, random: RandomCod
         sum_range(left, right, *terms.addend, cutters, out, goes_on, start, stop, unit, product, draws)
 
     over_ranges(work, contents.size, ALIGN, max(ALIGN, GRAIN_MACS // max(left.shape[2], 1)))
-    return contents, written if differs else contents
-
-
-def write(
-    contents: Array, written: Array, stage: StageCode, random: RandomCode, register: RegisterCode | None
-) -> Outcome:
-    """Write what `sums` returned; the register observes the contents."""
-    if written is contents:
-        return run_stage("quantize", (contents,), stage, random, register)
-    outcome = run_stage("quantize", (written,), stage, random, None)
-    if register is not None:
-        seen = run_stage("quantize", (contents,), stage, random, register)
-        outcome.register, outcome.max_exponent = seen.register, seen.max_exponent
-    return outcome
+    return Contents(contents, None, written if differs else None)

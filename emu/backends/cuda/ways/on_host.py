@@ -1,0 +1,60 @@
+"""The definition as the last way of a device: on the host, its results where the operands are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from emu.backends.arrays import is_on_device, on_host
+from emu.backends.cuda.launching import Launcher
+from emu.backends.gathered import Gathered
+from emu.backends.interface import Outcome, StageCode, Write
+from emu.backends.product import Product, ProductCode, SparseProduct
+from emu.backends.reference.definition import DEFINITION, SPARSE_DEFINITION
+
+Array = Any
+
+
+class OnHost:
+    """Products of matrices."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        """Bring results to a launcher's device."""
+        self._launcher = launcher
+
+    def declines(self, product: ProductCode, stage: StageCode) -> None:
+        """Return None: nothing is declined."""
+
+    def proof(self, product: ProductCode) -> str:
+        """Return nothing: the definition needs no proof."""
+        return ""
+
+    def compute(self, product: Product, write: Write) -> Outcome:
+        """Write the product."""
+        operands = [x.data if isinstance(x, Gathered) else x for x in (product.left, product.right)]
+        left, right = (_on_host(x) for x in (product.left, product.right))
+        outcome = DEFINITION.compute(Product(product.code, left, right, _copied(product.addend)), write)
+        return there(self._launcher, outcome, *operands)
+
+
+class SparseOnHost(OnHost):
+    """Products of sparse matrices."""
+
+    def compute(self, product: SparseProduct, write: Write) -> Outcome:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Write the product."""
+        data, dense = on_host(product.data), on_host(product.dense)
+        copied = SparseProduct(product.code, data, dense, _copied(product.addend), product.pattern)
+        return there(self._launcher, SPARSE_DEFINITION.compute(copied, write), product.data, product.dense)
+
+
+def there(launcher: Launcher, outcome: Outcome, *operands: Array) -> Outcome:
+    """Return what the definition wrote on the host, where the operands are."""
+    return outcome.elsewhere(launcher.xp.asarray(outcome.values)) if any(map(is_on_device, operands)) else outcome
+
+
+def _on_host(x: Array | Gathered) -> Array | Gathered:
+    return replace(x, data=on_host(x.data)) if isinstance(x, Gathered) else on_host(x)
+
+
+def _copied(addend: Array | None) -> Array | None:
+    return None if addend is None else on_host(addend)

@@ -1,0 +1,94 @@
+"""Sums that lie on the device go through the output stage: what ends the ways that do not write themselves."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from emu.backends.cuda import layout
+from emu.backends.cuda.launching import Launcher, counted_bytes
+from emu.backends.cuda.ways.on_device import OnDevice, Results, has_room, places
+from emu.backends.interface import Outcome, Write
+from emu.backends.product import Product
+
+Array = Any
+#: As what operands are packed, and how sums lie: numbers that `around.cu` knows.
+PACKED_F32, PACKED_F64, PACKED_I8, PACKED_I32, PACKED_I64 = range(5)
+PACKED_DTYPES = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.int8, np.int32, np.int64))
+#: Bits of the significands of sums that lie so.
+_BITS_OF_SUMS = {PACKED_F32: 24, PACKED_F64: 53, layout.STORED_I32: 32}
+
+
+class Sums(NamedTuple):
+    """Sums on the device.
+
+    Attributes:
+        array: in one line.
+        numbers: what `settle` is told of them.
+        bits: of their significands.
+        exact: whether the addend is still to be added.
+        marks: where one overflowed, or None.
+    """
+
+    array: Array
+    numbers: tuple[Any, ...]
+    bits: int
+    exact: bool
+    marks: Array | None = None
+
+    @classmethod
+    def of(
+        cls, sums: Array, storage: int, quantum: int, *, exact: bool, width: int | None = None, bits: int | None = None
+    ) -> Sums:
+        """Return sums (B, height, width).
+
+        Args:
+            sums: on the device.
+            storage: how a sum lies; a number that `around.cu` knows.
+            quantum: exponent of its last place, of integers.
+            exact: whether the addend is still to be added.
+            width: how many there are in a line, where a sum takes several elements.
+            bits: of their significands, where the storage does not say.
+        """
+        _, height, columns = sums.shape
+        numbers = (np.int32(storage), np.int32(quantum), np.int64(height), np.int64(width or columns), np.int32(exact))
+        return cls(sums.reshape(-1), numbers, _BITS_OF_SUMS[storage] if bits is None else bits, exact)
+
+
+class Settled(ABC):
+    """A way whose kernels leave sums on the device."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        """Compute with a launcher's device."""
+        self._launcher = launcher
+
+    @abstractmethod
+    def _sums(self, product: OnDevice) -> Sums:
+        """Return the sums of a product."""
+
+    def compute(self, product: Product, write: Write) -> Outcome | None:
+        """Write the product; None if a block of threads has no room for the register."""
+        if not has_room(write.register):
+            return None
+        launcher, stage = self._launcher, write.stage
+        device = OnDevice.of(launcher, product, write)
+        results = Results.of(launcher, device.results, write)
+        sums = self._sums(device)
+        kept = layout.kept_bits([stage], product.code.divisor, adds=sums.exact and device.addend is not None)
+        sides = (*places(launcher, device.left), *places(launcher, device.right))
+        arguments = (device.task, sums.array, *sums.numbers, sums.marks, *sides, device.addend, *results.arguments)
+        launcher.launch(
+            *("around", "settle", device.results, arguments),
+            shared_bytes=counted_bytes(write.register),
+            words=layout.enough_words(max(sums.bits, device.addend_bits), kept),
+        )
+        return outcome_of(launcher, device, results)
+
+
+def outcome_of(launcher: Launcher, product: OnDevice, results: Results) -> Outcome:
+    """Return what was written where the operands were; counts are fetched when they are looked at."""
+    batches, rows, _, columns = product.sizes
+    values = results.values.reshape(batches, rows, columns)
+    return Outcome.owing(launcher.returned(values, product.left.data, product.right.data), results.counts)

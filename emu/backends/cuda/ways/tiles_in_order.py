@@ -1,0 +1,51 @@
+"""Float32 accumulators that add exact products of float32 along k, to nearest even: tiles of fused multiply-adds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from emu.backends.cuda.ways.on_device import OnDevice, needs_every_bit, places
+from emu.backends.cuda.ways.settling import PACKED_F32, Settled, Sums
+from emu.backends.interface import SEQUENTIAL, Outcome, StageCode, Write, carrier_of, encode_format
+from emu.backends.product import Product, ProductCode
+from emu.backends.proofs import is_plain
+from emu.formats import PRESETS
+
+_FLOAT32 = encode_format(PRESETS["fp32"])
+#: Results of a result's side from which the larger tiles pay.
+_LARGE_TILES = 512
+
+
+class TilesInOrder(Settled):
+    """The processor's own float32 additions, in order."""
+
+    def declines(self, product: ProductCode, stage: StageCode) -> str | None:
+        """Return "" of other units, or why the sums cannot be written."""
+        mac, formats = product.mac, [fmt for fmt in product.formats if fmt is not None]
+        narrow = all(carrier_of(fmt) == np.float32 for fmt in formats)
+        # The kernel writes a flushed operand as 0 of its sign.
+        signed = all(fmt.has_negative_zero or not fmt.daz for fmt in formats)
+        adds = mac.product is None and mac.order == SEQUENTIAL and is_plain(mac.accumulator, _FLOAT32)
+        return (needs_every_bit(product, stage) or None) if adds and narrow and signed else ""
+
+    def proof(self, product: ProductCode) -> str:
+        """Return what adds."""
+        return "in tiles of fused multiply-adds"
+
+    def compute(self, product: Product, write: Write) -> Outcome | None:
+        """Write the product; None of operands in another carrier."""
+        operands = (product.left, product.right, product.addend)
+        if any(x.dtype != np.float32 for x in operands if x is not None):
+            return None
+        return super().compute(product, write)
+
+    def _sums(self, product: OnDevice) -> Sums:
+        launcher, (batches, rows, _, columns) = self._launcher, product.sizes
+        side = 128 if min(rows, columns) >= _LARGE_TILES else 64
+        sums = launcher.xp.empty((batches, rows, columns), np.float32)
+        marks = launcher.xp.empty(product.results, np.uint8)
+        sides = (*places(launcher, product.left), *places(launcher, product.right))
+        arguments = (product.task, *sides, product.addend, sums.reshape(-1), marks)
+        tiles = batches * -(-rows // side) * -(-columns // side)
+        launcher.launch("in_order", f"in_order_{side}", tiles, arguments, words=1, threads=256, per_block=1)
+        return Sums.of(sums, PACKED_F32, 0, exact=False)._replace(marks=marks)

@@ -1,0 +1,59 @@
+"""Exact sums by the vendor's library, where the planner has proved that no sum rounds: no order matters.
+
+Operands are packed as int8 (sums in int32), float32 or float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from emu.backends.bounds import bounded
+from emu.backends.cuda import layout
+from emu.backends.cuda.ways.on_device import OnDevice, needs_every_bit, packed
+from emu.backends.cuda.ways.settling import PACKED_DTYPES, PACKED_F32, PACKED_F64, PACKED_I8, Settled, Sums
+from emu.backends.interface import StageCode
+from emu.backends.product import ProductCode
+
+_NAMES = {PACKED_F32: "float32", PACKED_F64: "float64", PACKED_I8: "int8, sums in int32"}
+#: Terms of a sum of products of 8-bit integers.
+MOST_INT8_TERMS = bounded(
+    (2**31 - 1) // 2**14, 1, (2**31 - 1) // 2**14, "products are at most 2**14, their sum is an int32"
+)
+#: Lines of int8 products must have a multiple of this many bytes.
+_INT8_LINE = 16
+
+
+class VendorSums(Settled):
+    """Exact paths of the planner."""
+
+    def declines(self, product: ProductCode, stage: StageCode) -> str | None:
+        """Return "" of other paths, or why the sums cannot be written."""
+        if not product.is_exact or product.mac.accumulator is not None or product.mac.product is not None:
+            return ""
+        return needs_every_bit(product, stage) or None
+
+    def proof(self, product: ProductCode) -> str:
+        """Return as what the library takes operands."""
+        return f"by cuBLAS in {_NAMES[_packing(product)]}"
+
+    def _sums(self, product: OnDevice) -> Sums:
+        batches, rows, depth, columns = product.sizes
+        packing = _packing(product.code)
+        height, width = columns, depth
+        if packing == PACKED_I8:
+            height, width = (-(-n // _INT8_LINE) * _INT8_LINE for n in (columns, depth))
+        dtype: Any = PACKED_DTYPES[packing]
+        left = packed(self._launcher, product, 0, packing, dtype, (rows, width))
+        right = packed(self._launcher, product, 1, packing, dtype, (height, width))
+        sums = self._launcher.device.multiply(left, right, batches)
+        if packing != PACKED_I8:
+            return Sums.of(sums, packing, 0, exact=True)
+        quantum = product.formats[0].quantum + product.formats[1].quantum
+        return Sums.of(sums, layout.STORED_I32, quantum, exact=True)
+
+
+def _packing(product: ProductCode) -> int:
+    """Return as what the library takes the operands of an exact path."""
+    if product.path == "integer_dot" and product.depth <= MOST_INT8_TERMS:
+        return PACKED_I8
+    return PACKED_F32 if product.path == "float32_blas" else PACKED_F64

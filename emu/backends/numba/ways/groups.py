@@ -1,0 +1,72 @@
+"""Sparse products by a backend's ordinary ones: results of equal many terms together, their operands gathered.
+
+Random bits of the output stage are drawn for all results at once, and handed to each group as recorded ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.backends.interface import (
+    N_FLAGS,
+    Outcome,
+    StageCode,
+    Write,
+    carrier_of,
+)
+from emu.backends.memory import empty
+from emu.backends.modes import draws
+from emu.backends.product import Product, ProductCode, SparseProduct, Way, choose
+from emu.backends.reference.sparse import groups_of
+from emu.backends.reference.stage import draw_bits
+from emu.datapath.owed import NO_EXPONENT
+from emu.datapath.registers import SCALARS
+
+Array = NDArray[Any]
+WAY = "operands gathered, results of equal many entries together"
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Products of every group; their counts are added up.
+
+    Attributes:
+        ways: of products of matrices.
+    """
+
+    ways: tuple[Way[Product], ...]
+
+    def declines(self, product: ProductCode, stage: StageCode) -> str | None:
+        """Return why a unit is left to the reference."""
+        inside = [part for part in (product.mac.product, product.mac.accumulator) if part is not None]
+        if any(draws(part) for part in inside):
+            return "random bits inside the unit are numbered by result, and gathered operands have numbers of their own"
+        return choose(self.ways, product, stage).fallback or None
+
+    def proof(self, product: ProductCode) -> str:
+        """Return that operands are gathered."""
+        return WAY
+
+    def compute(self, product: SparseProduct, write: Write) -> Outcome:
+        """Write the product; no unit draws random bits inside."""
+        stage, random, register = write
+        choice, shape = choose(self.ways, product.code, stage), product.shape
+        bits = draw_bits(shape, stage, random)
+        values = empty(shape, carrier_of(stage.format))
+        counts: Array | None = None if register is None else np.zeros(2 * register.bins + len(SCALARS), np.int64)
+        whole = Outcome(values, np.zeros(N_FLAGS, np.int64), counts, NO_EXPONENT)
+        for group in groups_of(product):
+            drawn = random if bits is None else random._replace(recorded=bits[group.results][:, None, :])
+            part = choice.compute(
+                Product(product.code, group.left, group.right, group.addend), Write(stage, drawn, register)
+            )
+            values[group.results] = part.values[:, 0, :]
+            whole.flags += part.flags
+            if counts is not None and part.register is not None:
+                counts += part.register
+            whole.max_exponent = max(whole.max_exponent, part.max_exponent)
+        return whole

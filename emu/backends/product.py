@@ -1,0 +1,167 @@
+"""A product as backends take it, and the ways to compute it.
+
+    ProductCode    formats, unit, path, depth, divisor: what a way is chosen by
+    Product        the same beside its operands; a SparseProduct, beside entries and their pattern
+    Way            one algorithm, one file: `declines`, `proof`, `compute`
+
+A backend lists its ways, the most special one first, the definition last. `choose` asks each way once, by the code
+alone; what it returns says how the product is computed (`emu.explain`), and computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from numpy.typing import NDArray
+
+from emu.backends.gathered import Gathered, stacks_of
+from emu.backends.interface import EXACT_PATHS, FormatCode, MacCode, Outcome, StageCode, Write
+from emu.backends.pattern import Pattern
+
+Array = NDArray[Any]
+#: Formats of the left operand, the right operand, and the addend.
+Formats = tuple[FormatCode, FormatCode, FormatCode | None]
+
+
+class ProductCode(NamedTuple):
+    """A product as integers, without its numbers.
+
+    Attributes:
+        formats: of the left operand, the right operand, and the addend.
+        mac: the unit that multiplies and adds.
+        path: the planner's (`emu.engine.planner`).
+        depth: the most terms of a result.
+        divisor: positive integer by which sums are divided.
+    """
+
+    formats: Formats
+    mac: MacCode
+    path: str
+    depth: int
+    divisor: int = 1
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the planner has proved that sums are exact in any order."""
+        return self.path in EXACT_PATHS
+
+    @property
+    def divides_oddly(self) -> bool:
+        """Whether the divisor is no power of two."""
+        return bool(self.divisor & (self.divisor - 1))
+
+
+@dataclass(eq=False)
+class Product:
+    """A product with its operands: (a @ b + addend) / divisor.
+
+    Attributes:
+        code: the product without its numbers.
+        left: carriers (B or 1, M, K).
+        right: carriers (B or 1, K, N).
+        addend: carriers (B or 1, M or 1, N or 1), or None.
+    """
+
+    code: ProductCode
+    left: Array | Gathered
+    right: Array | Gathered
+    addend: Array | None
+
+    def gathered(self) -> tuple[Gathered, Gathered]:
+        """Return both operands as places in memory."""
+        left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (self.left, self.right))
+        return left, right
+
+    def stacks(self, materialised: Callable[[Gathered], Array] = Gathered.array) -> tuple[Array, Array]:
+        """Return both operands as arrays of the same number of matrices; gathered ones are copied once.
+
+        Args:
+            materialised: how places become an array.
+        """
+        self.left, self.right = stacks = stacks_of(self.left, self.right, materialised)
+        return stacks
+
+
+@dataclass(eq=False)
+class SparseProduct:
+    """A sparse product with its operands.
+
+    Attributes:
+        code: the product without its numbers.
+        data: carriers of the stored entries, one line.
+        dense: carriers (rows, H).
+        addend: carriers (R or 1, H or 1), or None.
+        pattern: what is multiplied with what.
+    """
+
+    code: ProductCode
+    data: Array
+    dense: Array
+    addend: Array | None
+    pattern: Pattern
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Results, columns."""
+        return self.pattern.results, self.dense.shape[1]
+
+
+Given = TypeVar("Given", Product, SparseProduct, contravariant=True)
+
+
+class Way(Protocol[Given]):
+    """One algorithm for products. A module can be a way."""
+
+    def declines(self, product: ProductCode, stage: StageCode) -> str | None:
+        """Return None if this way computes such products, "" if they are of another kind, or why it does not."""
+        ...
+
+    def proof(self, product: ProductCode) -> str:
+        """Return what to say behind the planner's proof; "" if that says it all."""
+        ...
+
+    def compute(self, product: Given, write: Write) -> Outcome | None:
+        """Write the product; None if these numbers are left to the ways that follow."""
+        ...
+
+
+class Choice(NamedTuple):
+    """How a backend computes a product.
+
+    Attributes:
+        ways: the ways that do not decline it, in the order in which they are tried. The last takes any numbers.
+        fallback: why the definition computes it; "" if another way does.
+        proof: what to say behind the planner's proof.
+    """
+
+    ways: tuple[Any, ...]
+    fallback: str
+    proof: str
+
+    def compute(self, product: Product | SparseProduct, write: Write) -> Outcome:
+        """Write the product."""
+        for way in self.ways:
+            outcome: Outcome | None = way.compute(product, write)
+            if outcome is not None:
+                return outcome
+        raise AssertionError("the definition computes every product")
+
+
+@lru_cache(maxsize=2048)
+def choose(ways: tuple[Any, ...], product: ProductCode, stage: StageCode) -> Choice:
+    """Return how a backend computes a product.
+
+    Args:
+        ways: of the backend; the last, the definition, declines nothing.
+        product: what is computed.
+        stage: what writes it.
+    """
+    answers = [way.declines(product, stage) for way in ways]
+    taken = tuple(way for way, answer in zip(ways, answers, strict=True) if answer is None)
+    # Of those that would take such a product but for its details, the last is the most general.
+    reasons = [answer for answer in answers if answer]
+    is_left = len(taken) == 1 and len(ways) > 1
+    return Choice(taken, reasons[-1] if is_left and reasons else "", taken[0].proof(product))

@@ -1,0 +1,50 @@
+"""The definition as a way to compute products: every product, whatever its path, by the reference's sums."""
+
+from __future__ import annotations
+
+from emu.backends.interface import Outcome, StageCode, Write
+from emu.backends.product import Product, ProductCode, SparseProduct
+from emu.backends.reference import arithmetic, products, sparse
+from emu.backends.reference.stage import finish
+
+
+class Definition:
+    """Products of matrices."""
+
+    def declines(self, product: ProductCode, stage: StageCode) -> None:
+        """Return None: nothing is declined."""
+
+    def proof(self, product: ProductCode) -> str:
+        """Return nothing: the definition needs no proof."""
+        return ""
+
+    def compute(self, product: Product, write: Write) -> Outcome:
+        """Write the product."""
+        code = product.code
+        a, b = product.stacks()
+        touched = None
+        if code.mac.product is None and code.mac.accumulator is None:
+            sums = products.exact_sums(a, b, product.addend, code.formats)
+        else:
+            sums, touched = products.ordered_sums(a, b, product.addend, code, write.random)
+        quotients = arithmetic.divided_by(sums, code.divisor, write.stage)
+        return finish(quotients, write, touched, observed=sums)
+
+
+class SparseDefinition:
+    """Products of sparse matrices."""
+
+    def declines(self, product: ProductCode, stage: StageCode) -> None:
+        """Return None: nothing is declined."""
+
+    def proof(self, product: ProductCode) -> str:
+        """Return nothing: the definition adds in storage order."""
+        return ""
+
+    def compute(self, product: SparseProduct, write: Write) -> Outcome:
+        """Write the dot products of every result's entries."""
+        contents, touched = sparse.sums(product, write.random)
+        return finish(contents, write, touched)
+
+
+DEFINITION, SPARSE_DEFINITION = Definition(), SparseDefinition()
