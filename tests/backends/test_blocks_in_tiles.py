@@ -12,7 +12,7 @@ from variants import assert_same_everywhere, needs_vectors
 import emu
 from emu import Mac
 from emu.backends.interface import encode_mac
-from emu.backends.numba import blocks_in_tiles
+from emu.backends.numba.ways import blocks_in_tiles
 from emu.datapath import MATRIX_UNITS
 from emu.engine.path import codes_of_terms
 

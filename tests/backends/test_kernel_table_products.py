@@ -13,10 +13,11 @@ from variants import HAS_DOTS, HAS_PAIRS, HAS_VECTORS, assert_same_everywhere, n
 import emu
 from emu import Mac, engine
 from emu.backends.interface import encode_mac
-from emu.backends.numba import in_tiles, integers
-from emu.backends.numba.ways.blas import exact_sums
+from emu.backends.numba import integers
 from emu.backends.numba.vector.choosing import MAX_BINS
 from emu.backends.numba.vector.integer_products import CHUNK_DEPTH
+from emu.backends.numba.ways import in_tiles
+from emu.backends.numba.ways.blas import exact_sums
 from emu.engine.path import codes_of_terms
 from tests.products import product
 

@@ -11,7 +11,7 @@ import pytest
 from variants import assert_same_everywhere, needs_pairs
 
 import emu
-from emu.backends.numba import halves, wide_sums
+from emu.backends.numba.ways import halves, wide_sums
 from emu.formats import Fixed
 
 WORDS = ["fix17f8", "fix24f20", "fix31f3", "fix32f16", "ufix24f10", "ufix31f0", "ufix16f4"]
@@ -42,7 +42,7 @@ def test_sums_of_wide_words_are_rounded_once(a: str, b: str):
             if third is not None:
                 options |= {"addend": addend, "addend_format": third}
             if third is None and emu.parse(a).width_bits + emu.parse(b).width_bits > 53:
-                with patch.object(wide_sums, "sums", side_effect=AssertionError("not by halves")):
+                with patch.object(wide_sums, "contents", side_effect=AssertionError("not by halves")):
                     emu.matmul(x, y, backend="numba", **options)
             assert_same_everywhere(lambda **where: emu.matmul(x, y, **options, **where), out, (a, b, rounding, third))
 

@@ -22,8 +22,10 @@ import pytest
 
 import emu
 import emu.backends.numba
-from emu.backends.numba import blocks_in_tiles, compiling, in_tiles, integers, machine, stage
+from emu.backends.numba import compiling, integers, machine, stage
 from emu.backends.numba.vector import choosing
+from emu.backends.numba.ways import blocks_in_tiles, in_tiles
+from emu.backends.product import choose
 from emu.engine import path as paths
 from emu.testing import assert_bits_equal
 
@@ -78,6 +80,7 @@ def _forget_choices() -> None:
         choosing.shape_for,
         in_tiles.unit_for,
         blocks_in_tiles.unit_for,
+        choose,
         paths._path_by_formats,
     ):
         cached.cache_clear()

@@ -21,6 +21,7 @@ from emu.backends.interface import (
     Outcome,
     RandomCode,
     RegisterCode,
+    Write,
     encode_format,
     encode_mac,
     encode_stage,
@@ -31,6 +32,7 @@ from emu.datapath.overflow import FIXED_RULES, FLOAT_RULES
 from emu.engine.convolution import windows_of
 from emu.formats import Fixed
 from emu.testing import assert_bits_equal
+from tests.backends.table_products import fallback, written
 
 MODES = tuple(mode.value for mode in Rounding)
 FIXED = ["fix8f4", "ufix7f3", "fix16f8", "fix1f0", "fix12f-3", "fix53f20", "fix64f30", "ufix64f60"]
@@ -43,7 +45,6 @@ OPERATIONS = {
     "quantize": 1, "add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1, "remainder": 2,
     "round_to_integral": 1,
 }  # fmt: skip
-
 
 #: Kernels as they are chosen, and with the widest integers, whatever is computed.
 WAYS = [
@@ -91,9 +92,9 @@ def compare(
     random, formats = RandomCode(2**63 + 5, 2**32 - 1, 3, 0, None), (None,) * len(operands)
     for register in (RegisterCode(-6, 20, NO_QUANTUM), None):
         results = [
-            table.elementwise(operation, operands, formats, stage, random, register, None)
+            table.elementwise(operation, operands, formats, Write(stage, random, register), None)
             if operation != "quantize"
-            else table.quantize(operands[0], None, stage, random, register, None)
+            else table.quantize(operands[0], None, Write(stage, random, register), None)
             for table in (ours, ReferenceKernels())
         ]
         assert_same(results[0], results[1], fmt, (operation, rounding, rule, register))
@@ -192,8 +193,8 @@ def test_every_unit_adds_as_the_reference(unit: tuple, kernels: CudaKernels):
         wraps = names[0] == "fp64" and isinstance(emu.parse(fmt), Fixed)
         stage = encode_stage(OutputStage.of(fmt, rounding, "wrap" if wraps else None, 9))
         register = RegisterCode(-9, 25, NO_QUANTUM)
-        arguments = (a, b, addend, formats, encode_mac(mac), stage, random, register, "definition", divisor)
-        results = [table.product(*arguments) for table in (kernels, ReferenceKernels())]
+        arguments = ((a, b, addend), formats, encode_mac(mac), "definition", Write(stage, random, register), divisor)
+        results = [written(table, *arguments) for table in (kernels, ReferenceKernels())]
         assert_same(results[0], results[1], fmt, (mac, depth, divisor, rounding))
 
 
@@ -207,9 +208,10 @@ def test_a_negative_zero_beside_no_products_and_beside_zeros_is_the_references(
     for rounding in ("nearest_even", "floor"):
         mac = encode_mac(Mac(accumulator="fp16", order=order, rounding=rounding))
         stage, random = encode_stage(OutputStage.of("fp32")), RandomCode(0, 0, 0, 0, None)
-        arguments = (a, b, addend, (fp16, fp16, fp16), mac, stage, random, None, "definition", 1)
-        assert not kernels.declines((fp16, fp16, fp16), mac, stage, "definition", 1)
-        assert_same(kernels.product(*arguments), ReferenceKernels().product(*arguments), "fp32", (order, rounding))
+        arguments = ((a, b, addend), (fp16, fp16, fp16), mac, "definition", Write(stage, random, None))
+        assert not fallback(kernels, (fp16, fp16, fp16), mac, "definition", stage)
+        results = [written(table, *arguments) for table in (kernels, ReferenceKernels())]
+        assert_same(*results, "fp32", (order, rounding))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -228,9 +230,9 @@ def test_every_function_is_the_references(name: str, kernels: CudaKernels):
             stage = OutputStage.of(fmt, rounding, None, 5)
             code, random, register = encode_stage(stage), RandomCode(3, 2, 1, 0, None), RegisterCode(-5, 9, NO_QUANTUM)
             results = [
-                table.tabled(function_table(name, emu.parse(source), stage), values, code, random, register)
+                table.tabled(function_table(name, emu.parse(source), stage), values, Write(code, random, register))
                 if source != "fp64"
-                else table.function(name, values, None, code, random, register)
+                else table.function(name, values, None, Write(code, random, register))
                 for table in (kernels, ReferenceKernels())
             ]
             assert_same(results[0], results[1], fmt, (name, source, rounding))
@@ -275,9 +277,10 @@ def test_blocks_up_to_a_kernels_width_run_on_the_device_and_wider_ones_by_the_re
     a, b = (np.full(shape, 1.9990234375, np.float32) for shape in ((1, 2, 2 * n), (1, 2 * n, 2)))
     a[0, 1] *= -1
     stage = encode_stage(OutputStage.of("fp32"))
-    arguments = (a, b, None, (fp16, fp16, None), mac, stage, RandomCode(0, 0, 0, 0, None), None, "reference", 1)
-    assert bool(kernels.declines((fp16, fp16, None), mac, stage, "reference", 1)) == bool(beyond)
-    assert_same(kernels.product(*arguments), ReferenceKernels().product(*arguments), "fp32", fraction_bits)
+    write = Write(stage, RandomCode(0, 0, 0, 0, None), None)
+    arguments = ((a, b, None), (fp16, fp16, None), mac, "reference", write)
+    assert bool(fallback(kernels, (fp16, fp16, None), mac, "reference", stage)) == bool(beyond)
+    assert_same(written(kernels, *arguments), written(ReferenceKernels(), *arguments), "fp32", fraction_bits)
 
 
 @pytest.mark.parametrize(("addend", "declined"), [("fix8f0", False), ("fix64f4096", True)])
@@ -290,6 +293,6 @@ def test_an_exact_sum_wider_than_a_kernels_integers_is_computed_by_the_reference
     c = np.array([[[5], [-7]]], np.int64 if declined else np.float32)
     stage, mac = encode_stage(OutputStage.of("fix32f8")), encode_mac(Mac())
     formats = (fp64, fp64, third)
-    arguments = (a, b, c, formats, mac, stage, RandomCode(0, 0, 0, 0, None), None, "reference", 1)
-    assert bool(kernels.declines(formats, mac, stage, "reference", 1)) == declined
-    assert_same(kernels.product(*arguments), ReferenceKernels().product(*arguments), "fix32f8", addend)
+    arguments = ((a, b, c), formats, mac, "reference", Write(stage, RandomCode(0, 0, 0, 0, None), None))
+    assert bool(fallback(kernels, formats, mac, "reference", stage)) == declined
+    assert_same(written(kernels, *arguments), written(ReferenceKernels(), *arguments), "fix32f8", addend)

@@ -17,12 +17,13 @@ from fast_suite import most_are_slow
 import emu
 from emu._paths import content_folder
 from emu.backends.cuda import CudaKernels, nvrtc
-from emu.backends.interface import NO_QUANTUM, RandomCode, RegisterCode, encode_format, encode_mac, encode_stage
+from emu.backends.interface import NO_QUANTUM, RandomCode, RegisterCode, Write, encode_format, encode_mac, encode_stage
 from emu.backends.reference import ReferenceKernels
 from emu.datapath import OutputStage
 from emu.testing import cuda_on_host
 from emu.testing.cuda_on_host import HostDevice, RaceError, ptx_of
 from emu.testing.ptx_on_host import floating_instructions
+from tests.backends.table_products import written
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile CUDA kernels for the host")
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_here(), reason="no NVRTC: pip install '.[nvrtc]'")
@@ -46,7 +47,7 @@ def quantized(
     stage = encode_stage(OutputStage.of("fix8f2", rounding))
     register = RegisterCode(-4, 12, NO_QUANTUM)
     table = kernels or CudaKernels(device)
-    found = table.quantize(x, None, stage, RandomCode(1, 2, 3, 0, None), register, None)
+    found = table.quantize(x, None, Write(stage, RandomCode(1, 2, 3, 0, None), register), None)
     return [found.values.tolist(), found.flags.tolist(), found.register.tolist(), found.max_exponent]
 
 
@@ -95,8 +96,8 @@ def summed(table: Any, mac: emu.Mac, fmt: str) -> list:
     a, b = (emu.quantize(rng.normal(0, 9, shape), fmt, backend="reference") for shape in ((1, 70, 19), (1, 19, 67)))
     stage = encode_stage(OutputStage.of("fix8f2"))
     register, path = RegisterCode(-4, 12, NO_QUANTUM), PATHS.get(fmt, "in_order")
-    rest = (encode_mac(mac), stage, RandomCode(1, 2, 3, 0, None), register, path, 1)
-    found = table.product(a, b, None, (known, known, None), *rest)
+    write = Write(stage, RandomCode(1, 2, 3, 0, None), register)
+    found = written(table, (a, b, None), (known, known, None), encode_mac(mac), path, write)
     return [found.values.tolist(), found.flags.tolist(), found.register.tolist(), found.max_exponent]
 
 
@@ -226,8 +227,9 @@ def test_flushing_shows_in_what_the_compiler_wrote():
 def test_contraction_on_the_host_changes_the_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     x = np.random.default_rng(2).uniform(-20, 20, 4000)
     stage, random = encode_stage(OutputStage.of("fp64")), RandomCode(0, 0, 0, 0, None)
-    right = CudaKernels(HostDevice()).function("exp", x, None, stage, random, None).values
-    assert np.array_equal(right, ReferenceKernels().function("exp", x, None, stage, random, None).values)
+    write = Write(stage, random, None)
+    right = CudaKernels(HostDevice()).function("exp", x, None, write).values
+    assert np.array_equal(right, ReferenceKernels().function("exp", x, None, write).values)
     monkeypatch.setattr(
         cuda_on_host,
         "_FLAGS",

@@ -11,6 +11,7 @@ import pytest
 import emu
 from emu import Fixed, Mac, Rounding
 from emu.backends.numba import integers
+from emu.backends.product import choose
 from emu.engine import path as paths
 from emu.engine.planner import held_addend, plan_product
 from emu.testing import assert_bits_equal
@@ -20,9 +21,11 @@ from emu.testing import assert_bits_equal
 def _paths_of_any_processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Plan as on a processor without vector code for integers; that is tested beside the kernels."""
     monkeypatch.setattr(integers, "has_pair_products", lambda: False)
-    paths._path_by_formats.cache_clear()
+    for cached in (choose, paths._path_by_formats):
+        cached.cache_clear()
     yield
-    paths._path_by_formats.cache_clear()
+    for cached in (choose, paths._path_by_formats):
+        cached.cache_clear()
 
 
 def same_bits(a: np.ndarray, b: np.ndarray, expected_path: str, **options: object) -> np.ndarray:
@@ -230,16 +233,16 @@ def test_explain_knows_the_depth_of_a_convolution():
 
 def count_reference_products(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record every product the reference computes from now on."""
-    from emu.backends.reference import ReferenceKernels
+    from emu.backends.reference.definition import Definition
 
     calls: list[str] = []
-    real = ReferenceKernels.product
+    real = Definition.compute
 
     def product(self, *arguments):
         calls.append("product")
         return real(self, *arguments)
 
-    monkeypatch.setattr(ReferenceKernels, "product", product)
+    monkeypatch.setattr(Definition, "compute", product)
     return calls
 
 

@@ -96,7 +96,7 @@ def test_random_bits_inside_a_unit_are_numbered_by_the_result_among_all_results_
 @pytest.mark.parametrize("width", [1, 15, 16, 17, 32, 33, 63, 64, 65, 80, 96, 128, 130, 160, 224])
 def test_strips_of_every_width_and_many_threads_give_the_same_bits_e2(width: int, monkeypatch: pytest.MonkeyPatch):
     from emu.backends.numba import compiling
-    from emu.backends.numba import sparse as strips
+    from emu.backends.numba.ways import strips
 
     rng = np.random.default_rng(width)
     monkeypatch.setattr(strips, "GRAIN_MACS", 1)
@@ -131,7 +131,7 @@ def test_blocks_of_any_height_give_the_bits_of_entries_as_they_lie_e2(
     fmt: str, out: str, mac: Mac, block_rows: int, special: bool, monkeypatch: pytest.MonkeyPatch
 ):
     """Empty rows, several entries in one place, more blocks than are sorted at a time, a last one with fewer rows."""
-    from emu.backends.numba import sparse as strips
+    from emu.backends.numba.ways import strips
 
     rng = np.random.default_rng(block_rows)
     x = random_matrix(rng, 300, 40, fmt, 30, special=special)
@@ -178,7 +178,7 @@ def test_a_product_by_blocks_holds_less_than_a_transposed_copy(
     percent: int, share: float, monkeypatch: pytest.MonkeyPatch
 ):
     """Measured: every array that the blocks of two threads make, beside SciPy's transposed copy of the same matrix."""
-    from emu.backends.numba import sparse_blocks
+    from emu.backends.numba.ways import sparse_blocks
 
     scipy_sparse = pytest.importorskip("scipy.sparse")
     made: list[int] = []

@@ -9,7 +9,7 @@ from fast_suite import most_are_slow
 
 from emu.backends.functions import FUNCTIONS, function_table, is_tabled, store, tables
 from emu.backends.functions.tables import LEADING_LIMIT, NO_LEADING
-from emu.backends.interface import RandomCode, encode_register, encode_stage
+from emu.backends.interface import RandomCode, Write, encode_register, encode_stage
 from emu.backends.reference.exact import FINITE, INFINITE, NAN, NEW_NAN
 from emu.datapath import FLAG_NAMES, OutputStage, StatisticsRegister
 from emu.errors import FormatError
@@ -107,7 +107,7 @@ def test_a_register_observes_the_exact_values_and_flags_are_counted(make):
     x = np.array([[-np.inf, 0.0, np.nan, 40.0], [0.25, -0.25, 2.0**-20, 1.0]])
     register = StatisticsRegister(lowest=-4, bins=6)
     stage, random = encode_stage(OutputStage.of("fix8f4")), RandomCode(0, 0, 0, 0, None)
-    outcome = table.outcome(x, stage, random, encode_register(register, None))
+    outcome = table.outcome(x, Write(stage, random, encode_register(register, None)))
     register.add_counts(outcome.register, outcome.max_exponent)
     assert register.positive == {-1: 2, -3: 1}  # tanh 40, tanh 1, tanh 0.25
     assert register.negative == {-1: 1, -3: 1}  # -1 exactly, tanh -0.25

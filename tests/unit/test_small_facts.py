@@ -22,6 +22,7 @@ from emu.engine.planner import _Bound
 from emu.engine.reductions import one_of
 from emu.formats import DynamicFixed
 from emu.testing import assert_bits_equal
+from tests.backends.table_products import fallback
 
 SIGNED, UNSIGNED = Fixed(8, 4), Fixed(8, 4, signed=False)
 
@@ -250,7 +251,7 @@ def declined(fmt: str, overflow: str, *, operands: str = "fix16f8", divisor: int
 
     stage = encode_stage(OutputStage.of(fmt, "nearest_even", overflow))
     code = encode_format(emu.parse(operands))
-    return NumbaKernels().declines((code, code, None), encode_mac(Mac()), stage, "integer_dot", divisor)
+    return fallback(NumbaKernels(), (code, code, None), encode_mac(Mac()), "float64_blas", stage, divisor=divisor)
 
 
 def test_quotients_are_compiled_up_to_the_last_width_that_float64_decides():
