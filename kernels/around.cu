@@ -52,36 +52,51 @@ EMU_FN Number sum_at(const void* sums, i64 index, i32 storage, i32 quantum) {
     return number_of(negative, magnitude, quantum, 0);
 }
 
-// Writes sums: of exact ones, to which the addend is added here, or what an accumulator holds, the addend among it.
+// Sums on the device: of exact ones, to which the addend is added here, or what an accumulator holds, the addend among it.
 //
 // `sums` hold a row every `width`, `height` rows a matrix; integers are multiples of 2**quantum. `marks`: of results whose
 // accumulator overflowed, or null.
+struct Settling {
+    const void* sums;
+    i32 storage, quantum, exact;
+    i64 height, width;
+    const u8* marks;
+    Matrix left, right;
+    const void* addend;
+    Shape shape;
+    EMU_MEMBER void operator()(i64 i, const Writing& w) {
+        Place p = place_of(i, shape);
+        Number content = sum_at(sums, (p.batch * height + p.row) * width + p.column, storage, quantum);
+        if (exact) {
+            if (addend != nullptr) content = add(content, addend_of(addend, w.task, p), NEAREST_EVEN, wrapping_quantum(w.stage));
+            if (is_zero(content)) content.negative = 0;
+        } else if (content.kind >= NOT_A_NUMBER) {
+            bool inherited = has_nan(left, right, p, shape.depth);
+            if (addend != nullptr) inherited = inherited || addend_of(addend, w.task, p).kind >= NOT_A_NUMBER;
+            content = marked(content, inherited);
+        }
+        finish(content, marks != nullptr && marks[i] != 0, i, w);
+    }
+};
+
 extern "C" __global__ void settle(EMU_GIVEN Task given, const void* sums, i32 storage, i32 quantum, i64 height, i64 width,
                                   i32 exact, const u8* marks, const void* a, const i64* a_rows, const i64* a_columns, const void* b,
                                   const i64* b_rows, const i64* b_columns, const void* addend, const u32* recorded, void* out,
                                   u64* totals) {
     const i64* task = given.number;
     EMU_DYNAMIC_SHARED(u32, room);
-    Stage stage = read_stage(task);
-    Register positions = read_register(task + REGISTER_AT);
-    Tally tally = open_tally(room, positions);
-    Shape shape = read_shape(task);
-    i64 n = shape.batches * shape.rows * shape.columns, stride = static_cast<i64>(blockDim.x) * gridDim.x;
-    for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
-        Place p = place_of(i, shape);
-        Number content = sum_at(sums, (p.batch * height + p.row) * width + p.column, storage, quantum);
-        if (exact) {
-            if (addend != nullptr) content = add(content, addend_of(addend, task, p), NEAREST_EVEN, wrapping_quantum(stage));
-            if (is_zero(content)) content.negative = 0;
-        } else if (content.kind >= NOT_A_NUMBER) {
-            Matrix left = matrix_of(a, a_rows, a_columns, task[STEPS_AT], read_operand(task, 0));
-            Matrix right = matrix_of(b, b_rows, b_columns, task[STEPS_AT + 1], read_operand(task, 1));
-            bool inherited = has_nan(left, right, p, shape.depth);
-            if (addend != nullptr) inherited = inherited || addend_of(addend, task, p).kind >= NOT_A_NUMBER;
-            content = marked(content, inherited);
-        }
-        finish(content, marks != nullptr && marks[i] != 0, i, task, stage, recorded, out, tally, positions);
-    }
-    close_tally(tally, positions, totals);
+    Settling body;
+    body.sums = sums;
+    body.storage = storage;
+    body.quantum = quantum;
+    body.exact = exact;
+    body.height = height;
+    body.width = width;
+    body.marks = marks;
+    body.left = matrix_of(a, a_rows, a_columns, task[STEPS_AT], read_operand(task, 0));
+    body.right = matrix_of(b, b_rows, b_columns, task[STEPS_AT + 1], read_operand(task, 1));
+    body.addend = addend;
+    body.shape = read_shape(task);
+    for_each_result(task, room, body.shape.batches * body.shape.rows * body.shape.columns, recorded, out, totals, body);
 }
 EMU_KERNEL(settle)

@@ -5,7 +5,7 @@
 //     name_rows                             the row of the dense operand beside each
 //     sparse_exact, sparse_ordered, ...     the unit over a result's entries, in storage order
 //     count_index, scan, place_entries, list_used    which columns have entries
-#include "unit.cuh"
+#include "sums.cuh"
 
 // ---- which columns have entries, and in which order they are added -------------------------------------------------
 
@@ -130,45 +130,49 @@ EMU_KERNEL(name_rows)
 // The operands of a result: stored entries, and one column of the rows beside them.
 struct Segment {
     const void* data;
-    const i32* entries;
-    const i32* rows;
+    const i32* all_entries;
+    const i32* all_rows;
+    const i64* starts;
     const void* dense;
     Operand entry, element;
-    i64 columns, column, depth;
+    i64 columns;
+    const i32* entries;
+    const i32* rows;
+    i64 column, depth;
+    EMU_MEMBER void go_to(const Place& place) {
+        i64 first = starts[place.row];
+        entries = all_entries + first;
+        rows = all_rows + first;
+        depth = starts[place.row + 1] - first;
+        column = place.column;
+    }
 };
 
 EMU_FN Number left_of(const Segment& x, i64 k) { return fetch(x.data, x.entries[k], x.entry); }
 EMU_FN Number right_of(const Segment& x, i64 k) { return fetch(x.dense, x.rows[k] * x.columns + x.column, x.element); }
 
+EMU_FN Segment segment_of(const i64* task, const void* data, const i32* entries, const i32* rows, const i64* starts, const void* dense) {
+    Segment terms;
+    terms.data = data;
+    terms.all_entries = entries;
+    terms.all_rows = rows;
+    terms.starts = starts;
+    terms.dense = dense;
+    terms.entry = read_operand(task, 0);
+    terms.element = read_operand(task, 1);
+    terms.columns = read_shape(task).columns;
+    return terms;
+}
+
 // As `exact_product`.
 extern "C" __global__ void sparse_exact(EMU_GIVEN Task given, const void* data, const i32* entries, const i32* rows,
                                         const i64* starts, const void* dense, const void* addend, const u32* recorded,
                                         void* out, u64* totals, i32 lowest, i32 words) {
-    const i64* task = given.number;
     EMU_DYNAMIC_SHARED(u32, room);
-    Stage stage = read_stage(task);
-    Register positions = read_register(task + REGISTER_AT);
-    Tally tally = open_tally(room, positions);
-    Shape shape = read_shape(task);
-    Segment terms;
-    terms.data = data;
-    terms.dense = dense;
-    terms.entry = read_operand(task, 0);
-    terms.element = read_operand(task, 1);
-    terms.columns = shape.columns;
-    i64 n = shape.rows * shape.columns, stride = static_cast<i64>(blockDim.x) * gridDim.x;
-    for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
-        Place place = place_of(i, shape);
-        i64 first = starts[place.row];
-        terms.entries = entries + first;
-        terms.rows = rows + first;
-        terms.depth = starts[place.row + 1] - first;
-        terms.column = place.column;
-        Unit unit = read_unit(task);
-        Number content = exact_content(unit, terms, addend, place, task, static_cast<u64>(i), lowest, words, wrapping_quantum(stage));
-        finish(marked(content, unit.from_nan), unit.touched, i, task, stage, recorded, out, tally, positions);
-    }
-    close_tally(tally, positions, totals);
+    ExactSum sum;
+    sum.lowest = lowest;
+    sum.words = words;
+    write_product(given.number, room, segment_of(given.number, data, entries, rows, starts, dense), sum, addend, recorded, out, totals);
 }
 EMU_KERNEL(sparse_exact)
 
@@ -176,31 +180,9 @@ EMU_KERNEL(sparse_exact)
 extern "C" __global__ void sparse_ordered(EMU_GIVEN Task given, const void* data, const i32* entries, const i32* rows,
                                           const i64* starts, const void* dense, const void* addend, const u32* recorded,
                                           void* out, u64* totals) {
-    const i64* task = given.number;
     EMU_DYNAMIC_SHARED(u32, room);
-    Stage stage = read_stage(task);
-    Register positions = read_register(task + REGISTER_AT);
-    Tally tally = open_tally(room, positions);
-    Shape shape = read_shape(task);
-    Segment terms;
-    terms.data = data;
-    terms.dense = dense;
-    terms.entry = read_operand(task, 0);
-    terms.element = read_operand(task, 1);
-    terms.columns = shape.columns;
-    i64 n = shape.rows * shape.columns, stride = static_cast<i64>(blockDim.x) * gridDim.x;
-    for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
-        Place place = place_of(i, shape);
-        i64 first = starts[place.row];
-        terms.entries = entries + first;
-        terms.rows = rows + first;
-        terms.depth = starts[place.row + 1] - first;
-        terms.column = place.column;
-        Unit unit = read_unit(task);
-        Number content = ordered_content(unit, terms, addend, place, task, static_cast<u64>(i));
-        finish(marked(content, unit.from_nan), unit.touched, i, task, stage, recorded, out, tally, positions);
-    }
-    close_tally(tally, positions, totals);
+    OrderedSum sum;
+    write_product(given.number, room, segment_of(given.number, data, entries, rows, starts, dense), sum, addend, recorded, out, totals);
 }
 EMU_KERNEL(sparse_ordered)
 
@@ -208,30 +190,9 @@ EMU_KERNEL(sparse_ordered)
 extern "C" __global__ void sparse_block(EMU_GIVEN Task given, const void* data, const i32* entries, const i32* rows,
                                         const i64* starts, const void* dense, const void* addend, const u32* recorded,
                                         void* out, u64* totals, const i64* taken) {
-    const i64* task = given.number;
     EMU_DYNAMIC_SHARED(u32, room);
-    Stage stage = read_stage(task);
-    Register positions = read_register(task + REGISTER_AT);
-    Tally tally = open_tally(room, positions);
-    Shape shape = read_shape(task);
-    Segment terms;
-    terms.data = data;
-    terms.dense = dense;
-    terms.entry = read_operand(task, 0);
-    terms.element = read_operand(task, 1);
-    terms.columns = shape.columns;
-    i64 n = shape.rows * shape.columns, stride = static_cast<i64>(blockDim.x) * gridDim.x;
-    for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
-        Place place = place_of(i, shape);
-        i64 first = starts[place.row];
-        terms.entries = entries + first;
-        terms.rows = rows + first;
-        terms.depth = starts[place.row + 1] - first;
-        terms.column = place.column;
-        Unit unit = read_unit(task);
-        Number content = block_content(unit, terms, addend, place, task, static_cast<u64>(i), taken);
-        finish(marked(content, unit.from_nan), unit.touched, i, task, stage, recorded, out, tally, positions);
-    }
-    close_tally(tally, positions, totals);
+    BlockSum sum;
+    sum.taken = taken;
+    write_product(given.number, room, segment_of(given.number, data, entries, rows, starts, dense), sum, addend, recorded, out, totals);
 }
 EMU_KERNEL(sparse_block)

@@ -1,5 +1,5 @@
 // Functions of narrow inputs: each value becomes its code, and tables made on the host hold the rest.
-#include "task.cuh"
+#include "results.cuh"
 
 // Of the input format, behind the operands: width, precision, emin, quantum, is float, has -0, codes of infinity and NaN.
 #define SOURCE_AT (OPERANDS_AT + OPERAND_FIELDS)
@@ -25,31 +25,47 @@ EMU_FN u64 code_of(const Number& x, const i64* source) {
     return low_bits(code, width);
 }
 
-// Writes what the table holds for x. `seen`: the register's count that goes up, per code; `next_*` and `dropped`: of
-// stochastic rounding. Table values lie in memory as results do.
+// What the table holds for x. `seen`: the register's count that goes up, per code; `next_*` and `dropped`: of stochastic
+// rounding. Table values lie in memory as results do.
+struct Gathering {
+    const void* x;
+    const void* table;
+    const u8* raised;
+    const i64* seen;
+    const i32* leading_bits;
+    const void* next_table;
+    const u8* next_raised;
+    const u32* dropped;
+    Operand source;
+    EMU_MEMBER void operator()(i64 i, const Writing& w) {
+        i64 code = static_cast<i64>(code_of(fetch(x, i, source), w.task + SOURCE_AT));
+        u64 u = draw(w, i);
+        bool moves = draws(w.stage.rounding) && u + dropped[code] >= 1ull << w.stage.n_rbits;
+        const void* values = moves ? next_table : table;
+        if (w.stage.storage == STORED_F32) static_cast<u32*>(w.out)[i] = static_cast<const u32*>(values)[code];
+        else static_cast<u64*>(w.out)[i] = static_cast<const u64*>(values)[code];
+        count_flags(w.tally, moves ? next_raised[code] : raised[code]);
+        if (w.positions.bins == 0) return;
+        atomicAdd(&w.tally.counts[N_FLAGS + seen[code]], 1u);
+        atomicAdd(&w.tally.counts[N_FLAGS + 2 * w.positions.bins + TOTAL], 1u);
+        if (leading_bits[code] > NO_TOP) atomicMax(w.tally.top, leading_bits[code]);
+    }
+};
+
 extern "C" __global__ void gather(EMU_GIVEN Task given, const void* x, const void* table, const u8* raised, const i64* seen,
                                   const i32* leading_bits, const void* next_table, const u8* next_raised,
                                   const u32* dropped, const u32* recorded, void* out, u64* totals, i64 n) {
-    const i64* task = given.number;
     EMU_DYNAMIC_SHARED(u32, room);
-    Stage stage = read_stage(task);
-    Register positions = read_register(task + REGISTER_AT);
-    Tally tally = open_tally(room, positions);
-    Operand source = read_operand(task, 0);
-    i64 stride = static_cast<i64>(blockDim.x) * gridDim.x;
-    for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) {
-        i64 code = static_cast<i64>(code_of(fetch(x, i, source), task + SOURCE_AT));
-        u64 u = draw(task, stage, recorded, static_cast<u64>(i));
-        bool moves = draws(stage.rounding) && u + dropped[code] >= 1ull << stage.n_rbits;
-        const void* values = moves ? next_table : table;
-        if (stage.storage == STORED_F32) static_cast<u32*>(out)[i] = static_cast<const u32*>(values)[code];
-        else static_cast<u64*>(out)[i] = static_cast<const u64*>(values)[code];
-        count_flags(tally, moves ? next_raised[code] : raised[code]);
-        if (positions.bins == 0) continue;
-        atomicAdd(&tally.counts[N_FLAGS + seen[code]], 1u);
-        atomicAdd(&tally.counts[N_FLAGS + 2 * positions.bins + TOTAL], 1u);
-        if (leading_bits[code] > NO_TOP) atomicMax(tally.top, leading_bits[code]);
-    }
-    close_tally(tally, positions, totals);
+    Gathering body;
+    body.x = x;
+    body.table = table;
+    body.raised = raised;
+    body.seen = seen;
+    body.leading_bits = leading_bits;
+    body.next_table = next_table;
+    body.next_raised = next_raised;
+    body.dropped = dropped;
+    body.source = read_operand(given.number, 0);
+    for_each_result(given.number, room, n, recorded, out, totals, body);
 }
 EMU_KERNEL(gather)

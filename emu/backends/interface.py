@@ -29,6 +29,15 @@ Array = NDArray[Any]
 )
 (SATURATE, SATURATE_SYMMETRIC, SATURATE_ZERO, WRAP, IEEE, SATFINITE, SATPROPAGATE) = range(7)
 
+#: Elementwise operations by number, as kernels know them: the first writes its operand as it is.
+OPERATIONS = {
+    name: number
+    for number, name in enumerate(
+        ("quantize", "add", "subtract", "multiply", "fma", "divide", "sqrt", "remainder", "round_to_integral")
+    )
+}
+(QUANTIZE, ADD, SUBTRACT, MULTIPLY, FMA, DIVIDE, SQRT, REMAINDER, ROUND_TO_INTEGRAL) = OPERATIONS.values()
+
 #: Paths of a product on which no partial sum is ever rounded, whatever the order.
 EXACT_PATHS = ("integer_dot", "float32_blas", "float64_blas")
 

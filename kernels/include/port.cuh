@@ -29,3 +29,4 @@ typedef long long i64;
 static_assert(sizeof(u16) == 2 && sizeof(u32) == 4 && sizeof(u64) == 8, "widths of integers");
 
 #define EMU_FN static __device__ __forceinline__
+#define EMU_MEMBER __device__ __forceinline__

@@ -2,7 +2,7 @@
 //
 // Element (batch, i, j) of an operand is data[batch_step * batch + rows[i] + columns[j]].
 #pragma once
-#include "task.cuh"
+#include "results.cuh"
 
 struct Matrix {
     const void* data;
@@ -97,11 +97,10 @@ EMU_FN Number divided(const Number& x, u64 divisor) {
 }
 
 // Observes the undivided content, writes it divided, counts.
-EMU_FN void finish(const Number& content, bool touched, i64 result, const i64* task, const Stage& stage, const u32* recorded,
-                   void* out, const Tally& tally, const Register& positions) {
-    observe(tally, positions, content);
-    Number quotient = divided(content, static_cast<u64>(task[DIVISOR_AT]));
-    Written written = write(quotient, stage, draw(task, stage, recorded, static_cast<u64>(result)));
-    count_flags(tally, written.flags | static_cast<u32>(touched) * ACCUMULATOR);
-    store(out, result, written.bits, stage.storage);
+EMU_FN void finish(const Number& content, bool touched, i64 result, const Writing& w) {
+    observe(w.tally, w.positions, content);
+    Number quotient = divided(content, static_cast<u64>(w.task[DIVISOR_AT]));
+    Written written = write(quotient, w.stage, draw(w, result));
+    count_flags(w.tally, written.flags | static_cast<u32>(touched) * ACCUMULATOR);
+    store(w.out, result, written.bits, w.stage.storage);
 }

@@ -271,10 +271,10 @@ def test_the_table_of_kernels_is_covered_here():
         name
         for name in vars(Kernels)
         if not name.startswith("_")
-        and name not in ("declines", "dots", "way", "place", "together")
-        and name not in ("columns", "sparse_product", "declines_sparse", "way_of_sparse")  # tests/sparse
+        and name not in ("dots", "place", "together", "ways")  # test_ways.py
+        and name not in ("columns", "sparse_ways")  # tests/sparse
     }
     assert kernels == {
-        "quantize", "elementwise", "product", "function", "tabled", "relu", "relu_gradient", "largest_magnitudes",
+        "quantize", "elementwise", "function", "tabled", "relu", "relu_gradient", "largest_magnitudes",
         "max_pool", "unpool",
     }  # fmt: skip

@@ -196,9 +196,9 @@ def test_random_numbers_by_thread_instead_of_element_change_with_the_grid(
     with_fault(
         tmp_path,
         monkeypatch,
-        "elementwise.cu",
-        "draw(task, stage, recorded, static_cast<u64>(i))",
-        "draw(task, stage, recorded, static_cast<u64>(threadIdx.x))",
+        "include/results.cuh",
+        "draw(w.task, w.stage, w.recorded, static_cast<u64>(i))",
+        "draw(w.task, w.stage, w.recorded, static_cast<u64>(threadIdx.x))",
     )
     assert quantized(HostDevice(), rounding="stochastic") != EXPECTED["stochastic"]
     assert quantized(HostDevice()) == EXPECTED["nearest_even"]
@@ -235,4 +235,4 @@ def test_contraction_on_the_host_changes_the_doubles(tmp_path: Path, monkeypatch
         "_FLAGS",
         (*(f for f in cuda_on_host._FLAGS if "contract" not in f), "-O2", "-ffp-contract=fast", "-mfma"),
     )
-    assert not np.array_equal(right, CudaKernels(HostDevice()).function("exp", x, None, stage, random, None).values)
+    assert not np.array_equal(right, CudaKernels(HostDevice()).function("exp", x, None, write).values)

@@ -22,6 +22,7 @@ from emu.backends.cuda.ways.vendor import VendorSums
 from emu.backends.gathered import Gathered
 from emu.backends.interface import (
     BECAME_ZERO,
+    OPERATIONS,
     FormatCode,
     Outcome,
     StageCode,
@@ -43,12 +44,6 @@ if TYPE_CHECKING:
     from emu.backends.functions import FunctionTable
 
 Array = Any
-OPERATIONS = {
-    name: number
-    for number, name in enumerate(
-        ("quantize", "add", "subtract", "multiply", "fma", "divide", "sqrt", "remainder", "round_to_integral")
-    )
-}
 #: Results that a thread of the fast output stage takes at once.
 _QUAD = 4
 #: Widest raws of the integer products of 8 bits.

@@ -16,7 +16,8 @@ from emu.backends.interface import Outcome, StageCode, Write
 from emu.backends.numba import infinite_sums
 from emu.backends.numba.contents import Array, Contents, Loops
 from emu.backends.numba.gathering import materialised
-from emu.backends.numba.stage import run_stage, supports
+from emu.backends.numba.prepared import supports
+from emu.backends.numba.stage import run_stage
 from emu.backends.numba.ways import strips, wide_sums
 from emu.backends.product import Product, ProductCode, SparseProduct
 from emu.backends.proofs import decides_in_float64

@@ -15,184 +15,20 @@ from emu.backends import modes
 from emu.backends.bounds import bounded
 from emu.backends.interface import NO_QUANTUM, Outcome, RandomCode, RegisterCode, StageCode, Write, carrier_of
 from emu.backends.memory import empty
-from emu.backends.numba.bits import (
-    add_to_odd,
-    divide_to_odd,
-    fma_to_odd,
-    multiply_to_odd,
-    remainder_of,
-    sqrt_to_odd,
-)
-from emu.backends.numba.blocks import Stage, observe_block, round_block, write_fixed, write_float
-from emu.backends.numba.compiling import BLOCK, GRAIN, kernel, over_ranges, thread_count
-from emu.backends.numba.philox import fill_random
+from emu.backends.numba.blocks import Stage
+from emu.backends.numba.compiling import BLOCK, GRAIN, over_ranges, thread_count
+from emu.backends.numba.operation_loops import run
+from emu.backends.numba.prepared import prepare
 from emu.backends.numba.vector.choosing import addressed, parameters, shape_for
 from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter
 from emu.backends.numba.vector.stage import CHUNK
 from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE, Sink, chunk_code, loop_numbers, report_size
-from emu.backends.proofs import SAFE_EXPONENT, has_normals
 from emu.datapath.owed import NO_EXPONENT
 
 Array = NDArray[Any]
-#: Operations by number: 0 writes the operand itself.
-OPERATIONS = {
-    name: number
-    for number, name in enumerate(
-        ("quantize", "add", "subtract", "multiply", "fma", "divide", "sqrt", "remainder", "round_to_integral")
-    )
-}
-ROUND_TO_INTEGRAL = OPERATIONS["round_to_integral"]
-FLOOR, DRAWN = k.FLOOR, modes.DRAWN
-INEXACT_FLAG, INVALID_FLAG, DIVISION_FLAG = k.INEXACT_FLAG, k.INVALID_FLAG, k.DIVISION_FLAG
 _NO_BITS = np.zeros(1, np.int64)
-#: Widest words whose values a mode may move, and a value is still an exact float64.
-FIXED_BITS = bounded(52, 1, 52, "a raw and its neighbour are below 2**53")
 #: Numbers are scaled down no further in float32.
 SMALLEST_SCALE = bounded(2.0**-23, 2.0**-23, 1.0, "below it, the smallest normal numbers would become 0")
-
-
-@kernel
-def _load(
-    operation: int, a: Any, b: Any, c: Any, at: int, n: int, scale: float, floor: bool, x: Any, flags: Any
-) -> int:
-    """Compute one block of exact (or rounded to odd) results; return how many NaNs came from operands without one.
-
-    Divisions by zero are counted among the flags.
-    """
-    if operation == 0 or operation == ROUND_TO_INTEGRAL:
-        for i in range(n):
-            x[i] = np.float64(a[at + i]) * scale
-        return 0
-    new_nans = 0
-    by_zero = 0
-    for i in range(n):
-        p = np.float64(a[at + i])
-        q = np.float64(b[at + i])
-        s = 0.0
-        if operation == 1 or operation == 2:
-            q = -q if operation == 2 else q
-            s = add_to_odd(p, q)
-            if s == 0.0 and floor and (math.copysign(1.0, p) < 0.0 or math.copysign(1.0, q) < 0.0):
-                s = -0.0
-        elif operation == 3:
-            s = multiply_to_odd(p, q)
-        elif operation == 4:
-            product = p * q
-            t = np.float64(c[at + i])
-            s = fma_to_odd(p, q, t)
-            if s == 0.0 and floor and (math.copysign(1.0, product) < 0.0 or math.copysign(1.0, t) < 0.0):
-                s = -0.0
-            new_nans += s != s and not (p != p or q != q or t != t)
-        elif operation == 5:
-            s = divide_to_odd(p, q)
-            by_zero += q == 0.0 and p != 0.0 and abs(p) < np.inf
-        elif operation == 7:
-            s = remainder_of(p, q)
-        else:
-            s = sqrt_to_odd(p)
-            new_nans += s != s and p == p
-        if operation != 4 and operation != 6:
-            new_nans += s != s and not (p != p or q != q)
-        x[i] = s
-    flags[DIVISION_FLAG] += by_zero
-    return new_nans
-
-
-@kernel
-def _round_to_integral(x: Any, r: Any, u: Any, n: int, stage: Any) -> None:
-    round_block(x, r, u, n, stage)
-    for i in range(n):
-        x[i] = r[i]
-
-
-@kernel
-def _count_moved(a: Any, at: int, scale: float, x: Any, y: Any, n: int, flags: Any) -> None:
-    """Count as inexact the operands whose integers x, others than they, were written as they are."""
-    moved = 0
-    for i in range(n):
-        moved += np.float64(a[at + i]) * scale != x[i] and y[i] == x[i]
-    flags[INEXACT_FLAG] += moved
-
-
-@kernel
-def _store(y: Any, scale: float, out: Any, at: int, n: int) -> None:
-    for i in range(n):
-        out[at + i] = y[i] * scale
-
-
-@kernel
-def _core(
-    x: Any,
-    y: Any,
-    v: Any,
-    r: Any,
-    u: Any,
-    n: int,
-    stage: Any,
-    lowest: int,
-    bins: int,
-    fixed_quantum: int,
-    flags: Any,
-    counts: Any,
-    top: int,
-) -> int:
-    if bins > 0:
-        top = observe_block(x, n, lowest, bins, fixed_quantum, counts, top)
-    if stage.is_float:
-        write_float(x, y, v, r, u, n, stage, flags)
-    else:
-        write_fixed(x, y, v, r, u, n, stage, flags)
-    return top
-
-
-@kernel
-def _run(
-    operation: int,
-    a: Any,
-    b: Any,
-    c: Any,
-    origin: int,
-    scale: float,
-    out_scale: float,
-    out: Any,
-    start: int,
-    stop: int,
-    stage: Any,
-    seed: int,
-    stream: int,
-    step: int,
-    draw: int,
-    recorded: Any,
-    lowest: int,
-    bins: int,
-    fixed_quantum: int,
-    flags: Any,
-    counts: Any,
-) -> int:
-    x = np.empty(BLOCK, np.float64)
-    y = np.empty(BLOCK, np.float64)
-    v = np.empty(BLOCK, np.float64)
-    r = np.empty(BLOCK, np.float64)
-    u = np.zeros(BLOCK, np.int64)
-    top = NO_EXPONENT
-    for at in range(start, stop, BLOCK):
-        n = min(BLOCK, stop - at)
-        new_nans = _load(operation, a, b, c, at - origin, n, scale, stage.rounding == FLOOR, x, flags)
-        if stage.rounding in DRAWN:
-            if recorded.size > 1 or stage.n_rbits == 0:
-                for i in range(n):
-                    u[i] = recorded[at + i]
-            else:
-                fill_random(u, at, n, stage.n_rbits, seed, stream, step, draw)
-        if operation == ROUND_TO_INTEGRAL:
-            _round_to_integral(x, r, u, n, stage)
-        top = _core(x, y, v, r, u, n, stage, lowest, bins, fixed_quantum, flags, counts, top)
-        if operation == ROUND_TO_INTEGRAL:
-            _count_moved(a, at - origin, scale, x, y, n, flags)
-        if stage.is_float and stage.has_nan:
-            flags[INVALID_FLAG] += new_nans
-        _store(y, out_scale, out, at, n)
-    return top
 
 
 class Writer:
@@ -213,7 +49,7 @@ class Writer:
         """Prepare to write.
 
         Args:
-            operation: a key of `OPERATIONS`.
+            operation: a key of `interface.OPERATIONS`.
             sources: float32 or float64, of each operand.
             values: C-contiguous carrier array of the result; of integers, raws of a fixed format are written.
             write: output stage that `supports` accepts, random bits, register.
@@ -272,8 +108,8 @@ class Writer:
             origin = start
         a, b, c = [*operands, operands[0], operands[0]][:3]
         random = self.random
-        top = _run(
-            OPERATIONS[self.operation],
+        top = run(
+            k.OPERATIONS[self.operation],
             a,
             b,
             c,
@@ -359,7 +195,7 @@ def run_stage(
     """Write an elementwise operation through the output stage.
 
     Args:
-        operation: a key of `OPERATIONS`.
+        operation: a key of `interface.OPERATIONS`.
         operands: float32 or float64 arrays of one shape.
         write: output stage that `supports` accepts, random bits, register.
         out: where to write, or None for a fresh carrier array; signed integers receive raws.
@@ -403,55 +239,3 @@ def recorded_bits(random: RandomCode) -> Array:
         return _NO_BITS
     bits = np.ascontiguousarray(random.recorded, dtype=np.int64).reshape(-1)
     return np.repeat(bits, 2) if bits.size == 1 else bits
-
-
-@lru_cache(maxsize=1024)
-def prepare(stage: StageCode) -> Stage:
-    """Return an output stage as the loops take it."""
-    fmt = stage.format
-    if not fmt.is_float:
-        high = float(fmt.max_significand)
-        low = 0.0 if not fmt.signed else -high if stage.overflow == k.SATURATE_SYMMETRIC else -high - 1.0
-        above = below = infinite = 0.0
-    else:
-        high = math.ldexp(float(fmt.max_significand), fmt.max_exponent)
-        low = -high if fmt.signed else 0.0
-        infinity = math.inf if fmt.has_infinity else math.nan
-        clamps, (stays_above, stays_below) = stage.overflow != k.IEEE, modes.meaning_of(stage).stays
-        above = high if clamps or stays_above else infinity
-        below = low if clamps or stays_below else -infinity if fmt.signed else math.nan
-        infinite = high if clamps and not k.keeps_infinities(stage) else infinity
-    return Stage(
-        fmt.is_float,
-        stage.rounding,
-        stage.overflow,
-        stage.n_rbits,
-        fmt.quantum,
-        fmt.precision,
-        fmt.emin,
-        fmt.ftz,
-        fmt.has_nan,
-        fmt.has_negative_zero,
-        high,
-        low,
-        math.ldexp(1.0, fmt.width_bits),
-        above,
-        below,
-        infinite,
-        stage.tininess,
-        modes.step_mask(stage),
-    )
-
-
-@lru_cache(maxsize=1024)
-def supports(stage: StageCode) -> bool:
-    """Return whether results in units of the format's last place, and its values, stay far from the ends of float64."""
-    fmt = stage.format
-    top = fmt.max_exponent + (fmt.precision if fmt.is_float else fmt.width_bits)
-    if modes.moves_exact(stage) and not fmt.is_float and (stage.overflow == k.WRAP or fmt.width_bits > FIXED_BITS):
-        return False  # from 2**53 on, a step is not exact; only its size matters where it saturates
-    plain = not fmt.is_float or (bool(fmt.signed) and has_normals(fmt))
-    if not fmt.has_zero or not (plain or stage.tininess == k.BECAME_ZERO):
-        return False  # without zero; or where a tiny result may overflow: left to the reference
-    # with one significant bit, ties look at the exponent's last bit: left to the reference
-    return not fmt.carries_raws and fmt.precision != 1 and abs(fmt.quantum) < SAFE_EXPONENT and top < 2 * SAFE_EXPONENT

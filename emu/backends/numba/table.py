@@ -21,6 +21,7 @@ from emu.backends.numba.ending import Ended, EndedSparse
 from emu.backends.numba.flushing import flushed
 from emu.backends.numba.in_doubles import decides, scales_exactly
 from emu.backends.numba.machine import has_vectors
+from emu.backends.numba.prepared import supports
 from emu.backends.numba.selection import (
     max_pool_in_lanes,
     max_pool_range,
@@ -28,7 +29,7 @@ from emu.backends.numba.selection import (
     relu_range,
     unpool_range,
 )
-from emu.backends.numba.stage import run_stage, supports
+from emu.backends.numba.stage import run_stage
 from emu.backends.numba.ways import (
     blas,
     blocks_in_tiles,

@@ -25,7 +25,7 @@ from emu.backends.numba.bits import multiply_to_odd
 from emu.backends.numba.blocks import Stage, write_fixed, write_float
 from emu.backends.numba.compiling import kernel
 from emu.backends.numba.philox import fill_random
-from emu.backends.numba.stage import prepare
+from emu.backends.numba.prepared import prepare
 from emu.backends.product import Formats
 from emu.backends.proofs import SAFE_EXPONENT, decides_in_float64, largest_exponent, significand_bits
 from emu.formats import PRESETS

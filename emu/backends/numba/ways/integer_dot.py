@@ -5,7 +5,7 @@ from __future__ import annotations
 from emu.backends.interface import Outcome, StageCode, Write
 from emu.backends.numba import integers
 from emu.backends.numba.in_doubles import scales_exactly_from
-from emu.backends.numba.stage import supports
+from emu.backends.numba.prepared import supports
 from emu.backends.product import Product, ProductCode
 
 

@@ -22,8 +22,8 @@ from emu.backends.numba.bits import add_to_odd, fma_to_odd
 from emu.backends.numba.compiling import BLOCK, kernel, over_ranges
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.gathering import materialised
+from emu.backends.numba.prepared import supports
 from emu.backends.numba.schedule import ADD, ADD_ADDEND, CLEAR, JOIN, MULTIPLY, PARK, PUT, PUT_ADDEND, schedule_for
-from emu.backends.numba.stage import supports
 from emu.backends.numba.terms import (
     ALIGN,
     EXACT_BITS,

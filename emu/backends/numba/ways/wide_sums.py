@@ -23,7 +23,7 @@ from emu.backends.numba.compiling import BLOCK, over_ranges
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.digits import NO_TOP, Writing
 from emu.backends.numba.gathering import materialised
-from emu.backends.numba.stage import supports
+from emu.backends.numba.prepared import supports
 from emu.backends.numba.terms import (
     ALIGN,
     EXACT_BITS,

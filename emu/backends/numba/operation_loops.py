@@ -1,0 +1,180 @@
+"""The compiled loops of elementwise operations: one block of results, from operands to what the stage writes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from emu.backends import interface as k
+from emu.backends import modes
+from emu.backends.numba.bits import (
+    add_to_odd,
+    divide_to_odd,
+    fma_to_odd,
+    multiply_to_odd,
+    remainder_of,
+    sqrt_to_odd,
+)
+from emu.backends.numba.blocks import observe_block, round_block, write_fixed, write_float
+from emu.backends.numba.compiling import BLOCK, kernel
+from emu.backends.numba.philox import fill_random
+from emu.datapath.owed import NO_EXPONENT
+
+QUANTIZE, ADD, SUBTRACT, MULTIPLY, FMA, DIVIDE, SQRT = (
+    k.QUANTIZE,
+    k.ADD,
+    k.SUBTRACT,
+    k.MULTIPLY,
+    k.FMA,
+    k.DIVIDE,
+    k.SQRT,
+)
+REMAINDER, ROUND_TO_INTEGRAL = k.REMAINDER, k.ROUND_TO_INTEGRAL
+FLOOR, DRAWN = k.FLOOR, modes.DRAWN
+INEXACT_FLAG, INVALID_FLAG, DIVISION_FLAG = k.INEXACT_FLAG, k.INVALID_FLAG, k.DIVISION_FLAG
+
+
+@kernel
+def _load(
+    operation: int, a: Any, b: Any, c: Any, at: int, n: int, scale: float, floor: bool, x: Any, flags: Any
+) -> int:
+    """Compute one block of exact (or rounded to odd) results; return how many NaNs came from operands without one.
+
+    Divisions by zero are counted among the flags.
+    """
+    if operation == QUANTIZE or operation == ROUND_TO_INTEGRAL:
+        for i in range(n):
+            x[i] = np.float64(a[at + i]) * scale
+        return 0
+    new_nans = 0
+    by_zero = 0
+    for i in range(n):
+        p = np.float64(a[at + i])
+        q = np.float64(b[at + i])
+        s = 0.0
+        if operation == ADD or operation == SUBTRACT:
+            q = -q if operation == SUBTRACT else q
+            s = add_to_odd(p, q)
+            if s == 0.0 and floor and (math.copysign(1.0, p) < 0.0 or math.copysign(1.0, q) < 0.0):
+                s = -0.0
+        elif operation == MULTIPLY:
+            s = multiply_to_odd(p, q)
+        elif operation == FMA:
+            product = p * q
+            t = np.float64(c[at + i])
+            s = fma_to_odd(p, q, t)
+            if s == 0.0 and floor and (math.copysign(1.0, product) < 0.0 or math.copysign(1.0, t) < 0.0):
+                s = -0.0
+            new_nans += s != s and not (p != p or q != q or t != t)
+        elif operation == DIVIDE:
+            s = divide_to_odd(p, q)
+            by_zero += q == 0.0 and p != 0.0 and abs(p) < np.inf
+        elif operation == REMAINDER:
+            s = remainder_of(p, q)
+        else:
+            s = sqrt_to_odd(p)
+            new_nans += s != s and p == p
+        if operation != FMA and operation != SQRT:  # these counted their own
+            new_nans += s != s and not (p != p or q != q)
+        x[i] = s
+    flags[DIVISION_FLAG] += by_zero
+    return new_nans
+
+
+@kernel
+def _round_to_integral(x: Any, r: Any, u: Any, n: int, stage: Any) -> None:
+    round_block(x, r, u, n, stage)
+    for i in range(n):
+        x[i] = r[i]
+
+
+@kernel
+def _count_moved(a: Any, at: int, scale: float, x: Any, y: Any, n: int, flags: Any) -> None:
+    """Count as inexact the operands whose integers x, others than they, were written as they are."""
+    moved = 0
+    for i in range(n):
+        moved += np.float64(a[at + i]) * scale != x[i] and y[i] == x[i]
+    flags[INEXACT_FLAG] += moved
+
+
+@kernel
+def _store(y: Any, scale: float, out: Any, at: int, n: int) -> None:
+    for i in range(n):
+        out[at + i] = y[i] * scale
+
+
+@kernel
+def _core(
+    x: Any,
+    y: Any,
+    v: Any,
+    r: Any,
+    u: Any,
+    n: int,
+    stage: Any,
+    lowest: int,
+    bins: int,
+    fixed_quantum: int,
+    flags: Any,
+    counts: Any,
+    top: int,
+) -> int:
+    if bins > 0:
+        top = observe_block(x, n, lowest, bins, fixed_quantum, counts, top)
+    if stage.is_float:
+        write_float(x, y, v, r, u, n, stage, flags)
+    else:
+        write_fixed(x, y, v, r, u, n, stage, flags)
+    return top
+
+
+@kernel
+def run(
+    operation: int,
+    a: Any,
+    b: Any,
+    c: Any,
+    origin: int,
+    scale: float,
+    out_scale: float,
+    out: Any,
+    start: int,
+    stop: int,
+    stage: Any,
+    seed: int,
+    stream: int,
+    step: int,
+    draw: int,
+    recorded: Any,
+    lowest: int,
+    bins: int,
+    fixed_quantum: int,
+    flags: Any,
+    counts: Any,
+) -> int:
+    x = np.empty(BLOCK, np.float64)
+    y = np.empty(BLOCK, np.float64)
+    v = np.empty(BLOCK, np.float64)
+    r = np.empty(BLOCK, np.float64)
+    u = np.zeros(BLOCK, np.int64)
+    top = NO_EXPONENT
+    for at in range(start, stop, BLOCK):
+        n = min(BLOCK, stop - at)
+        new_nans = _load(operation, a, b, c, at - origin, n, scale, stage.rounding == FLOOR, x, flags)
+        if stage.rounding in DRAWN:
+            if recorded.size > 1 or stage.n_rbits == 0:
+                for i in range(n):
+                    u[i] = recorded[at + i]
+            else:
+                fill_random(u, at, n, stage.n_rbits, seed, stream, step, draw)
+        if operation == ROUND_TO_INTEGRAL:
+            _round_to_integral(x, r, u, n, stage)
+        top = _core(x, y, v, r, u, n, stage, lowest, bins, fixed_quantum, flags, counts, top)
+        if operation == ROUND_TO_INTEGRAL:
+            _count_moved(a, at - origin, scale, x, y, n, flags)
+        if stage.is_float and stage.has_nan:
+            flags[INVALID_FLAG] += new_nans
+        _store(y, out_scale, out, at, n)
+    return top
