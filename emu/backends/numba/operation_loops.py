@@ -22,16 +22,9 @@ from emu.backends.numba.compiling import BLOCK, kernel
 from emu.backends.numba.philox import fill_random
 from emu.datapath.owed import NO_EXPONENT
 
-QUANTIZE, ADD, SUBTRACT, MULTIPLY, FMA, DIVIDE, SQRT = (
-    k.QUANTIZE,
-    k.ADD,
-    k.SUBTRACT,
-    k.MULTIPLY,
-    k.FMA,
-    k.DIVIDE,
-    k.SQRT,
-)
-REMAINDER, ROUND_TO_INTEGRAL = k.REMAINDER, k.ROUND_TO_INTEGRAL
+# Numba compiles names of this module as constants; attributes of another one it would look up.
+QUANTIZE, ADD, SUBTRACT, MULTIPLY, FMA = k.QUANTIZE, k.ADD, k.SUBTRACT, k.MULTIPLY, k.FMA
+DIVIDE, SQRT, REMAINDER, ROUND_TO_INTEGRAL = k.DIVIDE, k.SQRT, k.REMAINDER, k.ROUND_TO_INTEGRAL
 FLOOR, DRAWN = k.FLOOR, modes.DRAWN
 INEXACT_FLAG, INVALID_FLAG, DIVISION_FLAG = k.INEXACT_FLAG, k.INVALID_FLAG, k.DIVISION_FLAG
 
@@ -44,7 +37,7 @@ def _load(
 
     Divisions by zero are counted among the flags.
     """
-    if operation == QUANTIZE or operation == ROUND_TO_INTEGRAL:
+    if operation in (QUANTIZE, ROUND_TO_INTEGRAL):
         for i in range(n):
             x[i] = np.float64(a[at + i]) * scale
         return 0
@@ -54,7 +47,7 @@ def _load(
         p = np.float64(a[at + i])
         q = np.float64(b[at + i])
         s = 0.0
-        if operation == ADD or operation == SUBTRACT:
+        if operation in (ADD, SUBTRACT):
             q = -q if operation == SUBTRACT else q
             s = add_to_odd(p, q)
             if s == 0.0 and floor and (math.copysign(1.0, p) < 0.0 or math.copysign(1.0, q) < 0.0):
@@ -154,6 +147,31 @@ def run(
     flags: Any,
     counts: Any,
 ) -> int:
+    """Write results `start`..`stop` of an operation, block by block; return the largest exponent observed.
+
+    Args:
+        operation: number of the operation.
+        a: first operand, flat.
+        b: second operand; where an operation has none, any array.
+        c: third operand, likewise.
+        origin: the result that element 0 of the operands belongs to.
+        scale: power of two by which a single operand is multiplied first.
+        out_scale: what values are multiplied by where they are stored.
+        out: carriers or raws, flat.
+        start: first result.
+        stop: behind the last.
+        stage: a prepared stage.
+        seed: of the random bits, as int64.
+        stream: of the random bits.
+        step: of the random bits.
+        draw: of the random bits.
+        recorded: recorded random bits, or one element.
+        lowest: exponent of the register's first position.
+        bins: positions; 0 without a register.
+        fixed_quantum: exponent of the fixed accumulator observed, or `NO_QUANTUM`.
+        flags: counts of flags; added to.
+        counts: counts of the register; added to.
+    """
     x = np.empty(BLOCK, np.float64)
     y = np.empty(BLOCK, np.float64)
     v = np.empty(BLOCK, np.float64)
