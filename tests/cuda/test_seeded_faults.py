@@ -161,13 +161,14 @@ import sys
 from pathlib import Path
 import numpy as np
 from emu.backends.cuda import CudaKernels
-from emu.backends.interface import RandomCode, encode_stage
+from emu.backends.interface import RandomCode, Write, encode_stage
 from emu.datapath import OutputStage
 from emu.testing import cuda_on_host
 cuda_on_host.content_folder = lambda _: Path(sys.argv[1])
 stage = encode_stage(OutputStage.of("ufix64f0", overflow="wrap"))
 device = cuda_on_host.HostDevice(checks="sanitized")
-CudaKernels(device).quantize(np.float64([1.0, 2.0**63, 2.0**70]), None, stage, RandomCode(0, 0, 0, 0, None), None, None)
+write = Write(stage, RandomCode(0, 0, 0, 0, None), None)
+CudaKernels(device).quantize(np.float64([1.0, 2.0**63, 2.0**70]), None, write, None)
 """
 
 

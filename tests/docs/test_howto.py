@@ -17,7 +17,7 @@ from documents import ROOT, blocks_of, named_files
 from emu.report.run_data import read_run
 
 #: In the order in which they are followed: a page may use what those before it added.
-NAMES = ("device", "format", "rounding", "layer", "policy", "loss-scale", "picture", "model")
+NAMES = ("device", "format", "rounding", "way", "layer", "policy", "loss-scale", "picture", "model")
 PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in NAMES]
 PACKAGE = ("emu", "devices", "models", "costs", "kernels")
 
@@ -104,6 +104,25 @@ def test_a_named_format_takes_one_file_and_every_backend_knows_it(tmp_path: Path
     ]
 
 
+def test_a_way_takes_two_files_and_has_the_definitions_bits(tmp_path: Path):
+    """Nothing but the changes of its page, on a copy of the package, and the script that the page shows."""
+    for part in PACKAGE:
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    page = ROOT / "docs" / "howto" / "way.md"
+    apply_changes(tmp_path, [page])
+    [script] = [block.text for block in blocks_of(page) if block.language == "py"]
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={**no_repository(tmp_path), "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("; one multiplication a result\n")
+
+
 @pytest.mark.slow
 def test_a_reader_adds_one_of_each_by_the_pages_alone(package: Path):
     commands = [line for block in blocks("bash") for line in block.splitlines()]
@@ -164,7 +183,7 @@ def test_the_mode_that_a_reader_adds_is_the_same_on_every_backend(package: Path)
 def test_what_the_pages_change_is_formatted_and_clean(package: Path):
     shutil.copy(ROOT / "pyproject.toml", package)
     changed = sorted(name for name in changed_by(blocks("diff")) if name.endswith(".py"))
-    assert len(changed) == 9
+    assert len(changed) == 11
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--no-cache", *changed],
