@@ -8,7 +8,7 @@ from typing import Literal
 
 from emu.autodiff import Graph, Tensor
 from emu.errors import ConfigError
-from emu.nn.layers import Layer, Moment, Parameter, Parameters, every
+from emu.nn.layer import Layer, Moment, Parameter, Parameters, every
 
 __all__ = ["Network"]
 
