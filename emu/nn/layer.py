@@ -189,11 +189,6 @@ class Layer:
         """How many tokens the layer tells apart, if it reads tokens."""
         return None
 
-    @property
-    def has_slope(self) -> bool:
-        """Whether the backward pass writes a slope for it: a tensor of role `slope`."""
-        return False
-
     def parameters(self) -> tuple[Parameter, ...]:
         """Return the layer's own parameters, without those of its parts."""
         return ()
@@ -209,6 +204,10 @@ class Layer:
     def results(self) -> tuple[str, ...]:
         """Return the names of the tensors the layer writes, in order; those of its parts among them."""
         return (self.name,)
+
+    def slopes(self) -> tuple[str, ...]:
+        """Return the layer's results whose slope the backward pass computes, and writes in role `slope`."""
+        return ()
 
     def output(self, shape: Shape) -> Shape:
         """Return the shape that the layer makes of one input, whose axes are one of `takes`.

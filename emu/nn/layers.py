@@ -178,10 +178,9 @@ class Activation(Layer):
         """The function: a recipe writes it as the layer's type."""
         return self.function
 
-    @property
-    def has_slope(self) -> bool:
-        """Whether the slope is a number to be computed: that of relu is 0 or 1."""
-        return self.function != "relu"
+    def slopes(self) -> tuple[str, ...]:
+        """Return the result, but not that of relu: its slope is 0 or 1, and nothing is computed."""
+        return () if self.function == "relu" else (self.name,)
 
     def function_tensors(self, feeding: str) -> Iterator[FunctionTensor]:
         """Return input and result, and the slope where the host computes it; relu only compares."""

@@ -52,9 +52,9 @@ class LayerTable(Table):
         for item, key in keys_of(self.kind).items():
             name = key.name or item
             value: Any = getattr(self, name)
-            if value is None and key.like:
-                value = values[key.like]
-            values[item] = build_layers(value, shape) if name in self.lists else value
+            if name in self.lists:
+                value = build_layers(value, shape)
+            values[item] = values[key.like] if key.like and value is None else value
         return self.kind(self.name, **values)
 
 

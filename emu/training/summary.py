@@ -109,7 +109,7 @@ def _written(model: Model) -> dict[str, set[str]]:
     roles: dict[str, set[str]] = {INPUT_LAYER: {"activation"} if tokens is None else set()}
     optimiser = {"moment" if any("squares" in state.slots for state in model.states) else "momentum"}
     trained = {layer.name: {p.part for p in layer.parameters()} for layer in every(model.network.layers)}
-    sloped = {layer.name for layer in every(model.network.layers) if layer.has_slope}
+    sloped = {name for layer in every(model.network.layers) for name in layer.slopes()}
     moving = {layer.name for layer in every(model.network.layers) if layer.only_moves}
     first = next((i for i, name in enumerate(model.network.names) if trained.get(name)), 0)
     for i, name in enumerate(model.network.names[1:-1], 1):
