@@ -18,10 +18,12 @@ from pydantic import Field, create_model
 from emu import nn
 from emu._config import Items, Table
 from emu.errors import ConfigError
-from emu.nn.layer import Shape, extents_of, keys_of, misfit
+from emu.nn.layer import Key, Shape, extents_of, keys_of, misfit
 
 #: Layers inside another one have its name, a dot and their own.
 _LAYER_NAME = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+#: Type of a field whose key is an array of layers.
+_LISTED = tuple[nn.Layer, ...]
 
 
 class LayerTable(Table):
@@ -36,7 +38,7 @@ class LayerTable(Table):
     lists: ClassVar[tuple[str, ...]]
     name: str | None = Field(default=None, pattern=_LAYER_NAME)
     if TYPE_CHECKING:
-        type: str  # a field of each table, which stands elsewhere in each
+        type: str  # each table has this field, among its own
 
     def build(self, shape: Shape) -> nn.Layer:
         """Return the layer for inputs of `shape`.
@@ -58,22 +60,27 @@ class LayerTable(Table):
         return self.kind(self.name, **values)
 
 
+def _field_of(key: Key, hint: Any, default: Any) -> tuple[Any, Any]:
+    """Return pydantic's field for a key: its type, then default and limits."""
+    of_type = Items[ForwardRef("AnyLayer")] if hint == _LISTED else key.type or hint
+    if key.like:
+        of_type, default = of_type | None, None
+    return of_type, Field(default, **dict[str, Any](key.limits))
+
+
 def _table_of(kind: type[nn.Layer]) -> type[LayerTable]:
-    """Return the table of a class: keys in the order of its fields, the type before those that are not inherited."""
+    """Return the table of a class."""
     hints, lists = get_type_hints(kind), list[str]()
-    inherited, own = dict[str, Any](), dict[str, Any](type=(Literal[kind.type_names], ...))
     defaults = {item.name: ... if item.default is MISSING else item.default for item in fields(kind)}
+    # in the order of the fields; the type comes before the first that is not inherited, where run.json has it
+    inherited, own = dict[str, Any](), dict[str, Any](type=(Literal[kind.type_names], ...))
     for item, key in keys_of(kind).items():
-        name, of_type = key.name or item, key.type or hints[item]
-        if of_type == tuple[nn.Layer, ...]:
+        name = key.name or item
+        if hints[item] == _LISTED:
             lists.append(name)
-            of_type = Items[ForwardRef("AnyLayer")]
-        default = defaults[item]
-        if key.like:
-            of_type, default = of_type | None, None
         if name != "type":
             keys = own if item in kind.__annotations__ else inherited
-            keys[name] = (of_type, Field(default, **dict[str, Any](key.limits)))
+            keys[name] = _field_of(key, hints[item], defaults[item])
     table = create_model(
         kind.__name__, __base__=LayerTable, __module__=__name__, __doc__=kind.__doc__, **inherited, **own
     )
