@@ -13,7 +13,7 @@ from emu.datapath import Mac
 from emu.formats import Format
 
 if TYPE_CHECKING:
-    from emu.training.layers import Layer
+    from emu.nn import Layer
 
 Array = NDArray[Any]
 #: `table`: the rows with a bar; `matrix`: every mode and rule; `growth`: cost against size and width.

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from emu.bench.row import StepWork
-from emu.training.layers import Activation, Conv2d, Flatten, Layer, Linear, MaxPool, Shape
+from emu.nn import Activation, Conv2d, Flatten, Layer, Linear, MaxPool
 
 
 def has_torch() -> bool:
@@ -24,28 +24,28 @@ def torch_network(task: StepWork, after: Callable[[], Any] | None = None) -> Any
     """
     nn: Any = importlib.import_module("torch.nn")
     modules: list[Any] = [after()] if after else []
-    shape: Shape = task.images.shape[1:]
     for layer in task.layers:
-        modules.append(_module(nn, layer, shape))
+        modules.append(_module(nn, layer))
         if after and isinstance(layer, (Conv2d, Linear)):
             modules.append(after())
-        shape = layer.output(shape)
     return nn.Sequential(*modules)
 
 
-def _module(nn: Any, layer: Layer, shape: Shape) -> Any:
+def _module(nn: Any, layer: Layer) -> Any:
     if isinstance(layer, Conv2d):
-        sizes = (shape[0], layer.out_channels, layer.kernel)
+        sizes = (layer.in_channels, layer.out_channels, layer.kernel)
         return nn.Conv2d(*sizes, stride=layer.stride, padding=layer.padding, bias=layer.bias)
     if isinstance(layer, Linear):
-        return nn.Linear(shape[0], layer.out_features, bias=layer.bias)
+        return nn.Linear(layer.in_features, layer.out_features, bias=layer.bias)
     if isinstance(layer, MaxPool):
         return nn.MaxPool2d(layer.window, layer.stride)
-    if isinstance(layer, Activation) and layer.type == "relu":
+    if isinstance(layer, Activation) and layer.function == "relu":
         return nn.ReLU()
     if isinstance(layer, Flatten):
         return nn.Flatten()
-    raise NotImplementedError(f"no measured network has a layer of type {layer.type!r}; write its PyTorch module here")
+    raise NotImplementedError(
+        f"no measured network has a layer of type {layer.type_name!r}; write its PyTorch module here"
+    )
 
 
 def training_step(task: StepWork, network: Any, optimiser: Any) -> Callable[[], None]:

@@ -140,8 +140,8 @@ def print_model(name_or_path: str | Path) -> None:
     recipe = load_recipe(name_or_path)
     rows = [("input", "", str(recipe.network.input), "")]
     network = build_network(recipe.network)
-    for table, layer, shape in zip(recipe.network.layers, network.layers, recipe.network.shapes()[1:], strict=True):
-        rows.append((str(table.name), table.type, str(shape), str(_parameters([layer]) or "")))
+    for layer, shape in zip(network.layers, recipe.network.shapes()[1:], strict=True):
+        rows.append((layer.name, layer.type_name, str(shape), str(_parameters([layer]) or "")))
     layers = Listing(("layer", "type", "output", "parameters"), rows, numbers=("parameters",))
     optimiser = recipe.training.optimiser
     about = {

@@ -16,7 +16,7 @@ from typing import Any
 
 from emu.autodiff import Operation, Runner, Value
 from emu.cluster.layout import stripes_of
-from emu.nn import Conv2d, Layer, Linear, every
+from emu.nn import Layer, every
 
 #: Operations whose first operand has units along its second axis, and whose second one has them along its first.
 _PRODUCTS = ("matmul", "conv2d_input_gradient")
@@ -69,4 +69,4 @@ class StripedRunner:
 
 def striped_layers(layers: Iterable[Layer]) -> frozenset[str]:
     """Return the names of layers that have units to divide: linear ones and convolutions."""
-    return frozenset(layer.name for layer in every(layers) if isinstance(layer, Linear | Conv2d))
+    return frozenset(layer.name for layer in every(layers) if layer.has_units)

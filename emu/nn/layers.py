@@ -1,132 +1,38 @@
-"""Layers: what parameters they have, and which primitive they apply."""
+"""Layers: which keys, shapes and parameters they have, and which primitive they apply."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import ClassVar, Literal, TypeAlias
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
 
 from emu.autodiff import Graph, Tensor
-from emu.errors import ShapeError
-from emu.formats.integers import LARGEST, as_integer
+from emu.nn.layer import FunctionTensor, Layer, Parameter, Parameters, Shape, Takes, from_input, key
 
-__all__ = [
-    "Activation",
-    "AvgPool",
-    "Conv2d",
-    "Dropout",
-    "Embedding",
-    "Flatten",
-    "Layer",
-    "Linear",
-    "MaxPool",
-    "Moment",
-    "Parameter",
-    "Parameters",
-    "Position",
-    "SparseLinear",
-    "every",
-]
+__all__ = ["Activation", "AvgPool", "Conv2d", "Flatten", "Linear", "MaxPool", "SparseLinear"]
 
-
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter that a layer needs.
-
-    Attributes:
-        part: "weight" or "bias": its role and the end of its name.
-        shape: of the array.
-        initialiser: how it begins.
-        fan_in: inputs that contribute to one output.
-        fan_out: outputs to which one input contributes.
-        by_rows: whether a pass reads, and changes, only some of its rows: those of inputs that are not 0.
-    """
-
-    part: Literal["weight", "bias"]
-    shape: tuple[int, ...]
-    initialiser: str
-    fan_in: int
-    fan_out: int
-    by_rows: bool = False
-
-
-@dataclass(frozen=True)
-class Moment:
-    """A running moment of a layer: training changes it, but not by a gradient.
-
-    Attributes:
-        part: "mean" or "variance": the end of its name.
-        shape: of the array.
-        start: what every element begins with.
-    """
-
-    part: Literal["mean", "variance"]
-    shape: tuple[int, ...]
-    start: float
-
-
-#: What layers read besides their input: parameters and moments, by layer name, then part.
-Parameters: TypeAlias = Mapping[str, Mapping[str, Tensor]]
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Base of layers.
-
-    Attributes:
-        name: unique in its network; formats, registers and parameters go by it.
-        reads_sparse: whether its input is a sparse matrix.
-
-    Raises:
-        ShapeError: a size is not an integer, or below 1 (`padding`: below 0).
-    """
-
-    name: str
-    reads_sparse: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        """Take every size as Python's integer."""
-        for item in fields(self):
-            if item.type == "int":
-                least, given = int(item.name != "padding"), getattr(self, item.name)
-                object.__setattr__(self, item.name, as_integer(item.name, given, least, LARGEST, error=ShapeError))
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Return the layer's own parameters, without those of its parts."""
-        return ()
-
-    def moments(self) -> tuple[Moment, ...]:
-        """Return the layer's own running moments, without those of its parts."""
-        return ()
-
-    def parts(self) -> tuple[Layer, ...]:
-        """Return the layers inside this one, in the order they are applied."""
-        return ()
-
-    def results(self) -> tuple[str, ...]:
-        """Return the names of the tensors the layer writes, in order; those of its parts among them."""
-        return (self.name,)
-
-    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Return the layer's result."""
-        raise NotImplementedError
-
-
-def every(layers: Iterable[Layer]) -> Iterator[Layer]:
-    """Return layers and, behind each, the layers inside it."""
-    for layer in layers:
-        yield layer
-        yield from every(layer.parts())
+#: How weights begin: `he` for layers before relu, `xavier` for sigmoid and tanh.
+INITIALISER = key(Literal["he", "xavier"])
+Function: TypeAlias = Literal["relu", "sigmoid", "tanh", "gelu"]
 
 
 @dataclass(frozen=True)
 class Linear(Layer):
     """y = x W^T + b: (..., in_features) to (..., out_features); weight (out_features, in_features)."""
 
-    in_features: int
-    out_features: int
-    bias: bool = True
-    initialiser: str = "he"
+    type_names = ("linear",)
+    takes = Takes((("features",), ("length", "features")), "put a flatten layer before it")
+    accepts_sparse = True
+    has_units = True
+    in_features: int = field(metadata=from_input(-1))
+    out_features: int = field(metadata=key(ge=1))
+    bias: bool = field(default=True, metadata=key())
+    initialiser: str = field(default="he", metadata=INITIALISER)
+
+    def output(self, shape: Shape) -> Shape:
+        """Return the shape with the features replaced."""
+        return (*shape[:-1], self.out_features)
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return weight and bias."""
@@ -143,15 +49,22 @@ class Linear(Layer):
 class SparseLinear(Layer):
     """y = x W + b of a sparse x: (N, in_features) to (N, out_features); weight (in_features, out_features).
 
-    The first layer of a network. A pass reads only the rows of W whose inputs have entries, and computes the gradient
-    of these rows.
+    The first layer of a network, whose input is mostly zeros. A pass reads only the rows of W whose inputs have
+    entries, and computes the gradient of these rows.
     """
 
-    in_features: int
-    out_features: int
-    bias: bool = True
-    initialiser: str = "he"
-    reads_sparse: ClassVar[bool] = True
+    type_names = ("sparse_linear",)
+    takes = Takes((("features",),), "make it the first layer of a network with one number as `input`")
+    reads_sparse = True
+    accepts_sparse = True
+    in_features: int = field(metadata=from_input(0))
+    out_features: int = field(metadata=key(ge=1))
+    bias: bool = field(default=True, metadata=key())
+    initialiser: str = field(default="he", metadata=INITIALISER)
+
+    def output(self, shape: Shape) -> Shape:
+        """Return the number of outputs."""
+        return (self.out_features,)
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return weight and bias."""
@@ -165,16 +78,44 @@ class SparseLinear(Layer):
 
 
 @dataclass(frozen=True)
-class Conv2d(Layer):
+class _Windowed(Layer):
+    """A layer with square windows that slide over images."""
+
+    takes = Takes((("channels", "rows", "columns"),), "give it images, before any flatten layer")
+
+    def _slid(self, shape: Shape, size: tuple[str, int], stride: int, padding: int, remedy: str) -> tuple[int, ...]:
+        """Return rows and columns after windows of that size.
+
+        Raises:
+            ConfigError: not one window fits.
+        """
+        name, window = size
+        extents = tuple((extent + 2 * padding - window) // stride + 1 for extent in shape[1:])
+        if min(extents) < 1:
+            at_least = max(window - 2 * padding, 1)
+            need = f"(channels, {at_least} or more, {at_least} or more) for `{name}` {window}"
+            raise self.misfit(need, shape, remedy)
+        return extents
+
+
+@dataclass(frozen=True)
+class Conv2d(_Windowed):
     """Cross-correlation: (N, in_channels, H, W) to (N, out_channels, H', W'); weight (out, in, kernel, kernel)."""
 
-    in_channels: int
-    out_channels: int
-    kernel: int
-    stride: int = 1
-    padding: int = 0
-    bias: bool = True
-    initialiser: str = "he"
+    type_names = ("conv2d",)
+    has_units = True
+    in_channels: int = field(metadata=from_input(0))
+    out_channels: int = field(metadata=key(ge=1))
+    kernel: int = field(metadata=key(ge=1))
+    stride: int = field(default=1, metadata=key(ge=1))
+    padding: int = field(default=0, metadata=key(ge=0))
+    bias: bool = field(default=True, metadata=key())
+    initialiser: str = field(default="he", metadata=INITIALISER)
+
+    def output(self, shape: Shape) -> Shape:
+        """Return channels, rows and columns."""
+        remedy = "choose a smaller kernel or more padding"
+        return (self.out_channels, *self._slid(shape, ("kernel", self.kernel), self.stride, self.padding, remedy))
 
     def parameters(self) -> tuple[Parameter, ...]:
         """Return weight and bias."""
@@ -192,11 +133,22 @@ class Conv2d(Layer):
 
 
 @dataclass(frozen=True)
-class MaxPool(Layer):
+class _Pool(_Windowed):
+    """Attributes: extent of a window, and from one window to the next; what fills no window is dropped."""
+
+    window: int = field(metadata=key(ge=1))
+    stride: int = field(metadata=key(like="window", ge=1))
+
+    def output(self, shape: Shape) -> Shape:
+        """Return channels, rows and columns."""
+        return (shape[0], *self._slid(shape, ("window", self.window), self.stride, 0, "choose a smaller window"))
+
+
+@dataclass(frozen=True)
+class MaxPool(_Pool):
     """The largest value of each square window; NaN if it has one. Of equals the first gets the error."""
 
-    window: int
-    stride: int
+    type_names = ("max_pool",)
 
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Apply the pooling."""
@@ -204,11 +156,10 @@ class MaxPool(Layer):
 
 
 @dataclass(frozen=True)
-class AvgPool(Layer):
+class AvgPool(_Pool):
     """The mean of each square window: the accumulator's content divided once, rounded once."""
 
-    window: int
-    stride: int
+    type_names = ("avg_pool",)
 
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Apply the pooling."""
@@ -219,7 +170,26 @@ class AvgPool(Layer):
 class Activation(Layer):
     """relu, sigmoid, tanh or gelu, element by element."""
 
-    function: Literal["relu", "sigmoid", "tanh", "gelu"]
+    type_names = get_args(Function)
+    function: Function = field(metadata=key(name="type"))
+
+    @property
+    def type_name(self) -> str:
+        """The function: a recipe writes it as the layer's type."""
+        return self.function
+
+    def slopes(self) -> tuple[str, ...]:
+        """Return the result, but not that of relu: its slope is 0 or 1, and nothing is computed."""
+        return () if self.function == "relu" else (self.name,)
+
+    def function_tensors(self, feeding: str) -> Iterator[FunctionTensor]:
+        """Return input and result, and the slope where the host computes it; relu only compares."""
+        if self.function == "relu":
+            return
+        yield FunctionTensor(feeding, "activation", f"to enter {self.function} layer '{self.name}'")
+        yield FunctionTensor(self.name, "activation", f"as the result of {self.function}")
+        if self.function == "gelu":
+            yield FunctionTensor(self.name, "loss", "to compute gelu's slope")
 
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Apply the function."""
@@ -230,51 +200,13 @@ class Activation(Layer):
 class Flatten(Layer):
     """(N, C, H, W) to (N, C * H * W), in C order."""
 
+    type_names = ("flatten",)
+    only_moves = True
+
+    def output(self, shape: Shape) -> Shape:
+        """Return one number: how many values."""
+        return (math.prod(shape),)
+
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Reshape."""
         return graph.apply("flatten", x, layer=self.name)
-
-
-@dataclass(frozen=True)
-class Dropout(Layer):
-    """In training, each value is 0 with probability `rate`, the others are multiplied by 1 / (1 - rate), a float32."""
-
-    rate: float
-
-    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Drop values in a training pass."""
-        return graph.apply("dropout", x, layer=self.name, rate=self.rate) if graph.training else x
-
-
-@dataclass(frozen=True)
-class Embedding(Layer):
-    """Rows of a table: tokens (N, T), integers, to (N, T, features); weight (tokens, features)."""
-
-    tokens: int
-    features: int
-    initialiser: str = "xavier"
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Return the table."""
-        return (Parameter("weight", (self.tokens, self.features), self.initialiser, self.features, self.features),)
-
-    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Look the tokens up."""
-        return graph.apply("embedding", parameters[self.name]["weight"], x, layer=self.name)
-
-
-@dataclass(frozen=True)
-class Position(Layer):
-    """A trained vector added at every place: (N, T, features) to the same; weight (T, features)."""
-
-    length: int
-    features: int
-    initialiser: str = "xavier"
-
-    def parameters(self) -> tuple[Parameter, ...]:
-        """Return the vectors."""
-        return (Parameter("weight", (self.length, self.features), self.initialiser, self.features, self.features),)
-
-    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Add."""
-        return graph.apply("add", x, parameters[self.name]["weight"], layer=self.name)

@@ -1,4 +1,4 @@
-"""A network: layers in sequence, and the loss behind the last one."""
+"""A network: layers in sequence, and the loss after the last one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 from emu.autodiff import Graph, Tensor
 from emu.errors import ConfigError
-from emu.nn.layers import Layer, Moment, Parameter, Parameters, every
+from emu.nn.layer import Layer, Moment, Parameter, Parameters, every
 
 __all__ = ["Network"]
 
@@ -47,7 +47,7 @@ class Network:
         return [(layer, moment) for layer in every(self.layers) for moment in layer.moments()]
 
     def require_own_names(self) -> None:
-        """Check that no two tensors go by one name.
+        """Check that no two tensors have the same name.
 
         Raises:
             ConfigError: two layers, or tensors inside them, have one name, or one is kept for the network's own.

@@ -12,10 +12,10 @@ Adam, t = 1 for the first step
     update = -rate / (1 - beta1**t) * direction                          update
     update = update - rate * decay * master         (if decay > 0)       update
 
-and master = master + update, role master. Moments are held and computed in the format of the `loss` role, on the host;
-products rounded once each, sums with a factor as one fused multiply-add. AdaGrad adds S * decay * master to g, as
-gradient descent does; Adam's decay is apart from the gradient. S is the scale that gradients and moments carry, 1
-without loss scaling: directions are free of it.
+and master = master + update, role master. The host computes and keeps moments in the format of the `loss` role. Each
+product is rounded once; a product that is added is one fused multiply-add. AdaGrad adds S * decay * master to g, as
+gradient descent does; Adam's decay does not pass through g. S is the scale that gradients and moments carry, 1 without
+loss scaling. It cancels in directions.
 
 Sources: Duchi, Hazan & Singer, JMLR 12 (2011); Kingma & Ba, ICLR 2015; Loshchilov & Hutter, ICLR 2019.
 """
@@ -45,7 +45,7 @@ class AdaGrad:
         self.eps, self.weight_decay = eps, weight_decay
 
     def start(self, state: ParameterState, format_of: Callable[[str], Format]) -> None:
-        """Put the sum of squares beside a parameter."""
+        """Start a parameter's sum of squares at 0."""
         state.slots["squares"] = zeros(state, format_of(MOMENT))
 
     @property
@@ -55,7 +55,7 @@ class AdaGrad:
 
     @property
     def is_still(self) -> bool:
-        """Without decay: 0 is divided by what past gradients have left."""
+        """True without decay: a step is the gradient, 0, over a root of past squares."""
         return not self.weight_decay
 
     def apply(
@@ -90,7 +90,7 @@ class Adam:
         self.beta1, self.beta2, self.eps, self.weight_decay = beta1, beta2, eps, weight_decay
 
     def start(self, state: ParameterState, format_of: Callable[[str], Format]) -> None:
-        """Put both means beside a parameter."""
+        """Start both means of a parameter at 0."""
         for slot in ("mean", "squares"):
             state.slots[slot] = zeros(state, format_of(MOMENT))
 
@@ -101,7 +101,7 @@ class Adam:
 
     @property
     def is_still(self) -> bool:
-        """Never: means of past gradients move it."""
+        """False: the mean of past gradients moves an element whose gradient is 0."""
         return False
 
     def apply(
@@ -112,10 +112,12 @@ class Adam:
         parameter, slots = UpdateRunner(runner, state), state.slots
         share = parameter.run("multiply", MOMENT, gradient, scalar(1 - self.beta1), step=".share")
         slots["mean"] = parameter.run("fma", MOMENT, slots["mean"], scalar(self.beta1), share, step=".mean")
+        # the share of the new square is rounded; the old mean times beta is added to it in one fused multiply-add
         square = parameter.run("multiply", MOMENT, gradient, gradient, step=".square")
         part = parameter.run("multiply", MOMENT, square, scalar(1 - self.beta2), step=".square share")
         slots["squares"] = parameter.run("fma", MOMENT, slots["squares"], scalar(self.beta2), part, step=".squares")
         root = parameter.run("sqrt", MOMENT, slots["squares"], step=".root")
+        # the bias is corrected here and not in v: the slot stays the running mean
         widened = 1 / math.sqrt(1 - power(self.beta2, step + 1))
         size = parameter.run("fma", MOMENT, root, scalar(widened), scalar(self.eps * scale), step=".size")
         direction = parameter.run("divide", MOMENT, slots["mean"], size, step=".direction")
@@ -128,6 +130,8 @@ class Adam:
 
 def power(base: float, exponent: int) -> float:
     """Return a power by the same float64 multiplications on every machine: squares, from the lowest bit up.
+
+    The `pow` of C libraries is not correctly rounded, so its bits differ between machines.
 
     Raises:
         FormatError: `exponent` is not an integer from 0 on.

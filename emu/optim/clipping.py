@@ -3,11 +3,11 @@
     norm = sqrt(sum of g * g)        squares and pairwise sums per parameter, joined in their order     role norm
     g = g * (threshold / norm)       where norm > threshold                                             role clipped
 
-Norms are computed on the host, in the format of the `loss` role (docs/concepts/roles.md, "Our choices"); what is
-clipped is held like a master weight. If the norm is not a number, nothing is clipped.
+Norms are computed on the host, in the format of the `loss` role (docs/concepts/roles.md, "Our choices"). A clipped
+gradient has the format of a master weight. If the norm is NaN, nothing is clipped.
 
-Where squares may overflow or underflow that format, gradients are scaled for them by a power of two, and the factor is
-divided into another power of two and a number near 1. Elsewhere nothing is scaled.
+If squares may overflow or underflow that format, they are computed of gradients times a power of two, and the factor is
+split into another power of two and a number near 1. Otherwise nothing is scaled.
 """
 
 from __future__ import annotations
@@ -31,15 +31,18 @@ _FIXED_BITS = 12
 def clip_by_norm(
     states: Sequence[ParameterState], gradients: dict[str, Value], threshold: float, runner: Runner
 ) -> dict[str, Value]:
-    """Return gradients whose norm, all together, is at most a threshold.
+    """Shorten gradients so that their norm, of all together, is at most a threshold.
 
-    Gradients with infinities are as long as infinity: what is finite in them becomes 0, infinities NaN.
+    The norm of gradients with an infinity is infinite: the factor is 0, finite elements become 0, infinities NaN.
 
     Args:
         states: parameters, in the order in which their sums are joined.
         gradients: by parameter name.
         threshold: rounded to float32.
         runner: the datapath.
+
+    Returns:
+        The gradients by parameter name; the ones given if their norm is not above the threshold.
     """
     if not states:
         return gradients
@@ -55,11 +58,11 @@ def clip_by_norm(
 
 
 class _Norm(NamedTuple):
-    """The norm of gradients, all together.
+    """The norm of all gradients together.
 
     Attributes:
         root: the norm as the host wrote it.
-        sums: sums of squares that it was made of, of each parameter and joined.
+        sums: the sums of squares of each parameter, and those joined so far; each may have overflowed.
     """
 
     root: Value
@@ -74,7 +77,7 @@ class _Norm(NamedTuple):
 def _norm(
     states: Sequence[ParameterState], gradients: dict[str, Value], runner: Runner, *factor: Value, step: str = ""
 ) -> _Norm:
-    """Return the norm of gradients, times a factor."""
+    """Return the norm of gradients, each multiplied by `factor` if there is one; `step` names the operations."""
     sums: list[Value] = []
     total: Value | None = None
     for state in states:
@@ -89,6 +92,7 @@ def _norm(
 def _multiplied(
     states: Sequence[ParameterState], gradients: dict[str, Value], factor: Value, runner: Runner, step: str = ""
 ) -> dict[str, Value]:
+    """Return gradients times a factor, in the format of role `clipped`."""
     return {
         s.name: gradients[s.name].holding(
             UpdateRunner(runner, s).run("multiply", "clipped", gradients[s.name], factor, step=step)
@@ -103,13 +107,15 @@ def _multiplied(
 def _clipped_scaled(
     states: Sequence[ParameterState], gradients: dict[str, Value], bound: float, exponent: int, runner: Runner
 ) -> dict[str, Value]:
-    """Return gradients clipped by a norm that is computed of 2**exponent times as large ones."""
+    """Return clipped gradients, whose norm is computed of gradients times 2**exponent."""
     norm = _norm(states, gradients, runner, constant(2.0**exponent), step=".scaled")
-    exact = Fraction(norm.size) / Fraction(2) ** exponent
+    exact = Fraction(norm.size) / Fraction(2) ** exponent  # a float could overflow or underflow here
     if not exact > Fraction(bound):
         return gradients
     halvings = _floor_log2(exact / Fraction(bound))
-    near = constant(math.ldexp(bound, halvings + exponent))  # as long as the scaled norm, or at most half less
+    near = constant(
+        math.ldexp(bound, halvings + exponent)
+    )  # of the scaled norm's size, so that their quotient, in (1/2, 1], neither overflows nor underflows
     factor = runner.run(Operation("divide", (near, norm.root), part="factor"), "norm", EVERYWHERE)
     fmt = factor.format
     whole = math.ldexp(float(on_host(factor.array)), -halvings)
@@ -120,10 +126,11 @@ def _clipped_scaled(
 
 
 def _exponent_to_scale(norm: _Norm, bound: float, gradients: Sequence[Value]) -> int | None:
-    """Return the exponent of the power of two that keeps squares within their formats; None where they are.
+    """Return the exponent of the power of two that keeps squares within their formats; None if they are within them.
 
-    From low = count * 2**p * smallest normal on, p bits of precision, all that underflow lacks is below half an ulp of
-    the sum. A norm below it is right enough if the threshold is not.
+    Underflow takes less than the smallest normal number from each square. So if the sum is at least
+    low = count * 2**p * smallest normal, p bits of precision, all squares together lose less than half an ulp of it. A
+    sum below `low` may be wrong, but does no harm if the threshold's square is at least `low`: nothing is clipped.
     """
     if not 0 < bound < math.inf:
         return None
@@ -131,41 +138,44 @@ def _exponent_to_scale(norm: _Norm, bound: float, gradients: Sequence[Value]) ->
     low = max(_lowest_sum(fmt, count) for fmt in formats)
     high = min(Fraction(fmt.max) / 2 for fmt in formats)
     if len(formats) == 1 and isinstance(norm.root.format, Float) and math.isfinite(norm.size):
-        total = Fraction(norm.size) ** 2  # after an overflow: infinite, or the largest value
+        total = (
+            Fraction(norm.size) ** 2
+        )  # an overflow shows: the norm is infinite, or its square near the largest value
         if total < high and max(total, Fraction(bound) ** 2) >= low:
             return None
     sizes = [_largest(gradient) for gradient in gradients]
     largest = max(sizes) if all(map(math.isfinite, sizes)) else math.inf
     if not 0 < largest < math.inf or low <= Fraction(largest) ** 2 <= high / count:
         return None
-    return max(min(_place(fmt, count) for fmt in formats) - _floor_log2(Fraction(largest)) - 1, -1022)
+    return max(min(_largest_exponent(fmt, count) for fmt in formats) - _floor_log2(Fraction(largest)) - 1, -1022)
 
 
 def _lowest_sum(fmt: Format, count: int) -> Fraction:
-    """Return the sum of squares from which on underflow does not matter."""
+    """Return the smallest sum of squares for which underflow does not matter; see `_exponent_to_scale`."""
     if isinstance(fmt, Float):
         return count * Fraction(fmt.smallest_normal) * 2**fmt.significand_bits
     return count * Fraction(fmt.smallest_positive) * 2**_FIXED_BITS
 
 
-def _place(fmt: Format, count: int) -> int:
-    """Return the exponent below which elements may lie: at 1, or lower, so that the sum of squares is in the format.
+def _largest_exponent(fmt: Format, count: int) -> int:
+    """Return the exponent that the largest element may have without the sum of `count` squares leaving the format.
 
-    Fixed point needs all of its bits: there elements are as large as they may be.
+    A float needs no more than 0, elements near 1. Fixed point loses the low bits of small squares, so its elements are
+    made as large as they may be.
     """
     highest = (_floor_log2(Fraction(fmt.max)) - count.bit_length()) // 2
     return min(highest, 0) if isinstance(fmt, Float) else highest
 
 
 def _largest(gradient: Value) -> float:
-    """Return the largest magnitude of a gradient, 0 of none; NaN if there is one."""
+    """Return the largest magnitude in a gradient: 0 if it is empty, NaN if it has a NaN."""
     array = on_host(gradient.array)
     return _real(max(float(array.max()), -float(array.min())), gradient.format) if array.size else 0.0
 
 
-def _real(held: float, fmt: Format) -> float:
-    """Return what a number of a format's carrier stands for."""
-    return math.ldexp(held, -fmt.frac_bits) if isinstance(fmt, Fixed) and fmt.carries_raws else held
+def _real(element: float, fmt: Format) -> float:
+    """Return the real number that an element of a format's carrier stands for: carriers of wide formats hold raws."""
+    return math.ldexp(element, -fmt.frac_bits) if isinstance(fmt, Fixed) and fmt.carries_raws else element
 
 
 def _floor_log2(x: Fraction) -> int:

@@ -29,7 +29,7 @@ class GradientDescent:
         self.momentum, self.weight_decay = momentum, weight_decay
 
     def start(self, state: ParameterState, format_of: Callable[[str], Format]) -> None:
-        """Put the previous direction beside a parameter, if there is momentum."""
+        """Start a parameter's previous direction at 0, if there is momentum."""
         if self.momentum:
             state.slots["momentum"] = zeros(state, format_of("momentum"))
 
@@ -40,7 +40,7 @@ class GradientDescent:
 
     @property
     def is_still(self) -> bool:
-        """Without momentum and decay."""
+        """True without momentum and decay."""
         return not self.momentum and not self.weight_decay
 
     def apply(

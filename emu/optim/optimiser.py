@@ -41,27 +41,29 @@ class ParameterState:
         return f"{self.layer}.{self.part}"
 
     def rows(self, chosen: Any) -> ParameterState:
-        """Return some rows, a copy."""
+        """Return a copy of some rows: an optimiser moves these, then `put` writes them back."""
 
-        def some(value: Value) -> Value:
+        def copied(value: Value) -> Value:
             return value.with_array(value.array[namespace(value.array).asarray(chosen)])
 
-        slots = {slot: some(value) for slot, value in self.slots.items()}
-        return ParameterState(self.layer, self.part, some(self.master), slots)
+        slots = {slot: copied(value) for slot, value in self.slots.items()}
+        return ParameterState(self.layer, self.part, copied(self.master), slots)
 
-    def put(self, chosen: Any, some: ParameterState) -> None:
-        """Write rows that `rows` has returned back to their places; no other row is read or written."""
-        self.master = _written(self.master, chosen, some.master)
-        for slot, value in some.slots.items():
+    def put(self, chosen: Any, moved: ParameterState) -> None:
+        """Write the rows that `rows` returned back to where they were; no other row is read or written."""
+        self.master = _written(self.master, chosen, moved.master)
+        for slot, value in moved.slots.items():
             self.slots[slot] = _written(self.slots[slot], chosen, value)
 
 
-def _written(whole: Value, chosen: Any, some: Value) -> Value:
-    xp = namespace(some.array)
-    array = xp.asarray(whole.array)  # to where the operations were
+def _written(whole: Value, chosen: Any, rows: Value) -> Value:
+    """Return `whole` with new rows, on the device where they were computed; its array is written in place."""
+    xp = namespace(rows.array)
+    array = xp.asarray(whole.array)
+    # a read-only array may belong to somebody else as well
     if array is whole.array and not getattr(array.flags, "writeable", True):
         array = array.copy()
-    array[xp.asarray(chosen)] = some.array
+    array[xp.asarray(chosen)] = rows.array
     return whole.with_array(array)
 
 
@@ -84,7 +86,7 @@ class Optimiser(Protocol):
 
     @property
     def is_still(self) -> bool:
-        """Whether an element stays as it is where its gradient is 0."""
+        """Whether an element whose gradient is 0 stays as it is."""
         ...
 
     def apply(
@@ -94,11 +96,11 @@ class Optimiser(Protocol):
 
         Args:
             state: the parameter; its master and slots are replaced.
-            gradient: of the parameter's shape, `scale` times as large as it is.
+            gradient: of the parameter's shape, times `scale`.
             rate: learning rate of this step.
             step: how many steps came before it.
             runner: the datapath.
-            scale: S that gradient and slots carry; the parameter moves as if it were 1.
+            scale: S, the factor in gradient and slots; the parameter moves as if it were 1.
         """
         ...
 
@@ -110,13 +112,13 @@ class UpdateRunner:
         self.runner, self.state = runner, state
 
     def run(self, name: str, role: str, *operands: Value, step: str = "") -> Value:
-        """Run an operation; `step` tells several of one role apart."""
+        """Run an operation; `step` tells operations of one role apart, so that each has its own random numbers."""
         state = self.state
         return self.runner.run(Operation(name, operands, part=f"{state.part}{step}"), role, state.layer)
 
 
 def rescale(state: ParameterState, powers: Mapping[str, int], ratio: float, runner: Runner) -> None:
-    """Multiply a parameter's slots as if their gradients had been `ratio` times as large.
+    """Give a parameter's slots the values that they would have if all gradients had been `ratio` times as large.
 
     Args:
         state: the parameter; its slots are replaced.
@@ -144,5 +146,5 @@ def constant(number: float) -> Value:
 
 
 def zeros(state: ParameterState, fmt: Format) -> Value:
-    """Return zeros of the parameter's shape, on the host: a device takes them in the first step."""
+    """Return zeros of the parameter's shape, on the host: the first step brings them to a device."""
     return Value(np.zeros(state.master.shape, fmt.carrier), fmt)

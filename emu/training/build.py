@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from emu import nn, optim
 from emu.errors import ConfigError
+from emu.nn.layer import function_tensors
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
 from emu.precision import Policy
 from emu.training import recipe as tables
-from emu.training.layers import build_layers
 
 
 def build_network(spec: tables.Network) -> nn.Network:
     """Return the network a recipe describes; its shapes were checked when the recipe was."""
-    return nn.Network(build_layers(spec.layers, spec.input), spec.loss)
+    return nn.Network(spec.built(), spec.loss)
 
 
 def build_optimiser(spec: tables.Optimiser) -> optim.Optimiser:
@@ -32,15 +31,14 @@ def require_rows(network: nn.Network, optimiser: optim.Optimiser) -> None:
     for layer in nn.every(network.layers[1:] if network.reads_sparse else network.layers):
         if layer.reads_sparse:
             raise ConfigError(
-                f"layer {layer.name!r} (sparse_linear) must be the first of the network; use `linear` after other "
+                f"layer {layer.name!r} ({layer.type_name}) must be the first of the network; use `linear` after other "
                 "layers"
             )
-    if not network.reads_sparse:
-        return
-    if not optimiser.is_still:
+    if network.reads_sparse and not optimiser.is_still:
+        first = network.layers[0]
         raise ConfigError(
-            f"layer {network.layers[0].name!r} (sparse_linear) must have an optimiser that does not change a weight "
-            "whose gradient is 0, because a step reads only the rows of the batch's inputs; choose "
+            f"layer {first.name!r} ({first.type_name}) must have an optimiser that does not change a weight whose "
+            "gradient is 0, because a step reads only the rows of the batch's inputs; choose "
             "`training.optimiser.name` 'sgd' or 'adagrad', without `weight_decay`"
         )
 
@@ -56,28 +54,9 @@ def require_functions(network: nn.Network, policy: Policy) -> None:
                 "choose a narrower format"
             )
 
-    def enter(layers: Sequence[nn.Layer], feeding: str) -> str:
-        """Check layers fed by the result `feeding`; return whose result feeds what follows."""
-        for layer in layers:
-            if isinstance(layer, nn.Activation) and layer.function != "relu":
-                require(feeding, "activation", f"to enter {layer.function} layer '{layer.name}'")
-                require(layer.name, "activation", f"as the result of {layer.function}")
-                if layer.function == "gelu":
-                    require(layer.name, "loss", "to compute gelu's slope")
-            elif isinstance(layer, (nn.BatchNorm, nn.LayerNorm)):
-                require(layer.name, "loss", "to normalise")
-            elif isinstance(layer, nn.Residual):
-                enter(layer.body, feeding)
-                enter(layer.shortcut, feeding)
-            elif isinstance(layer, nn.Attention):
-                require(f"{layer.name}.scores", "activation", "to enter a softmax")
-                require(f"{layer.name}.weights", "loss", "to compute a softmax")
-            if not isinstance(layer, nn.Flatten):
-                feeding = layer.results()[-1]
-        return feeding
-
     require(LOSS_LAYER, "loss", "to compute the loss")
-    enter(network.layers, INPUT_LAYER)
+    for tensor in function_tensors(network.layers, INPUT_LAYER):
+        require(*tensor)
 
 
 def require_network(described: object, network: nn.Network | None, folder: Path) -> None:

@@ -11,8 +11,9 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from emu._config import Table
 from emu.errors import ConfigError
+from emu.nn import Layer, every
+from emu.nn.layer import Shape
 from emu.sparse import CSR
-from emu.training.layers import Embedding, Layer, Linear, Shape, flattened
 
 #: Inputs of some examples, their first axis: an array, or a sparse matrix with a row for each. Both have `len`,
 #: `shape`, `size` (numbers that are stored) and `dtype`, and give the rows that a slice or an array of integers names.
@@ -44,18 +45,17 @@ class DataTable(Table):
                 f"`input` of [network] must have {dimensions} number{'s' * (dimensions > 1)} for data of kind "
                 f"{kind!r}, got {list(shape)}; change it, or `kind` of [data]"
             )
-        for layer in flattened(layers):
-            if isinstance(layer, Embedding) and (kind != "text" or layer is not layers[0]):
+        for layer in every(layers):
+            if layer.token_count is not None and (kind != "text" or layer is not layers[0]):
                 raise ConfigError(
-                    f"layer {layer.name!r} (embedding) must be the first and read text, got data of kind {kind!r} and "
-                    f"{layers[0].name!r} in the first place; remove it, or change `kind` of [data]"
+                    f"layer {layer.name!r} ({layer.type_name}) must be the first and read text, got data of kind "
+                    f"{kind!r} and {layers[0].name!r} in the first place; remove it, or change `kind` of [data]"
                 )
-
-        if self.is_sparse and not (layers[0].reads_sparse or isinstance(layers[0], Linear)):
+        if self.is_sparse and not layers[0].accepts_sparse:
             raise ConfigError(
                 f"for data of kind {kind!r} a network must begin with a layer of type sparse_linear, or of type "
-                f"linear, which reads the zeros as well, got {layers[0].name!r} ({layers[0].type}); change its type, "
-                "or `kind` of [data]"
+                f"linear, which reads the zeros as well, got {layers[0].name!r} ({layers[0].type_name}); change "
+                "its type, or `kind` of [data]"
             )
 
     kind: str
@@ -102,11 +102,11 @@ class Text(DataTable):
     def check_network(self, shape: Shape, classes: int, layers: Sequence[Layer]) -> None:
         """Check that a network reads bytes first, and gives one value for each."""
         super().check_network(shape, classes, layers)
-        tokens = [layer.tokens if isinstance(layer, Embedding) else None for layer in layers]
-        if (tokens[0], classes) != (BYTES, BYTES):
+        tokens = layers[0].token_count
+        if (tokens, classes) != (BYTES, BYTES):
             raise ConfigError(
                 f"a network that reads text must begin with an embedding of {BYTES} tokens and have {BYTES} `classes`, "
-                f"the values of a byte, got {tokens[0]} tokens and {classes} classes; change them"
+                f"the values of a byte, got {tokens} tokens and {classes} classes; change them"
             )
 
 

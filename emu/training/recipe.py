@@ -28,10 +28,11 @@ from emu.cluster.clipping import ClippingTable
 from emu.cluster.settings import ClusterTable
 from emu.errors import ConfigError, nearest_name
 from emu.hardware import Device, DynamicPoint, PrecisionTable
-from emu.nn import Flatten, every
+from emu.nn import every
+from emu.nn.layer import Shape, shapes_along
 from emu.precision.loss_scaling import LossScaling, NoScaling
 from emu.training.data_tables import Data, Frames, Images, Ngrams, SvmLight, Text
-from emu.training.layers import Layer, Shape, build_layers, named, shapes_behind
+from emu.training.layers import AnyLayer, build_layers, named
 from emu.training.stop_tests import StopTests
 
 __all__ = [
@@ -74,7 +75,7 @@ class Network(Table):
     input: Items[Annotated[int, Field(ge=1)]] = Field(min_length=1, max_length=3)
     classes: int = Field(ge=2)
     loss: Literal["softmax_cross_entropy", "mse", "euclidean"] = "softmax_cross_entropy"
-    layers: Items[Layer] = Field(min_length=1)
+    layers: Items[AnyLayer] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _consistent(self) -> Network:
@@ -85,16 +86,20 @@ class Network(Table):
                 f"the last layer must give one value per class, shape ({self.classes},), got {shape} from layer "
                 f"'{last.name}'; change its size or `classes`"
             )
-        nn.Network(build_layers(self.layers, self.input)).require_own_names()
+        nn.Network(self.built()).require_own_names()
         return self
 
-    def shapes(self) -> tuple[Shape, ...]:
-        """Return the shape of one input at the network's input and after every layer, without the batch.
+    def built(self) -> tuple[nn.Layer, ...]:
+        """Return the layers that the tables describe.
 
         Raises:
             ConfigError: a layer cannot take its input; names the layer and both shapes.
         """
-        return shapes_behind(self.layers, self.input)
+        return build_layers(self.layers, self.input)
+
+    def shapes(self) -> tuple[Shape, ...]:
+        """Return the shape of one input at the network's input and after every layer, without the batch."""
+        return shapes_along(self.built(), self.input)
 
 
 class Sgd(Table):
@@ -278,9 +283,9 @@ class Recipe(Table):
 
     @model_validator(mode="after")
     def _globs_match(self) -> Recipe:
-        layers = build_layers(self.network.layers, self.network.input)
+        layers = self.network.built()
         names = [*(name for layer in layers for name in layer.results()), *RESERVED_NAMES]
-        moving = {layer.name for layer in every(layers) if isinstance(layer, Flatten)}
+        moving = {layer.name for layer in every(layers) if layer.only_moves}
         for tables in self.precision.layers:
             if not any(fnmatchcase(name, tables.match) for name in names):
                 raise ConfigError(
@@ -296,7 +301,7 @@ class Recipe(Table):
 
     @model_validator(mode="after")
     def _data_fits(self) -> Recipe:
-        self.data.check_network(self.network.input, self.network.classes, self.network.layers)
+        self.data.check_network(self.network.input, self.network.classes, self.network.built())
         return self
 
     def machine(self, device: Device) -> Device:

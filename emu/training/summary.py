@@ -10,7 +10,7 @@ from typing import Any
 from emu.datapath import Mac
 from emu.formats import DynamicFixed, Fixed
 from emu.hardware import ROLES
-from emu.nn import Activation, Embedding, Flatten, every
+from emu.nn import every
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
 from emu.precision import BACKWARD_ROLES, DERIVED_ROLES, Policy
 from emu.training.model import Model
@@ -105,18 +105,18 @@ def _word_of(mac: Mac) -> DynamicFixed:
 
 def _written(model: Model) -> dict[str, set[str]]:
     """Return the roles that each layer writes; errors go back no further than the first parameters."""
-    tokens = isinstance(model.network.layers[0], Embedding)
-    roles: dict[str, set[str]] = {INPUT_LAYER: set() if tokens else {"activation"}}
+    tokens = model.network.layers[0].token_count
+    roles: dict[str, set[str]] = {INPUT_LAYER: {"activation"} if tokens is None else set()}
     optimiser = {"moment" if any("squares" in state.slots for state in model.states) else "momentum"}
     trained = {layer.name: {p.part for p in layer.parameters()} for layer in every(model.network.layers)}
-    functions = {layer.name: layer.function for layer in every(model.network.layers) if isinstance(layer, Activation)}
-    moving = {layer.name for layer in every(model.network.layers) if isinstance(layer, Flatten)}
+    sloped = {name for layer in every(model.network.layers) for name in layer.slopes()}
+    moving = {layer.name for layer in every(model.network.layers) if layer.only_moves}
     first = next((i for i, name in enumerate(model.network.names) if trained.get(name)), 0)
     for i, name in enumerate(model.network.names[1:-1], 1):
         here: set[str] = set() if name in moving else {"activation"}
         if i > first and here:
             here |= {"error"}
-            here |= {"slope"} if functions.get(name, "relu") != "relu" else set()
+            here |= {"slope"} if name in sloped else set()
         if parts := trained.get(name, set()):
             here |= parts | {"gradient", "update", "master"} | optimiser
         roles[name] = here

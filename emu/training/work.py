@@ -215,7 +215,7 @@ def _of_nodes(places: Sequence[NDArray[np.int64]], table: ClusterTable) -> list[
 
 def sparse_data(recipe: Recipe) -> Dataset | None:
     """Return the examples that `work_of` reads; None where a step's work does not depend on them."""
-    if not recipe.network.layers[0].reads_sparse:
+    if not recipe.network.layers[0].kind.reads_sparse:
         return None
     return load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
 

@@ -35,7 +35,7 @@ def step(network: str, device: str) -> Callable[[bool], Prepared]:
         assert isinstance(images, np.ndarray)
         optimiser = recipe.training.optimiser
         momentum = float(getattr(optimiser, "momentum", 0.0))
-        task = StepWork(device, recipe.network.layers, images, labels, optimiser.learning_rate, momentum)
+        task = StepWork(device, recipe.network.built(), images, labels, optimiser.learning_rate, momentum)
         limit = Side("PyTorch float32", float32_step(task), 1) if has_torch() else None
         return Prepared(task, Side("emu", restarting(trainer), 1), limit)
 

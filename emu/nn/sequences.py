@@ -1,0 +1,125 @@
+"""Layers of sequences: tables of tokens and positions, attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from emu.autodiff import Graph, Tensor
+from emu.nn.layer import FunctionTensor, Layer, Parameter, Parameters, Shape, Takes, from_input, key
+from emu.nn.layers import Linear
+
+__all__ = ["Attention", "Embedding", "Position"]
+
+_SEQUENCE = Takes((("length", "features"),), "put an embedding layer before it")
+
+
+@dataclass(frozen=True)
+class Embedding(Layer):
+    """Rows of a table: tokens (N, T), integers, to (N, T, features); weight (tokens, features)."""
+
+    type_names = ("embedding",)
+    takes = Takes((("length",),), "make it the first layer")
+    tokens: int = field(metadata=key(ge=2))
+    features: int = field(metadata=key(ge=1))
+    initialiser: str = "xavier"
+
+    @property
+    def token_count(self) -> int:
+        """How many rows the table has."""
+        return self.tokens
+
+    def output(self, shape: Shape) -> Shape:
+        """Return the shape with an axis of features added."""
+        return (*shape, self.features)
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return the table."""
+        return (Parameter("weight", (self.tokens, self.features), self.initialiser, self.features, self.features),)
+
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
+        """Look the tokens up."""
+        return graph.apply("embedding", parameters[self.name]["weight"], x, layer=self.name)
+
+
+@dataclass(frozen=True)
+class Position(Layer):
+    """A trained vector added at every position: (N, T, features) to the same; weight (T, features)."""
+
+    type_names = ("position",)
+    takes = _SEQUENCE
+    length: int = field(metadata=from_input(0))
+    features: int = field(metadata=from_input(1))
+    initialiser: str = "xavier"
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Return the vectors."""
+        return (Parameter("weight", (self.length, self.features), self.initialiser, self.features, self.features),)
+
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
+        """Add."""
+        return graph.apply("add", x, parameters[self.name]["weight"], layer=self.name)
+
+
+@dataclass(frozen=True)
+class Attention(Layer):
+    """Multi-head scaled dot-product self-attention: (N, T, features) to the same.
+
+        query, key, value = linear layers
+        scores  = query key^T, a product per head          weights = softmax(scores / sqrt(features / heads))
+        context = weights value, a product per head        output  = linear layer of the heads side by side
+
+    With `causal`, no position attends to a later one. The host applies the scale, before the softmax.
+
+    Source: Vaswani et al., NeurIPS 2017, section 3.2.
+    """
+
+    type_names = ("attention",)
+    takes = _SEQUENCE
+    features: int = field(metadata=from_input(1))
+    heads: int = field(metadata=key(ge=1))
+    causal: bool = field(default=True, metadata=key())
+
+    def output(self, shape: Shape) -> Shape:
+        """Return the same shape."""
+        if shape[1] % self.heads:
+            raise self.misfit(f"(length, a multiple of {self.heads} heads)", shape, "change `heads` or the features")
+        return shape
+
+    def _linear(self, part: Literal["query", "key", "value", "output"]) -> Linear:
+        return Linear(f"{self.name}.{part}", self.features, self.features, initialiser="xavier")
+
+    def parts(self) -> tuple[Layer, ...]:
+        """Return the four linear layers."""
+        return (self._linear("query"), self._linear("key"), self._linear("value"), self._linear("output"))
+
+    def results(self) -> tuple[str, ...]:
+        """Return the names of every tensor on the way."""
+        parts = ("query", "key", "value", "scores", "weights", "context", "output")
+        return tuple(f"{self.name}.{part}" for part in parts)
+
+    def function_tensors(self, feeding: str) -> Iterator[FunctionTensor]:
+        """Return what softmax reads and writes."""
+        yield FunctionTensor(f"{self.name}.scores", "activation", "to enter a softmax")
+        yield FunctionTensor(f"{self.name}.weights", "loss", "to compute a softmax")
+
+    def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
+        """Return the attention's output."""
+        count, length, features = x.shape
+        apart = (count, length, self.heads, features // self.heads)
+
+        def headed(part: Literal["query", "key", "value"], axes: tuple[int, ...]) -> Tensor:
+            layer = self._linear(part)
+            whole = layer.forward(graph, x, parameters)
+            split = graph.apply("reshape", whole, layer=layer.name, shape=apart)
+            return graph.apply("transpose", split, layer=layer.name, axes=axes)
+
+        query, key, value = headed("query", (0, 2, 1, 3)), headed("key", (0, 2, 3, 1)), headed("value", (0, 2, 1, 3))
+        scores = graph.apply("matmul", query, key, layer=f"{self.name}.scores")
+        scale = (features // self.heads) ** -0.5
+        weights = graph.apply("softmax", scores, layer=f"{self.name}.weights", scale=scale, causal=self.causal)
+        context = graph.apply("matmul", weights, value, layer=f"{self.name}.context")
+        joined = graph.apply("transpose", context, layer=f"{self.name}.context", axes=(0, 2, 1, 3))
+        flat = graph.apply("reshape", joined, layer=f"{self.name}.context", shape=x.shape)
+        return self._linear("output").forward(graph, flat, parameters)
