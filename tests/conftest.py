@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Generator
 from pathlib import Path
@@ -24,6 +25,21 @@ BACKENDS = ("reference", "numba")
 
 #: Tests that are slow for their time alone: the beginnings of their names, a line each.
 SLOW = Path(__file__).with_name("slow.txt")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage, and never look through the tests for it again.
+
+    They are some millions of objects that live until the end: a look takes a third of a second, of which there would
+    be one every few tests.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)  # before the marks decide what is left out

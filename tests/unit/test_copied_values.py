@@ -24,21 +24,32 @@ COPIES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def values() -> dict[str, emu.Value]:
-    plain, matrix = emu.value([[0.5, -1.0], [2.0, 0.0]], FMT), CSR.from_dense([[0, 2.0], [1, 0]], FMT)
-    return {
-        "value": plain,
-        "result": emu.Unit(FMT, inputs=FMT).add([0.5, 1.0], [1.0, 0.25]),
-        "one element": emu.value([0.5], FMT),
-        "sparse": SparseValue(matrix.data, matrix.format, matrix),
-        "rows": RowsValue(plain.array, plain.format, np.array([0, 3])),
-    }
+def plain() -> emu.Value:
+    return emu.value([[0.5, -1.0], [2.0, 0.0]], FMT)
 
 
-@pytest.mark.parametrize("name", sorted(values()))
+def sparse() -> SparseValue:
+    matrix = CSR.from_dense([[0, 2.0], [1, 0]], FMT)
+    return SparseValue(matrix.data, matrix.format, matrix)
+
+
+def rows() -> RowsValue:
+    return RowsValue(plain().array, plain().format, np.array([0, 3]))
+
+
+VALUES: dict[str, Callable[[], emu.Value]] = {
+    "value": plain,
+    "result": lambda: emu.Unit(FMT, inputs=FMT).add([0.5, 1.0], [1.0, 0.25]),
+    "one element": lambda: emu.value([0.5], FMT),
+    "sparse": sparse,
+    "rows": rows,
+}
+
+
+@pytest.mark.parametrize("name", sorted(VALUES))
 @pytest.mark.parametrize("how", sorted(COPIES))
 def test_a_copy_is_read_only_and_the_same_value(name: str, how: str):
-    value = values()[name]
+    value = VALUES[name]()
     other = COPIES[how](value)
     assert type(other) is type(value)
     assert (other.shape, other.format) == (value.shape, value.format)
@@ -50,9 +61,8 @@ def test_a_copy_is_read_only_and_the_same_value(name: str, how: str):
 
 
 def test_the_parts_of_a_value_of_some_elements_are_copied_with_it():
-    sparse, rows = values()["sparse"], values()["rows"]
-    assert copy.deepcopy(sparse).structure.indices.tolist() == [1, 0]  # type: ignore[attr-defined]
-    assert pickle.loads(pickle.dumps(rows)).rows.tolist() == [0, 3]
+    assert copy.deepcopy(sparse()).structure.indices.tolist() == [1, 0]  # type: ignore[attr-defined]
+    assert pickle.loads(pickle.dumps(rows())).rows.tolist() == [0, 3]
 
 
 def test_an_array_that_its_holder_may_write_stays_so():
@@ -68,11 +78,11 @@ def test_an_array_that_its_holder_may_write_stays_so():
     "move", [lambda v: v[0], lambda v: v[[1, 0]], lambda v: v[v.array > 0], lambda v: v[:, ::-1].reshape(4)]
 )
 def test_a_selection_is_read_only_even_where_numpy_copies(move: Callable[[Any], Any]):
-    moved = move(values()["value"])
+    moved = move(plain())
     with pytest.raises(ValueError, match="read-only"):
         moved.array[...] = 1000
     assert emu.parse(FMT).contains(moved.array).all()
 
 
 def test_one_element_of_a_value_is_a_value():
-    assert values()["value"][1, 0].item() == 2.0
+    assert plain()[1, 0].item() == 2.0
