@@ -31,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
 ALLOWED["nn"] = ALLOWED["optim"] = ALLOWED["autodiff"] | {"autodiff"}
 ALLOWED["precision"] = ALLOWED["cluster"] = ALLOWED["nn"] | {"nn", "optim", "hardware"}
 ALLOWED["training"] = ALLOWED["precision"] | {"precision", "cluster"}
-ALLOWED["report"] = ALLOWED["bench"] = ALLOWED["training"] | {"training"}
+ALLOWED["report"] = ALLOWED["training"] | {"training"}
 ALLOWED["jobs"] = ALLOWED["report"] | {"report"}
 ALLOWED["watch"] = ALLOWED["search"] = ALLOWED["jobs"] | {"jobs"}
 ALLOWED["notebook"] = ALLOWED["report"] | {"report", "testing"}
