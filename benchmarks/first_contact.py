@@ -124,7 +124,7 @@ def device_of(rehearse: bool) -> Any:
         return loader.CupyDevice()
     import emu.backends.cuda
     from emu.backends import registry
-    from emu.testing.cuda_on_host import HostDevice
+    from tests.cuda.cuda_on_host import HostDevice
 
     device = HostDevice()
     kernels = emu.backends.cuda.CudaKernels(device)

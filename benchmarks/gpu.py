@@ -23,15 +23,15 @@ import numpy as np
 
 import emu
 import emu.backends.cuda
+from benchmarks.measuring.arrays import reals
+from benchmarks.measuring.markdown import fill, render
+from benchmarks.measuring.sheets import Sheet
+from benchmarks.measuring.timing import Pace, alternate, ratios
 from emu.backends import registry
 from emu.backends.arrays import on_host
 from emu.backends.cuda import CudaKernels, Device, loader, nvrtc
-from emu.bench.arrays import reals
-from emu.bench.markdown import fill, render
-from emu.bench.sheets import Sheet
-from emu.bench.timing import Pace, alternate, ratios
 from emu.testing import assert_bits_equal
-from emu.testing.cuda_on_host import HostDevice
+from tests.cuda.cuda_on_host import HostDevice
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 PACE = Pace(rounds=15, least=5, budget_s=10.0, sample_s=0.02, warm_up=2)
@@ -118,8 +118,8 @@ def torch_step(trainer: Any) -> Work | None:
     torch: Any = importlib.import_module("torch") if find_spec("torch") else None
     if torch is None or not torch.cuda.is_available():
         return None
-    from emu.bench.row import StepWork
-    from emu.bench.torch_network import plain_optimiser, torch_network
+    from benchmarks.measuring.row import StepWork
+    from benchmarks.measuring.torch_network import plain_optimiser, torch_network
 
     images, labels = trainer.batch(0)
     task = StepWork("fixed16", trainer.recipe.network.layers, images, labels, 0.01, 0.9)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from benchmarks.measuring.markdown import fill
 from emu.backends.cuda import nvrtc
 from emu.backends.cuda.loader import CupyDevice, compiled, status
-from emu.bench.markdown import fill
 from emu.testing.matrix_probe import INSTRUCTIONS, cases_of, page, probe
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "gpu.md"

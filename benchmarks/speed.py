@@ -1,8 +1,8 @@
 """Measure everything, and write it into docs/benchmarks.md.
 
-    python benchmarks/speed.py                        every row and every peer: `emu bench --rows '*' --against peers`
-    python benchmarks/speed.py --rows stage ...       other options of `emu bench` instead
-    python benchmarks/speed.py --from results.json    only write the page, from what `emu bench --out` wrote
+    python benchmarks/speed.py                        every row and every peer: `--rows '*' --against peers`
+    python benchmarks/speed.py --rows stage ...       other options of `python -m benchmarks`
+    python benchmarks/speed.py --from results.json    only write the page, from what `--out` wrote
 
 The data stay in benchmarks/speed.json, so that the page can be written again. A machine that does nothing else gives
 the figures; the spread in the tables says how quiet it was.
@@ -17,9 +17,9 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from emu.bench.markdown import fill, places
-from emu.bench.result import Session
-from emu.bench.rows import all_rows
+from benchmarks.measuring.markdown import fill, places
+from benchmarks.measuring.result import Session
+from benchmarks.rows import all_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, DATA = ROOT / "docs" / "benchmarks.md", ROOT / "benchmarks" / "speed.json"
@@ -27,14 +27,13 @@ EVERYTHING = ["--rows", "*", "--against", "peers"]
 
 
 def measure(options: list[str]) -> Path:
-    """Run `emu bench`; failed rows stay visible in the page. The data are replaced when all of them are there."""
+    """Measure; failed rows stay visible in the page. The data are replaced when all of them are there."""
     with TemporaryDirectory() as folder:
         found = Path(folder) / DATA.name
-        subprocess.run(
-            [sys.executable, "-m", "emu", "bench", *(options or EVERYTHING), "--out", str(found)], check=False
-        )
+        command = [sys.executable, "-m", "benchmarks", *(options or EVERYTHING), "--out", str(found)]
+        subprocess.run(command, cwd=ROOT, check=False)
         if not found.exists():
-            sys.exit("benchmarks/speed.py: emu bench measured nothing")
+            sys.exit("benchmarks/speed.py: python -m benchmarks measured nothing")
         shutil.copy(found, part := DATA.with_suffix(".part"))
         part.replace(DATA)
     return DATA

@@ -13,6 +13,7 @@ import importlib
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
+from emu._drawn import Drawers, register_drawers
 from emu.datapath import (
     LFSR,
     Flags,
@@ -70,6 +71,7 @@ _LAZY = {
     "simulate": ("emu.training.cluster_time", "simulate"),
     "cost_of": ("emu.training.cost", "cost_of"),
 }
+#: Packages that load only when used.
 _LAZY_MODULES = (
     "autodiff",
     "cluster",
@@ -83,6 +85,9 @@ _LAZY_MODULES = (
     "training",
 )
 
+#: Packages and modules that are always loaded.
+_MODULES = ("datapath", "engine", "errors", "formats")
+
 if TYPE_CHECKING:
     from emu.backends.registry import backends
     from emu.hardware import load_device as device
@@ -91,6 +96,20 @@ if TYPE_CHECKING:
     from emu.training import load_recipe as model
     from emu.training.cluster_time import simulate
     from emu.training.cost import cost_of
+
+
+def _notebook() -> Drawers:
+    from emu import notebook
+
+    return notebook
+
+
+register_drawers(_notebook)
+
+
+def __dir__() -> list[str]:
+    """Return the public names: what is imported from here, and the packages."""
+    return sorted({*__all__, *_LAZY_MODULES, *_MODULES})
 
 
 def __getattr__(name: str) -> Any:

@@ -4,8 +4,6 @@ A checkout keeps them beside the package, a wheel inside it:
 
     checkout    emu/_paths.py   devices/*.toml             models/, costs/             kernels/*.cu
     wheel       emu/_paths.py   emu/_data/devices/*.toml   emu/_data/models/, costs/   emu/_data/kernels/*.cu
-
-What only developers use (`benchmarks/peers`) stays in the checkout.
 """
 
 from __future__ import annotations
@@ -34,17 +32,6 @@ def content_folder(content: Content | Literal["kernels"], package: Path = _PACKA
     """
     inside = package / "_data" / content
     return inside if inside.is_dir() else package.parent / content
-
-
-def checkout_folder(part: Path, package: Path = _PACKAGE) -> Path | None:
-    """Return a folder of the checkout that holds the package; None where emu was installed without its checkout.
-
-    Args:
-        part: the folder, from the checkout's root.
-        package: folder of the import package.
-    """
-    folder = package.parent / part
-    return None if (package / "_data").is_dir() or not folder.is_dir() else folder
 
 
 @lru_cache(maxsize=1)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from emu.bench.peer import Peer
-from emu.bench.row import Array, ProductWork, Side, StageWork, Task
+from benchmarks.measuring.peer import Peer
+from benchmarks.measuring.row import Array, ProductWork, Side, StageWork, Task
 from emu.formats import Fixed, Float, Format
 
 PART = 1 << 20

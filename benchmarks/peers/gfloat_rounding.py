@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from emu.bench.peer import Peer
-from emu.bench.row import Side, StageWork, Task
+from benchmarks.measuring.peer import Peer
+from benchmarks.measuring.row import Side, StageWork, Task
 from emu.formats import parse
 
 PART = 1 << 18

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from emu.bench.peer import Peer
-from emu.bench.row import Side, StageWork, Task
+from benchmarks.measuring.peer import Peer
+from benchmarks.measuring.row import Side, StageWork, Task
 from emu.formats import parse
 
 PART = 1 << 22

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from emu.bench.peer import Peer
-from emu.bench.row import Array, PairWork, ProductWork, Side, StageWork, Task
+from benchmarks.measuring.peer import Peer
+from benchmarks.measuring.row import Array, PairWork, ProductWork, Side, StageWork, Task
 from emu.formats import Fixed, parse
 
 PART, PAIRS = 1 << 22, 1 << 20

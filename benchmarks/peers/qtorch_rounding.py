@@ -14,8 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from emu.bench.peer import Peer
-from emu.bench.row import Side, StageWork, StepWork, Task
+from benchmarks.measuring.peer import Peer
+from benchmarks.measuring.row import Side, StageWork, StepWork, Task
 from emu.errors import BackendUnavailable
 from emu.formats import Fixed, Float, Format
 

@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from emu.bench.row import StepWork
-from emu.bench.torch_network import plain_optimiser, torch_network, training_step
+from benchmarks.measuring.row import StepWork
+from benchmarks.measuring.torch_network import plain_optimiser, torch_network, training_step
 from emu.formats import Fixed
 from emu.hardware import load_device
 

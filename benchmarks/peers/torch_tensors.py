@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from emu.bench.peer import Peer
-from emu.bench.row import ProductWork, Side, StageWork, Task
+from benchmarks.measuring.peer import Peer
+from benchmarks.measuring.row import ProductWork, Side, StageWork, Task
 from emu.formats import Fixed, Format, parse
 
 _DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2"}

@@ -6,14 +6,13 @@ that `emu --help` answers at once.
 
 from __future__ import annotations
 
-import sys
-import warnings
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Unpack
+from typing import Annotated, Any, Unpack
 
 import typer
 
+from emu.cli.frame import run
 from emu.cli.options import (
     Backend,
     SearchChoices,
@@ -23,12 +22,7 @@ from emu.cli.options import (
     VectorOptions,
     with_options,
 )
-from emu.errors import EmuError, EmuWarning
-
-#: Exit code of bad input, as `typer` uses it for bad usage.
-BAD_INPUT = 2
-#: A message is cut to about so many characters.
-MOST_CHARACTERS = 800
+from emu.errors import EmuError
 
 app = typer.Typer(
     name="emu",
@@ -40,50 +34,8 @@ app = typer.Typer(
 
 
 def main() -> None:
-    """Run the command line; errors of the input become one line and exit code 2, warnings about it one line each."""
-    warnings.showwarning = _show_warning
-    try:
-        app(prog_name="emu")
-    except EmuError as error:
-        _refuse(str(error))
-    except MemoryError as error:
-        _refuse(f"the arrays must fit the memory, got {error or 'more than it holds'}; choose smaller sizes")
-    except Exception as error:
-        if _rank() is not None:
-            from emu.cluster.mpi import failed
-
-            failed(error)
-        raise
-
-
-def _rank() -> int | None:
-    """Return the number of this process among several that a launcher has started; None of one alone."""
-    from emu.cluster.launcher import started
-
-    rank, ranks = started()
-    return rank if ranks > 1 else None
-
-
-def _refuse(message: str) -> NoReturn:
-    """Print a message as one line, its middle left out where a value in it is very long; end with exit code 2."""
-    line = " ".join(message.split())
-    if len(line) > MOST_CHARACTERS:
-        line = f"{line[: MOST_CHARACTERS // 2]} ... {line[-MOST_CHARACTERS // 4 :]}"
-    if (rank := _rank()) is not None:
-        from emu.cluster.mpi import end_job
-
-        end_job(f"emu: rank {rank}: {line}", BAD_INPUT)
-    print("emu:", line, file=sys.stderr)
-    sys.exit(BAD_INPUT)
-
-
-def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
-    if _rank():
-        return  # rank 0 says it
-    if issubclass(category, EmuWarning):
-        print("emu: warning:", " ".join(str(message).split()), file=sys.stderr)
-    else:
-        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
+    """Run the command `emu`."""
+    run(app, "emu")
 
 
 def _print_version(wanted: bool) -> None:
@@ -234,31 +186,10 @@ def formats(
     print_format(" ".join(name)) if name else print_presets()
 
 
-@app.command()
-def bench(
-    against: Annotated[
-        str | None, typer.Option(help="Peers to time on the same work: `peers` for all, or names: qtorch,apytypes.")
-    ] = None,
-    rows: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help="Rows by a part of their name or with *: stage, 'matrix/*'; all of the table: table; all: '*'. "
-            "Repeatable. Without: a choice of about a minute.",
-        ),
-    ] = None,
-    threads: Annotated[str | None, typer.Option(help="Numbers of threads, e.g. 1,2; without: one, and all.")] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Small sizes: to see that it runs, not for the record.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="Write the tables (.md) or the data (.json).")] = None,
-) -> None:
-    """Measure emu's speed on this machine, beside the machine's limits and beside peers."""
-    from emu.cli.bench import bench as measure
-
-    session = measure(against, rows or [], threads, out, quick=quick)
-    if any(result.failure for result in session.results):
-        raise typer.Exit(1)
+@app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench() -> None:
+    """Say where the measurements of speed are now."""
+    raise EmuError("`emu bench` is now `python -m benchmarks`, in a checkout")
 
 
 @app.command()

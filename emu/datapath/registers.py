@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from emu._drawn import Drawn, notebook
+from emu._drawn import Drawn, drawers
 from emu.datapath.owed import NO_EXPONENT, Debts, Owed
 from emu.errors import FormatError
 from emu.formats import DynamicFixed, Fixed, Format
@@ -215,7 +215,7 @@ class StatisticsRegister(Drawn):
 
         Source: docs/notebook.md.
         """
-        return notebook().plot_register(self, fmt)
+        return drawers().plot_register(self, fmt)
 
     def count_from(self, exponent: int) -> int:
         """Return how many results had their leading bit at `exponent` or above.

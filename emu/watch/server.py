@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -23,6 +22,7 @@ from emu.watch.pages import Pages
 #: The only address that is served.
 ADDRESS = "127.0.0.1"
 _METHODS = "GET, HEAD"
+_ASSETS_FOLDER = Path(__file__).with_name("assets")
 _ASSETS = {"/": ("watch.html", "text/html"), "/watch.js": ("watch.js", "text/javascript"),
            "/watch.css": ("watch.css", "text/css")}  # fmt: skip
 _TYPES = {".toml": "text/plain", ".md": "text/plain", ".svg": "image/svg+xml"}
@@ -103,7 +103,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(asked.path)
         if path in _ASSETS:
             name, kind = _ASSETS[path]
-            text = resources.files("emu.watch").joinpath("assets", name).read_bytes()
+            text = (_ASSETS_FOLDER / name).read_bytes()
             self._send(HTTPStatus.OK, kind, text, **{"Content-Security-Policy": _POLICY})
         elif path == "/state":
             self._state(parse_qs(asked.query).get("page", [f"/{FILE_NAME}"])[0])

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from emu.testing.cuda_on_host import HostDevice
+from tests.cuda.cuda_on_host import HostDevice
 
 REFUSAL = (
     "Implicit conversion to a NumPy array is not allowed. Please use `.get()` to construct a NumPy array explicitly."

@@ -12,7 +12,7 @@ import emu.backends.cuda
 from emu.backends import registry
 from emu.backends.cuda import CudaKernels, Device, loader, nvrtc
 from emu.backends.cuda.loader import CupyDevice
-from emu.testing.cuda_on_host import HostDevice
+from tests.cuda.cuda_on_host import HostDevice
 
 #: What NVIDIA's compiler makes of the kernels, run by the host, for these architectures.
 AS_PTX = [pytest.param(architecture, marks=pytest.mark.slow) for architecture in ("80", "90")]

@@ -18,9 +18,9 @@ import emu
 from emu.backends.codecs import AT_ZERO, MEANS, ColumnsCode
 from emu.backends.cuda import CudaKernels
 from emu.backends.reference import ReferenceKernels
-from emu.testing.cuda_on_host import HostDevice, RaceError
-from emu.testing.ptx_on_host import UnknownInstructionError, translate
 from emu.training.trainer import Trainer
+from tests.cuda.cuda_on_host import HostDevice, RaceError
+from tests.cuda.ptx_on_host import UnknownInstructionError, translate
 
 #: What one run through the kernel needs: two steps by threshold, ends, more by middles and by means, some left out.
 FEW: list[dict[str, Any]] = [

@@ -6,8 +6,8 @@ import pytest
 
 from emu._paths import content_folder
 from emu.backends.cuda import nvrtc
-from emu.testing.cuda_on_host import ptx_of
-from emu.testing.ptx_on_host import floating_instructions
+from tests.cuda.cuda_on_host import ptx_of
+from tests.cuda.ptx_on_host import floating_instructions
 
 pytestmark = [
     pytest.mark.slow,

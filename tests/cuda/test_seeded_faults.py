@@ -20,10 +20,10 @@ from emu.backends.cuda import CudaKernels, nvrtc
 from emu.backends.interface import NO_QUANTUM, RandomCode, RegisterCode, Write, encode_format, encode_mac, encode_stage
 from emu.backends.reference import ReferenceKernels
 from emu.datapath import OutputStage
-from emu.testing import cuda_on_host
-from emu.testing.cuda_on_host import HostDevice, RaceError, ptx_of
-from emu.testing.ptx_on_host import floating_instructions
 from tests.backends.table_products import written
+from tests.cuda import cuda_on_host
+from tests.cuda.cuda_on_host import HostDevice, RaceError, ptx_of
+from tests.cuda.ptx_on_host import floating_instructions
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ to compile CUDA kernels for the host")
 needs_nvrtc = pytest.mark.skipif(not nvrtc.is_here(), reason="no NVRTC: pip install '.[nvrtc]'")
@@ -163,7 +163,7 @@ import numpy as np
 from emu.backends.cuda import CudaKernels
 from emu.backends.interface import RandomCode, Write, encode_stage
 from emu.datapath import OutputStage
-from emu.testing import cuda_on_host
+from tests.cuda import cuda_on_host
 cuda_on_host.content_folder = lambda _: Path(sys.argv[1])
 stage = encode_stage(OutputStage.of("ufix64f0", overflow="wrap"))
 device = cuda_on_host.HostDevice(checks="sanitized")

@@ -21,7 +21,7 @@ import emu
 from emu import sparse
 from emu.backends.cuda import CudaKernels
 from emu.backends.reference import ReferenceKernels
-from emu.testing.cuda_on_host import HostDevice
+from tests.cuda.cuda_on_host import HostDevice
 
 
 @most_are_slow("name", sorted(UNITS), keep=sorted(UNITS)[::2])

@@ -15,8 +15,8 @@ from host_devices import as_backend, device_of
 import emu
 from emu.backends.cuda.launching import _MOST_CONSTANTS, Launcher
 from emu.backends.cuda.loader import CupyDevice
-from emu.testing.cuda_on_host import HostDevice, Order
 from emu.training.trainer import Trainer
+from tests.cuda.cuda_on_host import HostDevice, Order
 
 
 class Timeline:

@@ -47,6 +47,16 @@ def test_bad_input_is_one_line_and_exit_code_2(run, arguments: list[str], expect
     assert run(*arguments) == (2, "", expected)
 
 
+@pytest.mark.parametrize("options", [[], ["--rows", "*", "--quick"], ["--out", "speed.md", "more"]])
+def test_the_old_command_for_speed_names_the_new_one(run, options: list[str]):
+    assert run("bench", *options) == (2, "", "emu: `emu bench` is now `python -m benchmarks`, in a checkout\n")
+
+
+def test_the_help_lists_no_command_that_is_gone(run):
+    code, out, _ = run("--help")
+    assert (code, "simulate" in out, "bench" in out) == (0, True, False)
+
+
 def test_the_module_runs_like_the_command():
     done = subprocess.run([sys.executable, "-m", "emu", "formats", "fp61"], capture_output=True, text=True)
     assert done.returncode == 2

@@ -24,7 +24,6 @@ COMMANDS = (
     "devices",
     "models",
     "formats",
-    "bench",
     "vectors",
     "check",
 )

@@ -22,7 +22,7 @@ from .own_tests import DEFINITION, GENERIC, HIDDEN, NATIVE, OwnTests
 
 CHILD = Path(__file__).with_name("child.py")
 #: What the tests read of a checkout.
-FOLDERS = ("emu", "tests", "devices", "models", "costs", "searches", "kernels", "docs")
+FOLDERS = ("emu", "tests", "benchmarks", "devices", "models", "costs", "searches", "kernels", "docs")
 COPIED = (*FOLDERS, "pyproject.toml", "README.md", "CONTRIBUTING.md")
 KERNELS = "emu/backends/numba"
 #: A mutant gets this many times its tests' usual time, and this much more (to compile, where kernels changed).

@@ -53,3 +53,19 @@ def test_reading_the_bundled_digits_loads_no_learning_library():
     statement = "from emu.training.data import load_dataset; from emu.training.recipe import Images\n"
     statement += "load_dataset(Images(), (1, 28, 28), 10)"
     assert not loaded_after(statement) & {"numba", "cupy", "sklearn", "scipy"}
+
+
+def test_dir_is_what_a_user_may_write_behind_the_dot():
+    import emu
+
+    names = dir(emu)
+    assert {"train", "evaluate", "device", "model", "matmul", "nn", "formats"} <= set(names)
+    assert not {"Any", "importlib", "TYPE_CHECKING", "annotations", "version"} & set(names)
+    assert [name for name in names if name.startswith("_") and name != "__version__"] == []
+    assert [name for name in names if not hasattr(emu, name)] == []
+
+
+def test_without_pictures_a_notebook_shows_text():
+    script = "import emu, sys; sys.modules['emu.notebook'] = None; print(emu.parse('fp16')._repr_html_())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "None\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -38,13 +40,60 @@ def test_a_path_wins_over_a_name_only_if_it_looks_like_one(tmp_path: Path, monke
     assert shown(find_content("devices", "fixed16")) == "devices/fixed16.toml"
 
 
+def built(folder: Path) -> tuple[Path, set[str]]:
+    """The wheel's files, laid out as an installer does, and their names."""
+    builder = pytest.importorskip("hatchling.builders.wheel")
+    wheel = next(iter(builder.WheelBuilder(str(ROOT)).build(directory=str(folder / "dist"))))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+        return folder / "site", set(archive.namelist())
+
+
+PROGRAM = """
+import numpy as np
+import emu
+
+unit = emu.Unit("fp16", inputs="fix8f4", rounding="nearest_even")
+a = emu.value(np.ones((2, 3)), "fix8f4")
+total: float = float(unit.total(a))
+flags, register = emu.Flags(), emu.StatisticsRegister(lowest=-4, bins=8)
+y = emu.quantize([0.5, 1.25], "fix8f4", flags=flags, register=register)
+plan: str = emu.explain(emu.matmul, a, a.array.T, b_format="fix8f4", out_format="fp16").proof
+reveal_type(unit)
+wrong: int = plan
+""".lstrip()
+#: Counted from 0: the last line.
+WRONG_LINE = PROGRAM.count("\n") - 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("basedpyright") is None, reason="no type checker: pip install '.[lint]'")
+def test_a_users_program_is_checked_against_the_types_of_the_installed_wheel(tmp_path: Path):
+    site, names = built(tmp_path)
+    assert "emu/py.typed" in names
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "pyrightconfig.json").write_text(
+        json.dumps({"extraPaths": [str(site)], "typeCheckingMode": "standard"})
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, "program.py"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+    )
+    found = [
+        (d["range"]["start"]["line"], d["severity"], d["message"])
+        for d in json.loads(done.stdout)["generalDiagnostics"]
+    ]
+    assert [line for line, severity, _ in found if severity == "error"] == [WRONG_LINE], found
+    assert any(line == WRONG_LINE - 1 and 'Type of "unit" is "Unit"' in message for line, _, message in found), found
+
+
 @pytest.mark.slow
 def test_an_installed_wheel_finds_its_devices_and_models(tmp_path: Path):
-    builder = pytest.importorskip("hatchling.builders.wheel")
-    wheel = next(iter(builder.WheelBuilder(str(ROOT)).build(directory=str(tmp_path / "dist"))))
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "site")
-        names = set(archive.namelist())
+    _, names = built(tmp_path)
     for content in ("devices", "models", "costs"):
         assert {f"emu/_data/{content}/{name}.toml" for name in content_names(content)} <= names
     kernels = content_folder("kernels")

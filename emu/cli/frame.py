@@ -1,0 +1,71 @@
+"""The frame around a command line: an error becomes one line and exit code 2, a warning one line."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import NoReturn
+
+import typer
+
+from emu.errors import EmuError, EmuWarning
+
+#: Exit code of bad input, as `typer` uses it for bad usage.
+BAD_INPUT = 2
+#: A message is cut to about so many characters.
+MOST_CHARACTERS = 800
+
+
+def run(app: typer.Typer, name: str) -> None:
+    """Run a command line.
+
+    An error that emu raises on purpose, and a lack of memory, are printed as one line; the process then ends with exit
+    code 2. In a job of several ranks an unexpected error ends the other ranks, too.
+
+    Args:
+        app: the commands.
+        name: what the user typed, for the help.
+    """
+    warnings.showwarning = _show_warning
+    try:
+        app(prog_name=name)
+    except EmuError as error:
+        _refuse(str(error))
+    except MemoryError as error:
+        _refuse(f"the arrays must fit the memory, got {error or 'more than it holds'}; choose smaller sizes")
+    except Exception as error:
+        if _rank() is not None:
+            from emu.cluster.mpi import failed
+
+            failed(error)
+        raise
+
+
+def _rank() -> int | None:
+    """Return the number of this process among several that a launcher has started; None of one alone."""
+    from emu.cluster.launcher import started
+
+    rank, ranks = started()
+    return rank if ranks > 1 else None
+
+
+def _refuse(message: str) -> NoReturn:
+    """Print a message as one line, its middle left out where a value in it is very long; end with exit code 2."""
+    line = " ".join(message.split())
+    if len(line) > MOST_CHARACTERS:
+        line = f"{line[: MOST_CHARACTERS // 2]} ... {line[-MOST_CHARACTERS // 4 :]}"
+    if (rank := _rank()) is not None:
+        from emu.cluster.mpi import end_job
+
+        end_job(f"emu: rank {rank}: {line}", BAD_INPUT)
+    print("emu:", line, file=sys.stderr)
+    sys.exit(BAD_INPUT)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+    if _rank():
+        return  # rank 0 says it
+    if issubclass(category, EmuWarning):
+        print("emu: warning:", " ".join(str(message).split()), file=sys.stderr)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
