@@ -171,10 +171,14 @@ def test_a_sum_that_becomes_infinite_on_the_way_is_one_event(order: str, backend
         ([65504.0, 65504.0, np.nan], 1),
     ],
 )
-def test_an_infinite_operand_is_no_event_and_hides_none_before_it(row: list[float], events: int, backend: str):
+@pytest.mark.parametrize(("accumulator", "unit"), [("fp16", 1.0), ("e5m10 bias=40", 2.0**-25)])
+def test_an_infinite_operand_is_no_event_and_hides_none_before_it(
+    row: list[float], events: int, accumulator: str, unit: float, backend: str
+):
+    """The accumulator's largest value is 65504 units: a number far above 1, or far below."""
     flags = emu.Flags()
-    formats = {"a_format": "fp16", "b_format": "fp16", "out_format": "fp32", "flags": flags, "backend": backend}
-    emu.matmul([row], np.ones((3, 1)), mac=Mac(accumulator="fp16"), **formats)
+    formats = {"a_format": "fp16", "b_format": "fp32", "out_format": "fp32", "flags": flags, "backend": backend}
+    emu.matmul([row], np.full((3, 1), unit), mac=Mac(accumulator=accumulator), **formats)
     assert flags.accumulator_overflow == events
 
 

@@ -108,6 +108,7 @@ def test_integers_beside_fractions_keep_every_bit(rounding: str, backend: str):
         ([2**62 - 1, -0.5], "fix64f1", [2**63 - 2, -1], 63),
         ([2**62 + 1, 0.5], "ufix64f1", [2**63 + 2, 1], 64),
         ([2**60 - 1, -0.125], "fix64f3", [2**63 - 8, -1], 63),
+        ([2**63 + 1, 0.0], "ufix64f0", [2**63 + 1, 0], 64),
     ],
 )
 def test_a_word_of_all_64_bits_holds_integers_beside_fractions_and_is_observed_at_each_bit(
@@ -117,6 +118,12 @@ def test_a_word_of_all_64_bits_holds_integers_beside_fractions_and_is_observed_a
     register = emu.StatisticsRegister()
     assert emu.quantize(given, fmt, register=register, backend=backend).tolist() == raws
     assert (register.lowest, register.bins) == (-Fixed(64, int(fmt[-1])).frac_bits, positions)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_list_of_narrow_floats_is_carried_as_an_array_of_them(dtype: type, backend: str):
+    for given in ([dtype(2.5), dtype(-1.0)], np.array([2.5, -1.0], dtype)):
+        assert emu.relu(given, backend=backend).dtype == (np.float64 if dtype is np.float64 else np.float32)
 
 
 def test_a_decimal_zero_keeps_its_sign(backend: str):
