@@ -198,7 +198,8 @@ def _words_at(exact: Array, frac_bits: int) -> Array | None:
 
 
 def _inexact(exact: Array, name: str, holders: str) -> FormatError:
-    lost = next((e for e in exact.flat if float(nearest_floats(np.array(e, object))) != e), exact.flat[0])
+    finite = [e for e in exact.flat if as_fraction(e) is not None]  # NaN, which differs from itself, is held
+    lost = next((e for e in finite if float(nearest_floats(np.array(e, object))) != e), exact.flat[0])
     return FormatError(
         f"`{name}` must hold numbers that {holders} holds exactly, all of them together, got {shown(lost)}; round it "
         "first, by float()"

@@ -102,6 +102,37 @@ def test_integers_beside_fractions_keep_every_bit(rounding: str, backend: str):
         assert y[0] == {"floor": down, "ceil": up, "nearest_even": even, "to_odd": odd}[rounding]
 
 
+@pytest.mark.parametrize(
+    ("given", "fmt", "raws", "positions"),
+    [
+        ([2**62 - 1, -0.5], "fix64f1", [2**63 - 2, -1], 63),
+        ([2**62 + 1, 0.5], "ufix64f1", [2**63 + 2, 1], 64),
+        ([2**60 - 1, -0.125], "fix64f3", [2**63 - 8, -1], 63),
+        ([2**63 + 1, 0.0], "ufix64f0", [2**63 + 1, 0], 64),
+    ],
+)
+def test_a_word_of_all_64_bits_holds_integers_beside_fractions_and_is_observed_at_each_bit(
+    given: list[Any], fmt: str, raws: list[int], positions: int, backend: str
+):
+    """The sign of a signed word is no position: docs/concepts/register.md."""
+    register = emu.StatisticsRegister()
+    assert emu.quantize(given, fmt, register=register, backend=backend).tolist() == raws
+    assert (register.lowest, register.bins) == (-Fixed(64, int(fmt[-1])).frac_bits, positions)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_list_of_narrow_floats_is_carried_as_an_array_of_them(dtype: type, backend: str):
+    for given in ([dtype(2.5), dtype(-1.0)], np.array([2.5, -1.0], dtype)):
+        assert emu.relu(given, backend=backend).dtype == (np.float64 if dtype is np.float64 else np.float32)
+
+
+def test_a_decimal_zero_keeps_its_sign(backend: str):
+    given = [Decimal("-0"), Decimal("0.00"), Decimal("-0E+5"), Decimal(1)]
+    for y in (emu.value(given, "fp32").array, emu.quantize(given, "fp32", backend=backend)):
+        assert y.tolist() == [0, 0, 0, 1]
+        assert np.signbit(y).tolist() == [True, False, True, False]
+
+
 def test_numbers_that_nothing_holds_exactly_are_refused(backend: str):
     for given, shown in (
         ([2**70 + 1], "1180591620717411303425"),
@@ -111,6 +142,8 @@ def test_numbers_that_nothing_holds_exactly_are_refused(backend: str):
         (2**5000, "a int of"),
         ([2**60 + 1, 2.0**-60], "1152921504606846977"),
         ([2**64 - 1, -1], "18446744073709551615"),
+        ([2**53 + 1, np.inf], "9007199254740993"),
+        ([np.nan, 2**53 + 1], "9007199254740993"),
     ):
         with pytest.raises(FormatError) as refusal:
             emu.quantize(given, "fp64", backend=backend)

@@ -4,8 +4,8 @@
     a and b      -> a or b          m & n  -> m | n         min(...) -> max(...)    7       -> 8, 6
 
 Left alone, for no test could or should tell: annotations, decorators, docstrings and other text, what only words an
-error (`raise`, f-strings), `assert` and `strict=` (own guarantees), constants that share out work and fit it to caches
-(`WORK_SIZES`). An edit that compiles to the same bytecode is none.
+error (`raise`, f-strings), `assert`, `strict=` and the limits of `bounded` (own guarantees), constants that share out
+work and fit it to caches (`WORK_SIZES`). An edit that compiles to the same bytecode is none.
 """
 
 from __future__ import annotations
@@ -121,6 +121,9 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias":
         return
     if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).strip("()").startswith(WORK_SIZES):
+        return
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "bounded":
+        yield node.args[0]
         return
     silent = {"annotation", "returns", "decorator_list", "type_comment"}
     for name, value in ast.iter_fields(node):

@@ -38,6 +38,10 @@ _FORMATS = (
     "tests/exhaustive/test_round_trips.py",
     "tests/spec/test_overflow_spec.py",
 )
+_NUMBERS = "tests/engine/test_what_counts_as_a_number.py"
+_WIDE_WORDS = "tests/backends/test_wide_words.py"
+_ONE_NAN = "tests/backends/test_one_nan.py"
+_INFINITE_SUMS = "tests/backends/test_infinite_sums.py"
 _DATAPATH = (
     "emu/datapath",
     _SMALL,
@@ -110,6 +114,8 @@ _KERNELS = (
     "tests/backends/test_backends_blocks.py",
     "tests/backends/test_backends_products.py",
     "tests/backends/test_backends_stage.py",
+    _WIDE_WORDS,
+    _ONE_NAN,
 )
 _FUNCTIONS = ("tests/backends/test_kernel_table_functions.py", "tests/unit/test_functions_wide.py")
 _EXCHANGE = ("tests/cluster/test_layout.py", "tests/cluster/test_touched_rows.py", "tests/cluster/test_exchange.py")
@@ -151,6 +157,11 @@ _ENERGY = (*_COSTS, "tests/hardware/test_cost_table.py", "tests/training/test_co
 #: Where a file's mutants are judged; the longest name that fits.
 OWN_TESTS: dict[str, OwnTests] = {
     "emu/formats/": OwnTests(_FORMATS),
+    "emu/formats/integers.py": OwnTests(("tests/unit/test_integer_arguments.py", *_FORMATS)),
+    "emu/formats/notations.py": OwnTests(
+        ("tests/messages/test_notation_messages.py", "tests/spec/test_notations_spec.py", *_FORMATS)
+    ),
+    "emu/formats/numbers.py": OwnTests((_NUMBERS, *_FORMATS)),
     "emu/datapath/": OwnTests((*_DATAPATH, *_RANDOM_BITS, *_STAGE)),
     "emu/datapath/owed.py": OwnTests((_OWED,)),
     "emu/datapath/flags.py": OwnTests((_OWED, *_DATAPATH, *_STAGE)),
@@ -161,6 +172,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/datapath/random.py": OwnTests((*_DATAPATH[:3], *_RANDOM_BITS)),
     "emu/datapath/order.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS)),
     "emu/engine/": OwnTests((*_ENGINE, *_STAGE)),
+    "emu/engine/operands.py": OwnTests((_NUMBERS, *_ENGINE, _ONE_NAN, "tests/cuda/test_device_operands.py", *_STAGE)),
     "emu/engine/convolution.py": OwnTests(
         (
             "tests/spec/test_convolution_spec.py",
@@ -175,7 +187,9 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/engine/products.py": OwnTests(
         (*_ENGINE, "tests/precision/test_profile.py", *_RANDOM_BITS, *_SUMS, _PLANNER, _SMALL), kernels=(NATIVE,)
     ),
-    "emu/engine/reductions.py": OwnTests((*_ENGINE, *_RANDOM_BITS, *_SUMS, _PLANNER), kernels=(NATIVE,)),
+    "emu/engine/reductions.py": OwnTests(
+        ("tests/engine/test_sums_of_every_format.py", *_ENGINE, *_RANDOM_BITS, *_SUMS, _PLANNER), kernels=(NATIVE,)
+    ),
     "emu/engine/planner.py": OwnTests((*_ENGINE, _PLANNER), kernels=(NATIVE,)),
     "emu/engine/path.py": OwnTests((*_ENGINE, _PLANNER), kernels=(NATIVE,)),
     "emu/engine/delivery.py": OwnTests((*_ENGINE, *_STAGE, "tests/cuda/test_counts_on_the_device.py")),
@@ -193,11 +207,12 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/engine/sources.py": OwnTests((*_RANDOM_BITS, *_ENGINE)),
     "emu/backends/interface.py": OwnTests((*_RANDOM_BITS, *_STAGE, *_SUMS, *_BLOCKS)),
     "emu/backends/proofs.py": OwnTests((_PLANNER, *_SUMS, *_KERNELS), kernels=(NATIVE,)),
-    "emu/backends/reference/": OwnTests((*_STAGE, *_SUMS)),
-    "emu/backends/reference/accumulators.py": OwnTests((*_SUMS, *_BLOCKS)),
+    "emu/backends/reference/": OwnTests((*_STAGE, *_SUMS, _ONE_NAN)),
+    "emu/backends/reference/accumulators.py": OwnTests((*_SUMS, *_BLOCKS, _INFINITE_SUMS, _WIDE_WORDS)),
     "emu/backends/reference/arithmetic.py": OwnTests((*_ELEMENTWISE, *_SUMS)),
     "emu/backends/reference/blocks.py": OwnTests(_BLOCKS),
-    "emu/backends/reference/products.py": OwnTests((*_SUMS, *_BLOCKS)),
+    "emu/backends/reference/products.py": OwnTests((*_SUMS, *_BLOCKS, _INFINITE_SUMS, _WIDE_WORDS)),
+    "emu/backends/reference/raws.py": OwnTests((_WIDE_WORDS, *_STAGE, *_SUMS)),
     "emu/backends/reference/rounding.py": OwnTests((*_STAGE, *_RANDOM_BITS, _SMALL)),
     "emu/backends/reference/stage.py": OwnTests(_STAGE),
     "emu/backends/reference/table.py": OwnTests(("tests/spec/test_selection_spec.py", *_ENGINE[3:5], *_STAGE)),
@@ -216,6 +231,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/backends/numba/flushing.py": OwnTests(
         ("tests/unit/test_small_facts.py", "tests/backends/test_backends_stage.py"), kernels=(NATIVE,)
     ),
+    "emu/backends/numba/infinite_sums.py": OwnTests((_INFINITE_SUMS,), kernels=(NATIVE,)),
     "emu/backends/numba/functions.py": OwnTests(_FUNCTIONS, kernels=(NATIVE,)),
     "emu/backends/numba/tabled.py": OwnTests(_FUNCTIONS, kernels=(NATIVE,)),
     "emu/backends/numba/vector/": OwnTests(_KERNELS, kernels=(NATIVE,)),

@@ -127,6 +127,7 @@ def test_every_edit_of_a_module_is_found_and_text_decorators_annotations_and_err
         ("True", ["False"]),
         ("0.5", ["-0.5", "1.5"]),
         ("zip(a, b, strict=True)", []),
+        ("bounded(7, 1, 2 + 8, 'why')", ["6", "8"]),
         ("f'{a + 1}' + b", []),
     ],
 )

@@ -97,6 +97,24 @@ def test_a_product_below_every_float64_still_counts(rounding: str, want: float, 
     assert emu.matmul(a, b, mac=Mac(accumulator="fp32", rounding=rounding), backend=backend, **tiny).item() == want
 
 
+@pytest.mark.parametrize(
+    ("accumulator", "rule", "want", "events"),
+    [
+        ("fp32", "satpropagate", -float(2**128 - 2**104), 1),  # which leaves infinities as they are
+        ("fp32", "ieee", -np.inf, 1),
+        ("fix16f0", "wrap", 15.0, 0),  # 2**2000 is 0 modulo 2**16
+        ("fix16f0", "saturate_zero", 15.0, 1),
+    ],
+)
+def test_a_product_beyond_every_float64_is_finite(accumulator: str, rule: str, want: float, events: int, backend: str):
+    """2**1000 * -2**1000 + 3 * 5: no float64 holds the first product, whose overflow is that of a finite number."""
+    flags, huge = emu.Flags(), "e10m5 bias=0"
+    formats = {"a_format": huge, "b_format": huge, "out_format": "fp32", "flags": flags, "backend": backend}
+    mac = Mac(accumulator=accumulator, overflow=rule)
+    assert emu.matmul([[2.0**1000, 3.0]], [[-(2.0**1000)], [5.0]], mac=mac, **formats).item() == want
+    assert flags.accumulator_overflow == events
+
+
 @pytest.mark.parametrize("left", [True, False])
 def test_an_infinity_times_zero_beside_finite_products_is_a_new_nan(left: bool, backend: str):
     flags, unit = emu.Flags(), Mac(accumulator="fp32")
