@@ -21,22 +21,23 @@ from emu import _paths
 from emu._files import read_json, replace_file
 from emu.errors import ConfigError
 from emu.jobs.placing import place
-from emu.training.trainer import Trainer
+from emu.training.loop import Loop
 
 #: Most bytes of all entries, unless EMU_RUN_CACHE_BYTES says otherwise: 20 GiB.
 MOST_BYTES = 20 * 2**30
 
 
-def address_of(trainer: Trainer) -> str | None:
-    """Return the address of a run; None where its bits depend on how fast the computer is."""
-    stop = trainer.recipe.training.stop
+def address_of(loop: Loop) -> str | None:
+    """Return the address of a run; None if its bits depend on how fast the computer is."""
+    recipe = loop.bench.recipe
+    stop = recipe.training.stop
     if stop is not None and stop.seconds is not None:
         return None
     parts = {  # the identity holds device and data
-        "identity": trainer.identity().identity,
-        "recipe": trainer.recipe.model_dump(mode="json"),
-        "backend": trainer.backend,
-        "cost": trainer.cost,
+        "identity": loop.checkpoint.identity.identity,
+        "recipe": recipe.model_dump(mode="json"),
+        "backend": loop.bench.runners.backend,
+        "cost": loop.log.cost,
         "sources": _paths.sources_sha256(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -25,10 +25,11 @@ from emu.jobs.job import Job
 from emu.jobs.store import is_address, open_store
 from emu.report.build import FILE_NAME, build_report
 from emu.training.begin import begin, go_on
+from emu.training.loop import Loop
 from emu.training.ranks import Ranks
 from emu.training.run_folder import CHECKPOINT, RUN, RunFolder
 from emu.training.study_folder import ATTEMPTS, CLAIMS, FAILURES
-from emu.training.trainer import Trainer
+from emu.training.workbench import Workbench
 
 
 def run_job(job: Job) -> str | None:
@@ -129,9 +130,9 @@ def _publish(job: Job, scratch: Path) -> None:
     address, cache = None, RunCache(Path(job.cache)) if job.cache else None
     if not is_finished(scratch):
         recipe, device = job.setup()
-        trainer = Trainer(recipe, device, job.backend, None, Ranks.of(recipe.cluster))
-        address = address_of(trainer) if cache else None
-        _train(trainer, scratch, cache, address)
+        loop = Loop(Workbench.of(recipe, device, job.backend, ranks=Ranks.of(recipe.cluster)))
+        address = address_of(loop) if cache else None
+        _train(loop, scratch, cache, address)
     try:
         if not (scratch / FILE_NAME).is_file():
             build_report(scratch)
@@ -141,10 +142,10 @@ def _publish(job: Job, scratch: Path) -> None:
         open_store(where).publish(name, scratch)  # a finished run counts, even without its page
 
 
-def _train(trainer: Trainer, scratch: Path, cache: RunCache | None, address: str | None) -> None:
+def _train(loop: Loop, scratch: Path, cache: RunCache | None, address: str | None) -> None:
     if (scratch / RUN).is_file():
-        go_on(trainer, RunFolder.open(scratch))
+        go_on(loop, RunFolder.open(scratch))
         return
     shutil.rmtree(scratch, ignore_errors=True)
     if not (cache and address and cache.fetch(address, scratch)):
-        begin(trainer, scratch)
+        begin(loop, scratch)

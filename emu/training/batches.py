@@ -96,6 +96,11 @@ class Batches:
         return len(self.data.train_inputs)
 
     @property
+    def planned_elements(self) -> int:
+        """How many numbers a mini-batch of the planned size has; of sparse examples, its share of all entries."""
+        return self.data.train_inputs.size * self.planned // self.examples
+
+    @property
     def size(self) -> int:
         """Examples of a mini-batch from here on."""
         return self._spans[-1].size

@@ -17,14 +17,14 @@ from emu.training.run_folder import RunFolder
 #: Kill the process when its n-th step begins.
 KILL = """
 import os, signal
-from emu.training.trainer import Trainer
-real, calls = Trainer.advance, []
+from emu.training.loop import Loop
+real, calls = Loop.advance, []
 def advance(self):
     calls.append(1)
     if len(calls) == {n}:
         os.kill(os.getpid(), signal.SIGKILL)
     return real(self)
-Trainer.advance = advance
+Loop.advance = advance
 """
 SHORT: dict[str, dict[str, Any]] = {
     "resnet8": {"training.steps": 7, "training.batch": 4, "data.test_images": 4},

@@ -17,9 +17,9 @@ from emu.datapath import FLAG_NAMES
 from emu.errors import ConfigError
 from emu.hardware import Device, load_device
 from emu.training.cost import cost_of
+from emu.training.loop import Loop
 from emu.training.run_folder import CHECKPOINT, RunFolder
 from emu.training.tables import OPTIONAL_TABLES, TABLES
-from emu.training.trainer import Trainer
 
 STEPS, LOG_EVERY = 23, 2
 
@@ -293,14 +293,14 @@ def test_a_function_of_values_beyond_float64_is_refused_before_anything_is_writt
 
 
 def test_run_json_says_running_until_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    real = Trainer.advance
+    real = Loop.advance
 
-    def watched(self: Trainer) -> tuple[float, float]:
+    def watched(self: Loop) -> tuple[float, float]:
         info = RunFolder(tmp_path / "a").read_json()
         assert (info["status"], info["ended"]) == ("running", None)
         return real(self)
 
-    monkeypatch.setattr(Trainer, "advance", watched)
+    monkeypatch.setattr(Loop, "advance", watched)
     assert train(tmp_path / "a", training__steps=2).info["status"] == "finished"
 
 
