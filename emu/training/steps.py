@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from emu.training.batches import Batches
+from emu.training.data.batches import Batches
 from emu.training.recipe import Training
 from emu.training.schedule import learning_rate
 

@@ -29,9 +29,9 @@ from emu.optim import ParameterState
 from emu.precision import Policy
 from emu.precision.loss_scaling import NoScaling
 from emu.precision.shapes import LOSSES, ShapeRunner
-from emu.training.batches import Batches
 from emu.training.build import build_network, build_optimiser, require_functions, require_rows
 from emu.training.data import Dataset, load_dataset
+from emu.training.data.batches import Batches
 from emu.training.data_tables import Text
 from emu.training.model import Model
 from emu.training.recipe import Recipe

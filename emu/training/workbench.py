@@ -12,8 +12,8 @@ from emu.backends.registry import load
 from emu.hardware import Device
 from emu.nn import Network
 from emu.precision import Policy
-from emu.training.batches import Batches
 from emu.training.build import build_network, build_optimiser, require_functions, require_rows
+from emu.training.data.batches import Batches
 from emu.training.model import Model
 from emu.training.ranks import Ranks
 from emu.training.recipe import Recipe

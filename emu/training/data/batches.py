@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from emu.backends.reference.philox import random_integers
 from emu.datapath import stream_of
 from emu.errors import ConfigError
-from emu.training.data import Dataset, load_dataset
+from emu.training.data.dataset import Dataset, load_dataset
 from emu.training.data_tables import Inputs, Labels
 from emu.training.recipe import Recipe
 

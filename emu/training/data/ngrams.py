@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.sparse import CSR
+from emu.training.data.sequences import text_parts
 from emu.training.data_tables import Arrays, Labels, Ngrams
-from emu.training.sequences import text_parts
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]

@@ -21,11 +21,11 @@ from numpy.typing import ArrayLike, NDArray
 from emu._files import UNREADABLE_ARRAYS
 from emu.errors import ConfigError
 from emu.sparse import CSR
-from emu.training.compressed import open_compressed
-from emu.training.data_files import unreadable
-from emu.training.data_forms import shifted
+from emu.training.data.compressed import open_compressed
+from emu.training.data.files import unreadable
+from emu.training.data.forms import shifted
+from emu.training.data.split import held_out
 from emu.training.data_tables import Arrays, Labels, SvmLight
-from emu.training.split import held_out
 
 #: Bytes of lines that are read together.
 BLOCK_BYTES = 1 << 20

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from emu._files import UNREADABLE_ARRAYS
 from emu.errors import ConfigError
-from emu.training.compressed import open_compressed
+from emu.training.data.compressed import open_compressed
 
 Array = NDArray[Any]
 

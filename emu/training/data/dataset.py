@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from emu.errors import ConfigError
 from emu.sparse import CSR
-from emu.training.data_files import Raw, read_digits, read_folder, read_idx_set, read_npy, read_npz
-from emu.training.data_forms import channels_first, require_scale, with_class_numbers
+from emu.training.data.files import Raw, read_digits, read_folder, read_idx_set, read_npy, read_npz
+from emu.training.data.forms import channels_first, require_scale, with_class_numbers
+from emu.training.data.ngrams import ngram_examples
+from emu.training.data.sequences import synthetic_frames, text_sequences
+from emu.training.data.split import held_out
+from emu.training.data.svmlight import svmlight_examples
 from emu.training.data_tables import Arrays, Data, Frames, Images, Inputs, Labels, Ngrams, SvmLight, Text
-from emu.training.ngrams import ngram_examples
-from emu.training.sequences import synthetic_frames, text_sequences
-from emu.training.split import held_out
-from emu.training.svmlight import svmlight_examples
 
 
 @dataclass(frozen=True, eq=False)
