@@ -24,12 +24,12 @@ from emu.jobs.claim import Claim
 from emu.jobs.job import Job
 from emu.jobs.store import is_address, open_store
 from emu.report.build import FILE_NAME, build_report
-from emu.training.begin import begin, go_on
+from emu.training.folders.run_folder import CHECKPOINT, RUN, RunFolder
+from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, FAILURES
 from emu.training.loop import Loop
-from emu.training.ranks import Ranks
-from emu.training.run_folder import CHECKPOINT, RUN, RunFolder
-from emu.training.study_folder import ATTEMPTS, CLAIMS, FAILURES
+from emu.training.loop.begin import begin, go_on
 from emu.training.workbench import Workbench
+from emu.training.workbench.ranks import Ranks
 
 
 def run_job(job: Job) -> str | None:

@@ -10,7 +10,7 @@ from emu import training
 from emu.hardware import Device
 from emu.report.build import build_report
 from emu.training import Recipe, Run
-from emu.training.begin import RunOptions
+from emu.training.loop.begin import RunOptions
 
 
 def train(

@@ -22,7 +22,7 @@ from emu.hardware import Device, Event, Fabric, Machine, load_device
 from emu.hardware.machine import SECOND_PS
 from emu.training.data_tables import SOURCE_BYTES
 from emu.training.recipe import Recipe, load_recipe
-from emu.training.work import longest, sparse_data, work_of
+from emu.training.time.work import longest, sparse_data, work_of
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,8 @@ from emu.hardware.energy import (
 from emu.precision import Policy
 from emu.training.data import Dataset
 from emu.training.recipe import Recipe, load_recipe
-from emu.training.simulation import kind_of
-from emu.training.work import inference_of, work_of
+from emu.training.time.simulation import kind_of
+from emu.training.time.work import inference_of, work_of
 
 #: Picojoules of a joule, and square micrometres of a square millimetre.
 JOULE_PJ, MM2_UM2 = 10**12, 10**6

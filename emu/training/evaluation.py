@@ -18,12 +18,12 @@ from emu.hardware import Device, DynamicPoint, load_device
 from emu.optim import GradientDescent
 from emu.precision import CounterTable, Policy
 from emu.precision.dynamic_point import Points
-from emu.training.build import build_network, require_functions, require_network
 from emu.training.data import load_dataset
-from emu.training.model import MOMENTS, Model, written
+from emu.training.folders.run_folder import RUN, RunFolder
+from emu.training.folders.tensor_files import read_safetensors
 from emu.training.recipe import Recipe, load_recipe
-from emu.training.run_folder import RUN, RunFolder
-from emu.training.tensor_files import read_safetensors
+from emu.training.workbench.build import build_network, require_functions, require_network
+from emu.training.workbench.model import MOMENTS, Model, written
 
 Array = NDArray[Any]
 PREFIX = "parameters/"

@@ -20,12 +20,12 @@ import emu
 from emu.cluster import kept_size, trial_sizes
 from emu.cluster.batch_search import SearchTable
 from emu.errors import ConfigError
+from emu.training.folders.run_folder import RunFolder
+from emu.training.folders.tables import TABLES
 from emu.training.loop import Loop
-from emu.training.run_folder import RunFolder
-from emu.training.steps import Steps
-from emu.training.summary import described
+from emu.training.loop.steps import Steps
+from emu.training.loop.summary import described
 from emu.training.systems import batch_search
-from emu.training.tables import TABLES
 from emu.training.workbench import Workbench
 
 SMALL: dict[str, Any] = {

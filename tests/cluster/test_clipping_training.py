@@ -12,8 +12,8 @@ from fast_suite import most_are_slow
 
 import emu
 from emu.errors import ConfigError
+from emu.training.folders.run_folder import RunFolder
 from emu.training.loop import Loop
-from emu.training.run_folder import RunFolder
 from emu.training.systems.clipping import Clipping
 from emu.training.workbench import Workbench
 

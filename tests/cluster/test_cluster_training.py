@@ -12,12 +12,12 @@ from fast_suite import most_are_slow
 import emu
 from emu.cluster import Exchange
 from emu.errors import ConfigError
+from emu.training.folders.run_folder import RunFolder
 from emu.training.loop import Loop
-from emu.training.run_folder import RunFolder
 from emu.training.systems.contributions import columns_of
 from emu.training.systems.data_parallel import DataParallel
-from emu.training.update import Update
 from emu.training.workbench import Workbench
+from emu.training.workbench.update import Update
 
 SMALL = {"training.steps": 6, "training.batch": 8, "data.test_images": 8, "training.log_every": 3}
 #: Widths of mlp.

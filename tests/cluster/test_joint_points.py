@@ -11,7 +11,7 @@ import pytest
 from fast_suite import most_are_slow
 from test_cluster_training import loop, trained
 
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
 from emu.training.systems.joint_points import OWN_ROLES
 
 OPTIONS: dict[str, Any] = {"device": "dlu16", "cluster__bits": 32, "dynamic_point__pretraining_steps": 4}

@@ -12,10 +12,10 @@ import emu
 from emu.cluster.timing import counts_ps
 from emu.hardware import Device, Fabric, load_device
 from emu.training.loop import Loop
-from emu.training.ranks import Ranks
 from emu.training.systems.joint_points import JointPoints
 from emu.training.systems.simulated_time import SimulatedTime
 from emu.training.workbench import Workbench
+from emu.training.workbench.ranks import Ranks
 
 #: 39 positions of a 40-bit accumulator and the number of results, 32 bits each; at a byte in 1000 ps, behind 1 us.
 REGISTER_BYTES, BYTE_PS, LATENCY_PS = 160, 1000, 1_000_000

@@ -7,8 +7,8 @@ from test_cluster_training import loop, trained
 
 from emu.cluster.codecs import Address, Memory, codec_of
 from emu.cluster.observing import code_counts
-from emu.training.run_folder import RunFolder
-from emu.training.run_to_end import run_to_end
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop.run_to_end import run_to_end
 
 
 def test_codes_of_the_published_example_stood_for_its_values():

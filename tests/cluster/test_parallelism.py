@@ -17,9 +17,9 @@ from emu.cluster import Controllers, Exchange, Homes, Layout, ParallelismFactor,
 from emu.cluster.codecs import codec_of
 from emu.errors import ConfigError
 from emu.formats import parse
+from emu.training.folders.run_folder import RunFolder
 from emu.training.loop import Loop
-from emu.training.run_folder import RunFolder
-from emu.training.summary import described
+from emu.training.loop.summary import described
 from emu.training.systems import SYSTEMS, System
 from emu.training.systems.data_parallel import DataParallel
 from emu.training.systems.simulated_time import SimulatedTime
@@ -181,7 +181,7 @@ SMALL: dict[str, Any] = {
 @pytest.fixture
 def with_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     at = SYSTEMS.index(SimulatedTime) + 1
-    monkeypatch.setattr("emu.training.loop.SYSTEMS", (*SYSTEMS[:at], Clock, *SYSTEMS[at:]))
+    monkeypatch.setattr("emu.training.loop.loop.SYSTEMS", (*SYSTEMS[:at], Clock, *SYSTEMS[at:]))
 
 
 def loop(backend: str = "numba", device: str = "float32", **settings: Any) -> Loop:

@@ -13,12 +13,12 @@ from test_cluster_training import NARROW, SMALL
 
 import emu
 from emu.errors import ConfigError
+from emu.training.folders.run_folder import RunFolder, SilentFolder
+from emu.training.folders.tables import TABLES
 from emu.training.loop import Loop
-from emu.training.ranks import Ranks
-from emu.training.run_folder import RunFolder, SilentFolder
-from emu.training.run_to_end import run_to_end
-from emu.training.tables import TABLES
+from emu.training.loop.run_to_end import run_to_end
 from emu.training.workbench import Workbench
+from emu.training.workbench.ranks import Ranks
 
 #: Everything that nodes decide, count or average together, each once.
 CASES: dict[str, dict[str, Any]] = {

@@ -80,7 +80,7 @@ def test_units_and_their_gradients_are_whole_on_every_device_c9(role: str):
 
 @pytest.mark.parametrize("model", ["mlp", "lenet", "transformer"])
 def test_exactly_linear_layers_and_convolutions_are_striped_c9(model: str):
-    layers = emu.training.build.build_network(emu.model(model).network).layers
+    layers = emu.training.workbench.build.build_network(emu.model(model).network).layers
     found = striped_layers(layers)
     expected = {
         "mlp": {"fc1", "fc2", "output"},

@@ -6,7 +6,7 @@ import pytest
 
 import emu
 from emu.training.loop import Loop
-from emu.training.probe import probe
+from emu.training.loop.probe import probe
 from emu.training.workbench import Workbench
 
 SHORT = {"training.steps": 3, "training.batch": 8, "data.test_images": 20, "network.input": [1, 8, 8]}

@@ -15,9 +15,9 @@ from emu.errors import ConfigError
 from emu.hardware import load_device
 from emu.training import load_recipe
 from emu.training.evaluation import evaluate
+from emu.training.folders.run_folder import RunFolder
 from emu.training.loop import Loop
-from emu.training.probe import probe
-from emu.training.run_folder import RunFolder
+from emu.training.loop.probe import probe
 from emu.training.systems import simulated_time
 from emu.training.workbench import Workbench
 

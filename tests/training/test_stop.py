@@ -13,9 +13,9 @@ import emu
 from emu import training
 from emu.cli.runs import _print_run
 from emu.errors import ConfigError
-from emu.training import log, run_to_end
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop import log, run_to_end
 from emu.training.recipe import Training
-from emu.training.run_folder import RunFolder
 from emu.training.stop_tests import Improvement, StopTests
 
 #: A log point every second step, and test accuracy at each.

@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import pytest
 
 import emu
-from emu.training import loop, tables
-from emu.training.run_folder import RunFolder
-from emu.training.steps import Steps
+from emu.training.folders import tables
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop import loop
+from emu.training.loop.steps import Steps
 from emu.training.systems import SYSTEMS, AskTimes, Attempt, Row, System
 from emu.training.workbench import Workbench
 

@@ -22,10 +22,10 @@ import emu
 from emu.autodiff import RowsValue
 from emu.errors import ConfigError
 from emu.training import Run
+from emu.training.folders.run_folder import RunFolder
 from emu.training.loop import Loop
-from emu.training.run_folder import RunFolder
-from emu.training.update import Update
 from emu.training.workbench import Workbench
+from emu.training.workbench.update import Update
 
 #: Few examples of few columns; what is not tried here is as `models/everything.toml` has it.
 SMALL: dict[str, Any] = {

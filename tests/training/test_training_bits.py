@@ -14,10 +14,10 @@ from small_runs import MIXED, arithmetics, command, hashes, settings_of, train
 import emu
 from emu import training
 from emu.hardware import load_device
+from emu.training.folders.run_folder import RunFolder
 from emu.training.loop import Loop
+from emu.training.loop.schedule import cosine, learning_rate
 from emu.training.recipe import Constant, Cosine, Recipe, Step
-from emu.training.run_folder import RunFolder
-from emu.training.schedule import cosine, learning_rate
 from emu.training.workbench import Workbench
 
 LENET = {"training.steps": 3, "training.batch": 8, "data.test_images": 10}

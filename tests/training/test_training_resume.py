@@ -18,9 +18,9 @@ from small_runs import MLP, command, hashes, settings_of, train
 
 import emu
 from emu import training
+from emu.training.folders.run_folder import CHECKPOINT, RunFolder
+from emu.training.folders.tables import TABLES
 from emu.training.loop import Loop
-from emu.training.run_folder import CHECKPOINT, RunFolder
-from emu.training.tables import TABLES
 from emu.training.workbench import Workbench
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGKILL is a POSIX idea")

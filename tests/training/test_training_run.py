@@ -17,9 +17,9 @@ from emu.datapath import FLAG_NAMES
 from emu.errors import ConfigError
 from emu.hardware import Device, load_device
 from emu.training.cost import cost_of
+from emu.training.folders.run_folder import CHECKPOINT, RunFolder
+from emu.training.folders.tables import OPTIONAL_TABLES, TABLES
 from emu.training.loop import Loop
-from emu.training.run_folder import CHECKPOINT, RunFolder
-from emu.training.tables import OPTIONAL_TABLES, TABLES
 
 STEPS, LOG_EVERY = 23, 2
 

@@ -13,10 +13,10 @@ from fast_suite import most_are_slow
 from emu.formats import Fixed
 from emu.hardware import Demand, Device, load_device
 from emu.training import Recipe, load_recipe, model_names
-from emu.training.build import build_network
 from emu.training.loop import Loop
-from emu.training.work import work_of
+from emu.training.time.work import work_of
 from emu.training.workbench import Workbench
+from emu.training.workbench.build import build_network
 from tests.training.small_runs import MIXED
 
 #: Small batches and data sets; nothing is logged.

@@ -23,12 +23,12 @@ from emu.cluster.wires import Touched
 from emu.errors import ConfigError
 from emu.optim import ParameterState
 from emu.precision.loss_scaling import NoScaling
-from emu.training.model import Pass
 from emu.training.systems.contributions import columns_of, of_unit, units_of, written
 from emu.training.systems.summed import Summed
 from emu.training.systems.system import Row, System
-from emu.training.update import unscaled
 from emu.training.workbench import Workbench
+from emu.training.workbench.model import Pass
+from emu.training.workbench.update import unscaled
 
 Array = NDArray[Any]
 _MOMENTUM = "momentum"

@@ -15,7 +15,7 @@ from emu.backends.arrays import on_host
 from emu.cluster.lines import Lines, lines_of, shaped
 from emu.cluster.wires import Touched
 from emu.optim import ParameterState
-from emu.training.model import StepRunner
+from emu.training.workbench.model import StepRunner
 
 Array = NDArray[Any]
 _AT = "@"

@@ -32,14 +32,14 @@ from emu.hardware.machine import register_bytes
 from emu.nn.network import LOSS_LAYER
 from emu.optim import ParameterState
 from emu.precision.loss_scaling import NoScaling
-from emu.training.model import Pass, StepRunner
-from emu.training.model import written as written_into
 from emu.training.systems.contributions import columns_of, joined, of_unit, written
 from emu.training.systems.joint_points import JointPoints
 from emu.training.systems.summed import Summed
 from emu.training.systems.system import AskTimes, Attempt, PartAttempt, Row, System
-from emu.training.update import unscaled
 from emu.training.workbench import Workbench
+from emu.training.workbench.model import Pass, StepRunner
+from emu.training.workbench.model import written as written_into
+from emu.training.workbench.update import unscaled
 
 Array = NDArray[Any]
 _IN_FLIGHT = "in_flight/"

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from emu.hardware import DynamicPoint
 from emu.precision.dynamic_point import Points, note_decision
-from emu.training.model import Pass
 from emu.training.systems.system import AskTimes, Attempt, Row, System
 from emu.training.workbench import Workbench
+from emu.training.workbench.model import Pass
 
 
 class DynamicPoints(System):

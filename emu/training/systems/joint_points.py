@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from emu.cluster.lockstep import Lockstep
 from emu.datapath import StatisticsRegister
 from emu.precision.agreement import Agreement, Tensor
-from emu.training.ranks import Ranks
+from emu.training.workbench.ranks import Ranks
 
 ResultT = TypeVar("ResultT")
 #: Roles that each node may have points of its own for: what no other node sees.

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from emu.precision.loss_scaler import LossScaler
-from emu.training.model import Pass
 from emu.training.systems.system import Attempt, Row, System
 from emu.training.workbench import Workbench
+from emu.training.workbench.model import Pass
 
 
 class ScaledLoss(System):

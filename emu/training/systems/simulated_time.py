@@ -1,4 +1,4 @@
-"""Simulated time in a training run: `emu.training.simulation`."""
+"""Simulated time in a training run: `emu.training.time.simulation`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from emu.cluster.settings import ClusterTable
 from emu.cluster.striped import striped_layers
 from emu.errors import ConfigError
 from emu.hardware import DynamicPoint, chrome_trace, machine_of
-from emu.training.cluster_simulation import ClusterSimulation
 from emu.training.data_tables import SOURCE_BYTES
-from emu.training.model import Pass
-from emu.training.simulation import Simulation
 from emu.training.systems.system import AskTimes, Attempt, Row, System
-from emu.training.work import parameter_bytes, shapes_of
+from emu.training.time.cluster_simulation import ClusterSimulation
+from emu.training.time.simulation import Simulation
+from emu.training.time.work import parameter_bytes, shapes_of
 from emu.training.workbench import Workbench
+from emu.training.workbench.model import Pass
 
 #: Chrome trace events of the first steps.
 TRACE = "trace.json"

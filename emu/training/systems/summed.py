@@ -8,8 +8,8 @@ from typing import Any
 
 from emu.hardware import Demand
 from emu.precision import CounterTable
-from emu.training.model import StepRunner
 from emu.training.workbench import Workbench
+from emu.training.workbench.model import StepRunner
 
 
 class Summed:

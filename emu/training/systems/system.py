@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from emu.cluster import StepTimes
     from emu.training.data_tables import Inputs, Labels
-    from emu.training.model import Pass, StepRunner
     from emu.training.workbench import Workbench
+    from emu.training.workbench.model import Pass, StepRunner
 
 Array = NDArray[np.generic]
 #: One pass over the batch of a step, at a scale of the loss.

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from emu.hardware.machine import DECISIONS, SECOND_PS, Demand, Machine
 from emu.hardware.timeline import Event, Timeline
-from emu.training.sparse_products import SparseSpent, as_rows, of_rows, sparse_spent
+from emu.training.time.sparse_products import SparseSpent, as_rows, of_rows, sparse_spent
 
 #: Resources that are no unit.
 LINK, MEMORY = "link", "memory"

@@ -14,13 +14,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from emu.training.checkpoint import Checkpoint
 from emu.training.data_tables import Inputs
-from emu.training.log import Log
-from emu.training.model import Pass, StepRunner
-from emu.training.steps import Steps
+from emu.training.loop.checkpoint import Checkpoint
+from emu.training.loop.log import Log
+from emu.training.loop.steps import Steps
 from emu.training.systems import SYSTEMS, Attempt, Examples, System, step_times_of
 from emu.training.workbench import Workbench
+from emu.training.workbench.model import Pass, StepRunner
 
 Array = NDArray[Any]
 

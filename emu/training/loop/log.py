@@ -16,13 +16,13 @@ from typing import Any
 
 from emu.precision import CounterTable
 from emu.training.cost import cost_of
-from emu.training.history import History, rates
-from emu.training.model import Pass
-from emu.training.probe import probe
-from emu.training.run_folder import RunFolder
-from emu.training.steps import Steps
+from emu.training.folders.history import History, rates
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop.probe import probe
+from emu.training.loop.steps import Steps
 from emu.training.systems import Row, System
 from emu.training.workbench import Workbench
+from emu.training.workbench.model import Pass
 
 #: Log points of a run whose recipe does not say, and the fewest steps between two.
 LOG_POINTS, LOG_STEPS = 40, 5

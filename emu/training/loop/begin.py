@@ -12,15 +12,15 @@ from emu.cluster.launcher import started
 from emu.engine.description import require_options
 from emu.hardware import Device, load_device
 from emu.nn import Network
-from emu.training.build import require_network
-from emu.training.loop import Loop
-from emu.training.ranks import Ranks
+from emu.training.folders.run_folder import RunFolder, SilentFolder
+from emu.training.loop.loop import Loop
+from emu.training.loop.run import Progress, Run
+from emu.training.loop.run_to_end import run_to_end
+from emu.training.loop.summary import versions
 from emu.training.recipe import Recipe, load_recipe
-from emu.training.run import Progress, Run
-from emu.training.run_folder import RunFolder, SilentFolder
-from emu.training.run_to_end import run_to_end
-from emu.training.summary import versions
 from emu.training.workbench import Workbench
+from emu.training.workbench.build import require_network
+from emu.training.workbench.ranks import Ranks
 
 
 class RunOptions(TypedDict, total=False):

@@ -13,11 +13,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from emu.training.history import History
-from emu.training.identity import Identity
-from emu.training.log import Log
-from emu.training.run_folder import RunFolder
-from emu.training.steps import Steps
+from emu.training.folders.history import History
+from emu.training.folders.identity import Identity
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop.log import Log
+from emu.training.loop.steps import Steps
 from emu.training.systems import System
 from emu.training.workbench import Workbench
 

@@ -13,8 +13,8 @@ from emu.hardware import ROLES
 from emu.nn import every
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
 from emu.precision import BACKWARD_ROLES, DERIVED_ROLES, Policy
-from emu.training.loop import Loop
-from emu.training.model import Model
+from emu.training.loop.loop import Loop
+from emu.training.workbench.model import Model
 
 
 def versions() -> dict[str, str]:

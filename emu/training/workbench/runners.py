@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from emu.precision import CounterTable, Profile
-from emu.training.model import Model, StepRunner
+from emu.training.workbench.model import Model, StepRunner
 
 
 class Runners:

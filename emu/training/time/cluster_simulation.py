@@ -22,8 +22,8 @@ from emu.cluster.timing import Plan, Rows, Share, alone, counts_ps, fabric_of, p
 from emu.hardware import Demand, Machine
 from emu.hardware.machine import DECISIONS, JOINT_DECISION
 from emu.nn.network import INPUT_LAYER
-from emu.training.simulation import CLIP, QUANTISE, SEND, TRANSFER, Simulation, Spent, StepTime, put
-from emu.training.sparse_products import is_sparse_gradient, rows_of
+from emu.training.time.simulation import CLIP, QUANTISE, SEND, TRANSFER, Simulation, Spent, StepTime, put
+from emu.training.time.sparse_products import is_sparse_gradient, rows_of
 
 #: What sends, of every node; registers, those of the first one.
 PORT = "port"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emu.errors import ConfigError
-from emu.training.run_folder import RUN, RunFolder
+from emu.training.folders.run_folder import RUN, RunFolder
 from emu.training.study import Planned
 
 #: Folders of a study.

@@ -29,13 +29,13 @@ from emu.optim import ParameterState
 from emu.precision import Policy
 from emu.precision.loss_scaling import NoScaling
 from emu.precision.shapes import LOSSES, ShapeRunner
-from emu.training.build import build_network, build_optimiser, require_functions, require_rows
 from emu.training.data import Dataset, load_dataset
 from emu.training.data.batches import Batches
 from emu.training.data_tables import Text
-from emu.training.model import Model
 from emu.training.recipe import Recipe
-from emu.training.update import Update, unscaled
+from emu.training.workbench.build import build_network, build_optimiser, require_functions, require_rows
+from emu.training.workbench.model import Model
+from emu.training.workbench.update import Update, unscaled
 
 #: A scale of the loss whose reciprocal is exact, as S is: what it asks does not depend on which.
 _SOME_SCALE = 2.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import time
 
-from emu.training.history import rates
-from emu.training.loop import Loop
-from emu.training.run import Progress, Run
-from emu.training.run_folder import RUN, RunFolder
-from emu.training.summary import described
+from emu.training.folders.history import rates
+from emu.training.folders.run_folder import RUN, RunFolder
+from emu.training.loop.loop import Loop
+from emu.training.loop.run import Progress, Run
+from emu.training.loop.summary import described
 
 #: Seconds after which a checkpoint is written even between log points.
 CHECKPOINT_SECONDS = 20.0

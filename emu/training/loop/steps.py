@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from emu.training.data.batches import Batches
+from emu.training.loop.schedule import learning_rate
 from emu.training.recipe import Training
-from emu.training.schedule import learning_rate
 
 
 class Steps:

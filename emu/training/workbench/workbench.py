@@ -12,13 +12,13 @@ from emu.backends.registry import load
 from emu.hardware import Device
 from emu.nn import Network
 from emu.precision import Policy
-from emu.training.build import build_network, build_optimiser, require_functions, require_rows
 from emu.training.data.batches import Batches
-from emu.training.model import Model
-from emu.training.ranks import Ranks
 from emu.training.recipe import Recipe
-from emu.training.runners import Runners
-from emu.training.update import Update
+from emu.training.workbench.build import build_network, build_optimiser, require_functions, require_rows
+from emu.training.workbench.model import Model
+from emu.training.workbench.ranks import Ranks
+from emu.training.workbench.runners import Runners
+from emu.training.workbench.update import Update
 
 
 @dataclass(frozen=True, eq=False)

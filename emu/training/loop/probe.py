@@ -18,7 +18,7 @@ from emu.hardware import load_device
 from emu.precision import BACKWARD_ROLES, CounterTable, DatapathRunner, Policy, RecordingRunner
 from emu.precision.dynamic_point import make_runner
 from emu.training.data_tables import Inputs
-from emu.training.model import Model
+from emu.training.workbench.model import Model
 
 Array = NDArray[Any]
 #: Images of the batch that is measured.
