@@ -36,7 +36,7 @@ ALLOWED["jobs"] = ALLOWED["report"] | {"report"}
 ALLOWED["watch"] = ALLOWED["search"] = ALLOWED["jobs"] | {"jobs"}
 ALLOWED["notebook"] = ALLOWED["report"] | {"report", "testing"}
 #: The public face and the command may import everything.
-TOP = {"__init__", "__main__", "cli"}
+TOP = {"__init__", "__main__", "_runs", "cli"}
 #: Below `_config`, in order.
 BELOW_BASE = {"errors": set(), "_drawn": set(), "_files": set(), "_paths": {"errors"}, "_config": {"errors", "_paths"}}
 

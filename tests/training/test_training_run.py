@@ -292,6 +292,20 @@ def test_a_function_of_values_beyond_float64_is_refused_before_anything_is_writt
     assert not (tmp_path / "a").exists()
 
 
+def test_a_finished_run_is_given_to_what_writes_its_report(tmp_path: Path):
+    given: list[tuple[Path, str]] = []
+
+    def write(folder: Path) -> None:
+        given.append((folder, RunFolder(folder).read_json()["status"]))
+
+    settings = {"training.steps": 2, "training.batch": 2, "data.test_images": 2}
+    out = tmp_path / "a"
+    training.train("mlp", "float32", out=out, overrides=settings, write_report=write)
+    training.resume(out, write_report=write)
+    assert given == [(out, "finished")] * 2
+    assert not (out / "report.html").exists(), "training has no report of its own"
+
+
 def test_run_json_says_running_until_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     real = Loop.advance
 

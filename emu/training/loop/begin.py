@@ -1,12 +1,12 @@
-"""The ways into training: a new run, and one that goes on."""
+"""How a run begins, and how it goes on after it was interrupted."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 from emu.cluster.launcher import started
 from emu.engine.description import require_options
@@ -21,6 +21,9 @@ from emu.training.recipe import Recipe, load_recipe
 from emu.training.workbench import Workbench
 from emu.training.workbench.build import require_network
 from emu.training.workbench.ranks import Ranks
+
+#: Writes the report of a run into its folder, which it is given.
+WriteReport: TypeAlias = Callable[[Path], object]
 
 
 class RunOptions(TypedDict, total=False):
@@ -48,15 +51,17 @@ def train(
     *,
     out: str | Path,
     overrides: Mapping[str, Any] | None = None,
+    write_report: WriteReport | None = None,
     **options: Unpack[RunOptions],
 ) -> Run:
-    """Train a recipe's network on a device. Without a report: `emu.train` writes one.
+    """Train a recipe's network on a device. `emu.train` is this function with emu's own report.
 
     Args:
         recipe: network, data, training: a name as "lenet", the path of a `.toml` file, or what `emu.model` returns.
         device: formats and units: a name as "fixed16", a path, or what `emu.device` returns.
         out: folder of the run; must not exist or be empty.
         overrides: key path -> value, laid over the recipe, e.g. `{"training.steps": 20}`.
+        write_report: writes the report of the finished run; None writes none.
         options: backend, network, progress; see `RunOptions`.
 
     Returns:
@@ -73,7 +78,8 @@ def train(
     with ranks.ending_together():
         backend, network = options.get("backend") or "auto", options.get("network")
         loop = Loop(Workbench.of(recipe, recipe.machine(device), backend, network, ranks))
-        return begin(loop, out, options.get("progress"))
+        run = begin(loop, out, options.get("progress"))
+    return _reported(run, ranks, write_report)
 
 
 def begin(loop: Loop, out: str | Path, progress: Progress | None = None) -> Run:
@@ -94,11 +100,12 @@ def begin(loop: Loop, out: str | Path, progress: Progress | None = None) -> Run:
     return _run(loop, RunFolder.create(path) if ranks.is_first else SilentFolder(path), progress)
 
 
-def resume(path: str | Path, **options: Unpack[RunOptions]) -> Run:
+def resume(path: str | Path, *, write_report: WriteReport | None = None, **options: Unpack[RunOptions]) -> Run:
     """Continue a run that was interrupted; it ends in the same bits as one that was not.
 
     Args:
         path: folder of the run.
+        write_report: writes the report of the finished run; None writes none.
         options: backend, network, progress; see `RunOptions`.
 
     Raises:
@@ -114,7 +121,8 @@ def resume(path: str | Path, **options: Unpack[RunOptions]) -> Run:
         require_network(info.get("network"), network, folder.path)
         backend = options.get("backend") or str(info.get("backend", "auto"))
         loop = Loop(Workbench.of(recipe, device, backend, network, ranks))
-        return go_on(loop, folder, options.get("progress"))
+        run = go_on(loop, folder, options.get("progress"))
+    return _reported(run, ranks, write_report)
 
 
 def go_on(loop: Loop, folder: RunFolder, progress: Progress | None = None) -> Run:
@@ -158,4 +166,11 @@ def _run(loop: Loop, folder: RunFolder, progress: Progress | None) -> Run:
     run = run_to_end(loop, folder, progress if ranks.is_first else None)
     ranks.require_same({"weights at the end": run.weights_sha256, "registers at the end": run.registers_sha256})
     ranks.close()
+    return run
+
+
+def _reported(run: Run, ranks: Ranks, write_report: WriteReport | None) -> Run:
+    """Write the report of a run, on the rank that has its folder."""
+    if write_report is not None and ranks.is_first:
+        write_report(run.path)
     return run
