@@ -137,8 +137,8 @@ def _print_run(run: Run) -> None:
     )
     if stopped := run.info.get("stopped_by"):
         tests: dict[str, Any] = run.info["recipe"]["training"]["stop"]
-        held = " and ".join(in_words(name, tests) for name in stopped)
-        console.print(f"stopped   at step {run.info['steps']}: {held}", highlight=False, soft_wrap=True)
+        tests_met = " and ".join(in_words(name, tests) for name in stopped)
+        console.print(f"stopped   at step {run.info['steps']}: {tests_met}", highlight=False, soft_wrap=True)
     console.print(f"weights   {run.weights_sha256}\nregisters {run.registers_sha256}", highlight=False, soft_wrap=True)
     console.print(f"report    {run.path / 'report.html'}", highlight=False, soft_wrap=True)
 

@@ -74,7 +74,7 @@ class RunCache:
         self.path = path
 
     def fetch(self, address: str, folder: Path) -> bool:
-        """Let a run lie in a folder, in one step; return False where it is not there, or not as it was."""
+        """Copy a run to `folder` atomically. Return False if the run is missing or was changed."""
         entry, note = self.path / address, self._note(address)
         try:
             known = cast("dict[str, Any]", read_json(note))["files"]
@@ -109,13 +109,13 @@ class RunCache:
 
     def trim(self, limit_bytes: int) -> None:
         """Drop the runs that were used least recently, until the others fit a limit."""
-        found: list[tuple[int, int, str]] = []
+        used: list[tuple[int, int, str]] = []
         for note in self.path.glob("*.json"):
             with suppress(OSError, ValueError, TypeError, KeyError):
                 content = cast("dict[str, Any]", read_json(note))
-                found.append((note.stat().st_mtime_ns, int(content["bytes"]), note.stem))
+                used.append((note.stat().st_mtime_ns, int(content["bytes"]), note.stem))
         total = 0
-        for _, size, address in sorted(found, reverse=True):
+        for _, size, address in sorted(used, reverse=True):
             total += size
             if total > limit_bytes:
                 self.drop(address)

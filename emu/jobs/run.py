@@ -1,4 +1,4 @@
-"""What a worker does with a job: take the run from where it lies already, or train it, and let it lie where it belongs.
+"""What a worker does with a job: it takes the run from the cache, or trains it, and puts it where the job wants it.
 
     attempt in a folder of its own ──► page ──► cache ──► published in one step
 
@@ -33,12 +33,12 @@ from emu.training.workbench.ranks import Ranks
 
 
 def run_job(job: Job) -> str | None:
-    """Let a run lie in its folder, whoever else may be at it; return why it failed, or None."""
+    """Produce the run's folder, even if another process is working on it. Return why that failed, or None."""
     return attempt(job.plain(), alone=True)["failure"]
 
 
 def attempt(plain: dict[str, Any], alone: bool) -> dict[str, Any]:
-    """Let a run lie in its folder, unless another process is at it.
+    """Produce the run's folder, unless another process is working on it.
 
     Args:
         plain: the job as plain data.
@@ -54,8 +54,8 @@ def attempt(plain: dict[str, Any], alone: bool) -> dict[str, Any]:
         return {"failure": str(error), "held": ""}
     except Exception as error:  # shown with the run; the others go on
         last = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(last.filename).name}, line {last.lineno}"
-        return {"failure": f"{type(error).__name__}: {error} (in {place})", "held": ""}
+        line = f"{Path(last.filename).name}, line {last.lineno}"
+        return {"failure": f"{type(error).__name__}: {error} (in {line})", "held": ""}
 
 
 def _finished(job: Job, alone: bool) -> str:
@@ -125,7 +125,7 @@ def _copy_attempt(source: Path, target: Path) -> None:
 
 
 def _publish(job: Job, scratch: Path) -> None:
-    """Train in a folder, or take the run from the cache, and let it lie where it belongs."""
+    """Train in a folder, or take the run from the cache, and copy it to where the job wants it."""
     where, _, name = job.folder.rpartition("/")
     address, cache = None, RunCache(Path(job.cache)) if job.cache else None
     if not is_finished(scratch):

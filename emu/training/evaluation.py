@@ -80,10 +80,10 @@ def evaluate(
     last = _last_step(path, recipe)
     require_functions(network, policy.at(last))
     model = Model.initial(network, policy, GradientDescent(), recipe.training.seed, backend)
-    held = _policy_of_run(path)
+    of_run = _policy_of_run(path)
     for state in model.states:
         values = _fitting(arrays, state.name, state.master.shape, path)
-        source = held and held.stage(state.layer, "master").format
+        source = of_run and of_run.stage(state.layer, "master").format
         state.master = written(values, state.master.format, source, backend=backend)
     for name, value in model.moments.items():
         moments = _fitting(arrays, name, value.shape, path)  # of functions, whose formats hold values

@@ -113,9 +113,9 @@ def _read(source: str) -> tuple[Raw, Raw | None]:
             "the current folder"
         )
     if path.suffix not in readers:
-        found = read_idx_set(path)
-        if found is not None:
-            return found
+        arrays = read_idx_set(path)
+        if arrays is not None:
+            return arrays
         raise ConfigError(
             f"`source` of [data] must be 'digits', a folder of IDX files, an .npz or an .npy, got {source!r}; "
             "name the folder instead of a file in it"

@@ -67,7 +67,8 @@ class Checkpoint:
         bench.model.load(arrays)
         self._steps.done = state["step"]
         self._log.load(state)
-        bench.update.load(state.get("update", {"applied": self._steps.done, "slot_scale": 1.0}))  # older: neither
+        # older checkpoints hold neither the update's counts nor sizes of mini-batches
+        bench.update.load(state.get("update", {"applied": self._steps.done, "slot_scale": 1.0}))
         bench.batches.load(state.get("batches", bench.batches.to_dict()))
         for system in self._systems:
             if state.get(system.key) is not None:
@@ -78,7 +79,7 @@ class Checkpoint:
 
     @contextmanager
     def undone(self) -> Generator[None]:
-        """Undo at the end whatever happened inside: steps, counts, rows and times."""
+        """Undo at the end all that happened meanwhile: steps, counts, rows and times."""
         log, profile = self._log, self._bench.runners.profile
         arrays, state = self.state()
         arrays, text = {name: array.copy() for name, array in arrays.items()}, json.dumps(state)

@@ -43,6 +43,6 @@ class Steps:
     def rate(self, step: int) -> float:
         """Return the learning rate that the schedule gives a step. A recipe in epochs is scheduled by epoch."""
         settings, planned = self._settings, self._settings.steps
-        place = step if planned else self._batches.progress(step)
+        position = step if planned else self._batches.progress(step)
         length = planned or (settings.epochs or 1) * self._batches.per_epoch
-        return learning_rate(settings.optimiser.learning_rate, settings.schedule, place, length)
+        return learning_rate(settings.optimiser.learning_rate, settings.schedule, position, length)

@@ -115,11 +115,11 @@ def _written(model: Model) -> dict[str, set[str]]:
     moving = {layer.name for layer in every(model.network.layers) if layer.only_moves}
     first = next((i for i, name in enumerate(model.network.names) if trained.get(name)), 0)
     for i, name in enumerate(model.network.names[1:-1], 1):
-        here: set[str] = set() if name in moving else {"activation"}
-        if i > first and here:
-            here |= {"error"}
-            here |= {"slope"} if name in sloped else set()
+        written: set[str] = set() if name in moving else {"activation"}
+        if i > first and written:
+            written |= {"error"}
+            written |= {"slope"} if name in sloped else set()
         if parts := trained.get(name, set()):
-            here |= parts | {"gradient", "update", "master"} | optimiser
-        roles[name] = here
+            written |= parts | {"gradient", "update", "master"} | optimiser
+        roles[name] = written
     return roles | {LOSS_LAYER: {"error", "loss"}}

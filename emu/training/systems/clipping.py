@@ -184,10 +184,10 @@ class Clipping(System):
         columns = {state.part: columns_of(state, gradients[state.part].array) for state in states}
         masters = {s.part: _beside(gradients[s.part], columns_of(s)) for s in states} if table.reads_masters else {}
         buffers = {s.part: columns_of(s, s.slots[_MOMENTUM].array) for s in states} if table.reads_momentum else {}
-        seen = LayerGradients(columns, carried, masters, buffers, self._bench.update.slot_scale)
+        layer_gradients = LayerGradients(columns, carried, masters, buffers, self._bench.update.slot_scale)
         memories = self._memories.get((unit, layer)) or [{} for _ in table.rules]
-        clipped, self._memories[unit, layer] = apply_rules(table.rules, seen, memories)
-        self._count(layer, unit, seen, clipped)
+        clipped, self._memories[unit, layer] = apply_rules(table.rules, layer_gradients, memories)
+        self._count(layer, unit, layer_gradients, clipped)
         return clipped
 
     def _handed_on(self, state: ParameterState, gradient: Value, clipped: Clipped) -> Value:
@@ -197,8 +197,8 @@ class Clipping(System):
         some = Touched(gradient.rows, columns) if isinstance(gradient, RowsValue) else columns
         return written(state, some, self._role, self._updating)
 
-    def _count(self, layer: str, unit: int, seen: LayerGradients, clipped: Clipped) -> None:
-        for part, array in seen.gradients.items():
+    def _count(self, layer: str, unit: int, layer_gradients: LayerGradients, clipped: Clipped) -> None:
+        for part, array in layer_gradients.gradients.items():
             counts = self._so_far.counts.setdefault((layer, part), Counts())
             nonfinite = int(array.size - np.isfinite(array).sum())
             counts.elements += array.size
@@ -208,7 +208,9 @@ class Clipping(System):
             self._so_far.nonfinite += nonfinite
             if unit == 0:
                 counts.high, counts.low = (
-                    (_finite(limit / seen.carried) for limit in clipped.limits) if clipped.limits else (None, None)
+                    (_finite(limit / layer_gradients.carried) for limit in clipped.limits)
+                    if clipped.limits
+                    else (None, None)
                 )
 
     # ---- what is written down ----
@@ -238,10 +240,10 @@ class Clipping(System):
     def arrays(self) -> dict[str, Array]:
         """Return the state of the rules of every unit and layer."""
         arrays = {
-            f"{unit}/{place}/{name}/{layer}": array
+            f"{unit}/{index}/{name}/{layer}": array
             for (unit, layer), memories in self._memories.items()
             if self._is_here(unit)
-            for place, memory in enumerate(memories)
+            for index, memory in enumerate(memories)
             for name, array in memory.items()
         }
         return self._bench.ranks.collected(arrays) if self._table is not None else arrays
@@ -257,9 +259,9 @@ class Clipping(System):
             return
         self._memories = {}
         for key, array in arrays.items():
-            unit, place, name, layer = key.split("/", 3)
+            unit, index, name, layer = key.split("/", 3)
             memories = self._memories.setdefault((int(unit), layer), [{} for _ in self._table.rules])
-            memories[int(place)][name] = array
+            memories[int(index)][name] = array
 
 
 def _beside(gradient: Value, columns: Array) -> Array:

@@ -162,8 +162,8 @@ class DataParallel(System):
     def _units_of(self, node: int) -> range:
         assert self._exchange is not None
         assert self._table is not None
-        place = self._exchange.layout.workers.index(node)
-        return range(place * self._table.units, (place + 1) * self._table.units)
+        index = self._exchange.layout.workers.index(node)
+        return range(index * self._table.units, (index + 1) * self._table.units)
 
     def gradients(self, result: Pass) -> Pass:
         """Exchange the contributions of nodes; a step given up sends nothing and leaves residuals as they are."""
@@ -197,9 +197,9 @@ class DataParallel(System):
             return
         self._returns = False
         states = self._bench.model.states
-        there = self._exchange.returned({state.name: state.master for state in states})
+        masters = self._exchange.returned({state.name: state.master for state in states})
         for state in states:
-            state.master = there[state.name]
+            state.master = masters[state.name]
 
     @property
     def _workers(self) -> tuple[int, ...]:
@@ -237,11 +237,11 @@ class DataParallel(System):
 
     def _whole(self, passes: list[Pass]) -> Pass:
         """Return the pass of all nodes: means of losses and of running moments, added in the order of nodes."""
-        here = [
+        of_rank = [
             (p.loss, p.correct, {name: on_host(m.array).astype(np.float64).tolist() for name, m in p.moments.items()})
             for p in passes
         ]
-        parts = [part for rank in self._bench.ranks.every(here) for part in rank]
+        parts = [part for rank in self._bench.ranks.every(of_rank) for part in rank]
         moments: dict[str, Value] = {}
         for name, first in parts[0][2].items():
             total = np.array(first)

@@ -45,15 +45,15 @@ class JointPoints(Agreement):
     def _everywhere(self, registers: list[StatisticsRegister]) -> list[StatisticsRegister]:
         """Return the registers of all ranks that have passes to run, those of each as one."""
         first, *others = registers
-        here = StatisticsRegister(first.lowest, first.bins)
+        of_rank = StatisticsRegister(first.lowest, first.bins)
         for register in (first, *others):
-            here.merge(register)
-        return self._met(here)
+            of_rank.merge(register)
+        return self._met(of_rank)
 
     def _met(self, register: StatisticsRegister | None) -> list[StatisticsRegister]:
         """Return the registers of all ranks that have one, and charge their sum; none after the last operation."""
-        here = None if register is None else register.to_dict()
-        every: list[dict[str, Any] | None] = self._ranks.every(here)
+        of_rank = None if register is None else register.to_dict()
+        every: list[dict[str, Any] | None] = self._ranks.every(of_rank)
         registers = [StatisticsRegister.from_dict(data) for data in every if data is not None]
         if registers:
             self._charge()

@@ -38,8 +38,8 @@ class Summed:
             yield
             runners.flush()
         noted = [demand.to_list() for demand in (demands or ())[begun:]]
-        here: dict[str, Any] = {"counts": table.to_dict(), "demands": noted}
-        of_ranks = ranks.every(here)
+        of_rank: dict[str, Any] = {"counts": table.to_dict(), "demands": noted}
+        of_ranks = ranks.every(of_rank)
         table.reset()
         for counts in (before, *(rank["counts"] for rank in of_ranks)):
             table.merge(self._copy(counts))
