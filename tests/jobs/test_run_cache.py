@@ -50,14 +50,14 @@ def test_a_run_has_another_address_on_another_device_and_with_another_recipe_bac
 ):
     data = emu.device("fixed8").model_dump(mode="json")
     devices = [Device.model_validate(data | changed) for changed in ({}, {"source": "measured"}, {"name": "other"})]
-    trainers = [loop_of(device) for device in devices]
-    trainers += [loop_of(devices[0], "numba"), loop_of(devices[0], **{"training.log_every": 1})]
+    loops = [loop_of(device) for device in devices]
+    loops += [loop_of(devices[0], "numba"), loop_of(devices[0], **{"training.log_every": 1})]
     # a key that decides no bit, and stands in run.json
-    trainers += [loop_of(devices[0], **{"cluster.nodes": 2, "cluster.timeout_s": wait}) for wait in (60, 61)]
-    addresses = [address_of(loop) for loop in trainers]
+    loops += [loop_of(devices[0], **{"cluster.nodes": 2, "cluster.timeout_s": wait}) for wait in (60, 61)]
+    addresses = [address_of(loop) for loop in loops]
     assert address_of(loop_of(devices[0])) == addresses[0]
     monkeypatch.setattr(_paths, "sources_sha256", lambda: "0" * 64)
-    assert len({*addresses, address_of(trainers[0])}) == len(addresses) + 1
+    assert len({*addresses, address_of(loops[0])}) == len(addresses) + 1
 
 
 def test_a_run_has_another_address_once_a_number_of_its_cost_table_is_another(tmp_path: Path):
