@@ -22,7 +22,8 @@ from typing import Any
 import emu
 from emu.autodiff import Operation, Value
 from emu.hardware import ROLES, Device, load_device
-from emu.training.trainer import Trainer
+from emu.training.loop import Loop
+from emu.training.workbench import Workbench
 
 STEPS = 10
 #: Steps before anything is measured: kernels compile, points settle.
@@ -39,12 +40,12 @@ POLICIES: dict[str, dict[str, Any]] = {
 EXACT = {"precision.mac.accumulator": "exact"}
 
 
-def trainer(model: str, device: Device, settings: dict[str, Any]) -> Trainer:
+def loop(model: str, device: Device, settings: dict[str, Any]) -> Loop:
     recipe = emu.model(model).with_settings({"training.steps": 10**6, **settings})
-    return Trainer(recipe, recipe.machine(device), "numba")
+    return Loop(Workbench.of(recipe, recipe.machine(device), "numba"))
 
 
-def advance(one: Trainer, steps: int) -> float:
+def advance(one: Loop, steps: int) -> float:
     """Return seconds of so many steps."""
     began = time.perf_counter()
     for _ in range(steps):
@@ -52,7 +53,7 @@ def advance(one: Trainer, steps: int) -> float:
     return time.perf_counter() - began
 
 
-def formats_in_use(found: Trainer) -> dict[tuple[str, str], str]:
+def formats_in_use(found: Loop) -> dict[tuple[str, str], str]:
     """Return (layer, role) -> format of what a step writes there."""
     formats: dict[tuple[str, str], str] = {}
     for runner in (found.runner, found.updating):
@@ -70,9 +71,9 @@ def formats_in_use(found: Trainer) -> dict[tuple[str, str], str]:
     return formats
 
 
-def with_fixed_points(found: Trainer) -> Device:
-    """Return a trainer's device with the format of every tensor as it stands, its points in place."""
-    data = found.device.model_dump(mode="json", exclude_none=True)
+def with_fixed_points(found: Loop) -> Device:
+    """Return a loop's device with the format of every tensor as it stands, its points in place."""
+    data = found.bench.device.model_dump(mode="json", exclude_none=True)
     open_roles = [role for role in ROLES if str(data["precision"][role]["format"]).endswith("?")]
     layers: dict[str, dict[str, Any]] = {}
     for (layer, role), fmt in formats_in_use(found).items():
@@ -85,15 +86,15 @@ def with_fixed_points(found: Trainer) -> Device:
     return Device.model_validate(data)
 
 
-def twin_of(found: Trainer, model: str) -> Trainer:
-    """Return a trainer on the machine with fixed points that goes on from the same weights."""
-    twin = trainer(model, with_fixed_points(found), EXACT)
-    twin.model.states = copy.deepcopy(found.model.states)
-    twin.step = found.step
+def twin_of(found: Loop, model: str) -> Loop:
+    """Return a loop on the machine with fixed points that goes on from the same weights."""
+    twin = loop(model, with_fixed_points(found), EXACT)
+    twin.bench.model.states = copy.deepcopy(found.bench.model.states)
+    twin.steps.done = found.steps.done
     return twin
 
 
-def compare(name: str, plain: Trainer, other: Trainer, rounds: int) -> None:
+def compare(name: str, plain: Loop, other: Loop, rounds: int) -> None:
     for one in (plain, other):
         advance(one, STEPS)
     pairs: list[tuple[float, float]] = []
@@ -125,12 +126,12 @@ def main() -> None:
             for schedule in ("conditional_redo", "always_redo")
         }
         for way, settings in ways.items():
-            found = trainer(given.model, device, settings | EXACT)
+            found = loop(given.model, device, settings | EXACT)
             advance(found, 2 * WARM)
             compare(f"{name}, {way}", twin_of(found, given.model), found, given.rounds)
     for policy, table in POLICIES.items():
-        scaled = trainer(given.model, load_device("fp16"), {"loss_scaling": table})
-        compare(f"fp16, loss scaling {policy}", trainer(given.model, load_device("fp16"), {}), scaled, given.rounds)
+        scaled = loop(given.model, load_device("fp16"), {"loss_scaling": table})
+        compare(f"fp16, loss scaling {policy}", loop(given.model, load_device("fp16"), {}), scaled, given.rounds)
 
 
 if __name__ == "__main__":

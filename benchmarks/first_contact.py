@@ -277,22 +277,23 @@ def training(record: Record, item: str, rehearse: bool) -> None:
 
 def trained(name: str, backend: str, steps: int, device: Any = None) -> tuple[list[str], list[float]]:
     """Return hashes of weights and registers behind some steps, and seconds of each step."""
-    trainer, seconds = trainer_of(name, backend), list[float]()
+    loop, seconds = loop_of(name, backend), list[float]()
     for _ in range(steps):
         began = time.perf_counter()
-        trainer.advance()
+        loop.advance()
         if device is not None:
             device.finish()
         seconds.append(time.perf_counter() - began)
-    return [trainer.model.sha256(), trainer.registers().sha256()], seconds
+    return [loop.bench.model.sha256(), loop.log.registers().sha256()], seconds
 
 
-def trainer_of(name: str, backend: str) -> Any:
+def loop_of(name: str, backend: str) -> Any:
     import emu
-    from emu.training.trainer import Trainer
+    from emu.training.loop import Loop
+    from emu.training.workbench import Workbench
 
     settings = {"data.test_images": TEST_IMAGES, "training.batch": BATCH, "training.steps": STEPS}
-    return Trainer(emu.model("lenet").with_settings(settings), emu.device(name), backend)
+    return Loop(Workbench.of(emu.model("lenet").with_settings(settings), emu.device(name), backend))
 
 
 def probe(record: Record, item: str, rehearse: bool) -> None:
@@ -333,18 +334,18 @@ def step(record: Record, item: str, rehearse: bool) -> None:
     """A training step of lenet: seconds by the wall and in kernels, launches of emu's kernels."""
     device = device_of(rehearse)
     for name in DEVICES:
-        trainer = trainer_of(name, "cuda")
+        loop = loop_of(name, "cuda")
         for _ in range(1 if rehearse else 3):
-            trainer.advance()
+            loop.advance()
         device.finish()
         walls: list[float] = []
         for _ in range(1 if rehearse else 10):
             began = time.perf_counter()
-            trainer.advance()
+            loop.advance()
             device.finish()
             walls.append(time.perf_counter() - began)
         with timed_launches(device) as spent:
-            trainer.advance()
+            loop.advance()
             device.finish()
         by_kernel: dict[str, list[float]] = {}
         for kernel, read in spent:

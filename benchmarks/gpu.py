@@ -101,19 +101,20 @@ def product(fmt: str, out: str, mac: emu.Mac, limit: Any) -> Callable[[Device, b
 
 
 def step(device: Device, small: bool) -> tuple[Work, Work | None]:
-    from emu.training.trainer import Trainer  # it alone needs all that emu depends on
+    from emu.training.loop import Loop  # it alone needs all that emu depends on
+    from emu.training.workbench import Workbench
 
     recipe = emu.model("lenet_caffe").with_settings({"training.batch": SMALL_BATCH if small else BATCH})
-    trainer = Trainer(recipe, emu.device("fixed16"), "cuda")
+    loop = Loop(Workbench.of(recipe, emu.device("fixed16"), "cuda"))
 
     def run() -> None:
-        trainer.step %= trainer.steps
-        trainer.advance()
+        loop.steps.done %= loop.steps.planned
+        loop.advance()
 
-    return run, torch_step(trainer)
+    return run, torch_step(loop)
 
 
-def torch_step(trainer: Any) -> Work | None:
+def torch_step(loop: Any) -> Work | None:
     """Return PyTorch's own float32 step on the GPU, None without it."""
     torch: Any = importlib.import_module("torch") if find_spec("torch") else None
     if torch is None or not torch.cuda.is_available():
@@ -121,8 +122,8 @@ def torch_step(trainer: Any) -> Work | None:
     from benchmarks.measuring.row import StepWork
     from benchmarks.measuring.torch_network import plain_optimiser, torch_network
 
-    images, labels = trainer.batch(0)
-    task = StepWork("fixed16", trainer.recipe.network.layers, images, labels, 0.01, 0.9)
+    images, labels = loop.bench.batches.batch(0)
+    task = StepWork("fixed16", loop.bench.recipe.network.layers, images, labels, 0.01, 0.9)
     network = torch_network(task).cuda()
     optimiser, loss_of = plain_optimiser(task, network), torch.nn.CrossEntropyLoss()
 

@@ -37,11 +37,12 @@ def measured(step: Callable[[], None]) -> dict[str, float]:
 
 def emulated(device: str, batch: int) -> dict[str, float]:
     import emu
-    from emu.training.trainer import Trainer
+    from emu.training.loop import Loop
+    from emu.training.workbench import Workbench
 
     recipe = emu.model("lenet").with_settings({"training.batch": batch})
-    trainer = Trainer(recipe, emu.device(device), "numba")
-    return measured(trainer.advance)
+    loop = Loop(Workbench.of(recipe, emu.device(device), "numba"))
+    return measured(loop.advance)
 
 
 class PlainLenet:

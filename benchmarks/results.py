@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from emu.training.folders.study_folder import StudyFolder
 from emu.training.study import load_study
-from emu.training.study_folder import StudyFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDY, PAGE, README = ROOT / "benchmarks" / "results.toml", ROOT / "docs" / "results.md", ROOT / "README.md"

@@ -65,8 +65,8 @@ except PackageNotFoundError:  # a source tree that was never installed
 _LAZY = {
     "device": ("emu.hardware", "load_device"),
     "model": ("emu.training", "load_recipe"),
-    "train": ("emu.report.runs", "train"),
-    "resume": ("emu.report.runs", "resume"),
+    "train": ("emu._runs", "train"),
+    "resume": ("emu._runs", "resume"),
     "evaluate": ("emu.training", "evaluate"),
     "simulate": ("emu.training.cluster_time", "simulate"),
     "cost_of": ("emu.training.cost", "cost_of"),
@@ -89,9 +89,9 @@ _LAZY_MODULES = (
 _MODULES = ("datapath", "engine", "errors", "formats")
 
 if TYPE_CHECKING:
+    from emu._runs import resume, train
     from emu.backends.registry import backends
     from emu.hardware import load_device as device
-    from emu.report.runs import resume, train
     from emu.training import evaluate
     from emu.training import load_recipe as model
     from emu.training.cluster_time import simulate

@@ -21,7 +21,8 @@ from emu.formats import Fixed, Format, parse
 from emu.hardware import load_device
 from emu.sparse import CSR, transposed_matmul
 from emu.training import load_recipe
-from emu.training.trainer import Trainer
+from emu.training.loop import Loop
+from emu.training.workbench import Workbench
 
 #: Rows and columns of the sparse matrix, columns of the dense one; for a quick look.
 SIZE, WIDTH, QUICK_SIZE = 4096, 256, 128
@@ -103,7 +104,7 @@ def beside_dense(device: str) -> Callable[[bool], Prepared]:
         sides: list[Side] = []
         for name, kind in (("emu", "sparse_linear"), ("emu, a dense layer", "linear")):
             recipe = load_recipe("text_sparse").with_settings({**settings, "network.layers.words.type": kind})
-            sides.append(Side(name, restarting(Trainer(recipe, load_device(device), "auto")), 1))
+            sides.append(Side(name, restarting(Loop(Workbench.of(recipe, load_device(device), "auto"))), 1))
         ours, limit = sides
         return Prepared(None, ours, limit)
 

@@ -15,7 +15,8 @@ from benchmarks.measuring.row import Prepared, Row, Side, StepWork
 from benchmarks.measuring.torch_network import float32_step, has_torch
 from emu.hardware import device_names, load_device
 from emu.training import load_recipe
-from emu.training.trainer import Trainer
+from emu.training.loop import Loop
+from emu.training.workbench import Workbench
 
 BATCH, QUICK_BATCH = 64, 8
 #: Seconds of steps in a row.
@@ -30,26 +31,26 @@ def step(network: str, device: str) -> Callable[[bool], Prepared]:
 
     def prepare(quick: bool) -> Prepared:
         recipe = load_recipe(network).with_settings({"training.batch": QUICK_BATCH if quick else BATCH})
-        trainer = Trainer(recipe, load_device(device), "auto")
-        images, labels = trainer.batch(0)
+        loop = Loop(Workbench.of(recipe, load_device(device), "auto"))
+        images, labels = loop.bench.batches.batch(0)
         assert isinstance(images, np.ndarray)
         optimiser = recipe.training.optimiser
         momentum = float(getattr(optimiser, "momentum", 0.0))
         task = StepWork(device, recipe.network.built(), images, labels, optimiser.learning_rate, momentum)
         limit = Side("PyTorch float32", float32_step(task), 1) if has_torch() else None
-        return Prepared(task, Side("emu", restarting(trainer), 1), limit)
+        return Prepared(task, Side("emu", restarting(loop), 1), limit)
 
     return prepare
 
 
-def restarting(trainer: Trainer) -> Callable[[], None]:
+def restarting(loop: Loop) -> Callable[[], None]:
     """Return a step that begins again behind the last one, and forgets the losses nobody will log."""
 
     def run() -> None:
-        trainer.step %= trainer.steps
-        trainer.advance()
-        trainer.losses.clear()
-        trainer.correct.clear()
+        loop.steps.done %= loop.steps.planned
+        loop.advance()
+        loop.log.losses.clear()
+        loop.log.correct.clear()
 
     return run
 

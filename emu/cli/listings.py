@@ -13,9 +13,9 @@ from emu.backends.registry import backends
 from emu.cli.tables import Listing, console, facts
 from emu.hardware import ROLES, ComputeUnit, Device, Link, device_names, load_device
 from emu.nn import Layer, every
-from emu.training.build import build_network
 from emu.training.data_tables import Frames
 from emu.training.recipe import Recipe, load_recipe, model_names
+from emu.training.workbench.build import build_network
 
 _DESCRIBED = ("description",)
 

@@ -17,10 +17,9 @@ from emu.cluster.mpi import end_job, leave
 from emu.errors import ConfigError
 from emu.hardware import load_device
 from emu.report import build_report
-from emu.report.runs import resume, train
 from emu.report.search import build_search_report
 from emu.report.search.trials import SEARCH
-from emu.training import Run, evaluate, load_recipe
+from emu.training import Run, evaluate, load_recipe, resume, train
 from emu.training.stop_tests import in_words
 from emu.training.study import STUDY
 
@@ -83,7 +82,7 @@ def train_model(model: str | None, device: str | None, backend: str, settings: l
     _finish(
         folder,
         f"{recipe.name} on {machine.name}",
-        lambda bar: train(recipe, machine, out=folder, backend=backend, progress=bar, report=False),
+        lambda bar: train(recipe, machine, out=folder, backend=backend, progress=bar),
     )
 
 
@@ -99,7 +98,7 @@ def resume_run(
             f"--resume must stand without {' and '.join(given)}: a run goes on with its own recipe and device, "
             f"got {given[0]}; leave it out, or start a new run"
         )
-    _finish(folder, f"{folder}", lambda bar: resume(folder, backend=backend, progress=bar, report=False))
+    _finish(folder, f"{folder}", lambda bar: resume(folder, backend=backend, progress=bar))
 
 
 def _finish(folder: Path, title: str, work: Callable[[Bar], Run]) -> None:
@@ -138,8 +137,8 @@ def _print_run(run: Run) -> None:
     )
     if stopped := run.info.get("stopped_by"):
         tests: dict[str, Any] = run.info["recipe"]["training"]["stop"]
-        held = " and ".join(in_words(name, tests) for name in stopped)
-        console.print(f"stopped   at step {run.info['steps']}: {held}", highlight=False, soft_wrap=True)
+        tests_met = " and ".join(in_words(name, tests) for name in stopped)
+        console.print(f"stopped   at step {run.info['steps']}: {tests_met}", highlight=False, soft_wrap=True)
     console.print(f"weights   {run.weights_sha256}\nregisters {run.registers_sha256}", highlight=False, soft_wrap=True)
     console.print(f"report    {run.path / 'report.html'}", highlight=False, soft_wrap=True)
 

@@ -25,7 +25,7 @@ from emu.report.words import area, energy
 from emu.training import load_recipe
 from emu.training.cluster_time import SimulatedCluster, SimulatedStep, simulate
 from emu.training.cost import Cost, cost_of
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
 
 #: Files of the folder.
 DATA, TABLE, PICTURE, TRACE = "simulate.json", "simulate.parquet", "speed-up.svg", "trace.json"

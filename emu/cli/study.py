@@ -18,9 +18,9 @@ from emu.jobs.engine import LOCAL, processors
 from emu.jobs.sending import Sending
 from emu.report.build import FILE_NAME
 from emu.report.study import build_study_report
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
+from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, StudyFolder
 from emu.training.study import STUDY, Case, Study, chosen, load_study
-from emu.training.study_folder import ATTEMPTS, CLAIMS, StudyFolder
 
 STUDIES = Path("studies")
 

@@ -21,22 +21,23 @@ from emu import _paths
 from emu._files import read_json, replace_file
 from emu.errors import ConfigError
 from emu.jobs.placing import place
-from emu.training.trainer import Trainer
+from emu.training.loop import Loop
 
 #: Most bytes of all entries, unless EMU_RUN_CACHE_BYTES says otherwise: 20 GiB.
 MOST_BYTES = 20 * 2**30
 
 
-def address_of(trainer: Trainer) -> str | None:
-    """Return the address of a run; None where its bits depend on how fast the computer is."""
-    stop = trainer.recipe.training.stop
+def address_of(loop: Loop) -> str | None:
+    """Return the address of a run; None if its bits depend on how fast the computer is."""
+    recipe = loop.bench.recipe
+    stop = recipe.training.stop
     if stop is not None and stop.seconds is not None:
         return None
     parts = {  # the identity holds device and data
-        "identity": trainer.identity().identity,
-        "recipe": trainer.recipe.model_dump(mode="json"),
-        "backend": trainer.backend,
-        "cost": trainer.cost,
+        "identity": loop.checkpoint.identity.identity,
+        "recipe": recipe.model_dump(mode="json"),
+        "backend": loop.bench.runners.backend,
+        "cost": loop.log.cost,
         "sources": _paths.sources_sha256(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
@@ -73,7 +74,7 @@ class RunCache:
         self.path = path
 
     def fetch(self, address: str, folder: Path) -> bool:
-        """Let a run lie in a folder, in one step; return False where it is not there, or not as it was."""
+        """Copy a run to `folder` atomically. Return False if the run is missing or was changed."""
         entry, note = self.path / address, self._note(address)
         try:
             known = cast("dict[str, Any]", read_json(note))["files"]
@@ -108,13 +109,13 @@ class RunCache:
 
     def trim(self, limit_bytes: int) -> None:
         """Drop the runs that were used least recently, until the others fit a limit."""
-        found: list[tuple[int, int, str]] = []
+        used: list[tuple[int, int, str]] = []
         for note in self.path.glob("*.json"):
             with suppress(OSError, ValueError, TypeError, KeyError):
                 content = cast("dict[str, Any]", read_json(note))
-                found.append((note.stat().st_mtime_ns, int(content["bytes"]), note.stem))
+                used.append((note.stat().st_mtime_ns, int(content["bytes"]), note.stem))
         total = 0
-        for _, size, address in sorted(found, reverse=True):
+        for _, size, address in sorted(used, reverse=True):
             total += size
             if total > limit_bytes:
                 self.drop(address)

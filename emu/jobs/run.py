@@ -1,4 +1,4 @@
-"""What a worker does with a job: take the run from where it lies already, or train it, and let it lie where it belongs.
+"""What a worker does with a job: it takes the run from the cache, or trains it, and puts it where the job wants it.
 
     attempt in a folder of its own ──► page ──► cache ──► published in one step
 
@@ -24,20 +24,21 @@ from emu.jobs.claim import Claim
 from emu.jobs.job import Job
 from emu.jobs.store import is_address, open_store
 from emu.report.build import FILE_NAME, build_report
-from emu.training.begin import begin, go_on
-from emu.training.ranks import Ranks
-from emu.training.run_folder import CHECKPOINT, RUN, RunFolder
-from emu.training.study_folder import ATTEMPTS, CLAIMS, FAILURES
-from emu.training.trainer import Trainer
+from emu.training.folders.run_folder import CHECKPOINT, RUN, RunFolder
+from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, FAILURES
+from emu.training.loop import Loop
+from emu.training.loop.begin import begin, go_on
+from emu.training.workbench import Workbench
+from emu.training.workbench.ranks import Ranks
 
 
 def run_job(job: Job) -> str | None:
-    """Let a run lie in its folder, whoever else may be at it; return why it failed, or None."""
+    """Produce the run's folder, even if another process is working on it. Return why that failed, or None."""
     return attempt(job.plain(), alone=True)["failure"]
 
 
 def attempt(plain: dict[str, Any], alone: bool) -> dict[str, Any]:
-    """Let a run lie in its folder, unless another process is at it.
+    """Produce the run's folder, unless another process is working on it.
 
     Args:
         plain: the job as plain data.
@@ -53,8 +54,8 @@ def attempt(plain: dict[str, Any], alone: bool) -> dict[str, Any]:
         return {"failure": str(error), "held": ""}
     except Exception as error:  # shown with the run; the others go on
         last = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{Path(last.filename).name}, line {last.lineno}"
-        return {"failure": f"{type(error).__name__}: {error} (in {place})", "held": ""}
+        line = f"{Path(last.filename).name}, line {last.lineno}"
+        return {"failure": f"{type(error).__name__}: {error} (in {line})", "held": ""}
 
 
 def _finished(job: Job, alone: bool) -> str:
@@ -124,14 +125,14 @@ def _copy_attempt(source: Path, target: Path) -> None:
 
 
 def _publish(job: Job, scratch: Path) -> None:
-    """Train in a folder, or take the run from the cache, and let it lie where it belongs."""
+    """Train in a folder, or take the run from the cache, and copy it to where the job wants it."""
     where, _, name = job.folder.rpartition("/")
     address, cache = None, RunCache(Path(job.cache)) if job.cache else None
     if not is_finished(scratch):
         recipe, device = job.setup()
-        trainer = Trainer(recipe, device, job.backend, None, Ranks.of(recipe.cluster))
-        address = address_of(trainer) if cache else None
-        _train(trainer, scratch, cache, address)
+        loop = Loop(Workbench.of(recipe, device, job.backend, ranks=Ranks.of(recipe.cluster)))
+        address = address_of(loop) if cache else None
+        _train(loop, scratch, cache, address)
     try:
         if not (scratch / FILE_NAME).is_file():
             build_report(scratch)
@@ -141,10 +142,10 @@ def _publish(job: Job, scratch: Path) -> None:
         open_store(where).publish(name, scratch)  # a finished run counts, even without its page
 
 
-def _train(trainer: Trainer, scratch: Path, cache: RunCache | None, address: str | None) -> None:
+def _train(loop: Loop, scratch: Path, cache: RunCache | None, address: str | None) -> None:
     if (scratch / RUN).is_file():
-        go_on(trainer, RunFolder.open(scratch))
+        go_on(loop, RunFolder.open(scratch))
         return
     shutil.rmtree(scratch, ignore_errors=True)
     if not (cache and address and cache.fetch(address, scratch)):
-        begin(trainer, scratch)
+        begin(loop, scratch)

@@ -8,8 +8,8 @@ from emu.errors import ConfigError
 from emu.jobs.cache import RunCache, cache_path, most_bytes
 from emu.jobs.job import Job
 from emu.jobs.store import Store, is_address, open_store
+from emu.training.folders.study_folder import RUNS, StudyFolder
 from emu.training.study import Planned
-from emu.training.study_folder import RUNS, StudyFolder
 
 
 class Sending:

@@ -23,7 +23,7 @@ from emu.report.pictures import (
     time_spent,
 )
 from emu.report.texts import machine, provenance, recipe
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
 
 #: Sections in reading order: how it went, what the numbers did, what it cost, what the machine is, where it came from.
 SECTIONS = (

@@ -32,7 +32,7 @@ from emu._config import checked
 from emu._files import read_json
 from emu.errors import ConfigError
 from emu.report.words import ROLES
-from emu.training.tables import OPTIONAL_TABLES, TABLES
+from emu.training.folders.tables import OPTIONAL_TABLES, TABLES
 
 Array = NDArray[Any]
 #: A column file: name -> values, all of one length.

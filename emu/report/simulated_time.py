@@ -13,7 +13,7 @@ from emu.errors import EmuError
 from emu.hardware import Device, machine_of
 from emu.hardware.machine import SECOND_PS, Roof
 from emu.report.run_data import Columns, Run
-from emu.training.simulation import KINDS
+from emu.training.time.simulation import KINDS
 
 
 @dataclass(frozen=True)

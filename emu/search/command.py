@@ -22,8 +22,8 @@ from emu.search.metrics import Metrics, of_shapes
 from emu.search.plan import Plan
 from emu.search.snapshot import Snapshot
 from emu.search.space import Space
-from emu.training.run_folder import RunFolder
-from emu.training.study_folder import StudyFolder
+from emu.training.folders.run_folder import RunFolder
+from emu.training.folders.study_folder import StudyFolder
 
 SEARCHES = Path("searches")
 

@@ -18,8 +18,8 @@ from emu.search.file import Constraint, Search
 from emu.search.space import Setup, Space
 from emu.search.student import quantile
 from emu.training.cost import cost_of
-from emu.training.ranks import Ranks
-from emu.training.trainer import Trainer
+from emu.training.loop import Loop
+from emu.training.workbench import Workbench
 
 #: What a metric's name ends with where it is a difference to the baseline.
 DIFFERENCE = "_difference"
@@ -83,8 +83,8 @@ class Metrics:
         """
         self.search = search
         first = space.setup(search.starts())
-        trainer = Trainer(first.recipe, first.recipe.machine(first.device), "auto", None, Ranks())
-        runs = [*trainer.metrics(), *([SIMULATED_SECONDS] if can_be_timed(first.device) else [])]
+        loop = Loop(Workbench.of(first.recipe, first.recipe.machine(first.device)))
+        runs = [*loop.log.metrics(), *([SIMULATED_SECONDS] if can_be_timed(first.device) else [])]
         known = [*of_shapes(first), *runs, *(f"{name}{DIFFERENCE}" for name in runs)]
         self.names = [one.metric for one in (*search.objective, *search.constraint)]
         for name in self.names:

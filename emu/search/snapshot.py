@@ -10,8 +10,8 @@ from typing import Any
 
 from emu.report.search.trials import SEARCH, TRIALS
 from emu.search.ledger import TOLD, Ledger
-from emu.training.run_folder import RunFolder
-from emu.training.study_folder import StudyFolder
+from emu.training.folders.run_folder import RunFolder
+from emu.training.folders.study_folder import StudyFolder
 
 _STATES = {"COMPLETE": "finished", "RUNNING": "running", "WAITING": "waiting", "FAIL": "failed", "PRUNED": "failed"}
 

@@ -19,7 +19,7 @@ from emu.errors import ConfigError
 from emu.hardware import Device, PrecisionTable, load_device
 from emu.search.file import Search, Value, Values
 from emu.training import Recipe, load_recipe
-from emu.training.build import build_network
+from emu.training.workbench.build import build_network
 
 _PART = re.compile(r"(?P<name>[A-Za-z0-9_-]+)(?:\[(?P<layers>(?:[^\[\]]|\[[^\[\]]+\])+)\])?")
 SEED = "training.seed"

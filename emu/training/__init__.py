@@ -1,8 +1,8 @@
 """Training: recipes, data, run folders, and the loop that ties them to a device."""
 
-from emu.training.begin import resume, train
 from emu.training.evaluation import evaluate
+from emu.training.loop.begin import resume, train
+from emu.training.loop.run import Progress, Run
 from emu.training.recipe import Recipe, load_recipe, model_names
-from emu.training.run import Progress, Run
 
 __all__ = ["Progress", "Recipe", "Run", "evaluate", "load_recipe", "model_names", "resume", "train"]

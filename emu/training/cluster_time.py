@@ -22,7 +22,7 @@ from emu.hardware import Device, Event, Fabric, Machine, load_device
 from emu.hardware.machine import SECOND_PS
 from emu.training.data_tables import SOURCE_BYTES
 from emu.training.recipe import Recipe, load_recipe
-from emu.training.work import longest, sparse_data, work_of
+from emu.training.time.work import longest, sparse_data, work_of
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class SimulatedStep:
 
     def row(self) -> dict[str, Any]:
         """Return plain data (JSON)."""
-        parts = {one.name: getattr(self.time, one.name) for one in fields(self.time) if one.name != "events"}
+        parts = {field.name: getattr(self.time, field.name) for field in fields(self.time) if field.name != "events"}
         return {
             "nodes": self.nodes,
             "devices": self.devices,
@@ -119,8 +119,8 @@ def simulate(
 
     Examples:
         >>> import emu
-        >>> found = emu.simulate("mlp", "k20x-8x", nodes=[1, 8], batches=[4096])
-        >>> [step.time.step_ps // 1000 for step in found.steps]  # nanoseconds
+        >>> cluster = emu.simulate("mlp", "k20x-8x", nodes=[1, 8], batches=[4096])
+        >>> [step.time.step_ps // 1000 for step in cluster.steps]  # nanoseconds
         [797930, 149607]
     """
     recipe, device = load_recipe(recipe), load_device(device)
@@ -221,5 +221,5 @@ def _powers_of_two(device: Device) -> tuple[int, ...]:
     most = int(device.topology.nodes.value) if device.topology else 1
     if device.topology is None and device.crossbar is not None:
         most = Fabric.of(device).nodes
-    found = tuple(1 << i for i in range(most.bit_length()))
-    return found if found[-1] == most else (*found, most)
+    powers = tuple(1 << i for i in range(most.bit_length()))
+    return powers if powers[-1] == most else (*powers, most)

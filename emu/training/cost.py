@@ -41,8 +41,8 @@ from emu.hardware.energy import (
 from emu.precision import Policy
 from emu.training.data import Dataset
 from emu.training.recipe import Recipe, load_recipe
-from emu.training.simulation import kind_of
-from emu.training.work import inference_of, work_of
+from emu.training.time.simulation import kind_of
+from emu.training.time.work import inference_of, work_of
 
 #: Picojoules of a joule, and square micrometres of a square millimetre.
 JOULE_PJ, MM2_UM2 = 10**12, 10**6
@@ -155,7 +155,7 @@ class Cost:
         spent = {unit: sum((r.energy_pj for r in self.rows if r.unit == unit), Fraction(0)) for unit in PARTS}
         whole = sum(spent.values()) or Fraction(1)
         named = [(unit, float(energy / whole)) for unit, energy in spent.items() if energy]
-        return dict(sorted(named, key=lambda one: -one[1]))
+        return dict(sorted(named, key=lambda share: -share[1]))
 
     def summary(self) -> dict[str, Any]:
         """Return the totals as plain data (JSON)."""
@@ -210,8 +210,8 @@ def cost_of(
         ConfigError: no such table, or it lacks an operation or the level of memory that the device names.
 
     Examples:
-        >>> found = cost_of("lenet", "fixed16")
-        >>> f"{found.joules_per_inference:.2e} J, {found.area_mm2:.4f} mm2"
+        >>> cost = cost_of("lenet", "fixed16")
+        >>> f"{cost.joules_per_inference:.2e} J, {cost.area_mm2:.4f} mm2"
         '2.96e-06 J, 0.0126 mm2'
     """
     recipe = load_recipe(recipe)
@@ -221,11 +221,11 @@ def cost_of(
     size = recipe.training.batch if batch is None else as_integer("batch", batch, 1, error=ConfigError)
     work = work_of(recipe, machine, size, None, data)
     step = [costs.spent(demand) for demand in (*work.computed, *work.update)]
-    one = [costs.spent(demand) for demand in inference_of(recipe, machine, 1, data)]
-    chosen = one if inference else step
+    forward = [costs.spent(demand) for demand in inference_of(recipe, machine, 1, data)]
+    chosen = forward if inference else step
     areas = costs.areas(chosen)
     return Cost(
-        recipe.name, machine.name, prices.name, costs.level, size, _energy_pj(step), _energy_pj(one),
+        recipe.name, machine.name, prices.name, costs.level, size, _energy_pj(step), _energy_pj(forward),
         None if areas is None else sum((row.area_um2 for row in areas), Fraction(0)),
         _rows(chosen), tuple(areas or ()),
     )  # fmt: skip
@@ -271,23 +271,23 @@ class _Costs:
     def areas(self, operations: Iterable[_Spent]) -> list[AreaRow] | None:
         """Return the area by compute unit and part; None where the table gives no areas."""
         by_unit: dict[str, list[list[Use]]] = {}
-        for one in operations:
-            if not (one.demand.passes and self._on_host):
-                by_unit.setdefault(self._unit_of(one.demand), []).append(one.uses)
-        found: list[tuple[str, str, int, Fraction]] = []
+        for operation in operations:
+            if not (operation.demand.passes and self._on_host):
+                by_unit.setdefault(self._unit_of(operation.demand), []).append(operation.uses)
+        areas: list[tuple[str, str, int, Fraction]] = []
         for unit, uses in by_unit.items():
             lane = lane_area_um2(uses, self._prices)
             if lane is None:
                 return None
             lanes = self._lanes(unit)
-            found += [(unit, part, lanes, lanes * area) for part, area in lane.items()]
+            areas += [(unit, part, lanes, lanes * area) for part, area in lane.items()]
         register = self._prices.table.register(statistics_bits(self._device), "area_um2")
         if register is None:
             return None
         if register:
-            found.append((STATISTICS, COUNTERS, 1, register))
-        whole = sum((area for *_, area in found), Fraction(0)) or Fraction(1)
-        return [AreaRow(unit, part, lanes, area, float(area / whole)) for unit, part, lanes, area in found]
+            areas.append((STATISTICS, COUNTERS, 1, register))
+        whole = sum((area for *_, area in areas), Fraction(0)) or Fraction(1)
+        return [AreaRow(unit, part, lanes, area, float(area / whole)) for unit, part, lanes, area in areas]
 
     def _uses(self, demand: Demand) -> list[Use]:
         policy, layer, role = self._policy, demand.layer, demand.role
@@ -306,22 +306,22 @@ class _Costs:
         return ONE_LANE if self._machine is None else self._machine.unit_of(demand)
 
     def _lanes(self, unit: str) -> int:
-        found = self._device.compute.units.get(unit)
-        lanes = found.lanes if found and found.kind != HOST else None
+        known = self._device.compute.units.get(unit)
+        lanes = known.lanes if known and known.kind != HOST else None
         return 1 if lanes is None else int(lanes.value)
 
 
 def _energy_pj(operations: Iterable[_Spent]) -> Fraction:
-    return sum((energy for one in operations for energy in one.energy_pj.values()), Fraction(0))
+    return sum((energy for operation in operations for energy in operation.energy_pj.values()), Fraction(0))
 
 
 def _rows(operations: Sequence[_Spent]) -> tuple[EnergyRow, ...]:
     """Return the energy by layer, role, part and kind, in the order of the run."""
     spent: dict[tuple[str, str, str, str], tuple[int, Fraction]] = {}
-    for one in operations:
-        for unit, energy in one.energy_pj.items():
-            key = (one.demand.layer, one.demand.role, unit, kind_of(one.demand))
+    for operation in operations:
+        for unit, energy in operation.energy_pj.items():
+            key = (operation.demand.layer, operation.demand.role, unit, kind_of(operation.demand))
             times, before = spent.get(key, (0, Fraction(0)))
-            spent[key] = (times + one.times(unit), before + energy)
+            spent[key] = (times + operation.times(unit), before + energy)
     whole = sum((energy for _, energy in spent.values()), Fraction(0)) or Fraction(1)
     return tuple(EnergyRow(*at, times, energy, float(energy / whole)) for at, (times, energy) in spent.items())

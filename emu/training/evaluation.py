@@ -18,12 +18,12 @@ from emu.hardware import Device, DynamicPoint, load_device
 from emu.optim import GradientDescent
 from emu.precision import CounterTable, Policy
 from emu.precision.dynamic_point import Points
-from emu.training.build import build_network, require_functions, require_network
 from emu.training.data import load_dataset
-from emu.training.model import MOMENTS, Model, written
+from emu.training.folders.run_folder import RUN, RunFolder
+from emu.training.folders.tensor_files import read_safetensors
 from emu.training.recipe import Recipe, load_recipe
-from emu.training.run_folder import RUN, RunFolder
-from emu.training.tensor_files import read_safetensors
+from emu.training.workbench.build import build_network, require_functions, require_network
+from emu.training.workbench.model import MOMENTS, Model, written
 
 Array = NDArray[Any]
 PREFIX = "parameters/"
@@ -80,10 +80,10 @@ def evaluate(
     last = _last_step(path, recipe)
     require_functions(network, policy.at(last))
     model = Model.initial(network, policy, GradientDescent(), recipe.training.seed, backend)
-    held = _policy_of_run(path)
+    of_run = _policy_of_run(path)
     for state in model.states:
         values = _fitting(arrays, state.name, state.master.shape, path)
-        source = held and held.stage(state.layer, "master").format
+        source = of_run and of_run.stage(state.layer, "master").format
         state.master = written(values, state.master.format, source, backend=backend)
     for name, value in model.moments.items():
         moments = _fitting(arrays, name, value.shape, path)  # of functions, whose formats hold values

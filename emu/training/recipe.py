@@ -197,8 +197,8 @@ class Training(Table):
         steps: optimiser steps; or `epochs`, passes over the training data: exactly one of the two.
         batch: examples per step: images, sequences, frames ....
         seed: seed of weights, order of inputs, dropout and stochastic rounding, 0..2**63-1, as TOML and JSON hold them.
-        log_every: steps between logged points; None leaves it to the trainer.
-        checkpoint_every: steps between checkpoints; None leaves it to the trainer.
+        log_every: steps between log points; None is a fortieth of the run, at least 5 steps.
+        checkpoint_every: steps between checkpoints; None writes them at log points.
         clip_norm: gradients whose norm, of all parameters together, is above it are shortened to it.
         optimiser: moves parameters.
         schedule: schedule of the learning rate, over all planned steps.

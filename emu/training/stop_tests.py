@@ -33,10 +33,10 @@ def in_words(name: str, tests: Mapping[str, Any]) -> str:
     """
     limit = tests.get(name)
     if name == "improvement" and isinstance(limit, dict):
-        found = cast("dict[str, Any]", limit)
-        points = found.get("points", 1)
+        improvement = cast("dict[str, Any]", limit)
+        points = improvement.get("points", 1)
         over = "the last log point" if points == 1 else f"the last {points} log points"
-        return f"{found.get('of', 'train_loss')} improved by less than {found['below']:g} over {over}"
+        return f"{improvement.get('of', 'train_loss')} improved by less than {improvement['below']:g} over {over}"
     if limit is None:
         return name
     return f"{name} {'at most' if name.endswith(('error', 'loss')) else 'at least'} {limit:g}"
@@ -121,26 +121,26 @@ class StopTests(Table):
         """Tests that are given."""
         return tuple(name for name in type(self).model_fields if name != "when" and getattr(self, name) is not None)
 
-    def holding(self, found: Mapping[str, Any], past: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
+    def holding(self, measured: Mapping[str, Any], past: Mapping[str, Sequence[float]]) -> tuple[str, ...]:
         """Return the names of tests that hold at a log point.
 
         Args:
-            found: `epoch`, `seconds` and `simulated_seconds` of the log point.
+            measured: `epoch`, `seconds` and `simulated_seconds` of the log point.
             past: column of `metrics` -> its values so far, the newest last.
         """
-        return tuple(name for name in self.names if self._holds(name, found, past))
+        return tuple(name for name in self.names if self._holds(name, measured, past))
 
     def is_met(self, holding: Sequence[str]) -> bool:
         """Return whether enough tests hold."""
         enough = {"any": 1, "all": len(self.names)}.get(str(self.when), self.when)
         return len(holding) >= int(enough)
 
-    def _holds(self, name: str, found: Mapping[str, Any], past: Mapping[str, Sequence[float]]) -> bool:
+    def _holds(self, name: str, measured: Mapping[str, Any], past: Mapping[str, Sequence[float]]) -> bool:
         if self.improvement is not None and name == "improvement":
             return self.improvement.holds(past[self.improvement.of])
         limit = getattr(self, name)
         if name in ("seconds", "simulated_seconds", "epochs"):
-            return found["epoch" if name == "epochs" else name] >= limit
+            return measured["epoch" if name == "epochs" else name] >= limit
         column = name.replace("error", "accuracy")
         if not past[column]:
             return False

@@ -20,9 +20,9 @@ from emu.report.build import run_page
 from emu.report.search import read_search, search_page
 from emu.report.search.trials import SEARCH, TRIALS
 from emu.report.study.page import study_page
-from emu.training.run_folder import RUN, RunFolder
+from emu.training.folders.run_folder import RUN, RunFolder
+from emu.training.folders.study_folder import FAILURES, RUNS, StudyFolder
 from emu.training.study import STUDY, Study
-from emu.training.study_folder import FAILURES, RUNS, StudyFolder
 from emu.watch.state import State, state_of_run, state_of_search, state_of_study
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from emu.errors import EmuError
 from emu.report.build import FILE_NAME
-from emu.training.study_folder import ATTEMPTS, RUNS
+from emu.training.folders.study_folder import ATTEMPTS, RUNS
 from emu.watch.kinds import RUN_KIND, Kind, kind_of
 from emu.watch.state import State
 

@@ -13,9 +13,9 @@ from typing import Any, cast
 from emu._files import read_json
 from emu.report.search.trials import SEARCH, TRIALS
 from emu.report.words import integer, seconds
-from emu.training.run_folder import RUN
+from emu.training.folders.run_folder import RUN
+from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, FAILURES, RUNS
 from emu.training.study import STUDY
-from emu.training.study_folder import ATTEMPTS, CLAIMS, FAILURES, RUNS
 
 #: Seconds without a change after which the page says so.
 QUIET_S = 60.0

@@ -11,7 +11,8 @@ from emu import training
 from emu.backends.reference import ReferenceKernels
 from emu.backends.reference.definition import Definition, SparseDefinition
 from emu.hardware import Device, load_device
-from emu.training.trainer import Trainer
+from emu.training.loop import Loop
+from emu.training.workbench import Workbench
 
 DEVICES = ("float32", "bf16-mixed", "fp16-mixed", "fp16", "fixed16", "fixed8")
 #: One step of mlp.
@@ -39,7 +40,7 @@ ROLES: list[tuple[str, dict[str, Any]]] = [
 
 def left_to_the_reference(device: Device, monkeypatch: pytest.MonkeyPatch, model: str) -> list[str]:
     """Train a step and evaluate; return which kernels of the reference ran, and of what shapes, in order."""
-    trainer = Trainer(training.load_recipe(model).with_settings(STEP), device, "numba")
+    loop = Loop(Workbench.of(training.load_recipe(model).with_settings(STEP), device, "numba"))
     found: list[str] = []
 
     def watched(name: str, kernel: Any) -> Any:
@@ -54,8 +55,8 @@ def left_to_the_reference(device: Device, monkeypatch: pytest.MonkeyPatch, model
         for name, kernel in vars(owner).items():
             if not name.startswith("_") and callable(kernel) and name not in ("declines", "proof"):
                 monkeypatch.setattr(owner, name, watched(name, kernel))
-    trainer.advance()
-    trainer.evaluate()
+    loop.advance()
+    loop.log.evaluate()
     return found
 
 

@@ -20,11 +20,13 @@ import emu
 from emu.cluster import kept_size, trial_sizes
 from emu.cluster.batch_search import SearchTable
 from emu.errors import ConfigError
-from emu.training.run_folder import RunFolder
-from emu.training.summary import described
+from emu.training.folders.run_folder import RunFolder
+from emu.training.folders.tables import TABLES
+from emu.training.loop import Loop
+from emu.training.loop.steps import Steps
+from emu.training.loop.summary import described
 from emu.training.systems import batch_search
-from emu.training.tables import TABLES
-from emu.training.trainer import Trainer
+from emu.training.workbench import Workbench
 
 SMALL: dict[str, Any] = {
     "training.steps": 16,
@@ -40,42 +42,42 @@ SEARCH: dict[str, Any] = {"cluster__nodes": 2, "cluster__search": {"every": 4, "
 GROWS: dict[str, Any] = {"cluster__nodes": 2, "cluster__search": {**SEARCH["cluster__search"], "tolerance": 1e9}}
 
 
-def trainer(device: str = "float32", backend: str = "auto", **settings: Any) -> Trainer:
+def loop(device: str = "float32", backend: str = "auto", **settings: Any) -> Loop:
     named = {key.replace("__", "."): value for key, value in settings.items()}
     small = {key: value for key, value in SMALL.items() if key != "training.steps" or "training.epochs" not in named}
     recipe = emu.model("mlp").with_settings(small | named)
-    return Trainer(recipe, recipe.machine(emu.device(device)), backend)
+    return Loop(Workbench.of(recipe, recipe.machine(emu.device(device)), backend))
 
 
-def advanced(found: Trainer, steps: int = 12) -> Trainer:
+def advanced(found: Loop, steps: int = 12) -> Loop:
     """Run steps with their log points."""
-    while found.step < steps:
+    while found.steps.done < steps:
         found.advance()
-        if found.step % found.log_every == 0:
-            found.log()
+        if found.steps.done % found.log.every == 0:
+            found.log.end_interval()
     return found
 
 
-def trained(steps: int = 12, **settings: Any) -> Trainer:
-    return advanced(trainer(**settings), steps)
+def trained(steps: int = 12, **settings: Any) -> Loop:
+    return advanced(loop(**settings), steps)
 
 
-def sizes_of(found: Trainer, steps: int = 12) -> list[int]:
-    return [found.batches.size_at(step) for step in range(steps)]
+def sizes_of(found: Loop, steps: int = 12) -> list[int]:
+    return [found.bench.batches.size_at(step) for step in range(steps)]
 
 
-def bits(found: Trainer) -> dict[str, Any]:
+def bits(found: Loop) -> dict[str, Any]:
     """Everything that a checkpoint holds, times left out."""
-    arrays, state = found.state()
+    arrays, state = found.checkpoint.state()
     held = {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
     return held | {"state": json.dumps({name: value for name, value in state.items() if name != "seconds"})}
 
 
-def tables_of(found: Trainer, folder: Path) -> dict[str, str]:
+def tables_of(found: Loop, folder: Path) -> dict[str, str]:
     """Every table but that of the search, without times."""
     folder.mkdir()
     run = RunFolder(folder)
-    found.write_tables(run)
+    found.log.write(run)
     tables = {name: run.read_table(name) for name in TABLES if name != "search"}
     for name in ("seconds", "first_seconds"):
         tables["profile"].pop(name)
@@ -153,10 +155,10 @@ def test_a_search_is_due_by_mini_batches_and_by_epochs_c8():
 
 
 def test_mini_batches_of_any_size_take_the_examples_of_an_epoch_in_their_order_c8():
-    found = trainer(training__batch=100)
-    batches = found.batches
+    found = loop(training__batch=100)
+    batches = found.bench.batches
     assert (batches.examples, batches.per_epoch) == (1789, 17)
-    found.data.train_labels[:] = np.arange(1789)  # now a batch's labels are its images' places
+    found.bench.batches.data.train_labels[:] = np.arange(1789)  # now a batch's labels are its images' places
     epoch = np.concatenate([batches.batch(step)[1] for step in range(17)])
     batches.resize(3, 200)
     batches.resize(5, 600)
@@ -171,7 +173,7 @@ def test_mini_batches_of_any_size_take_the_examples_of_an_epoch_in_their_order_c
 
 
 def test_mini_batches_go_on_from_their_checkpoint_c8():
-    found, again = (trainer(training__batch=100).batches for _ in range(2))
+    found, again = (loop(training__batch=100).bench.batches for _ in range(2))
     found.resize(3, 200)
     again.load(json.loads(json.dumps(found.to_dict())))
     for step in (0, 3, 20, 40):
@@ -185,17 +187,19 @@ def test_a_run_in_epochs_takes_fewer_steps_of_larger_mini_batches_c8():
         "training__schedule": {"name": "step", "milestones": [0.5]},
     }
     search = {"every": 5, "trial": 2, "multiple": 64, "tolerance": 1e9, "rate": "fixed", "largest": 128}
-    plain = trainer(**settings)
-    found = trainer(**settings, cluster__nodes=2, cluster__search=search)
-    while not found.has_ended:
+    plain = loop(**settings)
+    found = loop(**settings, cluster__nodes=2, cluster__search=search)
+    while not found.steps.are_over:
         found.advance()
-    n = found.batches.examples
-    assert plain.steps == 2 * (n // 64)
-    assert found.step == 5 + (n - 5 * 64) // 128 + n // 128
-    assert found.batches.place(found.step) == (2, 0), "two epochs, and no more"
+    n = found.bench.batches.examples
+    assert plain.steps.planned == 2 * (n // 64)
+    assert found.steps.done == 5 + (n - 5 * 64) // 128 + n // 128
+    assert found.bench.batches.place(found.steps.done) == (2, 0), "two epochs, and no more"
     in_first = 5 + (n - 5 * 64) // 128
-    rates = [found.rate(step) for step in range(found.step)]
-    assert rates == [0.05] * in_first + [0.05 * 0.1] * (found.step - in_first), "half of the run is its first epoch"
+    rates = [found.steps.rate(step) for step in range(found.steps.done)]
+    assert rates == [0.05] * in_first + [0.05 * 0.1] * (found.steps.done - in_first), (
+        "half of the run is its first epoch"
+    )
 
 
 # ---- trials ----
@@ -234,9 +238,9 @@ def test_a_run_whose_every_trial_is_rejected_is_one_without_a_search_c8(
     searched = trained(**KINDS[kind], **SEARCH)
     assert [list(criteria) for criteria in tried] == [[8, 12, 16]] * 2, "there must have been something to reject"
     assert len({criterion for criteria in tried for criterion in criteria.values()}) == 6
-    assert searched.model.sha256() == plain.model.sha256()
-    assert searched.registers().sha256() == plain.registers().sha256()
-    assert searched.metrics() == plain.metrics()
+    assert searched.bench.model.sha256() == plain.bench.model.sha256()
+    assert searched.log.registers().sha256() == plain.log.registers().sha256()
+    assert searched.log.metrics() == plain.log.metrics()
     assert bits(searched) == bits(plain)
     assert tables_of(searched, tmp_path / "searched") == tables_of(plain, tmp_path / "plain")
 
@@ -244,11 +248,11 @@ def test_a_run_whose_every_trial_is_rejected_is_one_without_a_search_c8(
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_trial_leaves_the_state_as_it_is_c8(kind: str):
     found = trained(5, **KINDS[kind], cluster__nodes=2)
-    before, written = bits(found), {name: len(rows["step"]) for name, rows in found.history._columns.items()}
-    batches = [found.batch(step) for step in (5, 6, 7)]
+    before, written = bits(found), {name: len(rows["step"]) for name, rows in found.log.history._columns.items()}
+    batches = [found.bench.batches.batch(step) for step in (5, 6, 7)]
     losses = found.trial(batches)
     assert bits(found) == before
-    assert {name: len(rows["step"]) for name, rows in found.history._columns.items()} == written
+    assert {name: len(rows["step"]) for name, rows in found.log.history._columns.items()} == written
     assert found.trial(batches) == losses
     assert [found.advance()[0] for _ in range(3)] == losses, "a trial is what training would have done"
 
@@ -256,37 +260,39 @@ def test_a_trial_leaves_the_state_as_it_is_c8(kind: str):
 def test_a_trial_that_fails_leaves_the_state_as_it_is_c8():
     found = trained(5, cluster__nodes=2)
     before = bits(found)
-    inputs, labels = found.batch(5)
+    inputs, labels = found.bench.batches.batch(5)
     with pytest.raises(emu.EmuError):
         found.trial([(inputs, labels), (inputs[:, :, :5], labels)])
     assert bits(found) == before
 
 
-def at_rate(found: Trainer, factor: float) -> None:
-    """Let a trainer take its next steps at so many times the rate of its schedule."""
-    found.rate = lambda step: Trainer.rate(found, step) * factor  # type: ignore[method-assign]
+def at_rate(found: Loop, factor: float) -> None:
+    """Let a loop take its next steps at so many times the rate of its schedule."""
+    found.steps.rate = lambda step: Steps.rate(found.steps, step) * factor  # type: ignore[method-assign]
 
 
 def test_criteria_are_mean_losses_of_training_on_the_same_examples_c8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """By hand: from a checkpoint of step 4, 32 examples in parts of 8, 12 and 16, at rates in proportion."""
     plain = trained(4, cluster__nodes=2)
     folder = RunFolder.create(tmp_path / "run")
-    plain.save(folder)
-    inputs, labels = (np.concatenate(part) for part in zip(*(plain.batch(step) for step in range(4, 8)), strict=True))
+    plain.checkpoint.save(folder)
+    inputs, labels = (
+        np.concatenate(part) for part in zip(*(plain.bench.batches.batch(step) for step in range(4, 8)), strict=True)
+    )
     expected: dict[int, float] = {}
     for size in (8, 12, 16):
-        again = trainer(cluster__nodes=2)
-        again.restore(folder)
+        again = loop(cluster__nodes=2)
+        again.checkpoint.restore(folder)
         total = 0.0
         for start in range(0, 32, size):
             part = slice(start, start + size)
             examples = inputs[part], labels[part]
-            monkeypatch.setattr(again, "batch", lambda step, examples=examples: examples)
+            monkeypatch.setattr(again.bench.batches, "batch", lambda step, examples=examples: examples)
             at_rate(again, len(examples[1]) / 8)
             total += again.advance()[0] * len(examples[1])
         expected[size] = total / 32
     searched = trained(5, **SEARCH)
-    rows = searched.history._columns["search"]
+    rows = searched.log.history._columns["search"]
     assert rows["size"] == [8, 12, 16]
     assert rows["step"] == [5] * 3
     for size, criterion in zip(rows["size"], rows["criterion"], strict=True):
@@ -298,15 +304,15 @@ def test_sizes_grow_by_half_octaves_and_fall_again_c8(monkeypatch: pytest.Monkey
     monkeypatch.setattr(batch_search, "kept_size", lambda criteria, last, tolerance: next(wanted))
     found = trained(13, **SEARCH)
     assert sizes_of(found, 13) == [8] * 4 + [12] * 4 + [16] * 4 + [8]
-    rows = found.history._columns["search"]
+    rows = found.log.history._columns["search"]
     assert rows["size"] == [8, 12, 16, 8, 12, 16, 24, 8, 12, 16, 24, 32]
     assert [size for size, kept in zip(rows["size"], rows["kept"], strict=True) if kept] == [12, 16, 8]
-    assert found.metrics()["bytes_sent"] > 0
+    assert found.log.metrics()["bytes_sent"] > 0
 
 
 def test_one_percent_decides_in_a_run_c8():
     found = trained(12, **SEARCH)
-    rows = found.history._columns["search"]
+    rows = found.log.history._columns["search"]
     at = {step: {} for step in rows["step"]}
     for step, size, criterion in zip(rows["step"], rows["size"], rows["criterion"], strict=True):
         at[step][size] = criterion
@@ -318,11 +324,11 @@ def test_one_percent_decides_in_a_run_c8():
 
 def test_no_size_is_tried_in_a_warm_start_or_too_near_to_the_end_c8():
     warm = trained(12, **SEARCH | {"cluster__warm_start": 6})
-    assert sorted(set(warm.history._columns["search"]["step"])) == [9]
+    assert sorted(set(warm.log.history._columns["search"]["step"])) == [9]
     short = trained(12, **SEARCH | {"training__steps": 12})
-    assert sorted(set(short.history._columns["search"]["step"])) == [5, 9]
+    assert sorted(set(short.log.history._columns["search"]["step"])) == [5, 9]
     shorter = trained(11, **SEARCH | {"training__steps": 11})
-    assert sorted(set(shorter.history._columns["search"]["step"])) == [5], (
+    assert sorted(set(shorter.log.history._columns["search"]["step"])) == [5], (
         "3 steps are left before step 8, a trial has 4"
     )
 
@@ -332,24 +338,27 @@ def test_the_rate_follows_the_size_or_stays_c8():
     per_sample = trained(8, **settings, **GROWS)
     fixed = trained(8, **settings, **GROWS | {"cluster__search": {**GROWS["cluster__search"], "rate": "fixed"}})
     assert sizes_of(per_sample, 8) == sizes_of(fixed, 8) == [8] * 4 + [16] * 4
-    assert per_sample.history._columns["metrics"]["learning_rate"] == [0.05, 0.1]
-    assert fixed.history._columns["metrics"]["learning_rate"] == [0.05, 0.05]
-    assert per_sample.model.sha256() != fixed.model.sha256()
-    assert trained(4, **settings, **GROWS).model.sha256() == trained(4, **settings, cluster__nodes=2).model.sha256()
+    assert per_sample.log.history._columns["metrics"]["learning_rate"] == [0.05, 0.1]
+    assert fixed.log.history._columns["metrics"]["learning_rate"] == [0.05, 0.05]
+    assert per_sample.bench.model.sha256() != fixed.bench.model.sha256()
+    assert (
+        trained(4, **settings, **GROWS).bench.model.sha256()
+        == trained(4, **settings, cluster__nodes=2).bench.model.sha256()
+    )
 
 
 def test_train_accuracy_is_a_share_of_all_outputs_of_the_interval_c8():
     found = trained(4, **GROWS, training__log_every=6)
-    correct = sum(found.correct)
+    correct = sum(found.log.correct)
     for _ in range(2):
         found.advance()
-    correct = sum(found.correct)
-    found.log()
-    assert found.history.last("metrics", "train_accuracy") == correct / (4 * 8 + 2 * 16)
+    correct = sum(found.log.correct)
+    found.log.end_interval()
+    assert found.log.history.last("metrics", "train_accuracy") == correct / (4 * 8 + 2 * 16)
 
 
 @cache
-def grown(kind: str) -> Trainer:
+def grown(kind: str) -> Loop:
     return trained(**KINDS[kind], **GROWS)
 
 
@@ -362,19 +371,19 @@ def test_a_run_resumed_while_sizes_grow_ends_in_the_same_bits_c8(kind: str, at: 
     whole = grown(kind)
     assert sizes_of(whole) == [8] * 4 + [16] * 4 + [32] * 4
     folder = RunFolder.create(tmp_path / "run")
-    trained(at, **KINDS[kind], **GROWS).save(folder)
-    again = trainer(**KINDS[kind], **GROWS)
-    again.restore(folder)
+    trained(at, **KINDS[kind], **GROWS).checkpoint.save(folder)
+    again = loop(**KINDS[kind], **GROWS)
+    again.checkpoint.restore(folder)
     assert bits(advanced(again)) == bits(whole)
-    assert again.history._columns["search"] == whole.history._columns["search"]
+    assert again.log.history._columns["search"] == whole.log.history._columns["search"]
 
 
 @pytest.mark.parametrize("kind", ["fp16-mixed", pytest.param("dlu16", marks=pytest.mark.slow)])
 def test_sizes_and_bits_are_those_of_reference_and_numba_c8(kind: str):
     found = [trained(5, backend=backend, **KINDS[kind], **GROWS) for backend in ("reference", "numba")]
     assert bits(found[0]) == bits(found[1])
-    assert found[0].history._columns["search"] == found[1].history._columns["search"]
-    assert found[0].batches.size == 16
+    assert found[0].log.history._columns["search"] == found[1].log.history._columns["search"]
+    assert found[0].bench.batches.size == 16
 
 
 def test_steps_of_larger_mini_batches_take_the_simulated_time_of_their_size_c8():
@@ -389,13 +398,13 @@ def test_steps_of_larger_mini_batches_take_the_simulated_time_of_their_size_c8()
     assert grown[3] - grown[2] == 2 * durations[16], "two steps, and nothing of trials"
 
 
-def _time_of(found: Trainer) -> int:
-    return found.state()[1]["simulation"]["total_ps"]
+def _time_of(found: Loop) -> int:
+    return found.checkpoint.state()[1]["simulation"]["total_ps"]
 
 
 def test_run_json_says_what_size_was_reached_c8():
     assert described(trained(5, **GROWS), "running")["batch_size"] == 16
-    assert "batch_size" not in described(trainer(cluster__nodes=2), "running")
+    assert "batch_size" not in described(loop(cluster__nodes=2), "running")
 
 
 @pytest.mark.parametrize(
@@ -443,5 +452,5 @@ def test_a_search_that_does_not_fit_is_refused_before_the_first_step_c8(settings
     table = {name: value for name, value in table.items() if value is not None}
     others = {name: value for name, value in settings.items() if "__" in name}
     with pytest.raises(ConfigError) as caught:
-        trainer(**SEARCH | {"cluster__search": table} | others)
+        loop(**SEARCH | {"cluster__search": table} | others)
     assert text in str(caught.value)

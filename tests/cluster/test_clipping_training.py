@@ -12,9 +12,10 @@ from fast_suite import most_are_slow
 
 import emu
 from emu.errors import ConfigError
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop import Loop
 from emu.training.systems.clipping import Clipping
-from emu.training.trainer import Trainer
+from emu.training.workbench import Workbench
 
 SMALL = {
     "training.steps": 6,
@@ -37,38 +38,38 @@ NO_LIMITS: Any = [{"rule": "constant"}]
 CONTROLLERS: Any = {"cluster__exchange": "controllers", "cluster__bits": 32}
 
 
-def trainer(model: str = "mlp", device: str = "float32", backend: str = "auto", **settings: Any) -> Trainer:
+def loop(model: str = "mlp", device: str = "float32", backend: str = "auto", **settings: Any) -> Loop:
     named = {key.replace("__", "."): value for key, value in settings.items()}
     recipe = emu.model(model).with_settings(SMALL | named)
-    return Trainer(recipe, recipe.machine(emu.device(device)), backend)
+    return Loop(Workbench.of(recipe, recipe.machine(emu.device(device)), backend))
 
 
-def advanced(found: Trainer, steps: int = 6) -> Trainer:
+def advanced(found: Loop, steps: int = 6) -> Loop:
     for _ in range(steps):
         found.advance()
     return found
 
 
-def trained(steps: int = 6, **settings: Any) -> Trainer:
-    return advanced(trainer(**settings), steps)
+def trained(steps: int = 6, **settings: Any) -> Loop:
+    return advanced(loop(**settings), steps)
 
 
-def clipping_of(found: Trainer) -> Clipping:
+def clipping_of(found: Loop) -> Clipping:
     return next(system for system in found.systems if isinstance(system, Clipping))
 
 
-def weights(found: Trainer) -> dict[str, np.ndarray]:
-    return {state.name: np.asarray(state.master.array).copy() for state in found.model.states}
+def weights(found: Loop) -> dict[str, np.ndarray]:
+    return {state.name: np.asarray(state.master.array).copy() for state in found.bench.model.states}
 
 
-def gradients_of(found: Trainer, workers: int) -> list[dict[str, np.ndarray]]:
+def gradients_of(found: Loop, workers: int) -> list[dict[str, np.ndarray]]:
     """The gradients of each worker's part of the next batch, at its own mean loss, with no system in between."""
-    images, labels = found.batch(found.step)
+    images, labels = found.bench.batches.batch(found.steps.done)
     part = len(images) // workers
     held = []
     for worker in range(workers):
         chosen = slice(worker * part, (worker + 1) * part)
-        run = found.model.run(found.runner, images[chosen], labels[chosen], backward=True)
+        run = found.bench.model.run(found.runner, images[chosen], labels[chosen], backward=True)
         held.append({name: np.asarray(value.array) for name, value in run.gradients.items()})
     return held
 
@@ -90,47 +91,49 @@ def gradients_of(found: Trainer, workers: int) -> list[dict[str, np.ndarray]]:
 )
 def test_one_worker_without_thresholds_is_plain_sgd_d1_d3(device: str, settings: Any):
     plain, clipped = trained(device=device, **settings), trained(device=device, clipping__rules=NO_LIMITS, **settings)
-    assert clipped.model.sha256() == plain.model.sha256()
-    assert clipped.registers().sha256() == plain.registers().sha256()
-    assert clipped.metrics()["clipped"] == 0
+    assert clipped.bench.model.sha256() == plain.bench.model.sha256()
+    assert clipped.log.registers().sha256() == plain.log.registers().sha256()
+    assert clipped.log.metrics()["clipped"] == 0
     alone = trained(device=device, **{key: value for key, value in settings.items() if "cluster" not in key})
-    assert clipped.model.sha256() == alone.model.sha256()
+    assert clipped.bench.model.sha256() == alone.bench.model.sha256()
 
 
 @pytest.mark.parametrize("settings", [{}, {"cluster__nodes": 1, **CONTROLLERS}], ids=["alone", "controller"])
 def test_one_worker_with_thresholds_is_sgd_with_clipping_d1_d3(settings: Any):
     high, low = F(0.01), F(-0.0125)
     options: Any = {"training__optimiser.momentum": 0.0, "training__schedule.name": "constant"}
-    plain = trainer(**options)
-    clipped = trainer(clipping__rules=RULES["constant"], **options, **settings)
+    plain = loop(**options)
+    clipped = loop(clipping__rules=RULES["constant"], **options, **settings)
     for _ in range(4):
         (gradients,) = gradients_of(plain, 1)
-        for state in plain.model.states:
+        for state in plain.bench.model.states:
             g = gradients[state.name]
             g = np.where(g > high, high, np.where(g < low, low, g))
-            state.master = state.master.with_array(np.asarray(state.master.array) - F(plain.rate(plain.step)) * g)
-        plain.step += 1
+            state.master = state.master.with_array(
+                np.asarray(state.master.array) - F(plain.steps.rate(plain.steps.done)) * g
+            )
+        plain.steps.done += 1
         clipped.advance()
         assert {n: a.tobytes() for n, a in weights(clipped).items()} == {
             n: a.tobytes() for n, a in weights(plain).items()
         }
-    assert clipped.metrics()["clipped"] > 0
+    assert clipped.log.metrics()["clipped"] > 0
 
 
 def test_momentum_thresholds_come_from_the_optimisers_buffer_d2():
     rules: Any = [{"rule": "momentum", "k": 0.5}]
-    found = trainer(clipping__rules=rules)
+    found = loop(clipping__rules=rules)
     found.advance()
-    assert found.metrics()["clipped"] == 0, "the first step has none"
+    assert found.log.metrics()["clipped"] == 0, "the first step has none"
     (gradients,) = gradients_of(found, 1)
     expected = 0
     for layer in ("fc1", "fc2", "output"):
-        states = [state for state in found.model.states if state.layer == layer]
+        states = [state for state in found.bench.model.states if state.layer == layer]
         buffer = np.concatenate([np.asarray(s.slots["momentum"].array).ravel() for s in states]).astype(np.float64)
         reach = 0.5 * np.sqrt((buffer**2).mean())
         expected += sum(int((np.abs(gradients[s.name]) > reach).sum()) for s in states)
     found.advance()
-    assert found.metrics()["clipped"] == expected > 0
+    assert found.log.metrics()["clipped"] == expected > 0
 
 
 # ---- several workers ----
@@ -140,7 +143,7 @@ def test_momentum_thresholds_come_from_the_optimisers_buffer_d2():
 @pytest.mark.parametrize("exchange", ["stripes", "controllers"])
 def test_workers_without_thresholds_are_data_parallel_sgd_with_the_same_averaging_d3(exchange: str, bits: int):
     options: Any = {"cluster__nodes": 4, "cluster__bits": bits, "cluster__exchange": exchange}
-    assert trained(clipping__rules=NO_LIMITS, **options).model.sha256() == trained(**options).model.sha256()
+    assert trained(clipping__rules=NO_LIMITS, **options).bench.model.sha256() == trained(**options).bench.model.sha256()
 
 
 @pytest.mark.parametrize("nodes", [3, 4])
@@ -148,13 +151,13 @@ def test_workers_without_thresholds_are_data_parallel_sgd_with_the_same_averagin
 def test_controllers_average_what_every_worker_has_clipped_in_node_order_d2_d3(nodes: int, rules: Any):
     high, low = (F(rules[0].get(key, limit)) for key, limit in (("high", np.inf), ("low", -np.inf)))
     options: Any = {"training__batch": 12}
-    plain = trainer(**options)
-    found = trainer(clipping__rules=rules, cluster__nodes=nodes, cluster__controllers=[1, 2], **CONTROLLERS, **options)
+    plain = loop(**options)
+    found = loop(clipping__rules=rules, cluster__nodes=nodes, cluster__controllers=[1, 2], **CONTROLLERS, **options)
     held = [
         {n: np.where(g > high, high, np.where(g < low, low, g)) for n, g in one.items()}
         for one in gradients_of(plain, nodes)
     ]
-    before, rate = weights(plain), F(plain.rate(0))
+    before, rate = weights(plain), F(plain.steps.rate(0))
     found.advance()
     for name, array in weights(found).items():  # the first step of momentum: v = g
         total = held[0][name]
@@ -168,8 +171,8 @@ def test_stripes_clip_shares_at_shares_of_thresholds_d2(rule: str):
     """g / K clipped at T / K and added up is what controllers make of g clipped at T: K is a power of two."""
     stripes = trained(clipping__rules=RULES[rule], cluster__nodes=4, cluster__bits=32)
     controllers = trained(clipping__rules=RULES[rule], cluster__nodes=4, **CONTROLLERS)
-    assert stripes.model.sha256() == controllers.model.sha256()
-    assert stripes.metrics()["clipped"] == controllers.metrics()["clipped"] > 0
+    assert stripes.bench.model.sha256() == controllers.bench.model.sha256()
+    assert stripes.log.metrics()["clipped"] == controllers.log.metrics()["clipped"] > 0
 
 
 @pytest.mark.parametrize(
@@ -184,17 +187,17 @@ def test_stripes_clip_shares_at_shares_of_thresholds_d2(rule: str):
 def test_wherever_controllers_are_the_bits_are_the_same_d3(settings: Any):
     options: Any = {"clipping__rules": RULES["variance"], **CONTROLLERS, "cluster__nodes": 4}
     one, other = trained(3, **options), trained(3, **(options | settings))
-    assert other.model.sha256() == one.model.sha256()
-    assert other.metrics()["bytes_sent"] > 0
+    assert other.bench.model.sha256() == one.bench.model.sha256()
+    assert other.log.metrics()["bytes_sent"] > 0
 
 
 def test_a_nodes_units_each_clip_what_they_have_computed_d2():
     units = trained(3, clipping__rules=RULES["constant"], cluster__nodes=2, cluster__units=2, **CONTROLLERS)
     nodes = trained(3, clipping__rules=RULES["constant"], cluster__nodes=4, **CONTROLLERS)
-    assert units.metrics()["clipped"] > 0
-    assert units.metrics()["bytes_sent"] < nodes.metrics()["bytes_sent"]
+    assert units.log.metrics()["clipped"] > 0
+    assert units.log.metrics()["bytes_sent"] < nodes.log.metrics()["bytes_sent"]
     without = trained(3, cluster__nodes=2, cluster__units=2, **CONTROLLERS)
-    assert units.model.sha256() != without.model.sha256()
+    assert units.bench.model.sha256() != without.bench.model.sha256()
     first, same = (
         trained(1, clipping__rules=RULES["constant"], **options)
         for options in (
@@ -202,27 +205,27 @@ def test_a_nodes_units_each_clip_what_they_have_computed_d2():
             {"cluster__nodes": 1, "cluster__units": 4, "cluster__bits": 32},
         )
     )
-    assert first.model.sha256() == same.model.sha256()
+    assert first.bench.model.sha256() == same.bench.model.sha256()
 
 
 def test_bytes_are_gradients_of_the_wire_and_parameters_of_their_format_d3():
     found = trained(3, device="fixed16", cluster__nodes=4, cluster__exchange="controllers")
     up = down = 0
-    for state in found.model.states:
+    for state in found.bench.model.states:
         columns, rows = state.master.array.reshape(len(state.master.array), -1).shape if state.part == "weight" else (
             1, state.master.array.size,
         )  # fmt: skip
         up += 3 * columns * (8 + 4 * -(-rows // 32))
         down += 3 * columns * rows * -(-state.master.format.width_bits // 8)
-    assert found.metrics()["bytes_sent"] == 3 * (up + down)
+    assert found.log.metrics()["bytes_sent"] == 3 * (up + down)
 
 
 def test_the_first_steps_of_a_warm_start_send_nothing_to_controllers_c12():
     alone = trained(2, clipping__rules=RULES["variance"])
     warm = trained(2, clipping__rules=RULES["variance"], cluster__nodes=4, cluster__warm_start=2, **CONTROLLERS)
-    assert warm.model.sha256() == alone.model.sha256()
-    assert warm.metrics()["bytes_sent"] == 0
-    assert advanced(warm, 1).metrics()["bytes_sent"] > 0
+    assert warm.bench.model.sha256() == alone.bench.model.sha256()
+    assert warm.log.metrics()["bytes_sent"] == 0
+    assert advanced(warm, 1).log.metrics()["bytes_sent"] > 0
 
 
 # ---- whoever computes, from wherever it goes on ----
@@ -245,8 +248,8 @@ def test_clipped_runs_end_in_the_same_bits_on_reference_and_numba_d2(device: str
         trained(2, device=device, backend=backend, clipping__rules=RULES[rule], **ON_DEVICES[device])
         for backend in ("reference", "numba")
     ]
-    assert found[0].model.sha256() == found[1].model.sha256()
-    assert found[0].metrics()["clipped"] == found[1].metrics()["clipped"] > 0
+    assert found[0].bench.model.sha256() == found[1].bench.model.sha256()
+    assert found[0].log.metrics()["clipped"] == found[1].log.metrics()["clipped"] > 0
 
 
 RESUMED: dict[str, dict[str, Any]] = {
@@ -269,22 +272,22 @@ RESUMED: dict[str, dict[str, Any]] = {
 )  # fmt: skip
 def test_a_killed_run_goes_on_to_the_same_bits_and_rows_d2(where: str, rule: str, tmp_path: Path):
     options = {"clipping__rules": RULES[rule], "training__log_every": 4, **RESUMED[where]}
-    whole, half, again = (trainer(**options) for _ in range(3))
+    whole, half, again = (loop(**options) for _ in range(3))
     folders = [RunFolder.create(tmp_path / name) for name in ("whole", "half")]
     for found, steps in ((whole, 6), (half, 3)):
         for _ in range(steps):
             found.advance()
-            if found.step == 4:
-                found.log()
-    whole.log()
-    whole.write_tables(folders[0])
-    half.save(folders[1])
-    again.restore(folders[1])
-    advanced(again, 1).log()
-    advanced(again, 2).log()
-    again.write_tables(folders[1])
-    assert again.model.sha256() == whole.model.sha256()
-    assert again.metrics()["clipped"] == whole.metrics()["clipped"] > 0
+            if found.steps.done == 4:
+                found.log.end_interval()
+    whole.log.end_interval()
+    whole.log.write(folders[0])
+    half.checkpoint.save(folders[1])
+    again.checkpoint.restore(folders[1])
+    advanced(again, 1).log.end_interval()
+    advanced(again, 2).log.end_interval()
+    again.log.write(folders[1])
+    assert again.bench.model.sha256() == whole.bench.model.sha256()
+    assert again.log.metrics()["clipped"] == whole.log.metrics()["clipped"] > 0
     assert folders[1].read_table("clipping") == folders[0].read_table("clipping")
 
 
@@ -301,8 +304,8 @@ def test_scaling_the_loss_leaves_what_is_clipped_as_it_is_a7_d2(rule: str, place
     """In float32, with S a power of two that grows every second step."""
     scaled: Any = {"loss_scaling__policy": "backoff", "loss_scaling__interval": 2, "loss_scaling__compensation": places}
     plain, other = (trained(clipping__rules=RULES[rule], **options) for options in ({}, scaled))
-    assert other.model.sha256() == plain.model.sha256()
-    assert other.metrics()["clipped"] == plain.metrics()["clipped"] > 0
+    assert other.bench.model.sha256() == plain.bench.model.sha256()
+    assert other.log.metrics()["clipped"] == plain.log.metrics()["clipped"] > 0
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "one step late"])
@@ -314,8 +317,8 @@ def test_gradients_that_travel_with_their_scale_are_clipped_alike_a7_d2_d3(excha
     scaled: Any = {"loss_scaling__policy": "backoff", "loss_scaling__interval": 2}
     scaled["loss_scaling__compensation"] = ["learning_rate", "clip_threshold"]
     plain, other = trained(**options), trained(**options, **scaled)
-    assert other.model.sha256() == plain.model.sha256()
-    assert other.metrics()["clipped"] == plain.metrics()["clipped"] > 0
+    assert other.bench.model.sha256() == plain.bench.model.sha256()
+    assert other.log.metrics()["clipped"] == plain.log.metrics()["clipped"] > 0
 
 
 @pytest.mark.parametrize("settings", [{}, {"cluster__nodes": 2, **CONTROLLERS}], ids=["alone", "controllers"])
@@ -323,38 +326,38 @@ def test_a_step_that_is_skipped_leaves_mean_and_variance_as_they_are_d2(settings
     options: Any = {"device": "fp16-mixed", "loss_scaling__policy": "backoff", **settings}
     found = trained(2, clipping__rules=RULES["variance"], **options)
     system = clipping_of(found)
-    before, said, sent = {n: a.tobytes() for n, a in system.arrays().items()}, system.to_dict(), found.metrics()
-    images, labels = found.batch(found.step)
-    monkeypatch.setattr(found, "batch", lambda step: (np.full_like(images, np.nan), labels))
+    before, said, sent = {n: a.tobytes() for n, a in system.arrays().items()}, system.to_dict(), found.log.metrics()
+    images, labels = found.bench.batches.batch(found.steps.done)
+    monkeypatch.setattr(found.bench.batches, "batch", lambda step: (np.full_like(images, np.nan), labels))
     found.advance()
-    assert found.metrics()["skips"] == 1
+    assert found.log.metrics()["skips"] == 1
     assert {name: array.tobytes() for name, array in system.arrays().items()} == before
     assert system.to_dict() == said
-    assert found.metrics()["bytes_sent"] == sent["bytes_sent"]
+    assert found.log.metrics()["bytes_sent"] == sent["bytes_sent"]
 
 
 def test_a_step_that_is_repeated_is_clipped_once_at_the_scale_that_fits_d2():
     options: Any = {"device": "fp16-mixed", "clipping__rules": RULES["variance"], "loss_scaling__policy": "fixed"}
     found = trained(1, **options, loss_scaling__scale=2.0**24, loss_scaling__on_overflow="repeat")
-    repeats = found.metrics()["repeats"]
+    repeats = found.log.metrics()["repeats"]
     assert repeats > 0
-    assert found.metrics()["skips"] == 0
+    assert found.log.metrics()["skips"] == 0
     fits = trained(1, **options, loss_scaling__scale=2.0 ** (24 - repeats))
-    assert fits.metrics()["repeats"] == 0
-    assert found.model.sha256() == fits.model.sha256()
+    assert fits.log.metrics()["repeats"] == 0
+    assert found.bench.model.sha256() == fits.bench.model.sha256()
     mine, theirs = (clipping_of(one).arrays() for one in (found, fits))
     assert {n: a.tobytes() for n, a in mine.items()} == {n: a.tobytes() for n, a in theirs.items()}
 
 
 def test_nan_passes_and_is_counted_d2(monkeypatch: pytest.MonkeyPatch):
-    found = trainer(clipping__rules=RULES["constant"])
-    images, labels = found.batch(0)
-    monkeypatch.setattr(found, "batch", lambda step: (np.full_like(images, np.nan), labels))
+    found = loop(clipping__rules=RULES["constant"])
+    images, labels = found.bench.batches.batch(0)
+    monkeypatch.setattr(found.bench.batches, "batch", lambda step: (np.full_like(images, np.nan), labels))
     found.advance()
     passed = {name: int(np.isnan(array).sum()) for name, array in weights(found).items()}
-    assert found.metrics()["nonfinite_gradients"] == sum(passed.values())
+    assert found.log.metrics()["nonfinite_gradients"] == sum(passed.values())
     assert passed["output.weight"] == 160
-    assert found.metrics()["clipped"] == 0
+    assert found.log.metrics()["clipped"] == 0
 
 
 # ---- what is written down ----
@@ -386,7 +389,7 @@ def test_runs_without_clipping_have_neither_table_nor_key_in_their_recipe(tmp_pa
 def test_when_and_where_layers_are_clipped_changes_no_bit_d1_d4():
     options: Any = {"clipping__rules": RULES["variance"], "cluster__nodes": 2, **CONTROLLERS}
     found = {
-        trained(2, **options, clipping__trigger=trigger, clipping__on=on).model.sha256()
+        trained(2, **options, clipping__trigger=trigger, clipping__on=on).bench.model.sha256()
         for trigger, on in (("next", "separate"), ("own", "worker"), ("after_all", "separate"), ("serial", "worker"))
     }
     assert len(found) == 1
@@ -451,4 +454,4 @@ def test_when_and_where_layers_are_clipped_changes_no_bit_d1_d4():
 )
 def test_what_does_not_fit_is_refused_before_the_first_step(settings: Any, text: str):
     with pytest.raises(ConfigError, match=text):
-        trainer(**settings)
+        loop(**settings)

@@ -12,60 +12,61 @@ from fast_suite import most_are_slow
 import emu
 from emu.cluster import Exchange
 from emu.errors import ConfigError
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop import Loop
 from emu.training.systems.contributions import columns_of
 from emu.training.systems.data_parallel import DataParallel
-from emu.training.trainer import Trainer
-from emu.training.update import Update
+from emu.training.workbench import Workbench
+from emu.training.workbench.update import Update
 
 SMALL = {"training.steps": 6, "training.batch": 8, "data.test_images": 8, "training.log_every": 3}
 #: Widths of mlp.
 NARROW = {"network.layers.fc1.out_features": 24, "network.layers.fc2.out_features": 16}
 
 
-def trainer(model: str = "mlp", device: str = "float32", backend: str = "auto", **settings: Any) -> Trainer:
+def loop(model: str = "mlp", device: str = "float32", backend: str = "auto", **settings: Any) -> Loop:
     named = {key.replace("__", "."): value for key, value in settings.items()}
     recipe = emu.model(model).with_settings(SMALL | (NARROW if model == "mlp" else {}) | named)
-    return Trainer(recipe, recipe.machine(emu.device(device)), backend)
+    return Loop(Workbench.of(recipe, recipe.machine(emu.device(device)), backend))
 
 
-def trained(steps: int = 6, **settings: Any) -> Trainer:
-    found = trainer(**settings)
+def trained(steps: int = 6, **settings: Any) -> Loop:
+    found = loop(**settings)
     for _ in range(steps):
         found.advance()
     return found
 
 
-def cluster_of(found: Trainer) -> DataParallel:
+def cluster_of(found: Loop) -> DataParallel:
     return next(system for system in found.systems if isinstance(system, DataParallel))
 
 
-def weights(found: Trainer) -> dict[str, np.ndarray]:
-    return {state.name: np.asarray(state.master.array).copy() for state in found.model.states}
+def weights(found: Loop) -> dict[str, np.ndarray]:
+    return {state.name: np.asarray(state.master.array).copy() for state in found.bench.model.states}
 
 
 @pytest.mark.parametrize("device", ["float32", "fixed16"])
 def test_one_node_at_32_bits_is_training_without_a_cluster(device: str):
     alone = trained(device=device)
     clustered = trained(device=device, cluster__nodes=1, cluster__bits=32)
-    assert clustered.model.sha256() == alone.model.sha256()
+    assert clustered.bench.model.sha256() == alone.bench.model.sha256()
 
 
 @pytest.mark.parametrize("nodes", [2, 4, 8])
 def test_32_bits_add_up_the_gradients_of_parts_in_node_order_c1_c5(nodes: int):
     """The update gets sum over nodes of gradients of the part's mean loss divided by K, added in float32."""
-    clustered, alone = trainer(cluster__nodes=nodes, cluster__bits=32), trainer()
-    images, labels = alone.batch(0)
+    clustered, alone = loop(cluster__nodes=nodes, cluster__bits=32), loop()
+    images, labels = alone.bench.batches.batch(0)
     part = len(images) // nodes
     total: dict[str, np.ndarray] = {}
     for node in range(nodes):
         chosen = slice(node * part, (node + 1) * part)
-        found = alone.model.run(alone.runner, images[chosen], labels[chosen], backward=True, scale=1 / nodes)
+        found = alone.bench.model.run(alone.runner, images[chosen], labels[chosen], backward=True, scale=1 / nodes)
         for name, gradient in found.gradients.items():
             total[name] = np.asarray(gradient.array) if node == 0 else total[name] + np.asarray(gradient.array)
     before = weights(clustered)
-    rate = clustered.rate(0)
-    optimiser = clustered.recipe.training.optimiser
+    rate = clustered.steps.rate(0)
+    optimiser = clustered.bench.recipe.training.optimiser
     assert optimiser.name == "momentum"
     clustered.advance()
     after = weights(clustered)
@@ -89,7 +90,7 @@ def test_32_bits_add_up_the_gradients_of_parts_in_node_order_c1_c5(nodes: int):
 )
 def test_four_nodes_end_in_the_same_bits_on_reference_and_numba(model: str, device: str, settings: Any):
     found = [
-        trained(3, model=model, device=device, backend=backend, cluster__nodes=4, **settings).model.sha256()
+        trained(3, model=model, device=device, backend=backend, cluster__nodes=4, **settings).bench.model.sha256()
         for backend in ("reference", "numba")
     ]
     assert found[0] == found[1]
@@ -114,18 +115,18 @@ def test_a_killed_run_goes_on_to_the_same_bits_c1(settings: Any, tmp_path: Path)
     whole = trained(**options)
     half = trained(3, **options)
     folder = RunFolder.create(tmp_path / "run")
-    half.save(folder)
-    again = trainer(**options)
-    again.restore(folder)
+    half.checkpoint.save(folder)
+    again = loop(**options)
+    again.checkpoint.restore(folder)
     for _ in range(3):
         again.advance()
-    assert again.model.sha256() == whole.model.sha256()
-    assert again.metrics()["bytes_sent"] == whole.metrics()["bytes_sent"] > 0
+    assert again.bench.model.sha256() == whole.bench.model.sha256()
+    assert again.log.metrics()["bytes_sent"] == whole.log.metrics()["bytes_sent"] > 0
 
 
 def test_double_buffering_applies_every_gradient_one_step_late_c7():
     settings: Any = {"training__schedule.name": "constant", "cluster__nodes": 2}
-    late, found = trainer(cluster__double_buffering=True, **settings), trainer(**settings)
+    late, found = loop(cluster__double_buffering=True, **settings), loop(**settings)
     before = weights(late)
     late.advance()
     found.advance()
@@ -142,8 +143,8 @@ def test_what_is_applied_and_held_back_and_in_flight_is_the_sum_of_true_gradient
 ):
     """In float64 to 1e-12 of the largest sum, after every step; gradients are e11m52, so that nothing else rounds."""
     exact = {"precision__gradient": {"format": "e11m52"}, "cluster__owner_bits": bits}
-    late = trainer(cluster__nodes=3, training__batch=6, cluster__bits=bits, cluster__double_buffering=True, **exact)
-    columns = {state.name: columns_of(state) for state in late.model.states}
+    late = loop(cluster__nodes=3, training__batch=6, cluster__bits=bits, cluster__double_buffering=True, **exact)
+    columns = {state.name: columns_of(state) for state in late.bench.model.states}
     true, applied = ({name: np.zeros(one.shape) for name, one in columns.items()} for _ in range(2))
     exchanges: list[Exchange] = []
     exchange, apply = Exchange.exchange, Update.apply
@@ -175,12 +176,12 @@ def test_what_is_applied_and_held_back_and_in_flight_is_the_sum_of_true_gradient
 
 def test_the_first_steps_of_a_warm_start_are_those_of_one_node_c12():
     alone, warm = trained(3), trained(3, cluster__nodes=4, cluster__warm_start=3)
-    assert warm.model.sha256() == alone.model.sha256()
-    assert warm.metrics()["bytes_sent"] == 0
+    assert warm.bench.model.sha256() == alone.bench.model.sha256()
+    assert warm.log.metrics()["bytes_sent"] == 0
     alone.advance()
     warm.advance()
-    assert warm.model.sha256() != alone.model.sha256()
-    assert warm.metrics()["bytes_sent"] > 0
+    assert warm.bench.model.sha256() != alone.bench.model.sha256()
+    assert warm.log.metrics()["bytes_sent"] > 0
 
 
 def test_bytes_sent_are_those_of_the_wire_format_c4():
@@ -189,7 +190,7 @@ def test_bytes_sent_are_those_of_the_wire_format_c4():
     for array in weights(found).values():
         columns, rows = array.reshape(len(array), -1).shape if array.ndim > 1 else (1, array.size)
         once += columns * (8 + 4 * -(-rows // 32))
-    assert found.metrics()["bytes_sent"] == 3 * 2 * 3 * once
+    assert found.log.metrics()["bytes_sent"] == 3 * 2 * 3 * once
 
 
 def test_a_step_that_is_given_up_sends_nothing_and_leaves_residuals_as_they_are(monkeypatch: pytest.MonkeyPatch):
@@ -197,10 +198,10 @@ def test_a_step_that_is_given_up_sends_nothing_and_leaves_residuals_as_they_are(
     system = cluster_of(found)
     before = {name: array.copy() for name, array in system.arrays().items()}
     sent, master = system.metrics(), weights(found)
-    images, labels = found.batch(found.step)
-    monkeypatch.setattr(found, "batch", lambda step: (np.full_like(images, np.nan), labels))
+    images, labels = found.bench.batches.batch(found.steps.done)
+    monkeypatch.setattr(found.bench.batches, "batch", lambda step: (np.full_like(images, np.nan), labels))
     found.advance()
-    assert found.metrics()["skips"] == 1
+    assert found.log.metrics()["skips"] == 1
     assert system.metrics() == sent
     assert all(array.tobytes() == before[name].tobytes() for name, array in system.arrays().items())
     assert all(array.tobytes() == master[name].tobytes() for name, array in weights(found).items())
@@ -211,10 +212,10 @@ def test_a_gradient_in_flight_is_applied_behind_a_step_that_is_given_up_c7(monke
         1, device="fp16-mixed", loss_scaling__policy="backoff", cluster__nodes=2, cluster__double_buffering=True
     )
     before = weights(found)
-    images, labels = found.batch(found.step)
-    monkeypatch.setattr(found, "batch", lambda step: (np.full_like(images, np.nan), labels))
+    images, labels = found.bench.batches.batch(found.steps.done)
+    monkeypatch.setattr(found.bench.batches, "batch", lambda step: (np.full_like(images, np.nan), labels))
     found.advance()
-    assert found.metrics()["skips"] == 1
+    assert found.log.metrics()["skips"] == 1
     assert any(array.tobytes() != before[name].tobytes() for name, array in weights(found).items())
     assert all(np.isfinite(array).all() for array in weights(found).values())
     assert not any(name.startswith("in_flight") for name in cluster_of(found).arrays())
@@ -231,7 +232,7 @@ def test_gradients_that_travel_with_s_give_the_bits_of_those_without_it(rule: st
     }  # fmt: skip
     plain = trained(6, **options)
     carried = trained(6, **options, loss_scaling__compensation=["learning_rate"])
-    assert plain.scale == carried.scale > 64, "S has changed on the way"
+    assert plain.log.scale == carried.log.scale > 64, "S has changed on the way"
     for name, array in weights(plain).items():
         np.testing.assert_array_equal(weights(carried)[name], array, err_msg=name)
     held = {
@@ -254,18 +255,18 @@ def test_a_killed_run_whose_gradients_travel_with_s_goes_on_to_the_same_bits(tmp
     }  # fmt: skip
     whole = trained(6, **options)
     folder = RunFolder.create(tmp_path / "run")
-    trained(3, **options).save(folder)
-    again = trainer(**options)
-    again.restore(folder)
+    trained(3, **options).checkpoint.save(folder)
+    again = loop(**options)
+    again.checkpoint.restore(folder)
     for _ in range(3):
         again.advance()
-    assert again.model.sha256() == whole.model.sha256()
+    assert again.bench.model.sha256() == whole.bench.model.sha256()
 
 
 def test_one_bit_without_the_feedback_of_errors_learns_less():
     settings: Any = {"training__steps": 30, "training__batch": 32, "cluster__nodes": 2}
     fed_back, forgetful = trained(30, **settings), trained(30, **settings, cluster__error_feedback=False)
-    assert np.mean(fed_back.losses[-5:]) < np.mean(forgetful.losses[-5:])
+    assert np.mean(fed_back.log.losses[-5:]) < np.mean(forgetful.log.losses[-5:])
     kept = [array for name, array in cluster_of(forgetful).arrays().items() if name.endswith("residual")]
     assert kept
     assert not any(array.any() for array in kept)
@@ -301,11 +302,11 @@ def test_one_bit_without_the_feedback_of_errors_learns_less():
 )
 def test_what_does_not_fit_is_refused_before_the_first_step(settings: Any, text: str):
     with pytest.raises(ConfigError, match=text):
-        trainer(**settings)
+        loop(**settings)
 
 
 def test_a_checkpoint_of_another_number_of_nodes_is_refused(tmp_path: Path):
     folder = RunFolder.create(tmp_path / "run")
-    trained(1, cluster__nodes=2).save(folder)
+    trained(1, cluster__nodes=2).checkpoint.save(folder)
     with pytest.raises(ConfigError, match="a checkpoint of 2 nodes must be resumed on 2, got 4 for "):
-        trainer(cluster__nodes=4).restore(folder)
+        loop(cluster__nodes=4).checkpoint.restore(folder)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from fast_suite import most_are_slow
-from test_cluster_training import trained, trainer
+from test_cluster_training import loop, trained
 
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
 from emu.training.systems.joint_points import OWN_ROLES
 
 OPTIONS: dict[str, Any] = {"device": "dlu16", "cluster__bits": 32, "dynamic_point__pretraining_steps": 4}
@@ -20,8 +20,8 @@ OPTIONS: dict[str, Any] = {"device": "dlu16", "cluster__bits": 32, "dynamic_poin
 @pytest.mark.parametrize("schedule", ["conditional_redo", "always_redo"])
 def test_points_of_activations_and_errors_are_those_of_one_node_with_the_whole_batch(schedule: str):
     """Neither they nor errors depend on other examples: the mean over half a batch goes back at S / 2."""
-    alone = trained(1, **OPTIONS, cluster__nodes=1, dynamic_point__schedule=schedule).model.points
-    pair = trained(1, **OPTIONS, cluster__nodes=2, dynamic_point__schedule=schedule).model.points
+    alone = trained(1, **OPTIONS, cluster__nodes=1, dynamic_point__schedule=schedule).bench.model.points
+    pair = trained(1, **OPTIONS, cluster__nodes=2, dynamic_point__schedule=schedule).bench.model.points
     assert alone is not None
     assert pair is not None
     assert alone.of.keys() == pair.of.keys()
@@ -36,17 +36,17 @@ def test_points_of_activations_and_errors_are_those_of_one_node_with_the_whole_b
 
 def test_a_node_whose_own_numbers_ask_for_nothing_runs_again_with_the_others():
     """All images of the second node are black: alone it would keep its points."""
-    found = trainer(**OPTIONS, cluster__nodes=2)
-    images, labels = found.batch(0)
+    found = loop(**OPTIONS, cluster__nodes=2)
+    images, labels = found.bench.batches.batch(0)
     images = images.copy()
     images[len(images) // 2 :] = 0
-    found.batch = lambda step: (images, labels)  # type: ignore[method-assign]
+    found.bench.batches.batch = lambda step: (images, labels)  # type: ignore[method-assign]
     found.advance()
-    joint = found.model.points
-    own = trainer(**OPTIONS, cluster__nodes=2, cluster__points="own")
-    own.batch = lambda step: (images, labels)  # type: ignore[method-assign]
+    joint = found.bench.model.points
+    own = loop(**OPTIONS, cluster__nodes=2, cluster__points="own")
+    own.bench.batches.batch = lambda step: (images, labels)  # type: ignore[method-assign]
     own.advance()
-    each = own.model.points
+    each = own.bench.model.points
     assert joint is not None
     assert each is not None
     first = next(t for t in joint.of if (t.layer, t.role) == ("input", "activation"))
@@ -56,7 +56,7 @@ def test_a_node_whose_own_numbers_ask_for_nothing_runs_again_with_the_others():
 
 
 def test_own_points_are_those_of_activations_and_errors_and_all_else_stays_joint():
-    points = trained(2, **OPTIONS, cluster__nodes=2, cluster__points="own").model.points
+    points = trained(2, **OPTIONS, cluster__nodes=2, cluster__points="own").bench.model.points
     assert points is not None
     for tensor in points.of:
         assert ("@" in tensor.part) == (tensor.role in OWN_ROLES), tensor
@@ -70,27 +70,27 @@ def test_a_killed_run_goes_on_to_the_same_bits_in_pretraining_and_behind_it(
     options: Any = {**OPTIONS, "cluster__nodes": 2, "cluster__points": points, "dynamic_point__interval": 1}
     whole = trained(6, **options)
     folder = RunFolder.create(tmp_path / "run")
-    trained(killed_at, **options).save(folder)
-    again = trainer(**options)
-    again.restore(folder)
-    while again.step < 6:
+    trained(killed_at, **options).checkpoint.save(folder)
+    again = loop(**options)
+    again.checkpoint.restore(folder)
+    while again.steps.done < 6:
         again.advance()
-    assert again.model.sha256() == whole.model.sha256()
-    assert again.registers().sha256() == whole.registers().sha256()
-    assert again.model.points is not None
-    assert whole.model.points is not None
-    assert again.model.points.of == whole.model.points.of
-    assert again.metrics()["count_bytes"] == whole.metrics()["count_bytes"] > 0
+    assert again.bench.model.sha256() == whole.bench.model.sha256()
+    assert again.log.registers().sha256() == whole.log.registers().sha256()
+    assert again.bench.model.points is not None
+    assert whole.bench.model.points is not None
+    assert again.bench.model.points.of == whole.bench.model.points.of
+    assert again.log.metrics()["count_bytes"] == whole.log.metrics()["count_bytes"] > 0
 
 
 @pytest.mark.parametrize("points", ["joint", "own"])
 def test_evaluation_behind_training_uses_the_points_of_the_first_node(points: str):
     found = trained(6, **OPTIONS, cluster__nodes=2, cluster__points=points)
-    assert found.model.points is not None
-    before = dict(found.model.points.of)
-    loss, _ = found.evaluate()
+    assert found.bench.model.points is not None
+    before = dict(found.bench.model.points.of)
+    loss, _ = found.log.evaluate()
     assert np.isfinite(loss)
-    assert found.model.points.of == before
+    assert found.bench.model.points.of == before
 
 
 #: 39 positions of a 40-bit accumulator and the number of results, 32 bits each.
@@ -105,12 +105,12 @@ def test_operations_of_pretraining_send_their_registers_to_one_node_and_the_sum_
     for nodes in (1, 2, 4):
         found = trained(2, **OPTIONS, cluster__nodes=nodes, dynamic_point__schedule=schedule)
         operations = 2 * sum(IN_PASSES.values())
-        assert found.metrics()["count_bytes"] == operations * 2 * (nodes - 1) * REGISTER_BYTES
+        assert found.log.metrics()["count_bytes"] == operations * 2 * (nodes - 1) * REGISTER_BYTES
 
 
 def test_units_of_a_node_send_one_register_together():
     found = trained(1, **OPTIONS, cluster__nodes=2, cluster__units=2)
-    assert found.metrics()["count_bytes"] == sum(IN_PASSES.values()) * 2 * REGISTER_BYTES
+    assert found.log.metrics()["count_bytes"] == sum(IN_PASSES.values()) * 2 * REGISTER_BYTES
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_points_of_an_interval_send_a_register_for_each_tensor_that_is_joint(
     """What the update writes is the same on every node: nothing of it travels."""
     found = trained(steps, **OPTIONS | settings, cluster__nodes=2, cluster__points=points)
     tensors = sum(count for role, count in IN_PASSES.items() if points == "joint" or role not in OWN_ROLES)
-    assert found.metrics()["count_bytes"] == times * tensors * 2 * REGISTER_BYTES
+    assert found.log.metrics()["count_bytes"] == times * tensors * 2 * REGISTER_BYTES
 
 
 @pytest.mark.parametrize(
@@ -148,4 +148,4 @@ def test_points_of_an_interval_send_a_register_for_each_tensor_that_is_joint(
     ids=["one node", "no open points", "a warm start", "an interval of a warm start"],
 )
 def test_no_counts_travel_where_no_point_is_joint(settings: Any):
-    assert trained(2, **settings).metrics()["count_bytes"] == 0
+    assert trained(2, **settings).log.metrics()["count_bytes"] == 0

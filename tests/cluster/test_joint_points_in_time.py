@@ -11,10 +11,11 @@ from test_cluster_training import NARROW, SMALL
 import emu
 from emu.cluster.timing import counts_ps
 from emu.hardware import Device, Fabric, load_device
-from emu.training.ranks import Ranks
+from emu.training.loop import Loop
 from emu.training.systems.joint_points import JointPoints
 from emu.training.systems.simulated_time import SimulatedTime
-from emu.training.trainer import Trainer
+from emu.training.workbench import Workbench
+from emu.training.workbench.ranks import Ranks
 
 #: 39 positions of a 40-bit accumulator and the number of results, 32 bits each; at a byte in 1000 ps, behind 1 us.
 REGISTER_BYTES, BYTE_PS, LATENCY_PS = 160, 1000, 1_000_000
@@ -36,25 +37,25 @@ def on_crossbar() -> Device:
     return Device.model_validate(device)
 
 
-def trained(steps: int, ranks: Ranks | None = None, **settings: Any) -> Trainer:
+def trained(steps: int, ranks: Ranks | None = None, **settings: Any) -> Loop:
     named = {key.replace("__", "."): value for key, value in settings.items()}
     options = {"cluster.nodes": 4, "dynamic_point.interval": 2, "dynamic_point.decided_on": "accelerator"}
     recipe = emu.model("mlp").with_settings(SMALL | NARROW | options | named)
-    found = Trainer(recipe, recipe.machine(on_crossbar()), "auto", None, ranks)
+    found = Loop(Workbench.of(recipe, recipe.machine(on_crossbar()), "auto", None, ranks))
     for _ in range(steps):
         found.advance()
     return found
 
 
-def time_of(found: Trainer) -> SimulatedTime:
+def time_of(found: Loop) -> SimulatedTime:
     return next(system for system in found.systems if isinstance(system, SimulatedTime))
 
 
-def taken_ps(found: Trainer) -> int:
+def taken_ps(found: Loop) -> int:
     return sum(time_of(found).about()["simulated_picoseconds_by_phase"].values())
 
 
-def counted(found: Trainer) -> list[dict[str, Any]]:
+def counted(found: Loop) -> list[dict[str, Any]]:
     return [row for _, row in time_of(found).interval() if (row["unit"], row["kind"]) == ("port", "transfer")]
 
 
@@ -80,7 +81,7 @@ def test_every_joint_point_takes_the_time_of_its_counts(
     rows = counted(found)
     assert sum(row["calls"] for row in rows) == PLACES
     assert sum(row["picoseconds"] for row in rows) == PLACES * POINT_PS
-    assert sum(row["bytes"] for row in rows) == found.metrics()["count_bytes"] == PLACES * 2 * 3 * REGISTER_BYTES
+    assert sum(row["bytes"] for row in rows) == found.log.metrics()["count_bytes"] == PLACES * 2 * 3 * REGISTER_BYTES
     assert counted(free) == []
 
 
@@ -104,11 +105,11 @@ def test_ranks_count_the_bytes_and_the_time_of_one_process(settings: dict[str, A
     options: dict[str, Any] = {"dynamic_point__pretraining_steps": 2, "dynamic_point__interval": 1, **settings}
     alone = trained(3, **options)
     nodes = len(settings.get("cluster__workers", range(4)))
-    assert alone.metrics()["count_bytes"] == 3 * PLACES * 2 * (nodes - 1) * REGISTER_BYTES
-    expected = alone.metrics()["count_bytes"], taken_ps(alone)
+    assert alone.log.metrics()["count_bytes"] == 3 * PLACES * 2 * (nodes - 1) * REGISTER_BYTES
+    expected = alone.log.metrics()["count_bytes"], taken_ps(alone)
 
     def work(channel: Any) -> tuple[int, int]:
         found = trained(3, Ranks(channel), **options)
-        return found.metrics()["count_bytes"], taken_ps(found)
+        return found.log.metrics()["count_bytes"], taken_ps(found)
 
     assert on_ranks(4, work) == [expected] * 4

@@ -10,7 +10,7 @@ import pytest
 from jobs import emu_on, job, needs_mpi
 
 import emu
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
 
 pytestmark = needs_mpi
 

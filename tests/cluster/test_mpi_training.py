@@ -14,7 +14,7 @@ from jobs import Ended, emu_on, job, needs_mpi
 
 import emu
 from emu import training
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
 
 pytestmark = needs_mpi
 
@@ -221,7 +221,7 @@ def again_from_the_start(path: Path) -> dict[str, Any]:
 
 
 OTHER_VERSION = (
-    "import emu.training.summary as s; real = s.version; s.version = lambda n: '9.9' if n == 'numpy' else real(n)"
+    "import emu.training.loop.summary as s; real = s.version; s.version = lambda n: '9.9' if n == 'numpy' else real(n)"
 )
 
 

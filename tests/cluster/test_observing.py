@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from test_cluster_training import trained, trainer
+from test_cluster_training import loop, trained
 
 from emu.cluster.codecs import Address, Memory, codec_of
 from emu.cluster.observing import code_counts
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop.run_to_end import run_to_end
 
 
 def test_codes_of_the_published_example_stood_for_its_values():
@@ -43,14 +44,14 @@ def test_gradients_as_they_are_and_nothing_but_zeros_have_no_codes_to_show():
 
 
 def test_a_run_writes_bytes_norms_and_codes_at_every_log_point(tmp_path):
-    found = trainer(cluster__nodes=2)
-    run = found.run(RunFolder.create(tmp_path / "run"), None)
+    found = loop(cluster__nodes=2)
+    run = run_to_end(found, RunFolder.create(tmp_path / "run"))
     folder = RunFolder.open(run.path)
     sent = folder.read_table("cluster")
     assert sent["step"] == [3, 6]
-    assert sent["bytes_sent"] == [found.metrics()["bytes_sent"] // 2, found.metrics()["bytes_sent"]]
+    assert sent["bytes_sent"] == [found.log.metrics()["bytes_sent"] // 2, found.log.metrics()["bytes_sent"]]
     codes = folder.read_table("codes")
-    sizes = {state.name: state.master.array.size for state in found.model.states}
+    sizes = {state.name: state.master.array.size for state in found.bench.model.states}
     for step in (3, 6):
         at = [i for i, s in enumerate(codes["step"]) if s == step]
         for tensor, size in sizes.items():
@@ -75,5 +76,5 @@ def test_a_run_writes_bytes_norms_and_codes_at_every_log_point(tmp_path):
 
 
 def test_a_run_without_a_cluster_writes_none_of_them(tmp_path):
-    run = trained(0).run(RunFolder.create(tmp_path / "run"), None)
+    run = run_to_end(trained(0), RunFolder.create(tmp_path / "run"))
     assert not [path for path in run.path.iterdir() if path.stem in ("cluster", "residuals", "codes")]

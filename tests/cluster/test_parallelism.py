@@ -17,12 +17,13 @@ from emu.cluster import Controllers, Exchange, Homes, Layout, ParallelismFactor,
 from emu.cluster.codecs import codec_of
 from emu.errors import ConfigError
 from emu.formats import parse
-from emu.training.run_folder import RunFolder
-from emu.training.summary import described
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop import Loop
+from emu.training.loop.summary import described
 from emu.training.systems import SYSTEMS, System
 from emu.training.systems.data_parallel import DataParallel
 from emu.training.systems.simulated_time import SimulatedTime
-from emu.training.trainer import Trainer
+from emu.training.workbench import Workbench
 
 CHOICES = (1, 2, 4, 8)
 
@@ -153,16 +154,16 @@ class Clock(System):
     key = "clock"
     compute_ps, transfer_ps = 1000, 4000
 
-    def __init__(self, run: Any) -> None:
-        self._run = run
+    def __init__(self, bench: Any) -> None:
+        self._bench = bench
         self.seen: list[StepTimes] = []
 
     def about(self) -> dict[str, Any]:
         return {"simulated_seconds": 0.0}
 
     def step_times(self) -> StepTimes:
-        workers = self._run.batches.workers or 4
-        self.seen.append(steps(self.compute_ps, self.transfer_ps, self._run.batches.size, workers))
+        workers = self._bench.batches.workers or 4
+        self.seen.append(steps(self.compute_ps, self.transfer_ps, self._bench.batches.size, workers))
         return self.seen[-1]
 
 
@@ -180,20 +181,20 @@ SMALL: dict[str, Any] = {
 @pytest.fixture
 def with_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     at = SYSTEMS.index(SimulatedTime) + 1
-    monkeypatch.setattr("emu.training.trainer.SYSTEMS", (*SYSTEMS[:at], Clock, *SYSTEMS[at:]))
+    monkeypatch.setattr("emu.training.loop.loop.SYSTEMS", (*SYSTEMS[:at], Clock, *SYSTEMS[at:]))
 
 
-def trainer(backend: str = "numba", device: str = "float32", **settings: Any) -> Trainer:
+def loop(backend: str = "numba", device: str = "float32", **settings: Any) -> Loop:
     named = {key.replace("__", "."): value for key, value in settings.items()}
     recipe = emu.model("mlp").with_settings(SMALL | named)
-    return Trainer(recipe, recipe.machine(emu.device(device)), backend)
+    return Loop(Workbench.of(recipe, recipe.machine(emu.device(device)), backend))
 
 
-def clock_of(found: Trainer) -> Clock:
+def clock_of(found: Loop) -> Clock:
     return next(system for system in found.systems if isinstance(system, Clock))
 
 
-def advanced(found: Trainer, transfers: list[int]) -> Trainer:
+def advanced(found: Loop, transfers: list[int]) -> Loop:
     """Run a step for each time that transfer takes in it."""
     for transfer_ps in transfers:
         clock_of(found).transfer_ps = transfer_ps
@@ -208,26 +209,28 @@ NODES = [4, 4, 2, 2, 4, 1]
 
 @pytest.mark.usefixtures("with_clock")
 def test_as_many_nodes_take_part_as_times_say_c8(monkeypatch: pytest.MonkeyPatch):
-    found, parts = trainer(), []
-    run = found.model.run
-    monkeypatch.setattr(found.model, "run", lambda *a, **k: (parts.append((len(a[1]), a[0].node)), run(*a, **k))[1])
+    found, parts = loop(), []
+    run = found.bench.model.run
+    monkeypatch.setattr(
+        found.bench.model, "run", lambda *a, **k: (parts.append((len(a[1]), a[0].node)), run(*a, **k))[1]
+    )
     advanced(found, TRANSFERS)
     expected = [(8 // nodes, node) for nodes in NODES for node in range(nodes)]
     assert parts == expected
-    rows = found.history._columns["parallelism"]
+    rows = found.log.history._columns["parallelism"]
     assert (rows["step"], rows["workers"]) == ([2, 4, 5, 6], [2, 4, 1, 2])
     assert described(found, "running")["workers"] == 2
 
 
 @pytest.mark.usefixtures("with_clock")
 def test_residuals_of_idle_nodes_stay_and_are_sent_when_they_take_part_again_c8():
-    found = advanced(trainer(cluster__search=SMALL["cluster.search"] | {"decay": 0.0}), [2000, 4000])
+    found = advanced(loop(cluster__search=SMALL["cluster.search"] | {"decay": 0.0}), [2000, 4000])
     system = next(s for s in found.systems if isinstance(s, DataParallel))
     idle = {name: array.copy() for name, array in system.arrays().items() if name.startswith("worker/")}
     idle = {name: array for name, array in idle.items() if name.endswith(("@2/residual", "@3/residual"))}
     assert len(idle) == 2 * (3 * 4 + 3), "of a weight, four stripes; of a bias, one"
     advanced(found, [4000, 2000])  # two nodes, and two
-    assert found.batches.workers == 4
+    assert found.bench.batches.workers == 4
     assert all(system.arrays()[name].tobytes() == array.tobytes() for name, array in idle.items())
     advanced(found, [2000])
     assert any(system.arrays()[name].tobytes() != array.tobytes() for name, array in idle.items())
@@ -237,44 +240,45 @@ def test_residuals_of_idle_nodes_stay_and_are_sent_when_they_take_part_again_c8(
 def test_two_of_four_nodes_give_the_gradients_of_two_c8():
     """At 32 bits, a step of two nodes of four is one of two nodes."""
     settings: Any = {"cluster__bits": 32, "training__schedule": {"name": "constant"}}
-    of_four = advanced(trainer(**settings), [4000])
-    of_two = advanced(trainer(**settings, cluster__nodes=2), [1])
-    of_two.load({**of_two.state()[0], **of_four.model.arrays()}, of_two.state()[1])
+    of_four = advanced(loop(**settings), [4000])
+    of_two = advanced(loop(**settings, cluster__nodes=2), [1])
+    arrays, state = of_two.checkpoint.state()
+    of_two.checkpoint.load({**arrays, **of_four.bench.model.arrays()}, state)
     for found in (of_four, of_two):
         clock_of(found).transfer_ps = 4000
         found.advance()
-    assert of_four.model.sha256() == of_two.model.sha256()
+    assert of_four.bench.model.sha256() == of_two.bench.model.sha256()
 
 
 @pytest.mark.usefixtures("with_clock")
 @pytest.mark.parametrize("at", [1, 2, 4, 5])
 def test_a_run_goes_on_with_as_many_nodes_c8(at: int, tmp_path: Path):
-    whole = advanced(trainer(), TRANSFERS)
+    whole = advanced(loop(), TRANSFERS)
     folder = RunFolder.create(tmp_path / "run")
-    advanced(trainer(), TRANSFERS[:at]).save(folder)
-    again = trainer()
-    again.restore(folder)
-    assert advanced(again, TRANSFERS[at:]).model.sha256() == whole.model.sha256()
-    assert again.batches.workers == whole.batches.workers == 2
+    advanced(loop(), TRANSFERS[:at]).checkpoint.save(folder)
+    again = loop()
+    again.checkpoint.restore(folder)
+    assert advanced(again, TRANSFERS[at:]).bench.model.sha256() == whole.bench.model.sha256()
+    assert again.bench.batches.workers == whole.bench.batches.workers == 2
 
 
 @pytest.mark.usefixtures("with_clock")
 def test_sizes_and_nodes_are_searched_together_in_the_same_bits_everywhere_c8():
     search = SMALL["cluster.search"] | {"every": 2, "trial": 2, "tolerance": 1e9}
     options: Any = {"device": "fp16-mixed", "loss_scaling": {"policy": "backoff"}, "cluster__search": search}
-    found = [advanced(trainer(backend, **options), [9000] * 5) for backend in ("reference", "numba")]
-    assert found[0].model.sha256() == found[1].model.sha256()
-    assert [found[0].batches.size_at(step) for step in range(5)] == [8, 8, 16, 16, 32]
+    found = [advanced(loop(backend, **options), [9000] * 5) for backend in ("reference", "numba")]
+    assert found[0].bench.model.sha256() == found[1].bench.model.sha256()
+    assert [found[0].bench.batches.size_at(step) for step in range(5)] == [8, 8, 16, 16, 32]
     seen = clock_of(found[1]).seen
     assert [times.workers for times in seen[:3]] == [4, 1, 1]
     assert [times.examples for times in seen] == [8, 8, 16, 16, 32], "trials are not asked"
-    assert found[1].batches.workers == 2, "of C = 32000 and T = 9000, 3.6 nodes are balanced"
+    assert found[1].bench.batches.workers == 2, "of C = 32000 and T = 9000, 3.6 nodes are balanced"
 
 
 @pytest.mark.usefixtures("with_clock")
 def test_nodes_are_chosen_among_numbers_that_divide_every_size_c8():
     search = SMALL["cluster.search"] | {"multiple": 6}
-    found = trainer(cluster__nodes=6, training__batch=12, cluster__search=search)
+    found = loop(cluster__nodes=6, training__batch=12, cluster__search=search)
     factor = next(system for system in found.systems if system.key == "search")._factor
     assert factor.choices == (1, 2, 3, 6)
 
@@ -282,9 +286,11 @@ def test_nodes_are_chosen_among_numbers_that_divide_every_size_c8():
 @pytest.mark.usefixtures("with_clock")
 def test_every_unit_of_a_node_that_takes_part_has_its_part_c8(monkeypatch: pytest.MonkeyPatch):
     search = SMALL["cluster.search"] | {"multiple": 8}
-    found, parts = trainer(cluster__units=2, cluster__search=search), []
-    run = found.model.run
-    monkeypatch.setattr(found.model, "run", lambda *a, **k: (parts.append((len(a[1]), a[0].node)), run(*a, **k))[1])
+    found, parts = loop(cluster__units=2, cluster__search=search), []
+    run = found.bench.model.run
+    monkeypatch.setattr(
+        found.bench.model, "run", lambda *a, **k: (parts.append((len(a[1]), a[0].node)), run(*a, **k))[1]
+    )
     advanced(found, [4000, 4000])
     assert parts == [(1, unit) for unit in range(8)] + [(2, unit) for unit in range(4)]
 
@@ -360,13 +366,13 @@ SEARCHED: dict[str, Any] = {
 SIZES, CHOSEN = [4, 8, 16, 32, 64, 128], [4, 1, 1, 2, 4, 4]
 
 
-def simulated(device: emu.Device, backend: str = "numba", **settings: Any) -> Trainer:
+def simulated(device: emu.Device, backend: str = "numba", **settings: Any) -> Loop:
     named = {key.replace("__", "."): value for key, value in settings.items()}
     recipe = emu.model("mlp").with_settings(ONE_LAYER | named)
-    return Trainer(recipe, recipe.machine(device), backend)
+    return Loop(Workbench.of(recipe, recipe.machine(device), backend))
 
 
-def times_of(found: Trainer, steps: int) -> list[StepTimes]:
+def times_of(found: Loop, steps: int) -> list[StepTimes]:
     system = next(one for one in found.systems if isinstance(one, SimulatedTime))
     seen: list[StepTimes] = []
     for _ in range(steps):
@@ -397,7 +403,7 @@ def test_as_many_nodes_take_part_as_simulated_time_says_c8(
     expected = [StepTimes(k, batch, pass_ps(batch // k), TRANSFER_PS) for k in nodes]
     assert times_of(found, 4) == expected
     moved = [(step, k) for step, (k, before) in enumerate(zip(nodes[1:], nodes, strict=False), 1) if k != before]
-    rows = found.history._columns.get("parallelism", {"step": [], "workers": []})
+    rows = found.log.history._columns.get("parallelism", {"step": [], "workers": []})
     assert list(zip(rows["step"], rows["workers"], strict=True)) == moved
 
 
@@ -407,7 +413,7 @@ def test_nodes_that_compute_send_to_a_controller_and_it_to_all_c8(device: emu.De
     found = simulated(device, **settings)
     (of_four,) = times_of(found, 1)
     assert of_four == StepTimes(4, 8, pass_ps(2), NS * (3 * 3072 + 1 + 3 * 3072 + 1))
-    assert found.batches.workers == 1, "C = 16160 ns, T = 18434 ns"
+    assert found.bench.batches.workers == 1, "C = 16160 ns, T = 18434 ns"
     (of_one,) = times_of(found, 1)  # the controller itself
     assert of_one == StepTimes(1, 8, pass_ps(8), NS * (3 * 3072 + 1))
 
@@ -419,13 +425,13 @@ def test_a_step_of_some_nodes_takes_as_long_as_theirs_and_sends_their_bytes_c8(d
     recipe = emu.model("mlp").with_settings(of_two | {"cluster.workers": [0, 1], "cluster.double_buffering": True})
     (step,) = emu.simulate(recipe, device, nodes=[4], batches=[8]).steps
     found.advance()
-    before, sent = system.about()["simulated_seconds"], found.metrics()["bytes_sent"]
+    before, sent = system.about()["simulated_seconds"], found.log.metrics()["bytes_sent"]
     assert sent == 2 * 4 * 3 * 768
     found.advance()
-    assert found.metrics()["bytes_sent"] - sent == step.time.sent_bytes == (2 + 4) * 3 * 768
+    assert found.log.metrics()["bytes_sent"] - sent == step.time.sent_bytes == (2 + 4) * 3 * 768
     assert round((system.about()["simulated_seconds"] - before) * 1e12) == step.time.step_ps
     rows = [row for name, row in system.interval() if name == "simulation" and row["kind"] == "send"]
-    assert sum(row["bytes"] for row in rows) * 4 == found.metrics()["bytes_sent"]
+    assert sum(row["bytes"] for row in rows) * 4 == found.log.metrics()["bytes_sent"]
 
 
 def test_a_warm_start_says_nothing_of_balance_c8(device: emu.Device):
@@ -434,7 +440,7 @@ def test_a_warm_start_says_nothing_of_balance_c8(device: emu.Device):
     seen = []
     for _ in range(4):
         found.advance()
-        seen.append((system.step_times() is None, found.batches.workers))
+        seen.append((system.step_times() is None, found.bench.batches.workers))
     assert seen == [(True, None), (True, None), (False, 2), (False, 1)]
 
 
@@ -442,8 +448,8 @@ def test_simulated_time_leads_to_the_same_bits_everywhere_c8(slow: emu.Device):
     found = [simulated(slow, backend, **SEARCHED) for backend in ("reference", "numba")]
     for one in found:
         assert [(times.examples, times.workers) for times in times_of(one, 6)] == list(zip(SIZES, CHOSEN, strict=True))
-    assert found[0].model.sha256() == found[1].model.sha256()
-    assert found[0].state()[1]["simulation"] == found[1].state()[1]["simulation"]
+    assert found[0].bench.model.sha256() == found[1].bench.model.sha256()
+    assert found[0].checkpoint.state()[1]["simulation"] == found[1].checkpoint.state()[1]["simulation"]
 
 
 @pytest.mark.parametrize("at", [1, 3, 4, 5])
@@ -453,11 +459,11 @@ def test_a_run_goes_on_with_as_many_nodes_by_simulated_time_c8(at: int, slow: em
     folder = RunFolder.create(tmp_path / "run")
     killed = simulated(slow, **SEARCHED)
     times_of(killed, at)
-    killed.save(folder)
+    killed.checkpoint.save(folder)
     again = simulated(slow, **SEARCHED)
-    again.restore(folder)
+    again.checkpoint.restore(folder)
     assert times_of(again, 6 - at) == seen[at:]
-    assert again.model.sha256() == whole.model.sha256()
+    assert again.bench.model.sha256() == whole.bench.model.sha256()
     info, expected = described(again, "running"), described(whole, "running")
     for name in ("workers", "batch_size", "simulated_seconds"):
         assert info[name] == expected[name]
@@ -476,7 +482,7 @@ def test_a_run_goes_on_with_as_many_nodes_by_simulated_time_c8(at: int, slow: em
 )
 def test_parallelism_without_simulated_time_is_refused_before_the_first_step_c8(name: str, why: str):
     with pytest.raises(ConfigError) as caught:
-        trainer(device=name)
+        loop(device=name)
     assert str(caught.value) == (
         f"`parallelism` of [cluster.search] must be left out if no time is simulated, got true on {name!r}: {why}"
     )

@@ -20,7 +20,7 @@ from emu.cluster.timing.rows import Sizes, arrived_rows, controlled_sizes, share
 from emu.cluster.wires import Touched, header_bytes
 from emu.hardware import Demand, Machine, load_device
 from emu.training import Run, train
-from emu.training.cluster_simulation import of_one
+from emu.training.time.cluster_simulation import of_one
 
 FP32 = emu.parse("fp32")
 K20X = load_device("k20x-8x")

@@ -18,8 +18,8 @@ from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.striping import striped_program, striped_shapes
 from emu.hardware import Demand, Fabric, Machine, Traffic, load_device
 from emu.training import load_recipe
-from emu.training.simulation import Simulation
-from emu.training.work import work_of
+from emu.training.time.simulation import Simulation
+from emu.training.time.work import work_of
 
 FP32 = emu.parse("fp32")
 K20X = load_device("k20x-8x")
@@ -52,7 +52,7 @@ def plan(share: Share, **cluster: Any) -> Plan:
 @pytest.mark.parametrize("device", ["p100", "k20x-8x", "dlu16", "v100"])
 @pytest.mark.parametrize("model", ["mlp", "lenet", "transformer"])
 def test_a_device_alone_takes_as_long_as_in_training(model: str, device: str):
-    """Host, link, memory and all: `emu.training.simulation` plays operations one by one."""
+    """Host, link, memory and all: `emu.training.time.simulation` plays operations one by one."""
     recipe = load_recipe(model)
     machine, work = Machine(load_device(device)), work_of(recipe, load_device(device), 32)
     size = work.input_elements

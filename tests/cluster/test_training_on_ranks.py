@@ -13,10 +13,12 @@ from test_cluster_training import NARROW, SMALL
 
 import emu
 from emu.errors import ConfigError
-from emu.training.ranks import Ranks
-from emu.training.run_folder import RunFolder, SilentFolder
-from emu.training.tables import TABLES
-from emu.training.trainer import Trainer
+from emu.training.folders.run_folder import RunFolder, SilentFolder
+from emu.training.folders.tables import TABLES
+from emu.training.loop import Loop
+from emu.training.loop.run_to_end import run_to_end
+from emu.training.workbench import Workbench
+from emu.training.workbench.ranks import Ranks
 
 #: Everything that nodes decide, count or average together, each once.
 CASES: dict[str, dict[str, Any]] = {
@@ -81,18 +83,18 @@ CASES: dict[str, dict[str, Any]] = {
 }
 
 
-def trainer(
+def loop(
     ranks: Ranks | None = None, model: str = "mlp", device: str = "float32", backend: str = "auto", **settings: Any
-) -> Trainer:
+) -> Loop:
     named = {
         key.replace("__", "."): value for key, value in {"cluster.nodes": 4, "training__steps": 3, **settings}.items()
     }
     recipe = emu.model(model).with_settings(SMALL | (NARROW if model == "mlp" else {}) | named)
-    return Trainer(recipe, recipe.machine(emu.device(device)), backend, None, ranks)
+    return Loop(Workbench.of(recipe, recipe.machine(emu.device(device)), backend, None, ranks))
 
 
 def run(folder: RunFolder, ranks: Ranks | None = None, **settings: Any) -> dict[str, Any]:
-    return trainer(ranks, **settings).run(folder, None).info
+    return run_to_end(loop(ranks, **settings), folder).info
 
 
 def on(path: Path, nodes_each: int = 1, **settings: Any) -> list[dict[str, Any]]:
@@ -151,14 +153,14 @@ def test_what_is_not_finite_on_one_node_makes_all_ranks_repeat_and_give_up_the_s
     }
 
     def advanced(ranks: Ranks | None) -> tuple[Any, ...]:
-        found = trainer(ranks, **settings)
-        images, labels = found.batch(0)
+        found = loop(ranks, **settings)
+        images, labels = found.bench.batches.batch(0)
         images = images.copy()
         images[-1] = np.nan  # of the last node
-        found.batch = lambda step: (images, labels)  # type: ignore[method-assign]
+        found.bench.batches.batch = lambda step: (images, labels)  # type: ignore[method-assign]
         found.advance()
-        metrics = found.metrics()
-        return metrics["repeats"], metrics["skips"], found.scale, found.registers().sha256()
+        metrics = found.log.metrics()
+        return metrics["repeats"], metrics["skips"], found.log.scale, found.log.registers().sha256()
 
     alone = advanced(None)
     assert alone[:2] == (2, 1)
@@ -178,34 +180,34 @@ def test_only_rank_0_writes(tmp_path: Path):
 def test_a_run_goes_on_with_other_ranks_to_the_same_bits(first: int, then: int, tmp_path: Path):
     """What moves bytes is no part of a run's identity: only nodes are."""
     settings: dict[str, Any] = {"device": "fixed8", "cluster__rule": "adagrad", "cluster__double_buffering": True}
-    whole = trainer(**settings)
+    whole = loop(**settings)
     for _ in range(3):
         whole.advance()
     path = tmp_path / "run"
 
     def begin(channel: InProcess) -> None:
-        found = trainer(Ranks(channel), **settings)
+        found = loop(Ranks(channel), **settings)
         found.advance()
-        found.save(SilentFolder(path) if channel.rank else RunFolder.create(path))
+        found.checkpoint.save(SilentFolder(path) if channel.rank else RunFolder.create(path))
 
     def go_on(channel: InProcess) -> tuple[str, str]:
-        found = trainer(Ranks(channel), **settings, cluster__transport="mpi", cluster__timeout_s=7.0)
-        found.restore(SilentFolder(path))
+        found = loop(Ranks(channel), **settings, cluster__transport="mpi", cluster__timeout_s=7.0)
+        found.checkpoint.restore(SilentFolder(path))
         for _ in range(2):
             found.advance()
-        return found.model.sha256(), found.registers().sha256()
+        return found.bench.model.sha256(), found.log.registers().sha256()
 
     on_ranks(first, begin)
-    assert set(on_ranks(then, go_on)) == {(whole.model.sha256(), whole.registers().sha256())}
+    assert set(on_ranks(then, go_on)) == {(whole.bench.model.sha256(), whole.log.registers().sha256())}
 
 
 def test_a_checkpoint_of_another_number_of_nodes_is_refused_on_every_rank(tmp_path: Path):
-    trained = trainer(cluster__nodes=2)
+    trained = loop(cluster__nodes=2)
     trained.advance()
-    trained.save(RunFolder.create(tmp_path / "run"))
+    trained.checkpoint.save(RunFolder.create(tmp_path / "run"))
 
     def work(channel: InProcess) -> None:
-        trainer(Ranks(channel)).restore(SilentFolder(tmp_path / "run"))
+        loop(Ranks(channel)).checkpoint.restore(SilentFolder(tmp_path / "run"))
 
     with pytest.raises(ConfigError, match="a checkpoint of 2 nodes must be resumed on 2, got 4 for"):
         on_ranks(4, work)

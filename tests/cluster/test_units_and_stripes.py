@@ -33,15 +33,15 @@ def test_nodes_at_32_bits_equal_one_node_whose_units_add_up_the_same_batch_in_th
     options: Any = {"cluster__bits": 32, **EQUAL[case]}
     many = trained(3, **options, cluster__nodes=nodes)
     one = trained(3, **options, cluster__nodes=1, cluster__units=nodes)
-    assert one.model.sha256() == many.model.sha256()
-    assert one.registers().sha256() == many.registers().sha256()
-    assert (one.metrics()["bytes_sent"], many.metrics()["bytes_sent"] > 0) == (0, True)
+    assert one.bench.model.sha256() == many.bench.model.sha256()
+    assert one.log.registers().sha256() == many.log.registers().sha256()
+    assert (one.log.metrics()["bytes_sent"], many.log.metrics()["bytes_sent"] > 0) == (0, True)
 
 
 def test_a_node_sends_once_what_all_its_units_have_found_c1():
     single, double = trained(2, cluster__nodes=2), trained(2, cluster__nodes=2, cluster__units=2)
-    assert double.metrics()["bytes_sent"] == single.metrics()["bytes_sent"]
-    assert double.model.sha256() != single.model.sha256()
+    assert double.log.metrics()["bytes_sent"] == single.log.metrics()["bytes_sent"]
+    assert double.bench.model.sha256() != single.bench.model.sha256()
 
 
 # ---- stripes of layers ----
@@ -80,7 +80,7 @@ def test_units_and_their_gradients_are_whole_on_every_device_c9(role: str):
 
 @pytest.mark.parametrize("model", ["mlp", "lenet", "transformer"])
 def test_exactly_linear_layers_and_convolutions_are_striped_c9(model: str):
-    layers = emu.training.build.build_network(emu.model(model).network).layers
+    layers = emu.training.workbench.build.build_network(emu.model(model).network).layers
     found = striped_layers(layers)
     expected = {
         "mlp": {"fc1", "fc2", "output"},
@@ -101,7 +101,7 @@ def test_striped_training_is_exact_where_partial_sums_are_c9(model: str):
     last = list(weights(one))[-2:]
     for name in last:
         np.testing.assert_array_equal(weights(striped)[name], weights(one)[name])
-    assert striped.model.sha256() != one.model.sha256()
+    assert striped.bench.model.sha256() != one.bench.model.sha256()
 
 
 @pytest.mark.parametrize("model", ["mlp", "lenet"])
@@ -109,8 +109,8 @@ def test_devices_that_share_whole_layers_give_the_bits_of_one_c9(model: str):
     options: Any = {"model": model, "cluster__nodes": 2}
     whole = trained(2, **options, cluster__model_parallel=3, cluster__model_split="layers")
     one = trained(2, **options)
-    assert whole.model.sha256() == one.model.sha256()
-    assert whole.registers().sha256() == one.registers().sha256()
+    assert whole.bench.model.sha256() == one.bench.model.sha256()
+    assert whole.log.registers().sha256() == one.log.registers().sha256()
 
 
 def test_more_devices_than_units_leave_some_without_any_c9():

@@ -18,7 +18,8 @@ import emu
 from emu.backends.codecs import AT_ZERO, MEANS, ColumnsCode
 from emu.backends.cuda import CudaKernels
 from emu.backends.reference import ReferenceKernels
-from emu.training.trainer import Trainer
+from emu.training.loop import Loop
+from emu.training.workbench import Workbench
 from tests.cuda.cuda_on_host import HostDevice, RaceError
 from tests.cuda.ptx_on_host import UnknownInstructionError, translate
 
@@ -88,10 +89,10 @@ def test_nodes_end_in_the_same_bits_on_reference_and_cuda(cuda: str):
     for backend in ("reference", cuda):
         settings = {"training.steps": 2, "training.batch": 4, "data.test_images": 8, "cluster.nodes": 2}
         recipe = emu.model("mlp").with_settings(settings)
-        trainer = Trainer(recipe, recipe.machine(emu.device("float32")), backend)
-        trainer.advance()
-        trainer.advance()
-        sums.append(trainer.model.sha256())
+        loop = Loop(Workbench.of(recipe, recipe.machine(emu.device("float32")), backend))
+        loop.advance()
+        loop.advance()
+        sums.append(loop.bench.model.sha256())
     assert sums[0] == sums[1]
 
 

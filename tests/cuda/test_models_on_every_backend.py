@@ -16,8 +16,9 @@ from host_devices import as_backend, device_of
 from emu import training
 from emu.backends.numba.cache import cache_folder
 from emu.hardware import device_names, load_device
+from emu.training.loop import Loop
 from emu.training.recipe import Recipe, load_recipe, model_names
-from emu.training.trainer import Trainer
+from emu.training.workbench import Workbench
 
 BACKENDS = ("reference", "numba", "cuda")
 #: Steps and batch of each model, and as little to test as its data allow; the order gives large models devices whose
@@ -161,10 +162,10 @@ def test_small_networks_of_every_layer_run_on_a_devices_own_arrays(kind: str, tm
 def test_every_model_ends_in_the_same_bits_on_every_device(model: str, device: str):
     recipe, found = load_recipe(model).with_settings(SHORT[model]), set()
     for backend in BACKENDS:
-        trainer = Trainer(recipe, load_device(device), backend)
-        while trainer.step < trainer.steps:
-            trainer.advance()
-        found.add((trainer.model.sha256(), trainer.interval.sha256()))
+        loop = Loop(Workbench.of(recipe, load_device(device), backend))
+        while loop.steps.done < loop.steps.planned:
+            loop.advance()
+        found.add((loop.bench.model.sha256(), loop.bench.runners.counters.sha256()))
     assert len(found) == 1
 
 

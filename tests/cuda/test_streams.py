@@ -15,7 +15,8 @@ from host_devices import as_backend, device_of
 import emu
 from emu.backends.cuda.launching import _MOST_CONSTANTS, Launcher
 from emu.backends.cuda.loader import CupyDevice
-from emu.training.trainer import Trainer
+from emu.training.loop import Loop
+from emu.training.workbench import Workbench
 from tests.cuda.cuda_on_host import HostDevice, Order
 
 
@@ -204,12 +205,12 @@ def test_the_host_runs_tasks_in_its_order_of_threads(order: Order, ran: list[int
 def two_steps(backend: str, between: Callable[[], None] = lambda: None) -> dict[Any, Any]:
     """Return what two training steps leave; in the first, registers take their positions, in the order of layers."""
     recipe = emu.model("lenet").with_settings({"data.test_images": 8, "training.batch": 4, "training.steps": 3})
-    trainer = Trainer(recipe, emu.device("fixed16"), backend)
-    trainer.advance()
+    loop = Loop(Workbench.of(recipe, emu.device("fixed16"), backend))
+    loop.advance()
     between()
-    trainer.advance()
-    counts = {place: (c.register.to_dict(), c.flags.counts()) for place, c in trainer.interval.items()}
-    return counts | {"weights": trainer.model.sha256()}
+    loop.advance()
+    counts = {place: (c.register.to_dict(), c.flags.counts()) for place, c in loop.bench.runners.counters.items()}
+    return counts | {"weights": loop.bench.model.sha256()}
 
 
 @pytest.mark.parametrize("order", ["backward", pytest.param("shuffled", marks=pytest.mark.slow)])

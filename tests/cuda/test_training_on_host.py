@@ -11,7 +11,8 @@ from device_arrays import WORK, DeviceArray, StrictDevice
 from host_devices import GPU, as_backend, device_of
 
 import emu
-from emu.training.trainer import Trainer
+from emu.training.loop import Loop
+from emu.training.workbench import Workbench
 
 #: Hashes of weights and registers, by device and steps: benchmarks/first_contact.py.
 GOLDEN = json.loads((Path(__file__).parents[2] / "benchmarks" / "golden_bits.json").read_text())["training"]
@@ -48,16 +49,16 @@ def test_a_run_on_a_devices_own_arrays_ends_in_the_same_hashes(device: str, tmp_
 @pytest.mark.usefixtures("strict_device")
 def test_arrays_stay_on_the_device_between_operations():
     recipe = emu.model("mlp").with_settings({"data.test_images": 8, "training.batch": 4, "training.steps": 3})
-    trainer = Trainer(recipe, emu.device("fixed16"), "cuda")
-    trainer.advance()  # parameters move there
+    loop = Loop(Workbench.of(recipe, emu.device("fixed16"), "cuda"))
+    loop.advance()  # parameters move there
     WORK.clear()
-    trainer.advance()
-    assert all(isinstance(state.master.array, DeviceArray) for state in trainer.model.states)
+    loop.advance()
+    assert all(isinstance(state.master.array, DeviceArray) for state in loop.bench.model.states)
     certain, loss, outputs = 1, 1, 4 * 10  # of two exponentials: whether every result is certain
     assert sorted(WORK.sizes) == [certain, certain, loss, outputs], "no counts come back"
     WORK.clear()
-    assert sum(counters.register.total for _, counters in trainer.interval.items()) > 0
-    assert 0 < len(WORK.sizes) <= len(list(trainer.interval.items())), "one copy for a register of two steps"
+    assert sum(counters.register.total for _, counters in loop.bench.runners.counters.items()) > 0
+    assert 0 < len(WORK.sizes) <= len(list(loop.bench.runners.counters.items())), "one copy for a register of two steps"
 
 
 @pytest.mark.usefixtures("strict_device")
@@ -66,12 +67,12 @@ def test_arrays_stay_on_the_device_between_operations():
 )
 def test_a_step_launches_no_more_than_it_must(model: str, kernels: int, operations: int):
     recipe = emu.model(model).with_settings({"data.test_images": 8, "training.batch": 2, "training.steps": 4})
-    trainer = Trainer(recipe, emu.device("fixed16"), "cuda")
-    trainer.advance()  # parameters and constants move there
-    trainer.advance()
+    loop = Loop(Workbench.of(recipe, emu.device("fixed16"), "cuda"))
+    loop.advance()  # parameters and constants move there
+    loop.advance()
     WORK.clear()
-    trainer.advance()
+    loop.advance()
     assert sum(WORK.launches.values()) <= kernels
     assert sum(WORK.operations.values()) <= operations, WORK.operations
-    images, labels, loss, seed = 2 * trainer.data.train_inputs[0].size, 2, 1, 1
+    images, labels, loss, seed = 2 * loop.bench.batches.data.train_inputs[0].size, 2, 1, 1
     assert WORK.uploads == [images, labels, loss, seed], "no task, no constant, no place is copied"

@@ -16,7 +16,7 @@ import emu.testing.vectors
 from emu.cli import app
 from emu.cluster.batch_search import SearchTable
 from emu.cluster.settings import ClusterTable, CodecOptions
-from emu.training.run_folder import RUN
+from emu.training.folders.run_folder import RUN
 
 CONCEPTS = ROOT / "docs" / "concepts"
 #: Pages with tables that programs write.

@@ -13,7 +13,7 @@ from emu.cluster.settings import ClusterTable
 from emu.formats import Format
 from emu.hardware import DECISION, Demand, Device, Machine, device_names, load_device, machine_of
 from emu.training import load_recipe
-from emu.training.work import work_of
+from emu.training.time.work import work_of
 
 FP16, FP32, WORD, MASTER = (emu.parse(name) for name in ("fp16", "fp32", "fix16f10", "fix32f28"))
 

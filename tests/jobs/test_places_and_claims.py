@@ -20,8 +20,8 @@ from emu.jobs.run import attempt, is_finished
 from emu.jobs.sending import Sending
 from emu.jobs.store import FolderStore, ObjectStore, is_address, open_store
 from emu.training import load_recipe
+from emu.training.folders.study_folder import ATTEMPTS, CLAIMS, FAILURES
 from emu.training.planned import PlannedRun
-from emu.training.study_folder import ATTEMPTS, CLAIMS, FAILURES
 
 HERE = f"{platform.node()}:{os.getpid()}"
 

@@ -15,7 +15,8 @@ from emu.jobs import Job, run_job
 from emu.jobs.cache import RunCache, address_of, most_bytes
 from emu.jobs.store import open_store
 from emu.training import load_recipe
-from emu.training.trainer import Trainer
+from emu.training.loop import Loop
+from emu.training.workbench import Workbench
 
 SMALL = {"training.steps": 2, "training.batch": 8, "data.test_images": 20}
 
@@ -40,8 +41,8 @@ def test_a_run_is_taken_from_the_cache_by_all_that_decides_its_files(tmp_path: P
     assert len(list(cache.glob("*.json"))) == 2
 
 
-def trainer_of(device: Device, backend: str = "reference", **settings: object) -> Trainer:
-    return Trainer(load_recipe("mlp").with_settings({**SMALL, **settings}), device, backend)
+def loop_of(device: Device, backend: str = "reference", **settings: object) -> Loop:
+    return Loop(Workbench.of(load_recipe("mlp").with_settings({**SMALL, **settings}), device, backend))
 
 
 def test_a_run_has_another_address_on_another_device_and_with_another_recipe_backend_or_code(
@@ -49,14 +50,14 @@ def test_a_run_has_another_address_on_another_device_and_with_another_recipe_bac
 ):
     data = emu.device("fixed8").model_dump(mode="json")
     devices = [Device.model_validate(data | changed) for changed in ({}, {"source": "measured"}, {"name": "other"})]
-    trainers = [trainer_of(device) for device in devices]
-    trainers += [trainer_of(devices[0], "numba"), trainer_of(devices[0], **{"training.log_every": 1})]
+    loops = [loop_of(device) for device in devices]
+    loops += [loop_of(devices[0], "numba"), loop_of(devices[0], **{"training.log_every": 1})]
     # a key that decides no bit, and stands in run.json
-    trainers += [trainer_of(devices[0], **{"cluster.nodes": 2, "cluster.timeout_s": wait}) for wait in (60, 61)]
-    addresses = [address_of(trainer) for trainer in trainers]
-    assert address_of(trainer_of(devices[0])) == addresses[0]
+    loops += [loop_of(devices[0], **{"cluster.nodes": 2, "cluster.timeout_s": wait}) for wait in (60, 61)]
+    addresses = [address_of(loop) for loop in loops]
+    assert address_of(loop_of(devices[0])) == addresses[0]
     monkeypatch.setattr(_paths, "sources_sha256", lambda: "0" * 64)
-    assert len({*addresses, address_of(trainers[0])}) == len(addresses) + 1
+    assert len({*addresses, address_of(loops[0])}) == len(addresses) + 1
 
 
 def test_a_run_has_another_address_once_a_number_of_its_cost_table_is_another(tmp_path: Path):
@@ -67,13 +68,13 @@ def test_a_run_has_another_address_once_a_number_of_its_cost_table_is_another(tm
     addresses: list[str | None] = []
     for energy_pj in ("0.2", "0.3"):
         table.write_text(text.replace("energy_pj = 0.2\n", f"energy_pj = {energy_pj}\n"))
-        addresses.append(address_of(trainer_of(Device.model_validate(data))))
+        addresses.append(address_of(loop_of(Device.model_validate(data))))
     assert None not in addresses
     assert addresses[0] != addresses[1]
 
 
 def test_a_run_that_ends_by_the_clock_has_no_address():
-    assert address_of(trainer_of(emu.device("fixed8"), **{"training.stop.seconds": 5.0})) is None
+    assert address_of(loop_of(emu.device("fixed8"), **{"training.stop.seconds": 5.0})) is None
 
 
 def test_a_run_whose_files_were_changed_is_trained_again(tmp_path: Path):

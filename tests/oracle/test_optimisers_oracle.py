@@ -16,9 +16,9 @@ from emu.autodiff import Value
 from emu.hardware import Device, load_device
 from emu.optim import ParameterState
 from emu.precision import DatapathRunner, Policy
-from emu.training.build import build_optimiser
 from emu.training.recipe import Optimiser
-from emu.training.update import Update
+from emu.training.workbench.build import build_optimiser
+from emu.training.workbench.update import Update
 
 Spec = dict[str, Any]
 Rationals = Iterator[tuple[Fraction, dict[str, Fraction]]]

@@ -33,7 +33,7 @@ ALLOWED["jobs"] = ALLOWED["report"] | {"report"}
 ALLOWED["watch"] = ALLOWED["search"] = ALLOWED["jobs"] | {"jobs"}
 ALLOWED["notebook"] = ALLOWED["report"] | {"report", "testing"}
 #: The public face and the command may import everything.
-TOP = {"__init__", "__main__", "cli"}
+TOP = {"__init__", "__main__", "_runs", "cli"}
 
 
 def part_of(path: Path, package: Path) -> str:

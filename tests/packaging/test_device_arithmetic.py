@@ -16,7 +16,7 @@ ROOMS = ("autodiff", "engine", "precision", "nn", "optim", "backends/cuda")
 MODULES = [
     *(path for room in ROOMS for path in sorted((ROOT / room).glob("*.py"))),
     *(ROOT / "backends" / name for name in ("arrays.py", "gathered.py")),
-    ROOT / "training" / "model.py",
+    ROOT / "training" / "workbench" / "model.py",
 ]
 #: Mathematics for checking derivatives, on the host.
 ON_HOST = {"autodiff/plain.py", "autodiff/check.py"}

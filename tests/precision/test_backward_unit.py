@@ -15,7 +15,7 @@ from emu.hardware.precision_table import PrecisionTable
 from emu.optim import GradientDescent
 from emu.precision import Policy, RecordingRunner
 from emu.testing import assert_bits_equal
-from emu.training.model import Model
+from emu.training.workbench.model import Model
 
 HALF = {"product": "fp16", "accumulator": "fp16", "order": "sequential"}
 BACKWARD: dict[str, Any] = {

@@ -21,7 +21,7 @@ from emu.precision.dynamic_point import DynamicPointRunner, Points, Tensor
 from emu.precision.point_rules import by_leading_bits, by_single_bits, next_point, range_exponent
 from emu.precision.profile import Profile
 from emu.precision.shapes import ShapeArray, ShapeRunner
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
 
 W16, W8, U8 = (parse(text) for text in ("fix16f?", "fix8f?", "ufix8f?"))
 PUBLISHED = {-12: 10, -9: 100, -6: 3000, -3: 5000, -1: 1500, 0: 300, 1: 80, 2: 9, 3: 1}

@@ -32,7 +32,7 @@ from emu.precision.loss_scaling import (
     headroom,
 )
 from emu.precision.redo import run_and_redo
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
 
 HALF_LIMIT = 15
 FP16 = parse("fp16")

@@ -15,7 +15,7 @@ import pytest
 
 from emu.errors import ConfigError
 from emu.training.data import load_dataset
-from emu.training.data_files import DIGITS_SCALE, read_digits, read_npz
+from emu.training.data.files import DIGITS_SCALE, read_digits, read_npz
 from emu.training.recipe import Images
 
 INPUT = (1, 28, 28)

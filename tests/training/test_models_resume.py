@@ -11,20 +11,20 @@ from small_runs import MLP, command, settings_of, train
 
 from emu import training
 from emu.hardware import load_device
+from emu.training.folders.run_folder import RunFolder
 from emu.training.recipe import Recipe
-from emu.training.run_folder import RunFolder
 
 #: Kill the process when its n-th step begins.
 KILL = """
 import os, signal
-from emu.training.trainer import Trainer
-real, calls = Trainer.advance, []
+from emu.training.loop import Loop
+real, calls = Loop.advance, []
 def advance(self):
     calls.append(1)
     if len(calls) == {n}:
         os.kill(os.getpid(), signal.SIGKILL)
     return real(self)
-Trainer.advance = advance
+Loop.advance = advance
 """
 SHORT: dict[str, dict[str, Any]] = {
     "resnet8": {"training.steps": 7, "training.batch": 4, "data.test_images": 4},
@@ -100,7 +100,7 @@ def test_moments_and_means_come_back_from_a_checkpoint(optimiser: dict[str, Any]
 #: Kill the process inside the n-th run of an iteration, runs that are repeated included.
 KILL_IN_RUN = """
 import os, signal
-from emu.training.model import Model
+from emu.training.workbench.model import Model
 real, calls = Model._gradients, []
 def gradients(self, *arguments):
     calls.append(1)

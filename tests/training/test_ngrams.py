@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 import emu
 from emu.errors import ConfigError
-from emu.training import ngrams
-from emu.training.data import load_dataset
-from emu.training.ngrams import fnv1a, ngram_columns
+from emu.training.data import load_dataset, ngrams
+from emu.training.data.ngrams import fnv1a, ngram_columns
 from emu.training.recipe import Ngrams
 
 #: Published values of FNV-1a, 64 bits.

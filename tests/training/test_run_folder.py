@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from emu.errors import ConfigError
-from emu.training.run_folder import CHECKPOINT, RunFolder
-from emu.training.tables import TABLES
+from emu.training.folders.run_folder import CHECKPOINT, RunFolder
+from emu.training.folders.tables import TABLES
 
 ARRAYS: dict[str, np.ndarray] = {
     "conv1/weight": np.linspace(-1, 1, 150, dtype=np.float32).reshape(6, 1, 5, 5),
@@ -260,7 +260,7 @@ class TestCheckpoint:
 import resource
 import numpy as np
 from emu.errors import ConfigError
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
 folder = RunFolder({str(folder.path)!r})
 rng = np.random.default_rng(0)
 def save(n, step):
@@ -291,7 +291,7 @@ except ConfigError as error:
         script = f"""
 import os, signal
 import numpy as np
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
 folder = RunFolder({str(folder.path)!r})
 folder.save_checkpoint({{"w": np.arange(1000.0)}}, {{"step": 7}})
 os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)

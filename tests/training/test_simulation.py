@@ -7,7 +7,7 @@ from typing import Any
 
 import emu
 from emu.hardware import DECISION, ROLES, Demand, Device, Machine, machine_of
-from emu.training.simulation import LINK, REDO, Simulation
+from emu.training.time.simulation import LINK, REDO, Simulation
 
 WORD, FP32 = emu.parse("fix16f10"), emu.parse("fp32")
 #: 4 lanes at 1 GHz, a host of 2 lanes at 1 GHz, a link of 1 GB/s behind 1 ns: a cycle is 1000 ps, and so is a byte.

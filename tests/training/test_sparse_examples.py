@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from emu.sparse import CSR
-from emu.training.batches import Batches
 from emu.training.data import Dataset
+from emu.training.data.batches import Batches
 
 ROWS, COLUMNS = 23, 9
 

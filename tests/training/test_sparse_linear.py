@@ -15,9 +15,9 @@ from emu.hardware import load_device
 from emu.optim import AdaGrad, Adam, GradientDescent
 from emu.precision import CounterTable, Policy
 from emu.sparse import CSR
-from emu.training.build import require_rows
-from emu.training.model import Model
-from emu.training.update import Update
+from emu.training.workbench.build import require_rows
+from emu.training.workbench.model import Model
+from emu.training.workbench.update import Update
 
 INPUTS, HIDDEN, CLASSES, EXAMPLES = 40, 8, 4, 6
 DEVICES = ("float32", "fixed16", "fp16", "fp16-mixed", "bf16-mixed")

@@ -15,9 +15,11 @@ from emu.errors import ConfigError
 from emu.hardware import load_device
 from emu.training import load_recipe
 from emu.training.evaluation import evaluate
-from emu.training.probe import probe
-from emu.training.run_folder import RunFolder
-from emu.training.trainer import Trainer
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop import Loop
+from emu.training.loop.probe import probe
+from emu.training.systems import simulated_time
+from emu.training.workbench import Workbench
 
 NGRAMS: Mapping[str, Any] = {
     "network.input": [2**10],
@@ -85,14 +87,14 @@ def test_backends_end_in_the_same_bits(tmp_path: Path, device: str):
 
 def killed_at(step: int, monkeypatch: pytest.MonkeyPatch, out: Path, device: str, settings: Mapping[str, Any]):
     """Train until a step that is not taken, and resume."""
-    real = Trainer.advance
+    real = Loop.advance
 
-    def killed(self: Trainer) -> tuple[float, float]:
-        if self.step == step:
+    def killed(self: Loop) -> tuple[float, float]:
+        if self.steps.done == step:
             raise KeyboardInterrupt
         return real(self)
 
-    monkeypatch.setattr(Trainer, "advance", killed)
+    monkeypatch.setattr(Loop, "advance", killed)
     with pytest.raises(KeyboardInterrupt):
         training.train(load_recipe("mlp"), load_device(device), out=out, overrides=dict(settings))
     monkeypatch.undo()
@@ -121,19 +123,25 @@ def test_a_run_that_goes_on_has_the_costs_of_a_run_that_was_not_stopped(
 
 def test_a_batch_is_prepared_as_its_source_holds_it(monkeypatch: pytest.MonkeyPatch):
     """A batch's numbers are its share of all entries; each has 4 bytes and 4 of its column."""
-    trainer = Trainer(load_recipe("mlp").with_settings(NGRAMS), load_device("fixed16"), "numba")
-    entries = trainer.data.train_inputs.size * 8 // len(trainer.data.train_inputs)
+    loop = Loop(Workbench.of(load_recipe("mlp").with_settings(NGRAMS), load_device("fixed16"), "numba"))
+    entries = loop.bench.batches.data.train_inputs.size * 8 // len(loop.bench.batches.data.train_inputs)
     assert 8 * 13 <= entries <= 8 * 15
-    found: list[Any] = []
-    monkeypatch.setattr("emu.training.trainer.SYSTEMS", (lambda run: found.append(run),))
-    with pytest.raises(AttributeError):
-        Trainer(load_recipe("mlp").with_settings(NGRAMS), load_device("fixed16"), "numba")
-    assert (found[0].batch_elements, found[0].batch_bytes) == (entries, 8 * entries)
+    assert loop.bench.batches.planned_elements == entries
+    sizes: list[int] = []
+    simulation = simulated_time.Simulation
+
+    def noted(machine: Any, *numbers: int, **options: Any) -> simulated_time.Simulation:
+        sizes.extend(numbers)
+        return simulation(machine, *numbers, **options)
+
+    monkeypatch.setattr(simulated_time, "Simulation", noted)
+    Loop(Workbench.of(load_recipe("mlp").with_settings(NGRAMS), load_device("p100"), "numba"))
+    assert sizes == [entries, 8 * entries]
 
 
 def test_sparse_passes_are_measured_beside_float32():
-    trainer = Trainer(load_recipe("mlp").with_settings(NGRAMS), load_device("fixed16"), "numba")
-    found = probe(trainer.model, *trainer.batch(0), seed=1, step=0, backend="numba")
+    loop = Loop(Workbench.of(load_recipe("mlp").with_settings(NGRAMS), load_device("fixed16"), "numba"))
+    found = probe(loop.bench.model, *loop.bench.batches.batch(0), seed=1, step=0, backend="numba")
     assert ("first", "activation") in {(layer, role) for layer, role, _ in found.ratios}
 
 
@@ -189,7 +197,7 @@ def test_networks_that_do_not_take_the_data_are_refused(settings: dict[str, Any]
 def test_a_batch_of_more_examples_than_there_are_is_refused():
     recipe = load_recipe("mlp").with_settings({**NGRAMS, "training.batch": 2000})
     with pytest.raises(ConfigError) as caught:
-        Trainer(recipe, load_device("fixed16"), "numba")
+        Loop(Workbench.of(recipe, load_device("fixed16"), "numba"))
     assert str(caught.value) == (
         "`training.batch` must be at most the 1126 training examples, got 2000; choose a smaller batch, or keep fewer "
         "for the test"

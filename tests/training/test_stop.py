@@ -13,9 +13,9 @@ import emu
 from emu import training
 from emu.cli.runs import _print_run
 from emu.errors import ConfigError
-from emu.training import log_point, trainer
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop import log, run_to_end
 from emu.training.recipe import Training
-from emu.training.run_folder import RunFolder
 from emu.training.stop_tests import Improvement, StopTests
 
 #: A log point every second step, and test accuracy at each.
@@ -29,7 +29,7 @@ EVERY_POINT: dict[str, Any] = {
 
 @pytest.fixture
 def always_tested(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_point, "LOG_POINTS_PER_TEST", 1)
+    monkeypatch.setattr(log, "LOG_POINTS_PER_TEST", 1)
 
 
 def table(path: Path, column: str) -> list[Any]:
@@ -117,7 +117,7 @@ def test_any_all_or_so_many_tests_must_hold_c10(when: Any, expected: list[bool])
 @pytest.fixture(scope="module")
 def never_stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(log_point, "LOG_POINTS_PER_TEST", 1)
+        patch.setattr(log, "LOG_POINTS_PER_TEST", 1)
         return train(tmp_path_factory.mktemp("runs") / "whole", **EVERY_POINT).path
 
 
@@ -183,7 +183,7 @@ def test_the_rate_of_a_run_that_stops_goes_by_its_planned_steps_c10(tmp_path: Pa
 
 def test_a_run_ends_when_its_seconds_are_over_c10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     clock = iter(range(0, 10_000, 10))  # two readings before the first step, one behind each, one behind each save
-    monkeypatch.setattr(trainer.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(run_to_end.time, "perf_counter", lambda: float(next(clock)))
     run = train(tmp_path / "run", **EVERY_POINT, training__stop={"seconds": 60.0})
     assert run.info["stopped_by"] == ["seconds"]
     assert run.info["seconds"] >= 60

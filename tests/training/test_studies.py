@@ -22,8 +22,8 @@ from emu.jobs import Job, run_job
 from emu.report.study.comparison import compare
 from emu.report.study.difference import Difference
 from emu.report.study.markdown import tables
+from emu.training.folders.study_folder import StudyFolder
 from emu.training.study import chosen, load_study
-from emu.training.study_folder import StudyFolder
 
 GRID = """
 name = "small"

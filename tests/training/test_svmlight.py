@@ -17,11 +17,10 @@ from sklearn.datasets import load_svmlight_file
 import emu
 from emu.errors import ConfigError
 from emu.sparse import CSR
-from emu.training import svmlight
-from emu.training.data import load_dataset
+from emu.training.data import load_dataset, svmlight
+from emu.training.data.split import held_out
+from emu.training.data.svmlight import read_svmlight, svmlight_examples
 from emu.training.recipe import SvmLight
-from emu.training.split import held_out
-from emu.training.svmlight import read_svmlight, svmlight_examples
 
 SMALL = b"""# written by hand
 1 3:0.5 7:-2 8:1e-3   # the first

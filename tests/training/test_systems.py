@@ -1,4 +1,4 @@
-"""A system is a class and a line in a list: it sees every step, and the trainer names none."""
+"""A system is a class and a line in a list: it sees every step, and the loop names none."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from typing import Any, ClassVar
 import pytest
 
 import emu
-from emu.training import tables, trainer
-from emu.training.run_folder import RunFolder
-from emu.training.systems import SYSTEMS, Attempt, Row, Surroundings, System
+from emu.training.folders import tables
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop import loop
+from emu.training.loop.steps import Steps
+from emu.training.systems import SYSTEMS, AskTimes, Attempt, Row, System
+from emu.training.workbench import Workbench
 
 SETTINGS = {"training.steps": 6, "training.batch": 4, "data.test_images": 4, "training.log_every": 3}
 
@@ -24,7 +27,7 @@ class Noted(System):
     key = "noted"
     tables: ClassVar[Mapping[str, Mapping[str, str]]] = {"notes": {"step": "int64", "what": "string"}}
 
-    def __init__(self, run: Surroundings) -> None:
+    def __init__(self, bench: Workbench) -> None:
         self.asked: list[str] = []
         self.steps = 0
 
@@ -35,14 +38,14 @@ class Noted(System):
 
         return noted
 
-    def gradients(self, found: Any) -> Any:
+    def gradients(self, result: Any) -> Any:
         self.asked.append("gradients")
         if self.steps % 2 == 0:
-            return found
-        halved = {name: g.with_array(g.array / 2) for name, g in found.gradients.items()}
-        return replace(found, gradients=halved)
+            return result
+        halved = {name: g.with_array(g.array / 2) for name, g in result.gradients.items()}
+        return replace(result, gradients=halved)
 
-    def end_step(self, steps: int) -> None:
+    def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
         self.steps = steps
         self.asked.append(f"end of step {steps}")
 
@@ -73,7 +76,7 @@ class Noted(System):
 
 @pytest.fixture
 def with_notes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "SYSTEMS", (*SYSTEMS, Noted))
+    monkeypatch.setattr(loop, "SYSTEMS", (*SYSTEMS, Noted))
     monkeypatch.setitem(tables.TABLES, "notes", Noted.tables["notes"])
 
 
@@ -99,11 +102,11 @@ def test_a_system_is_asked_at_every_point_of_a_step_and_writes_its_own_tables(tm
 @pytest.mark.usefixtures("with_notes")
 def test_what_a_system_makes_of_gradients_is_what_the_update_gets(tmp_path: Path):
     halved = trained(tmp_path / "halved", "float32").weights_sha256
-    rates = trainer.Trainer.rate
+    rates = Steps.rate
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "SYSTEMS", SYSTEMS)
+        patch.setattr(loop, "SYSTEMS", SYSTEMS)
         plain = trained(tmp_path / "plain", "float32", training__optimiser__momentum=0.0).weights_sha256
-        patch.setattr(trainer.Trainer, "rate", lambda self, step: rates(self, step) * (0.5 if step % 2 else 1.0))
+        patch.setattr(Steps, "rate", lambda self, step: rates(self, step) * (0.5 if step % 2 else 1.0))
         slower = trained(tmp_path / "slower", "float32", training__optimiser__momentum=0.0).weights_sha256
     again = trained(tmp_path / "again", "float32", training__optimiser__momentum=0.0).weights_sha256
     assert again == slower, "half the gradient is half the rate, bit for bit in float32 without momentum"
@@ -113,17 +116,17 @@ def test_what_a_system_makes_of_gradients_is_what_the_update_gets(tmp_path: Path
 @pytest.mark.usefixtures("with_notes")
 def test_a_system_goes_on_from_its_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     whole = trained(tmp_path / "whole").weights_sha256
-    advance = trainer.Trainer.advance
+    advance = loop.Loop.advance
 
     def interrupted(self: Any) -> Any:
-        if self.step == 4:
+        if self.steps.done == 4:
             raise KeyboardInterrupt
         return advance(self)
 
-    monkeypatch.setattr(trainer.Trainer, "advance", interrupted)
+    monkeypatch.setattr(loop.Loop, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
         trained(tmp_path / "killed", training__checkpoint_every=1)
-    monkeypatch.setattr(trainer.Trainer, "advance", advance)
+    monkeypatch.setattr(loop.Loop, "advance", advance)
     resumed = emu.resume(tmp_path / "killed")
     assert (resumed.weights_sha256, resumed.info["noted_steps"]) == (whole, 6)
 
@@ -146,8 +149,8 @@ def test_metrics_of_systems_that_are_not_in_use_are_zeros(tmp_path: Path):
     assert info["simulated_seconds"] is None or info["simulated_seconds"] > 0
 
 
-def test_the_trainer_names_no_system():
-    text = Path(trainer.__file__).read_text()
+def test_the_loop_names_no_system():
+    text = Path(loop.__file__).read_text()
     for name in (
         "model.points",
         "scaler",

@@ -22,9 +22,10 @@ import emu
 from emu.autodiff import RowsValue
 from emu.errors import ConfigError
 from emu.training import Run
-from emu.training.run_folder import RunFolder
-from emu.training.trainer import Trainer
-from emu.training.update import Update
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop import Loop
+from emu.training.workbench import Workbench
+from emu.training.workbench.update import Update
 
 #: Few examples of few columns; what is not tried here is as `models/everything.toml` has it.
 SMALL: dict[str, Any] = {
@@ -170,10 +171,10 @@ def test_a_dense_first_layer_gets_the_zeros_of_sparse_examples_as_well(tmp_path:
     runs = [train(tmp_path / backend, "DE", backend, **dense) for backend in ("reference", "numba")]
     assert hashes(runs[0]) == hashes(runs[1])
     recipe, device, changed = setup("DE", **dense)
-    trainer = Trainer(recipe.with_settings(changed), device, "numba")
-    trainer.advance()
-    assert trainer.interval.of("input", "activation").register.total == 8 * 600
-    assert trainer.interval.of("words", "weight").register.total == 600 * 64
+    loop = Loop(Workbench.of(recipe.with_settings(changed), device, "numba"))
+    loop.advance()
+    assert loop.bench.runners.counters.of("input", "activation").register.total == 8 * 600
+    assert loop.bench.runners.counters.of("words", "weight").register.total == 600 * 64
 
 
 STILL = (
@@ -285,9 +286,9 @@ def first_gradients(monkeypatch: pytest.MonkeyPatch, **more: Any) -> dict[str, A
 
         patch.setattr(Update, "apply", apply)
         recipe, device, changed = setup("E")
-        trainer = Trainer(recipe.with_settings(changed | more), device, "numba")
-        trainer.advance()
-    return {**seen[0], "clipped": trainer.metrics()["clipped"]}
+        loop = Loop(Workbench.of(recipe.with_settings(changed | more), device, "numba"))
+        loop.advance()
+    return {**seen[0], "clipped": loop.log.metrics()["clipped"]}
 
 
 def test_rows_are_clipped_layer_by_layer_like_whole_gradients_d2_e6(monkeypatch: pytest.MonkeyPatch):

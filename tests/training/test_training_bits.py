@@ -14,10 +14,11 @@ from small_runs import MIXED, arithmetics, command, hashes, settings_of, train
 import emu
 from emu import training
 from emu.hardware import load_device
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop import Loop
+from emu.training.loop.schedule import cosine, learning_rate
 from emu.training.recipe import Constant, Cosine, Recipe, Step
-from emu.training.run_folder import RunFolder
-from emu.training.schedule import cosine, learning_rate
-from emu.training.trainer import Trainer
+from emu.training.workbench import Workbench
 
 LENET = {"training.steps": 3, "training.batch": 8, "data.test_images": 10}
 
@@ -84,38 +85,41 @@ def test_twenty_steps_of_lenet_are_the_same_on_every_backend_and_with_any_thread
         assert (info["weights_sha256"], info["registers_sha256"]) == expected
 
 
-def trainer_of(model: str = "mlp", **settings: object) -> Trainer:
+def loop_of(model: str = "mlp", **settings: object) -> Loop:
     overrides = {"data.test_images": 30} | {name.replace("__", "."): value for name, value in settings.items()}
-    return Trainer(training.load_recipe(model).with_settings(overrides), load_device("float32"), "numba")
+    return Loop(Workbench.of(training.load_recipe(model).with_settings(overrides), load_device("float32"), "numba"))
 
 
 def test_the_batches_of_an_epoch_are_a_permutation():
-    trainer = trainer_of(training__batch=32, training__seed=5)
-    n = len(trainer.data.train_inputs)
-    trainer.data.train_labels[:] = np.arange(n)  # now a batch's labels are its images' places
+    loop = loop_of(training__batch=32, training__seed=5)
+    n = len(loop.bench.batches.data.train_inputs)
+    loop.bench.batches.data.train_labels[:] = np.arange(n)  # now a batch's labels are its images' places
     per_epoch = n // 32
-    assert trainer.batches_per_epoch == per_epoch
-    epochs = [np.concatenate([trainer.batch(epoch * per_epoch + i)[1] for i in range(per_epoch)]) for epoch in range(3)]
+    assert loop.bench.batches.per_epoch == per_epoch
+    epochs = [
+        np.concatenate([loop.bench.batches.batch(epoch * per_epoch + i)[1] for i in range(per_epoch)])
+        for epoch in range(3)
+    ]
     for places in epochs:
         assert len(set(places.tolist())) == 32 * per_epoch
         assert places.min() >= 0
         assert places.max() < n
     assert (epochs[0] != epochs[1]).any()
-    images, labels = trainer.batch(3)
-    assert (images == trainer.data.train_inputs[labels]).all()
+    images, labels = loop.bench.batches.batch(3)
+    assert (images == loop.bench.batches.data.train_inputs[labels]).all()
 
 
 def test_a_batch_depends_on_seed_and_step_alone():
-    forwards, backwards = trainer_of(training__seed=5), trainer_of(training__seed=5)
+    forwards, backwards = loop_of(training__seed=5), loop_of(training__seed=5)
     steps = [0, 60, 3, 59, 200]
-    batches = {step: forwards.batch(step)[1].tolist() for step in steps}
-    assert batches == {step: backwards.batch(step)[1].tolist() for step in reversed(steps)}
-    assert trainer_of(training__seed=6).batch(0)[1].tolist() != batches[0]
+    batches = {step: forwards.bench.batches.batch(step)[1].tolist() for step in steps}
+    assert batches == {step: backwards.bench.batches.batch(step)[1].tolist() for step in reversed(steps)}
+    assert loop_of(training__seed=6).bench.batches.batch(0)[1].tolist() != batches[0]
 
 
 def test_a_batch_larger_than_the_training_images_is_refused():
     with pytest.raises(emu.ConfigError) as caught:
-        trainer_of(training__batch=1768)
+        loop_of(training__batch=1768)
     assert str(caught.value) == (
         "`training.batch` must be at most the 1767 training images, got 1768; choose a smaller batch, or keep fewer "
         "for the test"
@@ -123,8 +127,8 @@ def test_a_batch_larger_than_the_training_images_is_refused():
 
 
 def test_epochs_are_counted_in_whole_batches():
-    assert trainer_of(training__epochs=3, training__batch=100).steps == 3 * 17
-    assert trainer_of(training__steps=7).steps == 7
+    assert loop_of(training__epochs=3, training__batch=100).steps.planned == 3 * 17
+    assert loop_of(training__steps=7).steps.planned == 7
 
 
 def test_float32_is_no_noise_to_itself(tmp_path: Path):

@@ -17,7 +17,7 @@ import emu
 from emu import training
 from emu.hardware import load_device
 from emu.training.evaluation import read_weights
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
 
 RECIPE = training.load_recipe("mlp", ["data.test_images=50"])
 

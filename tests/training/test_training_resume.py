@@ -18,9 +18,10 @@ from small_runs import MLP, command, hashes, settings_of, train
 
 import emu
 from emu import training
-from emu.training.run_folder import CHECKPOINT, RunFolder
-from emu.training.tables import TABLES
-from emu.training.trainer import Trainer
+from emu.training.folders.run_folder import CHECKPOINT, RunFolder
+from emu.training.folders.tables import TABLES
+from emu.training.loop import Loop
+from emu.training.workbench import Workbench
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="SIGKILL is a POSIX idea")
 DEVICE = "fixed8"  # stochastic rounding: the addresses of random bits must go on, too
@@ -235,19 +236,19 @@ def test_a_checkpoint_of_another_recipe_is_refused(tmp_path: Path):
 def test_a_checkpoint_of_another_number_of_nodes_is_refused_with_both_numbers(
     tmp_path: Path, saved: int, made: str, asked: int
 ):
-    def trainer(nodes: int) -> Trainer:
+    def loop(nodes: int) -> Loop:
         settings = MLP | ({"cluster.nodes": nodes} if nodes > 1 else {})
-        return Trainer(training.load_recipe("mlp").with_settings(settings), emu.device(DEVICE), "numba")
+        return Loop(Workbench.of(training.load_recipe("mlp").with_settings(settings), emu.device(DEVICE), "numba"))
 
     folder = RunFolder.create(tmp_path / "run")
-    trainer(saved).save(folder)
+    loop(saved).checkpoint.save(folder)
     with pytest.raises(emu.ConfigError) as caught:
-        trainer(asked).restore(folder)
+        loop(asked).checkpoint.restore(folder)
     assert str(caught.value) == (
         f"a checkpoint of {made} must be resumed on {saved}, got {asked} for {folder.path}: nodes hold "
         f"residuals of their own; set `cluster.nodes` to {saved}, or start a new run with --out"
     )
-    trainer(saved).restore(folder)
+    loop(saved).checkpoint.restore(folder)
 
 
 def test_a_changed_recipe_or_device_is_refused(tmp_path: Path):

@@ -17,9 +17,9 @@ from emu.datapath import FLAG_NAMES
 from emu.errors import ConfigError
 from emu.hardware import Device, load_device
 from emu.training.cost import cost_of
-from emu.training.run_folder import CHECKPOINT, RunFolder
-from emu.training.tables import OPTIONAL_TABLES, TABLES
-from emu.training.trainer import Trainer
+from emu.training.folders.run_folder import CHECKPOINT, RunFolder
+from emu.training.folders.tables import OPTIONAL_TABLES, TABLES
+from emu.training.loop import Loop
 
 STEPS, LOG_EVERY = 23, 2
 
@@ -292,15 +292,29 @@ def test_a_function_of_values_beyond_float64_is_refused_before_anything_is_writt
     assert not (tmp_path / "a").exists()
 
 
-def test_run_json_says_running_until_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    real = Trainer.advance
+def test_a_finished_run_is_given_to_what_writes_its_report(tmp_path: Path):
+    given: list[tuple[Path, str]] = []
 
-    def watched(self: Trainer) -> tuple[float, float]:
+    def write(folder: Path) -> None:
+        given.append((folder, RunFolder(folder).read_json()["status"]))
+
+    settings = {"training.steps": 2, "training.batch": 2, "data.test_images": 2}
+    out = tmp_path / "a"
+    training.train("mlp", "float32", out=out, overrides=settings, write_report=write)
+    training.resume(out, write_report=write)
+    assert given == [(out, "finished")] * 2
+    assert not (out / "report.html").exists(), "training has no report of its own"
+
+
+def test_run_json_says_running_until_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    real = Loop.advance
+
+    def watched(self: Loop) -> tuple[float, float]:
         info = RunFolder(tmp_path / "a").read_json()
         assert (info["status"], info["ended"]) == ("running", None)
         return real(self)
 
-    monkeypatch.setattr(Trainer, "advance", watched)
+    monkeypatch.setattr(Loop, "advance", watched)
     assert train(tmp_path / "a", training__steps=2).info["status"] == "finished"
 
 

@@ -13,9 +13,10 @@ from fast_suite import most_are_slow
 from emu.formats import Fixed
 from emu.hardware import Demand, Device, load_device
 from emu.training import Recipe, load_recipe, model_names
-from emu.training.build import build_network
-from emu.training.trainer import Trainer
-from emu.training.work import work_of
+from emu.training.loop import Loop
+from emu.training.time.work import work_of
+from emu.training.workbench import Workbench
+from emu.training.workbench.build import build_network
 from tests.training.small_runs import MIXED
 
 #: Small batches and data sets; nothing is logged.
@@ -49,10 +50,10 @@ def _shown(fmt: Any) -> Any:
 def real(recipe: Recipe, device: Device, monkeypatch: pytest.MonkeyPatch) -> list[Demand]:
     """Return the demands of a training step that computes."""
     monkeypatch.setattr("emu.nn.initialise", lambda *args: np.full(args[2], 2.0**-6))
-    trainer = Trainer(recipe, device, "numba")
-    trainer.profile.demands = []
-    trainer.advance()
-    return trainer.profile.demands
+    loop = Loop(Workbench.of(recipe, device, "numba"))
+    loop.bench.runners.profile.demands = []
+    loop.advance()
+    return loop.bench.runners.profile.demands
 
 
 def asked(recipe: Recipe, device: Device) -> list[Demand]:

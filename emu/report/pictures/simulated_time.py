@@ -19,7 +19,7 @@ from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
 from emu.report.simulated_time import SimulatedCost, SimulatedStep, SimulatedTime
 from emu.report.words import NO_NUMBER, duration, integer, number, percent, sentence_case
-from emu.training.simulation import (
+from emu.training.time.simulation import (
     BACKWARD,
     CLIP,
     FORWARD,

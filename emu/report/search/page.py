@@ -13,7 +13,7 @@ from emu.report.search.importance_picture import importance_section
 from emu.report.search.trials import Searched, Trial, read_search
 from emu.report.search.words import called, value_in_words, values_in_words
 from emu.report.words import NO_NUMBER
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
 
 FILE_NAME, PICTURE = "report.html", "front.svg"
 #: Where the devices of the front are.

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from emu._files import read_json
 from emu.errors import ConfigError
-from emu.training.run_folder import RUN
-from emu.training.study_folder import RUNS
+from emu.training.folders.run_folder import RUN
+from emu.training.folders.study_folder import RUNS
 
 #: Files of a search's folder.
 SEARCH, TRIALS = "search.json", "trials.json"

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from emu.formats import parse
 from emu.report.study.difference import Difference
+from emu.training.folders.study_folder import StudyFolder
 from emu.training.study import Case, Study
-from emu.training.study_folder import StudyFolder
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from emu.report.study.difference_picture import difference_picture
 from emu.report.study.markdown import DEVICE, DIFFERENCE, cells, header, tables
 from emu.report.study.seeds import remarks
 from emu.report.words import NO_NUMBER
-from emu.training.run_folder import RunFolder
+from emu.training.folders.run_folder import RunFolder
+from emu.training.folders.study_folder import StudyFolder
 from emu.training.study import Study
-from emu.training.study_folder import StudyFolder
 
 FILE_NAME = "report.html"
 Told = tuple[Row, str]

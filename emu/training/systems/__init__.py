@@ -9,7 +9,7 @@ contributions.py   gradients of several units, while they are apart
 joint_points.py    points that nodes choose together
 loss_scaling.py    the loss at a scale, passes that run again at a smaller one
 batch_search.py    sizes of mini-batches, and how many nodes share them, by measurement
-stop.py            a run that ends where tests hold
+stop.py            a run that ends when tests hold
 """
 
 from emu.training.systems.batch_search import BatchSearch
@@ -19,7 +19,7 @@ from emu.training.systems.dynamic_points import DynamicPoints
 from emu.training.systems.loss_scaling import ScaledLoss
 from emu.training.systems.simulated_time import SimulatedTime
 from emu.training.systems.stop import Stop
-from emu.training.systems.system import Attempt, Examples, PartAttempt, Row, Surroundings, System
+from emu.training.systems.system import AskTimes, Attempt, Examples, PartAttempt, Row, System, Trial, step_times_of
 
 #: Every system, the innermost around a pass first.
 SYSTEMS: tuple[type[System], ...] = (
@@ -32,4 +32,4 @@ SYSTEMS: tuple[type[System], ...] = (
     Stop,
 )
 
-__all__ = ["SYSTEMS", "Attempt", "Examples", "PartAttempt", "Row", "Surroundings", "System"]
+__all__ = ["SYSTEMS", "AskTimes", "Attempt", "Examples", "PartAttempt", "Row", "System", "Trial", "step_times_of"]

@@ -3,7 +3,7 @@
     before a step   trial of every size, each from this state and over the same examples ──► size from here on
     after a step    its simulated times ──► nodes that share the next mini-batch
 
-A trial leaves no trace: it is a run from a checkpoint in memory, and back to it.
+The loop undoes a trial: it goes back to a checkpoint in memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 
 from emu.cluster import ParallelismFactor, kept_size
 from emu.errors import ConfigError
-from emu.training.systems.system import Examples, Row, Surroundings, System
+from emu.training.systems.system import AskTimes, Examples, Row, System, Trial
+from emu.training.workbench import Workbench
 
 
 class BatchSearch(System):
@@ -30,21 +31,20 @@ class BatchSearch(System):
             "criterion": "float64",
             "kept": "bool_",
         },
-        # the number of nodes that share mini-batches behind a step, where it changes
+        # the number of nodes that share mini-batches after a step, if it changes
         "parallelism": {
             "step": "int64",
             "workers": "int64",
         },
     }
 
-    def __init__(self, run: Surroundings) -> None:
+    def __init__(self, bench: Workbench) -> None:
         """Begin with the recipe's size, and all nodes.
 
         Raises:
-            ConfigError: sizes cannot be divided among nodes, or their bounds leave out `training.batch`, or nodes are
-                to be chosen where no time is simulated.
+            ConfigError: sizes cannot be divided among nodes, or their bounds leave out `training.batch`.
         """
-        self._run, self._cluster = run, run.recipe.cluster
+        self._batches, self._device, self._cluster = bench.batches, bench.device.name, bench.recipe.cluster
         self._table = self._cluster.search if self._cluster else None
         self._rows: list[Row] = []
         self._factor: ParallelismFactor | None = None
@@ -52,15 +52,15 @@ class BatchSearch(System):
         if self._cluster is None or self._table is None:
             return
         parts, nodes = self._cluster.parts, len(self._cluster.layout().workers)
-        self._table.require_fit(run.recipe.training.batch, parts, run.batches.examples)
+        self._table.require_fit(bench.recipe.training.batch, parts, bench.batches.examples)
         if self._table.parallelism:
-            self._require_time(run.about())
             choices = [k for k in range(1, nodes + 1) if self._table.multiple % (k * self._cluster.units) == 0]
             self._factor = ParallelismFactor(choices, self._table.decay)
 
-    def _require_time(self, about: Mapping[str, Any]) -> None:
-        if about["simulated_seconds"] is None:
-            name = self._run.device.name
+    def require(self, about: Mapping[str, Any]) -> None:
+        """Raise ConfigError if nodes are to be chosen and no time is simulated."""
+        if self._factor is not None and about["simulated_seconds"] is None:
+            name = self._device
             no_clock = f"a device must have a clock, got none in {name}; choose one like k20x-8x"
             raise ConfigError(
                 f"`parallelism` of [cluster.search] must be left out if no time is simulated, got true on {name!r}: "
@@ -69,30 +69,30 @@ class BatchSearch(System):
 
     # ---- sizes ----
 
-    def begin_step(self, step: int) -> None:
-        """Try sizes, where that is due, and no longer in a warm start."""
-        table, cluster, batches = self._table, self._cluster, self._run.batches
+    def begin_step(self, step: int, steps_left: int, trial: Trial) -> None:
+        """Try sizes, if that is due and the warm start is over."""
+        table, cluster, batches = self._table, self._cluster, self._batches
         if table is None or cluster is None or step < cluster.warm_start:
             return
-        if not table.is_due(step, *batches.place(step)) or self._run.steps_left() < table.trial:
+        if not table.is_due(step, *batches.place(step)) or steps_left < table.trial:
             return
         sizes = table.sizes(batches.size, batches.planned, batches.examples)
         if len(sizes) == 1:
             return
         whole = batches.together(range(step, step + table.trial))
-        criteria = {size: self._criterion(whole, size) for size in sizes}
+        criteria = {size: self._criterion(whole, size, trial) for size in sizes}
         kept = kept_size(criteria, batches.size, tolerance=table.tolerance)
         batches.resize(step, kept)
         for size, criterion in criteria.items():
             self._rows.append(("search", {"size": size, "criterion": criterion, "kept": size == kept}))
 
-    def _criterion(self, examples: Examples, size: int) -> float:
+    def _criterion(self, examples: Examples, size: int, trial: Trial) -> float:
         """Return the mean loss over a trial's examples in mini-batches of a size, the last one of what is left."""
         inputs, labels = examples
         starts = range(0, len(inputs), size)
         parts = [(inputs[start : start + size], labels[start : start + size]) for start in starts]
         self._tries = True
-        losses = self._run.trial(parts)
+        losses = trial(parts)
         self._tries = False
         if not all(map(math.isfinite, losses)):
             return math.nan
@@ -103,18 +103,18 @@ class BatchSearch(System):
         """Return the rate of a larger mini-batch: for each example as much as in one of the recipe's size."""
         if self._table is None or self._table.rate == "fixed":
             return rate
-        return rate * (examples / self._run.batches.planned)
+        return rate * (examples / self._batches.planned)
 
     # ---- nodes ----
 
-    def end_step(self, steps: int) -> None:
-        """Choose how many nodes share the next mini-batch; trials, and steps that one node takes alone, say nothing."""
-        times = None if self._factor is None or self._tries else self._run.step_times()
-        if self._factor is None or times is None:
+    def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
+        """Choose how many nodes share the next mini-batch, except after trials and steps that one node took alone."""
+        step_times = None if self._factor is None or self._tries else times()
+        if self._factor is None or step_times is None:
             return
         before = self._factor.workers
-        workers = self._factor.observe(times, self._run.batches.size_at(steps))
-        self._run.batches.workers = workers
+        workers = self._factor.observe(step_times, self._batches.size_at(steps))
+        self._batches.workers = workers
         if workers != before:
             self._rows.append(("parallelism", {"workers": workers}))
 
@@ -129,13 +129,12 @@ class BatchSearch(System):
         """Return the size of mini-batches, and how many nodes share them; nothing without a search."""
         if self._table is None:
             return {}
-        batches = self._run.batches
-        return {"batch_size": batches.size} | ({"workers": self._factor.workers} if self._factor else {})
+        return {"batch_size": self._batches.size} | ({"workers": self._factor.workers} if self._factor else {})
 
     # ---- checkpoints ----
 
     def to_dict(self) -> Any:
-        """Return what is known of times; None where they are not asked for."""
+        """Return what is known of times; None if they are not asked for."""
         return self._factor.to_dict() if self._factor else None
 
     def load(self, data: Any) -> None:

@@ -23,11 +23,12 @@ from emu.cluster.wires import Touched
 from emu.errors import ConfigError
 from emu.optim import ParameterState
 from emu.precision.loss_scaling import NoScaling
-from emu.training.model import Pass
 from emu.training.systems.contributions import columns_of, of_unit, units_of, written
 from emu.training.systems.summed import Summed
-from emu.training.systems.system import Row, Surroundings, System
-from emu.training.update import unscaled
+from emu.training.systems.system import Row, System
+from emu.training.workbench import Workbench
+from emu.training.workbench.model import Pass
+from emu.training.workbench.update import unscaled
 
 Array = NDArray[Any]
 _MOMENTUM = "momentum"
@@ -41,7 +42,7 @@ class Counts:
         elements: elements that were looked at, of all units.
         clipped: elements that were clipped.
         nonfinite: elements that were NaN or infinite before.
-        low: threshold of the last step, of the first unit, with S and share taken out; None where there was none.
+        low: threshold of the last step, of the first unit, with S and share taken out; None if there was none.
         high: the same.
     """
 
@@ -75,8 +76,8 @@ class Total:
         """
         self.clipped += other["clipped"]
         self.nonfinite += other["nonfinite"]
-        for layer, part, found in other["counts"]:
-            counts, more = self.counts.setdefault((layer, part), Counts()), Counts(**found)
+        for layer, part, counted in other["counts"]:
+            counts, more = self.counts.setdefault((layer, part), Counts()), Counts(**counted)
             counts.elements += more.elements
             counts.clipped += more.clipped
             counts.nonfinite += more.nonfinite
@@ -108,32 +109,32 @@ class Clipping(System):
         },
     }
 
-    def __init__(self, run: Surroundings) -> None:
+    def __init__(self, bench: Workbench) -> None:
         """Begin with nothing remembered, if the recipe clips.
 
         Raises:
-            ConfigError: gradients, or parameters that a rule reads, are not held as floats.
+            ConfigError: the format of gradients, or of parameters that a rule reads, does not fit float64.
         """
-        self._run, self._table = run, run.recipe.clipping
+        self._bench, self._table = bench, bench.recipe.clipping
         self._memories: dict[tuple[int, str], list[Memory]] = {}
         self._so_far = Total()
         if self._table is None:
             return
-        scaling = run.recipe.loss_scaling
+        scaling = bench.recipe.loss_scaling
         self._in_gradient = "gradient" in getattr(scaling, "compensation", ("gradient",))
         self._role = "unscaled" if self._in_gradient and not isinstance(scaling, NoScaling) else "gradient"
         self._layers: dict[str, list[ParameterState]] = {}
-        for state in reversed(run.model.states):
+        for state in reversed(bench.model.states):
             self._layers.setdefault(state.layer, []).insert(0, state)
         self._require_floats(self._table)
-        self._updating, self._summed = run.runner_of_updates(), Summed(run)
+        self._updating, self._summed = bench.runners.for_updates(), Summed(bench)
 
     def _require_floats(self, table: ClippingTable) -> None:
-        for state in self._run.model.states:
-            held = {"gradient": self._run.policy.stage(state.layer, self._role).format}
-            held |= {"master": state.master.format} if table.reads_masters else {}
-            held |= {_MOMENTUM: state.slots[_MOMENTUM].format} if table.reads_momentum else {}
-            for role, fmt in held.items():
+        for state in self._bench.model.states:
+            formats = {"gradient": self._bench.policy.stage(state.layer, self._role).format}
+            formats |= {"master": state.master.format} if table.reads_masters else {}
+            formats |= {_MOMENTUM: state.slots[_MOMENTUM].format} if table.reads_momentum else {}
+            for role, fmt in formats.items():
                 if fmt.carries_raws:
                     raise ConfigError(
                         f"every tensor that [clipping] reads must fit float64, got {fmt} of role `{role}` of "
@@ -142,60 +143,62 @@ class Clipping(System):
 
     # ---- a step ----
 
-    def gradients(self, found: Pass) -> Pass:
+    def gradients(self, result: Pass) -> Pass:
         """Clip the gradients of every unit; a skipped step leaves m and v as they are."""
-        if self._table is None or not found.is_applied:
-            return found
-        if units_of(self._run.model.states[0].name, found.gradients) == [None]:
-            return self._clipped_of(found, self._table)
+        if self._table is None or not result.is_applied:
+            return result
+        if units_of(self._bench.model.states[0].name, result.gradients) == [None]:
+            return self._clipped_of(result, self._table)
         before, self._so_far = self._so_far, Total()
         with self._summed.over(self._updating):
-            clipped = self._clipped_of(found, self._table)
-        every, self._so_far = self._run.ranks.every(self._so_far.to_dict()), before
-        for rank, one in enumerate(every):
-            self._so_far.add(one, limits=rank == 0)
+            clipped = self._clipped_of(result, self._table)
+        of_ranks, self._so_far = self._bench.ranks.every(self._so_far.to_dict()), before
+        for rank, counts in enumerate(of_ranks):
+            self._so_far.add(counts, limits=rank == 0)
         return clipped
 
-    def _clipped_of(self, found: Pass, table: ClippingTable) -> Pass:
+    def _clipped_of(self, result: Pass, table: ClippingTable) -> Pass:
         """Return a pass whose gradients, of the units of this process, are clipped."""
-        taken_out = self._in_gradient and found.scale != 1
-        carried = found.share * (1.0 if self._in_gradient else found.scale)
-        gradients, demands = dict(found.gradients), self._run.profile.demands
-        begun, points = 0 if demands is None else len(demands), self._run.model.points
+        taken_out = self._in_gradient and result.scale != 1
+        carried = result.share * (1.0 if self._in_gradient else result.scale)
+        gradients, demands = dict(result.gradients), self._bench.runners.profile.demands
+        begun, points = 0 if demands is None else len(demands), self._bench.model.points
         for layer, states in self._layers.items():
-            for unit in units_of(states[0].name, found.gradients):
-                held = {state.part: gradients[of_unit(state.name, unit)] for state in states}
+            for unit in units_of(states[0].name, result.gradients):
+                of_layer = {state.part: gradients[of_unit(state.name, unit)] for state in states}
                 if taken_out:
-                    held = {s.part: unscaled(s, held[s.part], found.scale, self._updating) for s in states}
-                clipped = self._clip(table, layer, unit or 0, held, carried)
+                    of_layer = {s.part: unscaled(s, of_layer[s.part], result.scale, self._updating) for s in states}
+                clipped = self._clip(table, layer, unit or 0, of_layer, carried)
                 with points.held() if points else nullcontext():
                     for state in states:
-                        gradients[of_unit(state.name, unit)] = self._handed_on(state, held[state.part], clipped)
+                        gradients[of_unit(state.name, unit)] = self._handed_on(state, of_layer[state.part], clipped)
         if demands is not None:  # simulated time has the writes in what clipping costs, whatever was clipped
-            demands[begun:] = [one for one in demands[begun:] if one.operation != "quantize"]
-        return replace(found, gradients=gradients, scale=1.0 if self._in_gradient else found.scale)
+            demands[begun:] = [demand for demand in demands[begun:] if demand.operation != "quantize"]
+        return replace(result, gradients=gradients, scale=1.0 if self._in_gradient else result.scale)
 
-    def _clip(self, table: ClippingTable, layer: str, unit: int, held: Mapping[str, Value], carried: float) -> Clipped:
+    def _clip(
+        self, table: ClippingTable, layer: str, unit: int, gradients: Mapping[str, Value], carried: float
+    ) -> Clipped:
         """Return the gradients of a unit's layer after all rules."""
         states = self._layers[layer]
-        columns = {state.part: columns_of(state, held[state.part].array) for state in states}
-        masters = {s.part: _beside(held[s.part], columns_of(s)) for s in states} if table.reads_masters else {}
+        columns = {state.part: columns_of(state, gradients[state.part].array) for state in states}
+        masters = {s.part: _beside(gradients[s.part], columns_of(s)) for s in states} if table.reads_masters else {}
         buffers = {s.part: columns_of(s, s.slots[_MOMENTUM].array) for s in states} if table.reads_momentum else {}
-        seen = LayerGradients(columns, carried, masters, buffers, self._run.update.slot_scale)
+        layer_gradients = LayerGradients(columns, carried, masters, buffers, self._bench.update.slot_scale)
         memories = self._memories.get((unit, layer)) or [{} for _ in table.rules]
-        clipped, self._memories[unit, layer] = apply_rules(table.rules, seen, memories)
-        self._count(layer, unit, seen, clipped)
+        clipped, self._memories[unit, layer] = apply_rules(table.rules, layer_gradients, memories)
+        self._count(layer, unit, layer_gradients, clipped)
         return clipped
 
-    def _handed_on(self, state: ParameterState, came: Value, clipped: Clipped) -> Value:
+    def _handed_on(self, state: ParameterState, gradient: Value, clipped: Clipped) -> Value:
         if not clipped.counts[state.part]:
-            return came
+            return gradient
         columns = clipped.gradients[state.part]
-        some = Touched(came.rows, columns) if isinstance(came, RowsValue) else columns
+        some = Touched(gradient.rows, columns) if isinstance(gradient, RowsValue) else columns
         return written(state, some, self._role, self._updating)
 
-    def _count(self, layer: str, unit: int, seen: LayerGradients, clipped: Clipped) -> None:
-        for part, array in seen.gradients.items():
+    def _count(self, layer: str, unit: int, layer_gradients: LayerGradients, clipped: Clipped) -> None:
+        for part, array in layer_gradients.gradients.items():
             counts = self._so_far.counts.setdefault((layer, part), Counts())
             nonfinite = int(array.size - np.isfinite(array).sum())
             counts.elements += array.size
@@ -205,7 +208,9 @@ class Clipping(System):
             self._so_far.nonfinite += nonfinite
             if unit == 0:
                 counts.high, counts.low = (
-                    (_finite(limit / seen.carried) for limit in clipped.limits) if clipped.limits else (None, None)
+                    (_finite(limit / layer_gradients.carried) for limit in clipped.limits)
+                    if clipped.limits
+                    else (None, None)
                 )
 
     # ---- what is written down ----
@@ -234,19 +239,19 @@ class Clipping(System):
 
     def arrays(self) -> dict[str, Array]:
         """Return the state of the rules of every unit and layer."""
-        held = {
-            f"{unit}/{place}/{name}/{layer}": array
+        arrays = {
+            f"{unit}/{index}/{name}/{layer}": array
             for (unit, layer), memories in self._memories.items()
             if self._is_here(unit)
-            for place, memory in enumerate(memories)
+            for index, memory in enumerate(memories)
             for name, array in memory.items()
         }
-        return self._run.ranks.collected(held) if self._table is not None else held
+        return self._bench.ranks.collected(arrays) if self._table is not None else arrays
 
     def _is_here(self, unit: int) -> bool:
         """Return whether this process computes for a unit."""
-        cluster = self._run.recipe.cluster
-        return cluster is None or unit // cluster.units in self._run.ranks.transport(cluster.nodes).local
+        cluster = self._bench.recipe.cluster
+        return cluster is None or unit // cluster.units in self._bench.ranks.transport(cluster.nodes).local
 
     def load_arrays(self, arrays: dict[str, Array]) -> None:
         """Take what `arrays` returned."""
@@ -254,9 +259,9 @@ class Clipping(System):
             return
         self._memories = {}
         for key, array in arrays.items():
-            unit, place, name, layer = key.split("/", 3)
+            unit, index, name, layer = key.split("/", 3)
             memories = self._memories.setdefault((int(unit), layer), [{} for _ in self._table.rules])
-            memories[int(place)][name] = array
+            memories[int(index)][name] = array
 
 
 def _beside(gradient: Value, columns: Array) -> Array:

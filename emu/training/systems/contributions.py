@@ -15,7 +15,7 @@ from emu.backends.arrays import on_host
 from emu.cluster.lines import Lines, lines_of, shaped
 from emu.cluster.wires import Touched
 from emu.optim import ParameterState
-from emu.training.model import StepRunner
+from emu.training.workbench.model import StepRunner
 
 Array = NDArray[Any]
 _AT = "@"
@@ -33,18 +33,18 @@ def of_unit(name: str, unit: int | None) -> str:
 
 def joined(units: Mapping[int, Mapping[str, Value]]) -> dict[str, Value]:
     """Return the gradients of units, by their number, under names with it."""
-    return {of_unit(name, unit): value for unit, found in units.items() for name, value in found.items()}
+    return {of_unit(name, unit): value for unit, gradients in units.items() for name, value in gradients.items()}
 
 
 def units_of(name: str, gradients: Mapping[str, Value]) -> Sequence[int | None]:
-    """Return the units that have a gradient of a parameter, ascending; [None] where it is the only one; none without.
+    """Return the units that have a gradient of a parameter, ascending; [None] if its gradient has no number.
 
     Args:
         name: name of the parameter.
         gradients: gradients of a pass.
     """
-    found = [other.removeprefix(name + _AT) for other in gradients if other.startswith(name + _AT)]
-    return sorted(map(int, found)) or ([None] if name in gradients else [])
+    units = [other.removeprefix(name + _AT) for other in gradients if other.startswith(name + _AT)]
+    return sorted(map(int, units)) or ([None] if name in gradients else [])
 
 
 def columns_of(state: ParameterState, array: Any = None, lines: Lines = "outputs") -> Array:

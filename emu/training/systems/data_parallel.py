@@ -32,13 +32,14 @@ from emu.hardware.machine import register_bytes
 from emu.nn.network import LOSS_LAYER
 from emu.optim import ParameterState
 from emu.precision.loss_scaling import NoScaling
-from emu.training.model import Pass, StepRunner
-from emu.training.model import written as written_into
 from emu.training.systems.contributions import columns_of, joined, of_unit, written
 from emu.training.systems.joint_points import JointPoints
 from emu.training.systems.summed import Summed
-from emu.training.systems.system import Attempt, PartAttempt, Row, Surroundings, System
-from emu.training.update import unscaled
+from emu.training.systems.system import AskTimes, Attempt, PartAttempt, Row, System
+from emu.training.workbench import Workbench
+from emu.training.workbench.model import Pass, StepRunner
+from emu.training.workbench.model import written as written_into
+from emu.training.workbench.update import unscaled
 
 Array = NDArray[Any]
 _IN_FLIGHT = "in_flight/"
@@ -65,20 +66,20 @@ class DataParallel(System):
         },
     }
 
-    def __init__(self, run: Surroundings) -> None:
+    def __init__(self, bench: Workbench) -> None:
         """Begin with residuals of 0, if the recipe has a cluster.
 
         Raises:
             ConfigError: the batch cannot be divided, an owner has no stripe, or gradients do not travel as floats.
         """
-        self._run, self._table = run, run.recipe.cluster
+        self._bench, self._table = bench, bench.recipe.cluster
         self._exchange: Exchange | Controllers | None = None
         self._step = 0
         self._flying: dict[str, Columns] = {}
         self._flying_scale = 1.0
         if self._table is None:
             return
-        layout, batch, units = self._table.layout(), run.recipe.training.batch, self._table.units
+        layout, batch, units = self._table.layout(), bench.recipe.training.batch, self._table.units
         self._lines: Lines = self._table.lines
         if batch % self._table.parts:
             nodes = f"{len(layout.workers)} nodes" + (f" of {units} units each" if units > 1 else "")
@@ -86,15 +87,15 @@ class DataParallel(System):
                 f"`training.batch` must be a multiple of the {nodes} of [cluster], got {batch}; "
                 "choose another batch, or another number of nodes"
             )
-        self._carries_scale = "gradient" not in getattr(run.recipe.loss_scaling, "compensation", ("gradient",))
-        run.model.stripes = self._table.model_parallel if self._table.model_split == "stripes" else 1
-        size = register_bytes(run.device.precision)
-        self._joint = JointPoints(run.ranks, own=self._table.points == "own", register_bytes=size)
-        if run.model.points is not None:
-            run.model.points.agreement = self._joint
-        unscaled = not self._carries_scale and not isinstance(run.recipe.loss_scaling, NoScaling)
+        self._carries_scale = "gradient" not in getattr(bench.recipe.loss_scaling, "compensation", ("gradient",))
+        bench.model.stripes = self._table.model_parallel if self._table.model_split == "stripes" else 1
+        size = register_bytes(bench.device.precision)
+        self._joint = JointPoints(bench.ranks, own=self._table.points == "own", register_bytes=size)
+        if bench.model.points is not None:
+            bench.model.points.agreement = self._joint
+        unscaled = not self._carries_scale and not isinstance(bench.recipe.loss_scaling, NoScaling)
         self._role = "unscaled" if unscaled else "gradient"
-        formats = {s.name: run.policy.stage(s.layer, self._role).format for s in run.model.states}
+        formats = {s.name: bench.policy.stage(s.layer, self._role).format for s in bench.model.states}
         for name, fmt in formats.items():
             if fmt.carries_raws:
                 raise ConfigError(
@@ -103,20 +104,20 @@ class DataParallel(System):
                 )
         wide = any(fmt.carrier == np.float64 for fmt in formats.values())
         self._dtype = np.float64 if wide else np.float32
-        self._nodes = [node for node in run.ranks.transport(layout.nodes).local if node in layout.workers]
+        self._nodes = [node for node in bench.ranks.transport(layout.nodes).local if node in layout.workers]
         self._exchange = self._begun(self._table, layout)
         self._returns = False
-        self._updating = run.runner_of_updates()
+        self._updating = bench.runners.for_updates()
         self._runners: list[StepRunner] = []
-        self._summed = Summed(run)
+        self._summed = Summed(bench)
 
     def _begun(self, table: ClusterTable, layout: Layout) -> Exchange | Controllers:
         """Return the exchange of a table at its beginning."""
-        states, transport = self._run.model.states, self._run.ranks.transport(layout.nodes)
+        states, transport = self._bench.model.states, self._bench.ranks.transport(layout.nodes)
         shapes = {state.name: columns_of(state, lines=self._lines).shape for state in states}
-        options: dict[str, Any] = {"seed": self._run.recipe.training.seed, "dtype": self._dtype}
+        options: dict[str, Any] = {"seed": self._bench.recipe.training.seed, "dtype": self._dtype}
         options |= {"feedback": table.error_feedback, "touched": [s.name for s in states if s.by_rows]}
-        codec, owner_codec = table.codecs(self._run.backend)
+        codec, owner_codec = table.codecs(self._bench.runners.backend)
         if table.exchange == "controllers":
             formats = {state.name: state.master.format for state in states}
             homes = Homes(table.controllers, table.placement)
@@ -127,23 +128,23 @@ class DataParallel(System):
     # ---- a step ----
 
     def divided(self, on: PartAttempt, examples: int, step: int) -> Attempt | None:
-        """Return a pass made of one of every node over its part of the batch."""
+        """Return a pass made of the passes of all nodes, each over its part of the batch."""
         self._step = step
         if self._exchange is None:
             return None
         self._joint.nodes = 1 if self._is_warm else len(self._workers)
         if self._is_warm:
             return None
-        part, runners, points = examples // self._parts, self._runners_of_units(), self._run.model.points
+        part, runners, points = examples // self._parts, self._runners_of_units(), self._bench.model.points
 
         def together(scale: float) -> Pass:
             share = self._share(scale)
             tasks = [partial(on, share, slice(r.node * part, (r.node + 1) * part), r) for r in runners]
             decided = points is not None and points.in_pretraining(step) and not points.in_float(step)
-            noticed = self._joint.passes(self._run.flush) if points is not None else nullcontext()
+            noticed = self._joint.passes(self._bench.runners.flush) if points is not None else nullcontext()
             with self._summed.over(self._runners[0]), noticed:
                 passes = self._joint.run(tasks) if decided else [task() for task in tasks]
-            gradients = joined({r.node: found.gradients for r, found in zip(runners, passes, strict=True)})
+            gradients = joined({r.node: part.gradients for r, part in zip(runners, passes, strict=True)})
             return replace(self._whole(passes), gradients=gradients, scale=scale, share=1 / self._shares)
 
         return together
@@ -154,57 +155,57 @@ class DataParallel(System):
             assert self._table is not None
             units = [unit for node in self._nodes for unit in self._units_of(node)]
             for unit in units or [self._table.parts]:  # a process without workers still adds up what others count
-                self._runners.append(self._run.runner_of_passes())
+                self._runners.append(self._bench.runners.for_passes())
                 self._runners[-1].node = unit
         return [runner for runner in self._runners if runner.node < self._parts]
 
     def _units_of(self, node: int) -> range:
         assert self._exchange is not None
         assert self._table is not None
-        place = self._exchange.layout.workers.index(node)
-        return range(place * self._table.units, (place + 1) * self._table.units)
+        index = self._exchange.layout.workers.index(node)
+        return range(index * self._table.units, (index + 1) * self._table.units)
 
-    def gradients(self, found: Pass) -> Pass:
+    def gradients(self, result: Pass) -> Pass:
         """Exchange the contributions of nodes; a step given up sends nothing and leaves residuals as they are."""
         if self._exchange is None or self._is_warm:
-            return found
+            return result
         arrived: dict[str, Columns] = {}
         scale = 1.0
-        if found.is_applied:
-            carried = found.scale if self._carries_scale else 1.0
-            arrived = self._exchange.exchange(self._contributions(found), self._step, carried, self._workers)
+        if result.is_applied:
+            carried = result.scale if self._carries_scale else 1.0
+            arrived = self._exchange.exchange(self._contributions(result), self._step, carried, self._workers)
             if self._exchange.divides:  # every process makes the update of what controllers have
-                arrived = lines_from(self._run.ranks.shared(arrays_of(arrived)))
+                arrived = lines_from(self._bench.ranks.shared(arrays_of(arrived)))
             scale = self._exchange.result_scale
         if self._table is not None and self._table.double_buffering:
             arrived, self._flying = self._flying, arrived
             scale, self._flying_scale = self._flying_scale, scale
         if not arrived:
-            return replace(found, gradients={}, is_applied=False)
+            return replace(result, gradients={}, is_applied=False)
         self._returns = True
         gradients = {
             state.name: written(state, arrived[state.name], self._role, self._updating, self._lines)
-            for state in self._run.model.states
+            for state in self._bench.model.states
             if state.name in arrived
         }
-        moments = found.moments if found.is_applied else {}  # a gradient in flight outlives a pass given up
-        return replace(found, gradients=gradients, moments=moments, scale=scale, share=1.0, is_applied=True)
+        moments = result.moments if result.is_applied else {}  # a gradient in flight outlives a pass given up
+        return replace(result, gradients=gradients, moments=moments, scale=scale, share=1.0, is_applied=True)
 
-    def end_step(self, steps: int) -> None:
+    def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
         """Take the parameters that an exchange returns after an update of its gradients."""
         if self._exchange is None or not self._returns:
             return
         self._returns = False
-        states = self._run.model.states
-        there = self._exchange.returned({state.name: state.master for state in states})
+        states = self._bench.model.states
+        masters = self._exchange.returned({state.name: state.master for state in states})
         for state in states:
-            state.master = there[state.name]
+            state.master = masters[state.name]
 
     @property
     def _workers(self) -> tuple[int, ...]:
         """Nodes that take part in the step: the first ones."""
         assert self._exchange is not None
-        return self._exchange.layout.workers[: self._run.batches.workers]
+        return self._exchange.layout.workers[: self._bench.batches.workers]
 
     @property
     def _parts(self) -> int:
@@ -225,7 +226,7 @@ class DataParallel(System):
 
     def _share(self, scale: float) -> float:
         """Return S / shares as the loss's format holds it."""
-        fmt = self._run.policy.at(self._step).stage(LOSS_LAYER, "loss").format
+        fmt = self._bench.policy.at(self._step).stage(LOSS_LAYER, "loss").format
         exact = scale / self._shares
         share = float(engine.quantize(np.array(exact), fmt, backend="reference"))
         if share == 0:
@@ -235,37 +236,39 @@ class DataParallel(System):
         return share
 
     def _whole(self, passes: list[Pass]) -> Pass:
-        """Return what all nodes have found: means of losses and of running moments, added in the order of nodes."""
-        here = [
+        """Return the pass of all nodes: means of losses and of running moments, added in the order of nodes."""
+        of_rank = [
             (p.loss, p.correct, {name: on_host(m.array).astype(np.float64).tolist() for name, m in p.moments.items()})
             for p in passes
         ]
-        parts = [part for rank in self._run.ranks.every(here) for part in rank]
+        parts = [part for rank in self._bench.ranks.every(of_rank) for part in rank]
         moments: dict[str, Value] = {}
         for name, first in parts[0][2].items():
             total = np.array(first)
             for part in parts[1:]:
                 total = total + np.array(part[2][name])
-            moments[name] = written_into(total / len(parts), self._run.model.moments[name].format, backend="reference")
+            moments[name] = written_into(
+                total / len(parts), self._bench.model.moments[name].format, backend="reference"
+            )
         return Pass(sum(part[0] for part in parts) / len(parts), sum(part[1] for part in parts), {}, moments)
 
-    def _contributions(self, found: Pass) -> dict[int, dict[str, Columns]]:
+    def _contributions(self, result: Pass) -> dict[int, dict[str, Columns]]:
         """Return the gradients of every node as they travel, as columns: its units' added in their order."""
         apart: dict[int, dict[str, Columns]] = {node: {} for node in self._nodes if node in self._workers}
         with self._summed.over(self._updating):
-            for state in self._run.model.states:
-                for node, held in apart.items():
-                    first, *others = (self._columns_of(state, found, unit) for unit in self._units_of(node))
+            for state in self._bench.model.states:
+                for node, gradients in apart.items():
+                    first, *others = (self._columns_of(state, result, unit) for unit in self._units_of(node))
                     for other in others:
                         first = added(first, other)
-                    held[state.name] = first
+                    gradients[state.name] = first
         return apart
 
-    def _columns_of(self, state: ParameterState, found: Pass, unit: int) -> Columns:
+    def _columns_of(self, state: ParameterState, result: Pass, unit: int) -> Columns:
         """Return the gradients of a unit, with S taken out unless it travels."""
-        value = found.gradients[of_unit(state.name, unit)]
-        if found.scale != 1 and not self._carries_scale:
-            value = unscaled(state, value, found.scale, self._updating)
+        value = result.gradients[of_unit(state.name, unit)]
+        if result.scale != 1 and not self._carries_scale:
+            value = unscaled(state, value, result.scale, self._updating)
         columns = columns_of(state, value.array, self._lines).astype(self._dtype, copy=False)
         return Touched(value.rows, columns) if isinstance(value, RowsValue) else columns
 
@@ -306,8 +309,8 @@ class DataParallel(System):
         """Return residuals and all other state of nodes and owners, and gradients on their way."""
         if self._exchange is None:
             return {}
-        held = self._run.ranks.collected(self._exchange.arrays())
-        return held | {f"{_IN_FLIGHT}{name}": array for name, array in arrays_of(self._flying).items()}
+        arrays = self._bench.ranks.collected(self._exchange.arrays())
+        return arrays | {f"{_IN_FLIGHT}{name}": array for name, array in arrays_of(self._flying).items()}
 
     def load_arrays(self, arrays: dict[str, Array]) -> None:
         """Take what `arrays` returned."""

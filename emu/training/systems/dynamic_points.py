@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from emu.hardware import DynamicPoint
 from emu.precision.dynamic_point import Points, note_decision
-from emu.training.model import Pass
-from emu.training.systems.system import Attempt, Row, Surroundings, System
+from emu.training.systems.system import AskTimes, Attempt, Row, System
+from emu.training.workbench import Workbench
+from emu.training.workbench.model import Pass
 
 
 class DynamicPoints(System):
@@ -27,15 +28,15 @@ class DynamicPoints(System):
         },
     }
 
-    def __init__(self, run: Surroundings) -> None:
+    def __init__(self, bench: Workbench) -> None:
         """Give the model its points, if the device leaves any open."""
-        self._run, self._points = run, None
-        if run.device.has_open_points:
-            self._points = run.model.points = Points(run.device.dynamic_point or DynamicPoint(), run.policy)
+        self._runners, self._points = bench.runners, None
+        if bench.device.has_open_points:
+            self._points = bench.model.points = Points(bench.device.dynamic_point or DynamicPoint(), bench.policy)
 
     def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
-        """Begin every pass of a step at the same points, and count it before anybody looks."""
-        points, flush = self._points, self._run.flush
+        """Begin every pass of a step at the same points, and finish its counts before any system reads them."""
+        points, flush = self._points, self._runners.flush
         if points is None or not repeated:
             return attempt
         flush()
@@ -43,19 +44,19 @@ class DynamicPoints(System):
 
         def restored(scale: float) -> Pass:
             points.load(before)
-            found = attempt(scale)
+            result = attempt(scale)
             flush()
-            return found
+            return result
 
         return restored
 
-    def end_step(self, steps: int) -> None:
-        """Set every point, where that is due."""
+    def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
+        """Set every point, if that is due."""
         if self._points is not None and self._points.is_due(steps):
-            self._run.flush()
+            self._runners.flush()
             for tensor in self._points.set_all(steps):
                 together = self._points.agreement.set_point(tensor)
-                note_decision(self._run.profile, tensor, together=together)
+                note_decision(self._runners.profile, tensor, together=together)
 
     def phase(self, step: int) -> str | None:
         """Return "pre-training" of its steps."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from emu.cluster.lockstep import Lockstep
 from emu.datapath import StatisticsRegister
 from emu.precision.agreement import Agreement, Tensor
-from emu.training.ranks import Ranks
+from emu.training.workbench.ranks import Ranks
 
 ResultT = TypeVar("ResultT")
 #: Roles that each node may have points of its own for: what no other node sees.
@@ -45,19 +45,19 @@ class JointPoints(Agreement):
     def _everywhere(self, registers: list[StatisticsRegister]) -> list[StatisticsRegister]:
         """Return the registers of all ranks that have passes to run, those of each as one."""
         first, *others = registers
-        here = StatisticsRegister(first.lowest, first.bins)
+        of_rank = StatisticsRegister(first.lowest, first.bins)
         for register in (first, *others):
-            here.merge(register)
-        return self._met(here)
+            of_rank.merge(register)
+        return self._met(of_rank)
 
     def _met(self, register: StatisticsRegister | None) -> list[StatisticsRegister]:
         """Return the registers of all ranks that have one, and charge their sum; none after the last operation."""
-        here = None if register is None else register.to_dict()
-        every: list[dict[str, Any] | None] = self._ranks.every(here)
-        found = [StatisticsRegister.from_dict(one) for one in every if one is not None]
-        if found:
+        of_rank = None if register is None else register.to_dict()
+        every: list[dict[str, Any] | None] = self._ranks.every(of_rank)
+        registers = [StatisticsRegister.from_dict(data) for data in every if data is not None]
+        if registers:
             self._charge()
-        return found
+        return registers
 
     def _charge(self) -> None:
         """Count the register of every node but the first on its way there, and the sum on its way back."""
@@ -65,7 +65,7 @@ class JointPoints(Agreement):
 
     @contextmanager
     def passes(self, flush: Callable[[], None]) -> Generator[None]:
-        """Take notice of all tensors that nodes write inside, each from its own examples.
+        """Remember all tensors that nodes write meanwhile, each from its own examples.
 
         Args:
             flush: takes counts that runners hold by tensor into those of the interval.
@@ -98,7 +98,7 @@ class JointPoints(Agreement):
         return self._own and tensor.role in OWN_ROLES
 
     def key(self, tensor: Tensor, node: int) -> Tensor:
-        """Return the node's tensor, where it has a point of its own."""
+        """Return the tensor that the point of a node's tensor belongs to: the node's own, or that of all nodes."""
         if self._is_own(tensor):
             return tensor._replace(part=f"{tensor.part}@{node}")
         if self._in_passes:
@@ -110,8 +110,8 @@ class JointPoints(Agreement):
         if not self._together or self._is_own(tensor):
             return register
         total = StatisticsRegister(register.lowest, register.bins)
-        for one in self._lockstep.meet(register):
-            total.merge(one)
+        for of_nodes in self._lockstep.meet(register):
+            total.merge(of_nodes)
         return total
 
     def adds_up(self, tensor: Tensor) -> bool:

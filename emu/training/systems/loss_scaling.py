@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from emu.precision.loss_scaler import LossScaler
-from emu.training.model import Pass
-from emu.training.systems.system import Attempt, Row, Surroundings, System
+from emu.training.systems.system import Attempt, Row, System
+from emu.training.workbench import Workbench
+from emu.training.workbench.model import Pass
 
 
 class ScaledLoss(System):
-    """Passes at the scale of a policy, again at a smaller one where they overflow."""
+    """Passes at the scale of a policy, repeated at a smaller scale if they overflow."""
 
     key = "loss_scaling"
     tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
@@ -25,13 +26,18 @@ class ScaledLoss(System):
         },
     }
 
-    def __init__(self, run: Surroundings) -> None:
-        """Begin with the recipe's policy."""
-        ranks = run.ranks
+    def __init__(self, bench: Workbench) -> None:
+        """Begin with the recipe's policy, and have passes counted apart if they may be repeated."""
+        ranks, runners = bench.ranks, bench.runners
         self._scaler = LossScaler(
-            run.recipe.loss_scaling, run.policy, run.counters, run.backend, lambda found: max(ranks.every(found))
+            bench.recipe.loss_scaling,
+            bench.policy,
+            runners.counters,
+            runners.backend,
+            lambda largest: max(ranks.every(largest)),
         )
-        self.counters, self.repeats = self._scaler.counters, self._scaler.is_active
+        self.repeats = self._scaler.is_active
+        runners.pass_counters = self._scaler.counters
 
     @property
     def scale(self) -> float:

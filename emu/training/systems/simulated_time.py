@@ -1,4 +1,4 @@
-"""Simulated time in a training run: `emu.training.simulation`."""
+"""Simulated time in a training run: `emu.training.time.simulation`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from emu.cluster.settings import ClusterTable
 from emu.cluster.striped import striped_layers
 from emu.errors import ConfigError
 from emu.hardware import DynamicPoint, chrome_trace, machine_of
-from emu.training.cluster_simulation import ClusterSimulation
-from emu.training.model import Pass
-from emu.training.simulation import Simulation
-from emu.training.systems.system import Attempt, Row, Surroundings, System
-from emu.training.work import parameter_bytes, shapes_of
+from emu.training.data_tables import SOURCE_BYTES
+from emu.training.systems.system import AskTimes, Attempt, Row, System
+from emu.training.time.cluster_simulation import ClusterSimulation
+from emu.training.time.simulation import Simulation
+from emu.training.time.work import parameter_bytes, shapes_of
+from emu.training.workbench import Workbench
+from emu.training.workbench.model import Pass
 
 #: Chrome trace events of the first steps.
 TRACE = "trace.json"
@@ -58,32 +60,36 @@ class SimulatedTime(System):
         },
     }
 
-    def __init__(self, run: Surroundings) -> None:
-        """Begin at time 0, if the device has a clock, and a crossbar where it trains with others."""
-        self._run, self._missing, self._steps = run, "", 0
-        self._time = self._begun(run)
+    def __init__(self, bench: Workbench) -> None:
+        """Begin at time 0, if the device has a clock and, to train with others, a crossbar."""
+        self._device, self._batches, self._cluster = bench.device.name, bench.batches, bench.recipe.cluster
+        self._elements = bench.batches.planned_elements
+        self._bytes = self._elements * SOURCE_BYTES[bench.recipe.data.kind]
+        self._missing, self._steps = "", 0
+        self._time = self._begun(bench)
         if self._time is not None:
-            run.profile.demands = self._time.demands
+            bench.runners.profile.demands = self._time.demands
 
-    def _begun(self, run: Surroundings) -> Simulation | None:
+    def _begun(self, bench: Workbench) -> Simulation | None:
         """Return the time of the device, or of a cluster of them; None without a clock, or without a crossbar."""
-        machine, table, clipping = machine_of(run.device), run.recipe.cluster, run.recipe.clipping
-        on_host = (run.device.dynamic_point or DynamicPoint()).decided_on == "host"
+        machine, table, clipping = machine_of(bench.device), bench.recipe.cluster, bench.recipe.clipping
+        on_host = (bench.device.dynamic_point or DynamicPoint()).decided_on == "host"
         if machine is None:
             return None
-        by_rows = {state.name: state for state in run.model.states if state.by_rows}
+        states = bench.model.states
+        by_rows = {state.name: state for state in states if state.by_rows}
         if table is None and clipping is None:
             columns = {state.layer: len(state.master.array) for state in by_rows.values()}
-            sizes = (run.batch_elements, run.batch_bytes)
+            sizes = (self._elements, self._bytes)
             return Simulation(machine, *sizes, decided_on_host=on_host, sparse_columns=columns)
         table = table or ClusterTable(nodes=1)
-        shapes = shapes_of(run.model.states, table.lines)
+        shapes = shapes_of(states, table.lines)
         about: dict[str, Any] = {"table": table, "shapes": shapes, "clipping": clipping}
         in_parts = table.model_parallel > 1 and table.model_split == "stripes"
-        about["divided"] = striped_layers(run.model.network.layers) if in_parts else ()
+        about["divided"] = striped_layers(bench.model.network.layers) if in_parts else ()
         about["by_rows"] = tuple(by_rows)
-        about["parameter_bytes"] = parameter_bytes(run.model.states)
-        sizes = self._share(run.batches.planned)
+        about["parameter_bytes"] = parameter_bytes(states)
+        sizes = self._share(bench.batches.planned)
         try:
             return ClusterSimulation(machine, *sizes, decided_on_host=on_host, **about)
         except ConfigError as error:  # the device's bits can be trained with all the same
@@ -92,39 +98,38 @@ class SimulatedTime(System):
 
     def _share(self, examples: int) -> tuple[int, int]:
         """Return numbers and bytes of a batch that one host prepares."""
-        run, table = self._run, self._run.recipe.cluster
-        models = table.units * len(table.layout().workers[: run.batches.workers]) if table else 1
-        numbers, size = (whole * examples // run.batches.planned for whole in (run.batch_elements, run.batch_bytes))
+        batches, table = self._batches, self._cluster
+        models = table.units * len(table.layout().workers[: batches.workers]) if table else 1
+        numbers, size = (whole * examples // batches.planned for whole in (self._elements, self._bytes))
         return numbers // models, size // models
 
     def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
-        """Charge the time of every pass; that of one that runs again as such."""
+        """Charge the time of every pass, and mark the work of passes that run again."""
         if self._time is None:
             return attempt
         demands, passes = self._time.demands, count()
 
         def charged(scale: float) -> Pass:
             again, begun = next(passes) > 0, len(demands)
-            found = attempt(scale)
+            result = attempt(scale)
             if again:
                 demands[begun:] = [demand._replace(again=True) for demand in demands[begun:]]
-            return found
+            return result
 
         return charged
 
-    def end_step(self, steps: int) -> None:
+    def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
         """Play the step."""
         self._steps = steps
         if self._time is not None:
-            batches = self._run.batches
-            self._time.resize(*self._share(batches.size_at(steps)), batches.workers)
-            self._time.end_step(steps, self._run.phase(steps - 1))
+            self._time.resize(*self._share(self._batches.size_at(steps)), self._batches.workers)
+            self._time.end_step(steps, phase)
 
     def step_times(self) -> StepTimes | None:
-        """Return simulated times of the step that has ended, played in parts; None of a step that one node took."""
+        """Return simulated times of the step that has ended, played in parts; None if one node took it alone."""
         if not isinstance(self._time, ClusterSimulation):
             return None
-        return self._time.step_times(self._run.batches.size_at(self._steps - 1))
+        return self._time.step_times(self._batches.size_at(self._steps - 1))
 
     def interval(self) -> Iterator[Row]:
         """Yield what was spent where."""
@@ -136,7 +141,7 @@ class SimulatedTime(System):
     def files(self) -> Iterator[tuple[str, str]]:
         """Yield the trace."""
         if self._time is not None:
-            yield (TRACE, json.dumps(chrome_trace(self._run.device.name, self._time.events)))
+            yield (TRACE, json.dumps(chrome_trace(self._device, self._time.events)))
 
     def about(self) -> dict[str, Any]:
         """Return simulated time, whole and by phase of training."""

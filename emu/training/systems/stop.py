@@ -7,37 +7,37 @@ from typing import Any
 
 from emu.errors import ConfigError
 from emu.training.stop_tests import COLUMNS
-from emu.training.systems.system import Surroundings, System
+from emu.training.systems.system import System
+from emu.training.workbench import Workbench
 
 
 class Stop(System):
-    """A run that ends where tests of its recipe hold."""
+    """A run that ends when tests of its recipe hold."""
 
     key = "stop"
 
-    def __init__(self, run: Surroundings) -> None:
-        """Begin with nothing measured.
-
-        Raises:
-            ConfigError: simulated seconds are asked for where no clock is simulated.
-        """
-        self._tests = run.recipe.training.stop
+    def __init__(self, bench: Workbench) -> None:
+        """Begin with nothing measured."""
+        self._tests, self._device = bench.recipe.training.stop, bench.device.name
         self._past: dict[str, list[float]] = {name: [] for name in COLUMNS}
         self._stopped_by: list[str] = []
-        if self._tests and self._tests.simulated_seconds and run.about()["simulated_seconds"] is None:
+
+    def require(self, about: Mapping[str, Any]) -> None:
+        """Raise ConfigError if a test counts simulated seconds and no time is simulated."""
+        if self._tests and self._tests.simulated_seconds and about["simulated_seconds"] is None:
             raise ConfigError(
                 "`simulated_seconds` of [training.stop] must be left out if no time is simulated, got "
-                f"{self._tests.simulated_seconds:g} on {run.device.name!r}; use `seconds`, or a device with a clock"
+                f"{self._tests.simulated_seconds:g} on {self._device!r}; use `seconds`, or a device with a clock"
             )
 
-    def logged(self, found: Mapping[str, Any]) -> None:
+    def logged(self, measured: Mapping[str, Any]) -> None:
         """Test what was measured."""
         if self._tests is None:
             return
         for name, past in self._past.items():
-            if found[name] is not None:
-                past.append(found[name])
-        holding = self._tests.holding(found, self._past)
+            if measured[name] is not None:
+                past.append(measured[name])
+        holding = self._tests.holding(measured, self._past)
         self._stopped_by = list(holding) if self._tests.is_met(holding) else []
 
     @property
@@ -46,7 +46,7 @@ class Stop(System):
         return bool(self._stopped_by)
 
     def about(self) -> dict[str, Any]:
-        """Return the tests that ended the run; none where it took all its steps."""
+        """Return the tests that ended the run; none if it took all its steps."""
         return {"stopped_by": self._stopped_by}
 
     def to_dict(self) -> Any:

@@ -8,44 +8,45 @@ from typing import Any
 
 from emu.hardware import Demand
 from emu.precision import CounterTable
-from emu.training.model import StepRunner
-from emu.training.systems.system import Surroundings
+from emu.training.workbench import Workbench
+from emu.training.workbench.model import StepRunner
 
 
 class Summed:
     """Adds up what the nodes of every process count while each works on its own parts."""
 
-    def __init__(self, run: Surroundings) -> None:
-        self._run = run
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
 
     @contextmanager
     def over(self, runner: StepRunner) -> Generator[None]:
-        """At the end, keep what all nodes have counted inside.
+        """At the end, keep what all nodes have counted meanwhile.
 
         Args:
-            runner: one of those that count; the tables and points are the same for all of them.
+            runner: any runner that counts inside; all of them share tables and points.
         """
-        ranks, table, points = self._run.ranks, runner.counters, self._run.model.points
+        ranks, runners, points = self._bench.ranks, self._bench.runners, self._bench.model.points
+        table = runner.counters
         if not ranks.several or table is None:
             yield
             return
-        self._run.flush()
-        demands = self._run.profile.demands
+        runners.flush()
+        demands = runners.profile.demands
         before, begun = table.to_dict(), len(demands or ())
         table.reset()
         with points.apart(ranks.every) if points else nullcontext():
             yield
-            self._run.flush()
-        noted = [one.to_list() for one in (demands or ())[begun:]]
-        here: dict[str, Any] = {"counts": table.to_dict(), "demands": noted}
-        found = ranks.every(here)
+            runners.flush()
+        noted = [demand.to_list() for demand in (demands or ())[begun:]]
+        of_rank: dict[str, Any] = {"counts": table.to_dict(), "demands": noted}
+        of_ranks = ranks.every(of_rank)
         table.reset()
-        for counts in (before, *(one["counts"] for one in found)):
+        for counts in (before, *(rank["counts"] for rank in of_ranks)):
             table.merge(self._copy(counts))
         if demands is not None:
-            demands[begun:] = [Demand.of_list(data) for one in found for data in one["demands"]]
+            demands[begun:] = [Demand.of_list(data) for rank in of_ranks for data in rank["demands"]]
 
     def _copy(self, counts: dict[str, Any]) -> CounterTable:
-        table = CounterTable(self._run.policy.register)
+        table = CounterTable(self._bench.policy.register)
         table.load(counts)
         return table

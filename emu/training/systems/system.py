@@ -1,21 +1,21 @@
 """The shape of every system: what it may do to a training run, and when.
 
-    made       with the run, before its first step; a system that the run does not use does nothing
-    begin_step before a step; it may try some first
+    made       before the first step, with the workbench of the run; a system that the run does not use does nothing
+    require    when all systems are made
+    begin_step before each step; it may try some steps first
     divided    the batch of a step among nodes
     around     every pass: forward and backward at a scale of the loss; it may run the pass again
     gradients  between gradients and update
     end_step   after the update
     logged     at a log point: what was measured; the run may be over
-    ...        what it tells tables and run.json, and leaves to a checkpoint
+    ...        what it adds to tables and run.json, and to a checkpoint
 
-The trainer uses this interface and the list of systems (`emu.training.systems`), and none of them by name.
+The loop uses this interface and the list of systems (`emu.training.systems`), and none of them by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -23,14 +23,9 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from emu.cluster import StepTimes
-    from emu.hardware import Device
-    from emu.precision import CounterTable, Policy, Profile
-    from emu.training.batches import Batches
     from emu.training.data_tables import Inputs, Labels
-    from emu.training.model import Model, Pass, StepRunner
-    from emu.training.ranks import Ranks
-    from emu.training.recipe import Recipe
-    from emu.training.update import Update
+    from emu.training.workbench import Workbench
+    from emu.training.workbench.model import Pass, StepRunner
 
 Array = NDArray[np.generic]
 #: One pass over the batch of a step, at a scale of the loss.
@@ -39,57 +34,12 @@ Attempt = Callable[[float], "Pass"]
 PartAttempt = Callable[[float, slice, "StepRunner"], "Pass"]
 #: Inputs and labels.
 Examples = tuple["Inputs", "Labels"]
+#: Takes steps on these mini-batches from here on, undoes them, and returns their losses.
+Trial = Callable[[Sequence[Examples]], list[float]]
+#: Returns simulated times of the step that has ended; None if no time is simulated, or one node took it alone.
+AskTimes = Callable[[], "StepTimes | None"]
 #: A table of the run folder, and a row of it.
 Row = tuple[str, dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What a system finds when a run begins.
-
-    Attributes:
-        recipe: network, data, training.
-        device: the machine.
-        policy: formats of everything.
-        model: network and parameters.
-        update: what is done with gradients after all systems.
-        counters: counters of the interval between two log points.
-        profile: where the time goes.
-        backend: backend that computes.
-        batch_elements: numbers of a batch.
-        batch_bytes: bytes of a batch as its source holds it.
-        flush: takes counts that runners hold by tensor into those of the interval.
-        phase: what a step is part of.
-        runner_of_passes: makes one more runner of passes; the trainer keeps its step and flushes it.
-        runner_of_updates: makes one more runner of what stands whether a pass does or not.
-        about: entries of `run.json` that systems made before this one have.
-        batches: sizes of mini-batches, and how many nodes take part.
-        steps_left: how many steps the run has, if mini-batches keep their size.
-        trial: losses of steps that are tried from here on, one for each mini-batch given; they leave no trace.
-        step_times: simulated times of the step that has ended; None where no time is simulated.
-        ranks: the processes that train together.
-    """
-
-    recipe: Recipe
-    device: Device
-    policy: Policy
-    model: Model
-    update: Update
-    counters: CounterTable
-    profile: Profile
-    backend: str
-    batch_elements: int
-    batch_bytes: int
-    flush: Callable[[], None]
-    phase: Callable[[int], str]
-    runner_of_passes: Callable[[], StepRunner]
-    runner_of_updates: Callable[[], StepRunner]
-    about: Callable[[], dict[str, Any]]
-    batches: Batches
-    steps_left: Callable[[], int]
-    trial: Callable[[Sequence[Examples]], list[float]]
-    step_times: Callable[[], StepTimes | None]
-    ranks: Ranks
 
 
 class System:
@@ -97,23 +47,38 @@ class System:
 
     Attributes:
         key: its name in checkpoints.
-        tables: its tables of a run folder: column -> Arrow type; there from their first row on.
-        counters: what passes count into, where it is no longer the interval's; None leaves that.
+        tables: its tables of a run folder: column -> Arrow type. A table's file exists from its first row on.
         repeats: whether a pass may run again, so that whatever it changes must be restored.
     """
 
     key: ClassVar[str]
     tables: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    counters: CounterTable | None = None
     repeats: bool = False
 
-    def __init__(self, run: Surroundings) -> None:
-        """Begin."""
+    def __init__(self, bench: Workbench) -> None:
+        """Prepare for the first step.
+
+        Args:
+            bench: what is trained, on what, by whom.
+        """
+
+    def require(self, about: Mapping[str, Any]) -> None:
+        """Raise ConfigError if another system must be in use and is not. Called once, when all systems are made.
+
+        Args:
+            about: entries of `run.json` that systems have.
+        """
 
     # ---- a step ----
 
-    def begin_step(self, step: int) -> None:
-        """Take notice that a step begins."""
+    def begin_step(self, step: int, steps_left: int, trial: Trial) -> None:
+        """Called before each step that is not itself part of a trial.
+
+        Args:
+            step: training step.
+            steps_left: how many steps the run has from here on, if mini-batches keep their size.
+            trial: tries mini-batches from here on; everything is then as before.
+        """
 
     def rate(self, rate: float, examples: int) -> float:
         """Return the learning rate of a step over a number of examples, from the rate of the schedule."""
@@ -125,7 +90,7 @@ class System:
         return 1.0
 
     def divided(self, on: PartAttempt, examples: int, step: int) -> Attempt | None:
-        """Return a pass over the batch that is made of passes over its parts; None leaves that to others.
+        """Return a pass over the batch that is made of passes over its parts; None if it is not divided.
 
         Args:
             on: a pass over a part.
@@ -135,7 +100,7 @@ class System:
         return None
 
     def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
-        """Return a pass with what belongs around it.
+        """Return a pass with what this system does before and after it.
 
         Args:
             attempt: the pass, with what systems earlier in the list put around it.
@@ -144,22 +109,28 @@ class System:
         """
         return attempt
 
-    def gradients(self, found: Pass) -> Pass:
-        """Return a pass with the gradients that the update gets."""
-        return found
+    def gradients(self, result: Pass) -> Pass:
+        """Return the result of a pass with the gradients that the update gets."""
+        return result
 
-    def end_step(self, steps: int) -> None:
-        """Note how many steps are done."""
-
-    def step_times(self) -> StepTimes | None:
-        """Return simulated times of the step that has ended; None leaves that to others."""
-        return None
-
-    def logged(self, found: Mapping[str, Any]) -> None:
-        """Take notice of a log point.
+    def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
+        """Called after the update of each step.
 
         Args:
-            found: its row of `metrics`, `seconds` of training so far, and entries of `run.json` that systems have.
+            steps: how many steps are done.
+            phase: what the step was part of.
+            times: returns its simulated times to systems later in the list than the one that simulates them.
+        """
+
+    def step_times(self) -> StepTimes | None:
+        """Return simulated times of the step that has ended; None if this system simulates none."""
+        return None
+
+    def logged(self, measured: Mapping[str, Any]) -> None:
+        """Called at each log point.
+
+        Args:
+            measured: its row of `metrics`, `seconds` of training so far, and entries of `run.json` that systems have.
         """
 
     @property
@@ -168,7 +139,7 @@ class System:
         return False
 
     def phase(self, step: int) -> str | None:
-        """Return what a step is part of; None leaves that to others."""
+        """Return what a step is part of; None if this system does not know. The first answer in the list counts."""
         return None
 
     # ---- what is written down ----
@@ -196,7 +167,7 @@ class System:
     # ---- checkpoints ----
 
     def to_dict(self) -> Any:
-        """Return plain data (JSON) that `load` reads back; None where there is nothing."""
+        """Return plain data (JSON) that `load` reads back; None if there is nothing."""
         return None
 
     def load(self, data: Any) -> None:
@@ -208,3 +179,8 @@ class System:
 
     def load_arrays(self, arrays: dict[str, Array]) -> None:
         """Take what `arrays` returned."""
+
+
+def step_times_of(systems: Sequence[System]) -> StepTimes | None:
+    """Return the simulated times of the step that has ended, from the first system that has some; else None."""
+    return next((times for system in systems if (times := system.step_times())), None)

@@ -13,51 +13,53 @@ from emu.hardware import ROLES
 from emu.nn import every
 from emu.nn.network import INPUT_LAYER, LOSS_LAYER
 from emu.precision import BACKWARD_ROLES, DERIVED_ROLES, Policy
-from emu.training.model import Model
-from emu.training.running import Running
+from emu.training.loop.loop import Loop
+from emu.training.workbench.model import Model
 
 
 def versions() -> dict[str, str]:
     """Return the versions of everything that computes."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+    known = {"python": platform.python_version(), "machine": platform.machine()}
     for name, distribution in (("emu", "emu-numerics"), ("numpy", "numpy"), ("numba", "numba")):
         try:
-            found[name] = version(distribution)
+            known[name] = version(distribution)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            known[name] = "not installed"
+    return known
 
 
-def described(run: Running, status: str) -> dict[str, Any]:
+def described(loop: Loop, status: str) -> dict[str, Any]:
     """Return the content of `run.json`.
 
     Args:
-        run: in progress, or done.
+        loop: of a run in progress, or at its end.
         status: "running" or "finished".
     """
+    bench, steps, log = loop.bench, loop.steps, loop.log
+    recipe, data, model = bench.recipe, bench.batches.data, bench.model
     return {
         "status": status,
-        "recipe": run.recipe.model_dump(mode="json"),
-        "device": run.device.model_dump(mode="json"),
-        "network": None if run.given is None else repr(run.given),
-        "data": {"source": run.data.source, "sha256": run.data.sha256},
-        "seed": run.recipe.training.seed,
-        "backend": run.backend,
+        "recipe": recipe.model_dump(mode="json"),
+        "device": bench.device.model_dump(mode="json"),
+        "network": None if bench.network is None else repr(bench.network),
+        "data": {"source": data.source, "sha256": data.sha256},
+        "seed": recipe.training.seed,
+        "backend": bench.runners.backend,
         "versions": versions(),
         "emu_version": versions()["emu"],
-        "weights_sha256": run.model.sha256(),
-        "registers_sha256": run.registers().sha256(),
-        "metrics": run.metrics(),
-        "steps": run.step,
-        "steps_planned": run.steps,
-        "seconds": round(run.seconds, 3),
-        **run.about(),
-        "parameters": sum(state.master.array.size for state in run.model.states),
-        "layers": run.model.network.names,
-        "formats": formats_of(run.model, max(run.step - 1, 0)),
-        "cost": run.cost,
-        "history": {"log_every": run.log_every},
-        "started": run.started,
+        "weights_sha256": model.sha256(),
+        "registers_sha256": log.registers().sha256(),
+        "metrics": log.metrics(),
+        "steps": steps.done,
+        "steps_planned": steps.planned,
+        "seconds": round(log.seconds, 3),
+        **log.about(),
+        "parameters": sum(state.master.array.size for state in model.states),
+        "layers": model.network.names,
+        "formats": formats_of(model, max(steps.done - 1, 0)),
+        "cost": log.cost,
+        "history": {"log_every": log.every},
+        "started": log.started,
         "ended": datetime.now(UTC).isoformat(timespec="seconds") if status == "finished" else None,
         "failures": [],
     }
@@ -113,11 +115,11 @@ def _written(model: Model) -> dict[str, set[str]]:
     moving = {layer.name for layer in every(model.network.layers) if layer.only_moves}
     first = next((i for i, name in enumerate(model.network.names) if trained.get(name)), 0)
     for i, name in enumerate(model.network.names[1:-1], 1):
-        here: set[str] = set() if name in moving else {"activation"}
-        if i > first and here:
-            here |= {"error"}
-            here |= {"slope"} if name in sloped else set()
+        written: set[str] = set() if name in moving else {"activation"}
+        if i > first and written:
+            written |= {"error"}
+            written |= {"slope"} if name in sloped else set()
         if parts := trained.get(name, set()):
-            here |= parts | {"gradient", "update", "master"} | optimiser
-        roles[name] = here
+            written |= parts | {"gradient", "update", "master"} | optimiser
+        roles[name] = written
     return roles | {LOSS_LAYER: {"error", "loss"}}

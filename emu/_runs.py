@@ -1,4 +1,4 @@
-"""Runs that end with their report: what `emu.train` and `emu.resume` are."""
+"""`emu.train` and `emu.resume`: training, given what writes the report. Training does not know the report."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Unpack
 
 from emu import training
 from emu.hardware import Device
-from emu.report.build import build_report
+from emu.report import build_report
 from emu.training import Recipe, Run
-from emu.training.begin import RunOptions
+from emu.training.loop.begin import RunOptions
 
 
 def train(
@@ -41,7 +41,8 @@ def train(
         ConfigError: recipe, data or folder cannot be used; nothing is written then.
         BackendUnavailable: the backend cannot compute here.
     """
-    return _reported(training.train(recipe, device, out=out, overrides=overrides, **options), report)
+    write_report = build_report if report else None
+    return training.train(recipe, device, out=out, overrides=overrides, write_report=write_report, **options)
 
 
 def resume(path: str | Path, *, report: bool = True, **options: Unpack[RunOptions]) -> Run:
@@ -56,10 +57,4 @@ def resume(path: str | Path, *, report: bool = True, **options: Unpack[RunOption
     Raises:
         ConfigError: the folder holds no run, its checkpoint is damaged or belongs to another recipe.
     """
-    return _reported(training.resume(path, **options), report)
-
-
-def _reported(run: Run, report: bool) -> Run:
-    if report:
-        build_report(run.path)
-    return run
+    return training.resume(path, write_report=build_report if report else None, **options)

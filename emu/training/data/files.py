@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from emu._files import UNREADABLE_ARRAYS
 from emu.errors import ConfigError
-from emu.training.compressed import open_compressed
+from emu.training.data.compressed import open_compressed
 
 Array = NDArray[Any]
 
@@ -128,19 +128,19 @@ def _idx_sets(folder: Path) -> dict[str, list[re.Match[str]]]:
 
 def _idx_set(folder: Path, name: str) -> tuple[Raw, Raw | None]:
     files = _idx_sets(folder).get(name, [])
-    there = {(one["side"], one["kind"]): folder / one[0] for one in reversed(files)}  # the first of equal names
-    test = "t10k" if any(side == "t10k" for side, _ in there) else "test"
+    paths = {(file["side"], file["kind"]): folder / file[0] for file in reversed(files)}  # the first of equal names
+    test = "t10k" if any(side == "t10k" for side, _ in paths) else "test"
     sides: list[Raw] = []
     for side in ("train", test):
-        if side == test and not any(one == test for one, _ in there):
+        if side == test and not any(other == test for other, _ in paths):
             return sides[0], None
         for kind in ("images-idx3", "labels-idx1"):
-            if (side, kind.partition("-")[0]) not in there:
+            if (side, kind.partition("-")[0]) not in paths:
                 raise ConfigError(
                     f"a folder of IDX files must hold {name}{side}-{kind}-ubyte or {name}{side}-{kind}-ubyte.gz, got "
                     f"none in {folder}"
                 )
-        images, labels = there[side, "images"], there[side, "labels"]
+        images, labels = paths[side, "images"], paths[side, "labels"]
         values = read_idx(images, dimensions=(3, 4))
         title = str(folder / name.rstrip("-.")) if name else str(folder)
         sides.append(Raw(values, read_idx(labels, dimensions=(1,)), str(images), str(labels), title, _scale_of(values)))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import ConfigError
-from emu.training.data_files import Raw
+from emu.training.data.files import Raw
 
 Array = NDArray[Any]
 #: Floats from 0 to here may be pixels of 8 bits; with larger fractions than this there is hardly another reading.

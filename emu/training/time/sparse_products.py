@@ -41,15 +41,15 @@ class SparseSpent(NamedTuple):
         return SparseSpent(*(mine + times * more for mine, more in zip(self, other, strict=True)))
 
 
-def is_sparse_gradient(one: Demand) -> bool:
+def is_sparse_gradient(demand: Demand) -> bool:
     """Return whether a demand is the gradient of a sparse layer's weights."""
-    return one.operation == _PRODUCT
+    return demand.operation == _PRODUCT
 
 
-def rows_of(one: Demand) -> int:
+def rows_of(demand: Demand) -> int:
     """Return how many rows the gradient of a sparse layer's weights has."""
-    entries = one.operands[0][1]
-    return one.results * entries // one.multiply_adds if one.multiply_adds else 0
+    entries = demand.operands[0][1]
+    return demand.results * entries // demand.multiply_adds if demand.multiply_adds else 0
 
 
 def sparse_spent(machine: Machine, work: Iterable[Demand], columns: Mapping[str, int]) -> dict[str, SparseSpent]:
@@ -60,24 +60,24 @@ def sparse_spent(machine: Machine, work: Iterable[Demand], columns: Mapping[str,
         work: demands of a step.
         columns: columns of the sparse inputs, by layer, those without entries among them.
     """
-    found: dict[str, SparseSpent] = {}
-    for one in work:
-        if not is_sparse_gradient(one):
+    by_layer: dict[str, SparseSpent] = {}
+    for demand in work:
+        if not is_sparse_gradient(demand):
             continue
-        product = machine.cost(one)
+        product = machine.cost(demand)
         spent = SparseSpent(0, 0, product.duration_ps, 0, product.bytes, 0)
-        if not one.again:
-            copy = machine.transposed_copy(one, columns[one.layer])
+        if not demand.again:
+            copy = machine.transposed_copy(demand, columns[demand.layer])
             spent = SparseSpent(
-                one.operands[0][1], rows_of(one), product.duration_ps, copy.duration_ps, product.bytes, copy.bytes
+                demand.operands[0][1], rows_of(demand), product.duration_ps, copy.duration_ps, product.bytes, copy.bytes
             )
-        found[one.layer] = found.get(one.layer, SparseSpent()).plus(spent)
-    return found
+        by_layer[demand.layer] = by_layer.get(demand.layer, SparseSpent()).plus(spent)
+    return by_layer
 
 
-def as_rows(found: Mapping[str, SparseSpent]) -> list[dict[str, Any]]:
+def as_rows(by_layer: Mapping[str, SparseSpent]) -> list[dict[str, Any]]:
     """Return what was spent as plain data (JSON), a row for every layer, which `of_rows` takes back."""
-    return [{"layer": layer, **spent._asdict()} for layer, spent in found.items()]
+    return [{"layer": layer, **spent._asdict()} for layer, spent in by_layer.items()]
 
 
 def of_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, SparseSpent]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from emu.hardware.machine import DECISIONS, SECOND_PS, Demand, Machine
 from emu.hardware.timeline import Event, Timeline
-from emu.training.sparse_products import SparseSpent, as_rows, of_rows, sparse_spent
+from emu.training.time.sparse_products import SparseSpent, as_rows, of_rows, sparse_spent
 
 #: Resources that are no unit.
 LINK, MEMORY = "link", "memory"
@@ -132,7 +132,7 @@ class Simulation:
     # ---- steps ----
 
     def end_step(self, step: int, phase: str) -> None:
-        """Take the step's work into account, and wait for the next one's.
+        """Add the time of the work since the last step.
 
         Args:
             step: step that ends, from 1.
@@ -151,7 +151,7 @@ class Simulation:
         self._pending[work] += 1
 
     def resize(self, batch_elements: int, batch_bytes: int, workers: int | None = None) -> None:
-        """Let the batches that are prepared from here on have another size, and another number of nodes share them.
+        """Set the batch size, and the number of nodes that share a batch, for all later steps.
 
         Args:
             batch_elements: numbers that a host prepares per step.
@@ -179,7 +179,7 @@ class Simulation:
             put(self._spent, *_of_batch(event))
 
     def _prepare(self, line: Timeline, name: str, more_bytes: int = 0) -> int:
-        """Let the host prepare a batch and send it; return when it is there."""
+        """Have the host prepare and send a batch; return the time at which it has arrived, in picoseconds."""
         machine = self.machine
         if machine.host is None:
             return 0
@@ -193,48 +193,49 @@ class Simulation:
         next_batch = self._prepare(line, "the next batch")
         for event in line.events:
             put(spent, *_of_batch(event))
-        for one in work:
-            now = self._operate(line, spent, one, now)
+        for demand in work:
+            now = self._operate(line, spent, demand, now)
         sparse = sparse_spent(self.machine, work, self._sparse_columns)
         return StepTime(max(now, next_batch), spent, line.events, sparse)
 
-    def _operate(self, line: Timeline, spent: dict[SpentAt, Spent], one: Demand, now: int) -> int:
+    def _operate(self, line: Timeline, spent: dict[SpentAt, Spent], demand: Demand, now: int) -> int:
         machine = self.machine
-        if one.operation in DECISIONS:
+        if demand.operation in DECISIONS:
             if not self._decided_on_host:
                 return now
-            now = self._transfer(line, spent, one, "register", machine.decision_bytes(), now)
-            return self._transfer(line, spent, one, "point", POINT_BYTES, now)
-        cost = machine.cost(one)
-        name = f"{one.layer} {one.role}"
+            now = self._transfer(line, spent, demand, "register", machine.decision_bytes(), now)
+            return self._transfer(line, spent, demand, "point", POINT_BYTES, now)
+        cost = machine.cost(demand)
+        name = f"{demand.layer} {demand.role}"
         about: dict[str, Any] = {
-            "operation": one.operation,
+            "operation": demand.operation,
             "cycles": cost.cycles,
             "operations": cost.operations,
             "bytes": cost.bytes,
         }
         if cost.unit == machine.host:
-            kind = REDO if one.again else ON_HOST
-            up, down = machine.host_bytes(one)
-            now = self._transfer(line, spent, one, "to host", up, now)
+            kind = REDO if demand.again else ON_HOST
+            up, down = machine.host_bytes(demand)
+            now = self._transfer(line, spent, demand, "to host", up, now)
             end = line.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, **about)
-            put(spent, (one.layer, one.role, cost.unit, kind), Spent(1, cost.cycles, end - now, cost.operations, 0))
-            return self._transfer(line, spent, one, "from host", down, end)
-        kind = REDO if one.again else kind_of(one)
+            at = (demand.layer, demand.role, cost.unit, kind)
+            put(spent, at, Spent(1, cost.cycles, end - now, cost.operations, 0))
+            return self._transfer(line, spent, demand, "from host", down, end)
+        kind = REDO if demand.again else kind_of(demand)
         beside = {MEMORY: cost.memory_ps} if cost.memory_ps else None
         end = line.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, beside=beside, **about)
-        at = (one.layer, one.role, cost.unit, kind)
+        at = (demand.layer, demand.role, cost.unit, kind)
         put(spent, at, Spent(1, cost.cycles, end - now, cost.operations, cost.bytes))
         return end
 
     def _transfer(
-        self, line: Timeline, spent: dict[SpentAt, Spent], one: Demand, what: str, size: int, now: int
+        self, line: Timeline, spent: dict[SpentAt, Spent], demand: Demand, what: str, size: int, now: int
     ) -> int:
         if not size or self.machine.link_bytes_per_s is None:
             return now
-        name = f"{one.layer} {one.role}: {what}"
+        name = f"{demand.layer} {demand.role}: {what}"
         end = line.book(LINK, name, self.machine.transfer_ps(size), after=now, kind=TRANSFER, bytes=size)
-        put(spent, (one.layer, one.role, LINK, TRANSFER), Spent(1, 0, end - now, 0, size))
+        put(spent, (demand.layer, demand.role, LINK, TRANSFER), Spent(1, 0, end - now, 0, size))
         return end
 
     # ---- sums ----

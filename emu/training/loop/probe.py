@@ -18,7 +18,7 @@ from emu.hardware import load_device
 from emu.precision import BACKWARD_ROLES, CounterTable, DatapathRunner, Policy, RecordingRunner
 from emu.precision.dynamic_point import make_runner
 from emu.training.data_tables import Inputs
-from emu.training.model import Model
+from emu.training.workbench.model import Model
 
 Array = NDArray[Any]
 #: Images of the batch that is measured.
@@ -75,8 +75,8 @@ def _exponents(counters: CounterTable, shift: int) -> Iterator[tuple[str, int | 
     for role in BACKWARD_ROLES:
         together: dict[int, int] = {}
         zeros = 0
-        for (_, here), counts in counters.items():
-            if here == role:
+        for (_, counted), counts in counters.items():
+            if counted == role:
                 zeros += counts.register.none
                 for exponent, count in counts.register.histogram().items():
                     together[exponent - shift] = together.get(exponent - shift, 0) + count

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from emu.backends.reference.philox import random_integers
 from emu.datapath import stream_of
 from emu.errors import ConfigError
-from emu.training.data import Dataset, load_dataset
+from emu.training.data.dataset import Dataset, load_dataset
 from emu.training.data_tables import Inputs, Labels
 from emu.training.recipe import Recipe
 
@@ -83,9 +83,9 @@ class Batches:
         size = recipe.training.batch if size is None else size
         data = data or load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
         if size > len(data.train_inputs):
-            there = f"{len(data.train_inputs)} training {UNITS[recipe.data.kind]}"
+            examples = f"{len(data.train_inputs)} training {UNITS[recipe.data.kind]}"
             raise ConfigError(
-                f"`training.batch` must be at most the {there}, "
+                f"`training.batch` must be at most the {examples}, "
                 f"got {size}; choose a smaller batch, or keep fewer for the test"
             )
         return cls(data, size, recipe.training.seed)
@@ -94,6 +94,11 @@ class Batches:
     def examples(self) -> int:
         """How many there are to train."""
         return len(self.data.train_inputs)
+
+    @property
+    def planned_elements(self) -> int:
+        """How many numbers a mini-batch of the planned size has; of sparse examples, its share of all entries."""
+        return self.data.train_inputs.size * self.planned // self.examples
 
     @property
     def size(self) -> int:
@@ -114,10 +119,10 @@ class Batches:
     def place(self, step: int) -> tuple[int, int]:
         """Return the epoch of a step, and how many of its examples come before the step's."""
         span = self._span(step)
-        done, here = step - span.step, (self.examples - span.offset) // span.size
-        if done < here:
+        done, in_epoch = step - span.step, (self.examples - span.offset) // span.size
+        if done < in_epoch:
             return span.epoch, span.offset + done * span.size
-        epochs, position = divmod(done - here, self.examples // span.size)
+        epochs, position = divmod(done - in_epoch, self.examples // span.size)
         return span.epoch + 1 + epochs, position * span.size
 
     def progress(self, step: int) -> float:
@@ -126,10 +131,10 @@ class Batches:
         return epoch * self.per_epoch + min(offset / self.planned, self.per_epoch)
 
     def steps(self, epochs: int) -> int:
-        """Return how many steps a number of epochs takes, if the size stays from here on."""
+        """Return how many steps a number of epochs takes if mini-batches keep their size."""
         last = self._spans[-1]
-        here, whole = (self.examples - last.offset) // last.size, self.examples // last.size
-        return last.step + here + (epochs - last.epoch - 1) * whole
+        in_epoch, whole = (self.examples - last.offset) // last.size, self.examples // last.size
+        return last.step + in_epoch + (epochs - last.epoch - 1) * whole
 
     def batch(self, step: int) -> tuple[Inputs, Labels]:
         """Return inputs and labels of a step: the next ones of a permutation, what is left of an epoch left out."""
@@ -151,7 +156,7 @@ class Batches:
         return self._order[1][offset : offset + self.size_at(step)]
 
     def resize(self, step: int, size: int) -> None:
-        """Give mini-batches another size from a step on."""
+        """Set the size of the mini-batches of a step and of all later ones."""
         if size != self.size_at(step):
             epoch, offset = self.place(step)
             self._spans = [*(span for span in self._spans if span.step < step), Span(step, epoch, offset, size)]

@@ -172,13 +172,13 @@ class Model:
         seed = np.full((), scale, loss.value.format.carrier)
         arrived = graph.backward(loss, loss.value.with_array(graph.runner.place(seed)))
         named = {f"{layer}.{part}": tensor for layer, parts in leaves.items() for part, tensor in parts.items()}
-        found = {name: arrived[id(tensor)] for name, tensor in named.items()}
+        gradients = {name: arrived[id(tensor)] for name, tensor in named.items()}
         if rows is not None:
             for state in self.states:
                 if state.by_rows:
-                    gradient = found[state.name]
-                    found[state.name] = RowsValue(gradient.array, gradient.format, rows)
-        return found
+                    gradient = gradients[state.name]
+                    gradients[state.name] = RowsValue(gradient.array, gradient.format, rows)
+        return gradients
 
     def evaluate(
         self,
@@ -249,8 +249,8 @@ def written(values: Array, fmt: Format, source: Format | None = None, *, backend
         source: format whose carriers the values are; None takes them as they are.
         backend: backend that computes.
     """
-    held = source if source is not None and source.carries_raws else None
-    return Value(engine.quantize(values, fmt, x_format=held, backend=backend), fmt)
+    raws = source if source is not None and source.carries_raws else None
+    return Value(engine.quantize(values, fmt, x_format=raws, backend=backend), fmt)
 
 
 def count_correct(outputs: Array, labels: Array) -> int:

@@ -29,13 +29,13 @@ from emu.optim import ParameterState
 from emu.precision import Policy
 from emu.precision.loss_scaling import NoScaling
 from emu.precision.shapes import LOSSES, ShapeRunner
-from emu.training.batches import Batches
-from emu.training.build import build_network, build_optimiser, require_functions, require_rows
 from emu.training.data import Dataset, load_dataset
+from emu.training.data.batches import Batches
 from emu.training.data_tables import Text
-from emu.training.model import Model
 from emu.training.recipe import Recipe
-from emu.training.update import Update, unscaled
+from emu.training.workbench.build import build_network, build_optimiser, require_functions, require_rows
+from emu.training.workbench.model import Model
+from emu.training.workbench.update import Update, unscaled
 
 #: A scale of the loss whose reciprocal is exact, as S is: what it asks does not depend on which.
 _SOME_SCALE = 2.0
@@ -96,7 +96,7 @@ def work_of(
         >>> from emu.hardware import load_device
         >>> from emu.training import load_recipe
         >>> work = work_of(load_recipe("mlp"), load_device("p100"), 64)
-        >>> work.computed[-1].layer, work.computed[-1].operation, sum(one.multiply_adds for one in work.computed)
+        >>> work.computed[-1].layer, work.computed[-1].operation, sum(demand.multiply_adds for demand in work.computed)
         ('fc1', 'sum', 14554432)
     """
     teams = None if table is None else teams_of(table)
@@ -107,16 +107,16 @@ def work_of(
     shapes = shapes_of(states, table.lines if table else "outputs")
     gradients, rows = dict(passes[0].gradients), dict[str, Rows]()
     for state in states:
-        found = [one.gradients[state.name] for one in passes]
-        if isinstance(found[0], RowsValue):
-            places = [_places(one) for one in found]
-            counts, units, there = [len(one) for one in places], 1, places[0]
+        of_models = [passed.gradients[state.name] for passed in passes]
+        if isinstance(of_models[0], RowsValue):
+            places = [_places(gradient) for gradient in of_models]
+            counts, units, kept = [len(indices) for indices in places], 1, places[0]
             if step.travels and table is not None:
-                there, units = arrived_rows(_of_nodes(places, table), table, *shapes[state.name]), table.units
-                gradients[state.name] = RowsValue(step.runner.place(state.master.array[there]), rows=there)
-            rows[state.name] = Rows.of(counts, shapes[state.name][0], units=units, arrived=len(there))
+                kept, units = arrived_rows(_of_nodes(places, table), table, *shapes[state.name]), table.units
+                gradients[state.name] = RowsValue(step.runner.place(state.master.array[kept]), rows=kept)
+            rows[state.name] = Rows.of(counts, shapes[state.name][0], units=units, arrived=len(kept))
     arrived, update = step.behind(gradients)
-    demands = tuple(one.demands for one in passes)
+    demands = tuple(passed.demands for passed in passes)
     return Work(examples, demands, arrived, update, shapes, parameter_bytes(states), elements, rows)
 
 
@@ -128,7 +128,9 @@ def inference_of(recipe: Recipe, device: Device, examples: int = 1, data: Datase
     step = _Step(recipe, device, travels=False)
     batches, _ = step.batches(examples, 1, data)
     return tuple(
-        one for one in step.forward(*batches[0]) if one.role not in ("weight", "bias") and one.operation not in LOSSES
+        demand
+        for demand in step.forward(*batches[0])
+        if demand.role not in ("weight", "bias") and demand.operation not in LOSSES
     )
 
 
@@ -228,8 +230,8 @@ def longest(passes: Sequence[Sequence[Demand]], machine: Machine) -> list[Demand
         machine: machine that computes each of them.
     """
     return [
-        one[0] if len(set(one)) == 1 else max(one, key=lambda demand: machine.cost(demand).duration_ps)
-        for one in zip(*passes, strict=True)
+        same[0] if len(set(same)) == 1 else max(same, key=lambda demand: machine.cost(demand).duration_ps)
+        for same in zip(*passes, strict=True)
     ]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from emu.errors import ConfigError
-from emu.training.run_folder import RUN, RunFolder
+from emu.training.folders.run_folder import RUN, RunFolder
 from emu.training.study import Planned
 
 #: Folders of a study.
@@ -99,7 +99,7 @@ class StudyFolder:
         RunFolder(self.path / FAILURES).write_json(self._failure(case).name, {"run": case.key, "reason": reason})
 
     def forget_failure(self, case: Planned) -> None:
-        """Let a failed run be tried again."""
+        """Forget that a run failed, so that it is tried again."""
         self._failure(case).unlink(missing_ok=True)
 
     def clear(self, case: Planned) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.sparse import CSR
+from emu.training.data.sequences import text_parts
 from emu.training.data_tables import Arrays, Labels, Ngrams
-from emu.training.sequences import text_parts
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
@@ -53,8 +53,8 @@ def fnv1a(bytes_: Array) -> NDArray[np.uint64]:
     """
     state = np.full(bytes_.shape[:-1], FNV_OFFSET, np.uint64)
     with np.errstate(over="ignore"):  # said of single numbers alone
-        for place in range(bytes_.shape[-1]):
-            state = (state ^ bytes_[..., place].astype(np.uint64)) * np.uint64(FNV_PRIME)
+        for index in range(bytes_.shape[-1]):
+            state = (state ^ bytes_[..., index].astype(np.uint64)) * np.uint64(FNV_PRIME)
     return state
 
 
@@ -67,14 +67,14 @@ def ngram_columns(windows: Bytes, longest: int, columns: int) -> NDArray[np.int6
         columns: columns that they are hashed to.
     """
     count, reach = windows.shape
-    found: list[NDArray[np.int64]] = []
+    hashed: list[NDArray[np.int64]] = []
     for n in range(1, longest + 1):
         for distance in range(1, reach - n + 2):
             end = reach - distance + 1
             named = np.empty((count, n + 2), np.uint8)
             named[:, 0], named[:, 1], named[:, 2:] = n, distance, windows[:, end - n : end]
-            found.append((fnv1a(named) % np.uint64(columns)).astype(np.int64))
-    return np.stack(found, axis=1)
+            hashed.append((fnv1a(named) % np.uint64(columns)).astype(np.int64))
+    return np.stack(hashed, axis=1)
 
 
 def _examples(text: Bytes, spec: Ngrams, columns: int) -> tuple[CSR, Labels]:
@@ -84,11 +84,11 @@ def _examples(text: Bytes, spec: Ngrams, columns: int) -> tuple[CSR, Labels]:
     counts: list[Array] = []
     dtype = np.int32 if columns < 2**31 else np.int64
     for begin in range(0, len(windows), BLOCK):
-        found = np.sort(ngram_columns(windows[begin : begin + BLOCK, :-1], spec.longest, columns), axis=1)
-        is_first = np.ones(found.shape, bool)
-        is_first[:, 1:] = found[:, 1:] != found[:, :-1]
-        data.append(np.diff(np.flatnonzero(is_first), append=found.size).astype(np.float32))
-        indices.append(found[is_first].astype(dtype))
+        ascending = np.sort(ngram_columns(windows[begin : begin + BLOCK, :-1], spec.longest, columns), axis=1)
+        is_first = np.ones(ascending.shape, bool)
+        is_first[:, 1:] = ascending[:, 1:] != ascending[:, :-1]
+        data.append(np.diff(np.flatnonzero(is_first), append=ascending.size).astype(np.float32))
+        indices.append(ascending[is_first].astype(dtype))
         counts.append(is_first.sum(axis=1))
     starts = np.concatenate([[0], np.cumsum(np.concatenate(counts), dtype=np.int64)])
     matrix = CSR.of(np.concatenate(data), np.concatenate(indices), starts, (len(windows), columns), "fp32", check=False)

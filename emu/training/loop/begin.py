@@ -1,24 +1,29 @@
-"""The ways into training: a new run, and one that goes on."""
+"""How a run begins, and how it goes on after it was interrupted."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 from emu.cluster.launcher import started
 from emu.engine.description import require_options
 from emu.hardware import Device, load_device
 from emu.nn import Network
-from emu.training.build import require_network
-from emu.training.ranks import Ranks
+from emu.training.folders.run_folder import RunFolder, SilentFolder
+from emu.training.loop.loop import Loop
+from emu.training.loop.run import Progress, Run
+from emu.training.loop.run_to_end import run_to_end
+from emu.training.loop.summary import versions
 from emu.training.recipe import Recipe, load_recipe
-from emu.training.run import Progress, Run
-from emu.training.run_folder import RunFolder, SilentFolder
-from emu.training.summary import versions
-from emu.training.trainer import Trainer
+from emu.training.workbench import Workbench
+from emu.training.workbench.build import require_network
+from emu.training.workbench.ranks import Ranks
+
+#: Writes the report of a run into its folder, which it is given.
+WriteReport: TypeAlias = Callable[[Path], object]
 
 
 class RunOptions(TypedDict, total=False):
@@ -46,15 +51,17 @@ def train(
     *,
     out: str | Path,
     overrides: Mapping[str, Any] | None = None,
+    write_report: WriteReport | None = None,
     **options: Unpack[RunOptions],
 ) -> Run:
-    """Train a recipe's network on a device. Without a report: `emu.train` writes one.
+    """Train a recipe's network on a device. `emu.train` is this function with emu's own report.
 
     Args:
         recipe: network, data, training: a name as "lenet", the path of a `.toml` file, or what `emu.model` returns.
         device: formats and units: a name as "fixed16", a path, or what `emu.device` returns.
         out: folder of the run; must not exist or be empty.
         overrides: key path -> value, laid over the recipe, e.g. `{"training.steps": 20}`.
+        write_report: writes the report of the finished run; None writes none.
         options: backend, network, progress; see `RunOptions`.
 
     Returns:
@@ -69,35 +76,36 @@ def train(
     recipe = recipe.with_settings(overrides) if overrides else recipe
     ranks = Ranks.of(recipe.cluster)
     with ranks.ending_together():
-        trainer = Trainer(
-            recipe, recipe.machine(device), options.get("backend") or "auto", options.get("network"), ranks
-        )
-        return begin(trainer, out, options.get("progress"))
+        backend, network = options.get("backend") or "auto", options.get("network")
+        loop = Loop(Workbench.of(recipe, recipe.machine(device), backend, network, ranks))
+        run = begin(loop, out, options.get("progress"))
+    return _reported(run, ranks, write_report)
 
 
-def begin(trainer: Trainer, out: str | Path, progress: Progress | None = None) -> Run:
+def begin(loop: Loop, out: str | Path, progress: Progress | None = None) -> Run:
     """Train in a new folder, on all ranks.
 
     Args:
-        trainer: at its first step.
+        loop: at its first step.
         out: folder of the run; must not exist or be empty.
         progress: receives the progress of every step.
 
     Raises:
         ConfigError: the folder cannot be used.
     """
-    ranks = trainer.ranks
-    ranks.require_same(_identities(trainer))
-    _ = trainer.cost  # what its table lacks is refused before there is a folder
+    ranks = loop.bench.ranks
+    ranks.require_same(_identities(loop))
+    _ = loop.log.cost  # what its table lacks is refused before there is a folder
     path = ranks.agree(str(out))
-    return _run(trainer, RunFolder.create(path) if ranks.is_first else SilentFolder(path), progress)
+    return _run(loop, RunFolder.create(path) if ranks.is_first else SilentFolder(path), progress)
 
 
-def resume(path: str | Path, **options: Unpack[RunOptions]) -> Run:
+def resume(path: str | Path, *, write_report: WriteReport | None = None, **options: Unpack[RunOptions]) -> Run:
     """Continue a run that was interrupted; it ends in the same bits as one that was not.
 
     Args:
         path: folder of the run.
+        write_report: writes the report of the finished run; None writes none.
         options: backend, network, progress; see `RunOptions`.
 
     Raises:
@@ -111,15 +119,17 @@ def resume(path: str | Path, **options: Unpack[RunOptions]) -> Run:
     with ranks.ending_together():
         info = folder.read_json()
         require_network(info.get("network"), network, folder.path)
-        trainer = Trainer(recipe, device, options.get("backend") or str(info.get("backend", "auto")), network, ranks)
-        return go_on(trainer, folder, options.get("progress"))
+        backend = options.get("backend") or str(info.get("backend", "auto"))
+        loop = Loop(Workbench.of(recipe, device, backend, network, ranks))
+        run = go_on(loop, folder, options.get("progress"))
+    return _reported(run, ranks, write_report)
 
 
-def go_on(trainer: Trainer, folder: RunFolder, progress: Progress | None = None) -> Run:
+def go_on(loop: Loop, folder: RunFolder, progress: Progress | None = None) -> Run:
     """Train on from what a folder holds, on all ranks.
 
     Args:
-        trainer: at its first step.
+        loop: at its first step.
         folder: of a run that has begun.
         progress: receives the progress of every step.
 
@@ -127,22 +137,22 @@ def go_on(trainer: Trainer, folder: RunFolder, progress: Progress | None = None)
         ConfigError: the checkpoint is damaged, or belongs to another recipe, device, data or number of nodes.
     """
     if folder.has_checkpoint:
-        trainer.restore(folder)
-    trainer.started = str(folder.read_json().get("started") or trainer.started)
-    trainer.ranks.require_same(_identities(trainer))
-    return _run(trainer, folder, progress)
+        loop.checkpoint.restore(folder)
+    loop.log.started = str(folder.read_json().get("started") or loop.log.started)
+    loop.bench.ranks.require_same(_identities(loop))
+    return _run(loop, folder, progress)
 
 
-def _identities(trainer: Trainer) -> dict[str, str]:
+def _identities(loop: Loop) -> dict[str, str]:
     """Return what must be the same on all ranks before the first step, by name."""
-    recipe, device = trainer.recipe, trainer.device
+    bench = loop.bench
     return {
-        "recipe": f"{recipe.name!r} ({_hash(recipe.decisive())})",
-        "device": f"{device.name!r} ({_hash(device.model_dump(mode='json'))})",
-        "network": _hash(repr(trainer.given)),
-        "data": trainer.data.sha256,
-        **{f"version of {name}": found for name, found in versions().items() if name != "machine"},
-        "checkpoint": f"step {trainer.step}, weights {trainer.model.sha256()}",
+        "recipe": f"{bench.recipe.name!r} ({_hash(bench.recipe.decisive())})",
+        "device": f"{bench.device.name!r} ({_hash(bench.device.model_dump(mode='json'))})",
+        "network": _hash(repr(bench.network)),
+        "data": bench.batches.data.sha256,
+        **{f"version of {name}": number for name, number in versions().items() if name != "machine"},
+        "checkpoint": f"step {loop.steps.done}, weights {bench.model.sha256()}",
     }
 
 
@@ -150,10 +160,17 @@ def _hash(plain: object) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _run(trainer: Trainer, folder: RunFolder, progress: Progress | None) -> Run:
+def _run(loop: Loop, folder: RunFolder, progress: Progress | None) -> Run:
     """Train, and see that all processes end in the same bits."""
-    ranks = trainer.ranks
-    run = trainer.run(folder, progress if ranks.is_first else None)
+    ranks = loop.bench.ranks
+    run = run_to_end(loop, folder, progress if ranks.is_first else None)
     ranks.require_same({"weights at the end": run.weights_sha256, "registers at the end": run.registers_sha256})
     ranks.close()
+    return run
+
+
+def _reported(run: Run, ranks: Ranks, write_report: WriteReport | None) -> Run:
+    """Write the report of a run, on the rank that has its folder."""
+    if write_report is not None and ranks.is_first:
+        write_report(run.path)
     return run

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from emu.datapath import FLAG_NAMES
 from emu.precision import CounterTable, Profile
-from emu.training.run_folder import RunFolder
-from emu.training.tables import OPTIONAL_TABLES, TABLES
+from emu.training.folders.run_folder import RunFolder
+from emu.training.folders.tables import OPTIONAL_TABLES, TABLES
 
 _SCALARS = ("none", "below", "above", "nonfinite", "total")
 

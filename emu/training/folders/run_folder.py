@@ -26,8 +26,8 @@ from emu._config import checked
 from emu._files import TEMPORARY, read_json, replace_file
 from emu.errors import ConfigError
 from emu.hardware import Device
+from emu.training.folders.tables import TABLES
 from emu.training.recipe import Recipe
-from emu.training.tables import TABLES
 
 Array = NDArray[Any]
 

@@ -63,7 +63,7 @@ class Ranks:
         if not self.several:
             return [value]
         data = json.dumps(value).encode()
-        return [json.loads(found) for found in self.channel.swap([data] * self.channel.ranks)]
+        return [json.loads(text) for text in self.channel.swap([data] * self.channel.ranks)]
 
     def agree(self, value: T) -> T:
         """Return what rank 0 gives."""
@@ -82,12 +82,12 @@ class Ranks:
             return dict(arrays)
         tensors: Any = import_module("safetensors.numpy")
         own = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in arrays.items()}
-        packed, found = tensors.save(own), dict(arrays)
+        packed, gathered = tensors.save(own), dict(arrays)
         every = range(self.channel.ranks)
         arrived = self.channel.swap([packed if rank in to and rank != self.channel.rank else b"" for rank in every])
         for data in arrived:
-            found |= tensors.load(data) if data else {}
-        return found
+            gathered |= tensors.load(data) if data else {}
+        return gathered
 
     def require_same(self, what: Mapping[str, str]) -> None:
         """Refuse ranks that differ from rank 0.
@@ -99,11 +99,11 @@ class Ranks:
             ConfigError: names the first such rank, and what differs.
         """
         first, *others = self.every(dict(what))
-        for rank, found in enumerate(others, 1):
-            name = next((name for name in first if first[name] != found.get(name)), None)
+        for rank, other in enumerate(others, 1):
+            name = next((name for name in first if first[name] != other.get(name)), None)
             if name is not None:
                 raise ConfigError(
-                    f"all ranks must have the same {name}, got {found.get(name)} on rank {rank} and {first[name]} on "
+                    f"all ranks must have the same {name}, got {other.get(name)} on rank {rank} and {first[name]} on "
                     "rank 0; start all ranks with the same command, in the same environment"
                 )
 

@@ -22,8 +22,8 @@ from emu.cluster.timing import Plan, Rows, Share, alone, counts_ps, fabric_of, p
 from emu.hardware import Demand, Machine
 from emu.hardware.machine import DECISIONS, JOINT_DECISION
 from emu.nn.network import INPUT_LAYER
-from emu.training.simulation import CLIP, QUANTISE, SEND, TRANSFER, Simulation, Spent, StepTime, put
-from emu.training.sparse_products import is_sparse_gradient, rows_of
+from emu.training.time.simulation import CLIP, QUANTISE, SEND, TRANSFER, Simulation, Spent, StepTime, put
+from emu.training.time.sparse_products import is_sparse_gradient, rows_of
 
 #: What sends, of every node; registers, those of the first one.
 PORT = "port"
@@ -103,7 +103,7 @@ class ClusterSimulation(Simulation):
     # ---- steps ----
 
     def end_step(self, step: int, phase: str) -> None:
-        """Take the step's work into account, and wait for the next one's."""
+        """Add the time of the work since the last step, and keep that work for `step_times`."""
         self._ended = tuple(self.demands)
         super().end_step(step, phase)
 
@@ -133,9 +133,11 @@ class ClusterSimulation(Simulation):
         passes, behind = _divided(joined(work, self._of_parts))
         several = _is_of(passes, models)
         computed = self._of_one(passes, models if several else 1)
-        taken_out = self._of_one([one for one in behind if _is_taken_out(one)], models)
+        taken_out = self._of_one([demand for demand in behind if _is_taken_out(demand)], models)
         # what one model alone exchanges with itself is not charged
-        updated = [one for one in behind if not _is_taken_out(one) and (teams.exchanges or not _is_written(one))]
+        updated = [
+            demand for demand in behind if not _is_taken_out(demand) and (teams.exchanges or not _is_written(demand))
+        ]
         exchanges = several and (bool(updated) or table.double_buffering)
         rows = {name: some for name in self._by_rows if (some := self._rows(name, passes, behind)) is not None}
         return _Asked(table, [*computed, *taken_out], updated, several, exchanges, rows)
@@ -143,34 +145,38 @@ class ClusterSimulation(Simulation):
     def _rows(self, name: str, passes: Iterable[Demand], behind: Iterable[Demand]) -> Rows | None:
         """Return how many rows of a gradient models have found, and there were after the exchange; None of no pass."""
         (lines, numbers), layer = self._shapes[name], layer_of(name)
-        found = [rows_of(one) for one in passes if one.layer == layer and is_sparse_gradient(one) and not one.again]
-        arrived = [one.results // numbers for one in behind if one.layer == layer and _is_of_some_rows(one)]
-        if not found:
+        rows = [
+            rows_of(demand)
+            for demand in passes
+            if demand.layer == layer and is_sparse_gradient(demand) and not demand.again
+        ]
+        arrived = [demand.results // numbers for demand in behind if demand.layer == layer and _is_of_some_rows(demand)]
+        if not rows:
             return None
-        return Rows.of(found, lines, units=self._table.units, arrived=arrived[0] if arrived else None)
+        return Rows.of(rows, lines, units=self._table.units, arrived=arrived[0] if arrived else None)
 
     def _of_one(self, demands: Sequence[Demand], models: int) -> list[Demand]:
         """Return what one of so many models does; of a sparse layer's operations the longest, as all wait for it."""
         varying = {layer_of(name) for name in self._by_rows}
         return of_one(demands, models, {*varying, INPUT_LAYER} if varying else varying, self._duration_ps)
 
-    def _duration_ps(self, one: Demand) -> int:
-        return self.machine.cost(one).duration_ps
+    def _duration_ps(self, demand: Demand) -> int:
+        return self.machine.cost(demand).duration_ps
 
     def _play(self, work: tuple[Demand, ...]) -> StepTime:
         asked = self._asked(work, self._workers)
-        found = super()._play((*asked.computed, *asked.updated))
-        step, spent = play(self._plan(asked), keeps_events=True), dict(found.spent)
+        computing = super()._play((*asked.computed, *asked.updated))
+        step, spent = play(self._plan(asked), keeps_events=True), dict(computing.spent)
         if asked.exchanges:
             put(spent, ("", "", PORT, SEND), Spent(1, 0, step.send_ps, 0, step.sent_bytes // self._table.nodes))
             put(spent, ("", "", "", QUANTISE), Spent(1, 0, step.quantise_ps, 0, 0))
         if step.clip_ps:
             put(spent, ("", "", "", CLIP), Spent(1, 0, step.clip_ps, 0, 0))
         counted = Spent(1, 0, self._counts_ps(asked.table), 0, self._count_bytes(asked.table))
-        for one in (*asked.computed, *asked.updated):
-            if _is_joint(one):
-                put(spent, (one.layer, one.role, PORT, TRANSFER), counted)
-        return StepTime(step.step_ps, spent, list(step.events), found.sparse)
+        for demand in (*asked.computed, *asked.updated):
+            if _is_joint(demand):
+                put(spent, (demand.layer, demand.role, PORT, TRANSFER), counted)
+        return StepTime(step.step_ps, spent, list(step.events), computing.sparse)
 
     def _counts_ps(self, table: ClusterTable) -> int:
         """Return what adding up the registers of all nodes takes, for one point of a model on one device."""
@@ -215,23 +221,23 @@ def joined(work: Iterable[Demand], layers: Collection[str]) -> list[Demand]:
         work: work of training; a pass goes forward before it goes back.
         layers: layers whose error products are computed in parts.
     """
-    found: list[Demand] = []
+    joined_work: list[Demand] = []
     places: dict[tuple[str, bool], int] = {}
-    for one in work:
-        at = (one.layer, one.again)
-        if one.layer not in layers or one.role != "error":
-            if one.role == "activation":
+    for demand in work:
+        at = (demand.layer, demand.again)
+        if demand.layer not in layers or demand.role != "error":
+            if demand.role == "activation":
                 places.pop(at, None)
-            found.append(one)
-        elif not one.multiply_adds:
+            joined_work.append(demand)
+        elif not demand.multiply_adds:
             if at not in places:
-                found.append(one)
+                joined_work.append(demand)
         elif at not in places:
-            places[at] = len(found)
-            found.append(one)
+            places[at] = len(joined_work)
+            joined_work.append(demand)
         else:
-            found[places[at]] = _sum_of_parts(found[places[at]], one)
-    return found
+            joined_work[places[at]] = _sum_of_parts(joined_work[places[at]], demand)
+    return joined_work
 
 
 def _sum_of_parts(some: Demand, more: Demand) -> Demand:
@@ -242,36 +248,36 @@ def _sum_of_parts(some: Demand, more: Demand) -> Demand:
 
 def _divided(work: Sequence[Demand]) -> tuple[list[Demand], list[Demand]]:
     """Return the demands of passes, and those after them: the last gradient of a pass separates them."""
-    found = (i for i, one in enumerate(work) if one.operation not in DECISIONS and not _is_written(one))
-    last = max((i for i in found if work[i].role in ("error", "gradient")), default=-1)
+    computed = (i for i, demand in enumerate(work) if demand.operation not in DECISIONS and not _is_written(demand))
+    last = max((i for i in computed if work[i].role in ("error", "gradient")), default=-1)
     if -1 < last < len(work) - 1 and work[last + 1].operation in DECISIONS and work[last + 1][:2] == work[last][:2]:
         last += 1  # it waits for its point before anything else is done
     return list(work[: last + 1]), list(work[last + 1 :])
 
 
-def _is_joint(one: Demand) -> bool:
+def _is_joint(demand: Demand) -> bool:
     """Return whether a demand sets a point from the registers of all nodes."""
-    return one.operation == JOINT_DECISION
+    return demand.operation == JOINT_DECISION
 
 
-def _is_written(one: Demand) -> bool:
+def _is_written(demand: Demand) -> bool:
     """Return whether a demand writes a gradient that an exchange has brought."""
-    return one.operation == "quantize" and one.role in ("gradient", "unscaled")
+    return demand.operation == "quantize" and demand.role in ("gradient", "unscaled")
 
 
-def _is_taken_out(one: Demand) -> bool:
+def _is_taken_out(demand: Demand) -> bool:
     """Return whether a demand takes the loss scale out of a gradient that travels."""
-    return one.role == "unscaled" and not _is_written(one)
+    return demand.role == "unscaled" and not _is_written(demand)
 
 
-def _is_of_some_rows(one: Demand) -> bool:
+def _is_of_some_rows(demand: Demand) -> bool:
     """Return whether a demand writes a gradient of some rows that an exchange has brought."""
-    return _is_written(one) and (one.index_bytes > 0 or not one.results)
+    return _is_written(demand) and (demand.index_bytes > 0 or not demand.results)
 
 
 def _is_of(passes: Sequence[Demand], models: int) -> bool:
     """Return whether so many models have run a pass, not one of several alone, as in a warm start."""
-    counts = Counter(one.layer for one in passes if one.role == "loss" and one.passes and not one.again)
+    counts = Counter(demand.layer for demand in passes if demand.role == "loss" and demand.passes and not demand.again)
     return models == 1 or max(counts.values(), default=0) >= models
 
 
@@ -287,26 +293,26 @@ def of_one(
         duration_ps: duration of a demand.
     """
 
-    def what(one: Demand) -> Any:
-        if one.layer in varying:
-            return one.layer, one.role, one.operation, one.passes, one.again
-        return one[:6], one.again
+    def what(demand: Demand) -> Any:
+        if demand.layer in varying:
+            return demand.layer, demand.role, demand.operation, demand.passes, demand.again
+        return demand[:6], demand.again
 
     size, rest = divmod(len(demands), models)
-    keys = [what(one) for one in demands]
+    keys = [what(demand) for demand in demands]
     if not rest and keys == keys[:size] * models:
-        return [max(demands[i::size], key=duration_ps) if one.layer in varying else one
-                for i, one in enumerate(demands[:size])]  # fmt: skip
+        return [max(demands[i::size], key=duration_ps) if demand.layer in varying else demand
+                for i, demand in enumerate(demands[:size])]  # fmt: skip
     ranked: dict[Any, list[Demand]] = {}
-    for one, key in zip(demands, keys, strict=True):
-        ranked.setdefault(key, []).append(one)
-    for key, found in ranked.items():
-        if found[0].layer in varying:
-            ranked[key] = sorted(found, key=duration_ps, reverse=True)
-    seen: Counter[Any] = Counter()
+    for demand, key in zip(demands, keys, strict=True):
+        ranked.setdefault(key, []).append(demand)
+    for key, of_key in ranked.items():
+        if of_key[0].layer in varying:
+            ranked[key] = sorted(of_key, key=duration_ps, reverse=True)
+    counts: Counter[Any] = Counter()
     kept: list[Demand] = []
     for key in keys:
-        if seen[key] % models == 0:
-            kept.append(ranked[key][seen[key]])
-        seen[key] += 1
+        if counts[key] % models == 0:
+            kept.append(ranked[key][counts[key]])
+        counts[key] += 1
     return kept

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from emu.errors import ConfigError
 from emu.sparse import CSR
-from emu.training.data_files import Raw, read_digits, read_folder, read_idx_set, read_npy, read_npz
-from emu.training.data_forms import channels_first, require_scale, with_class_numbers
+from emu.training.data.files import Raw, read_digits, read_folder, read_idx_set, read_npy, read_npz
+from emu.training.data.forms import channels_first, require_scale, with_class_numbers
+from emu.training.data.ngrams import ngram_examples
+from emu.training.data.sequences import synthetic_frames, text_sequences
+from emu.training.data.split import held_out
+from emu.training.data.svmlight import svmlight_examples
 from emu.training.data_tables import Arrays, Data, Frames, Images, Inputs, Labels, Ngrams, SvmLight, Text
-from emu.training.ngrams import ngram_examples
-from emu.training.sequences import synthetic_frames, text_sequences
-from emu.training.split import held_out
-from emu.training.svmlight import svmlight_examples
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +113,9 @@ def _read(source: str) -> tuple[Raw, Raw | None]:
             "the current folder"
         )
     if path.suffix not in readers:
-        found = read_idx_set(path)
-        if found is not None:
-            return found
+        arrays = read_idx_set(path)
+        if arrays is not None:
+            return arrays
         raise ConfigError(
             f"`source` of [data] must be 'digits', a folder of IDX files, an .npz or an .npy, got {source!r}; "
             "name the folder instead of a file in it"

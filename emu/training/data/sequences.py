@@ -61,8 +61,8 @@ def text_parts(source: str, test_share: float, length: int, what: str) -> tuple[
             f"`source` of [data] must be {BUNDLED!r} or a readable text file, got {error.strerror!r} for {path}; check "
             "the path, which starts at the current folder"
         ) from None
-    held = round(test_share * text.size)
-    parts = text[: text.size - held], text[text.size - held :]
+    for_test = round(test_share * text.size)
+    parts = text[: text.size - for_test], text[text.size - for_test :]
     if min(part.size for part in parts) <= length:
         raise ConfigError(
             f"a text must have more than {length} bytes to train and to test, {what}, got "

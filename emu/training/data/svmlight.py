@@ -21,11 +21,11 @@ from numpy.typing import ArrayLike, NDArray
 from emu._files import UNREADABLE_ARRAYS
 from emu.errors import ConfigError
 from emu.sparse import CSR
-from emu.training.compressed import open_compressed
-from emu.training.data_files import unreadable
-from emu.training.data_forms import shifted
+from emu.training.data.compressed import open_compressed
+from emu.training.data.files import unreadable
+from emu.training.data.forms import shifted
+from emu.training.data.split import held_out
 from emu.training.data_tables import Arrays, Labels, SvmLight
-from emu.training.split import held_out
 
 #: Bytes of lines that are read together.
 BLOCK_BYTES = 1 << 20
@@ -80,7 +80,7 @@ def svmlight_examples(spec: SvmLight, columns: int, classes: int) -> tuple[Array
         ConfigError: a file cannot be read, a line is none of the format, or no example is left to train or to test.
     """
     path, more = Path(spec.source), [] if spec.test_source is None else [Path(spec.test_source)]
-    files = [_Rules(one, columns, classes, 0 if spec.zero_based else 1) for one in (path, *more)]
+    files = [_Rules(file, columns, classes, 0 if spec.zero_based else 1) for file in (path, *more)]
     (train, *tests), stored = zip(*map(_read, files), strict=True)
     labels, *test_labels = _class_numbers(stored, files)
     if tests:
@@ -96,7 +96,7 @@ def svmlight_examples(spec: SvmLight, columns: int, classes: int) -> tuple[Array
         tested = held_out(labels, count)
         arrays = (train[~tested], labels[~tested], train[tested], labels[tested])
     source = f"{path}: {len(arrays[0])} examples of {columns} columns to train, {len(arrays[2])} to test"
-    count_from_one = max(int(one.max()) for one in stored) == classes
+    count_from_one = max(int(of_file.max()) for of_file in stored) == classes
     return arrays, f"{source}; {shifted(classes)}" if count_from_one else source
 
 
@@ -206,26 +206,26 @@ def _first_fault(lines: Sequence[bytes], begin: int, rules: _Rules) -> ConfigErr
     """Return what is wrong with the first line that is none of the format."""
     for number, line in enumerate(lines, begin):
         words = list(_WORD.finditer(line.partition(b"#")[0]))
-        found = _fault([word.group() for word in words], rules)
-        if found is not None:
-            place, (rule, got, remedy) = found
-            where = f"{rules.path}, line {number}, column {words[place].start() + 1}"
+        fault = _fault([word.group() for word in words], rules)
+        if fault is not None:
+            index, (rule, got, remedy) = fault
+            where = f"{rules.path}, line {number}, column {words[index].start() + 1}"
             return ConfigError(f"{rule}, got {_shown(got)} in {where}; {remedy}")
     raise AssertionError(f"lines {begin} and behind it of {rules.path} have no fault")
 
 
 def _fault(words: list[bytes], rules: _Rules) -> tuple[int, tuple[str, bytes, str]] | None:
-    """Return which word of a line is wrong, with rule, what was found, and remedy; None of a sound line."""
+    """Return which word of a line is wrong, with rule, word, and remedy; None for a sound line."""
     if not words:
         return None
     wrong = _fault_of_label(words[0], rules)
     if wrong is not None:
         return 0, wrong
     before = -1.0
-    for place, word in enumerate(words[1:], 1):
+    for index, word in enumerate(words[1:], 1):
         wrong = _fault_of_entry(word, before, rules)
         if wrong is not None:
-            return place, wrong
+            return index, wrong
         before = float(word.partition(b":")[0])
     return None
 
@@ -274,8 +274,8 @@ def _is_special(value: bytes) -> bool:
     return value.lower().lstrip(b"+-") in (b"nan", b"inf", b"infinity")
 
 
-def _shown(found: bytes) -> str:
-    text = found.decode("latin-1")
+def _shown(word: bytes) -> str:
+    text = word.decode("latin-1")
     return ascii(text if len(text) <= SHOWN else f"{text[:SHOWN]}...")
 
 

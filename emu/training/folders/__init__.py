@@ -1,0 +1,1 @@
+"""Folders of runs and studies: their files, tables and checkpoints."""

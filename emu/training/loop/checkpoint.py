@@ -1,0 +1,115 @@
+"""What a run goes on from: all that its next step depends on, and what was counted so far.
+
+state ──► arrays: parameters, slots, moments, arrays of systems (`key/name`)
+plain data: steps done, log, update, batches, systems by key
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from numpy.typing import NDArray
+
+from emu.training.folders.history import History
+from emu.training.folders.identity import Identity
+from emu.training.folders.run_folder import RunFolder
+from emu.training.loop.log import Log
+from emu.training.loop.steps import Steps
+from emu.training.systems import System
+from emu.training.workbench import Workbench
+
+Array = NDArray[Any]
+
+
+class Checkpoint:
+    """Takes the state of a run between two steps, and puts it back."""
+
+    def __init__(self, bench: Workbench, steps: Steps, systems: Sequence[System], log: Log) -> None:
+        """Remember what has a state.
+
+        Args:
+            bench: model, update and batches.
+            steps: how many are done.
+            systems: each keeps its state under its key.
+            log: counts and losses.
+        """
+        self._bench, self._steps, self._systems, self._log = bench, steps, systems, log
+
+    @property
+    def identity(self) -> Identity:
+        """What decides the bits of the run: a checkpoint of another identity is refused."""
+        bench = self._bench
+        return Identity.of(bench.recipe, bench.device, bench.batches.data.sha256, bench.network)
+
+    def state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return arrays by name, which training may change in place, and plain data (JSON)."""
+        bench = self._bench
+        bench.runners.flush()
+        state = {
+            "step": self._steps.done,
+            **self._log.to_dict(),
+            "update": bench.update.to_dict(),
+            "batches": bench.batches.to_dict(),
+            **{system.key: system.to_dict() for system in self._systems},
+        }
+        arrays = bench.model.arrays()
+        for system in self._systems:
+            arrays |= {f"{system.key}/{name}": array for name, array in system.arrays().items()}
+        return arrays, state
+
+    def load(self, arrays: dict[str, Array], state: dict[str, Any]) -> None:
+        """Take what `state` returned."""
+        bench = self._bench
+        bench.runners.flush()
+        bench.model.load(arrays)
+        self._steps.done = state["step"]
+        self._log.load(state)
+        # older checkpoints hold neither the update's counts nor sizes of mini-batches
+        bench.update.load(state.get("update", {"applied": self._steps.done, "slot_scale": 1.0}))
+        bench.batches.load(state.get("batches", bench.batches.to_dict()))
+        for system in self._systems:
+            if state.get(system.key) is not None:
+                system.load(state[system.key])
+            own = f"{system.key}/"
+            system.load_arrays({n.removeprefix(own): array for n, array in arrays.items() if n.startswith(own)})
+        self._steps.are_stopped = any(system.is_over for system in self._systems)
+
+    @contextmanager
+    def undone(self) -> Generator[None]:
+        """Undo at the end all that happened meanwhile: steps, counts, rows and times."""
+        log, profile = self._log, self._bench.runners.profile
+        arrays, state = self.state()
+        arrays, text = {name: array.copy() for name, array in arrays.items()}, json.dumps(state)
+        history, times = log.history, profile.snapshot()
+        log.history = History()
+        try:
+            yield
+        finally:
+            self.load(arrays, json.loads(text))
+            profile.put_back(times)
+            log.history = history
+
+    # ---- in a folder ----
+
+    def save(self, folder: RunFolder) -> None:
+        """Write tables, then the checkpoint: so tables reach at least as far as it, wherever the run is killed."""
+        self._bench.runners.flush()
+        self._log.write(folder)
+        arrays, state = self.state()
+        profile = {"profile": self._bench.runners.profile.rows()}
+        folder.save_checkpoint(arrays, state | self.identity._asdict() | profile)
+
+    def restore(self, folder: RunFolder) -> None:
+        """Take everything from the checkpoint of a folder.
+
+        Raises:
+            ConfigError: it is damaged, or belongs to another recipe, device, data or number of nodes.
+        """
+        arrays, state = folder.load_checkpoint()
+        self.identity.require(state, folder.path)
+        self.load(arrays, state)
+        self._bench.runners.profile.load(state.get("profile", ()))  # older checkpoints have none
+        self._log.history = History.read(folder, self._steps.done)

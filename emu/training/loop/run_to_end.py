@@ -1,0 +1,58 @@
+"""From the step that a run is at to its last one: steps, log points, checkpoints, and `run.json`."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from emu.training.folders.history import rates
+from emu.training.folders.run_folder import RUN, RunFolder
+from emu.training.loop.loop import Loop
+from emu.training.loop.run import Progress, Run
+from emu.training.loop.summary import described
+
+#: Seconds after which a checkpoint is written even between log points.
+CHECKPOINT_SECONDS = 20.0
+#: Seconds for which the rates in the progress bar stay: on a GPU, reading them waits for the kernels.
+SHOWN_SECONDS = 0.25
+
+
+def run_to_end(loop: Loop, folder: RunFolder, progress: Progress | None = None) -> Run:
+    """Take the steps that are left, write everything, and return the run.
+
+    Args:
+        loop: at any step.
+        folder: folder of the run.
+        progress: receives the progress of every step.
+
+    Raises:
+        ConfigError: the disk is full, or the folder cannot be written.
+    """
+    steps, log, counters = loop.steps, loop.log, loop.bench.runners.counters
+    save_every = loop.bench.recipe.training.checkpoint_every or log.every
+    folder.write_json(RUN, described(loop, "running"))
+    if progress:
+        progress.start(steps.done, steps.planned)
+    before, saved_at = time.perf_counter(), time.perf_counter()
+    shown, shown_at = (0.0, 0.0), -math.inf
+    while not steps.are_over:
+        loss, accuracy = loop.advance()
+        if progress:
+            if before - shown_at > SHOWN_SECONDS:
+                shown, shown_at = rates(counters)[:2], before
+            progress.update(steps.done, loss, accuracy, *shown)
+        now = time.perf_counter()
+        log.seconds, before = log.seconds + now - before, now
+        is_logged = steps.done % log.every == 0 or steps.are_over
+        if is_logged:
+            log.end_interval()
+        is_due = is_logged or steps.done % save_every == 0
+        if is_due or loop.bench.ranks.agree(now - saved_at > CHECKPOINT_SECONDS):
+            loop.checkpoint.save(folder)
+            saved_at = time.perf_counter()
+    if progress:
+        progress.finish()
+    log.write(folder)
+    info = described(loop, "finished")
+    folder.write_json(RUN, info)
+    return Run(folder.path, info)

@@ -1,0 +1,66 @@
+"""The runners of a run: what carries its operations to the datapath, all of them at the step in progress."""
+
+from __future__ import annotations
+
+from emu.precision import CounterTable, Profile
+from emu.training.workbench.model import Model, StepRunner
+
+
+class Runners:
+    """Makes runners that share a seed, a backend, counters and a profile, and moves all of them from step to step.
+
+    Attributes:
+        backend: backend that computes.
+        counters: registers and flags since the last log point.
+        pass_counters: what passes count into. It is `counters`, unless a pass may run again and is counted apart.
+        profile: where time went since the last log point.
+    """
+
+    def __init__(self, model: Model, seed: int, backend: str) -> None:
+        """Begin at the first step, without a runner.
+
+        Args:
+            model: its formats and points are those of every runner.
+            seed: key of every random number.
+            backend: backend that computes.
+        """
+        self.backend, self._model, self._seed = backend, model, seed
+        self.counters = self.pass_counters = CounterTable(model.policy.register)
+        self.profile = Profile()
+        self._runners: list[StepRunner] = []
+        self._step = 0
+
+    def for_passes(self) -> StepRunner:
+        """Return a new runner of passes."""
+        return self._made(self.pass_counters)
+
+    def for_updates(self) -> StepRunner:
+        """Return a new runner of operations that are never repeated with a pass."""
+        return self._made(self.counters)
+
+    def _made(self, counters: CounterTable) -> StepRunner:
+        runner = self._model.runner(
+            self._model.policy, counters=counters, seed=self._seed, backend=self.backend, profile=self.profile
+        )
+        self._runners.append(runner)
+        self._move(runner)
+        return runner
+
+    def begin_step(self, step: int) -> None:
+        """Move every runner to a step, and start the step's clock."""
+        self.profile.begin_step()
+        self._step = step
+        for runner in self._runners:
+            self._move(runner)
+
+    def _move(self, runner: StepRunner) -> None:
+        runner.step, runner.policy = self._step, self._model.policy.at(self._step)
+
+    def end_step(self) -> None:
+        """Stop the step's clock."""
+        self.profile.end_step()
+
+    def flush(self) -> None:
+        """Add what runners have counted tensor by tensor to the counters."""
+        for runner in self._runners:
+            runner.flush()
