@@ -99,6 +99,11 @@ def test_every_batch_row_and_column_has_its_own_addend_beside_infinite_operands(
     assert _counted(a, b, c, Mac(accumulator="fp16"), "fp32", backend) == events
 
 
+def test_an_addend_too_large_for_the_accumulator_is_an_event_beside_infinite_operands_alone(backend: str):
+    a, b, c = np.full((1, 20), np.inf), np.full((20, 2), 6e4), np.float32([[1e6, 1.0]])
+    assert _counted(a, b, c, Mac(accumulator="fp16"), "fp32", backend) == 1
+
+
 #: Formats whose largest value is few units of their last place.
 SMALLEST = ("e1m1", "e1m1 finite", "e1m1 nans=negative_zero", "e2m1", "e1m2")
 
