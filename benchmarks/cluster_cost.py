@@ -5,7 +5,6 @@ python benchmarks/cluster_cost.py        prints seconds; writes docs/pictures/me
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -14,6 +13,7 @@ import emu
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Share, plan_of, play
 from emu.hardware import Demand, Fabric, Machine, load_device
+from emu.report.vega import as_svg
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "pictures" / "measured" / "simulation-cost.svg"
 LAYERS, SIZE, EXAMPLES, TIMES = 50, 2048, 16, 3
@@ -62,8 +62,7 @@ def picture(rows: list[dict[str, Any]]) -> str:
             color=alt.Color("stripes:N", title=None, scale=alt.Scale(range=["#0072b2", "#d55e00"])),
         )
     )
-    vl_convert: Any = import_module("vl_convert")
-    return str(vl_convert.vegalite_to_svg(chart.to_dict()))
+    return as_svg(chart.to_dict())
 
 
 if __name__ == "__main__":

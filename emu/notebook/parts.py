@@ -5,12 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from importlib import import_module
-from typing import Any
 
 from emu.report.chart import ANYWHERE, Spec, coloured
 from emu.report.html import Html, element, join
-from emu.report.page import vega_lite_version
+from emu.report.vega import as_svg
 
 #: Colours of areas, readable on light and dark: what text stands upon has a part of them.
 BLUE, ORANGE, GREEN, QUIET = ANYWHERE["series-0"], ANYWHERE["series-1"], ANYWHERE["series-2"], ANYWHERE["quiet"]
@@ -95,9 +93,8 @@ def chart(spec: Spec, width: int) -> Html:
         spec: of `emu.report.chart.specification`, with a page's colours.
         width: pixels of it, axes and titles included.
     """
-    converter: Any = import_module("vl_convert")  # its stubs make an optional argument required
     whole = coloured(spec, _OUTSIDE) | {"width": width}
-    drawn = str(converter.vegalite_to_svg(whole, vl_version=vega_lite_version()))
+    drawn = as_svg(whole)
     own = "e" + hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:8]
     for mark in ('id="', "url(#"):  # several charts stand on one page
         drawn = drawn.replace(f"{mark}clip", f"{mark}{own}clip")

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from importlib import import_module, resources
+from importlib import resources
 from typing import Any
 
 from emu.report.chart import Chart
 from emu.report.html import Html, element, join, json_block, script
+from emu.report.vega import drawing_library
 
 #: The browser itself refuses every request of the page, so that "needs no network" is enforced, not hoped for.
 #: Vega compiles its expressions, hence 'unsafe-eval'.
@@ -108,23 +108,6 @@ def _scripts(sections: Sequence[Section]) -> list[Html]:
 
 def _asset(name: str) -> str:
     return resources.files("emu.report").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-@lru_cache(maxsize=1)
-def drawing_library() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one program, in the version Altair writes for; about 0.9 MB."""
-    converter: Any = import_module("vl_convert")  # its stubs make an optional argument required
-    return str(converter.javascript_bundle(vl_version=vega_lite_version()))
-
-
-def vega_lite_version() -> str:
-    """Return the version of Vega-Lite that Altair writes for, or the newest that can be drawn."""
-    import altair as alt
-
-    converter: Any = import_module("vl_convert")
-    wanted = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
-    known = converter.get_vegalite_versions()
-    return str(wanted if wanted in known else known[-1])
 
 
 def figure(title: str, *parts: str, reading: str) -> Html:

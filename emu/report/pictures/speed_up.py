@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
-from emu.report.chart import SERIES_COLOURS
+from emu.report.chart import SERIES_COLOURS, coloured
+from emu.report.vega import as_svg
 from emu.training.cluster_time import SimulatedCluster
 
 #: What the page of a report defines for its charts; a picture by itself brings it along.
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#b8a100", "#555555")
+_COLOURS = {
+    "series-0": "#0072b2", "series-1": "#d55e00", "series-2": "#009e73", "series-3": "#cc79a7",
+    "series-4": "#e69f00", "series-5": "#56b4e9", "series-6": "#b8a100", "series-7": "#555555",
+}  # fmt: skip
 _WIDTH, _HEIGHT = 460, 320
 #: Speed-ups beyond this many times the number of nodes are not drawn: the bound of few messages is far away.
 _MOST = 1.5
@@ -22,13 +25,9 @@ def speed_up_picture(found: SimulatedCluster) -> str:
     A line for every batch and number of bits: solid the speed-up, dashed the bound of communication, grey the number of
     devices.
     """
-    vl_convert: Any = import_module("vl_convert")
     spec = _chart(found).to_dict()
     spec["config"] = {"view": {"stroke": None}, "background": "transparent", "axis": {"domain": False}}
-    svg = str(vl_convert.vegalite_to_svg(spec))
-    for variable, colour in zip(SERIES_COLOURS, _COLOURS, strict=True):
-        svg = svg.replace(variable, colour)
-    return svg
+    return as_svg(coloured(spec, _COLOURS))
 
 
 def _chart(found: SimulatedCluster) -> Any:

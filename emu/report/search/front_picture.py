@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from emu.report.chart import ANYWHERE, Chart, Spec, coloured, specification, swatch_legend
 from emu.report.html import join, paragraph
-from emu.report.page import Section, figure, vega_lite_version
+from emu.report.page import Section, figure
 from emu.report.search.axes import axis_of
 from emu.report.search.trials import Searched, Trial
 from emu.report.search.words import Scale, called, scale_of, value_in_words, values_in_words
+from emu.report.vega import as_svg
 
 _WIDTH, _HEIGHT = 620, 380
 _FRONT, _OTHER = "var(--series-1)", "var(--series-0)"
@@ -47,11 +47,10 @@ def front_svg(found: Searched) -> str | None:
     """Return the picture of the first two objectives as SVG, for light and dark pages; None where there is none."""
     if len(found.metrics) < 2 or not found.finished:
         return None
-    converter: Any = import_module("vl_convert")
     spec = coloured(_chart(found, 0, 1).spec)
     spec |= {"width": _WIDTH, "background": "transparent"}
     spec["layer"][-1]["encoding"]["fill"]["legend"] = _LEGEND
-    return str(converter.vegalite_to_svg(spec, vl_version=vega_lite_version()))
+    return as_svg(spec)
 
 
 def _chart(found: Searched, x: int, y: int) -> Chart:
