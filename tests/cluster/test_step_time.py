@@ -15,7 +15,8 @@ from emu.cluster.codecs import codec_of
 from emu.cluster.settings import ClusterTable
 from emu.cluster.timing import Line, Plan, Processes, Share, Signal, Teams, alone, fabric_of, plan_of, play
 from emu.cluster.timing.kernels import Kernels
-from emu.cluster.timing.striping import striped_program, striped_shapes
+from emu.cluster.timing.program import program_of
+from emu.cluster.timing.striping import Striped, striped_shapes
 from emu.hardware import Demand, Fabric, Machine, Traffic, load_device
 from emu.training import load_recipe
 from emu.training.time.simulation import Simulation
@@ -292,5 +293,5 @@ def test_a_kernel_takes_the_bytes_that_its_formula_moves_c1():
 def test_devices_that_share_units_exchange_two_float32_of_every_example_in_a_loss_c9():
     loss = Demand("loss", "loss", "softmax_cross_entropy", 1, 330, 7, ((FP32, 320), (None, 32)), FP32)
     kernels = Kernels(codec_of(32), codec_of(32), 10.0**12)
-    (task,) = striped_program(MACHINE, kernels, 2, [loss], []).passes
+    (task,) = program_of(Striped(MACHINE, kernels, 2), [loss], []).passes
     assert task.gathered_bytes == 2 * 4 * 32

@@ -15,19 +15,10 @@ Source: CN106062786A, grouping of small layers with the largest alone; the rule 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from emu.cluster.timing.program import (
-    UPDATE,
-    Program,
-    Task,
-    kind_of,
-    last_gradients,
-    layer_by_layer,
-    merged,
-    parts_of,
-    prepare_of,
-)
+from emu.cluster.timing.program import UPDATE, Task, kind_of, parts_of
 from emu.hardware import Demand, Machine
 
 #: Roles of what travels from layer to layer, and of all that reads it.
@@ -75,39 +66,34 @@ def devices_of(computed: Sequence[Demand], devices: int) -> dict[str, int]:
     return found
 
 
-def grouped_program(
-    machine: Machine,
-    device_of: Mapping[str, int],
-    computed: Sequence[Demand],
-    updated: Sequence[Demand],
-    *,
-    batch_elements: int = 0,
-    batch_bytes: int = 0,
-) -> Program:
-    """Return the program of devices that share whole layers: every task says on which one it runs.
+@dataclass(frozen=True)
+class Grouped:
+    """Devices that share whole layers: every task says on which device it runs.
 
-    Args:
+    Attributes:
         machine: machine whose times count.
-        device_of: layers.
-        computed: demands of the pass of one device that has all layers.
-        updated: demands after it.
-        batch_elements: numbers of the batch that a host prepares.
-        batch_bytes: bytes that it sends.
+        device_of: device of every layer.
     """
-    computed = layer_by_layer(computed)
-    last = last_gradients(computed)
-    tasks: list[Task] = []
-    place: int | None = None
-    size_bytes = 0
-    for i, one in enumerate(computed):
-        device, gathered, source = device_of.get(one.layer, 0), 0, None
-        if one.role in _READS:
-            if place is not None and place != device:
-                gathered, source = size_bytes, place
-            place = device
-        if one.role in _TRAVELS and one.result_format is not None:
-            size_bytes = -(-one.results * one.result_format.width_bits // 8)
-        task = Task(one.layer, kind_of(one), parts_of(machine, one), last.get(one.layer) == i, gathered)
-        tasks.append(task.on(device, source))
-    updates = [Task(one.layer, UPDATE, parts_of(machine, one)).on(device_of.get(one.layer, 0), None) for one in updated]
-    return Program(merged(tasks), merged(updates), prepare_of(machine, batch_elements, batch_bytes))
+
+    machine: Machine
+    device_of: Mapping[str, int]
+
+    def tasks_of(self, computed: Sequence[Demand]) -> Iterator[Task]:
+        """Yield the task of every operation of a pass, in their order; what another device has made travels before."""
+        holder: int | None = None
+        size_bytes = 0
+        for one in computed:
+            device, gathered, source = self.device_of.get(one.layer, 0), 0, None
+            if one.role in _READS:
+                if holder is not None and holder != device:
+                    gathered, source = size_bytes, holder
+                holder = device
+            if one.role in _TRAVELS and one.result_format is not None:
+                size_bytes = -(-one.results * one.result_format.width_bits // 8)
+            parts = parts_of(self.machine, one)
+            yield Task(one.layer, kind_of(one), parts, gathered_bytes=gathered, device=device, source=source)
+
+    def update_of(self, demand: Demand) -> Task:
+        """Return the task of an operation after the exchange, on the device of its layer."""
+        parts = parts_of(self.machine, demand)
+        return Task(demand.layer, UPDATE, parts, device=self.device_of.get(demand.layer, 0))

@@ -13,13 +13,13 @@ from emu.cluster.codecs import codec_of
 from emu.cluster.controller import layer_of, placed
 from emu.cluster.layout import Layout
 from emu.cluster.settings import ClusterTable
-from emu.cluster.timing.grouping import devices_of, grouped_program
+from emu.cluster.timing.grouping import Grouped, devices_of
 from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.messages import Messages, messages_of
-from emu.cluster.timing.program import Program, program_of
+from emu.cluster.timing.program import Division, Program, Undivided, prepare_of, program_of
 from emu.cluster.timing.rows import Rows, controlled_sizes
 from emu.cluster.timing.step_plan import Clips, Group, Plan
-from emu.cluster.timing.striping import striped_program, striped_shapes
+from emu.cluster.timing.striping import Striped, striped_shapes
 from emu.cluster.timing.teams import Teams
 from emu.errors import ConfigError
 from emu.hardware import Demand, Device, Fabric, Machine
@@ -57,7 +57,8 @@ class Share:
 def alone(machine: Machine, share: Share) -> Plan:
     """Return the plan of one device that trains by itself."""
     kernels = _kernels(ClusterTable(nodes=1), machine)
-    return Plan(_program(machine, share), None, Teams(1), (), kernels, clips=_clips(share, kernels, share.shapes, {}))
+    program = _program(_undivided(machine, share), machine, share)
+    return Plan(program, None, Teams(1), (), kernels, clips=_clips(share, kernels, share.shapes, {}))
 
 
 def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share) -> Plan:
@@ -74,29 +75,15 @@ def plan_of(table: ClusterTable, machine: Machine, fabric: Fabric, share: Share)
     """
     teams = teams_of(table)
     kernels = _kernels(table, machine)
-    program, shapes = _program(machine, share), dict(share.shapes)
-    device_of: dict[str, int] = {}
+    shapes, device_of = share.shapes, dict[str, int]()
+    division: Division = _undivided(machine, share)
     if teams.parts > 1 and table.model_split == "layers":
         device_of = devices_of(share.computed, teams.parts)
-        program = grouped_program(
-            machine,
-            device_of,
-            share.computed,
-            share.updated,
-            batch_elements=share.batch_elements,
-            batch_bytes=share.batch_bytes,
-        )
+        division = Grouped(machine, device_of)
     elif teams.parts > 1:
         shapes = striped_shapes(shapes, teams.parts, table.lines, share.rows)
-        program = striped_program(
-            machine,
-            kernels,
-            teams.parts,
-            share.computed,
-            share.updated,
-            batch_elements=share.batch_elements,
-            batch_bytes=share.batch_bytes,
-        )
+        division = Striped(machine, kernels, teams.parts)
+    program = _program(division, machine, share)
     clips = _clips(share, kernels, shapes, device_of)
     groups: tuple[Group, ...] = ()
     if teams.exchanges:
@@ -230,13 +217,10 @@ def fabric_of(table: ClusterTable, device: Device) -> Fabric:
     return Fabric.of(device, nodes=table.nodes * of_node // taken, devices=taken)
 
 
-def _program(machine: Machine, share: Share) -> Program:
-    return program_of(
-        machine,
-        share.computed,
-        share.updated,
-        batch_elements=share.batch_elements,
-        batch_bytes=share.batch_bytes,
-        decided_on_host=share.decided_on_host,
-        counts_ps=share.counts_ps,
-    )
+def _undivided(machine: Machine, share: Share) -> Undivided:
+    return Undivided(machine, share.decided_on_host, share.counts_ps)
+
+
+def _program(division: Division, machine: Machine, share: Share) -> Program:
+    prepare = prepare_of(machine, share.batch_elements, share.batch_bytes)
+    return program_of(division, share.computed, share.updated, prepare)

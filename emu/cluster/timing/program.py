@@ -2,13 +2,15 @@
 
     demands ──► parts: (resource, picoseconds) ──► tasks: a layer's forward, a layer's backward, the update
 
-A task says whether a layer's gradient is complete after it.
+A task says whether a layer's gradient is complete after it. Devices that share a model share its program, too; a
+`Division` says what becomes of each operation on them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from emu.hardware import Demand, Machine
 from emu.hardware.machine import DECISIONS, JOINT_DECISION
@@ -49,10 +51,6 @@ class Task:
     device: int | None = None
     source: int | None = None
 
-    def on(self, device: int, source: int | None) -> Task:
-        """Return the same on one device, which gets from another one what it reads."""
-        return replace(self, device=device, source=source)
-
     @property
     def name(self) -> str:
         """What a trace calls it."""
@@ -91,35 +89,62 @@ class Program:
         return Program(passes, updates)
 
 
+class Division(Protocol):
+    """What becomes of operations on the devices that share a model: the rule in which ways to share one differ."""
+
+    def tasks_of(self, computed: Sequence[Demand]) -> Iterator[Task]:
+        """Yield the task of every operation of a pass, in their order."""
+        ...
+
+    def update_of(self, demand: Demand) -> Task:
+        """Return the task of an operation after the exchange."""
+        ...
+
+
+@dataclass(frozen=True)
+class Undivided:
+    """A device that has the whole model.
+
+    Attributes:
+        machine: machine whose times count.
+        decided_on_host: whether registers go to the host and points come back.
+        counts_ps: what adding up the registers of all nodes takes, for one point.
+    """
+
+    machine: Machine
+    decided_on_host: bool = False
+    counts_ps: int = 0
+
+    def tasks_of(self, computed: Sequence[Demand]) -> Iterator[Task]:
+        """Yield the task of every operation of a pass, in their order."""
+        return (Task(one.layer, kind_of(one), self._parts(one)) for one in computed)
+
+    def update_of(self, demand: Demand) -> Task:
+        """Return the task of an operation after the exchange."""
+        return Task(demand.layer, UPDATE, self._parts(demand))
+
+    def _parts(self, demand: Demand) -> tuple[tuple[str, int], ...]:
+        return parts_of(self.machine, demand, self.decided_on_host, self.counts_ps)
+
+
 def program_of(
-    machine: Machine,
+    division: Division,
     computed: Sequence[Demand],
     updated: Sequence[Demand],
-    *,
-    batch_elements: int = 0,
-    batch_bytes: int = 0,
-    decided_on_host: bool = False,
-    counts_ps: int = 0,
+    prepare: tuple[tuple[str, int], ...] = (),
 ) -> Program:
     """Return the program of a step.
 
     Args:
-        machine: machine whose times count.
-        computed: demands of the pass.
+        division: what becomes of operations on the devices that share the model.
+        computed: demands of the pass of one device that has all of the model.
         updated: demands after it.
-        batch_elements: numbers of the batch that a host prepares.
-        batch_bytes: bytes that it sends.
-        decided_on_host: whether registers go to the host and points come back.
-        counts_ps: what adding up the registers of all nodes takes, for one point.
+        prepare: parts of preparing the next batch, see `prepare_of`.
     """
     computed = layer_by_layer(computed)
-    last = last_gradients(computed)
-    passes = merged(
-        Task(one.layer, kind_of(one), parts_of(machine, one, decided_on_host, counts_ps), last.get(one.layer) == i)
-        for i, one in enumerate(computed)
-    )
-    updates = merged(Task(one.layer, UPDATE, parts_of(machine, one, decided_on_host, counts_ps)) for one in updated)
-    return Program(passes, updates, prepare_of(machine, batch_elements, batch_bytes))
+    last = set(last_gradients(computed).values())
+    passes = (replace(task, completes=i in last) for i, task in enumerate(division.tasks_of(computed)))
+    return Program(merged(passes), merged(map(division.update_of, updated)), prepare)
 
 
 def layer_by_layer(computed: Sequence[Demand]) -> list[Demand]:

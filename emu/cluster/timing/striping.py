@@ -14,21 +14,12 @@ our choice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from emu.cluster.lines import Lines
 from emu.cluster.timing.kernels import Kernels
-from emu.cluster.timing.program import (
-    UPDATE,
-    Program,
-    Task,
-    kind_of,
-    last_gradients,
-    layer_by_layer,
-    merged,
-    parts_of,
-    prepare_of,
-)
+from emu.cluster.timing.program import UPDATE, Task, kind_of, last_gradients, parts_of
 from emu.formats import Format
 from emu.hardware import Demand, Machine
 
@@ -37,40 +28,34 @@ _LOSS_NUMBERS, _LOSS_NUMBER_BYTES = 2, 4
 _LOSS = "loss"
 
 
-def striped_program(
-    machine: Machine,
-    kernels: Kernels,
-    devices: int,
-    computed: Sequence[Demand],
-    updated: Sequence[Demand],
-    *,
-    batch_elements: int = 0,
-    batch_bytes: int = 0,
-) -> Program:
-    """Return the program of one of the devices that a layer's units are divided over.
+@dataclass(frozen=True)
+class Striped:
+    """Devices that a layer's units are divided over: all run the same tasks, each its part.
 
-    Args:
+    Attributes:
         machine: machine whose times count.
         kernels: kernels of its memory.
         devices: M.
-        computed: demands of the pass of one device that has all units.
-        updated: demands after it.
-        batch_elements: numbers of the batch that a host prepares.
-        batch_bytes: bytes that it sends.
     """
-    computed = layer_by_layer(computed)
-    last = last_gradients(computed)
-    with_weights, entered = set(last), False
-    tasks: list[Task] = []
-    for i, one in enumerate(computed):
-        mine, gathered, partial = _part(one, devices, with_weights)
-        if one.role == "activation" and gathered and not entered:
-            entered, gathered = True, 0  # the network's input is on every device
-        adds = kernels.moved_ps((devices + 1) * partial) if partial else 0
-        parts, completes = parts_of(machine, mine), last.get(one.layer) == i
-        tasks.append(Task(one.layer, kind_of(one), parts, completes, gathered, partial, adds))
-    updates = [Task(one.layer, UPDATE, parts_of(machine, _divided(one, devices))) for one in updated]
-    return Program(merged(tasks), merged(updates), prepare_of(machine, batch_elements, batch_bytes))
+
+    machine: Machine
+    kernels: Kernels
+    devices: int
+
+    def tasks_of(self, computed: Sequence[Demand]) -> Iterator[Task]:
+        """Yield a device's task of every operation of a pass, in their order."""
+        with_weights, entered = set(last_gradients(computed)), False
+        for one in computed:
+            mine, gathered, partial = _part(one, self.devices, with_weights)
+            if one.role == "activation" and gathered and not entered:
+                entered, gathered = True, 0  # the network's input is on every device
+            adds = self.kernels.moved_ps((self.devices + 1) * partial) if partial else 0
+            parts = parts_of(self.machine, mine)
+            yield Task(one.layer, kind_of(one), parts, gathered_bytes=gathered, partial_bytes=partial, add_ps=adds)
+
+    def update_of(self, demand: Demand) -> Task:
+        """Return a device's task of an operation after the exchange."""
+        return Task(demand.layer, UPDATE, parts_of(self.machine, _divided(demand, self.devices)))
 
 
 def _part(one: Demand, devices: int, with_weights: Collection[str]) -> tuple[Demand, int, int]:
