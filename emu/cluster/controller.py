@@ -21,14 +21,13 @@ from numpy.typing import NDArray
 
 from emu.autodiff import Value
 from emu.backends.arrays import on_host
-from emu.cluster.codecs import Address, Codec, Memory
-from emu.cluster.layout import Layout
-from emu.cluster.observing import CodeCount, code_counts, norm
+from emu.cluster.codecs import Codec
+from emu.cluster.contributions import Contributing, Part
+from emu.cluster.layout import Layout, Stripe
 from emu.cluster.owner_rules import Plain, require_touchable
-from emu.cluster.parcels import ReplicaError, compared, cut, swapped
+from emu.cluster.parcels import Parcels, ReplicaError, cut
 from emu.cluster.transport import Transport
 from emu.cluster.wires import Columns, Touched, count_of, header_bytes, header_of, places_of, wire_of
-from emu.datapath import stream_of
 from emu.errors import ConfigError
 from emu.formats import Format
 from emu.formats.arrays import code_dtype_for
@@ -98,7 +97,7 @@ def require_controllers(controllers: Sequence[int], nodes: int) -> None:
         raise ConfigError(f"`controllers` must be nodes, at least one, each once, got {list(controllers)}")
 
 
-class Controllers:
+class Controllers(Contributing):
     """Turns gradients of workers into their mean, where the controllers are, and returns what these make of it.
 
     Attributes:
@@ -144,32 +143,28 @@ class Controllers:
                 back at others.
         """
         require_controllers(homes.nodes, layout.nodes)
-        self.layout, self._transport, self._codec = layout, transport, codec
-        self._seed, self._dtype, self._formats = seed, dtype, dict(formats)
         if touched:
             require_touchable(codec, codec, Plain())
-        self._touched = {name: np.arange(0) for name in touched}
+        self._formats, self._touched = dict(formats), {name: np.arange(0) for name in touched}
         layers: dict[str, list[str]] = {}
         for name in shapes:
             layers.setdefault(layer_of(name), []).append(name)
-        self._shapes = {name: shapes[name] for layer in reversed(layers) for name in layers[layer]}
-        self._wires = {
-            name: wire_of(codec, *shape, dtype, feedback=feedback, touched=name in touched)
-            for name, shape in self._shapes.items()
-        }
-        sizes = {layer: sum(map(self._message_bytes, layers[layer])) for layer in reversed(layers)}
+        layers = dict(reversed(layers.items()))  # the last layer's gradients are complete first
+        ordered = {name: shapes[name] for names in layers.values() for name in names}
+        sizes = {layer: sum(codec.message_bytes(*shapes[name]) for name in names) for layer, names in layers.items()}
         self.controller_of = placed(sizes, *homes)
-        self._memories = {
-            (name, node): Memory.empty(*shape, dtype)
-            for node in transport.local
-            if node in layout.workers
-            for name, shape in self._shapes.items()
-        }
-        self.sent, self._sending, self.scale = 0, 0, 1.0
-        self._newest: dict[str, bytes] = {}
-
-    def _message_bytes(self, name: str) -> int:
-        return self._codec.message_bytes(*self._shapes[name])
+        parts = [
+            Part(
+                name,
+                name,
+                "contribution",
+                self.controller_of[layer_of(name)],
+                Stripe(0, shape[0]),
+                wire_of(codec, *shape, dtype, feedback=feedback, touched=name in touched),
+            )
+            for name, shape in ordered.items()
+        ]
+        super().__init__(ordered, parts, layout, codec, transport, seed=seed, dtype=dtype)
 
     def _parameter_bytes(self, name: str) -> int:
         columns, rows = self._shapes[name]
@@ -182,14 +177,8 @@ class Controllers:
     def _local(self) -> Iterator[str]:
         return (name for name in self._shapes if self.controller_of[layer_of(name)] in self._transport.local)
 
-    def step_bytes(self) -> int:
-        """Return how many bytes all nodes together send to others in one step of all columns: gradients, parameters."""
-        total, workers = 0, self.layout.workers
-        for name in self._shapes:
-            senders = len(workers) - (self.controller_of[layer_of(name)] in workers)
-            total += senders * self._message_bytes(name)
-            total += (self.layout.nodes - 1) * self._parameter_bytes(name)
-        return total
+    def _answer_bytes(self, part: Part) -> int:
+        return self._parameter_bytes(part.tensor)
 
     # ---- gradients ----
 
@@ -209,54 +198,22 @@ class Controllers:
             workers: those of the layout that take part; the others' residuals stay. None is all.
         """
         taking_part = self.layout.workers if workers is None else workers
-        if scale != self.scale:
-            for memory in self._memories.values():
-                memory.rescale(scale / self.scale)
-            self.scale = scale
-        there = self._contributions(gradients, step, taking_part)
-        return {name: self._mean(name, there, taking_part) for name in self._local()}
+        self._rescale(scale)
+        sums = self._sums(gradients, step, taking_part)
+        return {name: self._mean(name, total, len(taking_part)) for name, total in sums.items()}
 
     @property
     def result_scale(self) -> float:
         """S that what came out of the last exchange carries."""
         return self.scale
 
-    def _contributions(
-        self, gradients: Mapping[int, Mapping[str, Columns]], step: int, workers: Sequence[int]
-    ) -> dict[tuple[str, int], bytes]:
-        """Encode, send, and return messages for local controllers, by tensor and worker."""
-        there: dict[tuple[str, int], bytes] = {}
-        parcels: dict[tuple[int, int], list[bytes]] = {}
-        for (name, node), memory in self._memories.items():
-            if node not in workers:
-                continue
-            controller = self.controller_of[layer_of(name)]
-            at = Address(self._seed, stream_of(name, "contribution", node), step)
-            data = self._wires[name].encoded(gradients[node][name], memory, at)
-            if node == self._transport.local[0]:
-                self._newest[name] = data
-            if controller == node:
-                there[name, node] = data
-            else:
-                parcels.setdefault((node, controller), []).append(data)
-        for (sender, receiver), data in self._swap(parcels).items():
-            names = self._of(receiver) if sender in workers else []
-            for name, message in zip(names, cut(data, [self._wires[n].size_of for n in names]), strict=True):
-                there[name, sender] = message
-        return there
-
-    def _mean(self, name: str, there: Mapping[tuple[str, int], bytes], workers: Sequence[int]) -> Columns:
-        """Return the sum over workers in node order, divided once by their number."""
-        total, count = self._wires[name].summed([there[name, worker] for worker in workers]), self._dtype(len(workers))
+    def _mean(self, name: str, total: Columns, workers: int) -> Columns:
+        """Return the sum over workers divided once by their number."""
+        count = self._dtype(workers)
         if not isinstance(total, Touched):
             return total / count
         self._touched[name] = total.places
         return Touched(total.places, total.lines / count)
-
-    def _swap(self, parcels: Mapping[tuple[int, int], list[bytes]]) -> dict[tuple[int, int], bytes]:
-        arrived, sent = swapped(self._transport, parcels)
-        self._sending += sent
-        return arrived
 
     # ---- parameters ----
 
@@ -307,7 +264,7 @@ class Controllers:
             ReplicaError: nodes have received different bytes.
         """
         made = {name: self.parameters_message(name, parameters[name]) for name in self._local()}
-        parcels: dict[tuple[int, int], list[bytes]] = {}
+        parcels: Parcels = {}
         for name, data in made.items():
             controller = self.controller_of[layer_of(name)]
             for node in range(self.layout.nodes):
@@ -325,17 +282,13 @@ class Controllers:
         }
 
     def _require_replicas(self, held: Mapping[int, Mapping[str, bytes]]) -> None:
-        """Compare what nodes have received: a hash of 8 bytes each; everything only where hashes differ."""
-        apart = {node: [messages[name] for name in self._shapes] for node, messages in held.items()}
-        node, sent = compared(self._transport, apart, self._sending)
-        self.sent, self._sending = self.sent + sent, 0
-        if node is None:
+        arrived = {node: [messages[name] for name in self._shapes] for node, messages in held.items()}
+        difference = self._difference(arrived, [partial(self._parameter_size, name) for name in self._shapes])
+        if difference is None:
             return
-        whole = self._transport.gather({n: b"".join(messages) for n, messages in apart.items()})
-        sizes = [partial(self._parameter_size, name) for name in self._shapes]
-        for name, first, other in zip(self._shapes, cut(whole[0], sizes), cut(whole[node], sizes), strict=True):
+        for name, first, other in zip(self._shapes, difference.first, difference.other, strict=True):
             if first != other:
-                raise self._differing(name, node, first, other)
+                raise self._differing(name, difference.node, first, other)
 
     def _differing(self, name: str, node: int, first: bytes, other: bytes) -> ReplicaError:
         """Return the error that names the first code that is another one."""
@@ -359,42 +312,3 @@ class Controllers:
             f"{places[column]}, row {row}; the transport or the memory of a node is damaged: resume from the last "
             "checkpoint"
         )
-
-    # ---- what people look at ----
-
-    def code_counts(self) -> Iterator[tuple[str, CodeCount]]:
-        """Yield what the newest codes of the first local node stood for, by tensor."""
-        for name, data in self._newest.items():
-            own, memory = self._wires[name].newest(data, self._memories[name, self._transport.local[0]])
-            message = self._codec.message_of(own, *memory.residual.shape)
-            for count in code_counts(self._codec, message, memory):
-                yield name, count
-
-    def residual_norms(self) -> Iterator[tuple[str, str, float]]:
-        """Yield the norm of what the first local node holds back as worker, by tensor."""
-        for (name, node), memory in self._memories.items():
-            if node == self._transport.local[0]:
-                yield name, "worker", norm(memory.residual)
-
-    # ---- checkpoints ----
-
-    def residuals(self) -> dict[str, Array]:
-        """Return what local workers have not sent yet, (columns, rows) by tensor."""
-        left = {name: np.zeros(shape, self._dtype) for name, shape in self._shapes.items()}
-        for (name, _), memory in self._memories.items():
-            left[name] += memory.residual
-        return left
-
-    def arrays(self) -> dict[str, Array]:
-        """Return everything that local nodes remember, by name, as `load` takes it back."""
-        found: dict[str, Array] = {"scale": np.array(self.scale)}
-        for (name, node), memory in self._memories.items():
-            found |= {f"worker/{name}@{node}/{part}": array for part, array in memory.arrays().items()}
-        return found
-
-    def load(self, arrays: Mapping[str, Array]) -> None:
-        """Take what `arrays` returned, of the same nodes."""
-        self.scale = float(arrays["scale"])
-        for (name, node), memory in self._memories.items():
-            own = f"worker/{name}@{node}/"
-            memory.load({key.removeprefix(own): array for key, array in arrays.items() if key.startswith(own)})

@@ -11,46 +11,35 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu.autodiff import Value
 from emu.cluster.codecs import Address, Codec, Memory
+from emu.cluster.contributions import Contributing, Part, arrays_of, below
 from emu.cluster.layout import Layout, Stripe, stripes_of
-from emu.cluster.observing import CodeCount, code_counts, norm
 from emu.cluster.owner_rules import OwnerRule, Plain, apply_to, require_touchable
-from emu.cluster.parcels import ReplicaError, compared, cut, swapped
+from emu.cluster.parcels import Parcels, ReplicaError, cut
 from emu.cluster.transport import Transport
-from emu.cluster.wires import Columns, Touched, Wire, part_of, put_together, wire_of
+from emu.cluster.wires import Columns, Touched, Wire, put_together, wire_of
 from emu.datapath import stream_of
 
 Array = NDArray[Any]
 
 
-class Piece(NamedTuple):
-    """A stripe of one tensor.
+@dataclass(frozen=True)
+class Piece(Part):
+    """A stripe of one tensor, which its owner sends to all once it is added up.
 
     Attributes:
-        tensor: its name.
         number: number of the stripe.
-        owner: node that adds it up.
-        stripe: its columns.
-        wire: on which workers send it.
-        owner_wire: on which its owner does.
+        owner_wire: on which its owner sends it.
     """
 
-    tensor: str
     number: int
-    owner: int
-    stripe: Stripe
-    wire: Wire
     owner_wire: Wire
-
-    def name(self, node: int) -> str:
-        """Return the name of what a node remembers of it."""
-        return f"{self.tensor}/stripe{self.number}@{node}"
 
 
 @dataclass
@@ -61,7 +50,7 @@ class Owned:
     state: Array | None = None
 
 
-class Exchange:
+class Exchange(Contributing):
     """Turns gradients of workers into one gradient that every node has.
 
     Attributes:
@@ -106,50 +95,36 @@ class Exchange:
                 what it does not get.
         """
         layout.require_stripes([columns for columns, _ in shapes.values()])
-        self.layout, self._transport, self._seed, self._dtype = layout, transport, seed, dtype
-        self._codec, self._owner_codec, self._rule = codec, owner_codec or codec, rule or Plain()
-        self._shapes = dict(shapes)
+        self._owner_codec, self._rule = owner_codec or codec, rule or Plain()
         if touched:
             require_touchable(codec, self._owner_codec, self._rule)
 
         def wire(codec: Codec, name: str, stripe: Stripe) -> Wire:
-            sizes = (stripe.width, self._shapes[name][1])
+            sizes = (stripe.width, shapes[name][1])
             return wire_of(codec, *sizes, dtype, feedback=feedback, touched=name in touched)
 
         self._pieces = [
-            Piece(name, number, owner, stripe, wire(codec, name, stripe), wire(self._owner_codec, name, stripe))
+            Piece(
+                name,
+                f"{name}/stripe{number}",
+                f"contribution{number}",
+                owner,
+                stripe,
+                wire(codec, name, stripe),
+                number,
+                wire(self._owner_codec, name, stripe),
+            )
             for name, (columns, _) in shapes.items()
             for number, (owner, stripe) in enumerate(
                 zip(layout.owners, stripes_of(columns, len(layout.owners)), strict=True)
             )
             if stripe.width
         ]
-        self._memories = {
-            piece.name(node): self._empty(piece)
-            for node in transport.local
-            if node in layout.workers
-            for piece in self._pieces
-        }
-        self._owned = {
-            piece.name(piece.owner): Owned(self._empty(piece))
-            for piece in self._pieces
-            if piece.owner in transport.local
-        }
-        self.sent, self._sending, self.scale = 0, 0, 1.0
-        self._newest: dict[str, bytes] = {}
+        super().__init__(shapes, self._pieces, layout, codec, transport, seed=seed, dtype=dtype)
+        self._owned = {piece.name(piece.owner): Owned(self._empty(piece)) for piece in self._owned_pieces()}
 
-    def _empty(self, piece: Piece) -> Memory:
-        return Memory.empty(piece.stripe.width, self._shapes[piece.tensor][1], self._dtype)
-
-    def step_bytes(self) -> int:
-        """Return how many bytes all nodes together send to others in one exchange of all columns."""
-        nodes, total = self.layout.nodes, 0
-        for piece in self._pieces:
-            rows = self._shapes[piece.tensor][1]
-            senders = len(self.layout.workers) - (piece.owner in self.layout.workers)
-            total += senders * self._codec.message_bytes(piece.stripe.width, rows)
-            total += (nodes - 1) * self._owner_codec.message_bytes(piece.stripe.width, rows)
-        return total
+    def _answer_bytes(self, part: Part) -> int:
+        return self._owner_codec.message_bytes(part.stripe.width, self._shapes[part.tensor][1])
 
     # ---- one exchange ----
 
@@ -173,8 +148,7 @@ class Exchange:
         """
         taking_part = self.layout.workers if workers is None else workers
         self._rescale(scale)
-        contributions = self._contributions(gradients, step, taking_part)
-        sums = {p.name(p.owner): self._sum(p, contributions, taking_part) for p in self._owned_pieces()}
+        sums = self._sums(gradients, step, taking_part)
         arrived = self._aggregates(sums, step)
         self._require_replicas(arrived)
         return self._assembled(arrived[self._transport.local[0]])
@@ -188,58 +162,27 @@ class Exchange:
         """S that what came out of the last exchange carries."""
         return self.scale if self._rule.carries_scale else 1.0
 
-    def _rescale(self, scale: float) -> None:
-        if scale == self.scale:
-            return
-        ratio, self.scale = scale / self.scale, scale
-        for memory in self._memories.values():
-            memory.rescale(ratio)
-        for owned in self._owned.values():
+    def _rescale(self, scale: float) -> float:
+        """Bring residuals of workers and owners, and the state of the rule, to the scale S."""
+        ratio = super()._rescale(scale)
+        for owned in self._owned.values() if ratio != 1.0 else ():
             if self._rule.carries_scale:
                 owned.memory.rescale(ratio)
             if owned.state is not None:
                 owned.state = owned.state * owned.state.dtype.type(ratio**self._rule.state_power)
+        return ratio
 
     def _owned_pieces(self) -> Iterator[Piece]:
         return (piece for piece in self._pieces if piece.owner in self._transport.local)
 
-    def _contributions(
-        self, gradients: Mapping[int, Mapping[str, Columns]], step: int, workers: Sequence[int]
-    ) -> dict[str, bytes]:
-        """Phase 1: encode, send, and return messages for local owners, by piece and worker."""
-        made: dict[str, bytes] = {}
-        parcels: dict[tuple[int, int], list[bytes]] = {}
-        for node in self._transport.local:
-            for piece in self._pieces if node in workers else ():
-                name = piece.name(node)
-                part = part_of(gradients[node][piece.tensor], piece.stripe)
-                at = Address(self._seed, stream_of(piece.tensor, f"contribution{piece.number}", node), step)
-                data = piece.wire.encoded(part, self._memories[name], at)
-                if node == self._transport.local[0]:
-                    self._newest[name] = data
-                if piece.owner == node:
-                    made[name] = data
-                else:
-                    parcels.setdefault((node, piece.owner), []).append(data)
-        for (sender, receiver), data in self._swap(parcels).items():
-            pieces = [piece for piece in self._pieces if piece.owner == receiver and sender in workers]
-            for piece, message in zip(pieces, cut(data, [piece.wire.size_of for piece in pieces]), strict=True):
-                made[piece.name(sender)] = message
-        return made
-
-    @staticmethod
-    def _sum(piece: Piece, contributions: Mapping[str, bytes], workers: Sequence[int]) -> Columns:
-        """Return the sum over workers, in node order: an owner's own in its place."""
-        return piece.wire.summed([contributions[piece.name(worker)] for worker in workers])
-
     def _aggregates(self, sums: Mapping[str, Columns], step: int) -> dict[int, list[bytes]]:
-        """Phase 2: encode sums, send them to all, and return the messages of all pieces that each local node has."""
+        """Encode sums, send them to all, and return the messages of all pieces that each local node has."""
         made: dict[str, bytes] = {}
-        parcels: dict[tuple[int, int], list[bytes]] = {}
+        parcels: Parcels = {}
         for piece in self._owned_pieces():
             name = piece.name(piece.owner)
             owned = self._owned[name]
-            ruled, owned.state = apply_to(self._rule, sums[name], owned.state, self.scale, piece.stripe.width)
+            ruled, owned.state = apply_to(self._rule, sums[piece.label], owned.state, self.scale, piece.stripe.width)
             at = Address(self._seed, stream_of(piece.tensor, f"sum{piece.number}", piece.owner), step)
             made[name] = piece.owner_wire.encoded(ruled, owned.memory, at)
             for node in range(self.layout.nodes):
@@ -255,11 +198,6 @@ class Exchange:
                 arrived[receiver][piece.name(sender)] = message
         return {node: [messages[p.name(p.owner)] for p in self._pieces] for node, messages in arrived.items()}
 
-    def _swap(self, parcels: Mapping[tuple[int, int], list[bytes]]) -> dict[tuple[int, int], bytes]:
-        arrived, sent = swapped(self._transport, parcels)
-        self._sending += sent
-        return arrived
-
     def _assembled(self, messages: list[bytes]) -> dict[str, Columns]:
         parts: dict[str, list[tuple[Stripe, Columns]]] = {name: [] for name in self._shapes}
         for piece, data in zip(self._pieces, messages, strict=True):
@@ -269,15 +207,14 @@ class Exchange:
     # ---- replicas ----
 
     def _require_replicas(self, arrived: Mapping[int, list[bytes]]) -> None:
-        """Compare what nodes have received: a hash of 8 bytes each; everything only where hashes differ."""
-        node, sent = compared(self._transport, arrived, self._sending)
-        self.sent, self._sending = self.sent + sent, 0
-        if node is None:
+        difference = self._difference(arrived, [piece.owner_wire.size_of for piece in self._pieces])
+        if difference is None:
             return
-        held = self._transport.gather({node: b"".join(messages) for node, messages in arrived.items()})
-        sizes = [piece.owner_wire.size_of for piece in self._pieces]
-        whole = [self._assembled(list(cut(held[n], sizes))) for n in (0, node)]
-        first, other = ({name: self._all_of(name, lines) for name, lines in found.items()} for found in whole)
+        node = difference.node
+        first, other = (
+            {name: self._all_of(name, lines) for name, lines in self._assembled(messages).items()}
+            for messages in (difference.first, difference.other)
+        )
         for name in self._shapes:
             word = f"u{np.dtype(self._dtype).itemsize}"
             differs = np.argwhere(first[name].view(word) != other[name].view(word))
@@ -293,64 +230,31 @@ class Exchange:
     def _all_of(self, name: str, lines: Columns) -> Array:
         return lines.whole(self._shapes[name][0]) if isinstance(lines, Touched) else lines
 
-    # ---- what people look at ----
+    # ---- what owners keep, too ----
 
-    def code_counts(self) -> Iterator[tuple[str, CodeCount]]:
-        """Yield what the newest codes of the first local node stood for, by tensor and stripe."""
-        node = self._transport.local[0]
-        for piece in self._pieces:
-            if data := self._newest.get(name := piece.name(node)):
-                own, memory = piece.wire.newest(data, self._memories[name])
-                message = self._codec.message_of(own, *memory.residual.shape)
-                for count in code_counts(self._codec, message, memory):
-                    yield piece.tensor, count
-
-    def residual_norms(self) -> Iterator[tuple[str, str, float]]:
-        """Yield the norm of what the first local node holds back as worker and as owner, by tensor."""
-        node = self._transport.local[0]
-        for tensor in self._shapes:
-            mine = [piece for piece in self._pieces if piece.tensor == tensor]
-            held = {
-                "worker": [self._memories[p.name(node)] for p in mine if p.name(node) in self._memories],
-                "owner": [self._owned[p.name(node)].memory for p in mine if p.owner == node],
-            }
-            for holder, memories in held.items():
-                if memories:
-                    yield tensor, holder, norm(np.concatenate([memory.residual.ravel() for memory in memories]))
-
-    # ---- checkpoints ----
+    def _kept(self, tensor: str, node: int) -> dict[str, list[Memory]]:
+        own = [piece for piece in self._pieces if piece.tensor == tensor and piece.owner == node]
+        return super()._kept(tensor, node) | {"owner": [self._owned[piece.name(node)].memory for piece in own]}
 
     def residuals(self) -> dict[str, Array]:
         """Return what local nodes have not sent yet, (columns, rows) by tensor: workers and owners together."""
-        left = {name: np.zeros(shape, self._dtype) for name, shape in self._shapes.items()}
-        for piece in self._pieces:
-            for node in self._transport.local:
-                if node in self.layout.workers:
-                    left[piece.tensor][piece.stripe.columns] += self._memories[piece.name(node)].residual
-            if piece.owner in self._transport.local:
-                left[piece.tensor][piece.stripe.columns] += self._owned[piece.name(piece.owner)].memory.residual
+        left = super().residuals()
+        for piece in self._owned_pieces():
+            left[piece.tensor][piece.stripe.columns] += self._owned[piece.name(piece.owner)].memory.residual
         return left
 
     def arrays(self) -> dict[str, Array]:
         """Return everything that local nodes remember, by name, as `load` takes it back."""
-        found: dict[str, Array] = {"scale": np.array(self.scale)}
-        for name, memory in self._memories.items():
-            found |= {f"worker/{name}/{part}": array for part, array in memory.arrays().items()}
+        found = super().arrays()
         for name, owned in self._owned.items():
-            found |= {f"owner/{name}/{part}": array for part, array in owned.memory.arrays().items()}
+            found |= arrays_of(f"owner/{name}", owned.memory)
             if owned.state is not None:
                 found[f"rule/{name}"] = owned.state
         return found
 
     def load(self, arrays: Mapping[str, Array]) -> None:
         """Take what `arrays` returned, of the same nodes."""
-        self.scale = float(arrays.get("scale", 1.0))
-        for name, memory in self._memories.items():
-            memory.load(_below(arrays, f"worker/{name}/"))
+        super().load(arrays)
         for name, owned in self._owned.items():
-            owned.memory.load(_below(arrays, f"owner/{name}/"))
+            owned.memory.load(below(arrays, f"owner/{name}/"))
             owned.state = arrays.get(f"rule/{name}")
-
-
-def _below(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

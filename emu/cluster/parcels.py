@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from emu.cluster.transport import Transport
 from emu.errors import EmuError
+
+#: Messages by (sender, receiver), in the order in which the receiver takes them.
+Parcels: TypeAlias = dict[tuple[int, int], list[bytes]]
 
 _DIGEST_BYTES = 8
 _SENT_BYTES = 8
@@ -16,14 +20,12 @@ class ReplicaError(EmuError):
     """Nodes hold different gradients; the message names the first differing node, tensor and index."""
 
 
-def swapped(
-    transport: Transport, parcels: Mapping[tuple[int, int], list[bytes]]
-) -> tuple[dict[tuple[int, int], bytes], int]:
+def swapped(transport: Transport, parcels: Parcels) -> tuple[dict[tuple[int, int], bytes], int]:
     """Send messages as one parcel for each pair of nodes; return what arrives, and how many bytes local nodes sent.
 
     Args:
         transport: moves bytes.
-        parcels: messages by (sender, receiver), in the order in which the receiver takes them; others get nothing.
+        parcels: messages; whoever is not named gets nothing.
     """
     whole = {
         (sender, receiver): b"".join(parcels.get((sender, receiver), ()))

@@ -1,0 +1,261 @@
+"""What workers contribute to every step, and what they keep for the next one.
+
+    worker i, part p        code = Q(G + residual)        to the owner of p
+    owner of p              sum of the workers' parts, in node order
+
+The striped exchange and the controllers differ in the parts of a tensor, and in what an owner does with a sum. They
+share contributions, residuals, the comparison of replicas, and checkpoints.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.cluster.codecs import Address, Codec, Memory
+from emu.cluster.layout import Layout, Stripe
+from emu.cluster.observing import CodeCount, code_counts, norm
+from emu.cluster.parcels import Parcels, compared, cut, swapped
+from emu.cluster.transport import Transport
+from emu.cluster.wires import Columns, Wire, part_of
+from emu.datapath import stream_of
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a worker sends of one tensor in one message.
+
+    Attributes:
+        tensor: name of the tensor.
+        label: name of the part in checkpoints.
+        stream: name of its stream of random choices.
+        owner: node that adds it up.
+        stripe: its columns.
+        wire: on which workers send it.
+    """
+
+    tensor: str
+    label: str
+    stream: str
+    owner: int
+    stripe: Stripe
+    wire: Wire
+
+    def name(self, node: int) -> str:
+        """Return the name of what a node remembers of it."""
+        return f"{self.label}@{node}"
+
+
+class Difference(NamedTuple):
+    """Messages that are not the same on all nodes.
+
+    Attributes:
+        node: the first node whose messages differ from node 0's.
+        first: messages of node 0.
+        other: messages of that node.
+    """
+
+    node: int
+    first: list[bytes]
+    other: list[bytes]
+
+
+class Contributing(ABC):
+    """Workers that send parts of their gradients to the owners of these parts, with residuals.
+
+    Attributes:
+        layout: nodes and workers.
+        sent: bytes that all nodes have sent to others so far.
+        scale: S that residuals carry, and gradients of the last exchange did.
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, int]],
+        parts: Sequence[Part],
+        layout: Layout,
+        codec: Codec,
+        transport: Transport,
+        *,
+        seed: int,
+        dtype: type[np.floating[Any]],
+    ) -> None:
+        """Begin with residuals of 0.
+
+        Args:
+            shapes: columns and rows of every tensor, in the order in which they travel.
+            parts: what a worker sends, in this order.
+            layout: nodes and workers.
+            codec: codec of workers.
+            transport: moves bytes.
+            seed: seed of random choices of codecs.
+            dtype: dtype of gradients.
+        """
+        self.layout, self._transport, self._codec = layout, transport, codec
+        self._shapes, self._contributed = dict(shapes), parts
+        self._seed, self._dtype = seed, dtype
+        self._memories = {
+            part.name(node): self._empty(part) for node in transport.local if node in layout.workers for part in parts
+        }
+        self.sent, self._sending, self.scale = 0, 0, 1.0
+        self._newest: dict[str, bytes] = {}
+
+    def _empty(self, part: Part) -> Memory:
+        return Memory.empty(part.stripe.width, self._shapes[part.tensor][1], self._dtype)
+
+    def step_bytes(self) -> int:
+        """Return how many bytes all nodes together send to others in one step of all columns."""
+        total, workers = 0, self.layout.workers
+        for part in self._contributed:
+            senders = len(workers) - (part.owner in workers)
+            total += senders * self._codec.message_bytes(part.stripe.width, self._shapes[part.tensor][1])
+            total += (self.layout.nodes - 1) * self._answer_bytes(part)
+        return total
+
+    @abstractmethod
+    def _answer_bytes(self, part: Part) -> int:
+        """Return the bytes that an owner sends to each other node, once it has added up a part."""
+
+    # ---- one exchange ----
+
+    def _sums(
+        self, gradients: Mapping[int, Mapping[str, Columns]], step: int, workers: Sequence[int]
+    ) -> dict[str, Columns]:
+        """Encode and send what workers contribute; return the sums over workers, in node order, of what is owned here.
+
+        Args:
+            gradients: (columns, rows) by name, of every local worker.
+            step: training step, where random choices are drawn.
+            workers: those that take part.
+
+        Returns:
+            Sums by the label of the part.
+        """
+        there = self._contributions(gradients, step, workers)
+        return {
+            part.label: part.wire.summed([there[part.name(worker)] for worker in workers])
+            for part in self._contributed
+            if part.owner in self._transport.local
+        }
+
+    def _contributions(
+        self, gradients: Mapping[int, Mapping[str, Columns]], step: int, workers: Sequence[int]
+    ) -> dict[str, bytes]:
+        """Encode, send, and return messages for local owners, by part and worker."""
+        there: dict[str, bytes] = {}
+        parcels: Parcels = {}
+        for node in self._transport.local:
+            for part in self._contributed if node in workers else ():
+                name = part.name(node)
+                lines = part_of(gradients[node][part.tensor], part.stripe)
+                at = Address(self._seed, stream_of(part.tensor, part.stream, node), step)
+                data = part.wire.encoded(lines, self._memories[name], at)
+                if node == self._transport.local[0]:
+                    self._newest[name] = data
+                if part.owner == node:
+                    there[name] = data
+                else:
+                    parcels.setdefault((node, part.owner), []).append(data)
+        for (sender, receiver), data in self._swap(parcels).items():
+            parts = [part for part in self._contributed if part.owner == receiver and sender in workers]
+            for part, message in zip(parts, cut(data, [part.wire.size_of for part in parts]), strict=True):
+                there[part.name(sender)] = message
+        return there
+
+    def _swap(self, parcels: Parcels) -> dict[tuple[int, int], bytes]:
+        """Send parcels, count their bytes, and return what arrives."""
+        arrived, sent = swapped(self._transport, parcels)
+        self._sending += sent
+        return arrived
+
+    def _rescale(self, scale: float) -> float:
+        """Bring residuals to the scale S; return its ratio to the one before."""
+        ratio, self.scale = scale / self.scale, scale
+        if ratio != 1.0:
+            for memory in self._memories.values():
+                memory.rescale(ratio)
+        return ratio
+
+    # ---- replicas ----
+
+    def _difference(
+        self, arrived: Mapping[int, Sequence[bytes]], sizes: Sequence[Callable[[memoryview], int]]
+    ) -> Difference | None:
+        """Compare what nodes have received: a hash of 8 bytes each; everything only where hashes differ.
+
+        Args:
+            arrived: messages of every local node, in one order on all nodes.
+            sizes: what finds the size of each.
+        """
+        node, sent = compared(self._transport, arrived, self._sending)
+        self.sent, self._sending = self.sent + sent, 0
+        if node is None:
+            return None
+        whole = self._transport.gather({local: b"".join(messages) for local, messages in arrived.items()})
+        return Difference(node, list(cut(whole[0], sizes)), list(cut(whole[node], sizes)))
+
+    # ---- what people look at ----
+
+    def code_counts(self) -> Iterator[tuple[str, CodeCount]]:
+        """Yield what the newest codes of the first local node stood for, by tensor and part."""
+        node = self._transport.local[0]
+        for part in self._contributed:
+            if data := self._newest.get(name := part.name(node)):
+                own, memory = part.wire.newest(data, self._memories[name])
+                message = self._codec.message_of(own, *memory.residual.shape)
+                for count in code_counts(self._codec, message, memory):
+                    yield part.tensor, count
+
+    def residual_norms(self) -> Iterator[tuple[str, str, float]]:
+        """Yield the norm of what the first local node keeps back of a tensor, in each of its roles."""
+        node = self._transport.local[0]
+        for tensor in self._shapes:
+            for role, memories in self._kept(tensor, node).items():
+                if memories:
+                    yield tensor, role, norm(np.concatenate([memory.residual.ravel() for memory in memories]))
+
+    def _kept(self, tensor: str, node: int) -> dict[str, list[Memory]]:
+        """Return what a node keeps back of a tensor, by its role."""
+        names = [part.name(node) for part in self._contributed if part.tensor == tensor]
+        return {"worker": [self._memories[name] for name in names if name in self._memories]}
+
+    # ---- checkpoints ----
+
+    def residuals(self) -> dict[str, Array]:
+        """Return what local nodes have not sent yet, (columns, rows) by tensor, all together."""
+        left = {name: np.zeros(shape, self._dtype) for name, shape in self._shapes.items()}
+        for part in self._contributed:
+            for node in self._transport.local:
+                if node in self.layout.workers:
+                    left[part.tensor][part.stripe.columns] += self._memories[part.name(node)].residual
+        return left
+
+    def arrays(self) -> dict[str, Array]:
+        """Return everything that local nodes remember, by name, as `load` takes it back."""
+        found: dict[str, Array] = {"scale": np.array(self.scale)}
+        for name, memory in self._memories.items():
+            found |= arrays_of(f"worker/{name}", memory)
+        return found
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Take what `arrays` returned, of the same nodes."""
+        self.scale = float(arrays.get("scale", 1.0))
+        for name, memory in self._memories.items():
+            memory.load(below(arrays, f"worker/{name}/"))
+
+
+def arrays_of(prefix: str, memory: Memory) -> dict[str, Array]:
+    """Return what a memory holds as arrays, by names below `prefix`."""
+    return {f"{prefix}/{name}": array for name, array in memory.arrays().items()}
+
+
+def below(arrays: Mapping[str, Array], prefix: str) -> dict[str, Array]:
+    """Return the arrays whose names begin like this, by what follows."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
