@@ -32,7 +32,7 @@ from emu._config import checked
 from emu._files import read_json
 from emu.errors import ConfigError
 from emu.report.words import ROLES
-from emu.training.folders.tables import OPTIONAL_TABLES, TABLES
+from emu.training.folders.tables import OPTIONAL_TABLES, TABLES, needed_columns
 
 Array = NDArray[Any]
 #: A column file: name -> values, all of one length.
@@ -40,41 +40,10 @@ Columns = dict[str, Array]
 #: A tensor of a run: its layer and its role there.
 Tensor = tuple[str, str]
 
-#: Columns each file must have for its pictures; of a system's table all, where it is not named.
+#: Columns each file must have for its pictures.
 FILES: dict[str, tuple[str, ...]] = {
-    **{f"{name}.parquet": tuple(TABLES[name]) for name in sorted(OPTIONAL_TABLES)},
-    "metrics.parquet": ("step", "train_loss"),
-    "registers.parquet": ("step", "layer", "role", "kind", "exponent", "count"),
-    "flags.parquet": ("step", "layer", "role", "elements", "overflow", "underflow"),
-    "snr.parquet": ("step", "layer", "role", "snr_db"),
-    "exponents.parquet": ("step", "role", "exponent", "count", "scale"),
-    "loss_scaling.parquet": ("step", "event", "scale"),
-    "points.parquet": ("step", "layer", "role", "part", "point", "redone"),
-    "simulation.parquet": (
-        "layer",
-        "role",
-        "unit",
-        "kind",
-        "calls",
-        "cycles",
-        "picoseconds",
-        "operations",
-        "bytes",
-    ),
-    "profile.parquet": (
-        "layer",
-        "role",
-        "operation",
-        "path",
-        "fallback",
-        "proof",
-        "calls",
-        "elements",
-        "multiply_adds",
-        "seconds",
-        "first_calls",
-        "first_seconds",
-    ),
+    f"{name}.parquet": needed_columns(name)
+    for name in (*sorted(OPTIONAL_TABLES), *(name for name in TABLES if name not in OPTIONAL_TABLES))
 }
 #: Files that runs of older versions, or without a system, do not have.
 _NEWER = {"profile.parquet", *(f"{name}.parquet" for name in OPTIONAL_TABLES)}
@@ -191,6 +160,23 @@ class TensorFormat:
     mac: Mapping[str, Any] | str | None = None
 
 
+class _TableOfRun:
+    """A table of a run, named as the attribute that it is: its columns, or None if the run has none.
+
+    Attributes:
+        content: what the table holds.
+    """
+
+    def __init__(self, content: str) -> None:
+        self.content = content
+
+    def __set_name__(self, owner: type[Run], name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: Run, owner: type[Run]) -> Columns | None:
+        return run.table(self._name)
+
+
 @dataclass(frozen=True)
 class Run:
     """A run, as its folder tells it.
@@ -210,53 +196,18 @@ class Run:
     damaged: tuple[str, ...] = ()
 
     def table(self, name: str) -> Columns | None:
-        """Return the table of a system by its name, or None."""
+        """Return a table by its name, or None."""
         return self.tables.get(f"{name}.parquet")
 
-    @property
-    def metrics(self) -> Columns | None:
-        """Loss and accuracy over steps, or None."""
-        return self.tables.get("metrics.parquet")
-
-    @property
-    def registers(self) -> Columns | None:
-        """Leading-bit counts per step, tensor and exponent, or None."""
-        return self.tables.get("registers.parquet")
-
-    @property
-    def flags(self) -> Columns | None:
-        """Flag counts per step and tensor, or None."""
-        return self.tables.get("flags.parquet")
-
-    @property
-    def snr(self) -> Columns | None:
-        """Signal-to-noise in dB per step and tensor, or None."""
-        return self.tables.get("snr.parquet")
-
-    @property
-    def profile(self) -> Columns | None:
-        """Calls and seconds per step, layer, role and operation, or None."""
-        return self.tables.get("profile.parquet")
-
-    @property
-    def exponents(self) -> Columns | None:
-        """Where float32's errors and gradients lie, per measured step, or None."""
-        return self.tables.get("exponents.parquet")
-
-    @property
-    def loss_scaling(self) -> Columns | None:
-        """What happened to the scale of the loss, event by event, or None."""
-        return self.tables.get("loss_scaling.parquet")
-
-    @property
-    def points(self) -> Columns | None:
-        """Where the points of tensors were put, move by move, or None."""
-        return self.tables.get("points.parquet")
-
-    @property
-    def simulation(self) -> Columns | None:
-        """Simulated time per step, layer, role, unit and kind, or None."""
-        return self.tables.get("simulation.parquet")
+    metrics = _TableOfRun("loss and accuracy over steps")
+    registers = _TableOfRun("leading-bit counts per step, tensor and exponent")
+    flags = _TableOfRun("flag counts per step and tensor")
+    snr = _TableOfRun("signal-to-noise in dB per step and tensor")
+    profile = _TableOfRun("calls and seconds per step, layer, role and operation")
+    exponents = _TableOfRun("where float32's errors and gradients lie, per measured step")
+    loss_scaling = _TableOfRun("what happened to the scale of the loss, event by event")
+    points = _TableOfRun("where the points of tensors were put, move by move")
+    simulation = _TableOfRun("simulated time per step, layer, role, unit and kind")
 
     @cached_property
     def layers(self) -> list[str]:

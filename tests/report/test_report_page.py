@@ -14,6 +14,7 @@ from synthetic_run import LAYERS, write_run
 
 from emu.errors import ConfigError
 from emu.report import build_report
+from emu.report.run_data import read_run
 
 MOST_BYTES = 3_000_000
 HOSTILE = "</script><script>alert('conv')</script><img src=x onerror=alert(1)>&\"'"
@@ -187,6 +188,19 @@ def test_a_damaged_file_is_said_where_its_picture_would_be(tmp_path, name):
     folder = write_run(tmp_path / "x", points=3)
     (folder / name).write_bytes(b"PAR1 and then nothing")
     assert f"{name} could not be read (" in build_report(folder).read_text(encoding="utf-8")
+
+
+def test_a_run_that_lacks_columns_which_no_picture_draws_is_shown(tmp_path):
+    folder = write_run(tmp_path / "x", points=3)
+    drawn = {"metrics": ["step", "train_loss"], "flags": ["step", "layer", "role", "elements", "overflow", "underflow"]}
+    for name, columns in drawn.items():
+        path = folder / f"{name}.parquet"
+        table = pq.read_table(path)
+        pq.write_table(table.select(columns), path)
+        assert read_run(folder).missing == {}
+        pq.write_table(table.select(columns[:-1]), path)
+        assert f"lacks the columns {columns[-1]}" in read_run(folder).missing[f"{name}.parquet"]
+        pq.write_table(table, path)
 
 
 def test_a_run_from_before_profiles_says_nothing_of_time(tmp_path):

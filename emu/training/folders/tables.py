@@ -88,3 +88,16 @@ _OF_SYSTEMS: dict[str, Mapping[str, str]] = {
 TABLES: dict[str, Mapping[str, str]] = {**_OF_EVERY_RUN, **_OF_SYSTEMS}
 #: Tables that are not there before their first row.
 OPTIONAL_TABLES = {"exponents", *_OF_SYSTEMS}
+#: Columns that a report does without: an older run may lack them.
+_SPARE_COLUMNS: dict[str, frozenset[str]] = {
+    "metrics": frozenset(TABLES["metrics"]) - {"step", "train_loss"},
+    "flags": frozenset({"inexact", "invalid", "subnormal", "accumulator_overflow", "division_by_zero"}),
+    "profile": frozenset({"step"}),
+    "simulation": frozenset({"step"}),
+}
+
+
+def needed_columns(table: str) -> tuple[str, ...]:
+    """Return the columns without which a report cannot show a table."""
+    spare = _SPARE_COLUMNS.get(table, frozenset())
+    return tuple(column for column in TABLES[table] if column not in spare)
