@@ -5,6 +5,8 @@
         for one in engine.ended():
             print(one.key, one.value)
 
+`lease` says which process works on a run or a trial, and whether it still does.
+
 An engine runs functions that a module defines, with plain data (JSON) as arguments and result. It starts processes,
 spreads jobs over them and replaces processes that die. `Runs` gives an engine training runs, each described by a `Job`:
 

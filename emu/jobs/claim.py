@@ -1,18 +1,17 @@
-"""Who trains a run: a lock of the system, and beside it who holds it and a count that goes on while the holder lives.
+"""Who trains a run: a lock of the system, and beside it the holder's lease.
 
 A process that ends gives its locks back, however it ends. One that hangs keeps them, but its count stands still.
 """
 
 from __future__ import annotations
 
-import os
-import platform
-import threading
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+from emu.jobs.lease import Holder, counting
 
 #: Seconds between two counts.
 BEAT_S = 2.0
@@ -39,15 +38,10 @@ class Claim:
         except Timeout:
             yield False
             return
-        done = threading.Event()
-        beat = threading.Thread(target=self._count, args=(done,), daemon=True)
         try:
-            self._say(0)
-            beat.start()
-            yield True
+            with counting(self._write, BEAT_S):
+                yield True
         finally:
-            done.set()
-            beat.join()
             self.holder.unlink(missing_ok=True)
             lock.release()
 
@@ -58,12 +52,5 @@ class Claim:
         except OSError:
             return ""
 
-    def _count(self, done: threading.Event) -> None:
-        number = 0
-        while not done.wait(BEAT_S):
-            number += 1
-            with suppress(OSError):
-                self._say(number)
-
-    def _say(self, number: int) -> None:
-        self.holder.write_text(f"{platform.node()}:{os.getpid()}\n{number}\n", encoding="utf-8")
+    def _write(self, count: int) -> None:
+        self.holder.write_text(Holder.here(count).lines(), encoding="utf-8")

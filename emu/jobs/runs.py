@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from emu.jobs.engine import Ended, Engine
 from emu.jobs.job import Job
+from emu.jobs.lease import Counts
 from emu.jobs.run import attempt
 
 #: Seconds until a run that another process holds is asked for again.
@@ -27,7 +28,7 @@ class Runs:
         self.engine = engine
         self._jobs: dict[str, Job] = {}
         self._waiting: dict[str, float] = {}
-        self._seen: dict[str, tuple[str, float]] = {}
+        self._counts = Counts(HUNG_S)
 
     @property
     def slots(self) -> int:
@@ -44,7 +45,7 @@ class Runs:
         now = time.monotonic()
         for key in [key for key, due in self._waiting.items() if due <= now]:
             del self._waiting[key]
-            self.engine.submit(key, attempt, self._jobs[key].plain(), self._hangs(key, now))
+            self.engine.submit(key, attempt, self._jobs[key].plain(), self._counts.stands_still(key))
         if not self.engine.running():
             time.sleep(timeout_s if self._waiting else 0)
         return [found for one in self.engine.ended(timeout_s) if (found := self._settled(one))]
@@ -52,19 +53,13 @@ class Runs:
     def _settled(self, one: Ended) -> Ended | None:
         """Return a run that has ended, None where another process holds it."""
         value: dict[str, Any] = one.value or {"failure": one.failure, "held": ""}
-        now = time.monotonic()
-        if held := value["held"]:
-            if self._seen.get(one.key, ("", now))[0] != held:
-                self._seen[one.key] = held, now
-            self._waiting[one.key] = now + AGAIN_S
+        if holder := value["held"]:
+            self._counts.note(one.key, holder)
+            self._waiting[one.key] = time.monotonic() + AGAIN_S
             return None
         del self._jobs[one.key]
-        self._seen.pop(one.key, None)
+        self._counts.forget(one.key)
         return Ended(one.key, None, value["failure"])
-
-    def _hangs(self, key: str, now: float) -> bool:
-        _, since = self._seen.get(key, ("", now))
-        return now - since > HUNG_S
 
     def running(self) -> list[str]:
         """Return the keys of the runs that were submitted and have not ended."""

@@ -3,7 +3,7 @@
     search.toml ──► file ──► space      values of variables ──► recipe and device
                          ├─► metrics    shapes, runs, baseline ──► objectives and constraints
                          ├─► plan       which values trial n has
-                         ├─► ledger     who holds which trial: Optuna's storage
+                         ├─► ledger     who holds which trial; storage keeps them in a study of Optuna
                          └─► drive      trials ──► runs ──► `emu.jobs`; snapshot ──► `emu.report.search`
 
 Source: docs/search.md.

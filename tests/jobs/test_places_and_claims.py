@@ -13,7 +13,7 @@ import pytest
 
 import emu
 from emu.errors import ConfigError
-from emu.jobs import Job, claim
+from emu.jobs import Job, claim, lease
 from emu.jobs.claim import Claim
 from emu.jobs.placing import place
 from emu.jobs.run import attempt, is_finished
@@ -164,7 +164,7 @@ def test_nobody_counts_behind_the_end_of_a_claim(tmp_path: Path, monkeypatch: py
         def join(self) -> None:
             did.append(f"joined, done {self.done.is_set()}, named {mine.holder.exists()}")
 
-    monkeypatch.setattr(claim.threading, "Thread", Noted)
+    monkeypatch.setattr(lease.threading, "Thread", Noted)
     mine = Claim(tmp_path, "run")
     with mine.held():
         assert did == ["started"]

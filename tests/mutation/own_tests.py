@@ -240,6 +240,7 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/cluster/clipping/": OwnTests((*_CLIPPING, "tests/cluster/test_controllers_in_time.py"), kernels=(NATIVE,)),
     "emu/cluster/codecs/": OwnTests((*_CODECS, "tests/cluster/test_exchange.py")),
     "emu/cluster/controller.py": OwnTests((*_CONTROLLER, *_EXCHANGE)),
+    "emu/cluster/contributions.py": OwnTests((*_CONTROLLER, *_EXCHANGE, "tests/cluster/test_observing.py")),
     "emu/cluster/lockstep.py": OwnTests(("tests/cluster/test_lockstep.py",)),
     "emu/cluster/nccl.py": OwnTests(("tests/cluster/test_nccl.py",)),
     "emu/cluster/observing.py": OwnTests(("tests/cluster/test_observing.py",)),
@@ -258,8 +259,12 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/search/space.py": OwnTests(_SEARCH_FILE),
     "emu/search/plan.py": OwnTests(("tests/search/test_search_plan.py", "tests/search/test_search_ledger.py")),
     "emu/search/ledger.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
+    "emu/search/storage.py": OwnTests(("tests/search/test_search_ledger.py", "tests/search/test_search_runs.py")),
     "emu/search/metrics.py": OwnTests(("emu/search/metrics.py", "tests/search/test_search_metrics.py")),
     "emu/jobs/": OwnTests(_JOBS),
+    "emu/jobs/lease.py": OwnTests(
+        (*_JOBS, "tests/jobs/test_runs_of_an_engine.py", "tests/search/test_search_ledger.py")
+    ),
     "emu/jobs/runs.py": OwnTests(("tests/jobs/test_runs_of_an_engine.py",)),
     "emu/jobs/choice.py": OwnTests(("tests/jobs/test_engines.py",)),
     "emu/jobs/engine.py": OwnTests(("tests/jobs/test_engines.py",), with_slow=True),

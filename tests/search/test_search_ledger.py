@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from emu.errors import ConfigError
-from emu.search import Search, ledger, load_search
+from emu.search import Search, ledger, load_search, storage
 from emu.search.ledger import Ledger
 from emu.search.plan import Plan
 from searches import SEARCH, written
@@ -121,10 +123,24 @@ def test_what_is_told_of_a_trial_is_kept_with_it(search: Search, tmp_path: Path,
 
 @pytest.mark.parametrize("kind", ["postgresql", "postgresql+psycopg", "mysql", "mariadb+pymysql"])
 def test_a_database_of_a_server_is_asked_whether_it_is_there_and_not_waited_for(kind: str):
-    assert ledger._impatient(f"{kind}://user@host/name") == {
+    assert storage._impatient(f"{kind}://user@host/name") == {
         "connect_args": {"connect_timeout": 10}, "pool_pre_ping": True
     }  # fmt: skip
-    assert ledger._impatient("sqlite:///trials.db") == {}
+    assert storage._impatient("sqlite:///trials.db") == {}
+
+
+def test_a_trial_says_who_holds_it_as_searches_in_progress_have_it(search: Search, tmp_path: Path, address: str | None):
+    """Another version of emu may hold trials of the same storage."""
+    one = opened(search, tmp_path, address)
+    assert one.take() is not None
+    holder = one.trials()[0].user_attrs[ledger.HOLDER]
+    assert len(holder.pop("token")) == 32
+    assert holder == {"computer": platform.node(), "process": os.getpid(), "count": 0}
+
+
+def test_searches_touch_no_private_part_of_optuna():
+    for path in Path(ledger.__file__).parent.glob("*.py"):
+        assert not re.search(r"\b(trial|study|_study|one)\._[a-z]", path.read_text(encoding="utf-8")), path.name
 
 
 def test_trials_whose_count_stands_still_are_taken_after_a_while(
@@ -184,7 +200,7 @@ def test_a_search_may_get_more_trials_and_another_search_of_its_name_is_refused(
 def test_a_database_that_cannot_be_reached_is_named_without_its_password(
     search: Search, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(ledger, "AGAIN_S", 0.0)
+    monkeypatch.setattr(storage, "AGAIN_S", 0.0)
     with pytest.raises(
         ConfigError, match="the storage of a search must answer within 10 s, got 'unable to open"
     ) as caught:

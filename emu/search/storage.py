@@ -1,0 +1,260 @@
+"""The storage of a search: a study of Optuna in a journal or a database, which several processes may share.
+
+Whatever a storage raises when it does not answer becomes one `ConfigError` that names the storage.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+from emu.errors import ConfigError
+from emu.search.file import Search
+from emu.search.journal import open_journal
+
+#: Seconds to wait for a database before it counts as unreachable.
+CONNECT_S = 10
+#: How often a database is opened again, and the seconds between; a wait for one that does not answer is longer.
+MAKING, AGAIN_S = 3, 1.0
+#: The storage in the folder of a search.
+JOURNAL = "journal.log"
+
+
+class Storage:
+    """The trials of a search, by their numbers.
+
+    Storage lets one process alone begin a waiting trial.
+
+    Attributes:
+        address: where they are kept, without a password.
+    """
+
+    def __init__(self, search: Search, folder: Path, address: str | None) -> None:
+        """Open the storage, or make it.
+
+        Args:
+            search: the search.
+            folder: folder of the search.
+            address: URL of a database such as `postgresql://user@host/name`; None keeps a journal in the folder.
+
+        Raises:
+            ConfigError: it does not answer, or is damaged.
+        """
+        self.address = _shown(address) if address else str(folder / JOURNAL)
+        self._objectives = search.objective
+        optuna = _optuna()
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        with self._reaching():
+            self._trials: Any = (
+                optuna.storages.JournalStorage(open_journal(folder / JOURNAL))
+                if address is None
+                else _database(address)
+            )
+            self._study = optuna.create_study(
+                storage=self._trials,
+                study_name=search.name,
+                directions=[one.direction for one in search.objective],
+                load_if_exists=True,
+            )
+            self._study_id: int = self._trials.get_study_id_from_name(search.name)
+            with suppress(ValueError), _quiet():  # one that is there with other objectives is refused by the ledger
+                self._study.set_metric_names([one.metric for one in search.objective])
+
+    def attribute(self, name: str, default: str) -> str:
+        """Return an attribute of the study; set it to `default` if there is none."""
+        with self._reaching():
+            there = self._study.user_attrs.get(name)
+            if there is None:
+                self._study.set_user_attr(name, default)
+            return default if there is None else there
+
+    def trials(self) -> list[Any]:
+        """Return all trials, by number, as Optuna has them."""
+        with self._reaching():
+            return cast("list[Any]", self._study.get_trials(deepcopy=False))
+
+    def trial(self, number: int) -> Any:
+        """Return a trial as it is now."""
+        with self._reaching():
+            return self._trials.get_trial(self._id(number))
+
+    def add(self) -> None:
+        """Add a trial that waits."""
+        with self._reaching():
+            self._study.add_trial(_optuna().trial.create_trial(state=state("WAITING")))
+
+    def begin(self, trial: Any) -> bool:
+        """Let a trial run; return False if another process has begun or ended it since it was read.
+
+        Args:
+            trial: waits; or runs, and is taken from its holder.
+        """
+        with self._reaching():
+            try:
+                own = self._id(trial.number)
+                if trial.state == state("RUNNING"):
+                    if self._trials.get_trial(own).user_attrs != trial.user_attrs:
+                        return False
+                    self._trials.set_trial_state_values(own, state("WAITING"))
+                return bool(self._trials.set_trial_state_values(own, state("RUNNING")))
+            except _optuna().exceptions.UpdateFinishedTrialError:
+                return False
+
+    def put_back(self, number: int) -> None:
+        """Let a trial wait again."""
+        with self._reaching():
+            self._trials.set_trial_state_values(self._id(number), state("WAITING"))
+
+    def set_attribute(self, number: int, name: str, value: Any) -> None:
+        """Set an attribute of a trial."""
+        with self._reaching():
+            self._trials.set_trial_user_attr(self._id(number), name, value)
+
+    def set_parameter(self, number: int, name: str, spread: Any, value: Any) -> None:
+        """Set a parameter of a trial.
+
+        Args:
+            number: of the trial.
+            name: of the parameter.
+            spread: Optuna's distribution of it.
+            value: what it is.
+        """
+        with self._reaching():
+            self._trials.set_trial_param(self._id(number), name, spread.to_internal_repr(value), spread)
+
+    def end(
+        self,
+        number: int,
+        attributes: Mapping[str, Any],
+        values: Sequence[float] | None,
+        violations: Mapping[str, float],
+    ) -> None:
+        """End a trial; nothing happens to one that has ended.
+
+        Args:
+            number: of the trial.
+            attributes: to be kept with it.
+            values: of its objectives; None if it has failed.
+            violations: by how much it breaks constraints, by their names.
+        """
+        with self._reaching(), suppress(_optuna().exceptions.UpdateFinishedTrialError):
+            own = self._id(number)
+            for name, value in attributes.items():
+                self._trials.set_trial_user_attr(own, name, value)
+            for name, violation in violations.items():
+                self._trials.set_trial_system_attr(own, f"constraints:{name}", violation)
+            if values is None:
+                self._trials.set_trial_state_values(own, state("FAIL"))
+            else:
+                self._trials.set_trial_state_values(own, state("COMPLETE"), [float(value) for value in values])
+
+    def _id(self, number: int) -> int:
+        return self._trials.get_trial_id_from_study_id_trial_number(self._study_id, number)
+
+    def importances(self) -> dict[str, dict[str, float]]:
+        """Return by objective how much each variable matters (PED-ANOVA); empty where there are too few trials."""
+        optuna = _optuna()
+        found: dict[str, dict[str, float]] = {}
+        for index, one in enumerate(self._objectives):
+
+            def less_is_better(
+                trial: Any, index: int = index, sign: int = -1 if one.direction == "maximize" else 1
+            ) -> float:
+                return sign * trial.values[index]
+
+            with suppress(ValueError, RuntimeError), self._reaching(), _quiet():
+                found[one.metric] = optuna.importance.get_param_importances(
+                    self._study,
+                    evaluator=optuna.importance.PedAnovaImportanceEvaluator(),
+                    target=less_is_better,
+                )
+        return {metric: shares for metric, shares in found.items() if shares}
+
+    @contextmanager
+    def _reaching(self) -> Generator[None]:
+        """Turn what storages raise when they cannot be reached into an error of one line."""
+        optuna = _optuna()
+        import sqlalchemy.exc
+
+        try:
+            yield
+        except (ImportError, sqlalchemy.exc.NoSuchModuleError) as error:
+            raise ConfigError(
+                f"--storage must name a database whose driver is installed, got {str(error)!r} for {self.address}; "
+                "install it, or name another one, such as postgresql+psycopg:// for psycopg"
+            ) from None
+        except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, OSError) as error:
+            cause: BaseException = error
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            reason = " ".join(str(getattr(cause, "orig", None) or cause).split())
+            raise ConfigError(
+                f"the storage of a search must answer within {CONNECT_S} s, got {reason!r} from {self.address}; check "
+                "--storage. Finished runs and trials are kept: the same command goes on from them"
+            ) from None
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise ConfigError(
+            "emu search must have Optuna, which is not installed; run: pip install 'emu-numerics[search]'"
+        ) from None
+    return optuna
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Silence warnings about parts of Optuna that may change, and about few trials."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def state(name: str) -> Any:
+    """Return a state of trials by its name, as Optuna has it."""
+    return _optuna().trial.TrialState[name]
+
+
+def _database(address: str) -> Any:
+    """Open a database; where another process makes its tables at the same time, once more."""
+    import sqlalchemy.exc
+
+    optuna = _optuna()
+    for _ in range(MAKING):
+        began = time.monotonic()
+        try:
+            return optuna.storages.RDBStorage(address, engine_kwargs=_impatient(address))
+        except sqlalchemy.exc.NoSuchModuleError:
+            raise
+        except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError):
+            if time.monotonic() - began > AGAIN_S:
+                raise
+            time.sleep(AGAIN_S)
+    return optuna.storages.RDBStorage(address, engine_kwargs=_impatient(address))
+
+
+def _impatient(address: str) -> dict[str, Any]:
+    """Return options that end the wait for a database that does not answer."""
+    kind = address.partition(":")[0].partition("+")[0]
+    if kind in ("postgresql", "mysql", "mariadb"):
+        return {"connect_args": {"connect_timeout": CONNECT_S}, "pool_pre_ping": True}
+    return {}
+
+
+def _shown(address: str) -> str:
+    """Return an address without its password."""
+    import sqlalchemy
+    import sqlalchemy.exc
+
+    try:
+        return sqlalchemy.make_url(address).render_as_string(hide_password=True)
+    except sqlalchemy.exc.ArgumentError:
+        raise ConfigError(
+            f"--storage must be the URL of a database such as postgresql://user@host/name, got {address!r}"
+        ) from None
