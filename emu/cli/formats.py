@@ -11,22 +11,20 @@ from rich.table import Table
 from rich.text import Text
 
 from emu.cli.tables import Listing, console, facts
-from emu.datapath import Overflow, Rounding
+from emu.datapath.format_facts import facts_in_full, facts_of_modes, special_values
 from emu.formats import PRESETS, DynamicFixed, Fixed, Float, Format, parse
-from emu.formats.notations import Mode
+from emu.formats.numerals import exact_number, exact_power
 from emu.formats.parse import modes_of
 
 #: Where the ulp of a float format is shown, besides the ends of its range.
 _MAGNITUDES = (1e-6, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6)
 #: Codes of more bits are shown in hexadecimal only.
 _SHOWN_BITS = 32
-#: Longer decimals are rounded.
-_SHOWN_DIGITS = 18
 
 
 def print_presets() -> None:
     """Print the named float formats and the ways to write others."""
-    rows = [(name, str(fmt.width_bits), *_sizes(fmt), _special_words(fmt)) for name, fmt in PRESETS.items()]
+    rows = [(name, str(fmt.width_bits), *_sizes(fmt), special_values(fmt)) for name, fmt in PRESETS.items()]
     heads = ("name", "bits", "largest", "smallest normal", "smallest", "ulp(1)", "special values")
     table = Listing(heads, rows, under=heads[-1:])
     forms = facts(
@@ -56,118 +54,16 @@ def print_format(text: str) -> None:
     """
     fmt = parse(text)
     if isinstance(fmt, DynamicFixed):
-        console().print(_dynamic(fmt))
+        console().print(facts(facts_in_full(fmt)))
         return
     parts: list[Table | Listing | Text] = [
         Text(f"{fmt}  {fmt!r}\n"),
-        facts((_fixed_facts(fmt) if isinstance(fmt, Fixed) else _float_facts(fmt)) | _brought_facts(text)),
+        facts(facts_in_full(fmt) | facts_of_modes(modes_of(text))),
     ]
     parts += [Text(), _codes(fmt)]
     if isinstance(fmt, Float):
         parts += [Text(), _ulps(fmt)]
     console().print(Group(*parts))
-
-
-def _brought_facts(text: str) -> dict[str, str]:
-    """Return the modes that the text of a format brings; nothing of one that brings none."""
-    modes, rows = modes_of(text), dict[str, str]()
-    if modes.rounding.word:
-        rows["rounding"] = f"{Rounding.parse(modes.rounding.word).value}, {_origin(modes.rounding)}"
-    if modes.overflow.word:
-        rows["out of range"] = f"{Overflow.named(modes.overflow.word).value}, {_origin(modes.overflow)}"
-    return rows
-
-
-def _origin(mode: Mode) -> str:
-    return mode.word if mode.is_named else f"{mode.word} by default, unless another one is given"
-
-
-def _sign_words(fmt: Fixed | DynamicFixed) -> str:
-    return "two's complement" if fmt.signed else "unsigned"
-
-
-def _dynamic(fmt: DynamicFixed) -> Table:
-    bits = fmt.width_bits
-    return facts(
-        {
-            "word": f"{bits} bits, {_sign_words(fmt)}",
-            "point": "chosen while the machine runs, per tensor",
-            "range": f"with f fraction bits: {'-' if fmt.signed else '0 to '}2**({bits - fmt.signed} - f)"
-            f"{' to ' + f'2**({bits - 1} - f)' if fmt.signed else ''}, in steps of 2**-f",
-        }
-    )
-
-
-def _fixed_facts(fmt: Fixed) -> dict[str, str]:
-    integer_bits = fmt.width_bits - fmt.frac_bits
-    prefix = "" if fmt.signed else "u"
-    rows = {
-        "word": f"{fmt.width_bits} bits, {_sign_words(fmt)}, value = raw * 2**{-fmt.frac_bits}",
-        "layout": _fixed_layout(fmt),
-        "range": f"{number(fmt.min)} to {number(fmt.max)}",
-        "ulp": f"{_power(-fmt.frac_bits)}, the same everywhere",
-        "rounding error": f"at most {_power(-fmt.frac_bits - 1)} (nearest)",
-        "values": f"{fmt.n_codes}, one per code; no NaN, no infinity, no -0",
-        "out of range": f"{Overflow.parse(None, fmt).value} unless another rule is given",
-        "carried in": f"{fmt.carrier}" + (" raws" if fmt.carries_raws else ""),
-    }
-    if fmt.frac_bits >= 0:
-        names = [f"{prefix or 's'}fix{fmt.width_bits}_En{fmt.frac_bits}"]
-        whole_bits = fmt.width_bits - fmt.signed - fmt.frac_bits
-        names += [f"{prefix}Q{whole_bits}.{fmt.frac_bits} (sign not counted)"] if whole_bits >= 0 else []
-        names += [f"ap_{prefix}fixed<{fmt.width_bits},{integer_bits}> (truncates and wraps)"]
-        rows["also written"] = ", ".join(names)
-    return rows
-
-
-def _fixed_layout(fmt: Fixed) -> str:
-    value_bits = fmt.width_bits - fmt.signed
-    sign = "s " if fmt.signed else ""
-    if 0 <= fmt.frac_bits <= value_bits:
-        return f"{sign}{'i' * (value_bits - fmt.frac_bits)}.{'f' * fmt.frac_bits}"
-    if fmt.frac_bits < 0:
-        return f"{sign}{'i' * value_bits}, {-fmt.frac_bits} implied zeros before the point"
-    kind = "sign bits" if fmt.signed else "zeros"
-    return f"{sign}{'f' * value_bits}, {fmt.frac_bits - value_bits} implied {kind} behind the point"
-
-
-def _float_facts(fmt: Float) -> dict[str, str]:
-    digits = fmt.significand_bits * math.log10(2)
-    flushes = [text for on, text in ((fmt.ftz, "results are flushed to 0"), (fmt.daz, "operands count as 0")) if on]
-    subnormals = ", ".join(flushes) or "supported"
-    if not fmt.zero:
-        subnormals = "none: the smallest value is normal, and stands for 0"
-    elif not fmt.fraction_bits:
-        subnormals = "none: no fraction bits"
-    rows = {
-        "word": f"{fmt.width_bits} bits, exponent bias {fmt.bias}" + ", unsigned" * (not fmt.signed),
-        "layout": " ".join(
-            part for part in ("s" * fmt.signed, "e" * fmt.exponent_bits, "f" * fmt.fraction_bits) if part
-        ),
-        "range": f"{number(fmt.min)} to {number(fmt.max)}",
-        "normal from": _power(fmt.emin) if fmt.has_normals else "nowhere: all values are subnormal",
-        "smallest": number(fmt.smallest_positive),
-        "subnormals": subnormals,
-        "precision": f"significant bits: {fmt.significand_bits}, about {digits:.1f} decimal digits",
-        "rounding error": f"relative, at most {_power(-fmt.significand_bits)} (nearest, normal results)",
-    }
-    if not fmt.has_normals:
-        step = fmt.emin - fmt.fraction_bits
-        rows["precision"] = f"significant bits: {fmt.fraction_bits} at most, steps of {_power(step)}"
-        rows["rounding error"] = f"at most {_power(step - 1)} (nearest)"
-    return rows | {
-        "special values": _special_words(fmt),
-        "out of range": f"{Overflow.parse(None, fmt).value} unless another rule is given",
-        "carried in": str(fmt.carrier),
-    }
-
-
-def _special_words(fmt: Float) -> str:
-    per_sign = fmt.sign_code - fmt.first_special_code - fmt.infinities
-    count = {"ieee": per_sign << fmt.signed, "top": 1 << fmt.signed, "negative_zero": 1, "none": 0}[fmt.nans]
-    nans = f"{count or 'no'} NaN" + (f" code{'s' * (count > 1)}" if count else "")
-    infinity = ("±inf" if fmt.signed else "+inf") if fmt.infinities else "no inf"
-    return f"{infinity}, {nans}, {'±0' if fmt.has_negative_zero else 'one 0' if fmt.zero else 'no 0'}"
 
 
 def _codes(fmt: Format) -> Listing:
@@ -222,8 +118,8 @@ def _separated(fmt: Format, code: int) -> str:
 def _value_of(fmt: Format, code: int) -> str:
     if isinstance(fmt, Fixed):
         raw = code - fmt.n_codes if fmt.signed and code > fmt.max_raw else code
-        return number(Fraction(raw) * Fraction(2) ** -fmt.frac_bits)
-    return number(float(fmt.decode(np.array([code], dtype=fmt.code_dtype))[0]))
+        return exact_number(Fraction(raw) * Fraction(2) ** -fmt.frac_bits)
+    return exact_number(float(fmt.decode(np.array([code], dtype=fmt.code_dtype))[0]))
 
 
 def _ulps(fmt: Float) -> Listing:
@@ -232,42 +128,5 @@ def _ulps(fmt: Float) -> Listing:
     inside = [x for x in _MAGNITUDES if low < x < fmt.max]
     for value in (low, *inside, fmt.max):
         ulp = fmt.ulp(value)
-        rows.append((f"{value:g}", _power(math.frexp(ulp)[1] - 1), f"{ulp / value:.2g}"))
+        rows.append((f"{value:g}", exact_power(math.frexp(ulp)[1] - 1), f"{ulp / value:.2g}"))
     return Listing(("at", "ulp", "relative"), rows)
-
-
-def _power(exponent: int) -> str:
-    """Return a power of two and, where it can be read, its decimals."""
-    power = f"2**{exponent}"
-    near = number(Fraction(2) ** exponent)
-    return near if near.startswith(power) else f"{power} = {near}"
-
-
-def number(value: float | Fraction) -> str:
-    """Return a real in decimals: exact ones up to 17 digits, else rounded behind an approximation sign.
-
-    Examples:
-        >>> number(127.99609375), number(2.0**-24), number(Fraction(2**63 - 1)), number(Fraction(2) ** -2000)
-        ('127.99609375', '2**-24 ≈ 5.96046e-08', '≈ 9.22337e+18', '2**-2000')
-    """
-    if isinstance(value, float) and (not math.isfinite(value) or not value):
-        return f"{value:g}"
-    exact = Fraction(value)
-    near = _float_of(exact)
-    if near is not None and Fraction(text := repr(near).removesuffix(".0")) == exact and len(text) <= _SHOWN_DIGITS:
-        return text
-    top, bottom = abs(exact).as_integer_ratio()
-    exponent = round(math.log2(top) - math.log2(bottom))
-    approximation = f"≈ {near:.6g}" if near is not None else ""
-    if abs(exact) == Fraction(2) ** exponent:
-        return f"{'-' * (exact < 0)}2**{exponent} {approximation}".rstrip()
-    return approximation or f"≈ {'-' * (exact < 0)}2**{exponent}"
-
-
-def _float_of(exact: Fraction) -> float | None:
-    """Return the nearest float64, None where that says nothing: beyond its range or below its normals."""
-    try:
-        near = float(exact)
-    except OverflowError:
-        return None
-    return near if not exact or abs(near) >= 2.0**-1022 else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from emu.errors import EmuError
+from emu.formats.numerals import number
 from emu.notebook.parts import chart, column, facts, legend, numbers, sentence, title
 from emu.notebook.picture import picture
 from emu.report.build import FILE_NAME
@@ -11,7 +12,7 @@ from emu.report.outcome import outcome_of
 from emu.report.pictures.curves import loss_chart
 from emu.report.run_data import Run as RunData
 from emu.report.run_data import read_run
-from emu.report.words import accuracy, duration, integer, number, percent
+from emu.report.words import accuracy, duration, integer, percent
 from emu.training import Run
 from emu.training.cluster_time import SimulatedCluster
 from emu.training.evaluation import Evaluation

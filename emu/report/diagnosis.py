@@ -15,10 +15,11 @@ import numpy as np
 
 from emu.datapath.overflow import Overflow, default_rule
 from emu.formats import Fixed, Float
+from emu.formats.numerals import number
 from emu.report.histories import FlagCounts, Noise
 from emu.report.outcome import Outcome
 from emu.report.run_data import Run, Tensor
-from emu.report.words import decibels, family_limit_in_words, integer, number, parse_or_none, percent
+from emu.report.words import decibels, family_limit_in_words, integer, parse_or_none, percent
 
 #: Shares of written elements from which a finding is worth a sentence, and from which it is severe.
 UNDERFLOW_NOTABLE, UNDERFLOW_SEVERE = 0.30, 0.80

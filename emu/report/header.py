@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from emu.formats.numerals import number
 from emu.report.diagnosis import MOST_FINDINGS, Finding, grouped, is_severe
 from emu.report.evidence import Evidence
 from emu.report.html import Html, definitions, element, join, paragraph
-from emu.report.words import accuracy, decibels, number, percent
+from emu.report.words import accuracy, decibels, percent
 
 #: Layers named after the worst one of a group.
 MOST_NAMED = 5

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from emu.formats.numerals import number
 from emu.report.run_data import Columns, Run, table_of
-from emu.report.words import accuracy, integer, number, percent, seconds
+from emu.report.words import accuracy, integer, percent, seconds
 from emu.training.stop_tests import in_words
 
 #: Accuracy below this multiple of guessing is no better than guessing on a small test set.

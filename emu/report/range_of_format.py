@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from emu.formats import Fixed, Float
-from emu.report.words import number, parse_or_none
+from emu.formats.numerals import number
+from emu.report.words import parse_or_none
 
 
 @dataclass(frozen=True)

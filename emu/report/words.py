@@ -1,16 +1,17 @@
-"""Formats, rounding modes, overflow rules and multiply-accumulate units in words; numbers rounded for a reader."""
+"""Rounding modes, overflow rules and multiply-accumulate units in words; numbers with their units, rounded."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
+from emu.datapath.format_facts import format_sentence
 from emu.datapath.overflow import default_rule
 from emu.datapath.rounding import Rounding
 from emu.errors import FormatError
 from emu.formats import DynamicFixed, Fixed, Float, Format, parse
+from emu.formats.numerals import number, two_digits
 
 #: Roles in the order a reader meets them: forward, backward, update.
 ROLES = ("weight", "bias", "activation", "loss", "error", "gradient", "update", "master")
@@ -37,24 +38,6 @@ _OVERFLOW = {
 }
 #: What a table shows where there is no number.
 NO_NUMBER = "\u2013"
-_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def number(value: float | Fraction, digits: int = 6) -> str:
-    """Return `value` in at most `digits` significant digits, exponents without padding.
-
-    Examples:
-        >>> number(3.9998779296875), number(0.0001220703125, 2), number(-4.0), number(2.0**-149, 2)
-        ('3.99988', '1.2e-4', '-4', '1.4e-45')
-    """
-    if isinstance(value, Fraction):
-        exponent = math.log10(abs(value)) if value else 0.0
-        return f"{'-' if value < 0 else ''}10{superscript(round(exponent))}"
-    text = f"{value:.{digits}g}"
-    if 0 < abs(value) < 1e-3 and "e" not in text:
-        text = f"{value:.{digits - 1}e}"
-    mantissa, mark, exponent = text.partition("e")
-    return f"{mantissa}e{int(exponent)}" if mark else text
 
 
 def percent(share: float) -> str:
@@ -164,21 +147,6 @@ def sentence_case(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def superscript(exponent: int) -> str:
-    """Return `exponent` in superscript digits."""
-    return str(exponent).translate(_SUPERSCRIPTS)
-
-
-def power_of_two(exponent: int) -> str:
-    """Return 2 to the `exponent` as a reader writes it.
-
-    Examples:
-        >>> power_of_two(-13)
-        '2⁻¹³'
-    """
-    return "2" + superscript(exponent)
-
-
 def parse_or_none(text: str | None) -> Format | DynamicFixed | None:
     """Return the format `text` names, or None where a run of another version names one unknown here."""
     if not text:
@@ -193,53 +161,11 @@ def format_in_words(text: str) -> str:
     """Return what a format's bits are, its range and its steps.
 
     Examples:
-        >>> format_in_words("fix16f13")
-        '16 bits, 13 behind the point, -4 .. 3.99988, steps of 1.2e-4'
         >>> format_in_words("fp16").split("; ")[1]
         '-65504 .. 65504, full precision (about 3 digits) down to 6.1e-5, smallest 6.0e-8'
     """
     fmt = parse_or_none(text)
-    if isinstance(fmt, Fixed):
-        unsigned = "" if fmt.signed else " unsigned"
-        word = f"{_bits(fmt.width_bits)}{unsigned}, {_point(fmt.frac_bits)}"
-        return f"{word}, {number(fmt.min)} .. {number(fmt.max)}, steps of {number(fmt.ulp(), 2)}"
-    if isinstance(fmt, DynamicFixed):
-        unsigned = "" if fmt.signed else " unsigned"
-        return f"{_bits(fmt.width_bits)}{unsigned}, the point moves while the machine runs"
-    if isinstance(fmt, Float):
-        return _float_in_words(fmt)
-    return "a format that this version of emu does not have"
-
-
-def _bits(width: int) -> str:
-    return f"{width} bit{'' if width == 1 else 's'}"
-
-
-def _point(frac_bits: int) -> str:
-    return f"{frac_bits} behind the point" if frac_bits >= 0 else f"the last one weighs {power_of_two(-frac_bits)}"
-
-
-def _float_in_words(fmt: Float) -> str:
-    digits = max(1, math.floor(fmt.significand_bits * math.log10(2)))
-    parts = [f"{number(fmt.min)} .. {number(fmt.max)}"]
-    if fmt.has_normals:
-        parts.append(
-            f"full precision (about {digits} digit{'s' * (digits > 1)}) down to {_two_digits(fmt.smallest_normal)}"
-        )
-    if fmt.smallest_positive < fmt.smallest_normal:
-        parts.append(f"smallest {_two_digits(fmt.smallest_positive)}")
-    if fmt.ftz:
-        parts.append("smaller results are flushed to 0")
-    has = (("infinity", fmt.infinities), ("NaN", fmt.nans != "none"), ("zero", fmt.zero))
-    parts += [f"no {name}" for name, there in has if not there]
-    sign = "sign" if fmt.signed else "no sign"
-    fields = f"{_bits(fmt.width_bits)}: {sign}, {fmt.exponent_bits} exponent, {fmt.fraction_bits} fraction"
-    return f"{fields}; {', '.join(parts)}"
-
-
-def _two_digits(value: float) -> str:
-    mantissa, _, exponent = f"{value:.1e}".partition("e")
-    return f"{mantissa}e{int(exponent)}" if abs(int(exponent)) > 2 else number(value, 2)
+    return "a format that this version of emu does not have" if fmt is None else format_sentence(fmt)
 
 
 def rounding_in_words(name: str | None) -> str:
@@ -283,5 +209,5 @@ def family_limit_in_words(text: str | None) -> str:
     if isinstance(fmt, Fixed):
         return f"the smallest step of {text} ({number(fmt.smallest_positive, 2)})"
     if isinstance(fmt, Float):
-        return f"the smallest value of {text} ({_two_digits(fmt.smallest_positive)})"
+        return f"the smallest value of {text} ({two_digits(fmt.smallest_positive)})"
     return f"the smallest step of {text}" if text else "the smallest step of its format"

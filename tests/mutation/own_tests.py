@@ -163,6 +163,9 @@ OWN_TESTS: dict[str, OwnTests] = {
     ),
     "emu/formats/numbers.py": OwnTests((_NUMBERS, *_FORMATS)),
     "emu/datapath/": OwnTests((*_DATAPATH, *_RANDOM_BITS, *_STAGE)),
+    "emu/datapath/format_facts.py": OwnTests(
+        ("emu/datapath/format_facts.py", "tests/messages/test_listings.py", "tests/report/test_report_sentences.py")
+    ),
     "emu/datapath/owed.py": OwnTests((_OWED,)),
     "emu/datapath/flags.py": OwnTests((_OWED, *_DATAPATH, *_STAGE)),
     "emu/datapath/registers.py": OwnTests((_OWED, *_DATAPATH[:3], *_REGISTERS)),

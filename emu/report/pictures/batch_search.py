@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from emu.formats.numerals import number
 from emu.report.chart import SERIES_COLOURS, Chart, Spec, specification
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
 from emu.report.run_data import Columns, Run, table_of
-from emu.report.words import NO_NUMBER, integer, number
+from emu.report.words import NO_NUMBER, integer
 
 _TITLE = "Size of mini-batches"
 _HEIGHT = 220

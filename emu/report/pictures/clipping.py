@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from emu.formats.numerals import number
 from emu.report.chart import SERIES_COLOURS, SERIES_DASHES, Chart, Spec, series_legend, specification
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
 from emu.report.run_data import Columns
-from emu.report.words import NO_NUMBER, integer, number, percent
+from emu.report.words import NO_NUMBER, integer, percent
 
 _TITLE = "Clipping"
 _HEIGHT = 260

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from emu.cluster.observing import BINS_PER_RMS, REACH
+from emu.formats.numerals import number
 from emu.report.chart import SERIES_COLOURS, SERIES_DASHES, Chart, Spec, series_legend, specification, swatch_legend
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
 from emu.report.run_data import Columns, Run, table_of
-from emu.report.words import accuracy, byte_count, integer, number, percent
+from emu.report.words import accuracy, byte_count, integer, percent
 
 _TITLE = "Many nodes"
 _HEIGHT, _CODES_HEIGHT = 260, 280

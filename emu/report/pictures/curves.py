@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from emu.formats.numerals import number
 from emu.report.chart import SERIES_COLOURS, SERIES_DASHES, Chart, Spec, series_legend, specification
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
 from emu.report.run_data import Columns
-from emu.report.words import NO_NUMBER, accuracy, integer, number
+from emu.report.words import NO_NUMBER, accuracy, integer
 
 if TYPE_CHECKING:
     import altair as alt

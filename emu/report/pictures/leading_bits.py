@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from emu.formats.numerals import power_of_two
 from emu.report.chart import Chart, share_legend
 from emu.report.evidence import Evidence
 from emu.report.histories import LeadingBits
@@ -16,7 +17,7 @@ from emu.report.pictures.leading_bits_chart import HEIGHT, heatmap
 from emu.report.pictures.leading_bits_panel import below_range, beyond_range, panel
 from emu.report.range_of_format import range_of
 from emu.report.run_data import Tensor
-from emu.report.words import NO_NUMBER, integer, percent, power_of_two
+from emu.report.words import NO_NUMBER, integer, percent
 
 #: Columns of a heatmap, and cells of all heatmaps together: what a screen shows, and what keeps the page small.
 MOST_COLUMNS, MOST_CELLS = 120, 150_000

@@ -12,11 +12,12 @@ import numpy as np
 
 from emu.datapath import StatisticsRegister
 from emu.formats import DynamicFixed, Format
+from emu.formats.numerals import power_of_two
 from emu.report.histories import SCALAR_KINDS, LeadingBits
 from emu.report.pictures.leading_bits_chart import Magnitudes, labels, lines, outside
 from emu.report.pictures.leading_bits_panel import Scene, summary_of, visible
 from emu.report.range_of_format import FormatRange, range_of
-from emu.report.words import integer, percent, power_of_two
+from emu.report.words import integer, percent
 
 if TYPE_CHECKING:
     import altair as alt

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.formats import DynamicFixed
+from emu.formats.numerals import power_of_two
 from emu.report.evidence import Evidence
 from emu.report.histories import LeadingBits, Trajectory
 from emu.report.range_of_format import FormatRange, range_of
@@ -23,7 +24,6 @@ from emu.report.words import (
     overflow_in_words,
     parse_or_none,
     percent,
-    power_of_two,
     rounding_in_words,
     sentence_case,
 )

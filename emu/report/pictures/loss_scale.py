@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from emu.formats import Float
+from emu.formats.numerals import number
 from emu.report.chart import SERIES_COLOURS, SERIES_SHAPES, Chart, Spec, series_legend, specification, swatch_legend
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
 from emu.report.run_data import Columns, Run
-from emu.report.words import integer, number, parse_or_none, percent, sentence_case
+from emu.report.words import integer, parse_or_none, percent, sentence_case
 
 ROLES = ("error", "gradient")
 #: Events that leave S at the value beside them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from emu.formats.numerals import number
 from emu.report.chart import (
     ROW_PIXELS,
     SERIES_COLOURS,
@@ -18,7 +19,7 @@ from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, element, join, paragraph, table
 from emu.report.page import Section, figure
 from emu.report.simulated_time import SimulatedCost, SimulatedStep, SimulatedTime
-from emu.report.words import NO_NUMBER, duration, integer, number, percent, sentence_case
+from emu.report.words import NO_NUMBER, duration, integer, percent, sentence_case
 from emu.training.time.simulation import (
     BACKWARD,
     CLIP,

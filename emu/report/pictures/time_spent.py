@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from emu.formats.numerals import number, power_of_two
 from emu.report.chart import ROW_PIXELS, SERIES_COLOURS, Chart, layer_bars, swatch_legend
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
@@ -23,7 +24,7 @@ from emu.report.time_spent import (
     Cost,
     TimeSpent,
 )
-from emu.report.words import NO_NUMBER, integer, number, percent, power_of_two, seconds
+from emu.report.words import NO_NUMBER, integer, percent, seconds
 
 _TITLE = "Where the time went"
 _COLOURS = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from emu.report.words import area, duration, energy, number
+from emu.formats.numerals import number
+from emu.report.words import area, duration, energy
 
 _ACCURACY, _DIFFERENCE = "accuracy", "_difference"
 #: Unit of differences of accuracies.

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import ConfigError
+from emu.formats.numerals import power_of_two
 from emu.report.diagnosis import OVERFLOW_NOTABLE, UNDERFLOW_NOTABLE
 from emu.report.evidence import Evidence, gather
 from emu.report.run_data import Tensor
-from emu.report.words import percent, power_of_two
+from emu.report.words import percent
 
 #: What is looked for, and the share of a tensor's results from which it counts.
 _LIMITS = {"invalid": 0.0, "overflow": OVERFLOW_NOTABLE, "underflow": UNDERFLOW_NOTABLE}

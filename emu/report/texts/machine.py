@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from emu.formats.numerals import number
 from emu.report.evidence import Evidence
 from emu.report.html import Html, bullets, definitions, element, join, paragraph, table
 from emu.report.page import Section
@@ -15,7 +16,6 @@ from emu.report.words import (
     ROLES,
     format_in_words,
     mac_in_words,
-    number,
     overflow_in_words,
     rounding_in_words,
     sentence_case,

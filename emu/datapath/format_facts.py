@@ -1,0 +1,255 @@
+"""What people read about a format, in full, in short or in one sentence; whoever shows it only lays it out.
+
+in full    command `emu formats`     numbers exact
+in short   notebooks                 numbers of six digits
+sentence   reports                   numbers of two to six digits
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from emu.datapath.overflow import Overflow, default_rule
+from emu.datapath.rounding import Rounding
+from emu.formats import DynamicFixed, Fixed, Float, Format
+from emu.formats.notations import Mode, Modes
+from emu.formats.numerals import exact_number, exact_power, number, power_of_two, two_digits
+
+
+class Field(NamedTuple):
+    """Bits of a word that mean one thing.
+
+    Attributes:
+        name: what they are.
+        letter: which stands for each of them.
+        bits: how many; may be 0.
+    """
+
+    name: str
+    letter: str
+    bits: int
+
+
+def fields_of(fmt: Format | DynamicFixed) -> list[Field]:
+    """Return the fields of a format's word, the highest bit first."""
+    sign = Field("sign", "s", int(fmt.signed))
+    if isinstance(fmt, Float):
+        return [sign, Field("exponent", "e", fmt.exponent_bits), Field("fraction", "f", fmt.fraction_bits)]
+    value_bits = fmt.width_bits - fmt.signed
+    if isinstance(fmt, DynamicFixed):
+        return [sign, Field("number", "x", value_bits)]
+    fraction_bits = min(max(fmt.frac_bits, 0), value_bits)
+    return [sign, Field("integer", "i", value_bits - fraction_bits), Field("fraction", "f", fraction_bits)]
+
+
+# ---- in full ----
+
+
+def facts_in_full(fmt: Format | DynamicFixed) -> dict[str, str]:
+    """Return facts of a format by their names, numbers exact as far as they can be read."""
+    if isinstance(fmt, DynamicFixed):
+        return _open_facts(fmt)
+    return _fixed_facts(fmt) if isinstance(fmt, Fixed) else _float_facts(fmt)
+
+
+def facts_of_modes(modes: Modes) -> dict[str, str]:
+    """Return the modes that the text of a format brings; nothing of one that brings none."""
+    rows = dict[str, str]()
+    if modes.rounding.word:
+        rows["rounding"] = f"{Rounding.parse(modes.rounding.word).value}, {_origin(modes.rounding)}"
+    if modes.overflow.word:
+        rows["out of range"] = f"{Overflow.named(modes.overflow.word).value}, {_origin(modes.overflow)}"
+    return rows
+
+
+def _origin(mode: Mode) -> str:
+    return mode.word if mode.is_named else f"{mode.word} by default, unless another one is given"
+
+
+def _sign_words(fmt: Fixed | DynamicFixed) -> str:
+    return "two's complement" if fmt.signed else "unsigned"
+
+
+def _out_of_range(fmt: Format) -> str:
+    return f"{default_rule(fmt).value} unless another rule is given"
+
+
+def _open_facts(fmt: DynamicFixed) -> dict[str, str]:
+    bits = fmt.width_bits
+    return {
+        "word": f"{bits} bits, {_sign_words(fmt)}",
+        "point": "chosen while the machine runs, per tensor",
+        "range": f"with f fraction bits: {'-' if fmt.signed else '0 to '}2**({bits - fmt.signed} - f)"
+        f"{' to ' + f'2**({bits - 1} - f)' if fmt.signed else ''}, in steps of 2**-f",
+    }
+
+
+def _fixed_facts(fmt: Fixed) -> dict[str, str]:
+    integer_bits = fmt.width_bits - fmt.frac_bits
+    prefix = "" if fmt.signed else "u"
+    rows = {
+        "word": f"{fmt.width_bits} bits, {_sign_words(fmt)}, value = raw * 2**{-fmt.frac_bits}",
+        "layout": _fixed_layout(fmt),
+        "range": f"{exact_number(fmt.min)} to {exact_number(fmt.max)}",
+        "ulp": f"{exact_power(-fmt.frac_bits)}, the same everywhere",
+        "rounding error": f"at most {exact_power(-fmt.frac_bits - 1)} (nearest)",
+        "values": f"{fmt.n_codes}, one per code; no NaN, no infinity, no -0",
+        "out of range": _out_of_range(fmt),
+        "carried in": f"{fmt.carrier}" + (" raws" if fmt.carries_raws else ""),
+    }
+    if fmt.frac_bits >= 0:
+        names = [f"{prefix or 's'}fix{fmt.width_bits}_En{fmt.frac_bits}"]
+        whole_bits = fmt.width_bits - fmt.signed - fmt.frac_bits
+        names += [f"{prefix}Q{whole_bits}.{fmt.frac_bits} (sign not counted)"] if whole_bits >= 0 else []
+        names += [f"ap_{prefix}fixed<{fmt.width_bits},{integer_bits}> (truncates and wraps)"]
+        rows["also written"] = ", ".join(names)
+    return rows
+
+
+def _fixed_layout(fmt: Fixed) -> str:
+    value_bits = fmt.width_bits - fmt.signed
+    sign = "s " if fmt.signed else ""
+    if 0 <= fmt.frac_bits <= value_bits:
+        return f"{sign}{'i' * (value_bits - fmt.frac_bits)}.{'f' * fmt.frac_bits}"
+    if fmt.frac_bits < 0:
+        return f"{sign}{'i' * value_bits}, {-fmt.frac_bits} implied zeros before the point"
+    kind = "sign bits" if fmt.signed else "zeros"
+    return f"{sign}{'f' * value_bits}, {fmt.frac_bits - value_bits} implied {kind} behind the point"
+
+
+def _float_facts(fmt: Float) -> dict[str, str]:
+    flushes = [text for on, text in ((fmt.ftz, "results are flushed to 0"), (fmt.daz, "operands count as 0")) if on]
+    subnormals = ", ".join(flushes) or "supported"
+    if not fmt.zero:
+        subnormals = "none: the smallest value is normal, and stands for 0"
+    elif not fmt.fraction_bits:
+        subnormals = "none: no fraction bits"
+    rows = {
+        "word": f"{fmt.width_bits} bits, exponent bias {fmt.bias}" + ", unsigned" * (not fmt.signed),
+        "layout": " ".join(field.letter * field.bits for field in fields_of(fmt) if field.bits),
+        "range": f"{exact_number(fmt.min)} to {exact_number(fmt.max)}",
+        "normal from": exact_power(fmt.emin) if fmt.has_normals else "nowhere: all values are subnormal",
+        "smallest": exact_number(fmt.smallest_positive),
+        "subnormals": subnormals,
+        "precision": f"significant bits: {fmt.significand_bits}, about {_digits(fmt):.1f} decimal digits",
+        "rounding error": f"relative, at most {exact_power(-fmt.significand_bits)} (nearest, normal results)",
+    }
+    if not fmt.has_normals:
+        step = fmt.emin - fmt.fraction_bits
+        rows["precision"] = f"significant bits: {fmt.fraction_bits} at most, steps of {exact_power(step)}"
+        rows["rounding error"] = f"at most {exact_power(step - 1)} (nearest)"
+    return rows | {
+        "special values": special_values(fmt),
+        "out of range": _out_of_range(fmt),
+        "carried in": str(fmt.carrier),
+    }
+
+
+def _digits(fmt: Float) -> float:
+    """Return the decimal digits of a normal value."""
+    return fmt.significand_bits * math.log10(2)
+
+
+def special_values(fmt: Float) -> str:
+    """Return which values a format has that are no ordinary numbers, and how many codes NaN has."""
+    per_sign = fmt.sign_code - fmt.first_special_code - fmt.infinities
+    count = {"ieee": per_sign << fmt.signed, "top": 1 << fmt.signed, "negative_zero": 1, "none": 0}[fmt.nans]
+    nans = f"{count or 'no'} NaN" + (f" code{'s' * (count > 1)}" if count else "")
+    infinity = ("±inf" if fmt.signed else "+inf") if fmt.infinities else "no inf"
+    return f"{infinity}, {nans}, {'±0' if fmt.has_negative_zero else 'one 0' if fmt.zero else 'no 0'}"
+
+
+# ---- in short ----
+
+
+def facts_in_short(fmt: Format) -> dict[str, str]:
+    """Return the facts of a format that a glance wants, by their names."""
+    limits = {"range": f"{number(fmt.min)} .. {number(fmt.max)}"}
+    if isinstance(fmt, Fixed):
+        return limits | {
+            "ulp": f"{number(fmt.ulp())}, everywhere",
+            "point": _point(fmt),
+            "codes": f"{fmt.n_codes:,}, every one a number: no NaN, no infinity, one zero",
+            "arrays": _carrier(fmt),
+        }
+    flushes = (("subnormal results to 0", fmt.ftz), ("subnormal operands to 0", fmt.daz))
+    flushed = " and ".join(what for what, on in flushes if on)
+    return limits | {
+        "smallest normal": _smallest_normal(fmt),
+        "smallest above 0": number(fmt.smallest_positive),
+        "ulp at 1": number(fmt.ulp(1.0)),
+        "bias": str(fmt.bias),
+        "special codes": _special_codes(fmt),
+        **({"flushes": flushed} if flushed else {}),
+        "arrays": _carrier(fmt),
+    }
+
+
+def _point(fmt: Fixed) -> str:
+    last = f"the last bit weighs {power_of_two(-fmt.frac_bits)}"
+    if fmt.frac_bits < 0:
+        return f"{-fmt.frac_bits} places behind the word; {last}"
+    if fmt.frac_bits > fmt.width_bits:
+        return f"{fmt.frac_bits - fmt.width_bits} places before the word; {last}"
+    return f"{fmt.frac_bits} bits behind it; {last}"
+
+
+def _smallest_normal(fmt: Float) -> str:
+    if not fmt.has_normals:
+        return "none: every value is subnormal"
+    return f"{number(fmt.smallest_normal)} = {power_of_two(fmt.emin)}"
+
+
+def _special_codes(fmt: Float) -> str:
+    digits = -(-fmt.width_bits // 4)
+    infinity = "no infinity" if fmt.infinity_code is None else f"+inf 0x{fmt.infinity_code:0{digits}x}"
+    nan = "no NaN" if fmt.nan_code is None else f"NaN 0x{fmt.nan_code:0{digits}x}"
+    zero = "-0 and +0" if fmt.has_negative_zero else "one zero" if fmt.zero else "no zero"
+    return f"{infinity}, {nan}, {zero}"
+
+
+def _carrier(fmt: Format) -> str:
+    return f"{fmt.carrier}, which holds {'raw integers' if fmt.carries_raws else 'every value exactly'}"
+
+
+# ---- in a sentence ----
+
+
+def format_sentence(fmt: Format | DynamicFixed) -> str:
+    """Return what a format's bits are, its range and its steps.
+
+    Examples:
+        >>> format_sentence(Fixed(16, 13))
+        '16 bits, 13 behind the point, -4 .. 3.99988, steps of 1.2e-4'
+    """
+    if isinstance(fmt, Float):
+        return _float_sentence(fmt)
+    word = f"{_bits(fmt.width_bits)}{'' if fmt.signed else ' unsigned'}"
+    if isinstance(fmt, DynamicFixed):
+        return f"{word}, the point moves while the machine runs"
+    last = f"the last one weighs {power_of_two(-fmt.frac_bits)}"
+    point = f"{fmt.frac_bits} behind the point" if fmt.frac_bits >= 0 else last
+    return f"{word}, {point}, {number(fmt.min)} .. {number(fmt.max)}, steps of {number(fmt.ulp(), 2)}"
+
+
+def _bits(width: int) -> str:
+    return f"{width} bit{'' if width == 1 else 's'}"
+
+
+def _float_sentence(fmt: Float) -> str:
+    digits = max(1, math.floor(_digits(fmt)))
+    parts = [f"{number(fmt.min)} .. {number(fmt.max)}"]
+    if fmt.has_normals:
+        parts.append(
+            f"full precision (about {digits} digit{'s' * (digits > 1)}) down to {two_digits(fmt.smallest_normal)}"
+        )
+    if fmt.smallest_positive < fmt.smallest_normal:
+        parts.append(f"smallest {two_digits(fmt.smallest_positive)}")
+    if fmt.ftz:
+        parts.append("smaller results are flushed to 0")
+    has = (("infinity", fmt.infinities), ("NaN", fmt.nans != "none"), ("zero", fmt.zero))
+    parts += [f"no {name}" for name, there in has if not there]
+    sign = "sign" if fmt.signed else "no sign"
+    fields = f"{_bits(fmt.width_bits)}: {sign}, {fmt.exponent_bits} exponent, {fmt.fraction_bits} fraction"
+    return f"{fields}; {', '.join(parts)}"
