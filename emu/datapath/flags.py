@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, cast
 
 from emu._drawn import Drawn
-from emu.datapath.owed import Counted, Debts, Owed
+from emu.datapath.owed import Counted, Debts, Indebted
 from emu.errors import FormatError, nearest_name
 
 
@@ -49,7 +49,7 @@ class Tininess(StrEnum):
 
 
 @dataclass
-class Flags(Drawn):
+class Flags(Indebted, Drawn):
     """How many written elements raised each flag. Sticky: counts only grow until `reset`.
 
     Counts made on a GPU stay there until one is read. Operations of several threads may count in the same flags. The
@@ -141,17 +141,6 @@ class Flags(Drawn):
         with self._debts.lock:
             for name, count in added:
                 held[name] += count
-
-    def owe(self, owed: Owed) -> None:
-        """Add counts that a device still holds."""
-        with self._debts.lock:
-            self._debts.add(owed)
-
-    def settle(self) -> None:
-        """Fetch the counts that devices still hold."""
-        with self._debts.lock:
-            if self._debts:
-                self._debts.collect(self._take)
 
     def _take(self, counted: Counted) -> None:
         self.add(counted.flags.tolist())

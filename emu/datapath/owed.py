@@ -111,3 +111,26 @@ class Debts:
             counted = held[0].collect(held[1:])
             del self._by_kind[kind]
             take(counted)
+
+
+class Indebted:
+    """Counts of which devices may still hold a part: registers and flags."""
+
+    __slots__ = ()  # flags have slots; no abstract class, whose `isinstance` would cost each operation
+
+    _debts: Debts
+
+    def owe(self, owed: Owed) -> None:
+        """Add counts that a device still holds."""
+        with self._debts.lock:
+            self._debts.add(owed)
+
+    def settle(self) -> None:
+        """Fetch the counts that devices still hold."""
+        with self._debts.lock:
+            if self._debts:
+                self._debts.collect(self._take)
+
+    def _take(self, counted: Counted) -> None:
+        """Add counts that have arrived."""
+        raise NotImplementedError

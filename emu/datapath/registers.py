@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu._drawn import Drawn, drawers
-from emu.datapath.owed import NO_EXPONENT, Debts, Owed
+from emu.datapath.owed import NO_EXPONENT, Counted, Debts, Indebted
 from emu.errors import FormatError
 from emu.formats import DynamicFixed, Fixed, Format
 from emu.formats.integers import as_integer
@@ -36,7 +36,7 @@ POSITION_LIMIT = 1 << 20
 SCALARS = ("none", "below", "above", "nonfinite", "total")
 
 
-class StatisticsRegister(Drawn):
+class StatisticsRegister(Indebted, Drawn):
     """Counts of leading-bit positions, mergeable and savable. Two are equal if positions and counts are.
 
     Counts made on a GPU stay there until one is read. Operations of several threads may count in one register.
@@ -178,16 +178,8 @@ class StatisticsRegister(Drawn):
         if exponent is not None and (self._max_exponent is None or exponent > self._max_exponent):
             self._max_exponent = exponent
 
-    def owe(self, owed: Owed) -> None:
-        """Add counts that a device still holds."""
-        with self._debts.lock:
-            self._debts.add(owed)
-
-    def settle(self) -> None:
-        """Fetch the counts that devices still hold."""
-        with self._debts.lock:
-            if self._debts:
-                self._debts.collect(lambda counted: self.add_counts(counted.register, counted.max_exponent))
+    def _take(self, counted: Counted) -> None:
+        self.add_counts(counted.register, counted.max_exponent)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return everything that is counted, for a copy; nothing is owed to that."""

@@ -7,11 +7,10 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from emu.errors import ConfigError
-from emu.jobs.engine import Ended, processors
+from emu.jobs.engine import Ended, Engine, processors
 
 #: Seconds within which a scheduler must answer.
 ANSWER_S = 20
@@ -19,7 +18,7 @@ ANSWER_S = 20
 _ONE = threading.Lock()
 
 
-class DaskEngine:
+class DaskEngine(Engine):
     """A client of a scheduler.
 
     Attributes:
@@ -111,14 +110,6 @@ class DaskEngine:
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _on_worker(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -27,7 +27,23 @@ class Ended(NamedTuple):
     failure: str | None
 
 
-class Engine(Protocol):
+class Closing(Protocol):
+    """What a `with` statement closes."""
+
+    def close(self) -> None:
+        """Give back what is held."""
+        ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Engine(Closing, Protocol):
     """Processes that run jobs.
 
     Attributes:
@@ -56,16 +72,6 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """End the processes, and what they run; an engine elsewhere goes on without these jobs."""
-        ...
-
-    def __enter__(self) -> Self:
-        """Return the engine."""
-        ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        """Close the engine."""
         ...
 
 

@@ -9,17 +9,16 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from emu.errors import EmuWarning
-from emu.jobs.engine import MOST_LOSSES, Ended, of_signal
+from emu.jobs.engine import MOST_LOSSES, Ended, Engine, of_signal
 
 #: Seconds between two looks at whether the parent is there.
 LOOK_S = 0.5
 
 
-class LocalEngine:
+class LocalEngine(Engine):
     """Processes that are kept from job to job.
 
     Attributes:
@@ -91,14 +90,6 @@ class LocalEngine:
         """End the processes, and what they run."""
         self._pool.stop()
         self._pool.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _begin(parent: int, threads: str) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from emu.jobs.engine import Ended, Engine
+from emu.jobs.engine import Closing, Ended, Engine
 from emu.jobs.job import Job
 from emu.jobs.lease import Counts
 from emu.jobs.run import attempt
@@ -17,7 +16,7 @@ AGAIN_S = 1.0
 HUNG_S = 20.0
 
 
-class Runs:
+class Runs(Closing):
     """Training runs that an engine does.
 
     Attributes:
@@ -68,11 +67,3 @@ class Runs:
     def close(self) -> None:
         """Take back what has not ended, and close the engine."""
         self.engine.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        self.close()
