@@ -18,7 +18,7 @@ from emu.search.journal import open_journal
 
 #: Seconds to wait for a database before it counts as unreachable.
 CONNECT_S = 10
-#: How often a database is opened again, and the seconds between; a wait for one that does not answer is longer.
+#: How often a database is opened again, and the seconds between.
 MAKING, AGAIN_S = 3, 1.0
 #: The storage in the folder of a search.
 JOURNAL = "journal.log"
@@ -222,7 +222,7 @@ def state(name: str) -> Any:
 
 
 def _database(address: str) -> Any:
-    """Open a database; where another process makes its tables at the same time, once more."""
+    """Open a database; once more if it answers with an error, as while another process makes its tables."""
     import sqlalchemy.exc
 
     optuna = _optuna()
@@ -233,7 +233,7 @@ def _database(address: str) -> Any:
         except sqlalchemy.exc.NoSuchModuleError:
             raise
         except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError):
-            if time.monotonic() - began > AGAIN_S:
+            if time.monotonic() - began > CONNECT_S / 2:  # no answer: another try would be as long
                 raise
             time.sleep(AGAIN_S)
     return optuna.storages.RDBStorage(address, engine_kwargs=_impatient(address))

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from emu.errors import ConfigError
 from emu.search import Search, ledger, load_search, storage
@@ -141,6 +143,25 @@ def test_a_trial_says_who_holds_it_as_searches_in_progress_have_it(search: Searc
 def test_searches_touch_no_private_part_of_optuna():
     for path in Path(ledger.__file__).parent.glob("*.py"):
         assert not re.search(r"\b(trial|study|_study|one)\._[a-z]", path.read_text(encoding="utf-8")), path.name
+
+
+def test_a_database_whose_tables_another_process_makes_slowly_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock, tried = [1000.0], list[str]()
+    monkeypatch.setattr(storage.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(storage, "AGAIN_S", 0.0)
+
+    def opened_late(address: str, **_: Any) -> str:
+        tried.append(address)
+        clock[0] += 3.0  # seconds, on a computer that is busy
+        if len(tried) < 3:
+            raise IntegrityError("INSERT", {}, Exception("UNIQUE constraint failed: alembic_version.version_num"))
+        return "open"
+
+    monkeypatch.setattr(optuna.storages, "RDBStorage", opened_late)
+    assert storage._database(f"sqlite:///{tmp_path / 'trials.db'}") == "open"
+    assert len(tried) == 3
 
 
 def test_trials_whose_count_stands_still_are_taken_after_a_while(
