@@ -220,6 +220,35 @@ def layer_bars(
     return specification(chart, rows=rows)
 
 
+def step_lines(rows: Rows, lines: Mapping[str, Sequence[str]], y: Any, *, height: int, tip: str) -> Spec:
+    """Return lines over steps, each with a colour and a dash of its own.
+
+    Args:
+        rows: with `step`, the field that tells lines apart, and the value.
+        lines: the field that tells lines apart -> its values, in the order of the legend.
+        y: the axis of the value, `altair.Y`.
+        height: of the chart, in pixels.
+        tip: form of the value in tooltips.
+    """
+    import altair as alt
+
+    ((field, names),) = lines.items()
+    last, value = max(row["step"] for row in rows), y.shorthand
+    colours, dashes = list(SERIES_COLOURS[: len(names)]), [list(dash) for dash in SERIES_DASHES[: len(names)]]
+    chart = (
+        alt.Chart(alt.NamedData("rows"), height=height)
+        .mark_line(strokeWidth=2, clip=True)
+        .encode(
+            x=alt.X("step:Q", title="step", scale=alt.Scale(domain=[0, last], nice=False), axis=alt.Axis(grid=False)),
+            y=y,
+            color=alt.Color(f"{field}:N", scale=alt.Scale(domain=list(names), range=colours)),
+            strokeDash=alt.StrokeDash(f"{field}:N", scale=alt.Scale(domain=list(names), range=dashes)),
+            tooltip=[alt.Tooltip(f"{field}:N"), alt.Tooltip("step:Q"), alt.Tooltip(value, format=tip)],
+        )
+    )
+    return specification(chart, rows=rows)
+
+
 def share_legend(what: str) -> Html:
     """Return the legend of `share_scale` as a list that wraps on narrow screens."""
     within = (f"{percent(low).removesuffix('%')}\u2013{percent(high)}" for low, high in pairwise(SHARE_EDGES))

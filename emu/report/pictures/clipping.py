@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from emu.formats.numerals import number
-from emu.report.chart import SERIES_COLOURS, SERIES_DASHES, Chart, Spec, series_legend, specification
+from emu.report.chart import Chart, Spec, series_legend, step_lines
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
@@ -69,20 +69,8 @@ def _spec(shares: dict[str, list[tuple[int, float]]]) -> Spec:
         for layer, points in shares.items()
         for step, share in points
     ]
-    names, last = list(shares), max(row["step"] for row in rows)
-    dashes = [list(dash) for dash in SERIES_DASHES[: len(names)]]
-    chart = (
-        alt.Chart(alt.NamedData("rows"), height=_HEIGHT - 60)
-        .mark_line(strokeWidth=2, clip=True)
-        .encode(
-            x=alt.X("step:Q", title="step", scale=alt.Scale(domain=[0, last], nice=False), axis=alt.Axis(grid=False)),
-            y=alt.Y("share:Q", title=None, axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(zero=True)),
-            color=alt.Color("layer:N", scale=alt.Scale(domain=names, range=list(SERIES_COLOURS[: len(names)]))),
-            strokeDash=alt.StrokeDash("layer:N", scale=alt.Scale(domain=names, range=dashes)),
-            tooltip=[alt.Tooltip("layer:N"), alt.Tooltip("step:Q"), alt.Tooltip("share:Q", format=".3%")],
-        )
-    )
-    return specification(chart, rows=rows)
+    y = alt.Y("share:Q", title=None, axis=alt.Axis(format="%", tickCount=5), scale=alt.Scale(zero=True))
+    return step_lines(rows, {"layer": list(shares)}, y, height=_HEIGHT - 60, tip=".3%")
 
 
 def _table(columns: Columns) -> Html:

@@ -10,7 +10,7 @@ import numpy as np
 
 from emu.cluster.observing import BINS_PER_RMS, REACH
 from emu.formats.numerals import number
-from emu.report.chart import SERIES_COLOURS, SERIES_DASHES, Chart, Spec, series_legend, specification, swatch_legend
+from emu.report.chart import SERIES_COLOURS, Chart, Spec, series_legend, specification, step_lines, swatch_legend
 from emu.report.evidence import Evidence
 from emu.report.html import Html, disclosure, join, paragraph, table
 from emu.report.page import Section, figure
@@ -131,7 +131,7 @@ def _residuals(columns: Columns | None) -> tuple[Chart | None, Html | None]:
     ]
     last = max(row["step"] for row in rows)
     label = f"Norm of residuals of {', '.join(drawn)} over {integer(last)} steps."
-    chart = Chart("residuals-chart", label, _residuals_spec(rows, drawn, last), _HEIGHT)
+    chart = Chart("residuals-chart", label, _residuals_spec(rows, drawn), _HEIGHT)
     ends = columns["step"] == columns["step"].max()
     cells = [
         [name, f"as {holder}", number(float(norm), 4)]
@@ -144,22 +144,11 @@ def _residuals(columns: Columns | None) -> tuple[Chart | None, Html | None]:
     )
 
 
-def _residuals_spec(rows: list[dict[str, Any]], drawn: list[str], last: int) -> Spec:
+def _residuals_spec(rows: list[dict[str, Any]], drawn: list[str]) -> Spec:
     import altair as alt
 
-    dashes = [list(dash) for dash in SERIES_DASHES[: len(drawn)]]
-    chart = (
-        alt.Chart(alt.NamedData("rows"), height=_HEIGHT - 60)
-        .mark_line(strokeWidth=2, clip=True)
-        .encode(
-            x=alt.X("step:Q", title="step", scale=alt.Scale(domain=[0, last], nice=False), axis=alt.Axis(grid=False)),
-            y=alt.Y("norm:Q", title="norm of the residual", axis=alt.Axis(format="~g", tickCount=6)),
-            color=alt.Color("tensor:N", scale=alt.Scale(domain=drawn, range=list(SERIES_COLOURS[: len(drawn)]))),
-            strokeDash=alt.StrokeDash("tensor:N", scale=alt.Scale(domain=drawn, range=dashes)),
-            tooltip=[alt.Tooltip("tensor:N"), alt.Tooltip("step:Q"), alt.Tooltip("norm:Q", format=".4g")],
-        )
-    )
-    return specification(chart, rows=rows)
+    y = alt.Y("norm:Q", title="norm of the residual", axis=alt.Axis(format="~g", tickCount=6))
+    return step_lines(rows, {"tensor": drawn}, y, height=_HEIGHT - 60, tip=".4g")
 
 
 # ---- codes ----
