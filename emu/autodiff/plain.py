@@ -9,27 +9,32 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from emu.autodiff.rules import windows_of
-from emu.autodiff.runner import Operation
+from emu.autodiff.runner import Operation, Runner
 from emu.autodiff.value import SparseValue
 from emu.backends.arrays import namespace
 from emu.backends.reference.philox import random_integers
 from emu.formats import Value
 
 
-class PlainRunner:
+class PlainRunner(Runner):
     """Runs every operation in the arrays' own floating-point arithmetic; formats are ignored."""
 
+    @override
     def run(self, operation: Operation, role: str, layer: str) -> Value:
         """Return the operation's result in float64."""
         arrays = [_whole(value) for value in operation.operands]
         xp = namespace(arrays[0])
         return Value(_OPERATIONS[operation.name](xp, *arrays, **operation.options))
 
+    @override
     def place(self, array: Any) -> Any:
         """Return the array: operations compute in its own namespace."""
         return array
 
+    @override
     def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
         """Return the results of tasks, one after the other."""
         return [task() for task in tasks]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 from emu.formats import Value
 
 
@@ -23,19 +25,23 @@ class SparseValue(Value):
     structure: Any = None
 
     @property
+    @override
     def shape(self) -> tuple[int, ...]:
         """Rows and columns."""
         return self.structure.shape
 
+    @override
     def with_array(self, array: Any) -> Value:
         """Return other entries in the same places."""
         return SparseValue(array, self.format, self.structure)
 
+    @override
     def holding(self, found: Value) -> Value:
         """Return the results of an operation on each entry."""
         return SparseValue(found.array, found.format, self.structure)
 
     @property
+    @override
     def index_bytes(self) -> int:
         """Bytes of columns and row starts."""
         return self.structure.indices.nbytes + self.structure.indptr.nbytes
@@ -51,15 +57,18 @@ class RowsValue(Value):
 
     rows: Any = None
 
+    @override
     def with_array(self, array: Any) -> Value:
         """Return the same rows with other numbers."""
         return RowsValue(array, self.format, self.rows)
 
+    @override
     def holding(self, found: Value) -> Value:
         """Return the results of an operation on each element of these rows."""
         return RowsValue(found.array, found.format, self.rows)
 
     @property
+    @override
     def index_bytes(self) -> int:
         """Bytes that say which rows."""
         return self.rows.nbytes

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from emu.autodiff import Value
 from emu.backends.arrays import on_host
@@ -177,6 +178,7 @@ class Controllers(Contributing):
     def _local(self) -> Iterator[str]:
         return (name for name in self._shapes if self.controller_of[layer_of(name)] in self._transport.local)
 
+    @override
     def _answer_bytes(self, part: Part) -> int:
         return self._parameter_bytes(part.tensor)
 

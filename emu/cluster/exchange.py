@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from emu.autodiff import Value
 from emu.cluster.codecs import Address, Codec, Memory
@@ -123,6 +124,7 @@ class Exchange(Contributing):
         super().__init__(shapes, self._pieces, layout, codec, transport, seed=seed, dtype=dtype)
         self._owned = {piece.name(piece.owner): Owned(self._empty(piece)) for piece in self._owned_pieces()}
 
+    @override
     def _answer_bytes(self, part: Part) -> int:
         return self._owner_codec.message_bytes(part.stripe.width, self._shapes[part.tensor][1])
 
@@ -162,6 +164,7 @@ class Exchange(Contributing):
         """S that what came out of the last exchange carries."""
         return self.scale if self._rule.carries_scale else 1.0
 
+    @override
     def _rescale(self, scale: float) -> float:
         """Bring residuals of workers and owners, and the state of the rule, to the scale S."""
         ratio = super()._rescale(scale)
@@ -232,19 +235,20 @@ class Exchange(Contributing):
 
     # ---- what owners keep, too ----
 
+    @override
     def _kept(self, tensor: str, node: int) -> dict[str, list[Memory]]:
         own = [piece for piece in self._pieces if piece.tensor == tensor and piece.owner == node]
         return super()._kept(tensor, node) | {"owner": [self._owned[piece.name(node)].memory for piece in own]}
 
+    @override
     def residuals(self) -> dict[str, Array]:
-        """Return what local nodes have not sent yet, (columns, rows) by tensor: workers and owners together."""
         left = super().residuals()
         for piece in self._owned_pieces():
             left[piece.tensor][piece.stripe.columns] += self._owned[piece.name(piece.owner)].memory.residual
         return left
 
+    @override
     def arrays(self) -> dict[str, Array]:
-        """Return everything that local nodes remember, by name, as `load` takes it back."""
         found = super().arrays()
         for name, owned in self._owned.items():
             found |= arrays_of(f"owner/{name}", owned.memory)
@@ -252,8 +256,8 @@ class Exchange(Contributing):
                 found[f"rule/{name}"] = owned.state
         return found
 
+    @override
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Take what `arrays` returned, of the same nodes."""
         super().load(arrays)
         for name, owned in self._owned.items():
             owned.memory.load(below(arrays, f"owner/{name}/"))

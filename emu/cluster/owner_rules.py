@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from emu.cluster.codecs import Codec
 from emu.cluster.wires import Columns, Touched
@@ -39,20 +40,21 @@ class OwnerRule(Protocol):
         ...
 
 
-class Plain:
+class Plain(OwnerRule):
     """Sums as they are."""
 
     carries_scale: ClassVar[bool] = True
     state_power: ClassVar[int] = 0
     is_still: ClassVar[bool] = True
 
+    @override
     def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
         """Return the sum."""
         return total, None
 
 
 @dataclass(frozen=True)
-class MomentumRule:
+class MomentumRule(OwnerRule):
     """Smoothed over mini-batches: m = momentum * m + sum; m is sent.
 
     Raises:
@@ -68,6 +70,7 @@ class MomentumRule:
         if not 0 <= self.momentum < 1:
             raise ConfigError(f"`momentum` of an owner must be 0 or more, below 1, got {self.momentum!r}")
 
+    @override
     def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
         """Return the smoothed sum."""
         smoothed = total if state is None else total.dtype.type(self.momentum) * state + total
@@ -75,7 +78,7 @@ class MomentumRule:
 
 
 @dataclass(frozen=True)
-class AdaGradRule:
+class AdaGradRule(OwnerRule):
     """Divided by the root of the squares so far: a = a + sum**2; sum / (sqrt(a) + eps) is sent.
 
     Raises:
@@ -91,6 +94,7 @@ class AdaGradRule:
         if not self.eps > 0:
             raise ConfigError(f"`eps` of an owner must be above 0, got {self.eps!r}")
 
+    @override
     def apply(self, total: Array, state: Array | None, scale: float = 1.0) -> tuple[Array, Array | None]:
         """Return the normalised sum: eps is multiplied by S, so that the result is free of it."""
         squares = total * total if state is None else state + total * total

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from emu.autodiff import Operation, Runner, Value
 from emu.cluster.layout import stripes_of
 from emu.nn import Layer, every
@@ -22,7 +24,7 @@ from emu.nn import Layer, every
 _PRODUCTS = ("matmul", "conv2d_input_gradient")
 
 
-class StripedRunner:
+class StripedRunner(Runner):
     """Runs operations on another runner; error products of striped layers in parts that are added up."""
 
     def __init__(self, inner: Runner, layers: Collection[str], devices: int) -> None:
@@ -35,8 +37,8 @@ class StripedRunner:
         """
         self._inner, self._layers, self._devices = inner, layers, devices
 
+    @override
     def run(self, operation: Operation, role: str, layer: str) -> Value:
-        """Return the operation's result."""
         if role != "error" or layer not in self._layers or operation.name not in _PRODUCTS:
             return self._inner.run(operation, role, layer)
         total: Value | None = None
@@ -58,12 +60,12 @@ class StripedRunner:
                 held = weights.with_array(weights.array[stripe.columns])
                 yield Operation(operation.name, (some, held), operation.options, f"{operation.part}stripe{device}")
 
+    @override
     def place(self, array: Any) -> Any:
-        """Return an array where the inner runner computes."""
         return self._inner.place(array)
 
+    @override
     def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
-        """Return what the inner runner does."""
         return self._inner.together(tasks)
 
 

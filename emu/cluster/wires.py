@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from emu.cluster.codecs import Address, Codec, Memory
 from emu.cluster.codecs.message import WORD_BYTES
@@ -198,7 +199,7 @@ class Wire(Protocol):
         ...
 
 
-class WholeWire:
+class WholeWire(Wire):
     """All lines, in their places."""
 
     def __init__(
@@ -217,23 +218,25 @@ class WholeWire:
         self._dtype, self._feedback = dtype, feedback
         self._bytes = codec.message_bytes(lines, numbers)
 
+    @override
     def encoded(self, lines: Columns, memory: Memory, at: Address) -> bytes:
-        """Return the codec's message."""
         assert not isinstance(lines, Touched), "some lines travel on a wire of their own"
         data = self._codec.encode(lines, memory, at).to_bytes()
         if not self._feedback:
             memory.residual = np.zeros_like(memory.residual)
         return data
 
+    @override
     def size_of(self, data: bytes | memoryview) -> int:
-        """Return the bytes of a message."""
         return self._bytes
 
+    @override
     def decoded(self, data: bytes) -> Array:
         """Return all lines."""
         message = self._codec.message_of(data, self._lines, self._numbers)
         return self._codec.decode(message, self._numbers).astype(self._dtype, copy=False)
 
+    @override
     def summed(self, messages: Sequence[bytes]) -> Array:
         """Return the sum: the first message's lines, the others' added."""
         first, *others = messages
@@ -242,12 +245,13 @@ class WholeWire:
             self._codec.decode_and_add(self._codec.message_of(data, self._lines, self._numbers), total)
         return total
 
+    @override
     def newest(self, data: bytes, memory: Memory) -> tuple[bytes, Memory]:
         """Return both as they are."""
         return data, memory
 
 
-class TouchedWire:
+class TouchedWire(Wire):
     """Columns that a step has touched, and which."""
 
     def __init__(
@@ -257,6 +261,7 @@ class TouchedWire:
         self._codec, self._lines, self._numbers = codec, lines, numbers
         self._dtype, self._feedback = dtype, feedback
 
+    @override
     def encoded(self, lines: Columns, memory: Memory, at: Address) -> bytes:
         """Return the message of the lines that are there, or of all, whichever is shorter."""
         assert isinstance(lines, Touched), "all lines travel on a wire of their own"
@@ -270,10 +275,12 @@ class TouchedWire:
         memory.put_lines(lines.places, held)
         return header_of(lines.places, self._lines) + message
 
+    @override
     def size_of(self, data: bytes | memoryview) -> int:
         """Return the bytes of the first message, as its count says."""
         return touched_bytes(self._codec, count_of(data), self._lines, self._numbers)
 
+    @override
     def decoded(self, data: bytes) -> Touched:
         """Return the lines that are there."""
         places, own = self._split(data)
@@ -282,12 +289,13 @@ class TouchedWire:
         message = self._codec.message_of(own, len(places), self._numbers)
         return Touched(places, self._codec.decode(message, self._numbers).astype(self._dtype, copy=False))
 
+    @override
     def summed(self, messages: Sequence[bytes]) -> Columns:
         """Return the sum: every line that any message has."""
         return functools.reduce(added, [self.decoded(data) for data in messages])
 
+    @override
     def newest(self, data: bytes, memory: Memory) -> tuple[bytes, Memory]:
-        """Return the codec's own message, and the memory of its lines."""
         places, own = self._split(data)
         return own, memory.of_lines(places)
 

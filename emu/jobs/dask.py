@@ -9,6 +9,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from typing_extensions import override
+
 from emu.errors import ConfigError
 from emu.jobs.engine import Ended, Engine, processors
 
@@ -59,8 +61,8 @@ class DaskEngine(Engine):
         self._jobs: dict[str, Any] = {}
         self._done: queue.SimpleQueue[str] = queue.SimpleQueue()
 
+    @override
     def submit(self, key: str, function: Callable[..., Any], *arguments: Any) -> None:
-        """Run a function as soon as a worker is free; see `Engine`."""
         assert key not in self._jobs, f"a job named {key} has not ended"
         future = self._client.submit(_on_worker, function, *arguments, key=f"{key}-{self._mark}", pure=False)
         self._jobs[key] = future
@@ -70,6 +72,7 @@ class DaskEngine(Engine):
 
         future.add_done_callback(settle)
 
+    @override
     def ended(self, timeout_s: float = 0.3) -> list[Ended]:
         """Return the jobs that have ended since the last call; see `Engine`.
 
@@ -99,10 +102,11 @@ class DaskEngine(Engine):
             return Ended(key, None, f"its process ended {error.allowed_failures + 1} times, on workers of the cluster")
         return Ended(key, None, f"{type(error).__name__}: {error}")
 
+    @override
     def running(self) -> int:
-        """Return how many jobs were submitted and have not ended."""
         return len(self._jobs)
 
+    @override
     def close(self) -> None:
         """Take back what has not ended, and leave the cluster."""
         for future in self._jobs.values():

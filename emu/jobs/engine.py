@@ -7,6 +7,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
+from typing_extensions import override
+
 #: How often a job may lose its process before it counts as failed.
 MOST_LOSSES = 2
 #: Engines by the first part of their name; what follows a colon is an address.
@@ -70,6 +72,7 @@ class Engine(Closing, Protocol):
         """Return how many jobs were submitted and have not ended."""
         ...
 
+    @override
     def close(self) -> None:
         """End the processes, and what they run; an engine elsewhere goes on without these jobs."""
         ...

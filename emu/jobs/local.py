@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from typing_extensions import override
+
 from emu.errors import EmuWarning
 from emu.jobs.engine import MOST_LOSSES, Ended, Engine, of_signal
 
@@ -45,8 +47,8 @@ class LocalEngine(Engine):
         self._jobs: dict[str, tuple[Callable[..., Any], tuple[Any, ...], int]] = {}
         self._done: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
 
+    @override
     def submit(self, key: str, function: Callable[..., Any], *arguments: Any) -> None:
-        """Run a function as soon as a process is free; see `Engine`."""
         assert key not in self._jobs, f"a job named {key} has not ended"
         self._start(key, function, arguments, 0)
 
@@ -55,8 +57,8 @@ class LocalEngine(Engine):
         future = self._pool.schedule(function, args=list(arguments))
         future.add_done_callback(lambda done: self._done.put((key, done)))
 
+    @override
     def ended(self, timeout_s: float = 0.3) -> list[Ended]:
-        """Return the jobs that have ended since the last call; see `Engine`."""
         found: list[Ended] = []
         try:
             first = self._done.get(timeout=timeout_s) if self._jobs else None
@@ -82,12 +84,12 @@ class LocalEngine(Engine):
             return []
         return [Ended(key, None, f"its process ended {MOST_LOSSES} times, with {of_signal(error.exitcode)}")]
 
+    @override
     def running(self) -> int:
-        """Return how many jobs were submitted and have not ended."""
         return len(self._jobs)
 
+    @override
     def close(self) -> None:
-        """End the processes, and what they run."""
         self._pool.stop()
         self._pool.join()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from typing_extensions import override
+
 from emu.jobs.engine import Closing, Ended, Engine
 from emu.jobs.job import Job
 from emu.jobs.lease import Counts
@@ -64,6 +66,7 @@ class Runs(Closing):
         """Return the keys of the runs that were submitted and have not ended."""
         return list(self._jobs)
 
+    @override
     def close(self) -> None:
         """Take back what has not ended, and close the engine."""
         self.engine.close()

@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from emu._files import TEMPORARY
 from emu.errors import ConfigError
 from emu.jobs.placing import place
@@ -49,26 +51,26 @@ def open_store(where: str) -> Store:
     return ObjectStore(where) if is_address(where) else FolderStore(Path(where))
 
 
-class FolderStore:
+class FolderStore(Store):
     """Runs in a folder, one folder each."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    @override
     def exists(self, key: str) -> bool:
-        """Return whether a run is there."""
         return (self.path / key).is_dir()
 
+    @override
     def fetch(self, key: str, folder: Path) -> bool:
-        """Let a run lie in a folder, in one step; return False where it is not there, or the folder is."""
         return self.exists(key) and place(self.path / key, folder)
 
+    @override
     def publish(self, key: str, folder: Path) -> None:
-        """Take over the finished run of a folder, in one step; the first of a name stays."""
         place(folder, self.path / key)
 
 
-class ObjectStore:
+class ObjectStore(Store):
     """Runs in a store of objects, one archive each."""
 
     def __init__(self, address: str) -> None:
@@ -95,12 +97,12 @@ class ObjectStore:
     def _path(self, key: str) -> str:
         return f"{self._root.rstrip('/')}/{key}.zip"
 
+    @override
     def exists(self, key: str) -> bool:
-        """Return whether a run is there."""
         return bool(self._asked(self._files.exists, self._path(key)))
 
+    @override
     def fetch(self, key: str, folder: Path) -> bool:
-        """Let a run lie in a folder, in one step; return False where it is not there, or the folder is."""
         if folder.is_dir() or not self.exists(key):
             return False
         beside = folder.with_name(f"{folder.name}.{uuid.uuid4().hex[:12]}{TEMPORARY}")
@@ -115,8 +117,8 @@ class ObjectStore:
         finally:
             shutil.rmtree(beside, ignore_errors=True)
 
+    @override
     def publish(self, key: str, folder: Path) -> None:
-        """Take over the finished run of a folder, in one step; the first of a name stays."""
         if self.exists(key):
             return
         content = io.BytesIO()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from emu.autodiff import Graph, Tensor
 from emu.errors import ConfigError
 from emu.nn.layer import FunctionTensor, Layer, Parameters, Shape, function_tensors, key, shapes_along
@@ -23,14 +25,16 @@ class Residual(Layer):
     body: tuple[Layer, ...] = field(metadata=key(name="layers", min_length=1))
     shortcut: tuple[Layer, ...] = field(default=(), metadata=key())
 
+    @override
     def parts(self) -> tuple[Layer, ...]:
-        """Return body and shortcut."""
         return self.body + self.shortcut
 
+    @override
     def results(self) -> tuple[str, ...]:
         """Return the parts' names, then the sum's: the layer's own."""
         return (*(name for part in self.parts() for name in part.results()), self.name)
 
+    @override
     def output(self, shape: Shape) -> Shape:
         """Return the shape that body and shortcut make."""
         body, shortcut = (shapes_along(way, shape)[-1] for way in (self.body, self.shortcut))
@@ -41,11 +45,13 @@ class Residual(Layer):
             )
         return body
 
+    @override
     def function_tensors(self, feeding: str) -> Iterator[FunctionTensor]:
         """Return those of body and shortcut; a sum is no function."""
         yield from function_tensors(self.body, feeding)
         yield from function_tensors(self.shortcut, feeding)
 
+    @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Run body and shortcut, and add."""
         left, right = x, x

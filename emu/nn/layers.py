@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
+from typing_extensions import override
+
 from emu.autodiff import Graph, Tensor
 from emu.nn.layer import FunctionTensor, Layer, Parameter, Parameters, Shape, Takes, from_input, key
 
@@ -30,16 +32,18 @@ class Linear(Layer):
     bias: bool = field(default=True, metadata=key())
     initialiser: str = field(default="he", metadata=INITIALISER)
 
+    @override
     def output(self, shape: Shape) -> Shape:
         """Return the shape with the features replaced."""
         return (*shape[:-1], self.out_features)
 
+    @override
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return weight and bias."""
         fans = (self.in_features, self.out_features)
         weight = Parameter("weight", (self.out_features, self.in_features), self.initialiser, *fans)
         return (weight, Parameter("bias", (self.out_features,), "zero", *fans)) if self.bias else (weight,)
 
+    @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Apply the product; the bias is the unit's addend."""
         return graph.apply("linear", x, *parameters[self.name].values(), layer=self.name)
@@ -62,16 +66,18 @@ class SparseLinear(Layer):
     bias: bool = field(default=True, metadata=key())
     initialiser: str = field(default="he", metadata=INITIALISER)
 
+    @override
     def output(self, shape: Shape) -> Shape:
         """Return the number of outputs."""
         return (self.out_features,)
 
+    @override
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return weight and bias."""
         fans = (self.in_features, self.out_features)
         weight = Parameter("weight", fans, self.initialiser, *fans, by_rows=True)
         return (weight, Parameter("bias", (self.out_features,), "zero", *fans)) if self.bias else (weight,)
 
+    @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Apply the product; the bias is the unit's addend."""
         return graph.apply("sparse_linear", x, *parameters[self.name].values(), layer=self.name)
@@ -112,13 +118,14 @@ class Conv2d(_Windowed):
     bias: bool = field(default=True, metadata=key())
     initialiser: str = field(default="he", metadata=INITIALISER)
 
+    @override
     def output(self, shape: Shape) -> Shape:
         """Return channels, rows and columns."""
         remedy = "choose a smaller kernel or more padding"
         return (self.out_channels, *self._slid(shape, ("kernel", self.kernel), self.stride, self.padding, remedy))
 
+    @override
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return weight and bias."""
         area = self.kernel**2
         fans = (self.in_channels * area, self.out_channels * area)
         weight = Parameter(
@@ -126,6 +133,7 @@ class Conv2d(_Windowed):
         )
         return (weight, Parameter("bias", (self.out_channels,), "zero", *fans)) if self.bias else (weight,)
 
+    @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Apply the convolution; the bias is the unit's addend."""
         shape = {"stride": (self.stride, self.stride), "padding": (self.padding, self.padding)}
@@ -139,6 +147,7 @@ class _Pool(_Windowed):
     window: int = field(metadata=key(ge=1))
     stride: int = field(metadata=key(like="window", ge=1))
 
+    @override
     def output(self, shape: Shape) -> Shape:
         """Return channels, rows and columns."""
         return (shape[0], *self._slid(shape, ("window", self.window), self.stride, 0, "choose a smaller window"))
@@ -150,8 +159,8 @@ class MaxPool(_Pool):
 
     type_names = ("max_pool",)
 
+    @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Apply the pooling."""
         return graph.apply("max_pool", x, layer=self.name, window=self.window, stride=self.stride)
 
 
@@ -161,8 +170,8 @@ class AvgPool(_Pool):
 
     type_names = ("avg_pool",)
 
+    @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Apply the pooling."""
         return graph.apply("avg_pool", x, layer=self.name, window=self.window, stride=self.stride)
 
 
@@ -174,14 +183,17 @@ class Activation(Layer):
     function: Function = field(metadata=key(name="type"))
 
     @property
+    @override
     def type_name(self) -> str:
         """The function: a recipe writes it as the layer's type."""
         return self.function
 
+    @override
     def slopes(self) -> tuple[str, ...]:
         """Return the result, but not that of relu: its slope is 0 or 1, and nothing is computed."""
         return () if self.function == "relu" else (self.name,)
 
+    @override
     def function_tensors(self, feeding: str) -> Iterator[FunctionTensor]:
         """Return input and result, and the slope where the host computes it; relu only compares."""
         if self.function == "relu":
@@ -191,8 +203,8 @@ class Activation(Layer):
         if self.function == "gelu":
             yield FunctionTensor(self.name, "loss", "to compute gelu's slope")
 
+    @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Apply the function."""
         return graph.apply(self.function, x, layer=self.name)
 
 
@@ -203,10 +215,11 @@ class Flatten(Layer):
     type_names = ("flatten",)
     only_moves = True
 
+    @override
     def output(self, shape: Shape) -> Shape:
         """Return one number: how many values."""
         return (math.prod(shape),)
 
+    @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Reshape."""
         return graph.apply("flatten", x, layer=self.name)

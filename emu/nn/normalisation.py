@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from typing_extensions import override
+
 from emu.autodiff import Graph, Tensor
 from emu.nn.layer import FunctionTensor, Layer, Moment, Parameter, Parameters, Takes, from_input, key
 
@@ -23,6 +25,7 @@ class _Normalised(Layer):
         shape, fans = (features,), (features, features)
         return Parameter("weight", shape, "one", *fans), Parameter("bias", shape, "zero", *fans)
 
+    @override
     def function_tensors(self, feeding: str) -> Iterable[FunctionTensor]:
         """Return the tensor of moments: they take a root."""
         return (FunctionTensor(self.name, "loss", "to normalise"),)
@@ -44,14 +47,17 @@ class BatchNorm(_Normalised):
     eps: float = field(default=1e-5, metadata=key(gt=0))
     momentum: float = field(default=0.1, metadata=key(gt=0, le=1))
 
+    @override
     def parameters(self) -> tuple[Parameter, ...]:
         """Return scale and shift."""
         return self._scale_and_shift(self.features)
 
+    @override
     def moments(self) -> tuple[Moment, ...]:
         """Return running mean and variance."""
         return Moment("mean", (self.features,), 0.0), Moment("variance", (self.features,), 1.0)
 
+    @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Normalise over all axes but the channels'."""
         own, axes = parameters[self.name], (0, *range(2, len(x.shape)))
@@ -72,10 +78,12 @@ class LayerNorm(_Normalised):
     features: int = field(metadata=from_input(-1))
     eps: float = field(default=1e-5, metadata=key(gt=0))
 
+    @override
     def parameters(self) -> tuple[Parameter, ...]:
         """Return scale and shift."""
         return self._scale_and_shift(self.features)
 
+    @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Normalise over the last axis."""
         own, last = parameters[self.name], len(x.shape) - 1
@@ -90,6 +98,7 @@ class Dropout(Layer):
     type_names = ("dropout",)
     rate: float = field(metadata=key(gt=0, lt=1))
 
+    @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Drop values in a training pass."""
         return graph.apply("dropout", x, layer=self.name, rate=self.rate) if graph.training else x

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from typing_extensions import override
+
 from emu.autodiff import Graph, Tensor
 from emu.nn.layer import FunctionTensor, Layer, Parameter, Parameters, Shape, Takes, from_input, key
 from emu.nn.layers import Linear
@@ -26,18 +28,21 @@ class Embedding(Layer):
     initialiser: str = "xavier"
 
     @property
+    @override
     def token_count(self) -> int:
         """How many rows the table has."""
         return self.tokens
 
+    @override
     def output(self, shape: Shape) -> Shape:
         """Return the shape with an axis of features added."""
         return (*shape, self.features)
 
+    @override
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the table."""
         return (Parameter("weight", (self.tokens, self.features), self.initialiser, self.features, self.features),)
 
+    @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
         """Look the tokens up."""
         return graph.apply("embedding", parameters[self.name]["weight"], x, layer=self.name)
@@ -53,12 +58,12 @@ class Position(Layer):
     features: int = field(metadata=from_input(1))
     initialiser: str = "xavier"
 
+    @override
     def parameters(self) -> tuple[Parameter, ...]:
-        """Return the vectors."""
         return (Parameter("weight", (self.length, self.features), self.initialiser, self.features, self.features),)
 
+    @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Add."""
         return graph.apply("add", x, parameters[self.name]["weight"], layer=self.name)
 
 
@@ -81,8 +86,8 @@ class Attention(Layer):
     heads: int = field(metadata=key(ge=1))
     causal: bool = field(default=True, metadata=key())
 
+    @override
     def output(self, shape: Shape) -> Shape:
-        """Return the same shape."""
         if shape[1] % self.heads:
             raise self.misfit(f"(length, a multiple of {self.heads} heads)", shape, "change `heads` or the features")
         return shape
@@ -90,22 +95,25 @@ class Attention(Layer):
     def _linear(self, part: Literal["query", "key", "value", "output"]) -> Linear:
         return Linear(f"{self.name}.{part}", self.features, self.features, initialiser="xavier")
 
+    @override
     def parts(self) -> tuple[Layer, ...]:
         """Return the four linear layers."""
         return (self._linear("query"), self._linear("key"), self._linear("value"), self._linear("output"))
 
+    @override
     def results(self) -> tuple[str, ...]:
         """Return the names of every tensor on the way."""
         parts = ("query", "key", "value", "scores", "weights", "context", "output")
         return tuple(f"{self.name}.{part}" for part in parts)
 
+    @override
     def function_tensors(self, feeding: str) -> Iterator[FunctionTensor]:
         """Return what softmax reads and writes."""
         yield FunctionTensor(f"{self.name}.scores", "activation", "to enter a softmax")
         yield FunctionTensor(f"{self.name}.weights", "loss", "to compute a softmax")
 
+    @override
     def forward(self, graph: Graph, x: Tensor, parameters: Parameters) -> Tensor:
-        """Return the attention's output."""
         count, length, features = x.shape
         apart = (count, length, self.heads, features // self.heads)
 

@@ -25,15 +25,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from typing_extensions import override
+
 from emu.autodiff import Runner, Value
 from emu.formats import Format
 from emu.formats.integers import as_integer
-from emu.optim.optimiser import ParameterState, UpdateRunner, scalar, zeros
+from emu.optim.optimiser import Optimiser, ParameterState, UpdateRunner, scalar, zeros
 
 MOMENT = "moment"
 
 
-class AdaGrad:
+class AdaGrad(Optimiser):
     """Gradients divided by the root of the sum of their squares.
 
     Attributes:
@@ -44,24 +46,27 @@ class AdaGrad:
     def __init__(self, eps: float = 1e-8, weight_decay: float = 0.0) -> None:
         self.eps, self.weight_decay = eps, weight_decay
 
+    @override
     def start(self, state: ParameterState, format_of: Callable[[str], Format]) -> None:
         """Start a parameter's sum of squares at 0."""
         state.slots["squares"] = zeros(state, format_of(MOMENT))
 
     @property
+    @override
     def slot_powers(self) -> Mapping[str, int]:
         """The sum holds squares of gradients."""
         return {"squares": 2}
 
     @property
+    @override
     def is_still(self) -> bool:
         """True without decay: a step is the gradient, 0, over a root of past squares."""
         return not self.weight_decay
 
+    @override
     def apply(
         self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
     ) -> None:
-        """Move a parameter one step; see `Optimiser.apply`."""
         parameter = UpdateRunner(runner, state)
         if self.weight_decay:
             decay = scalar(self.weight_decay * scale)
@@ -76,7 +81,7 @@ class AdaGrad:
         state.master = parameter.run("add", "master", state.master, update)
 
 
-class Adam:
+class Adam(Optimiser):
     """Running means of gradients, divided by the root of those of their squares.
 
     Attributes:
@@ -89,25 +94,28 @@ class Adam:
     def __init__(self, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, weight_decay: float = 0.0) -> None:
         self.beta1, self.beta2, self.eps, self.weight_decay = beta1, beta2, eps, weight_decay
 
+    @override
     def start(self, state: ParameterState, format_of: Callable[[str], Format]) -> None:
         """Start both means of a parameter at 0."""
         for slot in ("mean", "squares"):
             state.slots[slot] = zeros(state, format_of(MOMENT))
 
     @property
+    @override
     def slot_powers(self) -> Mapping[str, int]:
         """One mean holds gradients, the other their squares."""
         return {"mean": 1, "squares": 2}
 
     @property
+    @override
     def is_still(self) -> bool:
         """False: the mean of past gradients moves an element whose gradient is 0."""
         return False
 
+    @override
     def apply(
         self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
     ) -> None:
-        """Move a parameter one step; see `Optimiser.apply`."""
         step = as_integer("step", step, 0)
         parameter, slots = UpdateRunner(runner, state), state.slots
         share = parameter.run("multiply", MOMENT, gradient, scalar(1 - self.beta1), step=".share")

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from typing_extensions import override
+
 from emu.autodiff import Runner, Value
 from emu.formats import Format
-from emu.optim.optimiser import ParameterState, UpdateRunner, scalar, zeros
+from emu.optim.optimiser import Optimiser, ParameterState, UpdateRunner, scalar, zeros
 
 
-class GradientDescent:
+class GradientDescent(Optimiser):
     """SGD and momentum.
 
     Attributes:
@@ -28,25 +30,28 @@ class GradientDescent:
     def __init__(self, momentum: float = 0.0, weight_decay: float = 0.0) -> None:
         self.momentum, self.weight_decay = momentum, weight_decay
 
+    @override
     def start(self, state: ParameterState, format_of: Callable[[str], Format]) -> None:
         """Start a parameter's previous direction at 0, if there is momentum."""
         if self.momentum:
             state.slots["momentum"] = zeros(state, format_of("momentum"))
 
     @property
+    @override
     def slot_powers(self) -> Mapping[str, int]:
         """The previous direction grows with the gradient."""
         return {"momentum": 1} if self.momentum else {}
 
     @property
+    @override
     def is_still(self) -> bool:
         """True without momentum and decay."""
         return not self.momentum and not self.weight_decay
 
+    @override
     def apply(
         self, state: ParameterState, gradient: Value, rate: float, step: int, runner: Runner, scale: float = 1.0
     ) -> None:
-        """Move a parameter one step; see `Optimiser.apply`."""
         parameter, direction = UpdateRunner(runner, state), gradient
         if self.weight_decay:
             decay = scalar(self.weight_decay * scale)

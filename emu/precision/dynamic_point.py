@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from emu.autodiff import Operation, Value
+from typing_extensions import override
+
+from emu.autodiff import Operation, Runner, Value
 from emu.datapath import StatisticsRegister
 from emu.formats import DynamicFixed, Fixed
 from emu.hardware import DECISION, Demand, DynamicPoint
@@ -175,7 +177,7 @@ class Points:
         self.of, self._events = held | moved, events
 
 
-class DynamicPointRunner:
+class DynamicPointRunner(Runner):
     """Runs operations at the points of their tensors, and moves these.
 
     Attributes:
@@ -265,6 +267,7 @@ class DynamicPointRunner:
         """The training step that decides how operations run."""
         return self._step if self._frozen_at is None else self._frozen_at
 
+    @override
     def run(self, operation: Operation, role: str, layer: str) -> Value:
         """Return the operation's result as the unit that writes `role` of `layer` produces it, its point moved."""
         word = self._policy.word(layer, role)
@@ -327,10 +330,11 @@ class DynamicPointRunner:
                 counts.register.reset()
                 counts.flags.reset()
 
+    @override
     def place(self, array: Any) -> Any:
-        """Return an array where the backend computes."""
         return self._plain.place(array)
 
+    @override
     def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
         """Return the results of tasks; one after the other where each may move a point."""
         return [task() for task in tasks] if self.moving and self.is_pretraining else self._plain.together(tasks)
@@ -339,6 +343,7 @@ class DynamicPointRunner:
 class _PerTensor(DatapathRunner):
     """Counts by tensor: parts of a role, and nodes, apart."""
 
+    @override
     def _counted_as(self, layer: str, part: str) -> str:
         return f"{layer}\n{part}\n{self.node}"
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias
 
 from pydantic import Field, model_validator
+from typing_extensions import override
 
 from emu._config import Items, Table
 from emu.errors import ConfigError, EmuWarning
@@ -181,20 +182,21 @@ class FixedScale(_Scaling):
         return self
 
     @property
+    @override
     def range(self) -> tuple[float, float]:
         """S, and what repeats bring it down to."""
         return self.minimum, self.scale
 
+    @override
     def begin(self) -> ScaleState:
-        """Return S."""
         return ScaleState(self.scale)
 
+    @override
     def after_skip(self, state: ScaleState) -> ScaleState:
-        """Return S."""
         return self.begin()
 
+    @override
     def after_update(self, state: ScaleState, measured: Measured) -> ScaleState:
-        """Return S."""
         return self.begin()
 
 
@@ -207,8 +209,8 @@ class _Started(_Scaling):
 
     start: float = Field(default=START, gt=0, lt=2.0**127)
 
+    @override
     def begin(self) -> ScaleState:
-        """Return the start."""
         return ScaleState(self.clipped(self.start))
 
 
@@ -223,6 +225,7 @@ class MaxGradientScale(_Started):
     policy: Literal["max_gradient"]
     margin: int = Field(default=1, ge=0, le=4)
 
+    @override
     def after_update(self, state: ScaleState, measured: Measured) -> ScaleState:
         """Return the largest S that leaves the margin; S stays where all gradients are 0."""
         if measured.exponent is None:
@@ -244,15 +247,18 @@ class BackoffScale(_Started):
     interval: int = Field(default=2000, ge=1)
     hysteresis: int = Field(default=1, ge=1)
 
+    @override
     def begin(self) -> ScaleState:
         """Return the start, with every token."""
         return replace(super().begin(), tokens=self.hysteresis)
 
+    @override
     def after_overflow(self, state: ScaleState) -> ScaleState:
         """Spend a token; without any left, back off."""
         tokens = max(state.tokens - 1, 0)
         return replace(super().after_overflow(state) if tokens == 0 else state, tokens=tokens, clean=0)
 
+    @override
     def after_update(self, state: ScaleState, measured: Measured) -> ScaleState:
         """Count the update; S grows after the last of an interval."""
         clean = state.clean + 1
@@ -281,10 +287,11 @@ class StatisticalScale(_Started):
     maximum: float = Field(default=2.0**14, gt=0, lt=2.0**127)
 
     @property
+    @override
     def needs_logarithm(self) -> bool:
-        """Whether the policy reads `Measured.logarithm`."""
         return True
 
+    @override
     def after_update(self, state: ScaleState, measured: Measured) -> ScaleState:
         """Take the iteration into mean and variance, and S from them; nothing moves where all gradients are 0."""
         if measured.logarithm is None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from emu.autodiff import Operation, Runner, Value
 from emu.backends.registry import load
 from emu.datapath import stream_of
@@ -18,7 +20,7 @@ from emu.precision.policy import Policy
 from emu.precision.profile import Profile
 
 
-class DatapathRunner:
+class DatapathRunner(Runner):
     """Runs operations on the datapath a policy describes.
 
     Attributes:
@@ -46,6 +48,7 @@ class DatapathRunner:
     def flush(self) -> None:
         """Take counts that are held by tensor into `counters`: there are none."""
 
+    @override
     def run(self, operation: Operation, role: str, layer: str, point: int = 0) -> Value:
         """Return the operation's result as the unit that writes `role` of `layer` produces it.
 
@@ -65,10 +68,11 @@ class DatapathRunner:
         profile.add(layer, role, operation, profile.clock() - began, value, found.passes, again=self._again)
         return value
 
+    @override
     def place(self, array: Any) -> Any:
-        """Return an array where the backend computes."""
         return load(self.backend).place(array)
 
+    @override
     def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
         """Return the results of tasks of which none needs another's, side by side where the backend can."""
         return load(self.backend).together(tasks)
@@ -90,7 +94,7 @@ class DatapathRunner:
         return layer
 
 
-class RecordingRunner:
+class RecordingRunner(Runner):
     """Runs operations on another runner and keeps every result.
 
     Attributes:
@@ -101,16 +105,16 @@ class RecordingRunner:
         self.inner = inner
         self.results: dict[tuple[str, str, str], list[Any]] = {}
 
+    @override
     def run(self, operation: Operation, role: str, layer: str) -> Value:
-        """Return the inner runner's result."""
         value = self.inner.run(operation, role, layer)
         self.results.setdefault((layer, role, operation.part), []).append(value.array)
         return value
 
+    @override
     def place(self, array: Any) -> Any:
-        """Return an array where the inner runner computes."""
         return self.inner.place(array)
 
+    @override
     def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
-        """Return what the inner runner does."""
         return self.inner.together(tasks)

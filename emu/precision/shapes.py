@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from emu.autodiff import Operation, Value
+from emu.autodiff import Operation, Runner, Value
 from emu.engine.convolution import convolved_size
 from emu.errors import FormatError
 from emu.formats import DynamicFixed
@@ -302,7 +303,7 @@ _OF_UNIT = (
 LOSSES = ("softmax_cross_entropy", "mse", "euclidean")
 
 
-class ShapeRunner:
+class ShapeRunner(Runner):
     """Notes what operations ask of a machine, and computes nothing.
 
     Attributes:
@@ -314,6 +315,7 @@ class ShapeRunner:
         self.policy = policy
         self.demands: list[Demand] = []
 
+    @override
     def run(self, operation: Operation, role: str, layer: str) -> Value:
         """Return a result without numbers, and note its demand.
 
@@ -360,10 +362,12 @@ class ShapeRunner:
             return written, (written, written), tuple(operation.operands[3:])
         return written
 
+    @override
     def place(self, array: Any) -> ShapeArray:
         """Return the shape of an array."""
         return ShapeArray(array.shape, array.dtype)
 
+    @override
     def together(self, tasks: Sequence[Callable[[], Value]]) -> list[Value]:
         """Return the results of tasks, one after the other."""
         return [task() for task in tasks]

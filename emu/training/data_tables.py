@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
+from typing_extensions import override
 
 from emu._config import Table
 from emu.errors import ConfigError
@@ -99,6 +100,7 @@ class Text(DataTable):
     test_share: float = Field(default=0.1, gt=0, lt=1)
     stride: int = Field(default=8, ge=1)
 
+    @override
     def check_network(self, shape: Shape, classes: int, layers: Sequence[Layer]) -> None:
         """Check that a network reads bytes first, and gives one value for each."""
         super().check_network(shape, classes, layers)
@@ -182,6 +184,7 @@ class Ngrams(DataTable):
             )
         return self
 
+    @override
     def check_network(self, shape: Shape, classes: int, layers: Sequence[Layer]) -> None:
         """Check that a network begins with a sparse layer, and gives one value for each byte."""
         super().check_network(shape, classes, layers)

@@ -35,6 +35,10 @@ def test_nothing_heavy_is_loaded(statement: str):
     assert not loaded_after(statement) & set(HEAVY)
 
 
+def test_importing_the_package_loads_numpy_alone_of_what_is_installed():
+    assert not loaded_after("import emu") & ({"typing_extensions", "filelock", "rich", "typer"} | set(HEAVY))
+
+
 def test_pictures_are_loaded_when_the_first_one_is_shown():
     script = "import emu, sys; emu.parse('fp16'); print([name for name in sys.modules if 'notebook' in name])\n"
     script += "emu.parse('fp16')._repr_html_(); print('emu.notebook' in sys.modules, 'altair' in sys.modules)"

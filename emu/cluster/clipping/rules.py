@@ -20,6 +20,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field, model_validator
+from typing_extensions import override
 
 from emu._config import Table
 from emu.cluster.clipping.layer import (
@@ -79,6 +80,7 @@ class ConstantThresholds(_ByLimits):
             )
         return self
 
+    @override
     def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
         """Return the thresholds times the factor that gradients carry."""
         number = seen.number
@@ -99,6 +101,7 @@ class VarianceThresholds(_ByLimits):
     k: float = Field(default=3.0, gt=0)
     decay: float = Field(default=0.99, ge=0, lt=1)
 
+    @override
     def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
         """Take the gradient into m and v; return what they give.
 
@@ -144,6 +147,7 @@ class MomentumThresholds(_ByLimits):
     rule: Literal["momentum"]
     k: float = Field(default=3.0, gt=0)
 
+    @override
     def limits(self, seen: LayerGradients, memory: Memory) -> tuple[Limits | None, Memory]:
         """Return the thresholds, with what gradients carry instead of what the momentum does."""
         number = seen.number

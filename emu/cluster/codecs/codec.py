@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from emu.backends.reference.column_sums import one_nan
 from emu.cluster.codecs.memory import Memory
@@ -63,13 +64,16 @@ class Codec(Protocol):
         ...
 
 
-class Float32:
+class Float32(Codec):
     """Gradients as they are: nothing of float32 is lost; what float64 has beyond it is fed back."""
 
-    looks_back = False
+    @property
+    @override
+    def looks_back(self) -> bool:
+        return False
 
+    @override
     def encode(self, gradients: Array, memory: Memory, at: Address) -> Message:
-        """Return the numbers themselves."""
         sent = np.ascontiguousarray(gradients)
         if gradients.dtype != np.float32:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -78,19 +82,19 @@ class Float32:
                 memory.residual = values - sent
         return Message(sent, np.empty((len(gradients), 0), np.uint32))
 
+    @override
     def decode(self, message: Message, rows: int) -> Array:
-        """Return the numbers."""
         return message.levels
 
+    @override
     def decode_and_add(self, message: Message, total: Array) -> None:
-        """Add the numbers."""
         with np.errstate(invalid="ignore", over="ignore"):
             total[...] = one_nan(total + message.levels)
 
+    @override
     def message_of(self, data: bytes, columns: int, rows: int) -> Message:
-        """Return the message of bytes."""
         return Message.from_bytes(data, columns, rows, 0)
 
+    @override
     def message_bytes(self, columns: int, rows: int) -> int:
-        """Return 4 bytes a number."""
         return WORD_BYTES * columns * rows

@@ -14,13 +14,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from emu.backends.codecs import AT_GIVEN, AT_MEAN, AT_ZERO, ENDS, MEANS, MIDDLES, ColumnsCode, code_words
 from emu.backends.reference.codecs import middles_of, unpacked
 from emu.backends.reference.column_sums import one_nan
 from emu.backends.reference.philox import random_integers
 from emu.backends.registry import load
-from emu.cluster.codecs.codec import Address
+from emu.cluster.codecs.codec import Address, Codec
 from emu.cluster.codecs.memory import Memory
 from emu.cluster.codecs.message import WORD_BYTES, Message
 from emu.errors import ConfigError, ShapeError, nearest_name
@@ -36,7 +37,7 @@ Smoothing = Literal["none", "exponential", "window"]
 
 
 @dataclass(frozen=True)
-class Quantiser:
+class Quantiser(Codec):
     """Codes of k steps and the levels they stand for.
 
     Attributes:
@@ -109,6 +110,7 @@ class Quantiser:
         return (self.steps - 1).bit_length()
 
     @property
+    @override
     def looks_back(self) -> bool:
         """Whether a threshold or levels are from earlier mini-batches."""
         renewed = self.interval == 1
@@ -121,18 +123,15 @@ class Quantiser:
 
     # ---- the wire ----
 
+    @override
     def message_bytes(self, columns: int, rows: int) -> int:
-        """Return how many bytes a message takes."""
         return WORD_BYTES * columns * (self.sent_levels + code_words(rows, self.bits))
 
+    @override
     def message_of(self, data: bytes, columns: int, rows: int) -> Message:
-        """Return the message of bytes of the wire.
-
-        Raises:
-            ShapeError: it has another length.
-        """
         return Message.from_bytes(data, columns, self.sent_levels, code_words(rows, self.bits))
 
+    @override
     def decode(self, message: Message, rows: int) -> Array:
         """Return what a message says: float32, (columns, rows).
 
@@ -142,6 +141,7 @@ class Quantiser:
         self._require_message(message, len(message.levels), rows)
         return load(self.backend).decode_columns(message.words, self._table(message), self.bits, rows, None)
 
+    @override
     def decode_and_add(self, message: Message, total: Array) -> None:
         """Add what a message says to a sum, float32 or float64, (columns, rows), where it lies.
 
@@ -176,6 +176,7 @@ class Quantiser:
 
     # ---- encoding ----
 
+    @override
     def encode(self, gradients: Array, memory: Memory, at: Address) -> Message:
         """Return gradients, with what memory holds back of earlier ones, as a message; what is lost stays in memory.
 

@@ -18,7 +18,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from emu.cluster.timing.program import UPDATE, Task, kind_of, parts_of
+from typing_extensions import override
+
+from emu.cluster.timing.program import UPDATE, Division, Task, kind_of, parts_of
 from emu.hardware import Demand, Machine
 
 #: Roles of what travels from layer to layer, and of all that reads it.
@@ -67,7 +69,7 @@ def devices_of(computed: Sequence[Demand], devices: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Grouped:
+class Grouped(Division):
     """Devices that share whole layers: every task says on which device it runs.
 
     Attributes:
@@ -78,6 +80,7 @@ class Grouped:
     machine: Machine
     device_of: Mapping[str, int]
 
+    @override
     def tasks_of(self, computed: Sequence[Demand]) -> Iterator[Task]:
         """Yield the task of every operation of a pass, in their order; what another device has made travels before."""
         holder: int | None = None
@@ -93,7 +96,7 @@ class Grouped:
             parts = parts_of(self.machine, one)
             yield Task(one.layer, kind_of(one), parts, gathered_bytes=gathered, device=device, source=source)
 
+    @override
     def update_of(self, demand: Demand) -> Task:
-        """Return the task of an operation after the exchange, on the device of its layer."""
         parts = parts_of(self.machine, demand)
         return Task(demand.layer, UPDATE, parts, device=self.device_of.get(demand.layer, 0))

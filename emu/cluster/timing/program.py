@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from typing_extensions import override
+
 from emu.hardware import Demand, Machine
 from emu.hardware.machine import DECISIONS, JOINT_DECISION
 
@@ -102,7 +104,7 @@ class Division(Protocol):
 
 
 @dataclass(frozen=True)
-class Undivided:
+class Undivided(Division):
     """A device that has the whole model.
 
     Attributes:
@@ -115,12 +117,12 @@ class Undivided:
     decided_on_host: bool = False
     counts_ps: int = 0
 
+    @override
     def tasks_of(self, computed: Sequence[Demand]) -> Iterator[Task]:
-        """Yield the task of every operation of a pass, in their order."""
         return (Task(one.layer, kind_of(one), self._parts(one)) for one in computed)
 
+    @override
     def update_of(self, demand: Demand) -> Task:
-        """Return the task of an operation after the exchange."""
         return Task(demand.layer, UPDATE, self._parts(demand))
 
     def _parts(self, demand: Demand) -> tuple[tuple[str, int], ...]:

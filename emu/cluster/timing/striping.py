@@ -17,9 +17,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from emu.cluster.lines import Lines
 from emu.cluster.timing.kernels import Kernels
-from emu.cluster.timing.program import UPDATE, Task, kind_of, last_gradients, parts_of
+from emu.cluster.timing.program import UPDATE, Division, Task, kind_of, last_gradients, parts_of
 from emu.formats import Format
 from emu.hardware import Demand, Machine
 
@@ -29,7 +31,7 @@ _LOSS = "loss"
 
 
 @dataclass(frozen=True)
-class Striped:
+class Striped(Division):
     """Devices that a layer's units are divided over: all run the same tasks, each its part.
 
     Attributes:
@@ -42,8 +44,8 @@ class Striped:
     kernels: Kernels
     devices: int
 
+    @override
     def tasks_of(self, computed: Sequence[Demand]) -> Iterator[Task]:
-        """Yield a device's task of every operation of a pass, in their order."""
         with_weights, entered = set(last_gradients(computed)), False
         for one in computed:
             mine, gathered, partial = _part(one, self.devices, with_weights)
@@ -53,8 +55,8 @@ class Striped:
             parts = parts_of(self.machine, mine)
             yield Task(one.layer, kind_of(one), parts, gathered_bytes=gathered, partial_bytes=partial, add_ps=adds)
 
+    @override
     def update_of(self, demand: Demand) -> Task:
-        """Return a device's task of an operation after the exchange."""
         return Task(demand.layer, UPDATE, parts_of(self.machine, _divided(demand, self.devices)))
 
 

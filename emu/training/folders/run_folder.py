@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from emu._config import checked
 from emu._files import TEMPORARY, read_json, replace_file
@@ -261,12 +262,15 @@ class RunFolder:
 class SilentFolder(RunFolder):
     """The folder of a run as its other processes see it: they read it, and leave it as it is."""
 
+    @override
     def write_table(self, name: str, columns: Mapping[str, Any]) -> None:
         """Write nothing."""
 
+    @override
     def save_checkpoint(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
         """Write nothing."""
 
+    @override
     def _replace(self, name: str, write: Callable[[BinaryIO], object]) -> None:
         """Write nothing."""
 

@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from emu.cluster import ParallelismFactor, kept_size
 from emu.errors import ConfigError
 from emu.training.systems.system import AskTimes, Examples, Row, System, Trial
@@ -57,6 +59,7 @@ class BatchSearch(System):
             choices = [k for k in range(1, nodes + 1) if self._table.multiple % (k * self._cluster.units) == 0]
             self._factor = ParallelismFactor(choices, self._table.decay)
 
+    @override
     def require(self, about: Mapping[str, Any]) -> None:
         """Raise ConfigError if nodes are to be chosen and no time is simulated."""
         if self._factor is not None and about["simulated_seconds"] is None:
@@ -69,6 +72,7 @@ class BatchSearch(System):
 
     # ---- sizes ----
 
+    @override
     def begin_step(self, step: int, steps_left: int, trial: Trial) -> None:
         """Try sizes, if that is due and the warm start is over."""
         table, cluster, batches = self._table, self._cluster, self._batches
@@ -99,6 +103,7 @@ class BatchSearch(System):
         weighted = [loss * len(part) for loss, (part, _) in zip(losses, parts, strict=True)]
         return math.fsum(weighted) / len(inputs)
 
+    @override
     def rate(self, rate: float, examples: int) -> float:
         """Return the rate of a larger mini-batch: for each example as much as in one of the recipe's size."""
         if self._table is None or self._table.rate == "fixed":
@@ -107,6 +112,7 @@ class BatchSearch(System):
 
     # ---- nodes ----
 
+    @override
     def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
         """Choose how many nodes share the next mini-batch, except after trials and steps that one node took alone."""
         step_times = None if self._factor is None or self._tries else times()
@@ -120,11 +126,13 @@ class BatchSearch(System):
 
     # ---- what is written down ----
 
+    @override
     def events(self) -> Iterator[Row]:
         """Yield trials, and changes of the number of nodes."""
         rows, self._rows = self._rows, []
         yield from rows
 
+    @override
     def about(self) -> dict[str, Any]:
         """Return the size of mini-batches, and how many nodes share them; nothing without a search."""
         if self._table is None:
@@ -133,11 +141,12 @@ class BatchSearch(System):
 
     # ---- checkpoints ----
 
+    @override
     def to_dict(self) -> Any:
         """Return what is known of times; None if they are not asked for."""
         return self._factor.to_dict() if self._factor else None
 
+    @override
     def load(self, data: Any) -> None:
-        """Take what `to_dict` returned."""
         if self._factor is not None:
             self._factor.load(data)

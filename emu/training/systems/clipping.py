@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from emu.autodiff import RowsValue, Value
 from emu.cluster.clipping import Clipped, ClippingTable, LayerGradients, apply_rules
@@ -143,6 +144,7 @@ class Clipping(System):
 
     # ---- a step ----
 
+    @override
     def gradients(self, result: Pass) -> Pass:
         """Clip the gradients of every unit; a skipped step leaves m and v as they are."""
         if self._table is None or not result.is_applied:
@@ -215,28 +217,32 @@ class Clipping(System):
 
     # ---- what is written down ----
 
+    @override
     def interval(self) -> Iterator[Row]:
         """Yield what was clipped of every tensor, in the order in which it was."""
         for (layer, part), counts in self._so_far.counts.items():
             yield "clipping", {"layer": layer, "part": part, **vars(counts)}
         self._so_far.counts = {}
 
+    @override
     def metrics(self) -> dict[str, Any]:
         """Return how many elements of gradients were clipped, and how many came in that were not finite."""
         return {"clipped": self._so_far.clipped, "nonfinite_gradients": self._so_far.nonfinite}
 
     # ---- checkpoints ----
 
+    @override
     def to_dict(self) -> Any:
         """Return the counts of the run and of the interval in progress; None without clipping."""
         return None if self._table is None else self._so_far.to_dict()
 
+    @override
     def load(self, data: Any) -> None:
-        """Take what `to_dict` returned."""
         if self._table is not None:
             self._so_far = Total()
             self._so_far.add(data)
 
+    @override
     def arrays(self) -> dict[str, Array]:
         """Return the state of the rules of every unit and layer."""
         arrays = {
@@ -253,8 +259,8 @@ class Clipping(System):
         cluster = self._bench.recipe.cluster
         return cluster is None or unit // cluster.units in self._bench.ranks.transport(cluster.nodes).local
 
+    @override
     def load_arrays(self, arrays: dict[str, Array]) -> None:
-        """Take what `arrays` returned."""
         if self._table is None:
             return
         self._memories = {}

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from emu import engine
 from emu.autodiff import RowsValue, Value
@@ -127,6 +128,7 @@ class DataParallel(System):
 
     # ---- a step ----
 
+    @override
     def divided(self, on: PartAttempt, examples: int, step: int) -> Attempt | None:
         """Return a pass made of the passes of all nodes, each over its part of the batch."""
         self._step = step
@@ -165,6 +167,7 @@ class DataParallel(System):
         index = self._exchange.layout.workers.index(node)
         return range(index * self._table.units, (index + 1) * self._table.units)
 
+    @override
     def gradients(self, result: Pass) -> Pass:
         """Exchange the contributions of nodes; a step given up sends nothing and leaves residuals as they are."""
         if self._exchange is None or self._is_warm:
@@ -191,6 +194,7 @@ class DataParallel(System):
         moments = result.moments if result.is_applied else {}  # a gradient in flight outlives a pass given up
         return replace(result, gradients=gradients, moments=moments, scale=scale, share=1.0, is_applied=True)
 
+    @override
     def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
         """Take the parameters that an exchange returns after an update of its gradients."""
         if self._exchange is None or not self._returns:
@@ -274,6 +278,7 @@ class DataParallel(System):
 
     # ---- what is written down ----
 
+    @override
     def interval(self) -> Iterator[Row]:
         """Yield bytes so far, what is held back, and what codes stood for."""
         if self._exchange is None:
@@ -284,6 +289,7 @@ class DataParallel(System):
         for tensor, count in self._exchange.code_counts():
             yield "codes", {"tensor": tensor, **count._asdict()}
 
+    @override
     def metrics(self) -> dict[str, Any]:
         """Return the bytes that all nodes have sent to others: of gradients, and of counts for joint points."""
         if self._exchange is None:
@@ -292,6 +298,7 @@ class DataParallel(System):
 
     # ---- checkpoints ----
 
+    @override
     def to_dict(self) -> Any:
         """Return the bytes sent, of counts as well, and S of the gradient on its way; None without a cluster."""
         if self._exchange is None:
@@ -299,12 +306,13 @@ class DataParallel(System):
         counted = {"count_bytes": self._joint.count_bytes}
         return {"sent": self._exchange.sent, "flying_scale": self._flying_scale, **counted}
 
+    @override
     def load(self, data: Any) -> None:
-        """Take what `to_dict` returned."""
         if self._exchange is not None:
             self._exchange.sent, self._flying_scale = data["sent"], data.get("flying_scale", 1.0)
             self._joint.count_bytes = data.get("count_bytes", 0)  # older checkpoints have none
 
+    @override
     def arrays(self) -> dict[str, Array]:
         """Return residuals and all other state of nodes and owners, and gradients on their way."""
         if self._exchange is None:
@@ -312,8 +320,8 @@ class DataParallel(System):
         arrays = self._bench.ranks.collected(self._exchange.arrays())
         return arrays | {f"{_IN_FLIGHT}{name}": array for name, array in arrays_of(self._flying).items()}
 
+    @override
     def load_arrays(self, arrays: dict[str, Array]) -> None:
-        """Take what `arrays` returned."""
         if self._exchange is not None:
             flying = {name: array for name, array in arrays.items() if name.startswith(_IN_FLIGHT)}
             self._flying = lines_from({name.removeprefix(_IN_FLIGHT): array for name, array in flying.items()})

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from emu.hardware import DynamicPoint
 from emu.precision.dynamic_point import Points, note_decision
 from emu.training.systems.system import AskTimes, Attempt, Row, System
@@ -34,6 +36,7 @@ class DynamicPoints(System):
         if bench.device.has_open_points:
             self._points = bench.model.points = Points(bench.device.dynamic_point or DynamicPoint(), bench.policy)
 
+    @override
     def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
         """Begin every pass of a step at the same points, and finish its counts before any system reads them."""
         points, flush = self._points, self._runners.flush
@@ -50,6 +53,7 @@ class DynamicPoints(System):
 
         return restored
 
+    @override
     def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
         """Set every point, if that is due."""
         if self._points is not None and self._points.is_due(steps):
@@ -58,26 +62,30 @@ class DynamicPoints(System):
                 together = self._points.agreement.set_point(tensor)
                 note_decision(self._runners.profile, tensor, together=together)
 
+    @override
     def phase(self, step: int) -> str | None:
         """Return "pre-training" of its steps."""
         return "pre-training" if self._points and self._points.in_pretraining(step) else None
 
+    @override
     def events(self) -> Iterator[Row]:
         """Yield points that moved."""
         for moved in self._points.take_events() if self._points else ():
             layer, role, part = moved.tensor
             yield "points", {"layer": layer, "role": role, "part": part, "point": moved.point, "redone": moved.redone}
 
+    @override
     def metrics(self) -> dict[str, Any]:
         """Return how many operations ran again, of how many in pre-training."""
         points = self._points
         return {"redos": points.redos if points else 0, "pretraining_runs": points.runs if points else 0}
 
+    @override
     def to_dict(self) -> Any:
         """Return the points; None without any."""
         return None if self._points is None else self._points.to_dict()
 
+    @override
     def load(self, data: Any) -> None:
-        """Take what `to_dict` returned."""
         if self._points is not None:
             self._points.load(data)

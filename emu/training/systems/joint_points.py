@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 from emu.cluster.lockstep import Lockstep
 from emu.datapath import StatisticsRegister
 from emu.precision.agreement import Agreement, Tensor
@@ -97,6 +99,7 @@ class JointPoints(Agreement):
     def _is_own(self, tensor: Tensor) -> bool:
         return self._own and tensor.role in OWN_ROLES
 
+    @override
     def key(self, tensor: Tensor, node: int) -> Tensor:
         """Return the tensor that the point of a node's tensor belongs to: the node's own, or that of all nodes."""
         if self._is_own(tensor):
@@ -105,6 +108,7 @@ class JointPoints(Agreement):
             self._apart.add(tensor)
         return tensor
 
+    @override
     def total(self, tensor: Tensor, register: StatisticsRegister) -> StatisticsRegister:
         """Return the sum over nodes; of what one node alone computes for all, its own register."""
         if not self._together or self._is_own(tensor):
@@ -114,10 +118,12 @@ class JointPoints(Agreement):
             total.merge(of_nodes)
         return total
 
+    @override
     def adds_up(self, tensor: Tensor) -> bool:
         """Return whether several nodes have written the tensor, each in its pass, and none has its own point."""
         return self._together and self.nodes > 1 and not self._is_own(tensor)
 
+    @override
     def set_point(self, tensor: Tensor) -> bool:
         """Charge the sum of a tensor's registers, where nodes have counted apart for one point."""
         if self.nodes == 1 or tensor not in self._apart:
@@ -125,6 +131,7 @@ class JointPoints(Agreement):
         self._charge()
         return True
 
+    @override
     def moves(self, tensor: Tensor, node: int) -> bool:
         """Return whether the point is the node's own, or the node is the first."""
         return not self._together or node == 0 or self._is_own(tensor)

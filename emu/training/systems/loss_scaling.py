@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from emu.precision.loss_scaler import LossScaler
 from emu.training.systems.system import Attempt, Row, System
 from emu.training.workbench import Workbench
@@ -40,10 +42,12 @@ class ScaledLoss(System):
         runners.pass_counters = self._scaler.counters
 
     @property
+    @override
     def scale(self) -> float:
         """S of the next pass."""
         return self._scaler.scale
 
+    @override
     def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
         """Run passes until one is finite, or the step is given up."""
 
@@ -53,19 +57,22 @@ class ScaledLoss(System):
 
         return scaled
 
+    @override
     def events(self) -> Iterator[Row]:
         """Yield what happened to S."""
         for event in self._scaler.take_events():
             yield "loss_scaling", {"event": event.event, "scale": event.scale}
 
+    @override
     def metrics(self) -> dict[str, Any]:
         """Return how many passes were repeated, and steps skipped."""
         return {"repeats": self._scaler.repeats, "skips": self._scaler.skips}
 
+    @override
     def to_dict(self) -> Any:
         """Return S and the state of its policy."""
         return self._scaler.to_dict()
 
+    @override
     def load(self, data: Any) -> None:
-        """Take what `to_dict` returned."""
         self._scaler.load(data)

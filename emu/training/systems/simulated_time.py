@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from emu.cluster.parallelism import StepTimes
 from emu.cluster.settings import ClusterTable
 from emu.cluster.striped import striped_layers
@@ -103,6 +105,7 @@ class SimulatedTime(System):
         numbers, size = (whole * examples // batches.planned for whole in (self._elements, self._bytes))
         return numbers // models, size // models
 
+    @override
     def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
         """Charge the time of every pass, and mark the work of passes that run again."""
         if self._time is None:
@@ -118,6 +121,7 @@ class SimulatedTime(System):
 
         return charged
 
+    @override
     def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
         """Play the step."""
         self._steps = steps
@@ -125,12 +129,14 @@ class SimulatedTime(System):
             self._time.resize(*self._share(self._batches.size_at(steps)), self._batches.workers)
             self._time.end_step(steps, phase)
 
+    @override
     def step_times(self) -> StepTimes | None:
         """Return simulated times of the step that has ended, played in parts; None if one node took it alone."""
         if not isinstance(self._time, ClusterSimulation):
             return None
         return self._time.step_times(self._batches.size_at(self._steps - 1))
 
+    @override
     def interval(self) -> Iterator[Row]:
         """Yield what was spent where."""
         if self._time is not None:
@@ -138,11 +144,13 @@ class SimulatedTime(System):
             yield from (("sparse", row) for row in self._time.sparse_rows())
             self._time.reset()
 
+    @override
     def files(self) -> Iterator[tuple[str, str]]:
         """Yield the trace."""
         if self._time is not None:
             yield (TRACE, json.dumps(chrome_trace(self._device, self._time.events)))
 
+    @override
     def about(self) -> dict[str, Any]:
         """Return simulated time, whole and by phase of training."""
         time = self._time
@@ -152,11 +160,12 @@ class SimulatedTime(System):
             **({"simulated_time_missing": self._missing} if self._missing else {}),
         }
 
+    @override
     def to_dict(self) -> Any:
         """Return the time so far; None without a clock."""
         return None if self._time is None else self._time.to_dict()
 
+    @override
     def load(self, data: Any) -> None:
-        """Take what `to_dict` returned."""
         if self._time is not None:
             self._time.load(data)

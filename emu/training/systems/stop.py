@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from typing_extensions import override
+
 from emu.errors import ConfigError
 from emu.training.stop_tests import COLUMNS
 from emu.training.systems.system import System
@@ -22,6 +24,7 @@ class Stop(System):
         self._past: dict[str, list[float]] = {name: [] for name in COLUMNS}
         self._stopped_by: list[str] = []
 
+    @override
     def require(self, about: Mapping[str, Any]) -> None:
         """Raise ConfigError if a test counts simulated seconds and no time is simulated."""
         if self._tests and self._tests.simulated_seconds and about["simulated_seconds"] is None:
@@ -30,6 +33,7 @@ class Stop(System):
                 f"{self._tests.simulated_seconds:g} on {self._device!r}; use `seconds`, or a device with a clock"
             )
 
+    @override
     def logged(self, measured: Mapping[str, Any]) -> None:
         """Test what was measured."""
         if self._tests is None:
@@ -41,18 +45,21 @@ class Stop(System):
         self._stopped_by = list(holding) if self._tests.is_met(holding) else []
 
     @property
+    @override
     def is_over(self) -> bool:
         """Whether enough tests hold."""
         return bool(self._stopped_by)
 
+    @override
     def about(self) -> dict[str, Any]:
         """Return the tests that ended the run; none if it took all its steps."""
         return {"stopped_by": self._stopped_by}
 
+    @override
     def to_dict(self) -> Any:
         """Return what was measured; None without tests."""
         return None if self._tests is None else {"past": self._past, "stopped_by": self._stopped_by}
 
+    @override
     def load(self, data: Any) -> None:
-        """Take what `to_dict` returned."""
         self._past, self._stopped_by = data["past"], data["stopped_by"]

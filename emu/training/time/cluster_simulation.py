@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from typing_extensions import override
+
 from emu.cluster.clipping import ClippingTable
 from emu.cluster.controller import layer_of
 from emu.cluster.parallelism import StepTimes
@@ -102,6 +104,7 @@ class ClusterSimulation(Simulation):
 
     # ---- steps ----
 
+    @override
     def end_step(self, step: int, phase: str) -> None:
         """Add the time of the work since the last step, and keep that work for `step_times`."""
         self._ended = tuple(self.demands)
@@ -163,6 +166,7 @@ class ClusterSimulation(Simulation):
     def _duration_ps(self, demand: Demand) -> int:
         return self.machine.cost(demand).duration_ps
 
+    @override
     def _play(self, work: tuple[Demand, ...]) -> StepTime:
         asked = self._asked(work, self._workers)
         computing = super()._play((*asked.computed, *asked.updated))
