@@ -10,10 +10,11 @@ alone; what it returns says how the product is computed (`emu.explain`), and com
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from numpy.typing import NDArray
 
@@ -109,23 +110,30 @@ class SparseProduct:
         return self.pattern.results, self.dense.shape[1]
 
 
-Given = TypeVar("Given", Product, SparseProduct, contravariant=True)
+Given = TypeVar("Given", Product, SparseProduct)
 
 
-class Way(Protocol[Given]):
-    """One algorithm for products. A module can be a way."""
+class Way(ABC, Generic[Given]):
+    """One algorithm for products.
 
+    Attributes:
+        is_partial: whether it leaves some numbers to the ways that follow. It is taken where one of these, other than
+            the definition, computes all numbers of such a product.
+    """
+
+    is_partial: bool = False
+
+    @abstractmethod
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:
         """Return None if this way computes such products, "" if they are of another kind, or why it does not."""
-        ...
 
     def proof(self, product: ProductCode) -> str:
         """Return what to say behind the planner's proof; "" if that says it all."""
-        ...
+        return ""
 
+    @abstractmethod
     def compute(self, product: Given, write: Write) -> Outcome | None:
         """Write the product; None if these numbers are left to the ways that follow."""
-        ...
 
 
 class Choice(NamedTuple):
@@ -160,8 +168,10 @@ def choose(ways: tuple[Any, ...], product: ProductCode, stage: StageCode) -> Cho
         stage: what writes it.
     """
     answers = [way.declines(product, stage) for way in ways]
-    taken = tuple(way for way, answer in zip(ways, answers, strict=True) if answer is None)
-    # Of those that would take such a product but for its details, the last is the most general.
+    taken = [way for way, answer in zip(ways, answers, strict=True) if answer is None]
+    if all(way.is_partial for way in taken[:-1]):
+        taken = taken[-1:]
+    # Of the ways that would take such a product but for its details, the last is the most general.
     reasons = [answer for answer in answers if answer]
     is_left = len(taken) == 1 and len(ways) > 1
-    return Choice(taken, reasons[-1] if is_left and reasons else "", taken[0].proof(product))
+    return Choice(tuple(taken), reasons[-1] if is_left and reasons else "", taken[0].proof(product))

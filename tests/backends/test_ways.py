@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from emu import Mac
 from emu.backends.interface import encode_mac, encode_stage
 from emu.backends.numba.ending import Ended
 from emu.backends.numba.table import WAYS
-from emu.backends.product import Choice, ProductCode, choose
+from emu.backends.product import Choice, Product, ProductCode, Way, choose
 from emu.backends.reference.definition import DEFINITION
 from emu.backends.registry import load
 from emu.datapath import OutputStage
@@ -38,10 +38,9 @@ CASES: dict[str, tuple[bool, str, str, Mac, tuple[int, int, int]]] = {
 }
 
 
-def name_of(way: Any) -> str:
-    if way is DEFINITION:
-        return "definition"
-    module = way.loops if isinstance(way, Ended) else way
+def name_of(way: Way[Product]) -> str:
+    """Name the file of a way."""
+    module = way.loops if isinstance(way, Ended) else sys.modules[type(way).__module__]
     return module.__name__.rsplit(".", 1)[-1]
 
 
@@ -84,3 +83,16 @@ def test_a_reason_is_told_only_where_the_definition_computes():
     left = chosen("fix60f8", "fix60f8", Mac(accumulator="fix64f4", rounding="floor"), (3, 5, 4))
     assert left.ways == (DEFINITION,)
     assert left.fallback == "the written format lies outside what float64 loops round"
+
+
+def test_ways_that_leave_some_numbers_to_others_are_not_taken_where_only_the_definition_follows():
+    """Pairwise sums of float32 columns, and of operands too far out for the general loops."""
+    mac = Mac(product="fp32", accumulator="fp32", order="pairwise")
+    assert [name_of(way) for way in chosen("fp32", "fp32", mac, (9, 70, 1)).ways] == [
+        "pairwise_sums",
+        "ordered",
+        "definition",
+    ]
+    left = chosen("fp64", "fp32", mac, (9, 70, 1))
+    assert left.ways == (DEFINITION,)
+    assert left.fallback == "products lie too close to the ends of float64"

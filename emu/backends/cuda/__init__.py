@@ -2,6 +2,7 @@
 
 device.py   what kernels run on: arrays and launches; loader.py: a GPU through CuPy, its states; nvrtc.py: the compiler
 layout.py   what a launch is told, as integers in the order `kernels/include/task.cuh` reads them
+ways/       the ways to compute a product, a file each
 table.py    the table of kernels
 """
 

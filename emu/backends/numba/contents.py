@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
 from emu.backends.interface import StageCode, Write
-from emu.backends.product import Given, ProductCode
+from emu.backends.product import Product, ProductCode, SparseProduct
 
 Array = NDArray[Any]
+Read = TypeVar("Read", Product, SparseProduct, contravariant=True)
 
 
 class Contents(NamedTuple):
@@ -27,17 +28,13 @@ class Contents(NamedTuple):
     quotients: Array | None = None
 
 
-class Loops(Protocol[Given]):
-    """A module that computes contents; `ending.Ended` makes a way of it."""
+class Loops(Protocol[Read]):
+    """A module that computes contents; `ending.Ended` makes a way of it, `ending.EndedSparse` of a sparse one."""
 
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:
         """Return None, "" or a reason, as `Way.declines`."""
         ...
 
-    def proof(self, product: ProductCode) -> str:
-        """Return what to say behind the planner's proof."""
-        ...
-
-    def contents(self, product: Given, write: Write) -> Contents | None:
+    def contents(self, product: Read, write: Write) -> Contents | None:
         """Return the contents; None if these numbers are left to the ways that follow."""
         ...

@@ -32,10 +32,11 @@ def scales_exactly(x: Array, stage: StageCode) -> bool:
     return stage.format.quantum <= 0
 
 
-def scales_exactly_from(formats: tuple[FormatCode, FormatCode, FormatCode | None], stage: StageCode) -> bool:
-    """Return whether integer sums of these formats, scaled to the last place, are normal float64 numbers."""
+def declines_points(formats: tuple[FormatCode, FormatCode, FormatCode | None], stage: StageCode) -> str:
+    """Return "" if integer sums of these formats, scaled to the last place, are normal float64 numbers, or that not."""
     lowest = formats[0].quantum + formats[1].quantum
-    return abs(lowest) < CENTRAL and abs(lowest - stage.format.quantum) < CENTRAL
+    is_central = abs(lowest) < CENTRAL and abs(lowest - stage.format.quantum) < CENTRAL
+    return "" if is_central else "the binary points lie too far from each other"
 
 
 def decides(

@@ -66,3 +66,8 @@ def supports(stage: StageCode) -> bool:
         return False  # without zero; or where a tiny result may overflow: left to the reference
     # with one significant bit, ties look at the exponent's last bit: left to the reference
     return not fmt.carries_raws and fmt.precision != 1 and abs(fmt.quantum) < SAFE_EXPONENT and top < 2 * SAFE_EXPONENT
+
+
+def declines_stage(stage: StageCode) -> str:
+    """Return why no compiled loop writes through a stage, "" if loops do."""
+    return "" if supports(stage) else "the written format lies outside what float64 loops round"

@@ -37,7 +37,6 @@ from emu.backends.numba.ways import (
     halves,
     in_order,
     in_tiles,
-    integer_dot,
     ordered,
     pairwise_sums,
     speculation,
@@ -45,6 +44,7 @@ from emu.backends.numba.ways import (
     wide_sums,
 )
 from emu.backends.numba.ways.groups import Groups
+from emu.backends.numba.ways.integer_dot import IntegerDot
 from emu.backends.pattern import Columns, Indices
 from emu.backends.product import Formats, Product, SparseProduct, Way
 from emu.backends.reference import ReferenceKernels
@@ -60,21 +60,21 @@ Array = NDArray[Any]
 GRAIN_ELEMENTS, GRAIN_WINDOWS = 1 << 20, 1 << 16
 #: The ways to compute a product, in the order in which they are asked.
 WAYS: tuple[Way[Product], ...] = (
-    integer_dot,
-    Ended(pairwise_sums),
+    IntegerDot(),
+    Ended(pairwise_sums, is_partial=True),
     Ended(blas),
-    Ended(halves),
+    Ended(halves, is_partial=True),
     Ended(wide_sums, divides=True),
-    Ended(blocks_in_tiles),
+    Ended(blocks_in_tiles, is_partial=True),
     Ended(dot_add),
-    Ended(speculation),
+    Ended(speculation, speculation.SPARED, is_partial=True),
     Ended(in_tiles),
     Ended(in_order),
     Ended(ordered),
     DEFINITION,
 )
 #: The same of sparse products.
-SPARSE_WAYS: tuple[Way[SparseProduct], ...] = (EndedSparse(strips), Groups(WAYS), SPARSE_DEFINITION)
+SPARSE_WAYS: tuple[Way[SparseProduct], ...] = (EndedSparse(strips, strips.WAY), Groups(WAYS), SPARSE_DEFINITION)
 
 
 class NumbaKernels(NumbaCodecs):

@@ -5,7 +5,8 @@ rounding.py     the table of modes, on significands
 stage.py        the output stage: observe, round, overflow, flags
 arithmetic.py   add .. sqrt, exact before the one rounding
 accumulators.py the accumulator between two adds, and how it adds
-products.py     the orders
+products.py     the orders; sparse.py: of sparse operands
+definition.py   both as the way that every backend ends its lists with
 philox.py       random bits
 """
 

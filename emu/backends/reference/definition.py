@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from emu.backends.interface import Outcome, StageCode, Write
-from emu.backends.product import Product, ProductCode, SparseProduct
+from emu.backends.product import Given, Product, ProductCode, SparseProduct, Way
 from emu.backends.reference import arithmetic, products, sparse
 from emu.backends.reference.stage import finish
 
 
-class Definition:
-    """Products of matrices."""
+class LastWay(Way[Given]):
+    """A way that takes every product."""
 
     def declines(self, product: ProductCode, stage: StageCode) -> None:
         """Return None: nothing is declined."""
 
-    def proof(self, product: ProductCode) -> str:
-        """Return nothing: the definition needs no proof."""
-        return ""
+
+class Definition(LastWay[Product]):
+    """Products of matrices."""
 
     def compute(self, product: Product, write: Write) -> Outcome:
         """Write the product."""
@@ -31,15 +31,8 @@ class Definition:
         return finish(quotients, write, touched, observed=sums)
 
 
-class SparseDefinition:
-    """Products of sparse matrices."""
-
-    def declines(self, product: ProductCode, stage: StageCode) -> None:
-        """Return None: nothing is declined."""
-
-    def proof(self, product: ProductCode) -> str:
-        """Return nothing: the definition adds in storage order."""
-        return ""
+class SparseDefinition(LastWay[SparseProduct]):
+    """Products of sparse matrices: each result adds its entries in storage order."""
 
     def compute(self, product: SparseProduct, write: Write) -> Outcome:
         """Write the dot products of every result's entries."""

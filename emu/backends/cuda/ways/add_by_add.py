@@ -7,43 +7,39 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from emu.backends.cuda import layout
 from emu.backends.cuda.launching import Launcher, counted_bytes
-from emu.backends.cuda.ways.on_device import OnDevice, Results, has_room, needs_every_bit, places
-from emu.backends.cuda.ways.settling import outcome_of
-from emu.backends.interface import BLOCKS, Outcome, StageCode, Write, carrier_of
-from emu.backends.product import Product, ProductCode
+from emu.backends.cuda.ways.on_device import DenseWay, OnDevice, Results, places
+from emu.backends.interface import BLOCKS, StageCode, Write, carrier_of
+from emu.backends.product import ProductCode
 
 
-class AddByAdd:
+class AddByAdd(DenseWay):
     """Any unit whose sums fit a kernel's integers."""
 
-    def __init__(self, launcher: Launcher) -> None:
-        """Compute with a launcher's device."""
-        self._launcher = launcher
+    @override
+    def _takes(self, product: ProductCode) -> bool:
+        return True
 
-    def declines(self, product: ProductCode, stage: StageCode) -> str | None:
-        """Return why a product is left to the definition: a kind of mean, sums wider than a kernel's integers."""
-        return needs_every_bit(product, stage) or layout.declines_sums(product.formats, product.mac) or None
+    @override
+    def _declines(self, product: ProductCode) -> str:
+        return layout.declines_sums(product.formats, product.mac)
 
+    @override
     def proof(self, product: ProductCode) -> str:
         """Return who computes a result."""
         return "one thread per result, in integers"
 
-    def compute(self, product: Product, write: Write) -> Outcome | None:
-        """Write the product; None if a block of threads has no room for the register."""
-        if not has_room(write.register):
-            return None
+    @override
+    def _launch(self, product: OnDevice, results: Results, write: Write) -> None:
         launcher = self._launcher
-        device = OnDevice.of(launcher, product, write)
-        results = Results.of(launcher, device.results, write)
-        kernel, extra, words = kernel_of(launcher, device, write.stage)
-        sides = (*places(launcher, device.left), *places(launcher, device.right))
-        arguments = (device.task, *sides, device.addend, *results.arguments, *extra)
+        kernel, extra, words = kernel_of(launcher, product, write.stage)
+        sides = (*places(launcher, product.left), *places(launcher, product.right))
+        arguments = (product.task, *sides, product.addend, *results.arguments, *extra)
         room = counted_bytes(write.register)
-        launcher.launch("products", kernel, device.results, arguments, shared_bytes=room, words=words)
-        return outcome_of(launcher, device, results)
+        launcher.launch("products", kernel, product.results, arguments, shared_bytes=room, words=words)
 
 
 def kernel_of(launcher: Launcher, product: OnDevice, stage: StageCode) -> tuple[str, tuple[Any, ...], int]:

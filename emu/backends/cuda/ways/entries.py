@@ -14,7 +14,7 @@ from emu.backends.arrays import on_host
 from emu.backends.cuda import layout
 from emu.backends.cuda.launching import Launcher, counted_bytes
 from emu.backends.cuda.ways.add_by_add import kernel_of
-from emu.backends.cuda.ways.on_device import OnDevice, Results, has_room
+from emu.backends.cuda.ways.on_device import DeviceWay, OnDevice, Results, has_room
 from emu.backends.gathered import Gathered
 from emu.backends.interface import Outcome, StageCode, Write
 from emu.backends.pattern import Columns, Indices, Pattern
@@ -89,12 +89,8 @@ def _segments(launcher: Launcher, pattern: Pattern) -> tuple[Array, Array, Array
     return entries, rows, starts
 
 
-class Entries:
+class Entries(DeviceWay[SparseProduct]):
     """Products of sparse matrices."""
-
-    def __init__(self, launcher: Launcher) -> None:
-        """Compute with a launcher's device."""
-        self._launcher = launcher
 
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:
         """Return why a product is left to the definition: sums wider than a kernel's integers."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
-from emu.backends.cuda.ways.on_device import OnDevice, needs_every_bit, packed
+from emu.backends.cuda.ways.on_device import OnDevice, packed
 from emu.backends.cuda.ways.settling import PACKED_DTYPES, PACKED_I32, PACKED_I64, Settled, Sums
-from emu.backends.interface import StageCode
 from emu.backends.product import ProductCode
 
 #: Results of a tile's side.
@@ -18,16 +18,18 @@ _SUMS_IN_WORDS = {PACKED_I32: (5, 2), PACKED_I64: (6, 3)}
 class IntegerTiles(Settled):
     """Exact accumulators of fixed-point operands."""
 
-    def declines(self, product: ProductCode, stage: StageCode) -> str | None:
-        """Return "" of floats and of accumulators that round, or why the sums cannot be written."""
-        return "" if _packing(product) is None else needs_every_bit(product, stage) or None
+    @override
+    def _takes(self, product: ProductCode) -> bool:
+        return _packing(product) is not None
 
+    @override
     def proof(self, product: ProductCode) -> str:
         """Return the integers of operands and sums."""
         packing = _packing(product)
         assert packing is not None
         return f"in tiles of {PACKED_DTYPES[packing]}, sums of {64 * _SUMS_IN_WORDS[packing][1]} bits"
 
+    @override
     def _sums(self, product: OnDevice) -> Sums:
         packing = _packing(product.code)
         assert packing is not None

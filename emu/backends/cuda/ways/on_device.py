@@ -1,17 +1,19 @@
-"""A product on a device: its operands there, and what a launch is told of them."""
+"""A product on a device: its operands there, what a launch is told of them, and what its ways share."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from emu.backends.cuda import layout
 from emu.backends.cuda.launching import SHARED_BYTES, Counts, Launcher, counted_bytes
 from emu.backends.gathered import Gathered
-from emu.backends.interface import RegisterCode, StageCode, Write, carrier_of
-from emu.backends.product import Formats, Product, ProductCode
+from emu.backends.interface import Outcome, RegisterCode, StageCode, Write, carrier_of
+from emu.backends.product import Formats, Given, Product, ProductCode, Way
 
 Array = Any
 
@@ -119,17 +121,54 @@ class Results(NamedTuple):
         return self.recorded, self.values, self.counts.totals
 
 
+class DeviceWay(Way[Given]):
+    """A way whose kernels write results on a device."""
+
+    def __init__(self, launcher: Launcher) -> None:
+        """Compute with a launcher's device."""
+        self._launcher = launcher
+
+
+class DenseWay(DeviceWay[Product]):
+    """A way to compute products of matrices."""
+
+    @abstractmethod
+    def _takes(self, product: ProductCode) -> bool:
+        """Return whether a product is of this way's kind."""
+
+    def _declines(self, product: ProductCode) -> str:
+        """Return why a product of this way's kind is left to the ways that follow; "" if it is not."""
+        return ""
+
+    @override
+    def declines(self, product: ProductCode, stage: StageCode) -> str | None:
+        if not self._takes(product):
+            return ""
+        is_float = any(fmt.is_float for fmt in product.formats if fmt is not None)
+        if layout.wraps(stage) and product.divides_oddly and is_float:
+            return "a mean of floats that wraps needs every bit of their sum"
+        return self._declines(product) or None
+
+    @override
+    def compute(self, product: Product, write: Write) -> Outcome | None:
+        """Write the product; None if a block of threads has no room for the register."""
+        if not has_room(write.register):
+            return None
+        launcher, device = self._launcher, OnDevice.of(self._launcher, product, write)
+        results = Results.of(launcher, device.results, write)
+        self._launch(device, results, write)
+        batches, rows, _, columns = device.sizes
+        values = results.values.reshape(batches, rows, columns)
+        return Outcome.owing(launcher.returned(values, device.left.data, device.right.data), results.counts)
+
+    @abstractmethod
+    def _launch(self, product: OnDevice, results: Results, write: Write) -> None:
+        """Launch what writes the results."""
+
+
 def has_room(register: RegisterCode | None) -> bool:
     """Return whether a block of threads has room for a register's positions."""
     return counted_bytes(register) <= SHARED_BYTES
-
-
-def needs_every_bit(product: ProductCode, stage: StageCode) -> str:
-    """Return why no kernel writes a mean: it wraps, and its sum has more bits than are kept; "" if one does."""
-    is_float = any(fmt.is_float for fmt in product.formats if fmt is not None)
-    if layout.wraps(stage) and product.divides_oddly and is_float:
-        return "a mean of floats that wraps needs every bit of their sum"
-    return ""
 
 
 def places(launcher: Launcher, x: Gathered) -> tuple[Array, Array, Array]:

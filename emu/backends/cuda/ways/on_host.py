@@ -7,27 +7,17 @@ from typing import Any
 
 from emu.backends.arrays import is_on_device, on_host
 from emu.backends.cuda.launching import Launcher
+from emu.backends.cuda.ways.on_device import DeviceWay
 from emu.backends.gathered import Gathered
-from emu.backends.interface import Outcome, StageCode, Write
-from emu.backends.product import Product, ProductCode, SparseProduct
-from emu.backends.reference.definition import DEFINITION, SPARSE_DEFINITION
+from emu.backends.interface import Outcome, Write
+from emu.backends.product import Product, SparseProduct
+from emu.backends.reference.definition import DEFINITION, SPARSE_DEFINITION, LastWay
 
 Array = Any
 
 
-class OnHost:
+class OnHost(DeviceWay[Product], LastWay[Product]):
     """Products of matrices."""
-
-    def __init__(self, launcher: Launcher) -> None:
-        """Bring results to a launcher's device."""
-        self._launcher = launcher
-
-    def declines(self, product: ProductCode, stage: StageCode) -> None:
-        """Return None: nothing is declined."""
-
-    def proof(self, product: ProductCode) -> str:
-        """Return nothing: the definition needs no proof."""
-        return ""
 
     def compute(self, product: Product, write: Write) -> Outcome:
         """Write the product."""
@@ -37,10 +27,10 @@ class OnHost:
         return there(self._launcher, outcome, *operands)
 
 
-class SparseOnHost(OnHost):
+class SparseOnHost(DeviceWay[SparseProduct], LastWay[SparseProduct]):
     """Products of sparse matrices."""
 
-    def compute(self, product: SparseProduct, write: Write) -> Outcome:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def compute(self, product: SparseProduct, write: Write) -> Outcome:
         """Write the product."""
         data, dense = on_host(product.data), on_host(product.dense)
         copied = SparseProduct(product.code, data, dense, _copied(product.addend), product.pattern)

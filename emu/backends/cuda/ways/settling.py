@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from emu.backends.cuda import layout
-from emu.backends.cuda.launching import Launcher, counted_bytes
-from emu.backends.cuda.ways.on_device import OnDevice, Results, has_room, places
-from emu.backends.interface import Outcome, Write
-from emu.backends.product import Product
+from emu.backends.cuda.launching import counted_bytes
+from emu.backends.cuda.ways.on_device import DenseWay, OnDevice, Results, places
+from emu.backends.interface import Write
 
 Array = Any
 #: As what operands are packed, and how sums lie: numbers that `around.cu` knows.
@@ -57,38 +57,21 @@ class Sums(NamedTuple):
         return cls(sums.reshape(-1), numbers, _BITS_OF_SUMS[storage] if bits is None else bits, exact)
 
 
-class Settled(ABC):
+class Settled(DenseWay):
     """A way whose kernels leave sums on the device."""
-
-    def __init__(self, launcher: Launcher) -> None:
-        """Compute with a launcher's device."""
-        self._launcher = launcher
 
     @abstractmethod
     def _sums(self, product: OnDevice) -> Sums:
         """Return the sums of a product."""
 
-    def compute(self, product: Product, write: Write) -> Outcome | None:
-        """Write the product; None if a block of threads has no room for the register."""
-        if not has_room(write.register):
-            return None
-        launcher, stage = self._launcher, write.stage
-        device = OnDevice.of(launcher, product, write)
-        results = Results.of(launcher, device.results, write)
-        sums = self._sums(device)
-        kept = layout.kept_bits([stage], product.code.divisor, adds=sums.exact and device.addend is not None)
-        sides = (*places(launcher, device.left), *places(launcher, device.right))
-        arguments = (device.task, sums.array, *sums.numbers, sums.marks, *sides, device.addend, *results.arguments)
+    @override
+    def _launch(self, product: OnDevice, results: Results, write: Write) -> None:
+        launcher, sums = self._launcher, self._sums(product)
+        kept = layout.kept_bits([write.stage], product.code.divisor, adds=sums.exact and product.addend is not None)
+        sides = (*places(launcher, product.left), *places(launcher, product.right))
+        arguments = (product.task, sums.array, *sums.numbers, sums.marks, *sides, product.addend, *results.arguments)
         launcher.launch(
-            *("around", "settle", device.results, arguments),
+            *("around", "settle", product.results, arguments),
             shared_bytes=counted_bytes(write.register),
-            words=layout.enough_words(max(sums.bits, device.addend_bits), kept),
+            words=layout.enough_words(max(sums.bits, product.addend_bits), kept),
         )
-        return outcome_of(launcher, device, results)
-
-
-def outcome_of(launcher: Launcher, product: OnDevice, results: Results) -> Outcome:
-    """Return what was written where the operands were; counts are fetched when they are looked at."""
-    batches, rows, _, columns = product.sizes
-    values = results.values.reshape(batches, rows, columns)
-    return Outcome.owing(launcher.returned(values, product.left.data, product.right.data), results.counts)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
-from emu.backends.cuda.ways.on_device import OnDevice, needs_every_bit, places
+from emu.backends.cuda.ways.on_device import OnDevice, places
 from emu.backends.cuda.ways.settling import PACKED_F32, Settled, Sums
-from emu.backends.interface import SEQUENTIAL, Outcome, StageCode, Write, carrier_of, encode_format
+from emu.backends.interface import SEQUENTIAL, Outcome, Write, carrier_of, encode_format
 from emu.backends.product import Product, ProductCode
 from emu.backends.proofs import is_plain
 from emu.formats import PRESETS
@@ -19,19 +20,21 @@ _LARGE_TILES = 512
 class TilesInOrder(Settled):
     """The processor's own float32 additions, in order."""
 
-    def declines(self, product: ProductCode, stage: StageCode) -> str | None:
-        """Return "" of other units, or why the sums cannot be written."""
+    @override
+    def _takes(self, product: ProductCode) -> bool:
         mac, formats = product.mac, [fmt for fmt in product.formats if fmt is not None]
         narrow = all(carrier_of(fmt) == np.float32 for fmt in formats)
         # The kernel writes a flushed operand as 0 of its sign.
         signed = all(fmt.has_negative_zero or not fmt.daz for fmt in formats)
         adds = mac.product is None and mac.order == SEQUENTIAL and is_plain(mac.accumulator, _FLOAT32)
-        return (needs_every_bit(product, stage) or None) if adds and narrow and signed else ""
+        return adds and narrow and signed
 
+    @override
     def proof(self, product: ProductCode) -> str:
         """Return what adds."""
         return "in tiles of fused multiply-adds"
 
+    @override
     def compute(self, product: Product, write: Write) -> Outcome | None:
         """Write the product; None of operands in another carrier."""
         operands = (product.left, product.right, product.addend)
@@ -39,6 +42,7 @@ class TilesInOrder(Settled):
             return None
         return super().compute(product, write)
 
+    @override
     def _sums(self, product: OnDevice) -> Sums:
         launcher, (batches, rows, _, columns) = self._launcher, product.sizes
         side = 128 if min(rows, columns) >= _LARGE_TILES else 64

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from typing_extensions import override
+
 from emu.backends.bounds import bounded
 from emu.backends.cuda import layout
-from emu.backends.cuda.ways.on_device import OnDevice, needs_every_bit, packed
+from emu.backends.cuda.ways.on_device import OnDevice, packed
 from emu.backends.cuda.ways.settling import PACKED_DTYPES, PACKED_F32, PACKED_F64, PACKED_I8, Settled, Sums
-from emu.backends.interface import StageCode
 from emu.backends.product import ProductCode
 
 _NAMES = {PACKED_F32: "float32", PACKED_F64: "float64", PACKED_I8: "int8, sums in int32"}
@@ -26,16 +27,16 @@ _INT8_LINE = 16
 class VendorSums(Settled):
     """Exact paths of the planner."""
 
-    def declines(self, product: ProductCode, stage: StageCode) -> str | None:
-        """Return "" of other paths, or why the sums cannot be written."""
-        if not product.is_exact or product.mac.accumulator is not None or product.mac.product is not None:
-            return ""
-        return needs_every_bit(product, stage) or None
+    @override
+    def _takes(self, product: ProductCode) -> bool:
+        return product.is_exact and product.mac.accumulator is None and product.mac.product is None
 
+    @override
     def proof(self, product: ProductCode) -> str:
         """Return as what the library takes operands."""
         return f"by cuBLAS in {_NAMES[_packing(product)]}"
 
+    @override
     def _sums(self, product: OnDevice) -> Sums:
         batches, rows, depth, columns = product.sizes
         packing = _packing(product.code)

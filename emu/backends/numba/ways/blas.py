@@ -14,7 +14,7 @@ from emu.backends.memory import empty
 from emu.backends.numba.compiling import over_ranges
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.gathering import materialised
-from emu.backends.numba.in_doubles import scales_exactly_from
+from emu.backends.numba.in_doubles import declines_points
 from emu.backends.product import Product, ProductCode
 
 Array = NDArray[Any]
@@ -33,12 +33,7 @@ def declines(product: ProductCode, stage: StageCode) -> str | None:
     """Return "" of other paths, or why results would not be written as the exact ones."""
     if product.path not in DTYPES:
         return ""
-    return None if scales_exactly_from(product.formats, stage) else "the binary points lie too far from each other"
-
-
-def proof(product: ProductCode) -> str:
-    """Return nothing: the planner's proof says it all."""
-    return ""
+    return declines_points(product.formats, stage) or None
 
 
 def contents(product: Product, write: Write) -> Contents:

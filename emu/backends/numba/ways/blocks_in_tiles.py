@@ -28,7 +28,6 @@ from emu.backends.numba.vector.block_tiles import ROWS, add_blocks
 from emu.backends.numba.vector.dot_tiles import PANEL_COLUMNS
 from emu.backends.numba.vector.lanes import address
 from emu.backends.numba.vector.ordered_products import over_row_blocks, packed_panels
-from emu.backends.numba.ways import dot_add
 from emu.backends.numba.ways.dot_add import arranged, exponents
 from emu.backends.product import Formats, Product, ProductCode
 from emu.backends.proofs import largest_exponent, significand_bits
@@ -160,13 +159,7 @@ def _row_loops(n: int, fraction_bits: int, together: int, cuts: int) -> Any:
 
 def declines(product: ProductCode, stage: StageCode) -> str | None:
     """Return None of units that the tiles emulate, else "": plain loops compute the others."""
-    is_taken = not product.is_exact and unit_for(product.mac, product.formats) is not None
-    return None if is_taken and dot_add.declines(product, stage) is None else ""
-
-
-def proof(product: ProductCode) -> str:
-    """Return nothing: the planner's proof says it all."""
-    return ""
+    return "" if product.is_exact or unit_for(product.mac, product.formats) is None else None
 
 
 def contents(product: Product, write: Write) -> Contents | None:

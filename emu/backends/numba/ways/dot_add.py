@@ -101,11 +101,6 @@ def declines(product: ProductCode, stage: StageCode) -> str | None:
     return _declines_accumulator(mac.accumulator, fmt) or None
 
 
-def proof(product: ProductCode) -> str:
-    """Return nothing: the planner's proof says it all."""
-    return ""
-
-
 def _declines_accumulator(stage: StageCode, fmt: FormatCode) -> str:
     top = fmt.max_exponent + fmt.precision
     if fmt.ftz or not fmt.has_nan or fmt.precision == 1 or fmt.quantum <= -SAFE_EXPONENT or top >= SAFE_EXPONENT:

@@ -5,7 +5,6 @@ Random bits of the output stage are drawn for all results at once, and handed to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,15 +29,12 @@ Array = NDArray[Any]
 WAY = "operands gathered, results of equal many entries together"
 
 
-@dataclass(frozen=True)
-class Groups:
-    """Products of every group; their counts are added up.
+class Groups(Way[SparseProduct]):
+    """Products of every group; their counts are added up."""
 
-    Attributes:
-        ways: of products of matrices.
-    """
-
-    ways: tuple[Way[Product], ...]
+    def __init__(self, ways: tuple[Way[Product], ...]) -> None:
+        """Compute each group in one of these ways."""
+        self.ways = ways
 
     def declines(self, product: ProductCode, stage: StageCode) -> str | None:
         """Return why a unit is left to the reference."""

@@ -23,7 +23,6 @@ from emu.backends.numba.compiling import BLOCK, kernel, over_ranges
 from emu.backends.numba.contents import Contents
 from emu.backends.numba.gathering import materialised
 from emu.backends.numba.machine import has_pair_products
-from emu.backends.numba.ways import wide_sums
 from emu.backends.numba.ways.ordered import add_three_to_odd
 from emu.backends.product import Formats, Product, ProductCode
 from emu.formats import Fixed
@@ -46,18 +45,13 @@ def declines(product: ProductCode, stage: StageCode) -> str | None:
     (a, b, c), mac = product.formats, product.mac
     if product.is_exact or mac.accumulator is not None or mac.product is not None or product.divisor != 1:
         return ""
-    if product.depth > MOST_TERMS or not has_pair_products() or wide_sums.declines(product, stage) is not None:
+    if product.depth > MOST_TERMS or not has_pair_products():
         return ""
     if stage.overflow == k.WRAP or any(f.is_float or f.width_bits > 2 * HALF_BITS for f in (a, b)):
         return ""
     quantum = a.quantum + b.quantum
     fits = c is None or (not c.is_float and c.quantum >= quantum and c.width_bits + c.quantum - quantum <= ADDEND_BITS)
     return None if fits else ""
-
-
-def proof(product: ProductCode) -> str:
-    """Return nothing: the planner's proof says it all."""
-    return ""
 
 
 def contents(product: Product, write: Write) -> Contents | None:

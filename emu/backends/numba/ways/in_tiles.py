@@ -153,11 +153,6 @@ def declines(product: ProductCode, stage: StageCode) -> str | None:
     return "" if product.is_exact or unit_for(product.mac, product.formats) is None else None
 
 
-def proof(product: ProductCode) -> str:
-    """Return nothing: the planner's proof says it all."""
-    return ""
-
-
 def contents(product: Product, write: Write) -> Contents:
     """Return the accumulator's (B, M, N) contents and where it touched a limit."""
     unit = unit_for(product.code.mac, product.code.formats)

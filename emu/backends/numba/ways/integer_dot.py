@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from emu.backends.interface import Outcome, StageCode, Write
 from emu.backends.numba import integers
-from emu.backends.numba.in_doubles import scales_exactly_from
-from emu.backends.numba.prepared import supports
-from emu.backends.product import Product, ProductCode
+from emu.backends.numba.in_doubles import declines_points
+from emu.backends.numba.prepared import declines_stage
+from emu.backends.product import Product, ProductCode, Way
 
 
-def declines(product: ProductCode, stage: StageCode) -> str | None:
-    """Return "" of other paths, or why results would not be written as the exact ones."""
-    if product.path != "integer_dot":
-        return ""
-    if not supports(stage):
-        return "the written format lies outside what float64 loops round"
-    if product.divisor != 1:
-        return f"sums that are divided by {product.divisor} take another path"
-    return None if scales_exactly_from(product.formats, stage) else "the binary points lie too far from each other"
+class IntegerDot(Way[Product]):
+    """Products whose rows pass the output stage while they are in the cache."""
 
+    def declines(self, product: ProductCode, stage: StageCode) -> str | None:
+        """Return "" of other paths, or why results would not be written as the exact ones."""
+        if product.path != "integer_dot":
+            return ""
+        if product.divisor != 1:
+            return f"sums that are divided by {product.divisor} take another path"
+        return declines_stage(stage) or declines_points(product.formats, stage) or None
 
-def proof(product: ProductCode) -> str:
-    """Return nothing: the planner's proof says it all."""
-    return ""
-
-
-def compute(product: Product, write: Write) -> Outcome:
-    """Write the product: rows pass the output stage while they are in the cache."""
-    return integers.write_products(product.left, product.right, product.addend, product.code.formats, write)
+    def compute(self, product: Product, write: Write) -> Outcome:
+        """Write the product."""
+        return integers.write_products(product.left, product.right, product.addend, product.code.formats, write)

@@ -74,11 +74,6 @@ def declines(product: ProductCode, stage: StageCode) -> str | None:
     return _declines(a, b, c, mac, mac.accumulator) or None
 
 
-def proof(product: ProductCode) -> str:
-    """Return nothing: the planner's proof says it all."""
-    return ""
-
-
 def _declines(a: FormatCode, b: FormatCode, c: FormatCode | None, mac: MacCode, stage: StageCode) -> str:
     product = mac.product
     if mac.order not in (k.SEQUENTIAL, k.LANES, k.PAIRWISE):

@@ -49,11 +49,6 @@ def declines(product: ProductCode, stage: StageCode) -> str | None:
     return None if takes else ""
 
 
-def proof(product: ProductCode) -> str:
-    """Return nothing: the planner's proof says it all."""
-    return ""
-
-
 def contents(product: Product, write: Write) -> Contents | None:
     """Return float32 sums of one matrix times one column; None of other shapes."""
     left, right = product.gathered()

@@ -53,11 +53,6 @@ def declines(product: ProductCode, stage: StageCode) -> str | None:
     return "" if tiles is not None and tiles.step == "marked" else None
 
 
-def proof(product: ProductCode) -> str:
-    """Return that outputs of a saturating accumulator that provably stay inside are summed in any order."""
-    return SPARED
-
-
 def _bounds(mac: MacCode, formats: Formats, depth: int) -> bool:
     stage = mac.accumulator
     if stage is None or mac.product is not None or mac.order != k.SEQUENTIAL or not integers.applies(formats):

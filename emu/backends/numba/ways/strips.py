@@ -201,11 +201,6 @@ def declines(product: ProductCode, stage: StageCode) -> str | None:
     return None if unit_in_strips(product.formats, product.mac) is not None else ""
 
 
-def proof(product: ProductCode) -> str:
-    """Return that entries are added in strips."""
-    return WAY
-
-
 def contents(product: SparseProduct, write: Write) -> Contents:
     """Return the (R, H) accumulators' contents and where they touched a limit."""
     path, pattern, shape = product.code.path, product.pattern, product.shape

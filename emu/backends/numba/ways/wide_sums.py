@@ -94,11 +94,6 @@ def declines(product: ProductCode, stage: StageCode) -> str | None:
     return None
 
 
-def proof(product: ProductCode) -> str:
-    """Return nothing: the planner's proof says it all."""
-    return ""
-
-
 def _span(stage: StageCode) -> int:
     """Return the exponent of a fixed format's modulus."""
     return stage.format.width_bits + stage.format.quantum
