@@ -166,6 +166,9 @@ def as_native(x: Any, name: str) -> Array:
         words = _words_at(array, 0)
         if words is not None:
             return words
+        floats = nearest_floats(array)
+        if all(_is_exactly(f, e) for f, e in zip(floats.flat, array.flat, strict=True)):  # such as 2**1023
+            return floats
         raise _inexact(array, name, "float64 or an integer of 64 bits")
     array = x.astype(x.dtype.newbyteorder("="), copy=False)
     if array.dtype == np.float16:
@@ -198,12 +201,17 @@ def _words_at(exact: Array, frac_bits: int) -> Array | None:
 
 
 def _inexact(exact: Array, name: str, holders: str) -> FormatError:
-    finite = [e for e in exact.flat if as_fraction(e) is not None]  # NaN, which differs from itself, is held
-    lost = next((e for e in finite if float(nearest_floats(np.array(e, object))) != e), exact.flat[0])
+    floats = nearest_floats(exact)
+    lost = next((e for f, e in zip(floats.flat, exact.flat, strict=True) if not _is_exactly(f, e)), exact.flat[0])
     return FormatError(
         f"`{name}` must hold numbers that {holders} holds exactly, all of them together, got {shown(lost)}; round it "
         "first, by float()"
     )
+
+
+def _is_exactly(x: Any, number: Any) -> bool:
+    """Return whether an element of a float array is a Python number; NaN, which differs from itself, is NaN."""
+    return float(x) == number or number != number
 
 
 def _last_place(e: Any) -> int | None:

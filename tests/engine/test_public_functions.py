@@ -75,6 +75,13 @@ def test_compare_orders_exactly_and_tells_unordered_apart(backend: str):
     assert emu.compare(3, 1.5, a_format="fix8f1", b_format="fp8_e4m3", backend=backend) == 1
 
 
+def test_max_pool_takes_integers_that_float64_alone_holds(backend: str):
+    values, index = engine.max_pool([[1, 2**1023]], backend=backend)
+    assert (values.tolist(), values.dtype, index.tolist()) == ([2.0**1023], np.float64, [1])
+    with pytest.raises(emu.FormatError, match=f"got {2**70 + 1}; round it"):
+        engine.max_pool([[1, 2**70 + 1, 2**1023]], backend=backend)
+
+
 @pytest.mark.parametrize(("n", "dtype"), [(1, "uint8"), (256, "uint8"), (257, "uint16"), (289, "uint16")])
 def test_max_pool_indexes_windows_of_every_size(n: int, dtype: str, backend: str):
     best, index = engine.max_pool(np.arange(float(n))[None], backend=backend)

@@ -126,6 +126,14 @@ def test_a_list_of_narrow_floats_is_carried_as_an_array_of_them(dtype: type, bac
         assert emu.relu(given, backend=backend).dtype == (np.float64 if dtype is np.float64 else np.float32)
 
 
+def test_a_negative_zero_is_zero_beside_numbers_that_only_a_word_holds(backend: str):
+    together = np.array([0.5, 2**53 + 1, -0.0], object)
+    written = emu.add(together, -0.0, out_format="fp64", backend=backend)
+    assert np.signbit(written).tolist() == [False] * 3
+    alone = emu.add(together[2:], -0.0, out_format="fp64", backend=backend)
+    assert np.signbit(alone).tolist() == [True]
+
+
 def test_a_decimal_zero_keeps_its_sign(backend: str):
     given = [Decimal("-0"), Decimal("0.00"), Decimal("-0E+5"), Decimal(1)]
     for y in (emu.value(given, "fp32").array, emu.quantize(given, "fp32", backend=backend)):

@@ -49,9 +49,18 @@ def faults_of(case: Case, outcome: Outcome, backend: str) -> list[Fault]:
                 f"{bad}={case.arguments[bad].text}",
             ),
         ]
-    if case.arguments.get("check", ("",))[0] != "False":
+    if not _is_unchecked(case):
         faults += _of_result(case, outcome, backend)
     return faults + _of_memory(case, outcome, name)
+
+
+def breaks_its_promise(case: Case, outcome: Outcome) -> bool:
+    """Whether a call leaves out the check of operands that are no values of their formats: nothing is promised then."""
+    return _is_unchecked(case) and not case.bad and isinstance(_expected(case, outcome), Refused)
+
+
+def _is_unchecked(case: Case) -> bool:
+    return case.arguments.get("check", ("",))[0] == "False"
 
 
 def name_of(case: Case) -> str:

@@ -67,7 +67,8 @@ def operand(x: Any, fmt: Any, name: str, *, arithmetic: bool = True) -> Operand 
         known = model.model_of(x.format)
         return Operand([_read(held, known, arithmetic)], must=True)
     if fmt is None:
-        return Operand([held], must=_fits_a_carrier(held) and held.plain)
+        fits = _fits_a_carrier(held)
+        return Operand([held if fits else _without_negative_zero(held)], must=fits and held.plain)
     parsed = emu.parse(fmt)
     known = model.model_of(parsed)
     inside = [r for r in readings(held, parsed) if all(model.holds(known, real) for real in r.reals)]
@@ -78,6 +79,11 @@ def operand(x: Any, fmt: Any, name: str, *, arithmetic: bool = True) -> Operand 
 
 def _read(held: Contents, known: Any, arithmetic: bool) -> Contents:
     return held._replace(reals=[model.read_as(known, real, arithmetic=arithmetic) for real in held.reals])
+
+
+def _without_negative_zero(held: Contents) -> Contents:
+    """Numbers that only a word with fraction bits holds: a word has no -0."""
+    return held._replace(reals=[r if r.magnitude else ZERO for r in held.reals])
 
 
 def readings(held: Contents, fmt: Any) -> list[Contents]:

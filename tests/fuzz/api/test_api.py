@@ -149,6 +149,14 @@ def test_a_sound_call_has_no_fault():
     assert judged(case_of("emu.add", "elementwise", "a", **{**sum_of, "a": "1j"})) == ("refused", [])
 
 
+def test_unchecked_calls_may_differ_only_if_an_operand_is_no_value_of_its_format(monkeypatch: pytest.MonkeyPatch):
+    add = emu.add
+    monkeypatch.setattr(emu, "add", lambda a, b, **more: add(a, b, **more) * (1 + (more["backend"] == "numba")))
+    given = {"b": "2", "a_format": "'fix8f4'", "out_format": "'fix16f8'", "check": "False"}
+    assert kinds(case_of("emu.add", "elementwise", a="0.01", **given)) == []
+    assert kinds(case_of("emu.add", "elementwise", a="0.5", **given)) == ["backends differ: values (emu.add)"]
+
+
 def test_faults_of_every_kind_are_noticed(monkeypatch: pytest.MonkeyPatch):
     add, given = emu.add, {"a": "np.array([0.5])", "b": "2", "out_format": "'fp16'"}
 
