@@ -54,5 +54,7 @@ def with_integers(primitive: str, options: Mapping[str, Any], ndim: int) -> dict
     Raises:
         ShapeError: one of them is not an integer, or not in its range; an axis that the operand does not have.
     """
-    known = _INTEGERS.get(primitive, {})
+    known = _INTEGERS.get(primitive)
+    if known is None:
+        return dict(options)
     return {name: known[name](name, value, ndim) if name in known else value for name, value in options.items()}

@@ -52,8 +52,8 @@ class Gathered:
         if 0 in self.shape:
             return
         last, size = (self.batches - 1) * self.batch_stride, self.data.size
-        least = min(last, 0) + int(self.rows.min()) + int(self.columns.min())
-        most = max(last, 0) + int(self.rows.max()) + int(self.columns.max())
+        (first_row, last_row), (first_column, last_column) = _range_of(self.rows), _range_of(self.columns)
+        least, most = min(last, 0) + first_row + first_column, max(last, 0) + last_row + last_column
         if least < 0 or most >= size:
             raise ShapeError(
                 f"gathered matrices must lie in their data, places 0..{size - 1}, got places {least}..{most}; choose "
@@ -124,6 +124,16 @@ def _of_lasting(x: _Same) -> Gathered:
     """Return the places in a stack that never changes; nor do they, nor its data."""
     found = Gathered._of(x.array)  # pyright: ignore[reportPrivateUsage]
     return replace(found, data=lasting(found.data))
+
+
+def _range_of(offsets: NDArray[np.int64]) -> tuple[int, int]:
+    """Return the least and the largest offset."""
+    return _range_of_lasting(_Same(offsets)) if is_lasting(offsets) else (int(offsets.min()), int(offsets.max()))
+
+
+@lru_cache(maxsize=1024)
+def _range_of_lasting(offsets: _Same) -> tuple[int, int]:
+    return int(offsets.array.min()), int(offsets.array.max())
 
 
 @lru_cache(maxsize=1024)

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from emu._drawn import Drawn
 from emu.datapath.owed import Counted, Debts, Indebted
 from emu.errors import FormatError, nearest_name
@@ -137,13 +140,20 @@ class Flags(Indebted, Drawn):
                 f"`counts` must be {len(FLAG_NAMES)} integers, those of {', '.join(FLAG_NAMES)}, got {counts!r}; give "
                 "what `counts()` of other flags returns"
             ) from None
+        self._add(added)
+
+    def add_counts(self, counts: NDArray[np.int64]) -> None:
+        """Add the counts of a kernel, in the order of the attributes."""
+        self._add(zip(FLAG_NAMES, counts.tolist(), strict=True))
+
+    def _add(self, counts: Iterable[tuple[str, int]]) -> None:
         held = self.__dict__
         with self._debts.lock:
-            for name, count in added:
+            for name, count in counts:
                 held[name] += count
 
     def _take(self, counted: Counted) -> None:
-        self.add(counted.flags.tolist())
+        self.add_counts(counted.flags)
 
     def merge(self, other: Flags) -> None:
         """Add the counts of another unit's flags.

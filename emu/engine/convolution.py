@@ -46,6 +46,10 @@ def patches_of(x: Array, kernel: tuple[int, int], stride: tuple[int, int], paddi
     """
     kernel, stride = as_pair("kernel", kernel, 1), as_pair("stride", stride, 1)
     _require_windows(x.shape, kernel, stride, padding := as_pair("padding", padding, 0), "kernel")
+    return _patches_of(x, kernel, stride, padding)
+
+
+def _patches_of(x: Array, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> Gathered:
     images = _padded(x, padding)
     rows, columns = _places_of_patches(images.shape[1:], kernel, stride)
     return Gathered(images.reshape(-1), images.shape[0], math.prod(images.shape[1:]), rows, columns)
@@ -193,7 +197,7 @@ def patches_and_kernels(
     channels = kernels.shape[0]
     return Matrices(
         kernels.reshape(1, channels, math.prod(kernels.shape[1:])),
-        patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding),
+        _patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding),  # `_sizes_of` says that it fits
         None if third is None else _one_per_channel(third, channels)[None],
         (fw, fx, fb),
         (images.shape[0], channels, *sizes),

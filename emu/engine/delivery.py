@@ -74,7 +74,7 @@ def deliver(unit: UnitDescription, outcome: Outcome, lowered: int = 0) -> Array:
     if register is not None:
         register.add_counts(outcome.register, lowered_exponent(outcome.max_exponent, lowered))
     if flags is not None:
-        flags.add(outcome.flags.tolist())
+        flags.add_counts(outcome.flags)
     elif not unit.code.format.has_nan and outcome.flags[INVALID_FLAG]:
         warn_of_lost_nan(unit.stage.format)
     return outcome.values

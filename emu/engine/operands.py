@@ -103,6 +103,8 @@ def _carried(members: Array, fmt: Format) -> Array:
     """Return the carrier array of numbers that belong to a format."""
     if isinstance(fmt, Fixed) and fmt.carries_raws:
         return fmt.raw_of_members(members).astype(fmt.carrier, copy=False)
+    if members.dtype == fmt.carrier:
+        return members
     # NumPy would warn of signalling NaNs, which become quiet ones, and of numbers beyond the carrier that were not
     # checked.
     with np.errstate(invalid="ignore", over="ignore"):

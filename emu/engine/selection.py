@@ -120,7 +120,8 @@ def _places(index: Any, length: int, *, check: bool) -> Array:
         ShapeError: one lies outside its window.
         FormatError: they are not integers.
     """
-    array = index if is_on_device(index) else as_numbers(index, "index")
+    is_taken = is_on_device(index) or (type(index) is np.ndarray and index.dtype.kind in "iu" and index.dtype.isnative)
+    array = index if is_taken else as_numbers(index, "index")  # which makes 64 bits of 8
     if array.dtype.kind not in "iu":
         raise FormatError(f"`index` must hold integers, got dtype {array.dtype}; give what `max_pool` returned")
     if check and array.size and not 0 <= int(array.min()) <= int(array.max()) < length:

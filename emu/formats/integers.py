@@ -7,7 +7,7 @@ one for the other, and what was computed from the first would be given to every 
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, cast
 
 from emu.errors import EmuError, FormatError, ShapeError
 
@@ -50,6 +50,10 @@ def as_pair(name: str, value: Any, low: int) -> tuple[int, int]:
     Raises:
         ShapeError: not two, or one of them is not such an integer.
     """
+    if type(value) is tuple and len(pair := cast("tuple[Any, ...]", value)) == 2:  # fast: each convolution asks
+        down, right = pair
+        if type(down) is int and type(right) is int and low <= min(down, right) and max(down, right) <= LARGEST:
+            return down, right
     given = _items(value)
     numbers = () if given is None else tuple(map(_index_of, given))
     if len(numbers) != 2 or any(number is None or not low <= number <= LARGEST for number in numbers):

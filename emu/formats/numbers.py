@@ -26,7 +26,8 @@ from emu.formats.arrays import require_all, shown
 Array = NDArray[Any]
 #: Decimal exponents beyond these are no number's of a format (and take memory by the megabyte).
 _MOST_DIGITS = 10_000
-_NATIVE = tuple(np.dtype(t) for t in (np.float32, np.float64, np.int64, np.uint64))
+_NATIVE_SCALARS = (np.float32, np.float64, np.int64, np.uint64)
+_NATIVE = tuple(np.dtype(t) for t in _NATIVE_SCALARS)
 #: From here on, float64 skips integers.
 _FIRST_LOST_INTEGER = 2.0**53
 #: What NumPy's `isbuiltin` says of dtypes that another package registered, such as those of ml_dtypes.
@@ -64,6 +65,8 @@ def as_numbers(x: Any, name: str) -> Array:
     """
     if type(x) is np.ndarray and x.dtype in _NATIVE:
         return x
+    if type(x) in _NATIVE_SCALARS:
+        return np.asarray(x)
     array = _as_array(_unmasked(x, name), name)
     kind = array.dtype.kind
     if array.dtype.isbuiltin == _REGISTERED:
