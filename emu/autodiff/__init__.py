@@ -1,10 +1,9 @@
 """Reverse-mode differentiation, small and table-driven.
 
-value.py     an array and the format whose values it holds; all elements, entries of a sparse matrix, or some rows
 runner.py    the protocol by which a primitive reaches arithmetic: run(operation, role, layer) -> value
 graph.py     the tape: applies primitives and records them for the backward pass
 context.py   what rules receive
-rules.py     forward and backward of every primitive, in terms of operations; layer_rules.py: of whole layers
+rules.py     forward and backward of every primitive, in operations of emu.operations; layer_rules.py: of layers
 plain.py     a runner in float64, for checking derivatives
 check.py     derivatives against differences along random directions
 """
@@ -13,8 +12,8 @@ from emu.autodiff.check import check_gradient, check_second_derivative
 from emu.autodiff.graph import Graph, Tensor
 from emu.autodiff.plain import PlainRunner
 from emu.autodiff.runner import Operation, Runner
-from emu.autodiff.value import RowsValue, SparseValue
 from emu.formats import Value
+from emu.sparse import RowsValue, SparseValue
 
 __all__ = [
     "Graph",

@@ -15,6 +15,7 @@ from emu.autodiff.context import Backward, Context, Forward, Primitive, elementw
 from emu.autodiff.layer_rules import LAYER_PRIMITIVES
 from emu.backends.arrays import namespace
 from emu.formats import Value
+from emu.operations.selections import windows_of
 
 
 def _swapped(x: Value) -> Value:
@@ -148,18 +149,6 @@ def _relu_back(c: Context, g: Value, y: Value, x: Value) -> Value:
 
 
 # ---- pooling --------------------------------------------------------------------------------------------------------
-
-
-def windows_of(x: Any, window: int, stride: int) -> Any:
-    """Return the windows of images (N, C, H, W) as (N, C, OH, OW, window * window)."""
-    rows, columns = ((size - window) // stride + 1 for size in x.shape[2:])
-    xp = namespace(x)
-    parts = [
-        x[:, :, i : i + stride * (rows - 1) + 1 : stride, j : j + stride * (columns - 1) + 1 : stride]
-        for i in range(window)
-        for j in range(window)
-    ]
-    return xp.stack(parts, axis=-1)
 
 
 def _max_pool(c: Context, x: Value) -> Value:

@@ -17,7 +17,7 @@ class Operation:
     """One arithmetic operation on values.
 
     Attributes:
-        name: what it does; the runner's table names them.
+        name: its row in `emu.operations.OPERATIONS`.
         operands: values it reads.
         options: shapes, strides, axes: everything that is not a number of the network.
         part: tells apart several results of one layer and role, e.g. the bias gradient beside the weight's.

@@ -21,40 +21,14 @@ from emu.formats import Fixed, Float, Format
 from emu.hardware.cost_table import Column, CostTable, Family, exactly, significand_bits
 from emu.hardware.device import HOST, STATISTICS, Device
 from emu.hardware.machine import Demand, register_bytes
+from emu.operations import OPERATIONS
+from emu.operations.row import Energy
 
 #: Parts of a datapath, in the order of a report.
 MULTIPLIER, ADDER, ROUNDING, REGISTERS = "multiplier", "adder", "rounding", "registers"
 COUNTERS, MEMORY, ON_HOST = "statistics", "memory", "host"
 PARTS = (MULTIPLIER, ADDER, ROUNDING, REGISTERS, COUNTERS, MEMORY, ON_HOST)
 
-#: Operations that multiply pairs and add the products.
-_PRODUCTS = frozenset(
-    (
-        "matmul",
-        "sparse_matmul",
-        "sparse_transposed_matmul",
-        "conv2d",
-        "conv2d_input_gradient",
-        "conv2d_weight_gradient",
-        "squared_norm",
-    )
-)
-#: Operations that only select or move.
-_MOVES = frozenset(("relu", "select", "max_pool", "unpool", "embedding", "negate"))
-#: Multiplications and additions of each result, where an operation has no products.
-_PER_RESULT = {
-    "quantize": (0, 0),
-    "add": (0, 1),
-    "subtract": (0, 1),
-    "multiply": (1, 0),
-    "divide_by": (1, 0),
-    "dropout_gradient": (1, 0),
-    "average": (1, 0),
-    "sum": (0, 0),
-    "embedding_gradient": (0, 0),
-}
-#: The same of every other operation: divisions, roots and functions as one step of a table and a line.
-_OTHERS = (1, 1)
 #: Modes that drop bits, by family; every other one adds a bit to what it keeps.
 _DROPPING: dict[Family, frozenset[Rounding]] = {
     "fixed": frozenset((Rounding.FLOOR, Rounding.TO_ODD, Rounding.JAMMING)),
@@ -132,11 +106,12 @@ def uses_of(demand: Demand, path: Datapath) -> list[Use]:
     largest = max([demand.results, *(size for _, size in demand.operands)])
     if demand.passes and path.on_host:
         return _host_uses(demand, path.host_format, largest)
-    if demand.operation in _MOVES:
-        compared = largest - demand.results if demand.operation == "max_pool" else 0
+    energy = OPERATIONS[demand.operation].energy
+    if energy.moves:
+        compared = largest - demand.results if energy.compares else 0
         return [Use(ADDER, "add", *_adder_of(_formats(demand)[:1]), compared)] if compared else []
-    uses = _reduction_uses(demand, path.mac) if demand.multiply_adds else []
-    uses += _result_uses(demand, largest)
+    uses = _reduction_uses(demand, path.mac, multiplies=energy.pairs) if demand.multiply_adds else []
+    uses += _result_uses(demand, energy, largest)
     uses += _rounding_uses(path.stage, demand.results)
     if path.counter_bits:
         uses += [Use(COUNTERS, "add", "fixed", path.counter_bits, demand.results)]
@@ -243,10 +218,9 @@ def exact_bits(formats: Sequence[Format], terms: int) -> int:
     return sum(_word_bits(fmt) for fmt in formats) + (max(terms, 1) - 1).bit_length()
 
 
-def _reduction_uses(demand: Demand, mac: Mac) -> list[Use]:
+def _reduction_uses(demand: Demand, mac: Mac, *, multiplies: bool) -> list[Use]:
     """Return the uses of products and sums: multipliers, adders, and the registers around them."""
     times = demand.multiply_adds
-    multiplies = demand.operation in _PRODUCTS
     operands = [fmt for fmt, _ in demand.operands[: 2 if multiplies else 1] if fmt is not None] or _formats(demand)
     uses: list[Use] = []
     if multiplies:
@@ -283,11 +257,11 @@ def _adder_uses(summed: Sequence[Format], mac: Mac, demand: Demand) -> tuple[int
     return bits, uses + _random_uses(mac.stage_of(accumulator), times)
 
 
-def _result_uses(demand: Demand, largest: int) -> list[Use]:
+def _result_uses(demand: Demand, energy: Energy, largest: int) -> list[Use]:
     """Return the uses of an operation on single elements: a multiplier, an adder, registers of operands and result."""
-    if demand.multiply_adds and demand.operation != "average":
-        return []
-    multiplies, adds = _PER_RESULT.get(demand.operation, _OTHERS)
+    multiplies, adds = energy.multiplications, energy.additions
+    if demand.multiply_adds and not (multiplies or adds):
+        return []  # the registers around products and sums are those of the accumulator
     times = demand.passes * largest if demand.passes else demand.results
     formats = _formats(demand)
     family, size = _adder_of(formats)

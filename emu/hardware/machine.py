@@ -25,6 +25,8 @@ from emu.formats import Fixed, Format, parse
 from emu.formats.integers import as_integer
 from emu.hardware.device import HOST, MAC_ARRAY, MATRIX_UNIT, STATISTICS, ComputeUnit, Device
 from emu.hardware.precision_table import PrecisionTable
+from emu.operations import OPERATIONS
+from emu.operations.kinds import kind_of
 
 #: Picoseconds of a second.
 SECOND_PS = 10**12
@@ -33,10 +35,6 @@ DECISION = "decide points"
 #: The same where registers of several nodes are added up first.
 JOINT_DECISION = "decide points together"
 DECISIONS = (DECISION, JOINT_DECISION)
-#: The operation that brings a number from one format to another.
-CONVERSION = "quantize"
-#: Instructions of the lanes, where an operation has more than one: an accumulator is set, then added to.
-LANE_INSTRUCTIONS = {"add": 2, "subtract": 2, "fma": 2}
 #: Bytes of a row number, and of where a column begins, of a transposed copy.
 INDEX_BYTES = 4
 #: Operands of a product without an addend.
@@ -49,7 +47,7 @@ class Demand(NamedTuple):
     Attributes:
         layer: layer whose result is written.
         role: the result's role.
-        operation: its name.
+        operation: its name in `emu.operations.OPERATIONS`, or one of `DECISIONS`, "prepare", "copy".
         results: elements written.
         multiply_adds: multiply-adds of its products.
         passes: passes of a host over the largest operand; 0 where the datapath does everything.
@@ -69,6 +67,11 @@ class Demand(NamedTuple):
     result_format: Format | None
     again: bool = False
     index_bytes: int = 0
+
+    @property
+    def kind(self) -> str:
+        """What its time and energy count as: forward, backward or update."""
+        return kind_of(self.role, self.operation)
 
     def to_list(self) -> list[Any]:
         """Return plain data (JSON) that `of_list` reads back: formats by their text."""
@@ -186,7 +189,8 @@ class Machine:
         """
         if demand.passes and self.host:
             return self.host
-        read = () if demand.operation == CONVERSION else demand.operands
+        row = OPERATIONS.get(demand.operation)
+        read = () if row is not None and row.takes_any_format else demand.operands
         formats = [fmt for fmt, size in read if fmt is not None and size > 1] or [demand.result_format]
         names = [str(fmt) for fmt in formats]
         for name in self._arrays:
@@ -300,7 +304,8 @@ def _cycles(unit: ComputeUnit, demand: Demand) -> int:
         addends = len(demand.operands) > PRODUCT_OPERANDS  # loaded and set before the first product
         return vectors * max(depth + addends, -(-(2 * depth + addends) // ports)) + filled
     operands = sum(1 for _, size in demand.operands if size > 1)
-    in_lanes = max(demand.passes, LANE_INSTRUCTIONS.get(demand.operation, 1))
+    row = OPERATIONS.get(demand.operation)  # none: a copy, or a batch that is prepared
+    in_lanes = max(demand.passes, 1 if row is None else row.lane_instructions)
     return vectors * max(in_lanes, -(-operands // ports)) + filled
 
 

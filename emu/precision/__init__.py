@@ -6,8 +6,8 @@ A policy gives every tensor role of every layer its output stage and its multipl
     counters.py     registers and flags per layer and role
     profile.py      where the time goes, by layer, role and operation
     layer_role.py   the unit that writes a tensor, and where its counts go
-    operations.py   what each operation of autodiff means on a datapath; host.py: what is left to the host
-    runner.py       runs operations by a policy; control loops are runners around it
+    runner.py       runs operations (emu.operations) by a policy; control loops are runners around it
+    shapes.py       asks what operations cost, by shapes alone
 
 Loss scaling and dynamic fixed point are control loops: they run, measure, compare and run again.
 """

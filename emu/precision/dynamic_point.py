@@ -26,9 +26,9 @@ from emu.formats import DynamicFixed, Fixed
 from emu.hardware import DECISION, Demand, DynamicPoint
 from emu.hardware.machine import JOINT_DECISION
 from emu.hardware.precision_table import LayerTables
+from emu.operations import OPERATIONS
 from emu.precision.agreement import Agreement, Tensor
 from emu.precision.counters import Counters, CounterTable
-from emu.precision.operations import MOVES, SELECTIONS
 from emu.precision.point_rules import next_point
 from emu.precision.policy import Policy
 from emu.precision.profile import Profile
@@ -275,7 +275,7 @@ class DynamicPointRunner(Runner):
             return self._plain.run(operation, role, layer)
         if self.points.in_float(self._trained):
             return self._in_float.run(operation, role, layer)
-        if operation.name in (*SELECTIONS, *MOVES):
+        if OPERATIONS[operation.name].keeps_format:
             held = operation.operands[0].format
             if isinstance(held, Fixed) and (held.width_bits, held.signed) == (word.width_bits, word.signed):
                 return self._plain.run(operation, role, layer, held.frac_bits)

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from emu.datapath import Mac, OutputStage
 from emu.engine import Unit
 from emu.engine.description import EXACT, UnitDescription
-from emu.engine.operands import as_operand
 from emu.engine.work import WorkRecord
-from emu.formats import PRESETS, Format, Value
+from emu.formats import Format, Value
 from emu.precision.counters import CounterTable
 from emu.precision.policy import Policy
 
-Array = NDArray[Any]
-FP32 = PRESETS["fp32"]
 #: The step that writes the result itself.
 RESULT = ""
 
@@ -124,23 +117,3 @@ def _in_step(unit: UnitDescription, step: int) -> UnitDescription:
     if unit.address.step == step:
         return unit
     return unit._replace(address=unit.address._replace(step=step % 2**32))
-
-
-def elementwise(name: str) -> Callable[..., Value]:
-    """Return the operation that writes an elementwise one of its operands through the role's unit."""
-
-    def operation(role: LayerRole, *operands: Value) -> Value:
-        return role.unit().elementwise(name, *operands)
-
-    return operation
-
-
-def carrier(x: Value) -> Array:
-    """Return an operand as kernels take it."""
-    return as_operand(x, None, "x", check=False)[0]
-
-
-def number(x: float) -> Value:
-    """Return a number as an operand: as float32 where that holds it, else as float64."""
-    single = np.array(x, np.float32)
-    return Value(single, FP32) if single == x else Value(np.array(x, np.float64), PRESETS["fp64"])

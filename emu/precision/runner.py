@@ -13,9 +13,9 @@ from typing_extensions import override
 from emu.autodiff import Operation, Runner, Value
 from emu.backends.registry import load
 from emu.datapath import stream_of
+from emu.operations import OPERATIONS
 from emu.precision.counters import CounterTable
 from emu.precision.layer_role import LayerRole
-from emu.precision.operations import MOVES, OPERATIONS
 from emu.precision.policy import Policy
 from emu.precision.profile import Profile
 
@@ -54,18 +54,18 @@ class DatapathRunner(Runner):
 
         `point` is how many fraction bits the result has where its format leaves them open.
         """
-        observed = operation.name not in MOVES
-        place = (self.policy, layer, role, operation.part, observed, point, self.node)
-        found = self._roles.get(place)
-        if found is None:
-            found = self._roles[place] = self._role(layer, role, operation.part, observed=observed, point=point)
-        found.step = self.step
+        row = OPERATIONS[operation.name]
+        key = (self.policy, layer, role, operation.part, row.is_observed, point, self.node)
+        at = self._roles.get(key)
+        if at is None:
+            at = self._roles[key] = self._role(layer, role, operation.part, observed=row.is_observed, point=point)
+        at.step = self.step
         profile = self.profile
         if profile is None:
-            return OPERATIONS[operation.name](found, *operation.operands, **operation.options)
-        found.passes, began = 0, profile.clock()
-        value = OPERATIONS[operation.name](found, *operation.operands, **operation.options)
-        profile.add(layer, role, operation, profile.clock() - began, value, found.passes, again=self._again)
+            return row.datapath(at, *operation.operands, **operation.options)
+        at.passes, began = 0, profile.clock()
+        value = row.datapath(at, *operation.operands, **operation.options)
+        profile.add(layer, role, operation, profile.clock() - began, value, at.passes, again=self._again)
         return value
 
     @override

@@ -1,7 +1,5 @@
 """Operations of a step by their shapes alone: the demands on a machine, without computing a number.
 
-    result shape, multiply-adds, passes of the host    of every operation, as functions of its operands' shapes
-
 `ShapeRunner` takes the place of a runner that computes. The demands that it notes are those of a real step (a test
 compares them one by one), except for what depends on values: it assumes that no operation runs again, that no point is
 decided, and that the norm of gradients is above its threshold.
@@ -10,23 +8,20 @@ decided, and that the norm of gradients is above its threshold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
 from emu.autodiff import Operation, Runner, Value
-from emu.engine.convolution import convolved_size
 from emu.errors import FormatError
 from emu.formats import DynamicFixed
 from emu.hardware import Demand
-from emu.precision.operations import SELECTIONS
+from emu.operations import OPERATIONS, DoneBy, Row
+from emu.operations.asked import Shape, size_of
 from emu.precision.policy import Policy
-
-Shape = tuple[int, ...]
-Options = Mapping[str, Any]
 
 
 class ShapeArray:
@@ -116,193 +111,6 @@ class _Namespace:
         return ShapeArray(np.broadcast_shapes(condition.shape, x.shape, y.shape), x.dtype)
 
 
-class Asked(NamedTuple):
-    """What an operation asks.
-
-    Attributes:
-        shape: shape of what it writes.
-        multiply_adds: multiply-adds of its products and sums.
-        passes: passes of the host.
-    """
-
-    shape: Shape
-    multiply_adds: int = 0
-    passes: int = 0
-
-
-Rule = Callable[[Sequence[Shape], Options], Asked]
-
-
-def _size(shape: Shape) -> int:
-    return math.prod(shape)
-
-
-def _together(operands: Sequence[Shape], options: Options) -> Asked:
-    return Asked(np.broadcast_shapes(*operands))
-
-
-def _kept(operands: Sequence[Shape], options: Options) -> Asked:
-    return Asked(operands[0])
-
-
-def _on_host(passes: int, sums: int = 0) -> Rule:
-    """Return the rule of an operation that keeps its shape, of a number of passes, some of them sums."""
-
-    def rule(operands: Sequence[Shape], options: Options) -> Asked:
-        return Asked(operands[0], sums * _size(operands[0]), passes)
-
-    return rule
-
-
-def _sum(operands: Sequence[Shape], options: Options) -> Asked:
-    x = operands[0]
-    axes = {axis % len(x) for axis in options["axis"]}
-    return Asked(tuple(n for i, n in enumerate(x) if i not in axes), _size(x))
-
-
-def _average(operands: Sequence[Shape], options: Options) -> Asked:
-    return Asked(operands[0][:-1], _size(operands[0]))
-
-
-def _matmul(operands: Sequence[Shape], options: Options) -> Asked:
-    a, b = operands[:2]
-    shape = (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1])
-    return Asked(shape, _size(shape) * a[-1])
-
-
-def _sparse_matmul(operands: Sequence[Shape], options: Options) -> Asked:
-    shape = (operands[0][0], operands[1][1])
-    return Asked(shape, options["entries"] * shape[1])
-
-
-def _sparse_transposed_matmul(operands: Sequence[Shape], options: Options) -> Asked:
-    shape = (operands[0][1], operands[1][1])
-    return Asked(shape, options["entries"] * shape[1])
-
-
-def _conv2d(operands: Sequence[Shape], options: Options) -> Asked:
-    x, w = operands[:2]
-    sizes = (convolved_size(x[2 + i], w[2 + i], options["stride"][i], options["padding"][i]) for i in (0, 1))
-    shape = (x[0], w[0], *sizes)
-    return Asked(shape, _size(shape) * _size(w[1:]))
-
-
-def _conv2d_input_gradient(operands: Sequence[Shape], options: Options) -> Asked:
-    w, shape = operands[1], tuple(options["shape"])
-    return Asked(shape, _size(shape) * w[0] * _size(w[2:]))
-
-
-def _conv2d_weight_gradient(operands: Sequence[Shape], options: Options) -> Asked:
-    x, g = operands
-    shape = (g[1], x[1], *options["kernel"])
-    return Asked(shape, _size(shape) * g[0] * _size(g[2:]))
-
-
-def _max_pool(operands: Sequence[Shape], options: Options) -> Asked:
-    x, window, stride = operands[0], options["window"], options["stride"]
-    return Asked((*x[:2], *(convolved_size(size, window, stride, 0) for size in x[2:])))
-
-
-def _second(operands: Sequence[Shape], options: Options) -> Asked:
-    return Asked(operands[1])
-
-
-def _embedding(operands: Sequence[Shape], options: Options) -> Asked:
-    table, tokens = operands
-    return Asked((*tokens, table[-1]))
-
-
-def _embedding_gradient(operands: Sequence[Shape], options: Options) -> Asked:
-    g, tokens = operands
-    shape = (options["rows"], g[-1])
-    return Asked(shape, _size(shape) * _size(tokens))
-
-
-def _loss(passes: int, *, by_row: bool) -> Rule:
-    """Return the rule of a loss: it adds up a number of every row, and maybe every row."""
-
-    def rule(operands: Sequence[Shape], options: Options) -> Asked:
-        x = operands[0]
-        return Asked((), _size(x) + (x[0] if by_row else 0), passes)
-
-    return rule
-
-
-def _loss_gradient(passes: int) -> Rule:
-    def rule(operands: Sequence[Shape], options: Options) -> Asked:
-        return Asked(operands[1], 0, passes)
-
-    return rule
-
-
-def _softmax(passes: int, summed: int) -> Rule:
-    """Return the rule of a softmax or its gradient: one more pass if there is a scale."""
-
-    def rule(operands: Sequence[Shape], options: Options) -> Asked:
-        return Asked(operands[summed], _size(operands[summed]), passes + (options["scale"] != 1))
-
-    return rule
-
-
-def _normalise(operands: Sequence[Shape], options: Options) -> Asked:
-    """Two means of two passes, five passes between and after them, two for each running moment."""
-    return Asked(operands[0], 2 * _size(operands[0]), 9 + 2 * (len(operands) - 3))
-
-
-def _along(passes: int) -> Rule:
-    def rule(operands: Sequence[Shape], options: Options) -> Asked:
-        g = operands[0]
-        return Asked((g[options["along"]],), _size(g), passes)
-
-    return rule
-
-
-def _squared_norm(operands: Sequence[Shape], options: Options) -> Asked:
-    return Asked((), _size(operands[0]), 1)
-
-
-#: Every operation of `emu.precision.operations`, by name.
-RULES: dict[str, Rule] = {
-    **dict.fromkeys(("add", "subtract", "multiply", "divide", "fma", "sqrt"), _together),
-    **dict.fromkeys(("quantize", "negate", "divide_by", "relu", "select", "function"), _kept),
-    **dict.fromkeys(("sigmoid_slope", "tanh_slope", "dropout_gradient"), _kept),
-    "sum": _sum,
-    "average": _average,
-    "matmul": _matmul,
-    "sparse_matmul": _sparse_matmul,
-    "sparse_transposed_matmul": _sparse_transposed_matmul,
-    "conv2d": _conv2d,
-    "conv2d_input_gradient": _conv2d_input_gradient,
-    "conv2d_weight_gradient": _conv2d_weight_gradient,
-    "max_pool": _max_pool,
-    "unpool": _second,
-    "embedding": _embedding,
-    "embedding_gradient": _embedding_gradient,
-    "dropout": _on_host(1),
-    "softmax_cross_entropy": _loss(7, by_row=True),
-    "softmax_cross_entropy_gradient": _loss_gradient(2),
-    "mse": _loss(3, by_row=False),
-    "mse_gradient": _loss_gradient(2),
-    "euclidean": _loss(6, by_row=True),
-    "euclidean_gradient": _loss_gradient(1),
-    "softmax": _softmax(3, 0),
-    "softmax_gradient": _softmax(3, 1),
-    "normalise": _normalise,
-    "normalise_gradient": _on_host(9, sums=2),
-    "gamma_gradient": _along(1),
-    "beta_gradient": _along(0),
-    "gelu_slope": _on_host(7),
-    "squared_norm": _squared_norm,
-}
-#: Operations that the layer's unit computes, whose operands it must take.
-_OF_UNIT = (
-    *("matmul", "sparse_matmul", "sparse_transposed_matmul", "conv2d", "conv2d_input_gradient"),
-    *("conv2d_weight_gradient", "sum", "average"),
-)
-#: Operations whose result is a number of the host.
-LOSSES = ("softmax_cross_entropy", "mse", "euclidean")
-
-
 class ShapeRunner(Runner):
     """Notes what operations ask of a machine, and computes nothing.
 
@@ -322,45 +130,34 @@ class ShapeRunner(Runner):
         Raises:
             FormatError: the layer's unit does not multiply operands of these formats.
         """
-        operands = operation.operands
-        if operation.name in _OF_UNIT:
+        row, operands = OPERATIONS[operation.name], operation.operands
+        if row.done_by is DoneBy.UNIT:
             self._require_taken(operation, role, layer)
-        asked = RULES[operation.name]([value.shape for value in operands], operation.options)
-        fmt = self._format(operation, role, layer)
+        asked = row.asks([value.shape for value in operands], operation.options)
+        fmt = self._format(row, operands[0].format, role, layer)
         read = tuple([(value.format, value.array.size) for value in operands])
-        size = _size(asked.shape)
         indices = sum(value.index_bytes for value in operands)
-        demand = (layer, role, operation.name, size, asked.multiply_adds, asked.passes, read, fmt, False, indices)
-        self.demands.append(Demand(*demand))
+        counts = (size_of(asked.shape), asked.multiply_adds, asked.passes)
+        self.demands.append(Demand(layer, role, row.name, *counts, read, fmt, False, indices))
         written = ShapeArray(asked.shape, fmt.carrier)
-        return Value(self._with_saved(operation, written), fmt)
+        beside = row.beside(written, operands)
+        return Value((written, *beside) if beside else written, fmt)
 
     def _require_taken(self, operation: Operation, role: str, layer: str) -> None:
-        formats = [value.format for value in operation.operands[:2]]
+        formats = [value.format for value in operation.operands[:2] if value.format is not None]
         try:
             self.policy.mac(layer, *formats, role=role).require_operands(*formats)
         except FormatError as error:
             raise FormatError(f"{error} (layer '{layer}', {operation.name} that gives its {role})") from None
 
-    def _format(self, operation: Operation, role: str, layer: str) -> Any:
-        if operation.name == "unpool":
-            return operation.operands[0].format
-        if operation.name in LOSSES:
-            role = "loss"
+    def _format(self, row: Row, first: Any, role: str, layer: str) -> Any:
+        """Return the format of what an operation writes, whose first operand has a format."""
+        if row.done_by is DoneBy.MOVE:
+            return first
         word = self.policy.word(layer, role)
-        held = operation.operands[0].format
-        if word is not None and operation.name in SELECTIONS and _is_of(word, held):
-            return held
+        if word is not None and row.keeps_format and _is_of(word, first):
+            return first
         return self.policy.stage(layer, role, 0 if word is None else word.width_bits // 2).format
-
-    @staticmethod
-    def _with_saved(operation: Operation, written: ShapeArray) -> Any:
-        """Return a result with what goes back beside it, as rules expect it."""
-        if operation.name in (*LOSSES, "max_pool", "dropout"):
-            return written, written
-        if operation.name == "normalise":
-            return written, (written, written), tuple(operation.operands[3:])
-        return written
 
     @override
     def place(self, array: Any) -> ShapeArray:

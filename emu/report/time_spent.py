@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from emu.operations import OPERATIONS, DoneBy
 from emu.report.run_data import Columns, Run
 
 #: What the profile calls time outside the datapath.
@@ -36,11 +37,12 @@ _PATHS = {
     "in_order": IN_ORDER,
     "definition": REFERENCE,
 }
-_OPERATIONS = {
-    HOST: OUTSIDE,
-    **dict.fromkeys(("relu", "select", "max_pool", "unpool"), SELECTIONS),
-    **dict.fromkeys(("function", "softmax_cross_entropy", "mse", "euclidean"), FUNCTIONS),
-    **dict.fromkeys(("softmax_cross_entropy_gradient", "mse_gradient", "euclidean_gradient"), FUNCTIONS),
+#: Kinds of operations that no path of a product tells.
+_PARTS = {
+    DoneBy.SELECTION: SELECTIONS,
+    DoneBy.MOVE: SELECTIONS,
+    DoneBy.FUNCTION: FUNCTIONS,
+    DoneBy.HOST: FUNCTIONS,
 }
 
 
@@ -92,7 +94,10 @@ class Cost:
         """One of `KINDS`."""
         if self.fallback or self.path == "definition":
             return REFERENCE
-        return _OPERATIONS.get(self.operation) or _PATHS.get(self.path, ELEMENTWISE)
+        if self.operation == HOST:
+            return OUTSIDE
+        row = OPERATIONS.get(self.operation)  # none: a run of another version
+        return (row and _PARTS.get(row.done_by)) or _PATHS.get(self.path, ELEMENTWISE)
 
     @property
     def name(self) -> str:

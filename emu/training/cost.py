@@ -41,7 +41,6 @@ from emu.hardware.energy import (
 from emu.precision import Policy
 from emu.training.data import Dataset
 from emu.training.recipe import Recipe, load_recipe
-from emu.training.time.simulation import kind_of
 from emu.training.time.work import inference_of, work_of
 
 #: Picojoules of a joule, and square micrometres of a square millimetre.
@@ -320,7 +319,7 @@ def _rows(operations: Sequence[_Spent]) -> tuple[EnergyRow, ...]:
     spent: dict[tuple[str, str, str, str], tuple[int, Fraction]] = {}
     for operation in operations:
         for unit, energy in operation.energy_pj.items():
-            key = (operation.demand.layer, operation.demand.role, unit, kind_of(operation.demand))
+            key = (operation.demand.layer, operation.demand.role, unit, operation.demand.kind)
             times, before = spent.get(key, (0, Fraction(0)))
             spent[key] = (times + operation.times(unit), before + energy)
     whole = sum((energy for _, energy in spent.values()), Fraction(0)) or Fraction(1)

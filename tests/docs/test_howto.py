@@ -17,7 +17,7 @@ from documents import ROOT, blocks_of, named_files
 from emu.report.run_data import read_run
 
 #: In the order in which they are followed: a page may use what those before it added.
-NAMES = ("device", "format", "rounding", "way", "layer", "policy", "loss-scale", "picture", "model")
+NAMES = ("device", "format", "rounding", "way", "layer", "primitive", "policy", "loss-scale", "picture", "model")
 PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in NAMES]
 PACKAGE = ("emu", "devices", "models", "costs", "kernels")
 
@@ -161,6 +161,49 @@ def test_a_layer_takes_one_file_and_a_recipe_trains_with_it(tmp_path: Path):
         "`precision.activation.format` of layer 'swish1.gate' must fit float64 exactly as the result of sigmoid, got "
         "fix62f3; choose a narrower format",
     ], done.stderr
+
+
+#: A network that has the primitive of its page, its derivative, and what its run says.
+SQUARED = """
+import json
+import numpy as np
+from dataclasses import dataclass
+import emu
+from emu import nn
+from emu.autodiff import check_gradient
+
+@dataclass(frozen=True)
+class Square(nn.Layer):
+    def forward(self, graph, x, parameters):
+        return graph.apply("square", x, layer=self.name)
+
+network = nn.Network((nn.Flatten("flat"), nn.Linear("first", 784, 8), Square("square"), nn.Linear("second", 8, 10)))
+short = {"training.steps": 2, "training.batch": 8, "data.test_images": 10}
+run = emu.train("mlp", "dlu16", out="runs/squared", overrides=short, network=network, backend="reference", report=False)
+x = np.random.default_rng(1).normal(size=(3, 4))
+tape, difference = check_gradient(lambda graph, inputs: graph.apply("square", *inputs, layer="l"), [x])
+print(json.dumps([emu.__file__, "square" in run.info["layers"], bool(run.info["cost"]), tape / difference]))
+"""
+
+
+def test_a_network_trains_with_the_primitive_that_a_reader_adds(tmp_path: Path):
+    """Nothing but the changes of its page, on a copy of the package."""
+    for part in PACKAGE:
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
+    apply_changes(tmp_path, [ROOT / "docs" / "howto" / "primitive.md"])
+    done = subprocess.run(
+        [sys.executable, "-c", SQUARED],
+        cwd=tmp_path,
+        env={**no_repository(tmp_path), "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    path, has_layer, has_cost, ratio = json.loads(done.stdout.splitlines()[-1])
+    assert path == str(tmp_path / "emu" / "__init__.py")
+    assert (has_layer, has_cost) == (True, True)
+    assert ratio == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.slow

@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 
 import emu
-from emu.autodiff import Operation, Value
+from emu.autodiff import Operation, PlainRunner, SparseValue, Value
 from emu.formats import Format
 from emu.hardware import Demand, load_device
+from emu.operations import OPERATIONS, DoneBy
+from emu.operations.kinds import BACKWARD, FORWARD, UPDATE, kind_of
+from emu.operations.row import Energy
 from emu.precision import DatapathRunner, Policy
 from emu.precision.profile import Profile
-from emu.precision.shapes import RULES, ShapeArray, ShapeRunner
+from emu.precision.shapes import ShapeArray, ShapeRunner
+from emu.sparse import CSR
 
 RNG = np.random.default_rng(3)
 FP16 = emu.parse("fp16")
@@ -36,6 +40,8 @@ def saved_of(name: str, *operands: Value, **options: Any) -> Any:
 
 
 X, Y, ROW = values(6, 5), values(6, 5), values(5)
+MATRIX = CSR.from_dense(np.where(RNG.random((6, 5)) < 0.5, X.array, 0), FP16)
+SPARSE = SparseValue(MATRIX.data, FP16, MATRIX)
 LABELS = integers(5, 6)
 IMAGES, KERNELS, ERRORS = values(2, 3, 7, 6), values(4, 3, 3, 2), values(2, 4, 3, 3)
 STEPS = {"stride": (3, 2), "padding": (1, 0)}
@@ -47,7 +53,8 @@ G = values(1).with_array(np.float32(0.5))
 CASES: dict[str, tuple[tuple[Value, ...], dict[str, Any]]] = {
     **{name: ((X, ROW), {}) for name in ("add", "subtract", "multiply", "divide")},
     "fma": ((X, Y, ROW), {}),
-    **{name: ((X,), {}) for name in ("sqrt", "quantize", "negate", "relu")},
+    **{name: ((X,), {}) for name in ("quantize", "negate", "relu")},
+    "sqrt": ((X.with_array(np.abs(X.array)),), {}),
     **{f"{name}_slope": ((X,), {}) for name in ("sigmoid", "tanh", "gelu")},
     "select": ((X, Y), {}),
     "divide_by": ((X,), {"divisor": 3}),
@@ -57,6 +64,8 @@ CASES: dict[str, tuple[tuple[Value, ...], dict[str, Any]]] = {
     "sum": ((values(4, 3, 5),), {"axis": (0, -1)}),
     "average": ((values(4, 3, 5),), {}),
     "matmul": ((values(2, 6, 3), values(2, 3, 5), ROW), {}),
+    "sparse_matmul": ((SPARSE, values(5, 3), values(3)), {"entries": SPARSE.array.size}),
+    "sparse_transposed_matmul": ((SPARSE, values(6, 3)), {"entries": SPARSE.array.size}),
     "conv2d": ((IMAGES, KERNELS, values(4)), STEPS),
     "conv2d_input_gradient": ((ERRORS, KERNELS), {"shape": (2, 3, 7, 6), **STEPS}),
     "conv2d_weight_gradient": ((IMAGES, ERRORS), {"kernel": (3, 2), **STEPS}),
@@ -112,8 +121,70 @@ def test_what_is_moved_back_keeps_the_format_of_the_gradient():
     assert in_shapes(operation).result_format == emu.parse("bf16")
 
 
-def test_every_operation_but_sparse_products_is_compared():
-    assert set(RULES) - set(CASES) == {"sparse_matmul", "sparse_transposed_matmul"}
+def test_every_row_of_the_table_is_compared():
+    assert set(OPERATIONS) == set(CASES)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_row_has_every_column(name: str):
+    row = OPERATIONS[name]
+    assert row.name == name
+    assert all(callable(column) for column in (row.datapath, row.float64, row.asks, row.beside))
+    assert isinstance(row.done_by, DoneBy)
+    assert isinstance(row.energy, Energy)
+    assert row.lane_instructions >= 1
+
+
+def shape_of(array: Any) -> Any:
+    """The shape of an array; of a tuple, those of its members."""
+    if isinstance(array, tuple):
+        return tuple(shape_of(one) for one in array)  # pyright: ignore[reportUnknownVariableType]
+    return np.shape(array.array if isinstance(array, Value) else array)
+
+
+@pytest.mark.parametrize("name", [*CASES, *MORE])
+def test_the_shape_that_a_row_names_is_that_of_datapath_and_float64(name: str):
+    operation = Operation(*MORE[name]) if name in MORE else Operation(name, *CASES[name])
+    row = OPERATIONS[operation.name]
+    asked = row.asks([one.shape for one in operation.operands], operation.options).shape
+    for runner in (DatapathRunner(POLICY, backend="reference"), PlainRunner()):
+        array = runner.run(operation, "activation", "fc").array
+        beside = row.beside(ShapeArray(asked, float), operation.operands)
+        assert shape_of(array[0] if beside else array) == asked
+        assert isinstance(array, tuple) == bool(beside)
+        assert not beside or len(array) == 1 + len(beside)
+
+
+#: Where numbers are drawn: those of float64 are none of a run's.
+DRAWN = {"dropout"}
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in DRAWN])
+def test_float64_of_a_row_is_what_its_datapath_rounds(name: str):
+    operation = Operation(name, *CASES[name])
+    policy = Policy(load_device("float32").precision)
+    written = DatapathRunner(policy, backend="reference").run(operation, "activation", "fc").array
+    exact = PlainRunner().run(operation, "activation", "fc").array
+    written, exact = (x[0] if isinstance(x, tuple) else x for x in (written, exact))
+    np.testing.assert_allclose(np.asarray(written, float), np.asarray(exact, float), rtol=1e-3, atol=1e-4)
+
+
+def test_an_operation_without_a_row_is_refused_by_name():
+    with pytest.raises(emu.EmuError, match=r"an operation must be a row .* got 'matmull'.*matmul"):
+        OPERATIONS["matmull"]
+
+
+@pytest.mark.parametrize(
+    ("role", "operation", "kind"),
+    [
+        ("activation", "matmul", FORWARD), ("slope", "fma", FORWARD), ("loss", "mse", FORWARD),
+        ("error", "matmul", BACKWARD), ("gradient", "matmul", BACKWARD), ("gradient", "quantize", UPDATE),
+        ("unscaled", "multiply", UPDATE), ("norm", "squared_norm", UPDATE), ("update", "fma", UPDATE),
+        ("weight", "quantize", UPDATE), ("master", "add", UPDATE),
+    ],
+)  # fmt: skip
+def test_forward_backward_and_update_follow_from_the_role(role: str, operation: str, kind: str):
+    assert kind_of(role, operation) == kind
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import emu
-from emu.autodiff.value import RowsValue, SparseValue
-from emu.sparse import CSR
+from emu.sparse import CSR, RowsValue, SparseValue
 
 FMT = "fix8f4"
 COPIES: dict[str, Callable[[Any], Any]] = {

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from emu.cluster.timing.program import UPDATE, Division, Task, kind_of, parts_of
+from emu.cluster.timing.program import Division, Task, parts_of
 from emu.hardware import Demand, Machine
 
 #: Roles of what travels from layer to layer, and of all that reads it.
@@ -94,9 +94,9 @@ class Grouped(Division):
             if one.role in _TRAVELS and one.result_format is not None:
                 size_bytes = -(-one.results * one.result_format.width_bits // 8)
             parts = parts_of(self.machine, one)
-            yield Task(one.layer, kind_of(one), parts, gathered_bytes=gathered, device=device, source=source)
+            yield Task(one.layer, one.kind, parts, gathered_bytes=gathered, device=device, source=source)
 
     @override
     def update_of(self, demand: Demand) -> Task:
         parts = parts_of(self.machine, demand)
-        return Task(demand.layer, UPDATE, parts, device=self.device_of.get(demand.layer, 0))
+        return Task(demand.layer, demand.kind, parts, device=self.device_of.get(demand.layer, 0))

@@ -20,9 +20,8 @@ from emu.hardware.machine import DECISIONS, JOINT_DECISION
 #: Resources of a device: the unit that computes, its host, the link there, another processor that clips, and what is
 #: held while counts of nodes are added up.
 DEVICE, HOST_UNIT, HOST_LINK, CLIPPER, COUNTS = "compute", "host", "host link", "clipper", "counts"
-#: What time is spent on.
-FORWARD, BACKWARD, UPDATE, QUANTISE, CLIP = "forward", "backward", "update", "quantise", "clip"
-_BACKWARD_ROLES = ("error", "gradient", "unscaled")
+#: What time is spent on besides a layer's forward, its backward and the update.
+QUANTISE, CLIP = "quantise", "clip"
 #: Bytes of a point on its way from the host.
 _POINT_BYTES = 1
 
@@ -119,11 +118,11 @@ class Undivided(Division):
 
     @override
     def tasks_of(self, computed: Sequence[Demand]) -> Iterator[Task]:
-        return (Task(one.layer, kind_of(one), self._parts(one)) for one in computed)
+        return (Task(one.layer, one.kind, self._parts(one)) for one in computed)
 
     @override
     def update_of(self, demand: Demand) -> Task:
-        return Task(demand.layer, UPDATE, self._parts(demand))
+        return Task(demand.layer, demand.kind, self._parts(demand))
 
     def _parts(self, demand: Demand) -> tuple[tuple[str, int], ...]:
         return parts_of(self.machine, demand, self.decided_on_host, self.counts_ps)
@@ -160,11 +159,6 @@ def layer_by_layer(computed: Sequence[Demand]) -> list[Demand]:
 def last_gradients(computed: Sequence[Demand]) -> dict[str, int]:
     """Return the place, by layer, of the demand after which a layer's gradients are complete."""
     return {one.layer: i for i, one in enumerate(computed) if one.role in ("gradient", "unscaled")}
-
-
-def kind_of(demand: Demand) -> str:
-    """Return what an operation of a pass counts as."""
-    return BACKWARD if demand.role in _BACKWARD_ROLES else FORWARD
 
 
 def parts_of(

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from emu.cluster.lines import Lines
 from emu.cluster.timing.kernels import Kernels
-from emu.cluster.timing.program import UPDATE, Division, Task, kind_of, last_gradients, parts_of
+from emu.cluster.timing.program import Division, Task, last_gradients, parts_of
 from emu.formats import Format
 from emu.hardware import Demand, Machine
 
@@ -53,11 +53,11 @@ class Striped(Division):
                 entered, gathered = True, 0  # the network's input is on every device
             adds = self.kernels.moved_ps((self.devices + 1) * partial) if partial else 0
             parts = parts_of(self.machine, mine)
-            yield Task(one.layer, kind_of(one), parts, gathered_bytes=gathered, partial_bytes=partial, add_ps=adds)
+            yield Task(one.layer, one.kind, parts, gathered_bytes=gathered, partial_bytes=partial, add_ps=adds)
 
     @override
     def update_of(self, demand: Demand) -> Task:
-        return Task(demand.layer, UPDATE, parts_of(self.machine, _divided(demand, self.devices)))
+        return Task(demand.layer, demand.kind, parts_of(self.machine, _divided(demand, self.devices)))
 
 
 def _part(one: Demand, devices: int, with_weights: Collection[str]) -> tuple[Demand, int, int]:

@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 
 from emu.hardware.machine import DECISIONS, SECOND_PS, Demand, Machine
 from emu.hardware.timeline import Event, Timeline
+from emu.operations.kinds import BACKWARD, FORWARD, UPDATE
 from emu.training.time.sparse_products import SparseSpent, as_rows, of_rows, sparse_spent
 
 #: Resources that are no unit.
 LINK, MEMORY = "link", "memory"
 #: What time is spent on, in the order of a report.
-FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER = "forward", "backward", "update", "redo", "host", "transfer"
+REDO, ON_HOST, TRANSFER = "redo", "host", "transfer"
 QUANTISE, CLIP, SEND, RECEIVE = "quantise", "clip", "send", "receive"
 KINDS = (FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER, QUANTISE, CLIP, SEND, RECEIVE)
 #: Steps of each phase that are kept event by event.
@@ -34,13 +35,6 @@ TRACED_STEPS = 2
 OPERATION_BYTES = 64
 #: Bytes of a point.
 POINT_BYTES = 1
-
-_KIND_OF = {"activation": FORWARD, "slope": FORWARD, "loss": FORWARD, "error": BACKWARD, "gradient": BACKWARD}
-
-
-def kind_of(demand: Demand) -> str:
-    """Return whether an operation belongs to the way forward, the way back or the update."""
-    return _KIND_OF.get(demand.role, UPDATE)
 
 
 class Spent(NamedTuple):
@@ -221,7 +215,7 @@ class Simulation:
             at = (demand.layer, demand.role, cost.unit, kind)
             put(spent, at, Spent(1, cost.cycles, end - now, cost.operations, 0))
             return self._transfer(line, spent, demand, "from host", down, end)
-        kind = REDO if demand.again else kind_of(demand)
+        kind = REDO if demand.again else demand.kind
         beside = {MEMORY: cost.memory_ps} if cost.memory_ps else None
         end = line.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, beside=beside, **about)
         at = (demand.layer, demand.role, cost.unit, kind)

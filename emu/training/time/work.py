@@ -28,7 +28,7 @@ from emu.hardware import Demand, Device, Machine
 from emu.optim import ParameterState
 from emu.precision import Policy
 from emu.precision.loss_scaling import NoScaling
-from emu.precision.shapes import LOSSES, ShapeRunner
+from emu.precision.shapes import ShapeRunner
 from emu.training.data import Dataset, load_dataset
 from emu.training.data.batches import Batches
 from emu.training.data_tables import Text
@@ -127,11 +127,7 @@ def inference_of(recipe: Recipe, device: Device, examples: int = 1, data: Datase
     """
     step = _Step(recipe, device, travels=False)
     batches, _ = step.batches(examples, 1, data)
-    return tuple(
-        demand
-        for demand in step.forward(*batches[0])
-        if demand.role not in ("weight", "bias") and demand.operation not in LOSSES
-    )
+    return tuple(demand for demand in step.forward(*batches[0]) if demand.role not in ("weight", "bias", "loss"))
 
 
 @dataclass(frozen=True)

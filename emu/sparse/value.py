@@ -1,4 +1,4 @@
-"""Values on the tape that hold a part of a tensor's elements; `emu.formats.Value` holds all of them.
+"""Values that have a part of a tensor's elements; `emu.formats.Value` has all of them.
 
 SparseValue   the entries of a sparse matrix
 RowsValue     some rows of a matrix, all others 0

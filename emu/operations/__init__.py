@@ -1,0 +1,19 @@
+"""What an operation is: one row of one table.
+
+    row.py     the columns: on a datapath, in float64, what it asks, which part computes it, its energy
+    table.py   OPERATIONS, gathered from the families
+    asked.py   result shape, multiply-adds, passes of the host
+    kinds.py   forward, backward or update: from the role of the result
+
+A file for each family has the functions and the rows of its operations side by side:
+
+    elementwise.py   functions.py   products.py    convolution.py     sums.py     selections.py
+    embedding.py     dropout.py     softmax.py     normalisation.py   losses.py   (host.py, operands.py: shared)
+
+Autodiff, precision, energy, simulated time and the report read the table; none has a list of operations of its own.
+"""
+
+from emu.operations.row import DoneBy, Row
+from emu.operations.table import OPERATIONS
+
+__all__ = ["OPERATIONS", "DoneBy", "Row"]

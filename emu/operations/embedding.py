@@ -1,0 +1,58 @@
+"""Rows of a table by token, and the gradient of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from emu.backends.arrays import namespace
+from emu.engine.matrices import Matrices
+from emu.engine.products import write_product
+from emu.engine.reductions import one_of
+from emu.formats import Value
+from emu.operations.asked import Asked, Options, Shape, size_of
+from emu.operations.operands import carrier
+from emu.operations.row import MOVES, SUMS, DoneBy, Role, Row
+from emu.operations.selections import selected
+
+
+def _embedding(role: Role, table: Value, tokens: Value) -> Value:
+    """The table's rows at the tokens."""
+    return selected(role, table.with_array(table.array[tokens.array]))
+
+
+def _embedding_float64(xp: Any, table: Any, tokens: Any) -> Any:
+    return table[tokens]
+
+
+def _embedding_asks(operands: Sequence[Shape], options: Options) -> Asked:
+    table, tokens = operands
+    return Asked((*tokens, table[-1]))
+
+
+def _gradient(role: Role, g: Value, tokens: Value, *, rows: int) -> Value:
+    """Errors added up by token: one-hot tokens, transposed, times the errors, tokens in C order along k."""
+    one, errors = one_of(g.format), carrier(g).reshape(1, -1, g.shape[-1])
+    xp = namespace(errors)
+    chosen = (xp.arange(rows)[:, None] == tokens.array.reshape(-1)).astype(one.carrier)[None]
+    shape = (rows, g.shape[-1])
+    matrices = Matrices(chosen, errors, None, (one, g.format, None), shape)
+    return role.value(write_product(role.unit(one, g.format).description, matrices))
+
+
+def _gradient_float64(xp: Any, g: Any, tokens: Any, *, rows: int) -> Any:
+    chosen = xp.arange(rows)[:, None] == tokens.ravel()
+    return chosen.astype(g.dtype) @ g.reshape(-1, g.shape[-1])
+
+
+def _gradient_asks(operands: Sequence[Shape], options: Options) -> Asked:
+    g, tokens = operands
+    shape = (options["rows"], g[-1])
+    return Asked(shape, size_of(shape) * size_of(tokens))
+
+
+ROWS = (
+    Row("embedding", _embedding, _embedding_float64, _embedding_asks, DoneBy.SELECTION, MOVES),
+    # factors of 1 and 0 are no multiplications: a machine adds the chosen errors up
+    Row("embedding_gradient", _gradient, _gradient_float64, _gradient_asks, DoneBy.UNIT, SUMS),
+)

@@ -1,0 +1,156 @@
+"""Losses, and their gradients by the output of the network.
+
+A loss returns the mean over the batch, and what its gradient reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from emu.backends.arrays import namespace
+from emu.formats import Value
+from emu.operations.asked import Asked, Options, Rule, Shape, size_of
+from emu.operations.host import as_saved, column, largest
+from emu.operations.operands import FP32, number
+from emu.operations.row import SUMS, TABLE_AND_LINE, DoneBy, Role, Row, one_array
+
+
+def _softmax_cross_entropy(role: Role, x: Value, labels: Value) -> Value:
+    """log(sum(exp(z))) - z[label] with z = x - max(x), its mean over the batch; and the probabilities, to go back."""
+    shifted = role.on_host("shifted").subtract(x, largest(role, x, x.array))
+    exponentials = role.on_host("exponentials").exp(shifted)
+    sums = role.on_host("sums").total(exponentials, 1)
+    picked = namespace(shifted.array).take_along_axis(shifted.array, labels.array[:, None], axis=1)[:, 0]
+    logarithms = role.on_host("logarithms").log(sums)
+    losses = role.on_host("losses").subtract(logarithms, shifted.with_array(picked))
+    probabilities = role.on_host("probabilities").divide(exponentials, column(sums))
+    return _mean_loss(role, losses, probabilities)
+
+
+def _softmax_cross_entropy_float64(xp: Any, x: Any, labels: Any) -> Any:
+    shifted = x - x.max(axis=1, keepdims=True)
+    exponentials = xp.exp(shifted)
+    sums = exponentials.sum(axis=1, keepdims=True)
+    picked = xp.take_along_axis(shifted, labels[:, None], axis=1)
+    return (xp.log(sums) - picked).mean(), exponentials / sums
+
+
+def _softmax_cross_entropy_gradient(role: Role, g: Value, x: Value, labels: Value, *, saved: Any) -> Value:
+    """The probabilities less the one-hot labels, times g, over N.
+
+    Difference and product on the host, the quotient written in the role that reads it.
+    """
+    difference = role.on_host("difference").subtract(as_saved(role, saved[0]), _one_hot(x, labels))
+    return _shared_out(role, g, difference, x.shape[0])
+
+
+def _softmax_cross_entropy_gradient_float64(xp: Any, g: Any, x: Any, labels: Any, *, saved: Any) -> Any:
+    return g * (saved[0] - (xp.arange(x.shape[1]) == labels[:, None])) / x.shape[0]
+
+
+def _mse(role: Role, x: Value, labels: Value) -> Value:
+    """The mean of squared differences from one-hot targets; and the differences, to go back."""
+    difference = role.on_host("difference").subtract(x, _one_hot(x, labels))
+    return _mean_loss(role, role.on_host("squares").multiply(difference, difference), difference)
+
+
+def _mse_float64(xp: Any, x: Any, labels: Any) -> Any:
+    difference = x - _one_hot_float64(xp, x, labels)
+    return (difference * difference).mean(), difference
+
+
+def _mse_gradient(role: Role, g: Value, x: Value, labels: Value, *, saved: Any) -> Value:
+    twice = role.on_host("twice").multiply(g, number(2))
+    return _shared_out(role, twice, as_saved(role, saved[0]), saved[0].size)
+
+
+def _mse_gradient_float64(xp: Any, g: Any, x: Any, labels: Any, *, saved: Any) -> Any:
+    return g * 2 * saved[0] / x.size
+
+
+def _euclidean(role: Role, x: Value, labels: Value) -> Value:
+    """The mean distance from one-hot targets; and the directions, to go back.
+
+    A direction is difference / distance, and 0 where the distance is 0.
+    """
+    difference = role.on_host("difference").subtract(x, _one_hot(x, labels))
+    sums = role.on_host("sums").total(role.on_host("squares").multiply(difference, difference), 1)
+    distances = role.on_host("distances").sqrt(sums)
+    xp, far = namespace(distances.array), column(distances).array
+    is_there = far != 0
+    numerators = difference.with_array(xp.where(is_there, difference.array, xp.zeros((), difference.array.dtype)))
+    some = xp.asarray(float(distances.format.max), far.dtype)  # 0 over it is 0, and no flag says otherwise
+    directions = role.on_host("directions").divide(numerators, distances.with_array(xp.where(is_there, far, some)))
+    return _mean_loss(role, distances, directions)
+
+
+def _euclidean_float64(xp: Any, x: Any, labels: Any) -> Any:
+    difference = x - _one_hot_float64(xp, x, labels)
+    distances = xp.sqrt((difference * difference).sum(axis=1, keepdims=True))
+    is_there = distances != 0
+    return distances.mean(), xp.where(is_there, difference, 0.0) / xp.where(is_there, distances, 1.0)
+
+
+def _euclidean_gradient(role: Role, g: Value, x: Value, labels: Value, *, saved: Any) -> Value:
+    """The directions, times g, over N."""
+    return _shared_out(role, g, as_saved(role, saved[0]), x.shape[0])
+
+
+def _euclidean_gradient_float64(xp: Any, g: Any, x: Any, labels: Any, *, saved: Any) -> Any:
+    return g * saved[0] / x.shape[0]
+
+
+# ---- what losses have in common -------------------------------------------------------------------------------------
+
+
+def _mean_loss(role: Role, losses: Value, saved: Value) -> Value:
+    """Return the mean of losses, and what goes back with it."""
+    total = role.on_host("total").total(losses)
+    mean = role.unit().divide(total, number(losses.array.size))
+    return Value((mean.array, saved.array), mean.format)
+
+
+def _shared_out(role: Role, g: Value, difference: Value, count: int) -> Value:
+    return role.unit().divide(role.on_host("scaled").multiply(g, difference), number(count))
+
+
+def _one_hot(x: Value, labels: Value) -> Value:
+    classes = namespace(labels.array).arange(x.shape[1])
+    return Value((classes == labels.array[:, None]).astype(np.float32), FP32)
+
+
+def _one_hot_float64(xp: Any, x: Any, labels: Any) -> Any:
+    return (xp.arange(x.shape[1]) == labels[:, None]) * 1.0
+
+
+def _loss(passes: int, *, by_row: bool) -> Rule:
+    """Return the rule of a loss: it adds up a number of every row, and maybe every row."""
+
+    def rule(operands: Sequence[Shape], options: Options) -> Asked:
+        x = operands[0]
+        return Asked((), size_of(x) + (x[0] if by_row else 0), passes)
+
+    return rule
+
+
+def _loss_gradient(passes: int) -> Rule:
+    def rule(operands: Sequence[Shape], options: Options) -> Asked:
+        return Asked(operands[1], 0, passes)
+
+    return rule
+
+
+ROWS = (
+    Row("softmax_cross_entropy", _softmax_cross_entropy, _softmax_cross_entropy_float64, _loss(7, by_row=True),
+        DoneBy.HOST, SUMS, beside=one_array),
+    Row("softmax_cross_entropy_gradient", _softmax_cross_entropy_gradient, _softmax_cross_entropy_gradient_float64,
+        _loss_gradient(2), DoneBy.HOST, TABLE_AND_LINE),
+    Row("mse", _mse, _mse_float64, _loss(3, by_row=False), DoneBy.HOST, SUMS, beside=one_array),
+    Row("mse_gradient", _mse_gradient, _mse_gradient_float64, _loss_gradient(2), DoneBy.HOST, TABLE_AND_LINE),
+    Row("euclidean", _euclidean, _euclidean_float64, _loss(6, by_row=True), DoneBy.HOST, SUMS, beside=one_array),
+    Row("euclidean_gradient", _euclidean_gradient, _euclidean_gradient_float64, _loss_gradient(1),
+        DoneBy.HOST, TABLE_AND_LINE),
+)  # fmt: skip

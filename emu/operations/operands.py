@@ -1,0 +1,29 @@
+"""Operands of operations: constants, and arrays as kernels take them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from emu.engine.operands import as_operand
+from emu.formats import PRESETS, Value
+
+FP32 = PRESETS["fp32"]
+
+
+def number(x: float) -> Value:
+    """Return a number as an operand: float32 if that is exact, else float64."""
+    single = np.array(x, np.float32)
+    return Value(single, FP32) if single == x else Value(np.array(x, np.float64), PRESETS["fp64"])
+
+
+def rounded(x: float) -> Value:
+    """Return a constant as hosts have it: rounded to float32."""
+    return number(float(np.float32(x)))
+
+
+def carrier(x: Value) -> NDArray[Any]:
+    """Return the array of an operand as kernels take it."""
+    return as_operand(x, None, "x", check=False)[0]

@@ -1,0 +1,78 @@
+"""Products of matrices, dense and sparse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from emu.backends.arrays import namespace
+from emu.formats import Value
+from emu.operations.asked import Asked, Options, Shape, size_of
+from emu.operations.row import PRODUCTS, DoneBy, Role, Row
+from emu.sparse import CSR, SparseValue
+from emu.sparse.products import write_sparse
+
+
+def _matmul(role: Role, a: Value, b: Value, addend: Value | None = None) -> Value:
+    return role.unit(a.format, b.format).matmul(a, b, addend)
+
+
+def _matmul_float64(xp: Any, a: Any, b: Any, bias: Any = None) -> Any:
+    return a @ b if bias is None else a @ b + bias
+
+
+def _matmul_asks(operands: Sequence[Shape], options: Options) -> Asked:
+    a, b = operands[:2]
+    shape = (*np.broadcast_shapes(a[:-2], b[:-2]), a[-2], b[-1])
+    return Asked(shape, size_of(shape) * a[-1])
+
+
+def _sparse_matmul(role: Role, x: Value, w: Value, bias: Value | None = None, *, entries: int) -> Value:
+    """Each result over the entries of its row, in storage order."""
+    matrix = _matrix(x)
+    return role.value(write_sparse(role.unit(x.format, w.format).description, matrix, w, bias, matrix.by_rows))
+
+
+def _sparse_matmul_float64(xp: Any, x: Any, w: Any, bias: Any = None, *, entries: int) -> Any:
+    return _matmul_float64(xp, x, w, bias)
+
+
+def _sparse_matmul_asks(operands: Sequence[Shape], options: Options) -> Asked:
+    shape = (operands[0][0], operands[1][1])
+    return Asked(shape, options["entries"] * shape[1])
+
+
+def _sparse_transposed_matmul(role: Role, x: Value, g: Value, *, entries: int) -> Value:
+    """Each result over the entries of its column, row by row: rows of columns without entries are zeros."""
+    matrix = _matrix(x)
+    pattern = matrix.by_columns(role.backend)
+    written = write_sparse(role.unit(x.format, g.format).description, matrix, g, None, pattern)
+    if pattern.results == matrix.shape[1]:
+        return role.value(written)
+    whole = namespace(written).zeros((matrix.shape[1], written.shape[1]), written.dtype)
+    whole[matrix.unique_columns] = written
+    return role.value(whole)
+
+
+def _sparse_transposed_matmul_float64(xp: Any, x: Any, g: Any, *, entries: int) -> Any:
+    return x.T @ g
+
+
+def _sparse_transposed_matmul_asks(operands: Sequence[Shape], options: Options) -> Asked:
+    shape = (operands[0][1], operands[1][1])
+    return Asked(shape, options["entries"] * shape[1])
+
+
+def _matrix(x: Value) -> CSR:
+    assert isinstance(x, SparseValue), "a sparse product needs a sparse operand"
+    return x.structure.with_data(x.array, x.format, check=False)
+
+
+ROWS = (
+    Row("matmul", _matmul, _matmul_float64, _matmul_asks, DoneBy.UNIT, PRODUCTS),
+    Row("sparse_matmul", _sparse_matmul, _sparse_matmul_float64, _sparse_matmul_asks, DoneBy.UNIT, PRODUCTS),
+    Row("sparse_transposed_matmul", _sparse_transposed_matmul, _sparse_transposed_matmul_float64,
+        _sparse_transposed_matmul_asks, DoneBy.UNIT, PRODUCTS),
+)  # fmt: skip

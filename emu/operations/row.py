@@ -1,0 +1,159 @@
+"""A row of the table of operations: everything the project knows about one operation.
+
+    datapath   what it computes with a layer's units         emu.precision.DatapathRunner
+    float64    the same mathematics, nothing rounded         emu.autodiff.PlainRunner
+    asks       shape of the result, and what it costs        emu.precision.shapes.ShapeRunner
+    done_by    which part of a machine computes it           all of these, and the report of measured time
+    energy     how its energy is counted                     emu.hardware.energy
+    the rest   what few operations need, with a default
+
+Whether it counts as forward, backward or update depends on the role of its result, not on the operation: an `add`
+joins branches, gradients and updates. `kinds.py` says it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from emu.datapath import OutputStage
+from emu.engine import Unit
+from emu.formats import Format, Value
+from emu.operations.asked import Rule
+
+
+class Role(Protocol):
+    """Where an operation writes its result: a role of a layer (`emu.precision.layer_role.LayerRole`).
+
+    Attributes:
+        stage: the output stage of the result.
+        backend: backend that computes.
+    """
+
+    stage: OutputStage
+    backend: str
+
+    def unit(self, *factors: Format) -> Unit:
+        """Return the unit that writes and observes the result; formats of factors choose its Mac."""
+        ...
+
+    def on_host(self, step: str) -> Unit:
+        """Return the unit that writes an intermediate result of the host, which is not observed."""
+        ...
+
+    def reduced(self) -> Unit:
+        """Return the unit that writes the result as a pairwise sum."""
+        ...
+
+    @property
+    def host_stage(self) -> OutputStage:
+        """The stage of intermediate results."""
+        ...
+
+    def value(self, array: object) -> Value:
+        """Return what the stage wrote as a value."""
+        ...
+
+
+#: An operation in float64; all but the last spell out what a lambda in a row takes.
+Float64: TypeAlias = (
+    Callable[[Any, Any], Any]
+    | Callable[[Any, Any, Any], Any]
+    | Callable[[Any, Any, Any, Any], Any]
+    | Callable[..., Any]
+)
+
+
+class DoneBy(Enum):
+    """The part of a machine that computes an operation."""
+
+    #: The layer's multiply-accumulate unit, which must take the operands' formats.
+    UNIT = "unit"
+    #: Lanes, element by element, through the output stage.
+    LANES = "lanes"
+    #: A table, or a fixed sequence of steps, for an elementary function.
+    FUNCTION = "function"
+    #: Selects values of the first operand, and writes them only if the layer has another format.
+    SELECTION = "selection"
+    #: Moves values and writes nothing: nothing is counted, and the format stays.
+    MOVE = "move"
+    #: The host, in passes over the operands, in the format of role `loss`.
+    HOST = "host"
+
+
+class Energy(NamedTuple):
+    """Which parts of a datapath an operation uses besides rounding, statistics and memory.
+
+    Attributes:
+        multiplications: of each result.
+        additions: of each result.
+        pairs: whether multiply-adds multiply pairs; else they are terms of a sum.
+        moves: whether it uses no part of the datapath: selections, moves, a sign.
+        compares: whether it compares all elements for each result, although it only moves values.
+    """
+
+    multiplications: int = 0
+    additions: int = 0
+    pairs: bool = False
+    moves: bool = False
+    compares: bool = False
+
+
+#: Multiply-adds of pairs.
+PRODUCTS = Energy(pairs=True)
+#: Multiply-adds of single terms, or nothing: the result is only rounded.
+SUMS = ROUNDS = Energy()
+ADDS, MULTIPLIES = Energy(additions=1), Energy(multiplications=1)
+#: A division, a root or a function: a table and a line through two of its points.
+TABLE_AND_LINE = Energy(multiplications=1, additions=1)
+MOVES, COMPARES = Energy(moves=True), Energy(moves=True, compares=True)
+
+
+def nothing(written: Any, operands: Sequence[Value]) -> tuple[Any, ...]:
+    """Return what most operations return beside the written array."""
+    return ()
+
+
+def one_array(written: Any, operands: Sequence[Value]) -> tuple[Any, ...]:
+    """Return one array beside the result: the way back needs it."""
+    return (written,)
+
+
+@dataclass(frozen=True)
+class Row:
+    """An operation.
+
+    Attributes:
+        name: what rules of autodiff and optimisers call it.
+        datapath: (role, *operands, **options) -> value: computes it with the units of a `Role`.
+        float64: (namespace, *arrays, **options) -> array: the same in the arrays' own arithmetic.
+        asks: (shapes, options) -> `Asked`.
+        done_by: which part of a machine computes it.
+        energy: which parts of a datapath it uses.
+        beside: (written array, operands) -> what the result's `array` holds after the written array, for the way back;
+            empty if it is the written array alone. Used where only shapes are known.
+        lane_instructions: instructions of the lanes for a vector of results.
+        takes_any_format: whether a unit computes it whatever the formats of its operands are.
+    """
+
+    name: str
+    datapath: Callable[..., Value]
+    float64: Float64
+    asks: Rule
+    done_by: DoneBy
+    energy: Energy
+    beside: Callable[[Any, Sequence[Value]], tuple[Any, ...]] = nothing
+    lane_instructions: int = 1
+    takes_any_format: bool = False
+
+    @property
+    def is_observed(self) -> bool:
+        """Whether a register counts what it writes."""
+        return self.done_by is not DoneBy.MOVE
+
+    @property
+    def keeps_format(self) -> bool:
+        """Whether a value that is in a format of the layer stays as it is."""
+        return self.done_by in (DoneBy.SELECTION, DoneBy.MOVE)
