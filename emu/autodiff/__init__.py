@@ -13,7 +13,7 @@ from emu.autodiff.graph import Graph, Tensor
 from emu.autodiff.plain import PlainRunner
 from emu.autodiff.runner import Operation, Runner
 from emu.formats import Value
-from emu.sparse import RowsValue, SparseValue
+from emu.sparse.value import RowsValue, SparseValue
 
 __all__ = [
     "Graph",

@@ -14,7 +14,7 @@ from emu.autodiff.runner import Operation, Runner
 from emu.backends.arrays import namespace
 from emu.formats import Value
 from emu.operations import OPERATIONS
-from emu.sparse import SparseValue
+from emu.sparse.value import SparseValue
 
 
 class PlainRunner(Runner):

@@ -71,7 +71,7 @@ class Demand(NamedTuple):
     @property
     def kind(self) -> str:
         """What its time and energy count as: forward, backward or update."""
-        return kind_of(self.role, self.operation)
+        return kind_of(self.role)
 
     def to_list(self) -> list[Any]:
         """Return plain data (JSON) that `of_list` reads back: formats by their text."""

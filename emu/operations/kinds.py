@@ -1,36 +1,34 @@
-"""What an operation's time and energy count as: the way forward, the way back, or the update.
+"""Forward, backward or update: two questions about an operation, answered by the role of its result.
 
-It follows from the role of the result:
+    kind_of    what its time and energy count as, in the simulation and the cost of a device
+    pass_of    in which pass a device of a cluster runs it: operations of one layer and pass run as one task
 
-    forward    activation, slope, loss
-    backward   error, gradient
-    update     every other role: working copies of parameters, which follow from the update before; the loss scale that
-               is taken out of gradients; clipping, norms, moments, master weights
-
-A gradient that is only converted was computed elsewhere: an exchange has brought it, and the update begins with it.
+They differ in what runs during a pass and belongs to the update: working copies of parameters, which follow from the
+update before, and the loss scale that is taken out of gradients as soon as a layer's are complete.
 """
 
 from __future__ import annotations
 
 FORWARD, BACKWARD, UPDATE = "forward", "backward", "update"
 _KIND_OF = {"activation": FORWARD, "slope": FORWARD, "loss": FORWARD, "error": BACKWARD, "gradient": BACKWARD}
-#: The operation that brings a value from one format to another.
-CONVERSION = "quantize"
+_BACKWARD_ROLES = ("error", "gradient", "unscaled")
 
 
-def kind_of(role: str, operation: str) -> str:
-    """Return `FORWARD`, `BACKWARD` or `UPDATE`.
-
-    Args:
-        role: role of what the operation writes.
-        operation: its name.
+def kind_of(role: str) -> str:
+    """Return what the time and energy of an operation count as, by the role of its result.
 
     Examples:
-        >>> kind_of("activation", "matmul"), kind_of("gradient", "matmul"), kind_of("unscaled", "multiply")
+        >>> kind_of("activation"), kind_of("gradient"), kind_of("unscaled")
         ('forward', 'backward', 'update')
-        >>> kind_of("activation", "quantize"), kind_of("gradient", "quantize")
-        ('forward', 'update')
     """
-    if role == "gradient" and operation == CONVERSION:
-        return UPDATE
     return _KIND_OF.get(role, UPDATE)
+
+
+def pass_of(role: str) -> str:
+    """Return the pass in which an operation runs that does not wait for an exchange.
+
+    Examples:
+        >>> pass_of("weight"), pass_of("unscaled")
+        ('forward', 'backward')
+    """
+    return BACKWARD if role in _BACKWARD_ROLES else FORWARD

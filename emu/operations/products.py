@@ -11,8 +11,9 @@ from emu.backends.arrays import namespace
 from emu.formats import Value
 from emu.operations.asked import Asked, Options, Shape, size_of
 from emu.operations.row import PRODUCTS, DoneBy, Role, Row
-from emu.sparse import CSR, SparseValue
+from emu.sparse import CSR
 from emu.sparse.products import write_sparse
+from emu.sparse.value import SparseValue
 
 
 def _matmul(role: Role, a: Value, b: Value, addend: Value | None = None) -> Value:

@@ -10,15 +10,5 @@
 from emu.sparse.compact import Compact, update_rows
 from emu.sparse.csr import CSR
 from emu.sparse.products import compact_matmul, matmul, transposed_matmul
-from emu.sparse.value import RowsValue, SparseValue
 
-__all__ = [
-    "CSR",
-    "Compact",
-    "RowsValue",
-    "SparseValue",
-    "compact_matmul",
-    "matmul",
-    "transposed_matmul",
-    "update_rows",
-]
+__all__ = ["CSR", "Compact", "compact_matmul", "matmul", "transposed_matmul", "update_rows"]

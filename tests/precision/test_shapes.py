@@ -12,7 +12,7 @@ from emu.autodiff import Operation, PlainRunner, SparseValue, Value
 from emu.formats import Format
 from emu.hardware import Demand, load_device
 from emu.operations import OPERATIONS, DoneBy
-from emu.operations.kinds import BACKWARD, FORWARD, UPDATE, kind_of
+from emu.operations.kinds import BACKWARD, FORWARD, UPDATE, kind_of, pass_of
 from emu.operations.row import Energy
 from emu.precision import DatapathRunner, Policy
 from emu.precision.profile import Profile
@@ -175,16 +175,15 @@ def test_an_operation_without_a_row_is_refused_by_name():
 
 
 @pytest.mark.parametrize(
-    ("role", "operation", "kind"),
+    ("role", "kind", "during"),
     [
-        ("activation", "matmul", FORWARD), ("slope", "fma", FORWARD), ("loss", "mse", FORWARD),
-        ("error", "matmul", BACKWARD), ("gradient", "matmul", BACKWARD), ("gradient", "quantize", UPDATE),
-        ("unscaled", "multiply", UPDATE), ("norm", "squared_norm", UPDATE), ("update", "fma", UPDATE),
-        ("weight", "quantize", UPDATE), ("master", "add", UPDATE),
+        ("activation", FORWARD, FORWARD), ("slope", FORWARD, FORWARD), ("loss", FORWARD, FORWARD),
+        ("error", BACKWARD, BACKWARD), ("gradient", BACKWARD, BACKWARD), ("unscaled", UPDATE, BACKWARD),
+        ("weight", UPDATE, FORWARD), ("norm", UPDATE, FORWARD),
     ],
 )  # fmt: skip
-def test_forward_backward_and_update_follow_from_the_role(role: str, operation: str, kind: str):
-    assert kind_of(role, operation) == kind
+def test_kind_and_pass_of_an_operation_follow_from_the_role(role: str, kind: str, during: str):
+    assert (kind_of(role), pass_of(role)) == (kind, during)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import emu
-from emu.sparse import CSR, RowsValue, SparseValue
+from emu.sparse import CSR
+from emu.sparse.value import RowsValue, SparseValue
 
 FMT = "fix8f4"
 COPIES: dict[str, Callable[[Any], Any]] = {

@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from emu.cluster.timing.program import Division, Task, parts_of
 from emu.hardware import Demand, Machine
+from emu.operations.kinds import UPDATE, pass_of
 
 #: Roles of what travels from layer to layer, and of all that reads it.
 _TRAVELS, _READS = ("activation", "error"), ("activation", "slope", "loss", "error", "gradient")
@@ -94,9 +95,9 @@ class Grouped(Division):
             if one.role in _TRAVELS and one.result_format is not None:
                 size_bytes = -(-one.results * one.result_format.width_bits // 8)
             parts = parts_of(self.machine, one)
-            yield Task(one.layer, one.kind, parts, gathered_bytes=gathered, device=device, source=source)
+            yield Task(one.layer, pass_of(one.role), parts, gathered_bytes=gathered, device=device, source=source)
 
     @override
     def update_of(self, demand: Demand) -> Task:
         parts = parts_of(self.machine, demand)
-        return Task(demand.layer, demand.kind, parts, device=self.device_of.get(demand.layer, 0))
+        return Task(demand.layer, UPDATE, parts, device=self.device_of.get(demand.layer, 0))

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from emu.hardware import Demand, Machine
 from emu.hardware.machine import DECISIONS, JOINT_DECISION
+from emu.operations.kinds import UPDATE, pass_of
 
 #: Resources of a device: the unit that computes, its host, the link there, another processor that clips, and what is
 #: held while counts of nodes are added up.
@@ -118,11 +119,11 @@ class Undivided(Division):
 
     @override
     def tasks_of(self, computed: Sequence[Demand]) -> Iterator[Task]:
-        return (Task(one.layer, one.kind, self._parts(one)) for one in computed)
+        return (Task(one.layer, pass_of(one.role), self._parts(one)) for one in computed)
 
     @override
     def update_of(self, demand: Demand) -> Task:
-        return Task(demand.layer, demand.kind, self._parts(demand))
+        return Task(demand.layer, UPDATE, self._parts(demand))
 
     def _parts(self, demand: Demand) -> tuple[tuple[str, int], ...]:
         return parts_of(self.machine, demand, self.decided_on_host, self.counts_ps)

@@ -68,7 +68,6 @@ class _Run:
         self.ends: list[Times] = []
         self.sent_bytes = 0
         self._events: list[Event] = []
-        self._updates_ps, self._updates_done = self.line.start(), 0
         self._leads, self._all_compute = plan.teams.leads, bool(plan.teams.computes.all())
 
     def result(self) -> StepTime:
@@ -98,14 +97,8 @@ class _Run:
 
     def _spent(self, kind: str) -> Times:
         """Return what every device spent on something in a step."""
-        spent = self._booked(kind)
-        if kind != UPDATE:
-            return spent // self.steps
-        # gradients of the last step that is played may not have arrived: its tasks after the pass are missing
-        return (spent - self._updates_ps) // self.steps + self._updates_ps // max(self._updates_done, 1)
-
-    def _booked(self, kind: str) -> Times:
-        return self.line.spent_ps.get(kind, self.line.start())
+        late = self.steps > 1 and kind == UPDATE and bool(self.plan.program.updates)
+        return self.line.spent_ps.get(kind, self.line.start()) // (self.steps - 1 if late else self.steps)
 
     @property
     def _clips_on_device(self) -> bool:
@@ -126,11 +119,8 @@ class _Run:
             if due >= 0:
                 for signal in arrivals[due]:
                     now = np.maximum(now, (yield from _at(signal)))
-                before_ps = self._booked(UPDATE)
                 for task in plan.program.updates:
                     now = yield from self._compute(task, now)
-                self._updates_ps = self._updates_ps + self._booked(UPDATE) - before_ps
-                self._updates_done += 1
             now = np.maximum(now, there)
             self.ends.append(now)
 

@@ -24,6 +24,7 @@ from emu.cluster.timing.kernels import Kernels
 from emu.cluster.timing.program import Division, Task, last_gradients, parts_of
 from emu.formats import Format
 from emu.hardware import Demand, Machine
+from emu.operations.kinds import UPDATE, pass_of
 
 #: Numbers of an example that devices exchange in a loss, and bytes of one.
 _LOSS_NUMBERS, _LOSS_NUMBER_BYTES = 2, 4
@@ -53,11 +54,11 @@ class Striped(Division):
                 entered, gathered = True, 0  # the network's input is on every device
             adds = self.kernels.moved_ps((self.devices + 1) * partial) if partial else 0
             parts = parts_of(self.machine, mine)
-            yield Task(one.layer, one.kind, parts, gathered_bytes=gathered, partial_bytes=partial, add_ps=adds)
+            yield Task(one.layer, pass_of(one.role), parts, gathered_bytes=gathered, partial_bytes=partial, add_ps=adds)
 
     @override
     def update_of(self, demand: Demand) -> Task:
-        return Task(demand.layer, demand.kind, parts_of(self.machine, _divided(demand, self.devices)))
+        return Task(demand.layer, UPDATE, parts_of(self.machine, _divided(demand, self.devices)))
 
 
 def _part(one: Demand, devices: int, with_weights: Collection[str]) -> tuple[Demand, int, int]:
