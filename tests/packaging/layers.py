@@ -21,8 +21,9 @@ ALLOWED: dict[str, set[str]] = {
     "backends": {"formats", "datapath"},
     "engine": {"formats", "datapath", "backends"},
     "sparse": {"formats", "datapath", "backends", "engine"},
-    "autodiff": {"formats", "datapath", "backends", "engine", "sparse"},
-    "hardware": {"formats", "datapath", "backends"},
+    "operations": {"formats", "datapath", "backends", "engine", "sparse"},
+    "autodiff": {"formats", "datapath", "backends", "engine", "sparse", "operations"},
+    "hardware": {"formats", "datapath", "backends", "engine", "sparse", "operations"},
     "testing": {"formats", "datapath", "backends", "engine"},
 }
 ALLOWED["nn"] = ALLOWED["optim"] = ALLOWED["autodiff"] | {"autodiff"}
