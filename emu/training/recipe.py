@@ -8,6 +8,7 @@
     [dynamic_point] laid over the device's
     [cluster]      nodes, and how their gradients travel
     [clipping]     thresholds that gradients are clipped at, layer by layer
+    [systems.KEY]  systems that this file does not know (docs/howto/system.md)
 
 Values from the command line (`--set`) are laid over the file before it is checked, so that both obey the same rules.
 """
@@ -19,7 +20,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from emu import nn
 from emu._config import FILE_NAME, Items, Table, apply_settings, checked, load_toml, parse_setting
@@ -224,6 +225,25 @@ class Training(Table):
         return self
 
 
+class SystemTables(Table):
+    """`[systems]`: a table for each system that reads one, by its key. Systems check theirs before a run begins."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, data: Any) -> Any:
+        for key, table in cast("Mapping[str, Any]", data).items() if isinstance(data, Mapping) else ():
+            if not isinstance(table, Mapping):
+                raise ConfigError(f"`systems.{key}` must be a table, got {table!r}; write [systems.{key}]")
+        return cast(object, data)
+
+    @property
+    def by_key(self) -> Mapping[str, Mapping[str, Any]]:
+        """Tables as TOML has them."""
+        return self.model_extra or {}
+
+
 class Recipe(Table):
     """A network, its data and how it is trained.
 
@@ -239,6 +259,7 @@ class Recipe(Table):
         dynamic_point: laid over the device's, where that has open points.
         cluster: nodes that train together; None is one that trains alone.
         clipping: gradients clipped layer by layer before they leave a worker; None clips nothing.
+        systems: tables of other systems; None has none of them.
     """
 
     name: str = Field(pattern=FILE_NAME)
@@ -252,6 +273,7 @@ class Recipe(Table):
     dynamic_point: DynamicPoint | None = Field(default=None, exclude_if=_is_idle)
     cluster: ClusterTable | None = Field(default=None, exclude_if=_is_idle)
     clipping: ClippingTable | None = Field(default=None, exclude_if=_is_idle)
+    systems: SystemTables | None = Field(default=None, exclude_if=_is_idle)
 
     @model_validator(mode="after")
     def _compensated(self) -> Recipe:

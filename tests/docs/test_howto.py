@@ -11,13 +11,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from documents import ROOT, blocks_of, named_files
 
 from emu.report.run_data import read_run
 
 #: In the order in which they are followed: a page may use what those before it added.
-NAMES = ("device", "format", "rounding", "way", "layer", "primitive", "policy", "loss-scale", "picture", "model")
+NAMES = tuple("device format rounding way layer primitive policy loss-scale system picture model".split())
 PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in NAMES]
 PACKAGE = ("emu", "devices", "models", "costs", "kernels")
 
@@ -219,7 +220,7 @@ def test_a_network_trains_with_the_primitive_that_a_reader_adds(tmp_path: Path):
 @pytest.mark.slow
 def test_a_reader_adds_one_of_each_by_the_pages_alone(package: Path):
     commands = [line for block in blocks("bash") for line in block.splitlines()]
-    assert len(commands) == 12
+    assert len(commands) == 13
     printed = ""
     for command in commands:
         name, *arguments = command.split()
@@ -243,6 +244,11 @@ def test_a_reader_adds_one_of_each_by_the_pages_alone(package: Path):
     assert largest["metrics"]["overflow_rate"] < leading["metrics"]["overflow_rate"]
     scales = read_run(package / "runs" / "scaled").tables["loss_scaling.parquet"]["scale"]
     assert scales.tolist() == [256.0, 512.0, 1024.0, 2048.0, 4096.0]
+    stalled = pq.read_table(package / "runs" / "stalled" / "stalled.parquet").to_pydict()
+    assert stalled["step"] == [2] * 6 + [4] * 6
+    assert stalled["parameter"][:2] == ["fc1.weight", "fc1.bias"]
+    assert all(still < whole for still, whole in zip(stalled["stalled"], stalled["elements"], strict=True))
+    assert stalled["stalled"][0] > stalled["stalled"][6] > 0
     report = (package / "runs" / "pictured" / "report.html").read_text()
     assert '<h2 id="inexact-title">Rounded results</h2>' in report
     assert "Most results are rounded in " in report
@@ -276,7 +282,7 @@ def test_the_mode_that_a_reader_adds_is_the_same_on_every_backend(package: Path)
 def test_what_the_pages_change_is_formatted_and_clean(package: Path):
     shutil.copy(ROOT / "pyproject.toml", package)
     changed = sorted(name for name in changed_by(blocks("diff")) if name.endswith(".py"))
-    assert len(changed) == 12
+    assert len(changed) == 14
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run(
             [sys.executable, "-m", "ruff", *command, "--no-cache", *changed],

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from pydantic import Field
 
 import emu
+from emu._config import Table
 from emu.training.folders import tables
 from emu.training.folders.run_folder import RunFolder
 from emu.training.loop import loop
@@ -147,6 +149,68 @@ def test_metrics_of_systems_that_are_not_in_use_are_zeros(tmp_path: Path):
         ("redos", "pretraining_runs", "repeats", "skips"), 0
     )
     assert info["simulated_seconds"] is None or info["simulated_seconds"] > 0
+
+
+class PaceTable(Table):
+    factor: float = Field(default=0.5, gt=0)
+
+
+class Pace(System):
+    """Changes the rate by a factor that a recipe gives."""
+
+    key = "pace"
+    settings = PaceTable
+
+    def __init__(self, bench: Workbench) -> None:
+        self._table: PaceTable | None = self.settings_in(bench.recipe)
+
+    def rate(self, rate: float, examples: int) -> float:
+        return rate if self._table is None else rate * self._table.factor
+
+
+def test_a_table_of_a_recipe_brings_a_system_into_use_and_is_part_of_what_decides_the_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    plain = trained(tmp_path / "plain")
+    monkeypatch.setattr(loop, "SYSTEMS", (Pace, *SYSTEMS))
+    assert trained(tmp_path / "idle").weights_sha256 == plain.weights_sha256
+    slower = trained(tmp_path / "slower", systems__pace__factor=0.25)
+    rate = emu.model("mlp").training.optimiser.learning_rate
+    same = trained(tmp_path / "same", training__optimiser__learning_rate=rate * 0.25)
+    assert slower.weights_sha256 == same.weights_sha256 != plain.weights_sha256
+    assert slower.info["recipe"]["systems"] == {"pace": {"factor": 0.25}}
+    assert "systems" not in plain.info["recipe"]
+    recipe = emu.model("mlp").with_settings({"systems.pace.factor": 0.25})
+    assert recipe.decisive() != emu.model("mlp").decisive()
+    assert recipe.with_settings({"training.steps": 3}).systems == recipe.systems
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("systems.pase.factor", 1.0, "`systems.pase` must be .* got it in model mlp; did you mean 'pace'?"),
+        ("systems.pace", 1.0, r"`systems.pace` must be a table, got 1.0; write \[systems.pace\]"),
+        (
+            "systems.pace.factr",
+            1.0,
+            r"`factr` is not a key .* in \[systems.pace\] of model mlp; did you mean 'factor'?",
+        ),
+        ("systems.pace.factor", 0.0, r"`factor` must be .* got 0.0 in \[systems.pace\] of model mlp; choose"),
+        ("systems.stop.factor", 1.0, "`systems.stop` must be the table of a system that reads one"),
+    ],
+)
+def test_a_wrong_table_of_a_system_is_refused_before_the_run_writes_anything(
+    key: str, value: float, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(loop, "SYSTEMS", (Pace, *SYSTEMS))
+    with pytest.raises(emu.ConfigError, match=message):
+        trained(tmp_path / "run", **{key.replace(".", "__"): value})
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_table_of_a_system_is_refused_if_no_system_reads_one(tmp_path: Path):
+    with pytest.raises(emu.ConfigError, match="got it in model mlp; there is none here, so remove it"):
+        trained(tmp_path / "run", systems__pace__factor=1.0)
 
 
 def test_the_loop_names_no_system():

@@ -18,7 +18,7 @@ from emu.training.data_tables import Inputs
 from emu.training.loop.checkpoint import Checkpoint
 from emu.training.loop.log import Log
 from emu.training.loop.steps import Steps
-from emu.training.systems import SYSTEMS, Attempt, Examples, System, step_times_of
+from emu.training.systems import SYSTEMS, Attempt, Examples, System, require_known, step_times_of
 from emu.training.workbench import Workbench
 from emu.training.workbench.model import Pass, StepRunner
 
@@ -44,6 +44,7 @@ class Loop:
         Raises:
             ConfigError: a system cannot work with recipe or device, or with what other systems do.
         """
+        require_known(bench.recipe, SYSTEMS)
         self.bench = bench
         self.steps = Steps(bench.recipe.training, bench.batches)
         self.systems: list[System] = [system(bench) for system in SYSTEMS]

@@ -19,7 +19,17 @@ from emu.training.systems.dynamic_points import DynamicPoints
 from emu.training.systems.loss_scaling import ScaledLoss
 from emu.training.systems.simulated_time import SimulatedTime
 from emu.training.systems.stop import Stop
-from emu.training.systems.system import AskTimes, Attempt, Examples, PartAttempt, Row, System, Trial, step_times_of
+from emu.training.systems.system import (
+    AskTimes,
+    Attempt,
+    Examples,
+    PartAttempt,
+    Row,
+    System,
+    Trial,
+    require_known,
+    step_times_of,
+)
 
 #: Every system, the innermost around a pass first.
 SYSTEMS: tuple[type[System], ...] = (
@@ -32,4 +42,15 @@ SYSTEMS: tuple[type[System], ...] = (
     Stop,
 )
 
-__all__ = ["SYSTEMS", "AskTimes", "Attempt", "Examples", "PartAttempt", "Row", "System", "Trial", "step_times_of"]
+__all__ = [
+    "SYSTEMS",
+    "AskTimes",
+    "Attempt",
+    "Examples",
+    "PartAttempt",
+    "Row",
+    "System",
+    "Trial",
+    "require_known",
+    "step_times_of",
+]

@@ -21,9 +21,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from emu._config import Table, checked
+from emu.errors import ConfigError, nearest_name
+
 if TYPE_CHECKING:
     from emu.cluster import StepTimes
     from emu.training.data_tables import Inputs, Labels
+    from emu.training.recipe import Recipe
     from emu.training.workbench import Workbench
     from emu.training.workbench.model import Pass, StepRunner
 
@@ -46,12 +50,14 @@ class System:
     """A system that is not in use: every method does nothing.
 
     Attributes:
-        key: its name in checkpoints.
+        key: its name in checkpoints, and in `[systems.KEY]` of a recipe.
+        settings: what `[systems.KEY]` must be; None for a system that no such table brings into use.
         tables: its tables of a run folder: column -> Arrow type. A table's file exists from its first row on.
         repeats: whether a pass may run again, so that whatever it changes must be restored.
     """
 
     key: ClassVar[str]
+    settings: ClassVar[type[Table] | None] = None
     tables: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     repeats: bool = False
 
@@ -61,6 +67,18 @@ class System:
         Args:
             bench: what is trained, on what, by whom.
         """
+
+    @classmethod
+    def settings_in(cls, recipe: Recipe) -> Any:
+        """Return `[systems.KEY]` of a recipe as `settings`; None if the recipe does not have it.
+
+        Raises:
+            ConfigError: it breaks a rule of `settings`.
+        """
+        given = recipe.systems.by_key.get(cls.key) if recipe.systems else None
+        if cls.settings is None or given is None:
+            return None
+        return checked(cls.settings, given, file=f"[systems.{cls.key}] of model {recipe.name}")
 
     def require(self, about: Mapping[str, Any]) -> None:
         """Raise ConfigError if another system must be in use and is not. Called once, when all systems are made.
@@ -179,6 +197,17 @@ class System:
 
     def load_arrays(self, arrays: dict[str, Array]) -> None:
         """Take what `arrays` returned."""
+
+
+def require_known(recipe: Recipe, systems: Sequence[type[System]]) -> None:
+    """Raise ConfigError if a recipe has a table `[systems.KEY]` of a system that is not in a list."""
+    keys = [system.key for system in systems if system.settings is not None]
+    for key in recipe.systems.by_key if recipe.systems else ():
+        if key not in keys:
+            remedy = nearest_name(key, keys) if keys else "; there is none here, so remove it"
+            raise ConfigError(
+                f"`systems.{key}` must be the table of a system that reads one, got it in model {recipe.name}{remedy}"
+            )
 
 
 def step_times_of(systems: Sequence[System]) -> StepTimes | None:
