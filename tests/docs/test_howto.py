@@ -18,7 +18,9 @@ from documents import ROOT, blocks_of, named_files
 from emu.report.run_data import read_run
 
 #: In the order in which they are followed: a page may use what those before it added.
-NAMES = tuple("device format rounding way layer primitive policy loss-scale system picture model".split())
+NAMES = (
+    "device", "format", "rounding", "way", "layer", "primitive", "policy", "loss-scale", "system", "picture", "model",
+)  # fmt: skip
 PAGES = [ROOT / "docs" / "howto" / f"{name}.md" for name in NAMES]
 PACKAGE = ("emu", "devices", "models", "costs", "kernels")
 
