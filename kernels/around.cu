@@ -1,13 +1,12 @@
-// What stands around sums that were found elsewhere, by a vendor's library, in tiles or in order: operands packed for it, and the
-// sums written as the output stage writes them.
+// What comes before and after sums that other code computes (a vendor's library, tiles of integers, tiles in order): operands are
+// packed for it, and the output stage writes the sums.
 #include "product.cuh"
 
 // How packed elements lie in memory.
 enum Packing { PACKED_F32 = 0, PACKED_F64 = 1, PACKED_I8 = 2, PACKED_I32 = 3, PACKED_I64 = 4 };
 
-// Copies fixed-point elements of one operand, gathered from anywhere, into `height` x `width` matrices, zeros beyond theirs.
-//
-// Fixed-point values as float32 or float64, or their raw integers in 8, 32 or 64 bits.
+// Copies the fixed-point elements of one operand, gathered by offsets, into `height` x `width` matrices, with zeros beyond its own
+// rows and columns: as values in float32 or float64, or as raw integers in 8, 32 or 64 bits.
 extern "C" __global__ void pack(EMU_GIVEN Task given, i32 operand, const void* data, const i64* rows, i64 n_rows,
                                 const i64* columns, i64 n_columns, i64 batch_step, i32 packing, i64 height, i64 width,
                                 void* out, i64 n) {
@@ -26,7 +25,7 @@ extern "C" __global__ void pack(EMU_GIVEN Task given, i32 operand, const void* d
 }
 EMU_KERNEL(pack)
 
-// Whether any operand of a result is a NaN: its own is then no new one.
+// Whether any operand of a result is a NaN: then a NaN result is no new one.
 EMU_FN bool has_nan(const Matrix& left, const Matrix& right, const Place& p, i64 depth) {
     for (i64 k = 0; k < depth; k++) {
         if (element_of(left, p.batch, p.row, k).kind >= NOT_A_NUMBER) return true;
@@ -35,7 +34,7 @@ EMU_FN bool has_nan(const Matrix& left, const Matrix& right, const Place& p, i64
     return false;
 }
 
-// Sums in several words lie with the lowest first, and are signed.
+// Sums in several words have the lowest word first, and are signed.
 enum Sums { SUMS_IN_2_WORDS = 5, SUMS_IN_3_WORDS = 6 };
 
 EMU_FN Number sum_at(const void* sums, i64 index, i32 storage, i32 quantum) {
@@ -43,7 +42,7 @@ EMU_FN Number sum_at(const void* sums, i64 index, i32 storage, i32 quantum) {
     i32 words = storage - SUMS_IN_2_WORDS + 2;
     const u64* word = static_cast<const u64*>(sums) + index * words;
     u32 negative = static_cast<u32>(word[words - 1] >> 63);
-    Wide magnitude = wide_of(0);  // as wide as sums are, less words of their sign alone
+    Wide magnitude = wide_of(0);  // a launch has as many words as the sums need; further words repeat the sign
     u64 carry = negative;
     for (i32 i = 0; i < WIDE_WORDS && i < words; i++) {
         magnitude.word[i] = (negative ? ~word[i] : word[i]) + carry;
@@ -52,9 +51,9 @@ EMU_FN Number sum_at(const void* sums, i64 index, i32 storage, i32 quantum) {
     return number_of(negative, magnitude, quantum, 0);
 }
 
-// Sums on the device: of exact ones, to which the addend is added here, or what an accumulator holds, the addend among it.
+// Sums on the device: exact ones, to which the addend is added here, or the contents of accumulators, which have added it.
 //
-// `sums` hold a row every `width`, `height` rows a matrix; integers are multiples of 2**quantum. `marks`: of results whose
+// `sums` are matrices of `height` rows of `width` sums; integers are multiples of 2**quantum. `marks`: 1 for results whose
 // accumulator overflowed, or null.
 struct Settling {
     const void* sums;

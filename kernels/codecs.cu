@@ -1,8 +1,8 @@
-// Gradient codecs: columns become codes, and come back. The lines of emu/backends/reference/codecs.py, a block a column.
+// Gradient codecs: columns become codes, and codes become columns, as in emu/backends/reference/codecs.py; a block for each column.
 //
 // One of the files whose floating-point instructions are listed: additions, subtractions, multiplications, divisions and
-// square roots, each rounded to nearest, none contracted, and conversions. A thread is a lane of the column's sums, and
-// joins with its neighbours in the stated order; of every NaN the one without a sign is written.
+// square roots, each rounded to nearest, none contracted, and conversions. A thread adds one lane of the column's sums, and
+// lanes are joined in the stated order; every NaN is written as the positive quiet one.
 #include "task.cuh"
 
 #define SUM_LANES 64  // threads of a block
@@ -99,9 +99,9 @@ EMU_FN F joined(F* lanes, F mine) {
         if (thread < width) lanes[thread] = both;
         __syncthreads();
     }
-    F found = lanes[0];
+    F all = lanes[0];
     __syncthreads();
-    return found;
+    return all;
 }
 
 // Counts of lanes together. Every thread.
@@ -110,9 +110,9 @@ EMU_FN u64 counted_by_all(u64* count, u64 mine) {
     __syncthreads();
     if (mine != 0) atomicAdd(count, mine);
     __syncthreads();
-    u64 found = *count;
+    u64 all = *count;
     __syncthreads();
-    return found;
+    return all;
 }
 
 template <class F>
@@ -254,12 +254,12 @@ template <class F>
 EMU_FN void encode_all(const i64* task, const F* gradients, F* residual, const F* limits, const u8* counted, float* levels,
                        F* means, u32* words, F* lanes, u64* count, u8* codes) {
     Codec codec = read_codec(task);
-    i64 held = codec.kind == MIDDLES ? 2 : 1ll << codec.bits;
+    i64 per_column = codec.kind == MIDDLES ? 2 : 1ll << codec.bits;
     i64 size = (codec.rows * codec.bits + WORD_BITS - 1) / WORD_BITS;
     for (i64 c = blockIdx.x; c < codec.columns; c += gridDim.x) {
         Column<F> column = {gradients + c * codec.rows, residual + c * codec.rows,
                             counted == nullptr ? nullptr : counted + c * codec.rows, codec.rows, lanes, count};
-        encode(codec, column, limits == nullptr ? nullptr : limits + c, levels + c * held, means + c, codes, words + c * size);
+        encode(codec, column, limits == nullptr ? nullptr : limits + c, levels + c * per_column, means + c, codes, words + c * size);
     }
 }
 

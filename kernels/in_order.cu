@@ -48,7 +48,7 @@ EMU_FN bool overflowed(const u32* a, const i64* a_rows, const i64* a_columns, co
     return false;
 }
 
-// The line of a tile that a thread's i-th results lie on: neighbours in groups, a group of every thread behind another.
+// The line of a tile that a thread's i-th results lie on: neighbours in groups, first the first group of every thread, then the second.
 EMU_FN i32 line_of(i32 i, i32 thread) { return (i / GROUP * SIDE + thread) * GROUP + i % GROUP; }
 
 template <i32 GROUPS>

@@ -25,7 +25,8 @@ EMU_FN void add_product(Sum<2>& sum, i32 a, i32 b) {
 
 EMU_FN void add_product(Sum<3>& sum, i64 a, i64 b) {
     u64 x = static_cast<u64>(a), y = static_cast<u64>(b);
-    u64 low = x * y, high = __umul64hi(x, y) - (a < 0 ? y : 0ull) - (b < 0 ? x : 0ull);  // of the signed product
+    // as unsigned numbers, a negative a is a + 2**64: the high word of the product has y too much, and likewise for b
+    u64 low = x * y, high = __umul64hi(x, y) - (a < 0 ? y : 0ull) - (b < 0 ? x : 0ull);
     sum.word[0] += low;
     u64 carry = sum.word[0] < low, middle = sum.word[1] + high;
     sum.word[1] = middle + carry;
@@ -59,7 +60,7 @@ EMU_FN void sum_tiles(const Raw* a, const Raw* b, i64 batches, i64 rows, i64 dep
             }
             __syncthreads();
 #pragma unroll
-            for (i32 k = 0; k < STEPS; k++)  // zeros behind the last
+            for (i32 k = 0; k < STEPS; k++)  // zeros after the last
 #pragma unroll
                 for (i32 i = 0; i < GROUP; i++)
 #pragma unroll

@@ -5,13 +5,13 @@ struct __align__(16) Four {
     u32 word[4];
 };
 
-// Counts of a block: a column per lane, so that lanes which meet the same position do not wait for each other.
+// Counts of a block: a column per lane of a warp, so that lanes which count at the same position do not wait for each other.
 #define LANES 32
-#define COUNTED_SCALARS 4  // NONE, BELOW, ABOVE, NONFINITE behind the positions of both signs
+#define COUNTED_SCALARS 4  // NONE, BELOW, ABOVE, NONFINITE, after the positions of both signs
 
 EMU_FN i32 counted_places(const Register& r) { return r.bins > 0 ? 2 * r.bins + COUNTED_SCALARS : 0; }
 
-// What a thread saw.
+// What a thread has counted.
 struct Seen {
     u32 flags[N_FLAGS];
     u32 events, pending;  // results whose events are not yet among the flags
@@ -20,7 +20,7 @@ struct Seen {
 #define MOST_PENDING 252
 static_assert(MOST_PENDING % 4 == 0 && MOST_PENDING <= 255, "four results at a time, each one event of a kind, counted in a byte");
 
-EMU_FN void settle_events(Seen& seen) {
+EMU_FN void count_events(Seen& seen) {
     seen.flags[0] += seen.events & 255u;
     seen.flags[1] += seen.events >> 8 & 255u;
     seen.flags[2] += seen.events >> 16 & 255u;
@@ -91,7 +91,7 @@ EMU_FN void write_all(const i64* task, const u32* x, const u32* recorded, u32* o
         }
         if (whole) *reinterpret_cast<Four*>(out + first) = four;
         seen.pending += 4;
-        if (seen.pending >= MOST_PENDING) settle_events(seen);
+        if (seen.pending >= MOST_PENDING) count_events(seen);
     }
 }
 
@@ -122,7 +122,7 @@ extern "C" __global__ void narrow_stage(EMU_GIVEN Task given, const u32* x, cons
         case TO_ODD: write_all<TO_ODD>(task, x, recorded, out, n, stage, positions, column, seen); break;
         default: write_all<STOCHASTIC>(task, x, recorded, out, n, stage, positions, column, seen); break;
     }
-    settle_events(seen);
+    count_events(seen);
     for (i32 i = 0; i < N_FLAGS; i++)
         if (seen.flags[i] != 0) atomicAdd(&tally.counts[i], seen.flags[i]);
     if (positions.bins > 0) {

@@ -1,4 +1,4 @@
-// Selections: relu, maxima of windows, the ways back from them, largest magnitudes. They move values and write nothing new.
+// Selections: relu, maxima of windows, their backward passes, largest magnitudes. They copy values and never round.
 #include "number.cuh"
 
 EMU_FN u64 bits_at(const void* array, i64 index, i32 storage) {
@@ -62,16 +62,16 @@ EMU_FN void take_largest(const void* x, i32 storage, i64 n, u64* largest) {
     if (seen != 0) atomicMax(largest, seen);
 }
 
-// The largest magnitudes of two arrays, as `magnitude_bits`, into found[0] and found[1], which hold zeros.
+// The largest magnitudes of two arrays, as `magnitude_bits`, into results[0] and results[1], which hold zeros.
 extern "C" __global__ void largest_magnitudes(const void* a, i32 a_storage, i64 a_size, const void* b, i32 b_storage,
-                                              i64 b_size, u64* found) {
+                                              i64 b_size, u64* results) {
     __shared__ u64 largest[2];
     if (threadIdx.x < 2) largest[threadIdx.x] = 0;
     __syncthreads();
     take_largest(a, a_storage, a_size, &largest[0]);
     take_largest(b, b_storage, b_size, &largest[1]);
     __syncthreads();
-    if (threadIdx.x < 2 && largest[threadIdx.x] != 0) atomicMax(&found[threadIdx.x], largest[threadIdx.x]);
+    if (threadIdx.x < 2 && largest[threadIdx.x] != 0) atomicMax(&results[threadIdx.x], largest[threadIdx.x]);
 }
 EMU_KERNEL(largest_magnitudes)
 

@@ -16,9 +16,9 @@ extern "C" __global__ void count_index(const i32* index, i64 n, i32* counts) {
 }
 EMU_KERNEL(count_index)
 
-// Exclusive prefix sums, by one block: `starts` (n + 1) of counts, `places` (n) of counts above 0. `found`: how many are
+// Exclusive prefix sums, by one block: `starts` (n + 1) of counts, `places` (n) of counts above 0. `totals`: how many are
 // above 0, and the largest. Shared memory: three i64 a thread.
-extern "C" __global__ void scan(const i32* counts, i64 n, i64* starts, i32* places, i64* found) {
+extern "C" __global__ void scan(const i32* counts, i64 n, i64* starts, i32* places, i64* totals) {
     EMU_DYNAMIC_SHARED(i64, room);
     i64 threads = blockDim.x, me = threadIdx.x, share = (n + threads - 1) / threads;
     i64 first = me * share, last = first + share < n ? first + share : n;
@@ -43,8 +43,8 @@ extern "C" __global__ void scan(const i32* counts, i64 n, i64* starts, i32* plac
             if (room[2 * threads + t] > top) top = room[2 * threads + t];
         }
         starts[n] = sums;
-        found[0] = all;
-        found[1] = top;
+        totals[0] = all;
+        totals[1] = top;
     }
     __syncthreads();
     sum = room[me];
@@ -58,7 +58,7 @@ extern "C" __global__ void scan(const i32* counts, i64 n, i64* starts, i32* plac
 }
 EMU_KERNEL(scan)
 
-// Of each entry, its index's place among those that have entries.
+// Of each entry, the position of its index among those that have entries.
 extern "C" __global__ void place_entries(const i32* index, i64 n, const i32* places, i32* out) {
     i64 stride = static_cast<i64>(blockDim.x) * gridDim.x;
     for (i64 i = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += stride) out[i] = places[index[i]];

@@ -1,7 +1,7 @@
 // Functions of narrow inputs: each value becomes its code, and tables made on the host hold the rest.
 #include "results.cuh"
 
-// Of the input format, behind the operands: width, precision, emin, quantum, is float, has -0, codes of infinity and NaN.
+// Of the input format, after the operands: width, precision, emin, quantum, is float, has -0, codes of infinity and NaN.
 #define SOURCE_AT (OPERANDS_AT + OPERAND_FIELDS)
 
 EMU_FN u64 code_of(const Number& x, const i64* source) {

@@ -7,7 +7,7 @@ from typing import Any
 from emu.engine.delivery import written_to
 from emu.engine.description import PRODUCT_OPTIONS, call_of
 from emu.engine.products import matrices_of, write_product
-from emu.engine.work import WorkRecord
+from emu.engine.records import ProductRecord
 
 
 def product(
@@ -20,7 +20,7 @@ def product(
     addend: Any = None,
     addend_format: Any = None,
     divisor: int = 1,
-    log: list[WorkRecord] | None = None,
+    log: list[ProductRecord] | None = None,
     **options: Any,
 ) -> Any:
     """Return (a @ b + addend) / divisor, the quotient rounded once; options as of `emu.matmul`."""

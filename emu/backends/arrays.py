@@ -1,7 +1,7 @@
 """Arrays of the host and of a device, with the same functions for both.
 
-A device's arrays never turn into the host's by themselves: CuPy's refuse it. What is asked of them is what NumPy's have
-under the same name.
+An array of a device never becomes one of the host by itself: CuPy refuses that. Methods and attributes that are used
+here have the same names in CuPy and NumPy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = Any
-#: Arrays of the host that never change, by their address.
+#: Arrays of the host that never change, by `id`. An `id` may come back after its array is gone: `is_lasting` compares.
 _LASTING: WeakValueDictionary[int, NDArray[Any]] = WeakValueDictionary()
 
 
@@ -32,13 +32,13 @@ def namespace(x: Array) -> Any:
 
 
 def lasting(x: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of the host that nobody writes to from now on: a device copies it once."""
+    """Declare that nobody writes to an array of the host from now on, so that a device copies it once; return it."""
     _LASTING[id(x)] = x
     return x
 
 
 def frozen(x: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of the host that its holder alone knows, read-only from now on."""
+    """Make an array of the host read-only, and return it; nobody else may have a view of it."""
     x.flags.writeable = False
     return x
 
@@ -49,7 +49,7 @@ def is_lasting(x: object) -> bool:
 
 
 def negated(x: Array) -> Array:
-    """Return 0 - x, exact, and +0 for 0.
+    """Return 0 - x, exact, and +0 for 0: NumPy's -x would give -0.
 
     On a device by the bits of floats: CuPy's own arithmetic takes float32 subnormals for 0.
     """
@@ -67,7 +67,7 @@ def largest_magnitude(x: Array) -> float:
         return 0.0
     if x.dtype.kind == "f":
         return float(max(x.max(), -x.min(), 0))
-    return float(max(int(x.max()), -int(x.min())))
+    return float(max(int(x.max()), -int(x.min())))  # of Python: -x would overflow at the smallest int64
 
 
 def contiguous(x: Array) -> Array:

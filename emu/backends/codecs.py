@@ -2,7 +2,7 @@
 
     V = gradients + residual        code = Q(V)        residual = V - level of the code
 
-A column is a line of an array. What decides the bits is written down in `reference/codecs.py`.
+The elements of a column are contiguous in an array. `reference/codecs.py` says what decides the bits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ColumnsCode(NamedTuple):
     """How columns of gradients become codes: a codec as numbers.
 
     `deviations`: the range of more than two steps reaches so many standard deviations to both sides of the mean;
-    `outliers`: values farther from the mean than so many decide no level, 0 lets all.
+    `outliers`: values farther from the mean than so many standard deviations decide no level; 0 lets all values decide.
     """
 
     steps: int
@@ -37,7 +37,7 @@ class ColumnsCode(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Of a code."""
+        """Bits of a code."""
         return (self.steps - 1).bit_length()
 
 
@@ -74,23 +74,23 @@ class CodecKernels(Protocol):
         *,
         settles: bool,
     ) -> Coded:
-        """Return gradients, with what was held back of earlier ones, as codes: V = gradients + residual.
+        """Return gradients and the residual of earlier ones as codes: V = gradients + residual.
 
         Args:
             gradients: float32 or float64, (columns, rows).
-            residual: the same dtype and shape, contiguous; V less what its code stands for is written into it.
-            code: how.
+            residual: the same dtype and shape, contiguous; V minus what its code stands for is written into it.
+            code: the codec.
             limits: thresholds of `AT_GIVEN`, of the dtype, (columns,).
             counted: which values may decide levels, (columns, rows); None is all.
             levels: what codes stand for, float32, (columns, levels of a column); None computes it.
-            settles: False leaves the residual as it is.
+            settles: whether the residual is written; False leaves it as it is.
         """
         ...
 
     def decode_columns(
         self, words: NDArray[np.uint32], levels: NDArray[np.float32], bits: int, rows: int, total: Array | None
     ) -> Array:
-        """Return what codes stand for, float32, (columns, rows); or `total`, where it is added to it.
+        """Return what codes stand for, float32, (columns, rows); or `total`, after adding it there.
 
         Args:
             words: (columns, `code_words`).

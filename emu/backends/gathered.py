@@ -1,4 +1,4 @@
-"""Matrices whose elements lie anywhere in an array: patches of images, transposes, copies of neither.
+"""Matrices whose elements lie anywhere in an array: patches of images and transposes, without a copy.
 
 Element (b, i, j) is `data[batch_stride * b + rows[i] + columns[j]]`.
 """
@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """A stack of matrices, by the places of its elements.
+    """A stack of matrices, given by the offsets of its elements in an array.
 
     Attributes:
         data: one-dimensional, contiguous.
@@ -48,7 +48,7 @@ class Gathered:
         return self.data.dtype
 
     def require_inside(self) -> None:
-        """Raise ShapeError unless every element lies in the data: compiled loops read it wherever it is."""
+        """Raise ShapeError unless every element lies in the data: compiled loops would read beyond its end."""
         if 0 in self.shape:
             return
         last, size = (self.batches - 1) * self.batch_stride, self.data.size
@@ -69,7 +69,7 @@ class Gathered:
 
     @classmethod
     def of(cls, x: Array) -> Gathered:
-        """Return a stack of matrices, (B, M, K), as places in its memory; copied only if that is not one block."""
+        """Return a stack of matrices, (B, M, K), as offsets in its memory; copied only if that is not one block."""
         if is_lasting(x):
             return _of_lasting(_Same(x))
         return cls._of(x)
@@ -77,7 +77,7 @@ class Gathered:
     @classmethod
     def _of(cls, x: Array) -> Gathered:
         batches = x.shape[0]
-        x = x[:1] if batches > 1 and x.strides[0] == 0 else x
+        x = x[:1] if batches > 1 and x.strides[0] == 0 else x  # one matrix, broadcast
         x, flat = _in_one_block(x)
         batch, row, column = (stride // x.itemsize for stride in x.strides)
         return cls(flat, batches, batch if x.shape[0] > 1 else 0, _steps(x.shape[1], row), _steps(x.shape[2], column))
@@ -101,7 +101,7 @@ class Gathered:
 
 
 class _Same:
-    """An array as a key: the very same one, whatever it holds."""
+    """An array as a key of a cache: two are equal if they are the same object."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
@@ -115,15 +115,15 @@ class _Same:
 
 @lru_cache(maxsize=32)
 def _over_batches(offsets: _Same, batches: int, stride: int) -> NDArray[np.int64]:
-    """Return the places of every matrix, one behind the other. They are shared: a device keeps a copy."""
+    """Return the offsets of every matrix, one after the other. They are shared: a device keeps a copy."""
     return lasting((np.arange(batches)[:, None] * stride + offsets.array).reshape(-1))
 
 
 @lru_cache(maxsize=64)
 def _of_lasting(x: _Same) -> Gathered:
-    """Return the places in a stack that never changes; nor do they, nor its data."""
-    found = Gathered._of(x.array)  # pyright: ignore[reportPrivateUsage]
-    return replace(found, data=lasting(found.data))
+    """Return the offsets in a stack that never changes; its data are lasting, too."""
+    stack = Gathered._of(x.array)  # pyright: ignore[reportPrivateUsage]
+    return replace(stack, data=lasting(stack.data))
 
 
 def _range_of(offsets: NDArray[np.int64]) -> tuple[int, int]:
@@ -138,13 +138,14 @@ def _range_of_lasting(offsets: _Same) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def _steps(size: int, stride: int) -> NDArray[np.int64]:
-    """Return equally spaced places. They are shared; compiled code would be compiled again for read-only ones."""
+    """Return equally spaced offsets. They are shared, but not read-only: Numba would compile every kernel for both."""
     return lasting(np.arange(size) * stride)
 
 
 def _in_one_block(x: Array) -> tuple[Array, Array]:
     """Return an array whose elements fill one block of memory, first element first, and that block."""
     if not x.flags.c_contiguous and x.size and min(x.strides) > 0:
+        # by falling strides the axes lie as in memory: a transposed array is then in C order
         memory = x.transpose(sorted(range(x.ndim), key=lambda axis: -x.strides[axis]))
         if memory.flags.c_contiguous:
             return x, memory.reshape(-1)
@@ -154,7 +155,7 @@ def _in_one_block(x: Array) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=64)
 def _offsets(axes: tuple[tuple[int, int], ...]) -> NDArray[np.int64]:
-    """Return the places of axes of some sizes and strides, in C order. They are shared, as those of `_steps`."""
+    """Return the offsets of axes of some sizes and strides, in C order. They are shared, as those of `_steps`."""
     places = np.zeros(1, np.int64)
     for size, stride in axes:
         places = (places[:, None] + np.arange(size) * stride).reshape(-1)
@@ -169,7 +170,7 @@ def stacks_of(
     Args:
         a: left operand.
         b: right operand.
-        materialised: how places become an array.
+        materialised: how a gathered operand becomes an array.
     """
     left, right = (materialised(x) if isinstance(x, Gathered) else x for x in (a, b))
     batches = max(left.shape[0], right.shape[0])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from emu.backends.arrays import is_on_device, namespace
 from emu.datapath import Mac, OutputStage, Philox, RandomSource, RecordedBits, StatisticsRegister
 from emu.datapath.order import Blocks, Lanes, Pairwise
-from emu.datapath.owed import Counted, Owed
+from emu.datapath.pending import Counted, PendingCounts
 from emu.formats import Fixed, Format
 
 Array = NDArray[Any]
@@ -38,7 +38,7 @@ OPERATIONS = {
 }
 (QUANTIZE, ADD, SUBTRACT, MULTIPLY, FMA, DIVIDE, SQRT, REMAINDER, ROUND_TO_INTEGRAL) = OPERATIONS.values()
 
-#: Paths of a product on which no partial sum is ever rounded, whatever the order.
+#: Paths of a product on which no partial sum rounds, in any order.
 EXACT_PATHS = ("integer_dot", "float32_blas", "float64_blas")
 
 
@@ -48,7 +48,7 @@ def is_one_number(array: Array) -> bool:
 
 
 def repeated(number: Array, shape: tuple[int, ...]) -> Array:
-    """Return an array of one element as one of any shape, where it stands for all."""
+    """Return an array of one element in any shape, with all strides 0, so that it stands for all elements."""
     if is_on_device(number):
         return namespace(number).broadcast_to(number.reshape((1,) * len(shape)), shape)
     return np.ndarray(shape, number.dtype, number, strides=(0,) * len(shape))
@@ -64,8 +64,8 @@ N_FLAGS = 7
 class FormatCode(NamedTuple):
     """A format as integers: value = significand * 2**exponent, exponent >= quantum, significand < 2**precision.
 
-    `quantum` is the exponent of the finest step; `precision` 0 means unbounded (fixed point:
-    every exponent is the quantum).
+    `quantum` is the exponent of the finest step; `precision` 0 means that significands have no such limit (fixed point,
+    where every exponent is the quantum).
     """
 
     is_float: int
@@ -86,9 +86,9 @@ class FormatCode(NamedTuple):
 
 
 class StageCode(NamedTuple):
-    """An output stage as integers; `tininess` says which underflow a float format counts, after rounding or before.
+    """An output stage as integers; `tininess` says which underflow a float format counts.
 
-    Stochastic stages never say after.
+    A stochastic stage never has AFTER_ROUNDING: `emu.engine.description.counting` says why.
     """
 
     format: FormatCode
@@ -116,6 +116,7 @@ class RegisterCode(NamedTuple):
     fixed_quantum: int
 
 
+#: No fixed accumulator: no exponent lies that low.
 NO_QUANTUM = -(1 << 40)
 
 
@@ -147,6 +148,7 @@ class Write(NamedTuple):
     register: RegisterCode | None
 
 
+#: No smallest exponent of blocks: every term lies above it.
 NO_FLOOR = -(1 << 40)
 
 
@@ -186,43 +188,43 @@ class Outcome:
         flags: int64, shape (7,): counts in the order of `FLAG_NAMES`.
         register: int64, shape (2*bins + 5,), or None where none was asked for.
         max_exponent: largest floor(log2|x|) observed, `NO_EXPONENT` if nothing nonzero was.
-        owed: flags, register and exponent where a device still holds them, else None; to look at them fetches them.
+        pending: flags, register and exponent if they are still on a device, else None; reading one of them fetches all.
     """
 
     values: Array
     flags: NDArray[np.int64]
     register: NDArray[np.int64] | None
     max_exponent: int
-    owed: Owed | None = None
+    pending: PendingCounts | None = None
 
     @classmethod
-    def owing(cls, values: Array, owed: Owed) -> Outcome:
-        """Return what a kernel wrote whose counts are on a device."""
-        return _Owing(values, owed)
+    def with_pending(cls, values: Array, pending: PendingCounts) -> Outcome:
+        """Return what a kernel wrote whose counts are still on a device."""
+        return _PendingOutcome(values, pending)
 
-    def elsewhere(self, values: Array) -> Outcome:
-        """Return the same counts beside the values in another place; what is owed stays so."""
+    def with_values(self, values: Array) -> Outcome:
+        """Return the same counts with values that were moved: into `out`, to a device, or into another shape."""
         return replace(self, values=values)
 
 
-class _Owing(Outcome):
-    """An outcome whose counts are fetched when they are looked at."""
+class _PendingOutcome(Outcome):
+    """An outcome whose counts are fetched when one is read: until then, they are no attributes."""
 
-    def __init__(self, values: Array, owed: Owed) -> None:
-        self.values, self.owed = values, owed
+    def __init__(self, values: Array, pending: PendingCounts) -> None:
+        self.values, self.pending = values, pending
 
     def __getattr__(self, name: str) -> Any:
         if name not in Counted._fields:
             raise AttributeError(name)
-        assert self.owed is not None
-        for field, value in self.owed.collect(())._asdict().items():
+        assert self.pending is not None
+        for field, value in self.pending.collect(())._asdict().items():
             setattr(self, field, value)
         return self.__dict__[name]
 
-    def elsewhere(self, values: Array) -> Outcome:
-        """Return the same counts beside the values in another place."""
-        assert self.owed is not None
-        return _Owing(values, self.owed)
+    def with_values(self, values: Array) -> Outcome:
+        """Return the same counts with values that were moved; nothing is fetched."""
+        assert self.pending is not None
+        return _PendingOutcome(values, self.pending)
 
 
 @lru_cache(maxsize=1024)
@@ -247,6 +249,7 @@ def encode_format(fmt: Format) -> FormatCode:
             has_zero=1,
         )
     quantum = fmt.emin - fmt.fraction_bits
+    # exponent field and significand of the largest value; subnormals (field 0) have the exponent of field 1
     field = max(fmt.max_index >> fmt.fraction_bits, 1)
     hidden = 1 << fmt.fraction_bits if fmt.has_normals else 0
     return FormatCode(
@@ -318,5 +321,6 @@ def carrier_of(fmt: FormatCode) -> np.dtype[Any]:
         return np.dtype(np.int64 if fmt.signed else np.uint64)
     significant = fmt.precision if fmt.is_float else fmt.width_bits - fmt.signed
     top = fmt.max_exponent + (fmt.precision - 1 if fmt.is_float else significant)
+    # as `Float.carrier` and `Fixed.carrier` decide: precision, smallest subnormal and largest exponent of float32
     narrow = significant <= 24 and fmt.quantum >= -149 and top <= 127
     return np.dtype(np.float32 if narrow else np.float64)

@@ -1,6 +1,6 @@
 """The table of kernels that every backend implements, on plain arrays and integers.
 
-Descriptions reach it as the tuples of `interface.py`; it returns an `Outcome`: the written array and counts.
+Descriptions reach a kernel as the tuples of `interface.py`; it returns an `Outcome`: the written array and counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 class Kernels(CodecKernels, Protocol):
-    """The table of kernels. Each method is one; shapes and dtypes are the engine's to check.
+    """The table of kernels: each method is a kernel. The engine has checked shapes and dtypes.
 
     Those of gradient codecs are in `codecs.py`.
     """
@@ -43,11 +43,11 @@ class Kernels(CodecKernels, Protocol):
         ...
 
     def place(self, x: Array) -> Array:
-        """Return an array where this backend computes; results stay where an operand is."""
+        """Return an array in the memory in which this backend computes; results lie where their operands lie."""
         ...
 
     def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-        """Return the results of tasks of which none needs another's; what follows finds all of them done."""
+        """Run independent tasks, which may overlap, and return their results; later kernels find all of them done."""
         ...
 
     def quantize(
@@ -59,7 +59,7 @@ class Kernels(CodecKernels, Protocol):
     ) -> Outcome:
         """Write `x` (any shape; float32, float64, or raws of `source`) through the output stage.
 
-        Where `out` holds signed integers and the format's carrier does not, raws are written.
+        If `out` holds signed integers and the format's carrier does not, raws are written.
         """
         ...
 
@@ -119,8 +119,8 @@ class Kernels(CodecKernels, Protocol):
         ...
 
     def unpool(self, values: Array, index: NDArray[np.unsignedinteger[Any]], windows: Gathered) -> Array:
-        """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap.
+        """Return zeros, (windows.data.size,), with each value at its window's index-th element; windows never overlap.
 
-        A value whose place lies outside its window is left out: nothing is written beyond the array.
+        A value whose index lies outside its window is left out: nothing is written beyond the array.
         """
         ...

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-#: Arrays below this many bytes are the allocator's; more than that many bytes are never kept.
+#: Smaller arrays, in bytes, are left to the allocator, which keeps their pages itself; no more than so many bytes are
+#: kept here.
 FEWEST_BYTES, KEPT_BYTES = 1 << 16, 1 << 28
-#: Alignment of every room, in bytes; sizes are made whole pages.
+#: Alignment of every room, in bytes: a cache line, and the widest vector. Sizes are whole pages, so that results of
+#: nearly the same size share rooms.
 ALIGNMENT, PAGE = 64, 4096
 _free: dict[int, list[Array]] = {}
-_kept = [0]
+_kept = [0]  # a list, so that `__del__` can change it by its default argument
 
 
 class _Block:
@@ -29,6 +31,7 @@ class _Block:
         shape, data = (room.size - ALIGNMENT,), (address, False)
         self.__array_interface__ = {"shape": shape, "typestr": "|u1", "data": data, "version": 3}
 
+    # default arguments: when the interpreter ends, the module's names may be gone before the last array
     def __del__(self, free: dict[int, list[Array]] = _free, kept: list[int] = _kept) -> None:
         if kept[0] + self._room.size <= KEPT_BYTES:
             kept[0] += self._room.size
@@ -42,7 +45,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any] | type[Any]) -> Array:
     if size < FEWEST_BYTES:
         return np.empty(shape, kind)
     whole = -(-size // PAGE) * PAGE + ALIGNMENT
-    try:
+    try:  # no test beforehand: another thread may take the last room in between
         room = _free[whole].pop()
         _kept[0] -= whole
     except (KeyError, IndexError):

@@ -37,7 +37,7 @@ def draws(stage: StageCode) -> bool:
 
 @lru_cache(maxsize=1024)
 def moves_exact(stage: StageCode) -> bool:
-    """Return whether a stage moves values of its format: then writing them is not the identity, and no shortcut."""
+    """Return whether a stage moves even values of its format: then no shortcut may leave them as they are."""
     return meaning_of(stage).steps(is_float=bool(stage.format.is_float)).moves_exact
 
 

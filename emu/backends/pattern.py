@@ -23,12 +23,12 @@ Indices = NDArray[np.signedinteger[Any]]
 
 
 class Segments(NamedTuple):
-    """The entries of every result, one result behind the other.
+    """The entries of every result, one result after the other.
 
     Attributes:
-        starts: int64, (results + 1,): result r has the places from `starts[r]` to `starts[r + 1]`.
-        entries: at each place the stored entry.
-        rows: at each place the row of the dense operand.
+        starts: int64, (results + 1,): result r has the positions from `starts[r]` to `starts[r + 1]`.
+        entries: at each position the stored entry.
+        rows: at each position the row of the dense operand.
     """
 
     starts: NDArray[np.int64]
@@ -77,7 +77,7 @@ class Pattern:
             return Segments(self.starts, np.arange(self.index.size), self.index)
         starts = np.zeros(self.results + 1, np.int64)
         np.cumsum(np.bincount(self.index, minlength=self.results), out=starts[1:])
-        entries = np.argsort(self.index, kind="stable")
+        entries = np.argsort(self.index, kind="stable")  # stable: the entries of a result stay in storage order
         return Segments(starts, entries, self.row_of[entries])
 
 
@@ -85,7 +85,7 @@ class Columns(NamedTuple):
     """Which columns have entries.
 
     Attributes:
-        places: of each entry, its column's place among them (V1).
+        places: of each entry, its column's position in `used` (V1).
         used: the columns with an entry, ascending (V2).
         longest: the most entries of a column.
     """

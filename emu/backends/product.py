@@ -57,7 +57,7 @@ class ProductCode(NamedTuple):
 
 @dataclass(eq=False)
 class Product:
-    """A product with its operands: (a @ b + addend) / divisor.
+    """A product with its operands: (left @ right + addend) / divisor.
 
     Attributes:
         code: the product without its numbers.
@@ -72,7 +72,7 @@ class Product:
     addend: Array | None
 
     def gathered(self) -> tuple[Gathered, Gathered]:
-        """Return both operands as places in memory."""
+        """Return both operands as offsets in memory."""
         left, right = (x if isinstance(x, Gathered) else Gathered.of(x) for x in (self.left, self.right))
         return left, right
 
@@ -80,7 +80,7 @@ class Product:
         """Return both operands as arrays of the same number of matrices; gathered ones are copied once.
 
         Args:
-            materialised: how places become an array.
+            materialised: how a gathered operand becomes an array.
         """
         self.left, self.right = stacks = stacks_of(self.left, self.right, materialised)
         return stacks
@@ -128,7 +128,7 @@ class Way(ABC, Generic[Given]):
         """Return None if this way computes such products, "" if they are of another kind, or why it does not."""
 
     def proof(self, product: ProductCode) -> str:
-        """Return what to say behind the planner's proof; "" if that says it all."""
+        """Return a clause to add to the planner's proof; "" if there is nothing to add."""
         return ""
 
     @abstractmethod
@@ -142,7 +142,7 @@ class Choice(NamedTuple):
     Attributes:
         ways: the ways that do not decline it, in the order in which they are tried. The last takes any numbers.
         fallback: why the definition computes it; "" if another way does.
-        proof: what to say behind the planner's proof.
+        proof: a clause to add to the planner's proof.
     """
 
     ways: tuple[Any, ...]
@@ -169,7 +169,7 @@ def choose(ways: tuple[Any, ...], product: ProductCode, stage: StageCode) -> Cho
     """
     answers = [way.declines(product, stage) for way in ways]
     taken = [way for way, answer in zip(ways, answers, strict=True) if answer is None]
-    if all(way.is_partial for way in taken[:-1]):
+    if all(way.is_partial for way in taken[:-1]):  # only the definition could take what they leave: it takes all
         taken = taken[-1:]
     # Of the ways that would take such a product but for its details, the last is the most general.
     reasons = [answer for answer in answers if answer]

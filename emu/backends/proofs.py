@@ -1,8 +1,11 @@
 """Conditions under which float64 arithmetic, rounded to odd, decides every rounding as the exact result would.
 
-A float64 sum, product, quotient or root rounded to odd keeps 52 bits and a sticky bit. Rounding it again to
-p bits in any mode equals rounding the exact result once as long as p and the bits a mode looks at fit
-before the sticky bit (Boldo & Melquiond 2008).
+A float64 sum, product, quotient or root rounded to odd keeps 52 bits and a sticky bit: its last bit is 1 if anything
+was dropped. Rounding it again to p bits, in any mode, equals rounding the exact result once, if these p bits and those
+that the mode looks at stand before the sticky bit.
+
+Source: Boldo & Melquiond, "Emulation of a FMA and correctly rounded sums: proved algorithms using rounding to odd",
+IEEE Transactions on Computers 57 (2008).
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from emu.backends.bounds import bounded
 from emu.backends.interface import IEEE, NEAREST_EVEN, FormatCode, StageCode
 from emu.backends.modes import deciding_bits
 
-#: Exponents between which float64 operations on a few terms neither overflow nor become subnormal.
+#: Of operands between 2**-480 and 2**480 neither products nor sums of a few of them overflow or become subnormal, and
+#: the error of a product, which error-free transformations compute, is a normal number, too.
 SAFE_EXPONENT = bounded(480, 1, (1022 - 54) // 2, "a product's error, 53 bits below 2**-960, is a normal float64")
 #: Bits of a float64 rounded to odd that stand before its sticky bit.
 ODD_BITS = bounded(51, 1, 52, "the 53rd bit of the significand is sticky")
@@ -26,7 +30,7 @@ ODD_BITS = bounded(51, 1, 52, "the 53rd bit of the significand is sticky")
 #: Last place of float32's subnormal numbers, and exponent of its largest ones.
 FLOAT32_QUANTUM = bounded(-149, -149, -1, "float32 has no smaller number")
 FLOAT32_TOP = bounded(127, 0, 127, "float32 has no larger exponent")
-#: Two to this power makes subnormal float64 numbers normal; to half of it, their roots are scaled back.
+#: Subnormal float64 numbers, times two to this power, are normal; by two to half of it their roots are scaled back.
 SUBNORMAL_SHIFT = bounded(54, 52, 900, "2**-1074 becomes normal; even")
 INTO_NORMAL = 2.0**SUBNORMAL_SHIFT
 assert SUBNORMAL_SHIFT % 2 == 0

@@ -46,7 +46,7 @@ def _state_of_cuda() -> str:
     return status().reason
 
 
-#: Who may be missing, and what says whether it is.
+#: Backends that may be unable to compute here, and the function that says why.
 _STATES = {"numba": _state_of_numba, "cuda": _state_of_cuda}
 
 
@@ -78,5 +78,5 @@ def _unknown(name: object) -> BackendUnavailable:
 
 
 def forget() -> None:
-    """Load every backend anew when it is next asked for: a test or a benchmark has replaced what it runs on."""
+    """Load every backend again when it is next asked for: a test or a benchmark has replaced what it runs on."""
     _loaded.cache_clear()

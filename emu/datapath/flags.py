@@ -12,25 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu._drawn import Drawn
-from emu.datapath.owed import Counted, Debts, Indebted
+from emu.datapath.pending import Counted, PendingList, WithPending
 from emu.errors import FormatError, nearest_name
 
 
 class _Count:
-    """A count: what devices owe is collected before it is read."""
+    """A count as a field: a read first fetches what devices have counted."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
 
     def __get__(self, flags: Any, owner: type | None = None) -> int:
         if flags is None:
-            return 0  # the field's default
-        flags.settle()
+            return 0  # asked of the class: `dataclass` takes this as the field's default
+        flags.fetch_pending()
         return flags.__dict__[self._name]
 
     def __set__(self, flags: Any, value: int) -> None:
-        with flags._debts.lock:
-            flags.settle()
+        with flags._pending.lock:
+            flags.fetch_pending()
             flags.__dict__[self._name] = value
 
 
@@ -52,7 +52,7 @@ class Tininess(StrEnum):
 
 
 @dataclass
-class Flags(Indebted, Drawn):
+class Flags(WithPending, Drawn):
     """How many written elements raised each flag. Sticky: counts only grow until `reset`.
 
     Counts made on a GPU stay there until one is read. Operations of several threads may count in the same flags. The
@@ -95,13 +95,13 @@ class Flags(Indebted, Drawn):
     division_by_zero: int = cast(int, _Count())
     tininess: Tininess | str | None = field(default=None, kw_only=True)
 
-    __slots__ = ("__dict__", "__weakref__", "_debts")  # debts lie beside the counts, which `vars` gives
+    __slots__ = ("__dict__", "__weakref__", "_pending")  # beside `__dict__`, so that `vars` gives counts alone
 
     def __new__(cls, *_: Any, **__: Any) -> Flags:
-        """Return flags that are owed nothing."""
-        made = super().__new__(cls)
-        made._debts = Debts()
-        return made
+        """Return flags without pending counts; here, since the first field that `__init__` sets needs the lock."""
+        flags = super().__new__(cls)
+        flags._pending = PendingList()
+        return flags
 
     def __post_init__(self) -> None:
         for name in FLAG_NAMES:
@@ -122,9 +122,9 @@ class Flags(Indebted, Drawn):
         return f"Flags({', '.join(counts + ([f'tininess={str(self.tininess)!r}'] if self.tininess else []))})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return counts and choice, for a copy; nothing is owed to that."""
-        with self._debts.lock:
-            self.settle()
+        """Return counts and choice, for a copy, which has no pending counts."""
+        with self._pending.lock:
+            self.fetch_pending()
             return dict(self.__dict__)
 
     def add(self, counts: Iterable[int]) -> None:
@@ -147,12 +147,12 @@ class Flags(Indebted, Drawn):
         self._add(zip(FLAG_NAMES, counts.tolist(), strict=True))
 
     def _add(self, counts: Iterable[tuple[str, int]]) -> None:
-        held = self.__dict__
-        with self._debts.lock:
+        fetched = self.__dict__  # past the fields, whose reads would fetch what is pending
+        with self._pending.lock:
             for name, count in counts:
-                held[name] += count
+                fetched[name] += count
 
-    def _take(self, counted: Counted) -> None:
+    def _add_counted(self, counted: Counted) -> None:
         self.add_counts(counted.flags)
 
     def merge(self, other: Flags) -> None:
@@ -172,13 +172,13 @@ class Flags(Indebted, Drawn):
 
     def reset(self) -> None:
         """Set every count to 0."""
-        with self._debts.lock:
-            self._debts.clear()
+        with self._pending.lock:
+            self._pending.clear()
             self.__init__(tininess=self.tininess)
 
     def counts(self) -> tuple[int, ...]:
         """Return the counts, in the order of the attributes."""
-        with self._debts.lock:
+        with self._pending.lock:
             return tuple(getattr(self, name) for name in FLAG_NAMES)
 
 

@@ -1,4 +1,4 @@
-"""What people read about a format, in full, in short or in one sentence; whoever shows it only lays it out.
+"""What people read about a format, in full, in short or in one sentence; the caller only arranges the texts.
 
 in full    command `emu formats`     numbers exact
 in short   notebooks                 numbers of six digits
@@ -153,6 +153,7 @@ def _digits(fmt: Float) -> float:
 
 def special_values(fmt: Float) -> str:
     """Return which values a format has that are no ordinary numbers, and how many codes NaN has."""
+    # from the first special magnitude to the last: infinity, if there is one, and NaNs
     per_sign = fmt.sign_code - fmt.first_special_code - fmt.infinities
     count = {"ieee": per_sign << fmt.signed, "top": 1 << fmt.signed, "negative_zero": 1, "none": 0}[fmt.nans]
     nans = f"{count or 'no'} NaN" + (f" code{'s' * (count > 1)}" if count else "")
@@ -164,7 +165,7 @@ def special_values(fmt: Float) -> str:
 
 
 def facts_in_short(fmt: Format) -> dict[str, str]:
-    """Return the facts of a format that a glance wants, by their names."""
+    """Return the most important facts of a format, by their names."""
     limits = {"range": f"{number(fmt.min)} .. {number(fmt.max)}"}
     if isinstance(fmt, Fixed):
         return limits | {

@@ -7,8 +7,8 @@
 
     galois      q <= (q >> 1) ^ (q[0] ? polynomial[width:1] : 0)      shifts right, the bit that leaves is q[0]
 
-One shift is a linear map of bits, so a jump over n shifts is the n-th power of its matrix; no shift is executed one by
-one. A matrix is the tuple of its columns: column i is the next register if only bit i is 1.
+One shift is a linear map of bits, so a jump over n shifts is the n-th power of its matrix: about 2 * log2(n) products
+of matrices instead of n shifts. A matrix is the tuple of its columns: column i is the next register if only bit i is 1.
 
 Source: Golomb, "Shift Register Sequences", 1967; Alfke, Xilinx XAPP 052, 1996 (stages and taps).
 """
@@ -105,7 +105,7 @@ def shifted(polynomial: int, width: int, form: Form, state: int) -> tuple[int, i
 
 
 def mapped(matrix: Matrix, state: int) -> int:
-    """Return a matrix times a register: the sum of the columns that its bits choose."""
+    """Return a matrix times a register: the sum (XOR) of the columns that its bits choose."""
     result = 0
     for i, column in enumerate(matrix):
         result ^= column if state >> i & 1 else 0
@@ -120,11 +120,11 @@ def composed(after: Matrix, first: Matrix) -> Matrix:
 @lru_cache(maxsize=64)
 def jump_matrix(polynomial: int, width: int, form: Form, shifts: int) -> Matrix:
     """Return the matrix of a number of shifts."""
-    result = tuple(1 << i for i in range(width))
+    result = tuple(1 << i for i in range(width))  # the identity: no shift
     power = tuple(shifted(polynomial, width, form, column)[0] for column in result)
     while shifts:
         result = composed(power, result) if shifts & 1 else result
-        power, shifts = composed(power, power), shifts >> 1
+        power, shifts = composed(power, power), shifts >> 1  # binary exponentiation: shifts of 1, 2, 4, ...
     return result
 
 

@@ -1,8 +1,8 @@
 """The multiply-accumulate unit: how a dot product's products and sums are rounded on the way.
 
-a ──►(×)──► product ──► (+) ──► accumulator ──► output stage
-b ──►                    ▲          │
-└──────────┘
+a ──►(×)──► product ──►(+)──► accumulator ──► output stage
+b ──►                   ▲         │
+                        └─────────┘
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Mac(Drawn):
             set_field(self, name, "exact" if _is_exact(fmt) else require_placed(parse(fmt)))
         set_field(self, "order", parse_order(order))
         for name, fmt in (("product", self.product), ("accumulator", self.accumulator)):
-            if isinstance(fmt, Float) and not fmt.zero:
+            if isinstance(fmt, Float) and not fmt.zero:  # sums begin at +0, and may cancel to it
                 raise FormatError(f"`{name}` must be a format with zero, got {fmt}; choose another")
         if isinstance(self.order, Blocks):
             self._require_block_formats()
@@ -178,8 +178,8 @@ def common_modes(
     """
     modes = {name: rounding_of(fmt, rounding) for name, fmt in written.items()}
     rules = {name: overflow_of(fmt, overflow) for name, fmt in written.items()}
-    _require_common("rounding", {one and Rounding.parse(one) for one in modes.values()}, modes, written)
-    _require_common("overflow", {one and Overflow.named(one) for one in rules.values()}, rules, written)
+    _require_common("rounding", {mode and Rounding.parse(mode) for mode in modes.values()}, modes, written)
+    _require_common("overflow", {rule and Overflow.named(rule) for rule in rules.values()}, rules, written)
     return next(iter(modes.values()), rounding), next(iter(rules.values()), overflow)
 
 
@@ -187,9 +187,9 @@ def _require_common(
     what: str, distinct: Collection[str | None], brought: Mapping[str, str | None], written: Mapping[str, str | Format]
 ) -> None:
     if len(distinct) > 1:
-        said = [f"{brought[name] or 'none'} from `{name}`, {fmt}" for name, fmt in written.items()]
+        sources = [f"{brought[name] or 'none'} from `{name}`, {fmt}" for name, fmt in written.items()]
         without = [f"{parse(fmt)} for {fmt}" for name, fmt in written.items() if brought[name]]
         raise FormatError(
-            f"`{what}` of a Mac must serve products and sums, got {' and '.join(said)}; give `{what}`, or write "
+            f"`{what}` of a Mac must serve products and sums, got {' and '.join(sources)}; give `{what}`, or write "
             f"{' and '.join(without)}"
         )

@@ -13,7 +13,8 @@ IndexOrder = Literal["consecutive", "alternating_pairs"]
 AddendPlace = Literal["aligned", "after"]
 INDEX_ORDERS: tuple[IndexOrder, ...] = ("consecutive", "alternating_pairs")
 ADDEND_PLACES: tuple[AddendPlace, ...] = ("aligned", "after")
-#: Far above any unit: 1024 products, 256 bits kept below the largest exponent, exponents beyond every float64.
+#: Far above any unit: 1024 products, 256 bits kept below the largest exponent, exponents beyond those of all products
+#: of two float64 numbers, which lie in -2148..2047.
 MAX_BLOCK, MAX_FRACTION_BITS, MAX_EXPONENT = 1024, 256, 4096
 _BLOCKS = re.compile(r"blocks\(([^()]*)\)")
 _LANES = re.compile(r"lanes\(([0-9]{1,12})\)")
@@ -132,6 +133,7 @@ class Blocks(Order):
         """
         if self.index_order == "consecutive":
             return tuple(range(self.n))
+        # False sorts before True: first all k with k mod 4 in {0, 1}, then the others, each ascending
         return tuple(sorted(range(2 * self.n), key=lambda k: (k % 4 >= 2, k)))
 
 
@@ -159,10 +161,10 @@ def parse_order(order: str | Order) -> Order:
         return Sequential()
     if text == "pairwise":
         return Pairwise()
-    if found := _LANES.fullmatch(text):
-        return Lanes(int(found[1]))
-    if found := _BLOCKS.fullmatch(text):
-        return _parse_blocks(found[1], order)
+    if match := _LANES.fullmatch(text):
+        return Lanes(int(match[1]))
+    if match := _BLOCKS.fullmatch(text):
+        return _parse_blocks(match[1], order)
     raise FormatError(
         f"`order` must be sequential, pairwise, lanes(n) or blocks(n, fraction_bits, ...), got {order!r}; "
         "leave it out for sequential"

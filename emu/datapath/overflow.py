@@ -50,7 +50,7 @@ class Overflow(StrEnum):
         known = [rule.value for rule in cls]
         if isinstance(name, str) and name in known:  # pyright: ignore[reportUnnecessaryIsInstance]
             return cls(name)
-        if rule := _ELSEWHERE.get(str(name)):
+        if rule := _OTHER_NAMES.get(str(name)):
             return rule
         hint = UNCLEAR_OVERFLOWS.get(word_of(str(name)).lower()) or nearest_name(str(name), known)
         raise FormatError(f"`overflow` must be an overflow rule, got {name!r}{hint}")
@@ -77,7 +77,8 @@ class Overflow(StrEnum):
 def default_rule(fmt: Format) -> Overflow:
     """Return the default rule of a format.
 
-    Fixed point saturates; floats overflow as IEEE 754 says, to infinity or NaN; those with neither saturate.
+    Fixed point saturates. Floats overflow as IEEE 754 says, to infinity, or to NaN if the format has no infinity (as
+    OCP e4m3 does); those with neither saturate.
 
     Examples:
         >>> from emu import parse
@@ -92,7 +93,7 @@ def default_rule(fmt: Format) -> Overflow:
 FIXED_RULES = (Overflow.SATURATE, Overflow.SATURATE_SYMMETRIC, Overflow.SATURATE_ZERO, Overflow.WRAP)
 FLOAT_RULES = (Overflow.IEEE, Overflow.SATFINITE, Overflow.SATPROPAGATE)
 _NUMBERS = {rule: number for number, rule in enumerate(Overflow)}
-_ELSEWHERE = {
+_OTHER_NAMES = {
     prefix + name: Overflow(rule)
     for rule, names in OVERFLOW_NAMES.items()
     for name in names

@@ -25,7 +25,7 @@ ALIASES = {"a2": "a100", "a30": "a100", "l40s": "ada", "h200": "h100"}
 
 @dataclass(frozen=True)
 class MatrixUnit:
-    """One row: the unit behind a matrix instruction.
+    """One row: the unit that computes a matrix instruction.
 
     Attributes:
         gpu: the device.
@@ -124,7 +124,7 @@ MATRIX_UNITS = tuple(
 )
 
 
-#: Formats that stand for what is not said: binary16 operands, summed in binary32, which every unit here has.
+#: Formats that `find_unit` takes if none is given: binary16 operands, summed in binary32, which every unit here has.
 DEFAULT_INPUTS, DEFAULT_OUTPUT = "fp16", "fp32"
 INTEGER_INPUTS, INTEGER_OUTPUT = "int8", "int32"
 
@@ -172,10 +172,10 @@ def _units_of(gpu: str) -> list[MatrixUnit]:
     Raises:
         FormatError: none is known; lists the GPUs that are, the nearest name first.
     """
-    found = [unit for unit in MATRIX_UNITS if unit.gpu == ALIASES.get(str(gpu), gpu)]
-    if not found:
+    units = [unit for unit in MATRIX_UNITS if unit.gpu == ALIASES.get(str(gpu), gpu)]
+    if not units:
         known = ", ".join(nearest_first(str(gpu), [*dict.fromkeys(unit.gpu for unit in MATRIX_UNITS), *ALIASES]))
         raise FormatError(
             f"`gpu` must be one whose matrix unit is known, got {gpu!r}; known, the nearest name first: {known}"
         )
-    return found
+    return units

@@ -67,5 +67,6 @@ def stream_of(layer: str, role: str, node: int = 0) -> int:
         >>> stream_of("conv1", "activation")
         1198927681
     """
-    place = f"{layer}/{role}@{as_integer('node', node, 0)}"
-    return int.from_bytes(hashlib.sha256(place.encode()).digest()[:4], "little")
+    name = f"{layer}/{role}@{as_integer('node', node, 0)}"
+    # a hash of the name, so that a layer more or less moves no other layer's stream
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little")

@@ -1,7 +1,7 @@
 """The leading-bit statistics register: how large the results of a unit were.
 
-Every exact result is sorted by the position e of its leading bit (-2**m <= x < 2**m exactly
-when e <= m-1), positive and negative apart:
+Every exact result x is counted at the position e of its leading bit, positive and negative results apart. It fits a
+word, -2**m <= x < 2**m, if and only if e <= m-1: the leading bit of -2**m lies at m-1, that of 2**m at m.
 
     exponent   lowest  lowest+1  ...  lowest+bins-1
     positive      3       17     ...        0            below  above  none  nonfinite   total
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu._drawn import Drawn, drawers
-from emu.datapath.owed import NO_EXPONENT, Counted, Debts, Indebted
+from emu.datapath.pending import NO_EXPONENT, Counted, PendingList, WithPending
 from emu.errors import FormatError
 from emu.formats import DynamicFixed, Fixed, Format
 from emu.formats.integers import as_integer
@@ -29,14 +29,16 @@ from emu.formats.integers import as_integer
 if TYPE_CHECKING:
     import altair as alt
 
+#: Positions that a float result gets, from the last place of the format written on.
 DEFAULT_FLOAT_BINS = 40
-# Positions and their number beyond this are a mistake: no format reaches them.
+# Positions and their number beyond this are a mistake: exponents of formats stay within a few thousand (a fixed-point
+# word has at most 4096 fraction bits, `FRAC_BITS_LIMIT`), those of products within twice as many.
 POSITION_LIMIT = 1 << 20
-#: Position of the scalar counts behind the 2 * bins counts of the positions, as kernels return them.
+#: The scalar counts, in the order in which kernels return them after the 2 * bins counts of the positions.
 SCALARS = ("none", "below", "above", "nonfinite", "total")
 
 
-class StatisticsRegister(Indebted, Drawn):
+class StatisticsRegister(WithPending, Drawn):
     """Counts of leading-bit positions, mergeable and savable. Two are equal if positions and counts are.
 
     Counts made on a GPU stay there until one is read. Operations of several threads may count in one register.
@@ -61,19 +63,19 @@ class StatisticsRegister(Indebted, Drawn):
         self.lowest = None if lowest is None else as_integer("lowest", lowest, -POSITION_LIMIT, POSITION_LIMIT)
         self.bins = None if bins is None else as_integer("bins", bins, 1, POSITION_LIMIT)
         self._max_exponent: int | None = None
-        self._held = np.zeros(self._size, np.int64)
-        self._debts = Debts()
+        self._fetched = np.zeros(self._size, np.int64)
+        self._pending = PendingList()
 
     @property
     def max_exponent(self) -> int | None:
         """Largest floor(log2|x|) observed, without the one-lower rule of negative powers of two; None if all were 0."""
-        self.settle()
+        self.fetch_pending()
         return self._max_exponent
 
     @property
     def _counts(self) -> NDArray[np.int64]:
-        self.settle()
-        return self._held
+        self.fetch_pending()
+        return self._fetched
 
     @property
     def _size(self) -> int:
@@ -137,7 +139,7 @@ class StatisticsRegister(Indebted, Drawn):
         return f"StatisticsRegister({', '.join(f'{name}={value}' for name, value in self._parts().items())})"
 
     def _parts(self) -> dict[str, Any]:
-        with self._debts.lock:
+        with self._pending.lock:
             return {name: getattr(self, name) for name in _PARTS}
 
     def place(self, accumulator: Format | None, accumulator_bits: int | None, output: Format) -> None:
@@ -154,12 +156,12 @@ class StatisticsRegister(Indebted, Drawn):
             lowest, bins = -output.frac_bits, DEFAULT_FLOAT_BINS
         else:
             lowest, bins = output.emin - output.fraction_bits, DEFAULT_FLOAT_BINS
-        with self._debts.lock:
+        with self._pending.lock:
             if self.lowest is not None and self.bins is not None:
-                return  # another thread was first
+                return  # another thread has fixed them meanwhile
             self.lowest = lowest if self.lowest is None else self.lowest
             self.bins = bins if self.bins is None else self.bins
-            self._held = np.zeros(self._size, np.int64)
+            self._fetched = np.zeros(self._size, np.int64)
 
     def add_counts(self, counts: Any, max_exponent: int) -> None:
         """Add the counts of a kernel.
@@ -170,22 +172,22 @@ class StatisticsRegister(Indebted, Drawn):
         """
         assert self.lowest is not None, "place() comes before add_counts()"
         assert self.bins is not None, "place() comes before add_counts()"
-        with self._debts.lock:
-            self._held += counts
+        with self._pending.lock:
+            self._fetched += counts
             self._raise_to(None if max_exponent == NO_EXPONENT else max_exponent)
 
     def _raise_to(self, exponent: int | None) -> None:
         if exponent is not None and (self._max_exponent is None or exponent > self._max_exponent):
             self._max_exponent = exponent
 
-    def _take(self, counted: Counted) -> None:
+    def _add_counted(self, counted: Counted) -> None:
         self.add_counts(counted.register, counted.max_exponent)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return everything that is counted, for a copy; nothing is owed to that."""
-        with self._debts.lock:
-            self.settle()
-            return self.__dict__ | {"_held": self._held.copy(), "_debts": Debts()}
+        """Return everything that is counted, for a copy, which has no pending counts."""
+        with self._pending.lock:
+            self.fetch_pending()
+            return self.__dict__ | {"_fetched": self._fetched.copy(), "_pending": PendingList()}
 
     def histogram(self) -> dict[int, int]:
         """Return exponent -> count of both signs, sorted by exponent."""
@@ -226,10 +228,10 @@ class StatisticsRegister(Indebted, Drawn):
         """
         if not isinstance(other, StatisticsRegister):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise FormatError(f"`other` must be an emu.StatisticsRegister, got {other!r}; give another unit's")
-        other = copy(other)  # as it is now; no thread ever waits for two registers
+        other = copy(other)  # as it is now: no thread ever waits for two registers, so none can block another
         if other.lowest is None or other.bins is None:
             return  # it has no positions yet, and no counts
-        with self._debts.lock:
+        with self._pending.lock:
             open_positions = self.lowest is None or self.bins is None
             lowest = other.lowest if self.lowest is None else self.lowest
             bins = other.bins if self.bins is None else self.bins
@@ -239,8 +241,8 @@ class StatisticsRegister(Indebted, Drawn):
                     f"and lowest={other.lowest}, bins={other.bins}; give both the same `lowest` and `bins`"
                 )
             if open_positions:
-                self.lowest, self.bins, self._held = lowest, bins, np.zeros_like(other._held)
-            self._held += other._held
+                self.lowest, self.bins, self._fetched = lowest, bins, np.zeros_like(other._fetched)
+            self._fetched += other._fetched
             self._raise_to(other._max_exponent)
 
     def saturated(self, counter_bits: int) -> StatisticsRegister:
@@ -255,16 +257,16 @@ class StatisticsRegister(Indebted, Drawn):
         limit = (1 << as_integer("counter_bits", counter_bits, 1)) - 1
         if self.total <= limit:
             return self
-        held = copy(self)
-        np.minimum(held._held, limit, out=held._held)
-        return held
+        limited = copy(self)
+        np.minimum(limited._fetched, limit, out=limited._fetched)
+        return limited
 
     def reset(self) -> None:
         """Set every count to 0; the positions stay."""
-        with self._debts.lock:
-            self._held[:] = 0
+        with self._pending.lock:
+            self._fetched[:] = 0
             self._max_exponent = None
-            self._debts.clear()
+            self._pending.clear()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data (JSON), exponents sorted, that `from_dict` reads back to an equal register."""

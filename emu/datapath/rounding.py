@@ -55,6 +55,7 @@ class Steps:
             >>> Steps.of("...+ ..++").at(Place.HALF, odd=True, negative=False)
             1
         """
+        # one word serves even and odd codes: doubled, it is both
         words = [word for side in (positive, negative or positive) for word in (side.split() * 2)[:2]]
         return cls(tuple((0, 1, -1)[_LETTERS.index(letter)] for letter in "".join(words)))
 
@@ -70,11 +71,12 @@ class Steps:
     @property
     def moves_exact(self) -> bool:
         """Whether even results that are values of the format move."""
-        return any(self.table[Place.EXACT :: 4])
+        return any(self.table[Place.EXACT :: 4])  # every fourth entry is one of an exact result
 
     @property
     def tells_half(self) -> bool:
         """Whether the mode depends on which side of half a step a result lies."""
+        # four groups, by sign and last bit: does any of them tell below, at and above half apart?
         return any(len(set(self.table[i + Place.BELOW_HALF : i + 4])) > 1 for i in range(0, 16, 4))
 
     @property
@@ -122,6 +124,8 @@ class Meaning:
 
     def looked_at_bits(self, n_rbits: int) -> int:
         """Return how many bits behind the last place decide, beside whether any other is 1."""
+        # Without random bits one does: with the sticky bit it tells the four places apart. Random bits are compared
+        # with as many dropped ones; modes that round these to nearest first look at one more.
         return n_rbits + (self.fixed.tells_half or self.floating.tells_half) if self.draws else 1
 
 
@@ -204,7 +208,7 @@ class Rounding(StrEnum):
         if isinstance(name, str) and name in known:  # pyright: ignore[reportUnnecessaryIsInstance]
             return cls(name)
         text = str(name)
-        if mode := _ELSEWHERE.get(text):
+        if mode := _OTHER_NAMES.get(text):
             return mode
         hint = AMBIGUOUS_ROUNDINGS.get(text.lower()) or nearest_name(text.lower(), known, cls.NEAREST_EVEN.value)
         raise FormatError(f"`rounding` must be a rounding mode, got {name!r}{hint}")
@@ -212,6 +216,8 @@ class Rounding(StrEnum):
 
 _NUMBERS = {mode: number for number, mode in enumerate(Rounding)}
 _NAMELESS = Names()
+#: Where the overflow of a float stays at the largest value. IEEE 754-2019 section 7.4: to nearest it becomes infinite;
+#: toward zero it stays; toward one infinity, that one alone is reached. The other modes follow what they do to bits.
 _INFINITE, _LARGEST, _LARGEST_ABOVE, _LARGEST_BELOW = (False, False), (True, True), (True, False), (False, True)
 
 
@@ -230,6 +236,9 @@ def _mode(
     return Meaning(words, fixed, fixed if floating is None else Steps.of(*floating), stays, draws, names)
 
 
+#: Letters stand for exact, below half, half, above half; two words for even and odd codes. Where positive and negative
+#: results differ, a step is still one of the magnitude: `floor` drops bits of two's complement, which moves negative
+#: results away from zero.
 _TABLE = {
     Rounding.NEAREST_EVEN: _mode(
         "to the nearest value, ties to even",
@@ -322,8 +331,9 @@ _TABLE = {
         names=Names(apytypes="TRN_MAG"),
     ),
 }
-#: Names of others. gfloat's Stochastic differs from ours in one capital letter, and is left out.
-_ELSEWHERE = {
+#: Modes by their names in standards and other libraries. gfloat's Stochastic, our stochastic_nearest_even, differs from
+#: our stochastic in one capital letter alone, so it is not read.
+_OTHER_NAMES = {
     name: mode
     for mode in Rounding
     for name in (

@@ -23,7 +23,7 @@ class OutputStage:
     Attributes:
         format: what is written.
         rounding: where results between two values go.
-        overflow: what happens to results out of range; None is the default of the format, and never there afterwards.
+        overflow: what happens to results out of range; None becomes the default of the format.
         n_rbits: random bits r of stochastic rounding, 1..32.
 
     Raises:

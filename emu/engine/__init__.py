@@ -26,17 +26,17 @@ from emu.engine.path import explain
 from emu.engine.planner import Plan
 from emu.engine.products import matmul
 from emu.engine.quantize import quantize
+from emu.engine.records import ProductRecord
 from emu.engine.reductions import average, total
 from emu.engine.selection import max_pool, relu, relu_gradient, unpool
 from emu.engine.unit import Unit
-from emu.engine.work import WorkRecord
 
 __all__ = [
     "Options",
     "Plan",
     "ProductOptions",
+    "ProductRecord",
     "Unit",
-    "WorkRecord",
     "add",
     "average",
     "compare",

@@ -51,7 +51,7 @@ def patches_of(x: Array, kernel: tuple[int, int], stride: tuple[int, int], paddi
 
 def _patches_of(x: Array, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int]) -> Gathered:
     images = _padded(x, padding)
-    rows, columns = _places_of_patches(images.shape[1:], kernel, stride)
+    rows, columns = _offsets_of_patches(images.shape[1:], kernel, stride)
     return Gathered(images.reshape(-1), images.shape[0], math.prod(images.shape[1:]), rows, columns)
 
 
@@ -74,8 +74,8 @@ def windows_of(x: Array, window: int, stride: int) -> Gathered:
     )
     _require_windows(x.shape, (window, window), (stride, stride), (0, 0), "window")
     n, channels, height, width = x.shape
-    elements, places = _places_of_patches((1, height, width), (window, window), (stride, stride))
-    return Gathered(contiguous(x).reshape(-1), n * channels, height * width, places, elements)
+    elements, positions = _offsets_of_patches((1, height, width), (window, window), (stride, stride))
+    return Gathered(contiguous(x).reshape(-1), n * channels, height * width, positions, elements)
 
 
 def _require_windows(
@@ -102,17 +102,17 @@ def _padded(x: Array, padding: tuple[int, int]) -> Array:
 
 
 @lru_cache(maxsize=256)
-def _places_of_patches(
+def _offsets_of_patches(
     image: tuple[int, int, int], kernel: tuple[int, int], stride: tuple[int, int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the offset of each kernel element and of each place it is laid on, in an image of (C, H, W)."""
+    """Return the offsets of the kernel's elements, and of the kernel's positions, in an image of (C, H, W)."""
     channels, height, width = image
     out = [convolved_size(image[1 + i], kernel[i], stride[i], 0) for i in (0, 1)]
     element = np.arange(channels)[:, None, None] * (height * width) + (
         np.arange(kernel[0])[:, None] * width + np.arange(kernel[1])
     )
-    place = np.arange(out[0])[:, None] * (stride[0] * width) + np.arange(out[1]) * stride[1]
-    return lasting(element.reshape(-1)), lasting(place.reshape(-1))
+    position = np.arange(out[0])[:, None] * (stride[0] * width) + np.arange(out[1]) * stride[1]
+    return lasting(element.reshape(-1)), lasting(position.reshape(-1))
 
 
 def convolved_size(size: int, kernel: int, stride: int, padding: int) -> int:
@@ -197,7 +197,9 @@ def patches_and_kernels(
     channels = kernels.shape[0]
     return Matrices(
         kernels.reshape(1, channels, math.prod(kernels.shape[1:])),
-        _patches_of(images, (kernels.shape[2], kernels.shape[3]), stride, padding),  # `_sizes_of` says that it fits
+        _patches_of(
+            images, (kernels.shape[2], kernels.shape[3]), stride, padding
+        ),  # `_sizes_of` has checked that it fits
         None if third is None else _one_per_channel(third, channels)[None],
         (fw, fx, fb),
         (images.shape[0], channels, *sizes),

@@ -1,4 +1,4 @@
-"""The last station of every operation: counts go to register and flags, values to the caller or into `out`."""
+"""The end of every operation: counts go to register and flags, values to the caller or into `out`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from emu.backends.interface import INVALID_FLAG, Outcome, RegisterCode, Write, encode_register
-from emu.datapath.owed import Lowered, lowered_exponent
+from emu.datapath.pending import Lowered, lowered_exponent
 from emu.engine.description import UnitDescription
 from emu.engine.lost_nan import warn_of_lost_nan
 from emu.errors import ShapeError
@@ -65,11 +65,11 @@ def deliver(unit: UnitDescription, outcome: Outcome, lowered: int = 0) -> Array:
         lowered: as in `place_register`: by how much its exponents are lower than those observed.
     """
     register, flags = unit.register, unit.flags
-    if outcome.owed is not None:
+    if outcome.pending is not None:
         if register is not None:
-            register.owe(Lowered(outcome.owed, lowered) if lowered else outcome.owed)
+            register.add_pending(Lowered(outcome.pending, lowered) if lowered else outcome.pending)
         if flags is not None:
-            flags.owe(outcome.owed)
+            flags.add_pending(outcome.pending)
         return outcome.values
     if register is not None:
         register.add_counts(outcome.register, lowered_exponent(outcome.max_exponent, lowered))

@@ -24,8 +24,8 @@ from emu.datapath import (
     Tininess,
 )
 from emu.datapath.stage import DEFAULT_RANDOM_BITS
+from emu.engine.records import ProductRecord
 from emu.engine.sources import encode_source, require_addressed, source_of
-from emu.engine.work import WorkRecord
 from emu.errors import FormatError, nearest_name
 from emu.formats import Fixed, Float, Format
 
@@ -105,10 +105,11 @@ class ProductOptions(Options, total=False):
 UNIT_OPTIONS = frozenset(UnitOptions.__annotations__)
 OPTIONS = frozenset(Options.__annotations__)
 PRODUCT_OPTIONS = OPTIONS | {"mac"}
-#: The options that choose where random bits come from, and the numbers of none of them.
+#: The options that choose where random bits come from.
 SOURCES = frozenset({"random", "rbits", "seed", "stream", "step"})
+#: What a kernel is given if none of them is.
 UNSEEDED = RandomCode(0, 0, 0, 0, None)
-#: Classes that need no further look.
+#: Names of modes that can be keys of a cache, and classes of parts that need no check: the usual call is all of these.
 _NAMES = (str, type(None))
 _FLAGS, _REGISTERS = (type(None), Flags), (type(None), StatisticsRegister)
 
@@ -120,8 +121,9 @@ class UnitDescription(NamedTuple):
         stage: format, rounding mode and overflow rule of what is written.
         code: the stage as kernels take it.
         mac: product and accumulator formats, order, rounding of each add.
-        source: where random bits come from; None where Philox draws them at `address`.
-        address: the random numbers as kernels take them; None where they depend on the result's shape.
+        source: where random bits come from; None if `address` says it: then Philox draws them.
+        address: seed, stream, step and draw of Philox, as kernels take them; None if the bits depend on the result's
+            shape, as recorded bits and those of a shift register do.
         register: observes every exact result before it is rounded; None observes nothing.
         flags: counts what happened; None counts nothing.
         backend: who computes.
@@ -138,7 +140,7 @@ class UnitDescription(NamedTuple):
     flags: Flags | None
     backend: str
     kernels: Kernels
-    records: list[WorkRecord] | None = None
+    records: list[ProductRecord] | None = None
 
     @classmethod
     def of(cls, out: str | Format, **options: Unpack[UnitOptions]) -> UnitDescription:
@@ -158,7 +160,7 @@ class UnitDescription(NamedTuple):
         address: tuple[int, int, int],
         backend: str,
         mac: Mac = EXACT,
-        records: list[WorkRecord] | None = None,
+        records: list[ProductRecord] | None = None,
     ) -> UnitDescription:
         """Return the unit of a stage whose random bits Philox draws at an address: seed, stream, step."""
         drawn = _philox(*address)
@@ -216,7 +218,7 @@ def call_of(
     out_format: str | Format,
     options: Mapping[str, Any],
     known: frozenset[str] = OPTIONS,
-    records: list[WorkRecord] | None = None,
+    records: list[ProductRecord] | None = None,
 ) -> Call:
     """Return the unit that a function's options describe, and the options of this call.
 
@@ -248,9 +250,9 @@ def call_of(
 
 def _require_parts(mac: object, flags: object, register: object) -> None:
     """Raise FormatError unless a Mac, flags and a register are of their classes."""
-    for name, found, kind in (("mac", mac, Mac), ("flags", flags, Flags), ("register", register, StatisticsRegister)):
-        if found is not None and not isinstance(found, kind):
-            raise FormatError(f"`{name}` must be an emu.{kind.__name__}, got {found!r}; write emu.{kind.__name__}(...)")
+    for name, part, kind in (("mac", mac, Mac), ("flags", flags, Flags), ("register", register, StatisticsRegister)):
+        if part is not None and not isinstance(part, kind):
+            raise FormatError(f"`{name}` must be an emu.{kind.__name__}, got {part!r}; write emu.{kind.__name__}(...)")
     if mac is None:
         raise FormatError("`mac` must be an emu.Mac, got None; leave it out for exact sums")
 
@@ -267,7 +269,7 @@ def stage_of(out_format: str | Format, rounding: Any, overflow: Any, n_rbits: in
     texts = isinstance(rounding, _NAMES) and isinstance(overflow, _NAMES)
     if type(n_rbits) is int and texts and isinstance(out_format, KNOWN_FORMATS):
         return _known_stage(out_format, rounding, overflow, n_rbits)
-    stage = OutputStage.of(out_format, rounding, overflow, n_rbits)  # as a rule, a mistake
+    stage = OutputStage.of(out_format, rounding, overflow, n_rbits)  # usually a mistake, which this names
     return stage, encode_stage(stage)
 
 

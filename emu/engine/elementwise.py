@@ -51,9 +51,9 @@ def elementwise(
     arrays: list[Array] = []
     parsed: list[Format | None] = []
     for x, fmt, name in zip(operands, formats, "abc", strict=False):
-        array, found = as_operand(x, fmt, name, check=check)
+        array, own_format = as_operand(x, fmt, name, check=check)
         arrays.append(array)
-        parsed.append(found)
+        parsed.append(own_format)
     shape = arrays[0].shape
     if any(array.shape != shape for array in arrays):
         arrays = _broadcast(operation, arrays)
@@ -96,6 +96,8 @@ def write_elementwise(
 
 
 def _broadcast(operation: str, arrays: Sequence[Array]) -> list[Array]:
+    # one array and single numbers, the usual case, have the array's shape: NumPy's broadcasting would cost more than
+    # the arithmetic on a small array
     largest = max(arrays, key=lambda x: x.ndim)
     shape = largest.shape
     if not all(x is largest or x.size == 1 for x in arrays):
@@ -115,7 +117,7 @@ def _broadcast(operation: str, arrays: Sequence[Array]) -> list[Array]:
 
 @lru_cache(maxsize=1024)
 def exact_register(operation: str, formats: tuple[Format | None, ...]) -> Fixed | None:
-    """Return the fixed-point register that holds every exact result of fixed operands, None where that is a float.
+    """Return the fixed-point register that holds every exact result of fixed operands, None if results are floats.
 
     Quotients and roots have no last place; they are observed as floats.
     """
@@ -129,6 +131,7 @@ def exact_register(operation: str, formats: tuple[Format | None, ...]) -> Fixed 
     terms = fixed if operation in ("add", "subtract") else [_product_of(*fixed[:2]), *fixed[2:]]
     signed = operation == "subtract" or any(term.signed for term in terms)
     frac_bits = max(term.frac_bits for term in terms)
+    # an unsigned term needs a sign beside its bits; the sum of two terms has a bit more than the larger one
     integer_bits = max(term.width_bits - term.frac_bits + (signed and not term.signed) for term in terms)
     width_bits = frac_bits + integer_bits + (len(terms) > 1)
     return Fixed(max(min(width_bits, MAX_WIDTH_BITS), 1), frac_bits, signed)
@@ -313,7 +316,8 @@ def compare(
 
     Source: docs/concepts/elementwise.md; IEEE 754-2019 section 5.11.
     """
-    # rounded to odd, only a difference of 0 is written as 0; inf - inf is NaN
+    # The sign of the difference decides. Rounded to odd, a difference other than 0 never becomes 0, however small; inf
+    # - inf is NaN, although equal infinities are equal.
     a, b = (x.with_array(on_host(x.array)) if isinstance(x, Value) else on_host(x) for x in (a, b))
     formats: dict[str, Any] = {"a_format": a_format, "b_format": b_format}
     difference = subtract(a, b, out_format="fp32", **formats, rounding="to_odd", backend=backend, check=check)
@@ -324,6 +328,6 @@ def compare(
 
 
 def _floats_of(x: Any) -> Array:
-    """Return what is infinite as it is; of other kinds of numbers none is, so they count as 0."""
+    """Return floats as they are, and zeros for all other numbers: none of them is infinite."""
     array = x.array if isinstance(x, Value) else as_numbers(x, "x")
     return array if array.dtype.kind == "f" else np.zeros(array.shape, np.float32)

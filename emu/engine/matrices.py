@@ -1,8 +1,8 @@
-"""The second station of a product: operands become stacks of matrices, the addend gets three axes.
+"""The operands of a product become stacks of matrices, and the addend gets three axes.
 
-(*batch, M, K) or (K,)    ->  (B or 1, M, K)
-(*batch, K, N) or (K,)    ->  (B or 1, K, N)      shapes as in numpy.matmul
-what broadcasts to it     ->  (B or 1, M or 1, N or 1)
+(*batch, M, K) or (K,)         ->  (B or 1, M, K)
+(*batch, K, N) or (K,)         ->  (B or 1, K, N)      shapes as in numpy.matmul
+what broadcasts to the result  ->  (B or 1, M or 1, N or 1)
 """
 
 from __future__ import annotations

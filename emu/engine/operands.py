@@ -1,7 +1,7 @@
-"""The first station of every operation: an operand becomes a carrier array and its format.
+"""The first step of every operation: an operand becomes a carrier array and its format.
 
-v = emu.value([0.5, -1.0], "fix8f4")    the format said once, the values checked once
-as_operand(v, None, "a", check=True)    a value as it is; a plain array with the format beside it
+v = emu.value([0.5, -1.0], "fix8f4")    the format is given once, the values are checked once
+as_operand(v, None, "a", check=True)    a value is taken as it is; a plain array needs the format beside it
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def value(array: Any, fmt: str | Format, *, check: bool = True) -> Value:
             f"`array` must hold numbers, or be a value of {placed}, got a value of {array.format}; convert it with "
             "emu.quantize"
         )
-    carrier, found = as_operand(array, placed, "array", check=check)
+    carrier, own_format = as_operand(array, placed, "array", check=check)
     if not is_on_device(carrier):
         carrier = np.array(carrier)  # it may be the caller's, or what the caller's object gave NumPy
         if carrier.dtype.kind == "f":
-            carrier[np.isnan(carrier)] = np.nan  # of one sign and payload, as operations write it
+            carrier[np.isnan(carrier)] = np.nan  # the canonical one: bits of NaN differ from machine to machine
         carrier.flags.writeable = False
-    return Value(carrier, found)
+    return Value(carrier, own_format)
 
 
 def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> tuple[Array, Format | None]:
@@ -75,7 +75,7 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
         FormatError: a number does not belong to the format; names the operand, the first offender and the remedy. A
             value has another format.
     """
-    is_array = type(x) is np.ndarray
+    is_array = type(x) is np.ndarray  # the usual operand skips all questions: an operation takes microseconds
     if not is_array:
         if isinstance(x, Value):
             x, fmt, check = _of_value(x, fmt, name, check=check)
@@ -133,9 +133,9 @@ def in_format(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> tu
             f"`{name}` must have a format, got an array without one; give emu.value(array, FORMAT), `{name}_format` "
             "of a function, or `inputs` of a unit"
         )
-    array, found = as_operand(x, fmt, name, check=check)
-    assert found is not None
-    return array, found
+    array, own_format = as_operand(x, fmt, name, check=check)
+    assert own_format is not None
+    return array, own_format
 
 
 def as_carrier(x: Any, name: str = "x") -> tuple[Array, Fixed | None]:
@@ -194,7 +194,7 @@ def _word_of(exact: Array, name: str) -> tuple[Array, Fixed]:
 
 
 def _words_at(exact: Array, frac_bits: int) -> Array | None:
-    """Return fractions as raws of 64 bits, `frac_bits` behind the point; None where they are none."""
+    """Return fractions as raws of 64 bits with `frac_bits`; None unless all of them are such raws."""
     fractions = [as_fraction(e) for e in exact.flat]
     scaled = [x * Fraction(2) ** frac_bits for x in fractions if x is not None]
     if len(scaled) < exact.size or any(x.denominator != 1 for x in scaled):
@@ -217,17 +217,18 @@ def _is_exactly(x: Any, number: Any) -> bool:
 
 
 def _last_place(e: Any) -> int | None:
-    """Return the bits behind the binary point that a fraction needs, fewer than 0 of multiples of 2; None: no such."""
+    """Return the fraction bits that a number needs, below 0 for a multiple of 2; None if no number of them suffices."""
     denominator = getattr(as_fraction(e), "denominator", 0)
-    if denominator & (denominator - 1) or not denominator:
+    if denominator & (denominator - 1) or not denominator:  # no power of two, as of 1/3; or not finite
         return None
     if denominator > 1 or e == 0:
         return min(denominator.bit_length() - 1, FRAC_BITS_LIMIT)
+    # n & -n is the lowest set bit: an integer with z trailing zeros needs -z fraction bits
     return max(-((e.numerator & -e.numerator).bit_length() - 1), -FRAC_BITS_LIMIT)
 
 
 def _on_device(x: Any, fmt: Format, name: str, *, check: bool) -> Array:
-    """Return an operand's carrier where it is; its values are checked on the host."""
+    """Return an operand's carrier on its device; its values are checked on the host."""
     if not check:
         return x if x.dtype == fmt.carrier else _converted(x, fmt.carrier)
     checked = as_operand(on_host(x), fmt, name, check=True)[0]

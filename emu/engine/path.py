@@ -1,4 +1,7 @@
-"""The third station of a product: which path it takes on a backend, with the proof, and in which way.
+"""Which path a product takes on a backend, with the proof, and which of the backend's ways computes it.
+
+    formats ──► plan (planner.py) ──► settled, or no maximum can help ──────────────────────────► way of the backend
+                                  └─► largest magnitudes of the operands ──► plan by these ──────┘
 
 Dense and sparse products share it. They differ in the number of terms of a result, and in the backend's ways.
 """
@@ -21,9 +24,9 @@ from emu.engine.matrices import Matrices
 from emu.engine.planner import Plan, may_gain_from_maxima, plan_product
 from emu.errors import FormatError
 from emu.formats import Fixed, Format
+from emu.formats.fixed import MAX_WIDTH_BITS
 
-MAX_WIDTH_BITS = 64
-#: The reference's path: it takes no shortcut that a proof allows, so that others can be compared with it.
+#: The reference's path: no shortcut, however it is proved, so that all others can be compared with it.
 DEFINITION = "definition"
 #: Paths that no measured maximum can make faster.
 SETTLED = (DEFINITION, *EXACT_PATHS)
@@ -77,8 +80,8 @@ def path_of_terms(unit: UnitDescription, terms: Terms, maxima: Callable[[], tupl
     Args:
         unit: who computes.
         terms: what is summed up.
-        maxima: measures the largest magnitudes of both operands; called only if the formats alone do not prove a fast
-            path.
+        maxima: measures the largest magnitudes of both operands; called only if the formats alone prove no exact path
+            and measured numbers could.
 
     Raises:
         FormatError: a unit of blocks, which aligns exponents, was given fixed-point operands.
@@ -101,11 +104,12 @@ def _path_by_formats(kernels: Kernels, stage: StageCode, terms: Terms, mac: Mac)
 
 
 def _has_dots(kernels: Kernels, terms: Terms) -> bool:
+    # the kernels of dot-product instructions neither divide nor gather entries
     return terms.divisor == 1 and not terms.is_sparse and kernels.dots(codes_of_terms(terms.formats))
 
 
 def _as_computed(plan: Plan, kernels: Kernels, stage: StageCode, terms: Terms) -> Path:
-    """Return a path with what the backend makes of it: left to the reference, or computed in its way."""
+    """Return the path with the way by which the backend computes it, or why the reference must."""
     formats = terms.formats if plan.addend is None else (*terms.formats[:2], plan.addend)
     code = ProductCode(codes_of_terms(formats), encode_mac(plan.mac), plan.path, terms.depth, terms.divisor)
     choice = choose(kernels.sparse_ways if terms.is_sparse else kernels.ways, code, stage)
@@ -122,9 +126,9 @@ def codes_of_terms(formats: Formats) -> Codes:
 
 @lru_cache(maxsize=1024)
 def accumulator_of(a: Format, b: Format, addend: Format | None, depth: int, mac: Mac) -> Fixed | None:
-    """Return the fixed-point accumulator a statistics register observes, None where the result is a float.
+    """Return the fixed-point accumulator that a statistics register observes, None if the result is a float.
 
-    An exact accumulator is as wide as the worst case needs, at most 64 bits; of unsigned operands alone, unsigned.
+    An exact accumulator is as wide as the worst case needs, at most 64 bits; unsigned if all operands are.
     """
     if mac.accumulator != "exact":
         return mac.accumulator if isinstance(mac.accumulator, Fixed) else None
@@ -138,9 +142,11 @@ def accumulator_of(a: Format, b: Format, addend: Format | None, depth: int, mac:
         return None
     signed = term.signed or (addend is not None and addend.signed)
     widened = signed and not term.signed  # a sign beside all bits of an unsigned term
+    # depth < 2**bit_length: so many terms of at most 2**n have a sum below 2**(n + bit_length)
     integer_bits = term.width_bits - term.frac_bits + max(depth, 1).bit_length() + widened
     frac_bits = term.frac_bits
     if addend is not None:
+        # the sum of two numbers has at most a bit more than the larger one
         integer_bits = max(integer_bits, addend.width_bits - addend.frac_bits + (signed and not addend.signed)) + 1
         frac_bits = max(frac_bits, addend.frac_bits)
     return Fixed(max(min(integer_bits + frac_bits, MAX_WIDTH_BITS), 1), frac_bits, signed)

@@ -29,8 +29,11 @@ from emu.datapath.order import Blocks, Sequential
 from emu.formats import Fixed, Format
 
 Array = NDArray[Any]
+#: A type with p significant bits holds every integer up to 2**p, the end included. If K*max|a|*max|b| + max|addend| is
+#: no larger, so is every partial sum, whatever the order: no add rounds, fused or not.
 FLOAT32_INTEGERS, FLOAT64_INTEGERS = 24, 53
-#: Binary points between which integers of that many bits are normal numbers of the type.
+#: Fraction bits f between which integers of p bits, times 2**-f, are normal numbers: 2**(p-f) is at most 2**127, the
+#: largest power of two of float32 (2**1023 of float64), and 2**-f at least 2**-126 (2**-1022).
 FLOAT32_SCALES, FLOAT64_SCALES = (24 - 127, 126), (53 - 1023, 1022)
 
 
@@ -78,11 +81,11 @@ def plan_product(
         maxima: measures max|a| and max|b|; called only if the formats alone do not prove a fast path.
         dots: whether the backend multiplies these operands by integer dot-product instructions.
     """
-    held = held_addend(addend_format, mac)
-    if held is None:
+    rounded = rounded_addend_format(addend_format, mac)
+    if rounded is None:
         return _plan_of_operands(a_format, b_format, addend_format, depth, mac, maxima, dots=dots)
-    plan = _plan_of_operands(a_format, b_format, held, depth, mac, maxima, dots=dots)
-    return replace(plan, addend=held, proof=f"{plan.proof}; the addend is rounded to {held} first")
+    plan = _plan_of_operands(a_format, b_format, rounded, depth, mac, maxima, dots=dots)
+    return replace(plan, addend=rounded, proof=f"{plan.proof}; the addend is rounded to {rounded} first")
 
 
 def _plan_of_operands(
@@ -109,7 +112,7 @@ def _plan_of_operands(
     return plan
 
 
-def held_addend(addend: Format | None, mac: Mac) -> Fixed | None:
+def rounded_addend_format(addend: Format | None, mac: Mac) -> Fixed | None:
     """Return the format into which a unit rounds a finer addend before the first product; None if it does not.
 
     A fixed accumulator that adds in order begins with the addend. If the rounded addend cannot overflow, and no random
@@ -124,10 +127,12 @@ def held_addend(addend: Format | None, mac: Mac) -> Fixed | None:
     accumulator = mac.accumulator
     if not isinstance(addend, Fixed) or not isinstance(accumulator, Fixed) or addend.carries_raws:
         return None
+    # other orders add the addend last; a mode that moves exact values would move the rounded addend once more
     if not isinstance(mac.order, Sequential) or mac.rounding.draws or mac.rounding.moves_exact:
         return None
     dropped = addend.frac_bits - accumulator.frac_bits
     width = max(addend.width_bits - dropped, 1) + 1  # rounded up, the largest needs a bit more
+    # an unsigned addend lies below the sign bit of a signed accumulator
     room = accumulator.width_bits - (accumulator.signed and not addend.signed)
     if dropped <= 0 or width > room or addend.signed > accumulator.signed:
         return None
@@ -142,7 +147,14 @@ def may_gain_from_maxima(a: Format, b: Format, addend: Format | None, mac: Mac) 
 
 @dataclass(frozen=True)
 class _Bound:
-    """A bound on every partial sum, in units of 2**-frac_bits."""
+    """A bound on the magnitude of every partial sum, in any order, in units of 2**-frac_bits.
+
+    Attributes:
+        magnitude: K * max|a| * max|b| + max|addend|.
+        frac_bits: of the finer one of products and addend.
+        operands: formats of operands and addend.
+        origin: where the maxima come from, for the proof.
+    """
 
     magnitude: int
     frac_bits: int
@@ -179,23 +191,25 @@ class _Bound:
     @classmethod
     def _of(cls, max_a: int, max_b: int, a: Fixed, b: Fixed, addend: Fixed | None, depth: int, origin: str) -> _Bound:
         frac = a.frac_bits + b.frac_bits
-        unit = max(frac, addend.frac_bits) if addend else frac
-        total = depth * max_a * max_b << (unit - frac)
+        finest = max(frac, addend.frac_bits) if addend else frac
+        total = depth * max_a * max_b << (finest - frac)
         if addend:
-            total += max(-addend.min_raw, addend.max_raw) << (unit - addend.frac_bits)
-        return cls(total, unit, tuple(f for f in (a, b, addend) if f), origin)
+            total += max(-addend.min_raw, addend.max_raw) << (finest - addend.frac_bits)
+        return cls(total, finest, tuple(f for f in (a, b, addend) if f), origin)
 
     def __str__(self) -> str:
-        limit = max(self.magnitude - 1, 0).bit_length()
+        limit = max(self.magnitude - 1, 0).bit_length()  # the least power of two that is not below it
         return f"K*max|a|*max|b| + max|addend| <= 2**{limit} units of 2**{-self.frac_bits} by {self.origin}"
 
 
 def _plan_of_integers(bound: _Bound, mac: Mac, dots: bool) -> Plan:
     why = ""
     if mac.accumulator != "exact":
-        moves = mac.rounding.moves_exact
+        moves = mac.rounding.moves_exact  # such a mode changes a sum at every add, although nothing is dropped
         if not isinstance(mac.accumulator, Fixed) or mac.accumulator.frac_bits < bound.frac_bits or moves:
             return Plan("in_order", f"the accumulator {mac.accumulator} rounds at every add", mac)
+        # max_raw is the nearer of both limits of two's complement. -1 lies below every bound: whatever the operands, an
+        # unsigned accumulator may meet a negative sum.
         limit = mac.accumulator.max_raw if mac.accumulator.signed or not bound.signed else -1
         wraps = mac.overflow is Overflow.WRAP
         if wraps or bound.magnitude << (mac.accumulator.frac_bits - bound.frac_bits) > limit:
@@ -215,14 +229,14 @@ def _plan_of_floats(mac: Mac) -> Plan:
     if mac.is_exact:
         return Plan("wide", "float operands and an exact accumulator: a wide integer sum, rounded once", mac)
     if isinstance(mac.order, Blocks):
-        return Plan("in_order", _steps_of(mac, mac.order), mac)
-    held = mac.accumulator if mac.accumulator != "exact" else mac.product
+        return Plan("in_order", _sentence_of_blocks(mac, mac.order), mac)
+    rounding = mac.accumulator if mac.accumulator != "exact" else mac.product
     return Plan(
-        "in_order", f"{held} rounds on the way, so adds keep the order {mac.order}, vectorised over outputs", mac
+        "in_order", f"{rounding} rounds on the way, so adds keep the order {mac.order}, vectorised over outputs", mac
     )
 
 
-def _steps_of(mac: Mac, order: Blocks) -> str:
+def _sentence_of_blocks(mac: Mac, order: Blocks) -> str:
     """Return what a unit of blocks does, in one sentence."""
     if order.addend == "aligned":
         terms, joined = "products and the accumulator", "one after the other along k"

@@ -1,6 +1,6 @@
 """Matrix products, through a multiply-accumulate unit and one output stage.
 
-The way of an operand; each station has a file, and this one calls them in turn:
+An operand passes these files in turn; `write_product` calls them:
 
     operands.py   the operand's carrier and format
     matrices.py   stacks of matrices, addend, the result's shape
@@ -25,7 +25,7 @@ from emu.engine.matrices import Matrices, require_fit
 from emu.engine.operands import in_format
 from emu.engine.path import accumulator_of, path_of
 from emu.engine.planner import Plan
-from emu.engine.work import WorkRecord
+from emu.engine.records import ProductRecord
 from emu.errors import FormatError
 from emu.formats import Fixed, Format, Value, parse
 
@@ -107,13 +107,13 @@ def as_addend_operand(x: Any, fmt: FormatName | None, name: str, *, check: bool)
 
 
 def write_product(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -> Array:
-    """Write (left @ right + addend) / divisor through a unit, the quotient rounded once.
+    """Write (left @ right + addend) / divisor through a unit, and round the quotient once.
 
     Args:
         unit: who computes and writes.
         matrices: what is multiplied and added.
-        divisor: a positive integer; the register observes the accumulator's content, its point moved by the whole bits
-            of the divisor: divided by a power of two; by another number, to less than twice the quotient.
+        divisor: a positive integer. The register observes the accumulator's content, its binary point moved by
+            floor(log2 divisor) bits: that is the quotient by a power of two, and less than twice any other quotient.
 
     Returns:
         Carriers, `matrices.shape`.
@@ -125,22 +125,26 @@ def write_product(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -
     require_fit(left.shape, right.shape, None if addend is None else addend.shape)
     plan, code, choice = path_of(unit, matrices, divisor)
     if addend is not None and plan.addend is not None:
-        addend = held_by(addend, formats[2], plan.addend, unit)
-    sizes, lowered = matrices.sizes, divisor.bit_length() - 1
+        addend = rounded_addend(addend, formats[2], plan.addend, unit)
+    sizes, lowered = matrices.sizes, divisor.bit_length() - 1  # floor(log2 divisor)
     observed = None if unit.register is None else accumulator_of(*formats, sizes[2], unit.mac)
     write = writing(unit, shape, observed, lowered, (sizes[0], sizes[1], sizes[3]))
     outcome = choice.compute(Product(code, left, right, addend), write)
     if unit.records is not None:
-        unit.records.append(WorkRecord(sizes, formats, plan))
+        unit.records.append(ProductRecord(sizes, formats, plan))
     return deliver(unit, outcome, lowered).reshape(shape)
 
 
-def held_by(addend: Array, fmt: Format | None, held: Fixed, unit: UnitDescription) -> Array:
-    """Return an addend as the fixed accumulator of a unit holds it."""
+def rounded_addend(addend: Array, fmt: Format | None, rounded: Fixed, unit: UnitDescription) -> Array:
+    """Return an addend rounded into `rounded`, as the fixed accumulator of a unit rounds it before the first product.
+
+    The plan has proved that this neither overflows nor draws random bits: so nothing of it is counted, and no seed
+    matters.
+    """
     stage = encode_mac(unit.mac).accumulator
     assert fmt is not None
     assert stage is not None
-    stage = stage._replace(format=encode_format(held))
+    stage = stage._replace(format=encode_format(rounded))
     return unit.kernels.quantize(addend, encode_format(fmt), Write(stage, UNSEEDED, None), None).values
 
 

@@ -96,6 +96,8 @@ def _require_target(out: Array | None, shape: tuple[int, ...], fmt: Format) -> A
         return require_out(out, shape, fmt)
     require_writable(out)
     bits = 8 * out.itemsize
+    # raws of a signed format are its codes, extended by the sign: a kernel writes them, if at most 32 bits wide. An
+    # unsigned format's raws fit a signed dtype that is one bit wider; they are made from values afterwards.
     if out.dtype.kind == "i" and isinstance(fmt, Fixed) and fmt.width_bits + (not fmt.signed) <= bits:
         return out if fmt.signed and bits <= MAX_RAW_BITS else None
     if out.dtype == code_dtype_for(fmt.width_bits):

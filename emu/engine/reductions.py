@@ -20,7 +20,7 @@ from emu.formats.integers import as_axes
 
 Array = NDArray[Any]
 _ONE_BIT = Fixed(1, 0, signed=False)
-#: 0, 1, 2 and 4 with a sign.
+#: Bias 1: its values are 0, 1, 2 and 4, of either sign.
 _POWERS_OF_TWO = Float(2, 0, infinities=False, nans="none")
 
 
@@ -28,7 +28,7 @@ _POWERS_OF_TWO = Float(2, 0, infinities=False, nans="none")
 def one_of(fmt: Format) -> Fixed | Float:
     """Return the format of a sum's factor 1: one unsigned bit beside fixed operands, else the operand's own.
 
-    A float format may not hold 1, or read it as 0 (`daz`): beside such a one the factor has a format of its own.
+    A float format may not hold 1, or read it as 0 (`daz`, if 1 is subnormal). Then the factor has a format of its own.
     """
     if not isinstance(fmt, Float):
         return _ONE_BIT
@@ -122,7 +122,7 @@ def write_total(
     rows, one = Gathered.of_axes(array, kept, axes), one_of(fmt)
     depth, shape = rows.shape[2], tuple(array.shape[a] for a in kept)
     matrices = Matrices(rows, _ones(depth, one.carrier), None, (fmt, one, None), shape)
-    return write_product(unit, matrices, max(depth, 1) if averaged else 1)
+    return write_product(unit, matrices, max(depth, 1) if averaged else 1)  # the mean of nothing is 0
 
 
 @lru_cache(maxsize=64)

@@ -121,7 +121,7 @@ def _places(index: Any, length: int, *, check: bool) -> Array:
         FormatError: they are not integers.
     """
     is_taken = is_on_device(index) or (type(index) is np.ndarray and index.dtype.kind in "iu" and index.dtype.isnative)
-    array = index if is_taken else as_numbers(index, "index")  # which makes 64 bits of 8
+    array = index if is_taken else as_numbers(index, "index")  # which would widen 8 bits to 64
     if array.dtype.kind not in "iu":
         raise FormatError(f"`index` must hold integers, got dtype {array.dtype}; give what `max_pool` returned")
     if check and array.size and not 0 <= int(array.min()) <= int(array.max()) < length:

@@ -30,7 +30,7 @@ def source_of(random: object, rbits: Array | None, seed: int, stream: int, step:
     """
     if random is None:
         return Philox(seed, stream, step) if rbits is None else RecordedBits(rbits)
-    found = require_source(random)
+    source = require_source(random)
     others = {"rbits": rbits is not None, "seed": seed != 0, "stream": stream != 0, "step": step != 0}
     given = [f"`{name}`" for name, is_given in others.items() if is_given]
     if given:
@@ -38,7 +38,7 @@ def source_of(random: object, rbits: Array | None, seed: int, stream: int, step:
             f"`random` must be the only source of random bits, got {' and '.join(given)} beside it; "
             "leave one of them out"
         )
-    return found
+    return source
 
 
 def require_source(random: object) -> RandomSource:
@@ -66,7 +66,7 @@ def encode_source(source: RandomSource, stage: OutputStage, shape: tuple[int, ..
     if isinstance(source, Philox):
         return encode_random(source)
     if not stage.rounding.draws:
-        return encode_random(Philox())  # nothing is drawn
+        return encode_random(Philox())  # nothing is drawn: the register need not be run
     from emu.backends.reference.lfsr import lfsr_integers
 
     return encode_random(RecordedBits(lfsr_integers(source, math.prod(shape), stage.n_rbits).reshape(shape)))

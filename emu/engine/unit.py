@@ -25,6 +25,7 @@ from emu.formats import Format, Value, parse
 from emu.formats.notations import NO_MODES
 from emu.formats.parse import modes_of
 
+#: A unit is frozen; its constructors set attributes past its own `__setattr__`.
 _put = object.__setattr__
 #: What a unit is described by, as `emu.Unit` takes it.
 DESCRIPTION = {"out", "inputs", *UNIT_OPTIONS}
@@ -135,7 +136,7 @@ class Unit(Drawn):
         if "out" in changes and modes_of(changes["out"]) != NO_MODES:
             del known["rounding"], known["overflow"]
         elif "out" in changes and not isinstance(parse(changes["out"]), type(self.stage.format)):
-            del known["overflow"]
+            del known["overflow"]  # rules of fixed point and of floats differ: the new family's default serves
         return type(self)(**{**known, **changes})
 
     def _parts(self) -> dict[str, Any]:
@@ -153,24 +154,24 @@ class Unit(Drawn):
         if not isinstance(other, Unit):
             return NotImplemented
         mine, theirs = self._parts(), other._parts()
-        kept = ("register", "flags")
-        return all(mine[name] is theirs[name] if name in kept else mine[name] == theirs[name] for name in mine)
+        counters = ("register", "flags")  # equal counts do not make two of them one
+        return all(mine[name] is theirs[name] if name in counters else mine[name] == theirs[name] for name in mine)
 
     def __hash__(self) -> int:
         return hash((self.stage, self.mac, self.inputs, self.backend))
 
     def __repr__(self) -> str:
         stage, default = self.stage, OutputStage.of(self.stage.format)
-        said = [repr(str(stage.format))]
-        said += [f"inputs={str(self.inputs)!r}"] if self.inputs is not None else []
-        said += [f"mac={self.mac}"] if self.mac != EXACT else []
-        said += [f"rounding={stage.rounding.value!r}"] if stage.rounding is not Rounding.NEAREST_EVEN else []
-        said += [f"overflow={stage.overflow.value!r}"] if stage.overflow != default.overflow else []
-        said += [f"n_rbits={stage.n_rbits}"] if stage.n_rbits != default.n_rbits else []
-        said += [f"random={self.random!r}"] if stage.rounding.draws else []
-        said += [f"{name}=..." for name in ("register", "flags") if getattr(self, name) is not None]
-        said += [f"backend={self.backend!r}"] if self.backend != "auto" else []
-        return f"Unit({', '.join(said)})"
+        parts = [repr(str(stage.format))]
+        parts += [f"inputs={str(self.inputs)!r}"] if self.inputs is not None else []
+        parts += [f"mac={self.mac}"] if self.mac != EXACT else []
+        parts += [f"rounding={stage.rounding.value!r}"] if stage.rounding is not Rounding.NEAREST_EVEN else []
+        parts += [f"overflow={stage.overflow.value!r}"] if stage.overflow != default.overflow else []
+        parts += [f"n_rbits={stage.n_rbits}"] if stage.n_rbits != default.n_rbits else []
+        parts += [f"random={self.random!r}"] if stage.rounding.draws else []
+        parts += [f"{name}=..." for name in ("register", "flags") if getattr(self, name) is not None]
+        parts += [f"backend={self.backend!r}"] if self.backend != "auto" else []
+        return f"Unit({', '.join(parts)})"
 
     # ---- products ---------------------------------------------------------------------------------------------------
 
@@ -321,11 +322,11 @@ class Unit(Drawn):
     # ---- operands and results ---------------------------------------------------------------------------------------
 
     def _of_unit(self, x: Any) -> tuple[Any, Any]:
-        """Return an operand beside its format: none where a value brings its own."""
+        """Return an operand and the format to read it in: `inputs`, or None for a value, which has a format."""
         return x, None if isinstance(x, Value) else self.inputs
 
     def of_host(self, x: Any) -> tuple[Any, Any]:
-        """Return an operand on the host beside its format, for a plan."""
+        """Return an operand, moved to the host, and the format to read it in: what plans are made from."""
         array, fmt = self._of_unit(x)
         return (x.with_array(on_host(x.array)) if isinstance(x, Value) else on_host(array)), fmt
 
@@ -339,8 +340,8 @@ class Unit(Drawn):
             raise FormatError(f"an operation must be elementwise, got {operation!r}{nearest_name(operation, OPERANDS)}")
         if len(operands) != OPERANDS[operation]:
             raise FormatError(f"`{operation}` must be given {OPERANDS[operation]} operands, got {len(operands)}")
-        found = [as_operand(*self._of_unit(x), name, check=True) for x, name in zip(operands, "abc", strict=False)]
-        arrays, formats = [array for array, _ in found], tuple([fmt for _, fmt in found])
+        taken = [as_operand(*self._of_unit(x), name, check=True) for x, name in zip(operands, "abc", strict=False)]
+        arrays, formats = [array for array, _ in taken], tuple([fmt for _, fmt in taken])
         return self._value(write_elementwise(self._description, operation, arrays, formats))
 
     def _summed(self, x: Any) -> tuple[Any, Any]:
@@ -353,7 +354,7 @@ class Unit(Drawn):
 
 
 def _described(kind: type[Unit], parts: dict[str, Any]) -> Unit:
-    return kind(**parts)
+    return kind(**parts)  # pickle calls with positions, the constructor takes names
 
 
 def _plan_matmul(unit: Unit, a: Any, b: Any, addend: Any = None) -> Plan:

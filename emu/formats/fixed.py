@@ -30,9 +30,10 @@ from emu.formats.numbers import as_codes, as_fraction, as_integers, as_numbers, 
 Array = NDArray[Any]
 
 MAX_WIDTH_BITS = 64
-#: Integers up to here are numbers of float64.
+#: float64 holds every integer up to here. Larger ones are compared as Python integers: a cast would round them, and a
+#: number between two values could pass for one.
 EXACT_INTEGERS = 2**53
-# Points beyond these would put every value outside what any number format of a machine can scale to.
+# Far beyond the exponents of float64, -1074..1023, and of products of two such numbers.
 FRAC_BITS_LIMIT = 4096
 
 
@@ -121,6 +122,7 @@ class Fixed(Drawn):
     def carrier(self) -> np.dtype[Any]:
         """Dtype of the arrays that carry values: float32, float64, or int64/uint64 raws where those are too narrow."""
         significant = self.width_bits - self.signed  # the most negative value needs one bit only
+        # precision, smallest subnormal and largest power of two of float32, then of float64: every raw is exact
         if significant <= 24 and -self.frac_bits >= -149 and significant - self.frac_bits <= 127:
             return np.dtype(np.float32)
         if significant <= 53 and -self.frac_bits >= -1074 and significant - self.frac_bits <= 1023:
@@ -159,6 +161,8 @@ class Fixed(Drawn):
         return self._contains_floats(as_float64(floats)) if inside is None else inside
 
     def _contains_floats(self, wide: NDArray[np.float64]) -> NDArray[np.bool_]:
+        # Scaling by a power of two is exact unless it overflows or meets the subnormals: then the way back differs. The
+        # upper limit is compared as max_raw + 1, a power of two: float64 would round a max_raw of more than 53 bits.
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             raw = np.ldexp(wide, self.frac_bits)
             back = np.ldexp(raw, -self.frac_bits)
@@ -170,7 +174,7 @@ class Fixed(Drawn):
         return np.array(inside, dtype=bool).reshape(values.shape)
 
     def _raw_of(self, x: Any) -> int | None:
-        """Return the raw of one number, None where it lies between two values or is not finite."""
+        """Return the raw of one number, None if it lies between two values or is not finite."""
         exact = as_fraction(x)
         raw = None if exact is None else exact * Fraction(2) ** self.frac_bits
         return None if raw is None or raw.denominator != 1 else raw.numerator
@@ -216,7 +220,7 @@ class Fixed(Drawn):
         Raises:
             FormatError: an element is not a value of this format; names the first one.
         """
-        raw = self.to_raw(values).astype(np.uint64, casting="unsafe")
+        raw = self.to_raw(values).astype(np.uint64, casting="unsafe")  # modulo 2**64: two's complement
         return (raw & np.uint64(self.n_codes - 1)).astype(self.code_dtype)
 
     def decode(self, codes: Array) -> Array:
@@ -228,6 +232,7 @@ class Fixed(Drawn):
         wide = as_codes(self, codes)
         if not self.signed:
             return self.from_raw(wide)
+        # sign extension: shift the sign bit to the top of 64 bits, then back as a signed number
         spare = np.uint64(MAX_WIDTH_BITS - self.width_bits)
         return self.from_raw((wide << spare).view(np.int64) >> spare.astype(np.int64))
 

@@ -40,7 +40,7 @@ from emu.formats.special_codes import require_special_codes, require_zero
 Array = NDArray[Any]
 NanCodes = Literal["ieee", "top", "negative_zero", "none"]
 NAN_CODES: tuple[NanCodes, ...] = ("ieee", "top", "negative_zero", "none")
-#: Of float64.
+#: Those of float64, which must hold every value.
 MAX_EXPONENT_BITS, MAX_FRACTION_BITS = 11, 52
 
 
@@ -98,7 +98,7 @@ class Float(Drawn):
         require_special_codes(self)
         require_zero(self)
         lowest, highest = self.emin - self.fraction_bits, self._top_exponent
-        if lowest < -1074 or highest > 1023:
+        if lowest < -1074 or highest > 1023:  # the smallest subnormal of float64, and its largest power of two
             raise FormatError(
                 f"every value of a float format must be a float64, got exponents {lowest}..{highest} with `bias` "
                 f"{self.bias}; choose a bias nearer to {self.default_bias}"
@@ -174,12 +174,12 @@ class Float(Drawn):
 
     @property
     def sign_code(self) -> int:
-        """The sign bit; of an unsigned format, the first number behind its codes."""
+        """The sign bit; of an unsigned format, the number of its codes."""
         return 1 << (self.exponent_bits + self.fraction_bits)
 
     @cached_property
     def first_special_code(self) -> int:
-        """First magnitude code that is not a finite value; every magnitude from here on is infinity or NaN."""
+        """First magnitude code that is not a finite value; every code from here on is infinity or NaN."""
         if self.nans == "ieee":
             return ((1 << self.exponent_bits) - 1) << self.fraction_bits
         return self._all_ones + 1 - (self.nans == "top") - self.infinities
@@ -255,6 +255,7 @@ class Float(Drawn):
     @cached_property
     def carrier(self) -> np.dtype[Any]:
         """Dtype of the arrays that carry values: float32 if it holds every one of them, else float64."""
+        # precision, smallest subnormal and largest exponent of float32
         narrow = self.significand_bits <= 24 and self.emin - self.fraction_bits >= -149 and self._top_exponent <= 127
         return np.dtype(np.float32 if narrow else np.float64)
 
@@ -287,7 +288,7 @@ class Float(Drawn):
         inside = float_members(floats, members)
         if not self.signed:
             inside &= ~(floats < (0.0 if self.zero else self.smallest_normal))
-        if values.dtype.kind in "iuO":  # rounded on the way to floats?
+        if values.dtype.kind in "iuO":  # a number that was rounded on the way to floats is no value
             exact = floats.astype(object) == values.astype(object)
             inside &= exact.astype(bool)
         return inside
@@ -312,6 +313,9 @@ class Float(Drawn):
         require_all(self, values, self.contains(values))
         wide = as_float64(values)
         significand, exponent = self._split(np.abs(np.where(np.isfinite(wide), wide, 0.0)))
+        # The significand of a normal number has its leading bit at 2**fraction_bits. Added, this bit raises the
+        # exponent field by 1, from exponent - emin to the biased exponent; a subnormal number has none, and the field
+        # stays 0.
         code = significand.astype(np.int64).astype(np.uint64) + (
             (exponent - self.emin).astype(np.uint64) << np.uint64(self.fraction_bits)
         )
@@ -334,7 +338,7 @@ class Float(Drawn):
         """
         wide = as_codes(self, codes)
         magnitude_code = (wide & np.uint64(self._all_ones)).astype(np.int64)
-        value = self._decode_magnitude(np.minimum(magnitude_code, self.max_code))
+        value = self._decode_magnitude(np.minimum(magnitude_code, self.max_code))  # special codes come below
         if self.daz:  # and then there is a zero
             value = np.where(magnitude_code >> self.fraction_bits == 0, 0.0, value)
         special = magnitude_code >= self.first_special_code

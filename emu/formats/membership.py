@@ -3,7 +3,8 @@
     | sign | exponent field | fraction kept | fraction bits that must be 0 |
 
 A magnitude from the format's smallest normal number to its largest one belongs if those bits are 0. A smaller one
-belongs if it is a multiple of the smallest step. Adding and subtracting a large number tests this.
+belongs if it is a multiple of the smallest step. To test this, a number is added whose last place is this step: the sum
+is rounded to a multiple of the step, and subtracting the number gives the magnitude back if it was one.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from emu.formats.arrays import as_float64
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
-#: Elements of a piece: patterns, magnitudes and masks stay in the first-level cache.
+#: Elements of a piece: patterns, magnitudes and masks, at most 4096 * 8 bytes each, stay in the caches near the core.
 PIECE = 4096
-#: Binary points whose power of two is a normal number, and so is its inverse.
+#: Fraction bits f for which 2**f and 2**-f are normal numbers, of float32 and of float64.
 FLOAT32_POINTS, FLOAT64_POINTS = 126, 1022
 
 
@@ -60,7 +61,7 @@ def fixed_members(x: Array, frac_bits: int, low: int, end: int) -> Mask | None:
         x: float32 or float64, any shape.
         frac_bits: bits behind the binary point.
         low: smallest integer, 0 or minus a power of two.
-        end: behind the largest, a power of two.
+        end: the largest one plus 1, a power of two.
     """
     if abs(frac_bits) > FLOAT32_POINTS:
         x = as_float64(x)
@@ -76,7 +77,9 @@ def fixed_members(x: Array, frac_bits: int, low: int, end: int) -> Mask | None:
         np.equal(raw, floor, out=inside)
         for compare, limit in ((np.greater_equal, first), (np.less, last)):
             inside &= compare(raw, limit, out=other)
-        if frac_bits < 0:  # small numbers may have become 0
+        # A product with 2**frac_bits is exact, infinite (and too large), or, below the normal numbers, rounded: then it
+        # lies between two integers, or it has become 0.
+        if frac_bits < 0:
             inside &= np.equal(raw != 0, piece != 0, out=other)
 
     return _by_pieces(x, test)
@@ -103,7 +106,7 @@ class _FloatTest:
         self.infinity = _pattern_of(dtype, math.inf)
         self.largest = _pattern_of(dtype, fmt.largest)
         self.small = _pattern_of(dtype, math.ldexp(1.0, max(fmt.emin, lowest)))
-        #: Large enough that its last place is the format's smallest step.
+        #: Its last place is the format's smallest step; None if the dtype has no such number.
         top = stored + self.quantum
         self.large = dtype.type(math.ldexp(1.0, top)) if fmt.emin >= lowest and top < -lowest else None
         self.magnitude, self.rest = (np.empty(PIECE, self.unsigned) for _ in range(2))
@@ -116,7 +119,7 @@ class _FloatTest:
         np.less_equal(magnitude, self.largest, out=inside)
         if self.dropped:
             inside &= np.equal(np.bitwise_and(patterns, self.dropped, out=rest), 0, out=mask)
-        np.subtract(magnitude, 1, out=rest)  # 0 becomes the largest of all: it needs no further test
+        np.subtract(magnitude, 1, out=rest)  # 0 becomes the largest of all: so one comparison leaves it out
         smaller = np.less(rest, self.small - 1, out=mask)
         if smaller.any():
             self._test_small(magnitude, smaller, inside)

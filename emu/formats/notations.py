@@ -20,10 +20,10 @@ from typing import NamedTuple
 from emu.errors import FormatError, nearest_name
 from emu.formats.fixed import Fixed
 
-#: Words of the modes, behind AP_, AC_, SC_ or alone; the last rounding mode is Algorithmic C's alone.
+#: Words of the modes, after AP_, AC_, SC_ or alone; only Algorithmic C has the last rounding mode.
 ROUNDING_WORDS = ("TRN", "TRN_ZERO", "RND", "RND_ZERO", "RND_INF", "RND_MIN_INF", "RND_CONV", "RND_CONV_ODD")
 OVERFLOW_WORDS = ("WRAP", "SAT", "SAT_ZERO", "SAT_SYM")
-#: A mode of theirs that no overflow rule is.
+#: A mode of SystemC and Vitis for which there is no overflow rule here.
 SIGN_MAGNITUDE_WRAP = "WRAP_SM"
 PREFIXES = ("AP_", "AC_", "SC_")
 _TEMPLATE = re.compile(r"(\w+)<([^<>]*)>")
@@ -122,15 +122,15 @@ def read_template(text: str) -> tuple[Fixed, Modes] | None:
         >>> read_template("ac_fixed<8,4,false,AC_RND>")[1].rounding
         Mode(word='AC_RND', is_named=True)
     """
-    found = _TEMPLATE.fullmatch(text.replace(" ", ""))
-    if found is None:
+    match = _TEMPLATE.fullmatch(text.replace(" ", ""))
+    if match is None:
         return None
-    name = found[1]
+    name = match[1]
     if name not in _TYPES:
         hint = "; write a float by its fields, as e8m23" if "float" in name else nearest_name(name, _TYPES)
         raise FormatError(f"a type of high-level synthesis must be known, got {text!r}{hint}")
     kind = _TYPES[name]
-    given = found[2].split(",") if found[2] else []
+    given = match[2].split(",") if match[2] else []
     least = len(kind.arguments.rstrip(_OPTIONAL))
     if not least <= len(given) <= len(kind.arguments):
         raise FormatError(

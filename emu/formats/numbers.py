@@ -1,4 +1,4 @@
-"""What counts as a number, and how every door takes it: exactly, or not at all.
+"""What counts as a number, and how every function takes it: exactly, or not at all.
 
     floats of 16, 32, 64 bits, integers, bools    as they are
     ml_dtypes arrays (bfloat16, float8, int4)     as the float32 or integer that each of them is
@@ -24,7 +24,7 @@ from emu.errors import FormatError
 from emu.formats.arrays import require_all, shown
 
 Array = NDArray[Any]
-#: Decimal exponents beyond these are no number's of a format (and take memory by the megabyte).
+#: Decimal exponents beyond these belong to no value of a format, and their fractions take megabytes.
 _MOST_DIGITS = 10_000
 _NATIVE_SCALARS = (np.float32, np.float64, np.int64, np.uint64)
 _NATIVE = tuple(np.dtype(t) for t in _NATIVE_SCALARS)
@@ -131,7 +131,7 @@ def nearest_floats(array: Array) -> Array:
     """Return numbers as float32, where they are, or as the nearest float64; beyond it, as infinity."""
     if array.dtype != object:
         return array if array.dtype.kind == "f" else array.astype(np.float64)
-    beyond = {True: math.inf, False: -math.inf}
+    beyond = {True: math.inf, False: -math.inf}  # Python raises OverflowError where NumPy writes infinity
     near = [_as_float(e) for e in array.flat]
     return np.array([beyond[e > 0] if n is None else n for n, e in zip(near, array.flat, strict=True)]).reshape(
         array.shape
@@ -154,7 +154,7 @@ def _as_array(x: Any, name: str) -> Any:
 
 
 def _unmasked(x: Any, name: str, most_axes: int = 64) -> Any:
-    """Return what has no mask; refuse masked elements, and values with a format among others.
+    """Return `x` without its mask; refuse masked elements, and values with a format inside lists.
 
     Lists nested deeper than NumPy's arrays have axes are left to NumPy, which refuses them.
     """

@@ -45,7 +45,7 @@ def two_digits(value: float) -> str:
 
 
 def exact_number(value: float | Fraction) -> str:
-    """Return a real in decimals: exact ones up to 17 digits, else rounded behind an approximation sign.
+    """Return a real in decimals: exact ones up to 17 digits, else rounded, after an approximation sign.
 
     Examples:
         >>> exact_number(127.99609375), exact_number(2.0**-24), exact_number(Fraction(2**63 - 1))

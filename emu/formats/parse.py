@@ -43,7 +43,7 @@ _AMBIGUOUS = {
     "int": "integers of any width; write it, as int32",
     "uint": "integers of any width; write it, as uint32",
 }
-#: Characters of the longest text that is read.
+#: Characters of the longest text that is read: messages quote a text, and caches keep it.
 _LONGEST = 200
 #: Names that are a format's only without options: with them the same letters spell a signed format.
 _BARE_ALIASES = {"e8m0": "fp8_e8m0"}
@@ -53,7 +53,7 @@ _P3109 = re.compile(r"p3109_k(\d+)p(\d+)(s|u|)(e|f|)")
 _FIXED = re.compile(r"(u?)fix(\d+)f(-?\d+|\?)")
 _MATLAB = re.compile(r"([su])fix(\d+)(?:_(En|E)(\d+))?")
 _Q = re.compile(r"(u?)q(-?\d+)\.(-?\d+)", re.IGNORECASE)
-#: Fraction bits alone: a word of 8, 16, 32 or 64 bits is theirs and a sign.
+#: Fraction bits alone: with a sign bit they fill a word of 8, 16, 32 or 64 bits.
 _Q_WORD = re.compile(r"q(7|15|31|63)", re.IGNORECASE)
 _Q_OPEN = re.compile(r"(u?)q(\d+)", re.IGNORECASE)
 _INTEGER = re.compile(r"(?:(u?)int|([siu]))(\d+)")
@@ -132,8 +132,8 @@ def _read(text: str) -> _Reading:
     name = text
     for library in _LIBRARIES:
         name = name.removeprefix(library)
-    if found := read_template(name):
-        return _Reading(*found)
+    if reading := read_template(name):
+        return _Reading(*reading)
     if meant := _AMBIGUOUS.get(name.lower()):
         raise FormatError(f"a format must mean one thing, got {text!r}, which stands for {meant}")
     fmt = _parse_fixed(name.replace(" ", "")) or _parse_float(name)
@@ -146,16 +146,16 @@ def _read(text: str) -> _Reading:
 
 
 def _parse_fixed(text: str) -> Fixed | DynamicFixed | None:
-    if found := _FIXED.fullmatch(text):
-        unsigned, width, frac = found.groups()
+    if match := _FIXED.fullmatch(text):
+        unsigned, width, frac = match.groups()
         word = DynamicFixed(int(width), not unsigned)
         return word if frac == "?" else word.at(int(frac))
-    if found := _MATLAB.fullmatch(text):
-        sign, width, direction, exponent = found.groups()
+    if match := _MATLAB.fullmatch(text):
+        sign, width, direction, exponent = match.groups()
         frac = int(exponent or 0) * (1 if direction == "En" else -1)
         return Fixed(int(width), frac, sign == "s")
-    if found := _INTEGER.fullmatch(text):
-        unsigned, letter, width = found.groups()
+    if match := _INTEGER.fullmatch(text):
+        unsigned, letter, width = match.groups()
         return Fixed(int(width), 0, not unsigned and letter != "u")
     return _parse_q(text)
 
@@ -164,15 +164,15 @@ def _parse_q(text: str) -> Fixed | None:
     """Return the word of Q notation, whose integer bits do not count the sign.
 
     Raises:
-        FormatError: it says the fraction bits alone, and no usual word has them.
+        FormatError: it gives the fraction bits alone, and with a sign bit they fill no usual word.
     """
-    if found := _Q.fullmatch(text):
-        unsigned, integer_bits, frac = found.groups()
+    if match := _Q.fullmatch(text):
+        unsigned, integer_bits, frac = match.groups()
         return Fixed(int(integer_bits) + int(frac) + (not unsigned), int(frac), not unsigned)
-    if found := _Q_WORD.fullmatch(text):
-        return Fixed(int(found[1]) + 1, int(found[1]))
-    if found := _Q_OPEN.fullmatch(text):
-        unsigned, frac = found.groups()
+    if match := _Q_WORD.fullmatch(text):
+        return Fixed(int(match[1]) + 1, int(match[1]))
+    if match := _Q_OPEN.fullmatch(text):
+        unsigned, frac = match.groups()
         raise FormatError(
             f"a format must say its width, got {text!r}, {frac} bits behind the point of an unknown word; write "
             f"{unsigned.lower()}fix16f{frac} for one of 16 bits"
@@ -182,32 +182,33 @@ def _parse_q(text: str) -> Fixed | None:
 
 def _parse_float(text: str) -> Float | None:
     name, *options = text.lower().split() or [""]
-    if found := _SIZED.fullmatch(name):
-        return _sized(int(found[1]), " ".join([found[2], *options]), text)
+    if match := _SIZED.fullmatch(name):
+        return _sized(int(match[1]), " ".join([match[2], *options]), text)
     name, *aliased = _ALIASES[name].split() if name in _ALIASES else [name]
     options = aliased + options
     if not options:
         name = _BARE_ALIASES.get(name, name)
-    if found := _FNUZ.fullmatch(name):
-        exponent_bits, fraction_bits, bias = found.groups()
+    if match := _FNUZ.fullmatch(name):
+        exponent_bits, fraction_bits, bias = match.groups()
         default = _half_of_fields(int(exponent_bits))
-        base = {"infinities": False, "nans": "negative_zero", "bias": int(bias) if bias else default}
-        return _float(int(exponent_bits), int(fraction_bits), base | _float_options(options))
+        base: dict[str, Any] = {"infinities": False, "nans": "negative_zero", "bias": int(bias) if bias else default}
+        return Float(int(exponent_bits), int(fraction_bits), **(base | _float_options(options)))
     if name in PRESETS:
         return replace(PRESETS[name], **_float_options(options))
-    if found := _P3109.fullmatch(name):
-        fmt = _p3109(int(found[1]), int(found[2]), signed=found[3] != "u", extended=found[4] != "f")
+    if match := _P3109.fullmatch(name):
+        fmt = _p3109(int(match[1]), int(match[2]), signed=match[3] != "u", extended=match[4] != "f")
         return replace(fmt, **_float_options(options))
-    if found := _FLOAT.fullmatch(name):
-        return _float(int(found[2]), int(found[3]), {"signed": not found[1]} | _float_options(options))
+    if match := _FLOAT.fullmatch(name):
+        sign: dict[str, Any] = {"signed": not match[1]}
+        return Float(int(match[2]), int(match[3]), **(sign | _float_options(options)))
     return None
 
 
 def _sized(width_bits: int, fields: str, text: str) -> Float | None:
-    """Return the float of some fields, whose width is said beside them.
+    """Return the float that `fields` describe, which must be as wide as the text says beside them.
 
     Raises:
-        FormatError: they have another width.
+        FormatError: the fields have another width.
     """
     fmt = _parse_float(fields)
     if fmt is not None and fmt.width_bits != width_bits:
@@ -234,11 +235,8 @@ def _p3109(width_bits: int, precision: int, *, signed: bool, extended: bool) -> 
 
 def _half_of_fields(exponent_bits: int) -> int:
     """Return half the number of exponent fields, rounded down: a bias that puts 1 in the middle."""
+    # a text may ask for any number of bits; those beyond the limit are refused later, without a number that large
     return 1 << min(exponent_bits, MAX_EXPONENT_BITS) >> 1
-
-
-def _float(exponent_bits: int, fraction_bits: int, options: dict[str, Any]) -> Float:
-    return Float(exponent_bits, fraction_bits, **options)
 
 
 def _float_options(options: list[str]) -> dict[str, Any]:

@@ -143,9 +143,9 @@ class Value(Drawn):
         """Return another array with the same format: the result of a move, a selection or a reshape."""
         return Value(array, self.format)
 
-    def holding(self, found: Value) -> Value:
-        """Return the elementwise results of an operation, in place of this value."""
-        return found
+    def holding(self, results: Value) -> Value:
+        """Return the elementwise results of an operation as a value of this kind."""
+        return results
 
     @property
     def index_bytes(self) -> int:
@@ -167,5 +167,5 @@ def _is_read_only(array: Any) -> bool:
 
 
 def _protect(array: Any) -> None:
-    if isinstance(array, np.ndarray):  # a single element is a scalar, which nobody can change
+    if isinstance(array, np.ndarray):  # NumPy gives a single element as a scalar, which cannot be changed
         array.flags.writeable = False

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from emu.datapath import Mac, OutputStage
 from emu.engine import Unit
 from emu.engine.description import EXACT, UnitDescription
-from emu.engine.work import WorkRecord
+from emu.engine.records import ProductRecord
 from emu.formats import Format, Value
 from emu.precision.counters import CounterTable
 from emu.precision.policy import Policy
@@ -36,7 +36,7 @@ class LayerRole:
         seed: int,
         stream_of: Callable[[str], int],
         counters: CounterTable | None,
-        log: list[WorkRecord] | None,
+        log: list[ProductRecord] | None,
         point: int = 0,
         counted_as: str | None = None,
     ) -> None:

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from emu.autodiff import Operation, Value
-from emu.engine import WorkRecord
+from emu.engine import ProductRecord
 from emu.hardware import Demand
 
 #: What time outside the datapath is called where operations have their names.
@@ -93,7 +93,7 @@ class Profile:
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self.clock = clock
-        self.log: list[WorkRecord] = []
+        self.log: list[ProductRecord] = []
         self.demands: list[Demand] | None = None
         self._work: dict[tuple[str, ...], Work] = {}
         self._began, self._inside = 0.0, 0.0
@@ -192,6 +192,6 @@ class Profile:
         }
 
 
-def _weight(record: WorkRecord) -> tuple[bool, int]:
+def _weight(record: ProductRecord) -> tuple[bool, int]:
     """Return what makes a product stand for its operation: left to the reference, else the largest."""
     return bool(record.plan.fallback), record.multiply_adds

@@ -56,7 +56,7 @@ class Compact:
 
     @classmethod
     def of_result(cls, rows: Indices, values: Array, height: int, fmt: Format, out: Array | None) -> Compact:
-        """Return rows of a matrix that a product has written: into `out`, which stays the caller's, or for these."""
+        """Return the rows that a product has written; they become read-only unless they are the caller's `out`."""
         compact = object.__new__(cls)
         kept = values if values is out or is_on_device(values) else frozen(values)
         for name, part in (("rows", rows), ("values", kept), ("height", height), ("format", fmt)):
@@ -126,6 +126,7 @@ def update_rows(
     formats = {"a_format": gradient.format, "out_format": update_format}
     update = multiply(xp.asarray(gradient.values), factor, **formats, stream=stream, **options)
     formats = {"a_format": w_format, "b_format": update_format, "out_format": w_format}
+    # NumPy writes each named row once: rows are unique, so no sum is lost
     w[rows] = add(w[rows], update, **formats, stream=stream + 1, **options)
 
 
@@ -167,16 +168,16 @@ def _require_rows(rows: Indices, height: int) -> None:
     """Raise ShapeError unless rows ascend within the matrix: adding to one row twice would keep only the last sum."""
     wrong = np.flatnonzero(rows[1:] <= rows[:-1])
     if wrong.size:
-        place = int(wrong[0])
-        before, here = rows[place], rows[place + 1]
+        index = int(wrong[0])
+        before, here = rows[index], rows[index + 1]
         trouble = f"row {here} twice" if before == here else f"row {here} behind row {before}"
         raise ShapeError(
-            f"`rows` must ascend, none of them twice, got {trouble} at index {place + 1}; sort them, and add up the "
+            f"`rows` must ascend, none of them twice, got {trouble} at index {index + 1}; sort them, and add up the "
             "values of equal ones"
         )
     if rows.size and not 0 <= rows[0] <= rows[-1] < height:
-        place = 0 if rows[0] < 0 else int(np.searchsorted(rows, height))
+        index = 0 if rows[0] < 0 else int(np.searchsorted(rows, height))  # rows ascend: the first one beyond
         raise ShapeError(
-            f"`rows` must be rows 0..{height - 1} of the matrix, got {rows[place]} at index {place}; choose rows of "
+            f"`rows` must be rows 0..{height - 1} of the matrix, got {rows[index]} at index {index}; choose rows of "
             "the matrix, or another `height`"
         )

@@ -36,7 +36,7 @@ class CSR:
     """A sparse matrix whose entries are values of a format.
 
     Make one by `CSR.of`, `from_dense` or `from_scipy`, which also check the entries. A matrix holds its own arrays,
-    which are read-only: whatever becomes of those it was made from, its entries, their places, V1 and V2 stay.
+    which are read-only: if those it was made from change, its entries, their places, V1 and V2 stay.
 
     Attributes:
         data: carriers of `format`, (entries,).

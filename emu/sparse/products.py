@@ -23,8 +23,8 @@ from emu.engine.description import PRODUCT_OPTIONS, UnitDescription, call_of
 from emu.engine.matrices import as_addend
 from emu.engine.operands import in_format
 from emu.engine.path import Path, Terms, accumulator_of, path_of_terms
-from emu.engine.products import as_addend_operand, held_by
-from emu.engine.work import WorkRecord
+from emu.engine.products import as_addend_operand, rounded_addend
+from emu.engine.records import ProductRecord
 from emu.errors import ShapeError
 from emu.formats import Format, Value, parse
 from emu.sparse.compact import Compact
@@ -123,8 +123,8 @@ def transposed_matmul(
 
     Examples:
         >>> x = CSR.from_dense([[0.0, 2.0, 0.0], [0.0, 1.0, 0.5]], "fix8f4")
-        >>> found = transposed_matmul(x, [[1.0], [0.5]], dy_format="fix8f4", out_format="fix8f4")
-        >>> found.rows.tolist(), found.values.tolist()
+        >>> dw = transposed_matmul(x, [[1.0], [0.5]], dy_format="fix8f4", out_format="fix8f4")
+        >>> dw.rows.tolist(), dw.values.tolist()
         ([1, 2], [[2.5], [0.25]])
 
     Source: US 12,008,475.
@@ -145,7 +145,7 @@ def _written(x: CSR, pattern: Pattern, dense: Value, out_format: str | Format, o
 def write_sparse(unit: UnitDescription, x: CSR, dense: Value, addend: Value | None, pattern: Pattern) -> Array:
     """Write the dot products of a pattern through a unit; every product of this module does so.
 
-    The work is logged as one row whose inner size is the number of entries.
+    The record of the product has one row whose inner size is the number of entries.
 
     Args:
         unit: who computes and writes.
@@ -158,7 +158,8 @@ def write_sparse(unit: UnitDescription, x: CSR, dense: Value, addend: Value | No
         Carriers (results, H).
 
     Raises:
-        ShapeError: the dense operand has not one row for each that the pattern reads, or the addend does not broadcast.
+        ShapeError: the dense operand has another number of rows than the pattern reads, or the addend does not
+            broadcast.
     """
     right, fb = in_format(dense, None, "dense", check=False)
     _require_height(right, x.shape[0 if pattern.by_columns else 1], "dense")
@@ -169,11 +170,11 @@ def write_sparse(unit: UnitDescription, x: CSR, dense: Value, addend: Value | No
         third = as_addend(third, shape, shape)[0]
     plan, code, choice = _path(unit, x, right, pattern, formats)
     if third is not None and plan.addend is not None:
-        third = held_by(third, fc, plan.addend, unit)
+        third = rounded_addend(third, fc, plan.addend, unit)
     observed = None if unit.register is None else accumulator_of(*formats, pattern.longest, unit.mac)
     outcome = choice.compute(SparseProduct(code, x.data, right, third, pattern), writing(unit, shape, observed))
     if unit.records is not None:
-        unit.records.append(WorkRecord((1, 1, x.nnz, right.shape[1]), formats, plan))
+        unit.records.append(ProductRecord((1, 1, x.nnz, right.shape[1]), formats, plan))
     return deliver(unit, outcome)
 
 
@@ -207,7 +208,7 @@ def _matrix_of(x: Any, fmt: str | Format | None, name: str, height: int, options
 
 
 def _require_height(array: Array, height: int, name: str) -> None:
-    """Raise ShapeError unless there is a row for each that entries stand beside."""
+    """Raise ShapeError unless `array` is a matrix with `height` rows."""
     if array.ndim != 2 or array.shape[0] != height:
         raise ShapeError(
             f"`{name}` must be a matrix of {height} rows beside this sparse matrix, got shape {array.shape}; "
@@ -216,7 +217,7 @@ def _require_height(array: Array, height: int, name: str) -> None:
 
 
 def _planner(pattern_of: Callable[[CSR, str], Pattern], name: str, along: int) -> Callable[..., Plan]:
-    """Return what plans a product for `emu.explain`."""
+    """Return the function that plans a product for `emu.explain`."""
 
     def plan(x: CSR, dense: Any, *, out_format: str | Format, **options: Any) -> Plan:
         _require_sparse(x)

@@ -1,4 +1,4 @@
-"""Where the entries of a sparse matrix (`CSR`) lie: what three arrays must be to name them."""
+"""Where the entries of a sparse matrix (`CSR`) lie: checks of the three arrays that say it."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def require_canonical(x: Entries, asked: str) -> None:
 
 
 def require_single(x: Entries) -> None:
-    """Raise ShapeError where a row has a column twice."""
+    """Raise ShapeError if a row has a column twice."""
     rows = _rows(x)
     order = np.lexsort((x.indices, rows))
     rows, columns = rows[order], x.indices[order]

@@ -1,4 +1,4 @@
-"""Values that have a part of a tensor's elements; `emu.formats.Value` has all of them.
+"""Values that store some of a tensor's elements; `emu.formats.Value` stores all of them.
 
 SparseValue   the entries of a sparse matrix
 RowsValue     some rows of a matrix, all others 0
@@ -36,9 +36,9 @@ class SparseValue(Value):
         return SparseValue(array, self.format, self.structure)
 
     @override
-    def holding(self, found: Value) -> Value:
+    def holding(self, results: Value) -> Value:
         """Return the results of an operation on each entry."""
-        return SparseValue(found.array, found.format, self.structure)
+        return SparseValue(results.array, results.format, self.structure)
 
     @property
     @override
@@ -63,9 +63,9 @@ class RowsValue(Value):
         return RowsValue(array, self.format, self.rows)
 
     @override
-    def holding(self, found: Value) -> Value:
+    def holding(self, results: Value) -> Value:
         """Return the results of an operation on each element of these rows."""
-        return RowsValue(found.array, found.format, self.rows)
+        return RowsValue(results.array, results.format, self.rows)
 
     @property
     @override

@@ -185,7 +185,7 @@ def _distance(fmt: Format, ours: int, theirs: int) -> str:
 
 
 def _ordinal(fmt: Format, code: int) -> int:
-    """Return the place of a code among the format's values: neighbours differ by 1."""
+    """Return the position of a code among the format's values: neighbours differ by 1."""
     sign = 1 << (fmt.width_bits - fmt.signed)
     if isinstance(fmt, Float):
         return -(code - sign) if code & sign else code

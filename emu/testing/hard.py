@@ -5,8 +5,8 @@
     cancelling   a value and its negative side by side along the last axis
     ties         halfway between two values, and one float64 step to either side
 
-An element depends on the seed and its place alone, e = f(seed, place): a smaller array out of a larger one holds the
-same elements, which is what lets a failing array shrink (`bulk_arrays`).
+An element depends on the seed and its place alone, e = f(seed, place). So a part of an array holds the same elements,
+and a failing array can shrink (`bulk_arrays`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ Array = NDArray[Any]
 Noise = NDArray[np.uint64]
 LARGEST_FLOAT = sys.float_info.max
 _MASK = (1 << 64) - 1
+#: The increment of splitmix64: the fraction of the golden ratio, times 2**64, made odd.
 _STRIDE = 0x9E3779B97F4A7C15
 #: How often, in sixteenths, a code is an edge or carries far; the rest is uniform.
 EDGES, CARRIES = 6, 3
@@ -93,7 +94,7 @@ def hard_codes(fmt: Format, places: Places) -> NDArray[np.uint64]:
 
 
 def negated(fmt: Format, code: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the codes of the negatives; what has none (unsigned words, the only zero, a NaN in -0's place) stays."""
+    """Return the codes of the negatives; codes without one (unsigned, the only zero, a NaN coded as -0) stay."""
     if isinstance(fmt, Float) and fmt.signed:
         sign = np.uint64(fmt.sign_code)
         return code ^ sign if fmt.has_negative_zero else np.where(code & ~sign == 0, code, code ^ sign)

@@ -1,4 +1,4 @@
-"""What a GPU's own matrix instructions answer, beside what the presets say: `mma.sync` on cases nobody recorded.
+"""The results of a GPU's own matrix instructions beside those of the presets: `mma.sync` on cases that nobody recorded.
 
     cases of an instruction ──► one 16 x 8 x K tile each ──► the GPU's codes
                             └─► Mac.preset(...) ──────────► the model's codes     how many differ, which floor fits
@@ -25,7 +25,7 @@ from emu.formats import Float, Format, parse
 Codes = NDArray[Any]
 #: Rows and columns of an instruction's tile, threads of a warp.
 ROWS, COLUMNS, WARP = 16, 8, 32
-#: Alignment floors that publications name; None: none at all.
+#: Alignment floors that publications name; None: no floor.
 FLOORS = (None, -126, -132, -133, -19, -20, -21)
 #: Which preset stands for a compute capability.
 GPUS = {"75": "t4", "80": "a100", "86": "a100", "89": "ada", "90": "h100", "100": "b200", "120": "b200"}
@@ -83,8 +83,8 @@ INSTRUCTIONS = (
 
 def instructions_of(architecture: str) -> list[Instruction]:
     """Return the instructions a GPU of a compute capability ("75" .. "120") has."""
-    found = [i for i in INSTRUCTIONS if i.least <= int(architecture)]
-    return [replace(i, depth=8) for i in found] if int(architecture) < 80 else found
+    present = [i for i in INSTRUCTIONS if i.least <= int(architecture)]
+    return [replace(i, depth=8) for i in present] if int(architecture) < 80 else present
 
 
 def unit_of(instruction: Instruction, architecture: str) -> Mac:
@@ -118,7 +118,7 @@ class Case:
 
 
 def cases_of(instruction: Instruction, count: int = 64, seed: int = 1) -> list[Case]:
-    """Return the kinds of tiles an instruction is asked, `count` of each.
+    """Return the kinds of tiles that an instruction is given, `count` of each.
 
     Random codes; numbers of like size; tiny products without an addend, around every candidate floor; exact
     cancellation and zeros of both signs; infinities and NaN of every sign and payload; the ends of the range.
@@ -142,28 +142,29 @@ def cases_of(instruction: Instruction, count: int = 64, seed: int = 1) -> list[C
         return [_case("any codes", instruction, anything()), _case("the smallest of all", instruction, tuple(full))]
     zero = np.zeros(shapes[2], np.uint64)
     a, b, c = values(1.0, 1.0)
-    found = [_case("any codes", instruction, anything()), _case("numbers of like size", instruction, (a, b, c))]
+    cases = [_case("any codes", instruction, anything()), _case("numbers of like size", instruction, (a, b, c))]
     floors = [floor for floor in FLOORS if floor is not None]
     for exponent in sorted({2 * fmt.emin - fmt.fraction_bits, -40, -60, *floors}):
         tiny = values(2.0 ** (exponent / 2), 1.0)
-        found.append(_case(f"products near 2**{exponent}, no addend", instruction, (tiny[0], tiny[1], zero)))
+        cases.append(_case(f"products near 2**{exponent}, no addend", instruction, (tiny[0], tiny[1], zero)))
+    # products at odd k are the negatives of those before them
     mirrored = a.copy()
     mirrored[:, :, 1::2] = a[:, :, ::2] ^ np.uint64(1 << (fmt.width_bits - 1))
     paired = b.copy()
     paired[:, 1::2] = b[:, ::2]
-    found.append(_case("exact cancellation", instruction, (mirrored, paired, zero)))
+    cases.append(_case("exact cancellation", instruction, (mirrored, paired, zero)))
     signs = [
         rng.integers(0, 2, shape).astype(np.uint64) << np.uint64(bits - 1)
         for bits, shape in zip(tops, shapes, strict=True)
     ]
-    found.append(_case("zeros of both signs", instruction, tuple(signs)))
+    cases.append(_case("zeros of both signs", instruction, tuple(signs)))
     special = anything()
     share = [rng.random(shape) < 0.05 for shape in shapes]
     mixed = tuple(np.where(pick, odd, x) for pick, odd, x in zip(share, special, (a, b, c), strict=True))
-    found.append(_case("some of them NaN or infinite", instruction, mixed))
+    cases.append(_case("some of them NaN or infinite", instruction, mixed))
     largest = float(fmt.max)
-    found.append(_case("the ends of the range", instruction, values(largest / 2, float(result.max) / 2)))
-    return found
+    cases.append(_case("the ends of the range", instruction, values(largest / 2, float(result.max) / 2)))
+    return cases
 
 
 def _case(name: str, instruction: Instruction, codes: Sequence[Codes]) -> Case:
@@ -177,7 +178,7 @@ def _codes(fmt: Format, x: NDArray[np.float64]) -> Codes:
 
 @dataclass(frozen=True)
 class Answer:
-    """What an instruction answered to one kind of tiles.
+    """The results of an instruction for one kind of tiles, compared with the preset.
 
     Attributes:
         instruction: which.
@@ -185,8 +186,8 @@ class Answer:
         results: how many.
         wrong: how many differ from the preset.
         floors: alignment floor -> how many differ with it; empty for integers.
-        nans: patterns of NaN that came.
-        negative_zeros: how many -0 came.
+        nans: patterns of NaN among the results.
+        negative_zeros: how many results are -0.
     """
 
     instruction: str
@@ -224,7 +225,7 @@ def ask(device: Device, instruction: Instruction, case: Case) -> Codes:
 
 
 def compare(instruction: Instruction, unit: Mac, case: Case, codes: Codes) -> Answer:
-    """Return how an instruction's codes differ from a unit's, NaN counted as one number, and what they looked like."""
+    """Return how an instruction's codes differ from a unit's, every NaN counting as the same."""
     result = instruction.result_format
     got = result.decode(codes)
 

@@ -1,6 +1,7 @@
-"""Drawings of an accumulation tree: text, and SVG without any tool behind it.
+"""Drawings of an accumulation tree: text, and SVG, which no other tool draws.
 
-Leaves stand below each other in the order a walk through the tree meets them; a node joins its children at one column.
+Leaves stand below each other in the order in which a walk through the tree meets them; a node joins its children in one
+column.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from emu.errors import ShapeError
 from emu.formats import Fixed, Format
 from emu.formats.numbers import as_numbers
 
-#: Ranges of powers of two that accumulators are guessed to have: binary64, binary32, binary16, OCP e4m3.
+#: Exponents of the normal powers of two of likely accumulators: binary64, binary32, binary16, OCP e4m3.
 RANGES = ((-1022, 1023), (-126, 127), (-14, 15), (-6, 8))
 
 
@@ -87,10 +87,10 @@ class Probe:
         return float(result[-1, -1])
 
     def _result(self, arguments: list[Any]) -> NDArray[Any]:
-        """Return what the function gives, as numbers.
+        """Return the function's result, as numbers.
 
         Raises:
-            FormatError: it gives none.
+            FormatError: it returns no numbers.
         """
         return as_numbers(self.product(*arguments), "product(a, b)")
 

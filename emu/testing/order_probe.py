@@ -35,11 +35,12 @@ from emu.testing.order_masks import Masks, Probe, factors_of, guesses, is_signed
 from emu.testing.order_tree import NoTree, OrderTree, tree_of_sizes
 
 Array = NDArray[Any]
-#: Up to so many terms a single 1 is watched where 1s cannot be counted: calls grow with the cube.
+#: Up to so many terms a single 1 is watched if 1s cannot be counted: pairs, and a call for each other term, grow with
+#: the cube.
 WATCHED_TERMS = 64
 #: Up to so many terms every pair is measured; beyond, those that determine the tree and a sample.
 MANY_TERMS, CHECKED_PAIRS = 32, 200
-#: Significands are measured up to so many bits.
+#: Significands are measured up to so many bits, those of binary128.
 MOST_BITS = 113
 
 

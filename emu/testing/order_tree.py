@@ -77,9 +77,9 @@ class OrderTree:
         for cluster in sorted(self.clusters, key=lambda c: (c.bit_count(), c & -c)):
             leaves = [k for k in range(self.n_terms) if cluster >> k & 1]
             children = tuple(dict.fromkeys(top[k] for k in leaves))
-            held = {k for k in range(self.n_terms) if top[k] in set(children)}
-            if held != set(leaves):
-                raise ShapeError(f"the nodes of a tree must not overlap, got terms {leaves} and {sorted(held)}")
+            covered = {k for k in range(self.n_terms) if top[k] in set(children)}
+            if covered != set(leaves):
+                raise ShapeError(f"the nodes of a tree must not overlap, got terms {leaves} and {sorted(covered)}")
             for k in leaves:
                 top[k] = self.n_terms + len(nodes)
             nodes.append(children)

@@ -13,7 +13,7 @@ from emu.formats.integers import as_integer
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-MAX_FIXED_CARRIER_BITS = 54  # signed; wider formats carry raws
+MAX_FIXED_CARRIER_BITS = 54  # a sign and the 53 bits of a float64; wider formats carry raws
 POINT_MARGIN = 10  # how far outside the word the binary point of a drawn fixed format may lie
 
 

@@ -36,12 +36,12 @@ def codes(fmt: str | Format, shape: Any = None) -> SearchStrategy[Any]:
     """
     st = load("hypothesis.strategies")
     known: Format = parse(fmt)
-    one = st.one_of(
+    code = st.one_of(
         st.sampled_from(edge_codes(known)), _carries(st, known.n_codes - 1), st.integers(0, known.n_codes - 1)
     )
     if shape is None:
-        return one
-    return load("hypothesis.extra.numpy").arrays(known.code_dtype, shape, elements=one)
+        return code
+    return load("hypothesis.extra.numpy").arrays(known.code_dtype, shape, elements=code)
 
 
 def _carries(st: Any, largest: int) -> Any:

@@ -75,14 +75,14 @@ def _blocks(st: Any) -> Any:
             else draw(st.integers(1, MAX_BLOCK))
         )
         floor = draw(st.one_of(st.none(), st.integers(-150, 0)))
-        place = draw(st.sampled_from(["aligned", "after"]))
-        return Blocks(n, draw(st.integers(0, MAX_FRACTION_BITS)), index_order, place, floor)
+        addend = draw(st.sampled_from(["aligned", "after"]))
+        return Blocks(n, draw(st.integers(0, MAX_FRACTION_BITS)), index_order, addend, floor)
 
     return st.composite(draw_blocks)()
 
 
 def _rules(st: Any, product: Any, accumulator: Any) -> Any:
-    """Return the overflow rules that fit both formats: none but the default where they are of both families."""
+    """Return the overflow rules that fit both formats: the default alone if they are of both families."""
     families = {isinstance(fmt, Fixed) for fmt in (product, accumulator) if fmt != "exact"}
     if families == {True}:
         return st.sampled_from([None, *FIXED_RULES])

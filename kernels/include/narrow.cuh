@@ -1,5 +1,5 @@
 // The output stage on the bits of float32, for results that are float32 themselves: what `stage.cuh` does, without wide
-// integers. Numbers for which that is not so simple are left to it.
+// integers. Subnormal, infinite and NaN operands, and overflows that do not saturate, are left to it.
 //
 // A number's bits, cut at a place and stepped up there, are those of the rounded number: a carry runs into the exponent.
 // Source: docs/concepts/rounding.md and docs/concepts/overflow.md.
@@ -32,7 +32,7 @@ EMU_FN Narrow narrow_of(const Stage& stage) {
     const Format& f = stage.format;
     Narrow s;
     s.least_drop = f.is_float ? 24 - f.precision : 0;
-    s.quantum_field = f.quantum + 150;
+    s.quantum_field = f.quantum + 150;  // last place of exponent field e: e - 127 - 23
     s.quantum = bits_of(1, f.quantum);
     s.smallest_normal = f.is_float ? bits_of(1, f.emin) : 0u;
     s.largest_positive = bits_of(f.max_significand, f.max_exponent);

@@ -17,6 +17,7 @@ struct RandomBlock {
 EMU_FN RandomBlock philox_block(const Random& random, u64 block, u32 draw) {
     u32 c0 = static_cast<u32>(block), c1 = draw, c2 = random.stream, c3 = random.step;
     u32 k0 = random.key_low, k1 = random.key_high;
+    // multipliers of Philox4x32; the keys grow by the fractions of the golden ratio and of sqrt(3), times 2**32
     for (i32 round = 0; round < 10; round++) {
         u32 high0 = __umulhi(0xD2511F53u, c0), low0 = 0xD2511F53u * c0;
         u32 high1 = __umulhi(0xCD9E8D57u, c2), low1 = 0xCD9E8D57u * c2;

@@ -1,4 +1,4 @@
-// Operands of matrix products, lying anywhere in arrays, and what their numbers are told by.
+// Operands of matrix products, gathered by offsets, and the numbers of a task that describe them.
 //
 // Element (batch, i, j) of an operand is data[batch_step * batch + rows[i] + columns[j]].
 #pragma once
@@ -43,7 +43,7 @@ EMU_FN Place place_of(i64 result, const Shape& shape) {
     return p;
 }
 
-// Behind the operands: batches, rows, depth, columns; divisor; batch steps of both matrices; steps of the addend.
+// After the operands: batches, rows, depth, columns; divisor; batch steps of both matrices; steps of the addend.
 #define SHAPE_AT (OPERANDS_AT + 3 * OPERAND_FIELDS)
 #define DIVISOR_AT (SHAPE_AT + 4)
 #define STEPS_AT (DIVISOR_AT + 1)

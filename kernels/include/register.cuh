@@ -45,7 +45,7 @@ EMU_FN Tally open_tally(u32* room, const Register& r) {
     return t;
 }
 
-// Every thread of the block calls it, behind everything counted. `totals` has the same order, then the largest exponent.
+// Every thread of the block calls it, after everything is counted. `totals` has the same order, then the largest exponent.
 EMU_FN void close_tally(const Tally& t, const Register& r, u64* totals) {
     __syncthreads();
     i32 size = tally_size(r);
@@ -64,7 +64,7 @@ EMU_FN bool is_power_of_two(const Number& x) {
     return x.sticky == 0 && !any_below(x.significand, length - 1);
 }
 
-// Where a number is counted: its position, those of negative numbers behind those of positive ones, or a scalar.
+// Where a number is counted: its position (those of negative numbers come after those of positive ones), or a scalar.
 EMU_FN i32 place_of(const Number& x, const Register& r) {
     i32 scalars = 2 * r.bins;
     if (x.kind != FINITE) return scalars + NONFINITE;

@@ -85,7 +85,7 @@ struct Rounded {
 
 EMU_FN bool draws(i32 mode) { return mode >= STOCHASTIC && mode <= LAST_STOCHASTIC; }
 
-// The step of a magnitude by the mask: of what is behind the last bit, the first one, and whether any other is 1.
+// The step of a magnitude by the mask: `half` is the first bit after the last one kept, `rest` whether any further bit is 1.
 EMU_FN i32 masked_step(const Stage& stage, u32 half, u32 rest, u32 odd, u32 negative) {
     u32 which = 2 * half + rest + 4 * odd + 8 * (negative != 0);  // place: 0, below half, half, above half
     return static_cast<i32>(stage.steps >> which & 1u) - static_cast<i32>(stage.steps >> (16 + which) & 1u);
@@ -158,6 +158,7 @@ EMU_FN u64 encode_float(u32 negative, u64 quotient, i32 exponent, i32 fraction_b
     u64 sign = static_cast<u64>(negative) << (fraction_bits + field_bits);
     if (quotient == 0) return sign;
     i32 length = bit_length(quotient), place = length - 1 + exponent;
+    // subnormal: the last place is 2**(1 - bias - fraction_bits)
     if (place < 1 - bias) return sign | shift_left(quotient, exponent + bias - 1 + fraction_bits);
     u64 aligned = length > fraction_bits + 1 ? quotient >> (length - fraction_bits - 1) : quotient << (fraction_bits + 1 - length);
     return sign | (static_cast<u64>(place + bias) << fraction_bits) | low_bits(aligned, fraction_bits);

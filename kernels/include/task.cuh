@@ -1,7 +1,7 @@
-// What a launch is told: int64 numbers among the kernel's own parameters, the same for every thread.
+// The arguments of a launch: int64 numbers among the kernel's own parameters, the same for every thread.
 //
 //     stage | random | register | operands: storage, quantum, emin of flushed subnormals, has -0, step,
-//     bits of the one number that stands for all where there is no array
+//     bits of the number that stands for all elements, if there is no array
 #pragma once
 #include "arithmetic.cuh"
 #include "register.cuh"
@@ -11,7 +11,7 @@
 #define REGISTER_AT (RANDOM_AT + RANDOM_FIELDS)
 #define OPERANDS_AT (REGISTER_AT + REGISTER_FIELDS)
 #define OPERAND_FIELDS 6
-// Of any kernel, at most: those of a product, up to and with its blocks' numbers (product.cuh).
+// Of the kernel that has most: a product in blocks (unit.cuh).
 #define TASK_NUMBERS 109
 
 struct Task {
@@ -23,7 +23,7 @@ struct Operand {
     i32 flush_below;  // subnormals of a DAZ format count as 0; NO_FLUSH for others
     i32 has_negative_zero;
     i64 step;  // 0: one number stands for all
-    u64 given;  // that number, where there is no array
+    u64 given;  // that number, if there is no array
 };
 #define NO_FLUSH (-(1 << 30))
 static_assert(NO_FLUSH < -(1 << 20), "below every exponent");

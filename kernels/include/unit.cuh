@@ -1,5 +1,5 @@
-// What a multiply-accumulate unit makes of the terms of one result: exact sums, and accumulators that round or saturate at
-// every add. `Terms` are the operands of a dot product: `left_of(terms, k)`, `right_of(terms, k)`, k below `terms.depth`.
+// How a multiply-accumulate unit adds the terms of one result: exact sums, and accumulators that round or saturate at every
+// add. `Terms` are the operands of a dot product: `left_of(terms, k)`, `right_of(terms, k)`, k below `terms.depth`.
 #pragma once
 #include "product.cuh"
 
@@ -34,7 +34,8 @@ EMU_FN u32 draw_inside(const i64* task, const Stage& stage, u64 result, i64 numb
     return draws(stage.rounding) ? philox(read_random(task), result, static_cast<u32>(number), stage.n_rbits) : 0u;
 }
 
-EMU_FN Number held(const Number& x, const Stage& stage, u32 u, u32* flags) {
+// x, written by a stage and read again.
+EMU_FN Number rewritten(const Number& x, const Stage& stage, u32 u, u32* flags) {
     Written written = write(x, stage, u);
     *flags = written.flags;
     u64 bits = written.bits;  // one element of an array
@@ -50,7 +51,7 @@ EMU_FN bool became_infinite(const Number& x, const Number& y, const Stage& stage
 // R(x) in the accumulator.
 EMU_FN Number accumulated(Unit& unit, const Number& x, const i64* task, u64 result, i64 number) {
     u32 flags;
-    Number y = held(x, unit.sum, draw_inside(task, unit.sum, result, number), &flags);
+    Number y = rewritten(x, unit.sum, draw_inside(task, unit.sum, result, number), &flags);
     bool is_limit = unit.sum.overflow != WRAP && unit.sum.overflow != IEEE && (flags & OVERFLOWED);
     if (is_limit || became_infinite(x, y, unit.sum, flags)) unit.touched = true;
     return y;
@@ -63,7 +64,7 @@ EMU_FN Number term_at(Unit& unit, const Terms& terms, i64 k, const i64* task, u6
     Number product = multiply(x, y);
     if (!unit.rounds_products) return product;
     u32 flags;
-    Number rounded = held(product, unit.product, draw_inside(task, unit.product, result, 1 + 2 * k), &flags);
+    Number rounded = rewritten(product, unit.product, draw_inside(task, unit.product, result, 1 + 2 * k), &flags);
     if (became_infinite(product, rounded, unit.product, flags)) unit.touched = true;
     return rounded;
 }
@@ -173,7 +174,7 @@ EMU_FN Number exact_content(Unit& unit, const Terms& terms, const void* addend, 
 static_assert(MOST_LEVELS >= 40, "one a level: a tree of as many leaves as memory could hold, or of 2**31 lanes");
 
 // What a unit does next.
-enum Step { TAKE_ADDEND, TAKE_TERM, JOIN, ADD_ADDEND, DONE };
+enum Action { TAKE_ADDEND, TAKE_TERM, JOIN, ADD_ADDEND, DONE };
 
 // Products added one by one; in lanes, joined as a binary tree; or all as leaves of that tree.
 //
@@ -187,6 +188,7 @@ EMU_FN Number ordered_content(Unit& unit, const Terms& terms, const void* addend
     i64 apart = order == PAIRWISE ? terms.depth : lanes;  // from a term of a lane to the next
     i32 levels = 0;
     while ((1ll << levels) < lanes) levels++;
+    // numbers of draws: 0 is the output stage's, 1 + 2k the product's, 2 + 2k its add's, then those of joins and addend
     i64 first_join = 2 * terms.depth + 1;
     Number zero = number_of(0, wide_of(0), 0, 0), start = zero;
     if (addend != nullptr) {
@@ -196,10 +198,10 @@ EMU_FN Number ordered_content(Unit& unit, const Terms& terms, const void* addend
     Number state = zero, waiting[MOST_LEVELS];
     i64 lane = 0, k = 0, index = 0, join = 0;
     i32 level = 0;
-    Step step = order == SEQUENTIAL && addend != nullptr ? TAKE_ADDEND : TAKE_TERM;
+    Action action = order == SEQUENTIAL && addend != nullptr ? TAKE_ADDEND : TAKE_TERM;
     while (true) {
-        if (step == TAKE_TERM && (lane >= lanes || k >= terms.depth)) {
-            step = JOIN;
+        if (action == TAKE_TERM && (lane >= lanes || k >= terms.depth)) {
+            action = JOIN;
             level = 0;
             if (lane >= terms.depth)  // no more products: the largest tree of zeros that begins here, at once
                 while (level < levels && (lane >> level & 1) == 0) level++;
@@ -207,35 +209,35 @@ EMU_FN Number ordered_content(Unit& unit, const Terms& terms, const void* addend
             join = first_join + (1ll << levels) - (1ll << (levels - level));
             lane += (1ll << level) - 1;
         }
-        if (step == JOIN && (index & 1) == 0) {
+        if (action == JOIN && (index & 1) == 0) {
             if (level < levels) {  // the right neighbour comes later
                 waiting[level] = state;
                 state = zero;
                 k = ++lane;
-                step = TAKE_TERM;
+                action = TAKE_TERM;
                 continue;
             }
-            step = order != SEQUENTIAL && addend != nullptr ? ADD_ADDEND : DONE;
+            action = order != SEQUENTIAL && addend != nullptr ? ADD_ADDEND : DONE;
         }
-        if (step == DONE) break;
+        if (action == DONE) break;
         Number other = start;
-        bool alone = step == TAKE_ADDEND || (step == TAKE_TERM && order == PAIRWISE);
+        bool alone = action == TAKE_ADDEND || (action == TAKE_TERM && order == PAIRWISE);
         i64 number = first_join;
-        if (step == TAKE_TERM) {
+        if (action == TAKE_TERM) {
             other = term_at(unit, terms, k, task, result);
             number = 2 + 2 * k;
             k += apart;
-        } else if (step == JOIN) {
+        } else if (action == JOIN) {
             other = waiting[level];
             index >>= 1;
             number = join + index;
             join += 1ll << (levels - level - 1);
             level++;
-        } else if (step == ADD_ADDEND) {
+        } else if (action == ADD_ADDEND) {
             number = first_join + (1ll << levels) - 1;
-            step = DONE;
+            action = DONE;
         } else {
-            step = TAKE_TERM;
+            action = TAKE_TERM;
         }
         Number sum = alone ? other : add(state, other, unit.sum.rounding, wrapping_quantum(unit.sum));
         state = accumulated(unit, sum, task, result, number);
@@ -255,17 +257,17 @@ static_assert(NOWHERE < -(1 << 20), "below every exponent; two of them add up in
 // The exponent a register shows: subnormals have that of the smallest normal number.
 EMU_FN i32 shown_exponent(const Number& x, i32 emin) { return is_zero(x) ? NOWHERE : larger(leading(x), emin); }
 
-// Toward zero, to a multiple of 2**unit.
-EMU_FN Number cut(const Number& x, i32 unit) {
-    i32 drop = unit - x.exponent;
+// Toward zero, to a multiple of 2**place.
+EMU_FN Number cut(const Number& x, i32 place) {
+    i32 drop = place - x.exponent;
     if (drop <= 0) return x;
-    return number_of(x.negative, shifted_right(x.significand, smaller(drop, WIDE_BITS)), unit, 0);
+    return number_of(x.negative, shifted_right(x.significand, smaller(drop, WIDE_BITS)), place, 0);
 }
 
 // R(x), infinite beyond the largest where the accumulator has infinities.
 EMU_FN Number rounded_block(Unit& unit, const Number& x, const Stage& stage, u32 u) {
     u32 flags;
-    Number y = held(x, stage, u, &flags);
+    Number y = rewritten(x, stage, u, &flags);
     if (!(flags & OVERFLOWED)) return y;
     if (stage.overflow != IEEE || x.kind == FINITE) unit.touched = true;
     if (stage.overflow != IEEE) return y;

@@ -36,10 +36,10 @@ EMU_FN i32 bit_length(const Wide& a) {
 }
 
 EMU_FN u64 word_at(const Wide& a, i32 index) {
-    u64 found = 0;  // chosen, not indexed: the words stay in registers
+    u64 word = 0;  // chosen, not indexed: the words stay in registers
     for (i32 i = 0; i < WIDE_WORDS; i++)
-        if (i == index) found = a.word[i];
-    return found;
+        if (i == index) word = a.word[i];
+    return word;
 }
 
 // a * 2**count; bits beyond the top are lost.

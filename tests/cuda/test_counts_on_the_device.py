@@ -11,7 +11,7 @@ from device_arrays import WORK, DeviceArray, StrictDevice
 from host_devices import GPU, as_backend, device_of
 
 import emu
-from emu.datapath.owed import MOST_OWED
+from emu.datapath.pending import MOST_PENDING
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +36,7 @@ def observed(inputs: list[Any], backend: str, formats: tuple[str, ...] = ("fix8f
     return register, flags
 
 
-@pytest.mark.parametrize("count", [1, 2, MOST_OWED - 1, MOST_OWED, MOST_OWED + 1, 3 * MOST_OWED])
+@pytest.mark.parametrize("count", [1, 2, MOST_PENDING - 1, MOST_PENDING, MOST_PENDING + 1, 3 * MOST_PENDING])
 def test_many_operations_are_counted_with_one_copy_for_register_and_flags_together(count: int):
     inputs = arrays(count)
     register, flags = observed([DeviceArray(x) for x in inputs], "cuda", ("fix8f4", "fp8_e4m3"))
@@ -89,7 +89,7 @@ def test_counts_of_a_device_and_of_the_host_add_up():
     assert (register, flags) == observed([*inputs, inputs[0]], "reference")
 
 
-def test_reset_forgets_what_is_still_owed():
+def test_reset_forgets_what_is_still_pending():
     register, flags = observed([DeviceArray(x) for x in arrays(2)], "cuda")
     register.reset()
     flags.reset()
@@ -108,11 +108,11 @@ def test_flags_without_a_register_and_a_register_without_flags_are_counted():
 @pytest.mark.gpu
 def test_counts_of_the_gpu_are_the_references_whatever_stream_they_are_read_on():
     gpu = device_of(GPU)
-    inputs = arrays(2 * MOST_OWED + 3)
+    inputs = arrays(2 * MOST_PENDING + 3)
     with as_backend(gpu):
         there = [gpu.xp.asarray(x) for x in inputs]
         with gpu.xp.cuda.Stream(non_blocking=True):
-            found = observed(there[:MOST_OWED], "cuda")
-        for x in there[MOST_OWED:]:
+            found = observed(there[:MOST_PENDING], "cuda")
+        for x in there[MOST_PENDING:]:
             emu.quantize(x, "fix8f4", register=found[0], flags=found[1], backend="cuda")
         assert found == observed(inputs, "reference")

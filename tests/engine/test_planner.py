@@ -13,7 +13,7 @@ from emu import Fixed, Mac, Rounding
 from emu.backends.numba import integers
 from emu.backends.product import choose
 from emu.engine import path as paths
-from emu.engine.planner import held_addend, plan_product
+from emu.engine.planner import plan_product, rounded_addend_format
 from emu.testing import assert_bits_equal
 
 
@@ -327,7 +327,7 @@ def test_every_addend_rounds_to_the_same_in_the_format_it_is_held_in_and_in_the_
         for accumulator, overflow in itertools.product(
             (Fixed(2, 0), Fixed(3, 0), Fixed(7, 0), Fixed(4, 0, signed=False)), ("saturate", "saturate_symmetric")
         ):
-            held = held_addend(given, Mac(accumulator=accumulator, rounding=rounding, overflow=overflow))
+            held = rounded_addend_format(given, Mac(accumulator=accumulator, rounding=rounding, overflow=overflow))
             if held is not None:
                 narrowed.add((given, accumulator))
                 flags = emu.Flags()
@@ -355,7 +355,7 @@ def test_sums_that_move_although_they_are_exact_are_added_in_order(rounding: str
 def test_an_addend_stays_as_it_is_where_the_unit_does_not_round_it_first():
     given = Fixed(8, 20)
     first = Mac(accumulator="fix40f10")
-    assert held_addend(given, first) == Fixed(2, 10)
+    assert rounded_addend_format(given, first) == Fixed(2, 10)
     for mac in (
         Mac(),
         Mac(accumulator="fp32"),
@@ -367,12 +367,12 @@ def test_an_addend_stays_as_it_is_where_the_unit_does_not_round_it_first():
         Mac(accumulator="fix40f10", rounding="magnitude_truncation"),  # which moves a rounded number once more
         Mac(accumulator="ufix40f10"),
     ):
-        assert held_addend(given, mac) is None
-    assert held_addend(emu.parse("fp16"), first) is None
-    assert held_addend(Fixed(16, 11), Mac(accumulator="fix15f10")) is None  # the largest rounds up to 2**14
-    assert held_addend(Fixed(16, 11), Mac(accumulator="fix16f10")) == Fixed(16, 10)
-    assert held_addend(Fixed(16, 11, signed=False), Mac(accumulator="fix16f10")) is None
-    assert held_addend(None, first) is None
+        assert rounded_addend_format(given, mac) is None
+    assert rounded_addend_format(emu.parse("fp16"), first) is None
+    assert rounded_addend_format(Fixed(16, 11), Mac(accumulator="fix15f10")) is None  # the largest rounds up to 2**14
+    assert rounded_addend_format(Fixed(16, 11), Mac(accumulator="fix16f10")) == Fixed(16, 10)
+    assert rounded_addend_format(Fixed(16, 11, signed=False), Mac(accumulator="fix16f10")) is None
+    assert rounded_addend_format(None, first) is None
 
 
 @pytest.mark.parametrize(("a", "b"), [("fix8f0", "ufix8f0"), ("ufix8f0", "fix8f0")])

@@ -87,7 +87,7 @@ _SUMS = (
     "tests/backends/test_reference_shortcuts.py",
     "tests/backends/test_mac_orders.py",
 )
-_OWED = "tests/unit/test_owed_counts.py"
+_PENDING = "tests/unit/test_pending_counts.py"
 _PLANNER = "tests/engine/test_planner.py"
 _BLOCKS = (
     "tests/spec/test_matrix_units_spec.py",
@@ -166,9 +166,9 @@ OWN_TESTS: dict[str, OwnTests] = {
     "emu/datapath/format_facts.py": OwnTests(
         ("emu/datapath/format_facts.py", "tests/messages/test_listings.py", "tests/report/test_report_sentences.py")
     ),
-    "emu/datapath/owed.py": OwnTests((_OWED,)),
-    "emu/datapath/flags.py": OwnTests((_OWED, *_DATAPATH, *_STAGE)),
-    "emu/datapath/registers.py": OwnTests((_OWED, *_DATAPATH[:3], *_REGISTERS)),
+    "emu/datapath/pending.py": OwnTests((_PENDING,)),
+    "emu/datapath/flags.py": OwnTests((_PENDING, *_DATAPATH, *_STAGE)),
+    "emu/datapath/registers.py": OwnTests((_PENDING, *_DATAPATH[:3], *_REGISTERS)),
     "emu/datapath/mac.py": OwnTests((*_DATAPATH, *_SUMS, *_BLOCKS, _PLANNER), kernels=(NATIVE,)),
     "emu/datapath/presets.py": OwnTests((*_DATAPATH, *_BLOCKS)),
     "emu/datapath/lfsr.py": OwnTests(("emu/datapath/lfsr.py", *_RANDOM_BITS)),

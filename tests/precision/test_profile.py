@@ -11,7 +11,7 @@ import pytest
 import emu
 from emu import Mac, engine
 from emu.autodiff import Operation, Value
-from emu.engine import Plan, WorkRecord
+from emu.engine import Plan, ProductRecord
 from emu.hardware import Device
 from emu.precision import DatapathRunner, Policy, Profile
 from emu.precision.profile import HOST, Place
@@ -165,8 +165,8 @@ def test_a_product_left_to_the_reference_stands_for_its_operation_however_small(
     profile = Profile(Clock())
     formats = (emu.parse("fp16"), emu.parse("fp16"), None)
     loss = Operation("mse", (zeros(7), zeros(7)))
-    large = WorkRecord((1, 9, 9, 9), formats, Plan("wide", "large", Mac()))
-    small = WorkRecord((1, 1, 2, 1), formats, Plan("in_order", "small", Mac(), "too odd"))
+    large = ProductRecord((1, 9, 9, 9), formats, Plan("wide", "large", Mac()))
+    small = ProductRecord((1, 1, 2, 1), formats, Plan("in_order", "small", Mac(), "too odd"))
     for records in ([large, small], [small, large]):
         profile.log.extend(records)
         profile.add("loss", "loss", loss, 1.0, Value((np.zeros(()), np.zeros(7)), None))
@@ -179,13 +179,13 @@ def test_a_product_left_to_the_reference_stands_for_its_operation_however_small(
 def test_the_largest_product_names_the_path_of_its_operation():
     profile, formats = Profile(Clock()), (emu.parse("fp16"), emu.parse("fp16"), None)
     for size, path in ((3, "wide"), (1, "in_order")):
-        profile.log.append(WorkRecord((1, size, 1, 1), formats, Plan(path, "", Mac())))
+        profile.log.append(ProductRecord((1, size, 1, 1), formats, Plan(path, "", Mac())))
     profile.add("loss", "loss", Operation("mse", (zeros(7), zeros(7))), 1.0, Value(np.zeros(()), None))
     assert [place.path for place, _ in profile.items()] == ["wide"]
 
 
 def test_a_log_gets_one_record_for_each_product():
-    log: list[WorkRecord] = []
+    log: list[ProductRecord] = []
     formats = {"a_format": "fix8f4", "b_format": "fix9f2", "out_format": "fix8f4"}
     addend = {"addend": np.zeros(6), "addend_format": "fp16"}
     product(np.zeros((7, 5, 3)), np.zeros((3, 6)), **formats, **addend, backend="reference", log=log)

@@ -16,7 +16,7 @@ from emu import Flags, Mac, StatisticsRegister, sparse
 from emu.backends.reference.philox import random_integers
 from emu.backends.registry import load
 from emu.engine.description import UnitDescription
-from emu.engine.work import WorkRecord
+from emu.engine.records import ProductRecord
 from emu.sparse import CSR, Compact
 from emu.sparse.products import write_sparse
 from emu.testing import assert_bits_equal
@@ -53,7 +53,7 @@ def test_a_backend_is_asked_for_every_column_of_the_matrix_e1(monkeypatch: pytes
 
 
 def test_a_product_is_noted_with_its_entries_as_the_inner_size(backend: str):
-    notes: list[WorkRecord] = []
+    notes: list[ProductRecord] = []
     unit = UnitDescription.of("fp32", backend=backend)._replace(records=notes)
     x = small_matrix()
     write_sparse(unit, x, emu.value(np.ones((6, 3), np.float32), "fp32"), None, x.by_rows)

@@ -30,12 +30,12 @@ class CudaCodecs:
         *,
         settles: bool,
     ) -> Coded:
-        """Return columns as codes; what they do not say is written into the residual."""
+        """Return columns as codes; what codes do not stand for is written into the residual."""
         launcher, xp, (columns, rows) = self._launcher, self._launcher.xp, gradients.shape
-        held, fresh = 2 if code.levels == MIDDLES else 1 << code.bits, levels is None
+        per_column, fresh = 2 if code.levels == MIDDLES else 1 << code.bits, levels is None
         left = launcher.taken(residual)
         means, words = xp.empty(columns, gradients.dtype), xp.zeros(columns * code_words(rows, code.bits), np.uint32)
-        used = xp.zeros(columns * held, np.float32) if levels is None else launcher.taken(levels)
+        used = xp.zeros(columns * per_column, np.float32) if levels is None else launcher.taken(levels)
         numbers = [columns, rows, code.steps, code.bits, code.threshold, code.levels, int(fresh), int(settles)]
         numbers += [layout.bits_of(np.array([number])) for number in (code.deviations, code.outliers)]
         arguments = (
@@ -48,11 +48,11 @@ class CudaCodecs:
         launcher.launch("codecs", "encode_columns", columns * LANES, arguments, words=1, threads=LANES)
         if settles and (back := launcher.returned(left, residual)) is not left:
             residual[...] = back.reshape(residual.shape)
-        written = means, used.reshape(columns, held), words.reshape(columns, code_words(rows, code.bits))
+        written = means, used.reshape(columns, per_column), words.reshape(columns, code_words(rows, code.bits))
         return Coded(*(launcher.returned(x, gradients) for x in written))
 
     def decode_columns(self, words: Array, levels: Array, bits: int, rows: int, total: Array | None) -> Array:
-        """Return what codes stand for, or `total` with it."""
+        """Return what codes stand for, or `total` after adding it there."""
         launcher, n = self._launcher, len(words) * rows
         out = launcher.xp.empty(n, np.float32) if total is None else launcher.taken(total)
         storage, adds = np.int32(layout.STORAGE[out.dtype]), np.int32(total is not None)

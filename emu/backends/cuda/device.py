@@ -9,17 +9,17 @@ from emu.backends.kernels import Result
 
 
 class Device(Protocol):
-    """A place for arrays, and launches on them.
+    """Memory for arrays, and launches of kernels on them.
 
     Attributes:
-        xp: the array namespace: `cupy`, or `numpy` where the host plays the device.
+        xp: the array namespace: `cupy`, or `numpy` if the host emulates the device.
     """
 
     xp: Any
 
     @property
     def queue(self) -> int:
-        """Which of its queues takes launches now."""
+        """Number of the queue that takes launches now."""
         ...
 
     def launch(
@@ -51,9 +51,9 @@ class Device(Protocol):
         ...
 
     def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-        """Return the results of tasks that launch what they need, and of which none needs another's.
+        """Run independent tasks, which launch kernels, and return their results.
 
-        What they launch may overlap; what is launched afterwards finds all of it done.
+        Their kernels may overlap; kernels launched afterwards find all of them done.
         """
         ...
 
@@ -62,10 +62,10 @@ class Device(Protocol):
 
         Args:
             left: (B or 1, M, K), contiguous: float32, float64, or int8 with K a multiple of 16.
-            right: (B or 1, N, K), of the same dtype: the columns as lines; N a multiple of 16 if int8.
+            right: (B or 1, N, K), of the same dtype, transposed; N a multiple of 16 if int8.
             batches: B.
 
         Returns:
-            (B, M, N): float32, float64, or int32. Exact, since no partial sum rounds; in whichever order.
+            (B, M, N): float32, float64, or int32. Exact in any order, since no partial sum rounds.
         """
         ...

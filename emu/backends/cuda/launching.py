@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from emu.backends.arrays import is_lasting, on_host
 from emu.backends.cuda.device import Device
 from emu.backends.interface import N_FLAGS, RandomCode, RegisterCode
-from emu.datapath.owed import NO_EXPONENT, Counted
+from emu.datapath.pending import NO_EXPONENT, Counted
 from emu.datapath.registers import SCALARS
 
 Array = Any
@@ -22,15 +22,15 @@ Array = Any
 Content = tuple[str, tuple[int, ...], bytes]
 THREADS, MOST_BLOCKS = 128, 4096
 LANES = 32
-#: Counts of a register beside its positions.
+#: Counts of a register beyond those of its positions.
 N_SCALARS = len(SCALARS)
 #: Shared memory that a block of every GPU has.
 SHARED_BYTES = 48 * 1024
-#: What stands where no result was other than 0.
+#: The largest exponent if every result was 0.
 NO_TOP = -(1 << 62)
-#: Arrays of places that are kept on the device.
+#: Constant arrays that are kept on the device.
 _MOST_CONSTANTS = 512
-#: Operations whose counts lie in one page.
+#: Operations whose counts lie in one page: fetched together, since each fetch waits for the device.
 _ROWS = 64
 
 
@@ -38,10 +38,10 @@ class Launcher:
     """Runs kernels on a device.
 
     Attributes:
-        device: where.
-        xp: its arrays.
+        device: which.
+        xp: namespace of its arrays.
         least_words: kernels take at least so many 64-bit words, 1, 2 or 4, even where fewer are enough.
-        launches: how many there were.
+        launches: number of launches so far.
     """
 
     def __init__(self, device: Device, least_words: int = 1) -> None:
@@ -53,7 +53,7 @@ class Launcher:
         self.launches = 0
 
     def taken(self, x: Array) -> Array:
-        """Return an operand on the device, in one line."""
+        """Return an operand on the device, flat and contiguous."""
         return self.xp.ascontiguousarray(self.operand(x)).reshape(-1)
 
     def operand(self, x: Array) -> Array:
@@ -66,9 +66,9 @@ class Launcher:
         return result.get() if host else result
 
     def constant(self, x: NDArray[Any]) -> Array:
-        """Return a host array that never changes on the device: its content is copied once, as long as it is used.
+        """Return the device's copy of a host array that never changes; arrays of the same content share one copy.
 
-        Every queue may read it, from the first moment to the last: both are waited for.
+        Any queue may read it: the device finishes all work after a copy is made, and before one is dropped.
         """
         if self.xp is np:
             return x
@@ -78,22 +78,22 @@ class Launcher:
             if len(self._contents) > _MOST_CONSTANTS:
                 self._contents.popitem(last=False)
         content = known[1]
-        held = self._constants.pop(content, None)
-        if held is None:
-            held = self.xp.asarray(x)
+        copied = self._constants.pop(content, None)  # and put back at the end: the first is the one unused for longest
+        if copied is None:
+            copied = self.xp.asarray(x)
             self.device.finish()
-        self._constants[content] = held
+        self._constants[content] = copied
         if len(self._constants) > _MOST_CONSTANTS:
             self.device.finish()
             self._constants.popitem(last=False)
-        return held
+        return copied
 
     def room(self, size: int) -> tuple[_Page, int]:
         """Return a row in which nothing is counted yet: its page, and its number."""
-        place = self.device.queue, size
-        page = self._pages.get(place)
+        key = self.device.queue, size
+        page = self._pages.get(key)
         if page is None or page.used == _ROWS:
-            page = self._pages[place] = _Page(self, size)
+            page = self._pages[key] = _Page(self, size)
         page.used += 1
         return page, page.used - 1
 
@@ -175,7 +175,7 @@ class _Page:
         return self._totals[number]
 
     def rows(self) -> NDArray[np.int64]:
-        """Return all rows on the host: copied once for everybody who asks before the next launch."""
+        """Return all rows on the host, copied once until the next launch."""
         if self._fetched[0] != self._launcher.launches:
             self._launcher.device.finish()
             self._fetched = self._launcher.launches, on_host(self._totals).view(np.int64)
@@ -190,7 +190,8 @@ class Counts:
         size = counted(register)
         self._launcher, self._size, self._register = launcher, size, register
         self._page, self._row = launcher.room(size)
-        # of one queue: what it adds up is free for its next arrays alone, which come behind
+        # Counts of one queue: a sum is made on that queue, so memory that it frees is given only to later arrays of the
+        # same queue, which are written after it.
         self.kind: Hashable = (id(launcher), launcher.device.queue, size, register is None)
 
     @property
@@ -208,7 +209,7 @@ class Counts:
         return whole
 
     def collect(self, others: Sequence[Counts]) -> Counted:
-        """Return the sum with others of the same kind, once every kernel is done, whoever's stream it was given."""
+        """Return the sum with others of the same kind, once every kernel of every stream is done."""
         rows = np.stack([x._page.rows()[x._row] for x in (self, *others)])
         totals, top = rows[:, :-1].sum(axis=0), int(rows[:, -1].max())
         if self._register is None:

@@ -32,7 +32,7 @@ STORED_I32 = 4
 SIGNIFICANT = {np.dtype(np.float32): 24, np.dtype(np.float64): 53, np.dtype(np.int64): 64, np.dtype(np.uint64): 64}
 #: Words of 64 bits that kernels are compiled for, beside the four that hold anything.
 _FEW_WORDS = (1, 2)
-#: As many bits as no word has.
+#: More bits than any word has.
 _ALL_BITS = 1 << 20
 #: Operands that are not flushed.
 NO_FLUSH = bounded(-(1 << 30), -(1 << 31), -(1 << 20), "an int32 below every exponent")
@@ -40,7 +40,7 @@ NO_FLUSH = bounded(-(1 << 30), -(1 << 31), -(1 << 20), "an int32 below every exp
 MOST_SUM_WORDS = bounded(72, 67, 512, "exact products of float64 take 67; a thread's memory holds them")
 #: Bits of a sum of one block, with its sign, as `unit.cuh` has them.
 BLOCK_SUM_BITS = bounded(256, 1, 256, "four words")
-#: Terms of a sum, as no array holds more.
+#: More terms than any array holds.
 _MOST_TERMS = 1 << 48
 NO_OPERAND = [0, 0, NO_FLUSH, 1, 0, 0]
 #: Numbers of the longest task: a product in blocks.
@@ -51,7 +51,7 @@ MASK32 = 0xFFFFFFFF
 
 
 def head_numbers(write: Write) -> list[int]:
-    """Return what every task begins with: stage, random bits, register."""
+    """Return the numbers that every task begins with: stage, random bits, register."""
     return [*stage_numbers(write.stage), *random_numbers(write.random), *register_numbers(write.register)]
 
 
@@ -72,7 +72,7 @@ def random_numbers(random: RandomCode) -> list[int]:
 
 
 def register_numbers(register: RegisterCode | None) -> list[int]:
-    """Return the positions of a register; no bins, no register."""
+    """Return the positions of a register; 0 bins stand for no register."""
     return [0, 0, 0] if register is None else list(register)
 
 
@@ -82,8 +82,8 @@ def operand_numbers(dtype: np.dtype[Any], fmt: FormatCode | None, *, step: int =
     Args:
         dtype: of the elements.
         fmt: their format.
-        step: 0 where one number stands for all.
-        given: bits of that number, where it lies in no array.
+        step: 1, or 0 if one number stands for all.
+        given: bits of that number, if it is passed by value.
     """
     if fmt is None:
         return [STORAGE[dtype], 0, NO_FLUSH, 1, step, given]
@@ -133,11 +133,12 @@ def exact_sums(formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: M
         lowest, top = mac.product.format.quantum, _top(mac.product.format)
     if formats[2] is not None:
         lowest, top = min(lowest, formats[2].quantum), max(top, _top(formats[2]))
+    # depth products and an addend, each at most 2**top, and a sign
     return lowest, -(-(top - lowest + (depth + 1).bit_length() + 1) // 64)
 
 
 def declines_sums(formats: tuple[FormatCode, FormatCode, FormatCode | None], mac: MacCode) -> str:
-    """Return why no kernel's integers hold the sums of a unit, "" if they do."""
+    """Return why the integers of kernels do not hold the sums of a unit, "" if they do."""
     if mac.blocks is not None:
         # terms are cut to integers below 2**(fraction_bits + 2), the accumulator is one more of them
         bits = mac.blocks.fraction_bits + 2 + mac.blocks.n.bit_length() + 1
@@ -179,14 +180,14 @@ def enough_words(widest: int, kept: int) -> int:
 
 
 def _top(fmt: FormatCode) -> int:
-    """Return an exponent whose power of two no value exceeds."""
+    """Return an exponent e so that no value exceeds 2**e."""
     return fmt.max_exponent + (fmt.max_significand + 1).bit_length()
 
 
 def task(numbers: Sequence[int]) -> np.void:
     """Return the numbers as the struct `Task` of `task.cuh`, which a launch takes by value.
 
-    Numbers above int64 are the same 64 bits; behind the last one are zeros.
+    Numbers above int64 are the same 64 bits; after the last one are zeros.
     """
     given = np.zeros(TASK_NUMBERS, np.uint64)
     given[: len(numbers)] = [int(n) & (2**64 - 1) for n in numbers]

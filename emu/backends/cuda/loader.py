@@ -3,8 +3,8 @@
     absent      CuPy is not installed          broken      CuPy cannot be imported
     no device   no driver, or no GPU           ready
 
-CuPy is imported here and nowhere else. It is handed finished code (`RawModule(path=...)`), never source, which it would
-compile with `-ftz=true`.
+CuPy is imported here and nowhere else. It is given compiled code (`RawModule(path=...)`), never source: that it would
+compile with `-ftz=true`, which writes subnormal results as 0.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ def status() -> Status:
         return Status("no device", f"CuPy reaches no GPU ({type(error).__name__}: {error}): check `nvidia-smi`")
 
 
-#: Of a product by cuBLAS, by its operands' dtype: number of their type; dtype of sums and factors, and its number; how
-#: sums are computed. float32 is computed pedantically: the library may not round operands to tf32.
+#: Products by cuBLAS, by the dtype of the operands: number of their type in cudaDataType (CUDA_R_32F, 64F, 8I); dtype
+#: of sums and factors, and its number; cublasComputeType (32F_PEDANTIC, 64F, 32I). float32 is computed pedantically:
+#: else the library may round operands to tf32.
 _GEMM: dict[np.dtype[Any], tuple[int, Any, int, int]] = {
     np.dtype(np.float32): (0, np.float32, 0, 69),
     np.dtype(np.float64): (1, np.float64, 1, 70),
@@ -74,9 +75,9 @@ class CupyDevice:
         Raises:
             BackendUnavailable: there is none; says why.
         """
-        found = status()
-        if found.state != "ready":
-            raise BackendUnavailable(f"backend 'cuda' cannot compute here: {found.reason}")
+        cuda = status()
+        if cuda.state != "ready":
+            raise BackendUnavailable(f"backend 'cuda' cannot compute here: {cuda.reason}")
         self.xp: Any = importlib.import_module("cupy")
         self._functions: dict[tuple[int, str, str, int], Any] = {}
         self._streams: dict[tuple[int, int], Any] = {}
@@ -93,18 +94,18 @@ class CupyDevice:
     ) -> None:
         """Run a kernel; see `Device`."""
         device = self.xp.cuda.Device()
-        place = (int(device.id), source, kernel, words)
-        if place not in self._functions:
+        key = (int(device.id), source, kernel, words)
+        if key not in self._functions:
             code = compiled(source, str(device.compute_capability), words)
-            self._functions[place] = self.xp.RawModule(path=str(code)).get_function(kernel)
-        self._functions[place]((blocks,), (threads,), tuple(map(_given, arguments)), shared_mem=shared_bytes)
+            self._functions[key] = self.xp.RawModule(path=str(code)).get_function(kernel)
+        self._functions[key]((blocks,), (threads,), tuple(map(_given, arguments)), shared_mem=shared_bytes)
 
     def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-        """Run the first task on a stream beside the current one, the others on this; see `Device`.
+        """Run the first task on a second stream, the others on the current one; see `Device`.
 
-        CuPy gives memory that a stream's arrays leave to that stream's next arrays, at once. It is safe here: the
-        stream beside begins behind everything this one was given, before anything else is freed; this one waits for it
-        at the end; and what tasks read lives until then, since they hold it.
+        CuPy gives freed memory to the next array of the same stream at once, without waiting for kernels. That is safe
+        here: the second stream begins after everything that the current one was given; the current one waits for it at
+        the end; and the arrays that tasks read live until then, since the tasks refer to them.
         """
         if len(tasks) < 2:
             return [task() for task in tasks]
@@ -127,15 +128,16 @@ class CupyDevice:
         return int(self.xp.cuda.get_current_stream().ptr)
 
     def _beside(self) -> Any:
-        place = int(self.xp.cuda.Device().id), threading.get_ident()  # of one thread: another's would not wait for this
-        if place not in self._streams:
-            self._streams[place] = self.xp.cuda.Stream(non_blocking=True)
-        return self._streams[place]
+        # one for each thread: the stream of another thread would not wait for this thread's current stream
+        key = int(self.xp.cuda.Device().id), threading.get_ident()
+        if key not in self._streams:
+            self._streams[key] = self.xp.cuda.Stream(non_blocking=True)
+        return self._streams[key]
 
     def multiply(self, left: Any, right: Any, batches: int) -> Any:
         """Return exact products by cuBLAS; see `Device`.
 
-        The library's matrices lie column by column: it is asked for the transposed product.
+        The library stores matrices by columns: it is asked for the transposed product, whose columns are our rows.
         """
         kind, result, result_kind, computed = _GEMM[left.dtype]
         rows, depth, columns = left.shape[1], left.shape[2], right.shape[1]
@@ -143,14 +145,14 @@ class CupyDevice:
             return self.xp.zeros((batches, rows, columns), result)
         cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
         out = self.xp.empty((batches, rows, columns), result)
-        one, zero = np.ones(1, result), np.zeros(1, result)
+        alpha, beta = np.ones(1, result), np.zeros(1, result)  # the result is alpha * product + beta * out
         right_step, left_step = (0 if x.shape[0] == 1 else x.shape[1] * depth for x in (right, left))
         handle = self.xp.cuda.device.get_cublas_handle()
         cublas.gemmStridedBatchedEx(
-            *(handle, cublas.CUBLAS_OP_T, cublas.CUBLAS_OP_N, columns, rows, depth, one.ctypes.data),
+            *(handle, cublas.CUBLAS_OP_T, cublas.CUBLAS_OP_N, columns, rows, depth, alpha.ctypes.data),
             *(right.data.ptr, kind, depth, right_step),
             *(left.data.ptr, kind, depth, left_step),
-            *(zero.ctypes.data, out.data.ptr, result_kind, columns, rows * columns),
+            *(beta.ctypes.data, out.data.ptr, result_kind, columns, rows * columns),
             *(batches, computed, cublas.CUBLAS_GEMM_DEFAULT),
         )
         return out
@@ -176,15 +178,15 @@ def compiled(source: str, architecture: str, words: int = nvrtc.WIDE_WORDS, fold
     Raises:
         BackendUnavailable: there is no NVRTC, or it refuses the source.
     """
-    found = nvrtc.Source.named(source)
+    kernels = nvrtc.Source.named(source)
     options = nvrtc.options_for(words)
-    content = repr((found, architecture, options, nvrtc.version()))
+    content = repr((kernels, architecture, options, nvrtc.version()))
     digest = hashlib.sha256(content.encode()).hexdigest()[:24]
     folder = folder or cache_folder("cubins")
     path = folder / f"{Path(source).name}-{words}-sm_{architecture}-{digest}.cubin"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_bytes(found.compiled(architecture, options=options))
+        part.write_bytes(kernels.compiled(architecture, options=options))
         part.replace(path)
     return path

@@ -18,7 +18,8 @@ from typing import Any, Literal, NamedTuple
 from emu._paths import content_folder
 from emu.errors import BackendUnavailable
 
-#: What every kernel is compiled with.
+#: What every kernel is compiled with. A contracted a * b + c would round once instead of twice; --ftz would lose
+#: subnormals; without --prec-div and --prec-sqrt quotients and roots of float32 would not be rounded correctly.
 OPTIONS = (
     "--std=c++17",
     "--fmad=false",
@@ -27,7 +28,7 @@ OPTIONS = (
     "--prec-sqrt=true",
     "--device-as-default-execution-space",
 )
-#: 64-bit words of kernels' wide integers where nothing else is said.
+#: 64-bit words of kernels' wide integers unless a launch asks for fewer.
 WIDE_WORDS = 4
 #: Architectures the kernels are written for.
 ARCHITECTURES = ("75", "80", "86", "89", "90", "100", "120")
@@ -35,17 +36,17 @@ _REMEDY = "pip install nvidia-cuda-nvrtc (CUDA 13) or nvidia-cuda-nvrtc-cu12"
 
 
 def _candidates() -> list[str]:
-    found: list[str] = []
+    libraries: list[str] = []
     spec = importlib.util.find_spec("nvidia")
     for folder in (spec.submodule_search_locations or []) if spec else []:
-        found += [
+        libraries += [
             str(path) for path in sorted(Path(folder).glob("*/lib*/libnvrtc.so.*")) if "builtins" not in path.name
         ]
     for name in ("CUDA_PATH", "CUDA_HOME"):
         if name in os.environ:
-            found += [str(path) for path in sorted(Path(os.environ[name]).glob("lib*/libnvrtc.so"))]
+            libraries += [str(path) for path in sorted(Path(os.environ[name]).glob("lib*/libnvrtc.so"))]
     system = ctypes.util.find_library("nvrtc")
-    return [*found, *([system] if system else [])]
+    return [*libraries, *([system] if system else [])]
 
 
 @lru_cache(maxsize=1)

@@ -16,7 +16,7 @@ from emu.backends.cuda.launching import SHARED_BYTES, Counts, Launcher, counted_
 from emu.backends.cuda.ways import entries
 from emu.backends.cuda.ways.add_by_add import AddByAdd
 from emu.backends.cuda.ways.integer_tiles import IntegerTiles
-from emu.backends.cuda.ways.on_host import OnHost, SparseOnHost, there
+from emu.backends.cuda.ways.on_host import OnHost, SparseOnHost, beside
 from emu.backends.cuda.ways.tiles_in_order import TilesInOrder
 from emu.backends.cuda.ways.vendor import VendorSums
 from emu.backends.gathered import Gathered
@@ -49,9 +49,9 @@ _QUAD = 4
 #: Widest raws of the integer products of 8 bits.
 _INT8_BITS = 8
 _NARROW_THREADS = 256
-#: Elements of each array that a block of threads looks through for the largest.
+#: Elements of each array in which a block of threads finds the largest.
 _LOOKED_AT = 2048
-#: Where nothing is counted.
+#: The positions that are passed if there is no register.
 _NO_PLACES = np.zeros(1, np.int64)
 
 
@@ -68,7 +68,7 @@ class CudaKernels(CudaCodecs):
             least_words: kernels compute with at least so many 64-bit words, to be compared with those of fewer.
         """
         self._launcher = launcher = Launcher(device, least_words)
-        #: The ways to compute a product, in the order in which they are asked.
+        #: The ways to compute a product, in the order in which they are tried.
         self.ways = (
             VendorSums(launcher),
             IntegerTiles(launcher),
@@ -96,7 +96,7 @@ class CudaKernels(CudaCodecs):
         return self._launcher.xp.asarray(x)
 
     def together(self, tasks: Sequence[Callable[[], Result]]) -> list[Result]:
-        """Return the results of tasks of which none needs another's, side by side on the device."""
+        """Run independent tasks, which may overlap on the device, and return their results."""
         return self._launcher.device.together(tasks)
 
     def _narrow(self, x: Array, write: Write, out: Array | None) -> Outcome:
@@ -114,7 +114,7 @@ class CudaKernels(CudaCodecs):
             per_block=_NARROW_THREADS * _QUAD,
         )
         written = launcher.returned(values.reshape(x.shape), x)
-        return Outcome.owing(self._into(out, written, write.stage.format.quantum), counts)
+        return Outcome.with_pending(self._into(out, written, write.stage.format.quantum), counts)
 
     def elementwise(
         self,
@@ -126,12 +126,14 @@ class CudaKernels(CudaCodecs):
     ) -> Outcome:
         """Write `operation` of the operands, or one as it is ("quantize"), through the output stage."""
         stage, random, register = write
-        irrational = operation == "sqrt" and layout.wraps(stage)  # where every bit counts
-        moves_integers = operation == "round_to_integral" and moves_exact(stage)  # however large
+        # A root that wraps needs every bit above the word, and a mode that moves exact values moves integers however
+        # large: more bits than kernels keep. A block's shared memory must have room for the counts.
+        irrational = operation == "sqrt" and layout.wraps(stage)
+        moves_integers = operation == "round_to_integral" and moves_exact(stage)
         if irrational or moves_integers or counted_bytes(register) > SHARED_BYTES:
             hosts = tuple(on_host(x) for x in operands)
-            outcome = there(self._launcher, _definition_of(operation, hosts, formats, write), *operands)
-            return outcome.elsewhere(self._into(out, outcome.values, stage.format.quantum))
+            outcome = beside(self._launcher, _definition_of(operation, hosts, formats, write), *operands)
+            return outcome.with_values(self._into(out, outcome.values, stage.format.quantum))
         xp, shape, n = self._launcher.xp, operands[0].shape, operands[0].size
         numbers = layout.head_numbers(write)
         arrays: list[Array] = []
@@ -160,7 +162,7 @@ class CudaKernels(CudaCodecs):
             "elementwise", "elementwise", n, arguments, shared_bytes=counted_bytes(register), words=words
         )
         written = self._launcher.returned(values.reshape(shape), *operands)
-        return Outcome.owing(self._into(out, written, write.stage.format.quantum), counts)
+        return Outcome.with_pending(self._into(out, written, write.stage.format.quantum), counts)
 
     def _into(self, out: Array | None, values: Array, quantum: int) -> Array:
         """Return `out` with the values in it, or their raws where it holds integers and their carrier does not."""
@@ -210,7 +212,7 @@ class CudaKernels(CudaCodecs):
         seen = as_float64(flush_operands(on_host(x), source))
         result = completed(name, seen, on_host(doubles).reshape(x.shape))
         written = write_wide(result, ReferenceKernels().quantize, write)
-        return there(self._launcher, written, x)
+        return beside(self._launcher, written, x)
 
     def tabled(self, table: FunctionTable, x: Array, write: Write) -> Outcome:
         """Write what the function's table holds for `x`."""
@@ -218,7 +220,7 @@ class CudaKernels(CudaCodecs):
 
         register = write.register
         if counted_bytes(register) > SHARED_BYTES or not encode_format(table.source).has_zero:
-            return there(self._launcher, ReferenceKernels().tabled(table, on_host(x), write), x)
+            return beside(self._launcher, ReferenceKernels().tabled(table, on_host(x), write), x)
         xp, n = self._launcher.xp, x.size
         source = encode_format(table.source)
         numbers = [
@@ -240,7 +242,7 @@ class CudaKernels(CudaCodecs):
             np.int64(n),
         )
         self._launcher.launch("tables", "gather", n, arguments, shared_bytes=counted_bytes(register))
-        return Outcome.owing(self._launcher.returned(values.reshape(x.shape), x), counts)
+        return Outcome.with_pending(self._launcher.returned(values.reshape(x.shape), x), counts)
 
     def relu(self, x: Array) -> Array:
         """Return x where x > 0, NaN where NaN, else +0."""
@@ -265,13 +267,13 @@ class CudaKernels(CudaCodecs):
         launcher = self._launcher
         flat = [launcher.taken(x) for x in arrays]
         flat += flat[-1:] * (len(flat) % 2)
-        found = launcher.xp.zeros(len(flat), np.uint64)
+        largest = launcher.xp.zeros(len(flat), np.uint64)
         for i in range(0, len(flat), 2):
             pair = [(x, np.int32(layout.STORAGE[x.dtype]), np.int64(x.size)) for x in flat[i : i + 2]]
             n = max(x.size for x in flat[i : i + 2])
-            arguments = (*pair[0], *pair[1], found[i : i + 2])
+            arguments = (*pair[0], *pair[1], largest[i : i + 2])
             launcher.launch("selection", "largest_magnitudes", n, arguments, per_block=_LOOKED_AT)
-        bits = on_host(found)
+        bits = on_host(largest)
         return [_magnitude(bits[i : i + 1], x.dtype) for i, x in enumerate(arrays)]
 
     def max_pool(self, windows: Array | Gathered) -> tuple[Array, Array]:
@@ -289,11 +291,13 @@ class CudaKernels(CudaCodecs):
             *(np.int32(layout.STORAGE[windows.dtype]), np.int64(n)),
         )
         self._launcher.launch("selection", "max_pool", n, arguments)
-        found = (best.reshape(shape), index.reshape(shape))
-        return self._launcher.returned(found[0], windows.data), self._launcher.returned(found[1], windows.data)
+        return (
+            self._launcher.returned(best.reshape(shape), windows.data),
+            self._launcher.returned(index.reshape(shape), windows.data),
+        )
 
     def unpool(self, values: Array, index: Array, windows: Gathered) -> Array:
-        """Return zeros, (windows.data.size,), with each value at its window's index-th place; windows never overlap."""
+        """Return zeros, (windows.data.size,), with each value at its window's index-th element."""
         xp = self._launcher.xp
         flat, where = self._launcher.taken(values), self._launcher.taken(index)
         spread = xp.zeros(windows.data.size, flat.dtype)

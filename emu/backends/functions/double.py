@@ -34,8 +34,10 @@ Integers = NDArray[np.int64]
 ERROR_ULP = 4
 #: Elements worked on at once: 32 KiB per temporary stays in a processor's first two caches.
 BLOCK = 4096
-#: Adding this to |x| < 2**51 rounds x to an integer, to nearest; the sum's low bits then hold that integer.
+#: Adding this to |x| < 2**51 rounds x to an integer, to nearest: the sum lies in 2**52..2**53, where the last place is
+#: 1 (hence 1.5: 2**52 itself would leave that binade for negative x). Its low bits are those of the integer.
 MAGIC = 1.5 * 2.0**52
+#: The bits of MAGIC, and of the nearest double to sqrt(1/2).
 MAGIC_BITS = 0x4338000000000000
 BIAS = 1023
 SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
@@ -75,7 +77,7 @@ def _power_of_two(k: Integers) -> Doubles:
 
 def _scale(x: Doubles, k: Integers) -> Doubles:
     """Return x * 2**k, rounded once; overflows to infinity, underflows through the subnormals to 0. |k| <= 2044."""
-    half = k >> 1
+    half = k >> 1  # 2**k itself may be no normal number; each half is one, and only the last product rounds
     return x * _power_of_two(half) * _power_of_two(k - half)
 
 
@@ -94,8 +96,8 @@ def _exp_parts(high: Doubles, low: Doubles | float) -> tuple[Doubles, Doubles, I
 def _exp_pair(high: Doubles, low: Doubles | float) -> tuple[Pair, Integers]:
     """Return exp(high + low) as ((h, l), k): 2**k * (h + l)."""
     r, t, k = _exp_parts(high, low)
-    one, error = sum_of_ordered(1.0, r)
-    return sum_of_ordered(one, error + t), k
+    total, error = sum_of_ordered(1.0, r)
+    return sum_of_ordered(total, error + t), k
 
 
 @_by_blocks
@@ -105,8 +107,8 @@ def exp(x: Doubles) -> Doubles:
     Error: below 0.85 ulp (measured 0.75).
     """
     r, t, k = _exp_parts(np.minimum(np.maximum(x, -c.LARGEST_EXP), c.LARGEST_EXP), 0.0)
-    one, error = sum_of_ordered(1.0, r)
-    return _scale(one + (error + t), k)
+    total, error = sum_of_ordered(1.0, r)
+    return _scale(total + (error + t), k)
 
 
 @_by_blocks
@@ -117,7 +119,7 @@ def log(x: Doubles) -> Doubles:
     """
     tiny = x < SMALLEST_NORMAL
     bits = np.where(tiny, x * INTO_NORMAL, x).view(np.int64)
-    k = (bits - SQRT_HALF_BITS) >> 52
+    k = (bits - SQRT_HALF_BITS) >> 52  # doubles are ordered as their bits: k is 0 from sqrt(1/2) on, 1 from sqrt(2) on
     m = (bits - (k << 52)).view(np.float64)  # sqrt(1/2) <= m < sqrt(2)
     k_real = (k - np.where(tiny, SUBNORMAL_SHIFT, 0) + MAGIC_BITS).view(np.float64) - MAGIC
     f = m - 1.0
@@ -187,8 +189,8 @@ def erf(x: Doubles) -> Doubles:
     e, denominator, k = _upper_tail(np.minimum(np.maximum(magnitude, 0.5), c.LARGEST_ERF), 1.0, c.ERFC_CENTRE, c.ERFC)
     power = _power_of_two(k)
     high, low = quotient_of(e, denominator)
-    one, error = sum_of_ordered(1.0, -power * high)
-    return np.copysign(np.where(magnitude < 0.5, near, one + (error - power * low)), x)
+    far, error = sum_of_ordered(1.0, -power * high)
+    return np.copysign(np.where(magnitude < 0.5, near, far + (error - power * low)), x)
 
 
 @_by_blocks
@@ -218,7 +220,7 @@ def rsqrt(x: Doubles) -> Doubles:
     """
     tiny = x < SMALLEST_NORMAL
     bits = np.where(tiny, x * INTO_NORMAL, x).view(np.int64)
-    j = ((bits >> 52) - BIAS) >> 1
+    j = ((bits >> 52) - BIAS) >> 1  # x = m * 4**j: its root is sqrt(m) * 2**j
     m = (bits - (j << 53)).view(np.float64)  # 1 <= m < 4
     y = 1.0 / np.sqrt(m)
     square, square_rest = product_of(y, y)

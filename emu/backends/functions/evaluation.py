@@ -1,13 +1,13 @@
 """Exact function values of many arguments, shortened to the bits on which an output stage depends.
 
-Four ways, each taken only where it is certain:
+Four methods, each used only where it is certain:
 
     exact      0, 1, infinities, NaN, poles, rsqrt(4**n): the value itself
     limit      f = T + d, T simple, |d| bounded (tanh x = x - ..., sigmoid = 1 - ...): T's bits, and the side f lies on
     double     `double.py`, where no number within its error bound shortens to other bits
     Ziv        one by one in growing precision: the few that remain
 
-A fifth finds the leading bit of what is far out of range (exp of 1000) from the logarithm of the value.
+A fifth one finds the leading bit of a value far out of range (exp of 1000) from its logarithm.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ LEADING_LIMIT = 1 << 30
 LOG2_E = 1.4426950408889634
 #: log(1 / sqrt(2 pi)): gelu(x) tends to -exp(-x**2/2) / sqrt(2 pi) from below.
 LOG_TAIL = -0.9189385332046727
+#: The largest shift of an int64 that leaves its sign alone.
 _LAST_SHIFT = 62
 
 
@@ -51,7 +52,7 @@ class Shortened:
 
 @dataclass
 class _Attempt:
-    """One way's results: where it is certain, and what it found there."""
+    """The results of one method, and where it is certain of them."""
 
     certain: Mask
     significand: Integers | NDArray[Any]
@@ -79,20 +80,20 @@ def evaluate(name: str, x: Doubles, grid: Grid) -> Shortened:
     undecided = ~special
     with np.errstate(all="ignore"):
         for attempt in (_by_double(y, grid), _by_limit(name, x, grid), _by_logarithm(name, x, grid)):
-            found = undecided & attempt.certain
+            decided = undecided & attempt.certain
             if attempt.significand.dtype == object:
                 values = values.as_object()
-            np.copyto(values.significand, attempt.significand, where=found)
-            np.copyto(values.exponent, attempt.exponent, where=found)
-            np.copyto(leading, attempt.leading, where=found)
-            undecided &= ~found
+            np.copyto(values.significand, attempt.significand, where=decided)
+            np.copyto(values.exponent, attempt.exponent, where=decided)
+            np.copyto(leading, attempt.leading, where=decided)
+            undecided &= ~decided
     values = _by_ziv(name, x, grid, undecided, values, leading)
     _cut_beyond(values, leading, grid)
     return Shortened(values, leading, is_power)
 
 
 def _is_exact(name: str, x: Doubles, y: Doubles) -> Mask:
-    """Return where `y`, the float64 value, is the exact one."""
+    """Return where `y`, the float64 value, is the exact value of the function."""
     special = (x == 0) | np.isinf(x) | np.isnan(y)
     if name == "log":
         special |= x == 1
@@ -110,8 +111,10 @@ def _reduce(values: Exact, grid: Grid) -> None:
 
 
 def _by_double(y: Doubles, grid: Grid) -> _Attempt:
+    """Shorten y; certain if every number within the error of y shortens to the same bits."""
     bits = y.view(np.int64)
     field = (bits >> 52) & 0x7FF
+    # |y| = m * 2**last of a normal number: 1075 is the bias 1023 and 52 fraction bits
     m, last = (bits & ((1 << 52) - 1)) | (1 << 52), field - 1075
     leading = last + 52
     step = grid.step(leading)
@@ -124,11 +127,12 @@ def _by_double(y: Doubles, grid: Grid) -> _Attempt:
 
 
 def _by_limit(name: str, x: Doubles, grid: Grid) -> _Attempt:
+    """Shorten a value near a simple limit T; certain if it lies within a step (or a last place of T) of T."""
     limit, shrinks, bound = _limit(name, x)
     bits = limit.view(np.int64)
     field = (bits >> 52) & 0x7FF
     m, last = (bits & ((1 << 52) - 1)) | (1 << 52), field - 1075
-    leading = last + 52 - (shrinks & (m == 1 << 52))
+    leading = last + 52 - (shrinks & (m == 1 << 52))  # just below a power of two the leading bit is one lower
     step = grid.step(leading)
     drop = step - last
     shift = np.clip(drop, 0, _LAST_SHIFT)
@@ -137,42 +141,44 @@ def _by_limit(name: str, x: Doubles, grid: Grid) -> _Attempt:
     certain = (field > 0) & (field < 0x7FF) & (bound <= np.where(on_grid & ~beyond, step, last))
     grow = np.where(certain & ~beyond, np.maximum(-drop, 0), 0)
     units = m >> shift
-    if grow.max(initial=0) > _LAST_SHIFT - 54:
+    if grow.max(initial=0) > _LAST_SHIFT - 54:  # 53 bits, shifted by `grow` and doubled, must stay below 2**62
         units, grow = units.astype(object), grow.astype(object)
     return _Attempt(certain, 2 * ((units << grow) - (shrinks & on_grid).astype(units.dtype)) + 1, step - 1, leading)
 
 
 def _decay(rate: Doubles) -> Integers:
-    """Return the least integer b known to satisfy 2**-rate <= 2**b."""
+    """Return an integer b with 2**-rate <= 2**b, the least one down to -2**40."""
     return -np.floor(np.minimum(rate, 2.0**40)).astype(np.int64)
 
 
 def _limit(name: str, x: Doubles) -> tuple[Doubles, Mask, Integers]:
     """Return T, whether |f| < |T|, and b with |f - T| < 2**b, for finite x but 0; T is NaN where there is none."""
+    # |x| < 2**(e+1). Rates are rounded down from log2(e) = 1.44269..., 2 log2(e) = 2.88539... and log2(e)/2 =
+    # 0.72134...: e**-x = 2**(-1.44269 x) <= 2**(-1.442 x)
     size = np.abs(x)
     e = np.frexp(x)[1].astype(np.int64) - 1
     small = (e < -1) & (e > -1000)
-    none = np.full(x.shape, np.nan)
+    nowhere = np.full(x.shape, np.nan)
     everywhere = np.ones(x.shape, bool)
-    one = np.copysign(1.0, x)
+    side = np.copysign(1.0, x)
     if name == "exp":  # |e**x - 1| < 2 |x|
-        return np.where(small, 1.0, none), x < 0, e + 2
+        return np.where(small, 1.0, nowhere), x < 0, e + 2
     if name == "sigmoid":  # |sigmoid - 1/2| < |x|/4;  1 - sigmoid < e**-x
-        limit = np.where(small, 0.5, np.where(x > 4, 1.0, none))
+        limit = np.where(small, 0.5, np.where(x > 4, 1.0, nowhere))
         return limit, np.where(small, x < 0, everywhere), np.where(small, e - 1, _decay(1.442 * size))
     if name == "tanh":  # x - tanh x < x**3/3;  1 - tanh x < 2 e**-2x
-        limit = np.where(small, x, np.where(size > 4, one, none))
+        limit = np.where(small, x, np.where(size > 4, side, nowhere))
         return limit, everywhere, np.where(small, 3 * e + 2, 1 + _decay(2.885 * size))
     if name == "erf":  # 1 - erf x < e**-x**2 from 1 on
-        return np.where(size > 2, one, none), everywhere, _decay(1.442 * size * size)
+        return np.where(size > 2, side, nowhere), everywhere, _decay(1.442 * size * size)
     if name == "gelu":  # 0 < gelu - x/2 < 0.4 x**2;  0 < x - gelu < 0.4 e**-x**2/2
-        limit = np.where(small, 0.5 * x, np.where(x > 4, x, none))
+        limit = np.where(small, 0.5 * x, np.where(x > 4, x, nowhere))
         return limit, np.where(small, x < 0, everywhere), np.where(small, 2 * e + 1, _decay(0.7213 * size * size))
-    return none, everywhere, e
+    return nowhere, everywhere, e
 
 
 def _by_logarithm(name: str, x: Doubles, grid: Grid) -> _Attempt:
-    """Values so large or small that only the leading bit matters: from their log2, unless an integer is too near."""
+    """Find the leading bit, if only this bit matters, from log2 of the value; uncertain near an integer."""
     logarithm, error = np.full(x.shape, np.nan), np.zeros(x.shape)
     if name == "exp":
         logarithm = x * LOG2_E
@@ -194,11 +200,11 @@ def _by_logarithm(name: str, x: Doubles, grid: Grid) -> _Attempt:
 def _by_ziv(name: str, x: Doubles, grid: Grid, undecided: Mask, values: Exact, leading: Integers) -> Exact:
     """Fill in the undecided elements one by one; significands become Python integers where 62 bits are too few."""
     where = np.flatnonzero(undecided)
-    found = [shortened(name, float(x[i]), grid) for i in where]
-    significands = [significand for significand, _, _ in found]
+    results = [shortened(name, float(x[i]), grid) for i in where]
+    significands = [significand for significand, _, _ in results]
     if max((s.bit_length() for s in significands), default=0) > _LAST_SHIFT:
         values = values.as_object()
-    for i, (significand, exponent, lead) in zip(where, found, strict=True):
+    for i, (significand, exponent, lead) in zip(where, results, strict=True):
         values.significand[i], values.exponent[i], leading[i] = significand, exponent, lead
     return values
 

@@ -3,8 +3,8 @@
     leading bit ... last bit written | first spare bits | sticky
                                      └ `step`           └ one bit: anything nonzero below?
 
-With one spare bit every deterministic mode, with r or r + 1 spare bits stochastic rounding decides from the shortened
-value as from the exact one.
+From the shortened value a mode decides as from the exact one: a deterministic mode with one spare bit, stochastic
+rounding with r or r + 1 of them.
 """
 
 from __future__ import annotations

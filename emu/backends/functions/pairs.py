@@ -23,20 +23,20 @@ SPLITTER = 134217729.0
 
 
 def sum_of_ordered(a: Doubles | float, b: Doubles) -> Pair:
-    """Return a + b exactly, as rounded sum and error; |a| >= |b| or a = 0."""
+    """Return a + b exactly, as rounded sum and error; |a| >= |b| or a = 0 (Dekker's Fast2Sum, three operations)."""
     high = a + b
     return high, b - (high - a)
 
 
 def sum_of(a: Doubles | float, b: Doubles) -> Pair:
-    """Return a + b exactly, as rounded sum and error."""
+    """Return a + b exactly, as rounded sum and error (Knuth's TwoSum, whatever the order of magnitudes)."""
     high = a + b
     other = high - a
     return high, (a - (high - other)) + (b - other)
 
 
 def product_of(a: Doubles, b: Doubles) -> Pair:
-    """Return a * b exactly, as rounded product and error."""
+    """Return a * b exactly, as rounded product and error: products of halves have at most 52 bits, and are exact."""
     high = a * b
     a_high, a_low = _halves(a)
     b_high, b_low = _halves(b)
@@ -44,7 +44,7 @@ def product_of(a: Doubles, b: Doubles) -> Pair:
 
 
 def _halves(a: Doubles) -> Pair:
-    scaled = SPLITTER * a
+    scaled = SPLITTER * a  # Veltkamp's split: the difference rounds `a` to its upper half
     high = scaled - (scaled - a)
     return high, a - high
 

@@ -1,7 +1,7 @@
 """Arrays kept on disk between runs: one .npz file per key, no pickles.
 
-A file that cannot be read, or is not what its name promises, counts as absent; a folder that cannot be written is left
-alone. Files are written under another name and renamed, so that no reader meets half of one.
+A file that cannot be read, or that belongs to another key, counts as absent. If the folder cannot be written, nothing
+is kept. Files are written under another name and renamed, so that a reader never finds an unfinished one.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def path_of(folder: Path, key: str) -> Path:
 
 
 def load(path: Path, key: str) -> Arrays | None:
-    """Return the arrays stored under `key`, or None where there are none to be trusted."""
+    """Return the arrays stored under `key`, or None if there is no file, or a damaged one."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
@@ -66,7 +66,7 @@ def load(path: Path, key: str) -> Arrays | None:
 
 
 def save(path: Path, key: str, arrays: Arrays) -> None:
-    """Store arrays under `key`, whole or not at all; a cache that cannot be written is no error."""
+    """Store arrays under `key`, all of them or none; a cache that cannot be written is no error."""
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".emu-tmp")

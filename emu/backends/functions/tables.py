@@ -36,7 +36,7 @@ from emu.backends.modes import draws, meaning_of
 from emu.backends.reference.exact import FINITE, INFINITE, Exact
 from emu.backends.reference.stage import draw_bits, observe, write
 from emu.datapath import FLAG_NAMES, OutputStage
-from emu.datapath.owed import NO_EXPONENT
+from emu.datapath.pending import NO_EXPONENT
 from emu.errors import FormatError, nearest_name
 from emu.formats import Format
 from emu.formats.arrays import MAX_ENUMERABLE_BITS
@@ -127,7 +127,7 @@ class FunctionTable:
         return Outcome(np.asarray(values), flag_counts(by_pattern), positions, max_exponent)
 
 
-#: (flags, 256): 1 where a pattern holds the flag.
+#: (flags, 256): 1 if a pattern has the flag.
 _RAISED_BY_PATTERN = (np.arange(256) >> np.arange(len(FLAG_NAMES))[:, None] & 1).astype(np.int64)
 
 
@@ -142,8 +142,10 @@ def register_places(table: FunctionTable, register: RegisterCode) -> NDArray[np.
     bins, zeros = register.bins, 2 * register.bins
     position = table.exponent.astype(np.int64) - register.lowest
     places = np.where(table.negative, position + bins, position)
+    # counts after those of the positions, in the order of `SCALARS`: none, below, above, nonfinite
     places[position < 0] = zeros + 1
     places[position >= bins] = zeros + 2
+    # raw -1, a negative power of two at the accumulator's last place, is all ones: it has no leading bit
     minus_one = (table.exponent < table.leading) & (table.leading == register.fixed_quantum)
     places[(table.leading == NO_LEADING) | minus_one] = zeros
     places[table.kind != FINITE] = zeros + 3

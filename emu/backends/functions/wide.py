@@ -1,4 +1,4 @@
-"""Function values of inputs wider than 16 bits, as the output stage must see them: doubles, and what they cannot say.
+"""Function values of inputs wider than 16 bits as the output stage must see them: doubles, and what doubles cannot say.
 
     exp(1000)    float64 inf     finite, beyond every format       flag overflow, and `floor` writes the largest value
     exp(-1000)   float64 0       not 0, below every format         flag underflow, and `ceil` writes the smallest value
@@ -22,7 +22,8 @@ from emu.backends.interface import DIVISION_FLAG, Outcome, Write
 from emu.backends.reference.exact import FINITE, NEW_NAN, Exact
 from emu.backends.reference.stage import finish
 
-#: Exponents outside float64's range, hence outside every float format's: stand for all that lies farther out.
+#: Exponents outside float64's range (-1074..1023), hence outside every float format's, stand for all that lie farther
+#: out.
 BEYOND, BELOW = 1030, -1100
 
 
@@ -79,7 +80,7 @@ def completed(name: str, x: Doubles, y: Doubles) -> WideResult:
     exact.kind[overflowed] = FINITE
     exact.kind[made_nan] = NEW_NAN
     exact.negative[made_nan] = False
-    exact.significand[overflowed | underflowed] = 3
+    exact.significand[overflowed | underflowed] = 3  # no power of two, at which a register counts one position lower
     exact.exponent[overflowed], exact.exponent[underflowed] = BEYOND, BELOW
     return WideResult(y, exact, poles)
 
@@ -98,7 +99,7 @@ def write_wide(
     """
     if result.exact is not None:
         outcome = finish(result.exact, write, by_zero=result.poles)
-        return outcome.elsewhere(outcome.values.reshape(result.doubles.shape))
+        return outcome.with_values(outcome.values.reshape(result.doubles.shape))
     outcome = quantize(result.doubles, None, write, None)
     if result.poles is not None:
         outcome.flags[DIVISION_FLAG] += np.count_nonzero(result.poles)

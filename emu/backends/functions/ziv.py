@@ -35,7 +35,7 @@ Context = Any  # mpmath has no stubs
 
 @cache
 def _context() -> Context:
-    """Return an mpmath context of our own: its precision is nobody else's."""
+    """Return an mpmath context of this module, so that a change of its precision changes no other caller's."""
     mpmath: Any = import_module("mpmath")  # only now: most tables are made without it, and importing it takes a while
     return mpmath.MPContext()
 

@@ -20,7 +20,7 @@ from emu.backends.numba.bits import (
 from emu.backends.numba.blocks import observe_block, round_block, write_fixed, write_float
 from emu.backends.numba.compiling import BLOCK, kernel
 from emu.backends.numba.philox import fill_random
-from emu.datapath.owed import NO_EXPONENT
+from emu.datapath.pending import NO_EXPONENT
 
 # Numba compiles names of this module as constants; attributes of another one it would look up.
 QUANTIZE, ADD, SUBTRACT, MULTIPLY, FMA = k.QUANTIZE, k.ADD, k.SUBTRACT, k.MULTIPLY, k.FMA

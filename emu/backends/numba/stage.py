@@ -23,7 +23,7 @@ from emu.backends.numba.vector.choosing import addressed, parameters, shape_for
 from emu.backends.numba.vector.ranges import VECTOR_GRAIN, VectorWriter
 from emu.backends.numba.vector.stage import CHUNK
 from emu.backends.numba.vector.writing import COUNTS_PLACE, TOP_PLACE, Sink, chunk_code, loop_numbers, report_size
-from emu.datapath.owed import NO_EXPONENT
+from emu.datapath.pending import NO_EXPONENT
 
 Array = NDArray[Any]
 _NO_BITS = np.zeros(1, np.int64)

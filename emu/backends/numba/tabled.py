@@ -24,7 +24,7 @@ from emu.backends.numba.compiling import BLOCK, kernel, over_ranges, thread_coun
 from emu.backends.numba.philox import fill_random
 from emu.backends.numba.stage import recorded_bits, signed
 from emu.backends.proofs import SAFE_EXPONENT
-from emu.datapath.owed import NO_EXPONENT
+from emu.datapath.pending import NO_EXPONENT
 from emu.formats import Float, Format
 
 Array = NDArray[Any]

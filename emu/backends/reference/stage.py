@@ -20,7 +20,7 @@ from emu.backends.modes import draws, meaning_of, moves_exact
 from emu.backends.reference.exact import FINITE, INFINITE, INT64_BITS, NAN, NEW_NAN, Exact
 from emu.backends.reference.philox import random_integers, random_integers_of
 from emu.backends.reference.rounding import round_magnitude
-from emu.datapath.owed import NO_EXPONENT
+from emu.datapath.pending import NO_EXPONENT
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]

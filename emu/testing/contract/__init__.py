@@ -1,1 +1,1 @@
-"""The arithmetic contract as a test of somebody's own unit: clauses, cases, the units asked, what was found."""
+"""The arithmetic contract as a test of a unit of your own: clauses, cases, units, findings."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from emu.datapath import Mac, OutputStage, StatisticsRegister
 from emu.datapath.flags import FLAG_NAMES
 from emu.datapath.order import Blocks, Lanes, Pairwise
-from emu.datapath.owed import NO_EXPONENT
+from emu.datapath.pending import NO_EXPONENT
 from emu.datapath.registers import SCALARS
 from emu.errors import ConfigError
 from emu.formats import Fixed, Float, Format
@@ -83,7 +83,7 @@ class CUnit:
         return cls(library)
 
     def answer(self, case: Case, *, flags: bool = False) -> Answer:
-        """Return what the library makes of a case.
+        """Return the library's answer to a case.
 
         Raises:
             NotOffered: it does not claim to do this.
@@ -186,9 +186,9 @@ def _mac(mac: Mac) -> _Mac:
 
 def _statistics(case: Case) -> tuple[StatisticsRegister | None, _Statistics | None, Array | None]:
     register = case.register()
-    if register is None or case.place is None:
+    if register is None or case.positions is None:
         return None, None, None
-    lowest, bins = case.place
+    lowest, bins = case.positions
     positions = np.zeros(2 * bins + len(SCALARS), np.int64)
     positions[-1] = -1
     pointer = positions.ctypes.data_as(ctypes.POINTER(ctypes.c_int64))

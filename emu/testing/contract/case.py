@@ -32,7 +32,7 @@ class NotOffered(Exception):  # noqa: N818 - says what is the case
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One call.
+    """One call of a unit.
 
     Attributes:
         operation: one of `OPERATIONS`.
@@ -42,7 +42,7 @@ class Case:
         stage: how the result is written.
         mac: the unit of `matmul`.
         rbits: recorded random bits, the shape of the result.
-        place: lowest exponent and number of positions of the register, where it is asked for.
+        positions: lowest exponent and number of positions of the register, if it is asked for.
     """
 
     operation: str
@@ -51,7 +51,7 @@ class Case:
     stage: OutputStage
     mac: Mac | None = None
     rbits: Array | None = None
-    place: tuple[int, int] | None = None
+    positions: tuple[int, int] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,7 +85,7 @@ class Case:
         return replace(self, operands=operands, rbits=rbits)
 
     def options(self) -> dict[str, Any]:
-        """Return the keyword arguments of emu's own function for this call; none that says nothing."""
+        """Return the keyword arguments of emu's own function for this call, without those that are None."""
         written = "fmt" if self.operation == "quantize" else "out_format"
         names = ("x_format",) if self.operation == "quantize" else ("a_format", "b_format", "c_format")
         if self.operation == "matmul":
@@ -111,7 +111,7 @@ class Case:
 
     def register(self) -> StatisticsRegister | None:
         """Return the empty register the case asks for."""
-        return None if self.place is None else StatisticsRegister(*self.place)
+        return None if self.positions is None else StatisticsRegister(*self.positions)
 
     @property
     def accumulator(self) -> Fixed | None:
@@ -125,7 +125,7 @@ class Answer:
 
     Attributes:
         values: carrier values, or codes where unsigned.
-        flags: flag -> count, as far as the unit counts; empty where it does not.
+        flags: flag -> count, of the flags that the unit counts.
         register: the register it filled, or None.
     """
 

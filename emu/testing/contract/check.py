@@ -1,4 +1,4 @@
-"""check_backend: the arithmetic contract, clause by clause, against somebody's own unit.
+"""check_backend: tests a unit of your own against the arithmetic contract, clause by clause.
 
 unit ──► every clause of docs/concepts/ ──► passed | FAILED with its smallest counterexample | not offered
 """
@@ -31,7 +31,7 @@ LIBRARIES = (".so", ".dylib", ".dll")
 
 @dataclass(frozen=True)
 class ClauseReport:
-    """What became of one clause.
+    """The result of one clause.
 
     Attributes:
         name: operation and sentence.
@@ -59,7 +59,7 @@ class ClauseReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What became of every clause; `print` shows it.
+    """The results of all clauses; `print` shows them.
 
     Attributes:
         clauses: in the order of the contract.

@@ -22,8 +22,8 @@ from emu.testing.contract import data
 from emu.testing.contract.case import ELEMENTWISE, Case
 
 Array = NDArray[Any]
-#: Positions of the registers: some results lie below them and some above.
-PLACE = (-12, 20)
+#: Lowest exponent and number of positions of the registers: some results lie below them and some above.
+POSITIONS = (-12, 20)
 RANDOM_WIDTHS = (24, 3)
 #: Rows, columns and terms of the products whose accumulator rounds.
 ROWS, COLUMNS, DEPTHS = 3, 4, (1, 2, 7, 13)
@@ -109,8 +109,8 @@ def _written(
 
 def _rounding(scope: Scope) -> Iterator[Clause]:
     n, seed, modes = scope.elements, scope.seed, scope.deterministic
-    still = tuple(mode for mode in modes if not mode.moves_exact)
-    yield Clause("quantize: values stay", _written(scope, still, lambda f: data.normal_values(f, n, seed)))
+    keeping = tuple(mode for mode in modes if not mode.moves_exact)
+    yield Clause("quantize: values stay", _written(scope, keeping, lambda f: data.normal_values(f, n, seed)))
     for mode in modes:
         name = f"quantize: {mode.value}"
         yield Clause(f"{name}, ties", _written(scope, (mode,), lambda f: data.ties(f, n, seed)))
@@ -180,12 +180,12 @@ def _registers(scope: Scope) -> Iterator[Clause]:
 
     def observed(x: Callable[[Format], Array]) -> Callable[[], Iterator[Case]]:
         written = _written(scope, mode, x, scope.formats[:2])
-        return lambda: (Case(c.operation, c.operands, c.formats, c.stage, place=PLACE) for c in written())
+        return lambda: (Case(c.operation, c.operands, c.formats, c.stage, positions=POSITIONS) for c in written())
 
     def leading(fmt: Format) -> Array:
         x = data.mixture(fmt, scope.elements, scope.seed)
         x = x[np.isfinite(x) & (x != 0)]
-        return x[(x > 0) | (np.frexp(x)[0] != -0.5)]
+        return x[(x > 0) | (np.frexp(x)[0] != -0.5)]  # negative powers of two have a clause of their own
 
     yield Clause("register: leading bits", observed(leading), "register")
     yield Clause("register: negative powers of two", observed(lambda f: powers), "register")
@@ -197,7 +197,7 @@ def _registers(scope: Scope) -> Iterator[Clause]:
         source = Fixed(24, 8)
         for fmt in scope.formats[:2]:
             stage = OutputStage(fmt, mode[0], default_rule(fmt))
-            yield Case("quantize", (source.from_raw(raws),), (source,), stage, place=(-8, 23))
+            yield Case("quantize", (source.from_raw(raws),), (source,), stage, positions=(-8, 23))
 
     yield Clause("register: raws of a fixed accumulator", fixed, "register")
 
@@ -265,13 +265,12 @@ def _products(scope: Scope) -> Iterator[Clause]:
     for rule in FIXED_RULES if fixed else ():
         yield Clause(f"matmul: accumulator, {rule.value}", lambda rule=rule: _saturating(scope, fixed, rule, mode))
     if fixed:
-        counted = _saturating(scope, fixed, Overflow.SATURATE, mode)
-        cases = list(counted)
+        cases = list(_saturating(scope, fixed, Overflow.SATURATE, mode))
         yield Clause("matmul: flag accumulator_overflow", lambda: iter(cases), "accumulator_overflow")
 
 
 def _saturating(scope: Scope, fixed: tuple[Fixed, ...], rule: Overflow, mode: Rounding) -> Iterator[Case]:
-    """Accumulators as fine as the products, two bits wider: some sums leave their range and come back."""
+    """Yield products with accumulators as fine as the products, a bit wider: some sums leave their range and return."""
     for fmt in fixed:
         if fmt.width_bits <= 24:
             accumulator = Fixed(2 * fmt.width_bits + 1, 2 * fmt.frac_bits, fmt.signed)

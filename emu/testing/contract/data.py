@@ -1,4 +1,4 @@
-"""What the clauses feed a unit: one kind of number at a time, so that a fault shows in the clause that names it."""
+"""The data that clauses give a unit: numbers of one kind at a time, so that a fault shows in its own clause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = NDArray[Any]
 Reals = NDArray[np.float64]
 #: Indices beyond this have no exact ties in float64.
 TIES_END = 1 << 51
-#: Parts of an ulp behind a value that are neither it nor a tie; `TIE` is one float64 step away from 1/2.
+#: Parts of an ulp after a value at which it has neither a value nor a tie.
 PARTS = (0.125, 0.25, 0.375, 0.625, 0.75, 0.875)
 
 
@@ -112,8 +112,8 @@ def finite_operands(fmt: Format, count: int, n: int, seed: int) -> tuple[Array, 
 
 def every_combination(fmt: Format, count: int, values: list[float]) -> tuple[Array, ...]:
     """Return operands that hold every combination of some values, as far as the format has them."""
-    held = [x for x in values if bool(fmt.contains(np.array([x]))[0])]
-    columns = list(zip(*itertools.product(held, repeat=count), strict=True))
+    members = [x for x in values if bool(fmt.contains(np.array([x]))[0])]
+    columns = list(zip(*itertools.product(members, repeat=count), strict=True))
     return tuple(np.array(column).astype(fmt.carrier) for column in columns)
 
 

@@ -1,4 +1,4 @@
-"""From a wrong answer to the smallest question with a wrong answer, and its picture."""
+"""From a wrong answer to the smallest case with a wrong answer, and its picture."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from emu.testing.contract.clauses import rules_of
 from emu.testing.contract.python_unit import PythonUnit
 
 Array = NDArray[Any]
-#: The definition every unit is held to.
+#: The definition, with which every unit is compared.
 REFERENCE = PythonUnit.of_backend("reference")
-#: Orders of adding that one is easily confused with.
+#: Orders of adds that are easily confused.
 KNOWN_ORDERS = ("sequential", "pairwise", "lanes(2)", "lanes(4)", "lanes(8)")
 #: Terms of a product that are shown.
 MAX_TERMS = 6
@@ -30,7 +30,7 @@ class Answering(Protocol):
     """What answers cases."""
 
     def answer(self, case: Case, *, flags: bool = False) -> Answer:
-        """Return what the unit makes of a case."""
+        """Return the unit's answer to a case."""
         ...
 
 
@@ -40,10 +40,10 @@ class Finding:
 
     Attributes:
         case: the smallest case whose answer is wrong.
-        index: where its one element stood in the case first asked.
+        index: of its only element in the case first asked.
         count: how many elements of that case were wrong, and how many it had; zeros for counts.
         picture: lines that show operands, actual and expected.
-        resembles: what all answers of the case first asked are the bits of, as "wrap"; "" if of nothing known.
+        resembles: a rule that gives all answers to the case first asked, as "wrap"; "" if no known rule does.
     """
 
     case: Case
@@ -89,7 +89,7 @@ def find_fault(unit: Answering, case: Case, observed: str) -> Finding | None:
 def _compared(unit: Answering, case: Case, observed: str) -> tuple[list[str], int]:
     """Return the picture of the first difference, empty if there is none, and the number of wrong elements."""
     flags = observed not in ("values", "register")
-    expected = REFERENCE.answer(case if observed == "register" else replace(case, place=None), flags=flags)
+    expected = REFERENCE.answer(case if observed == "register" else replace(case, positions=None), flags=flags)
     try:
         actual = unit.answer(case, flags=flags)
     except NotOffered:
@@ -99,7 +99,7 @@ def _compared(unit: Answering, case: Case, observed: str) -> tuple[list[str], in
     if observed == "values":
         return _values_compared(case, actual.values, expected.values)
     if observed == "register":
-        return _register_compared(case, *(_counts(found.register) for found in (actual, expected))), 0
+        return _register_compared(case, *(_counts(answer.register) for answer in (actual, expected))), 0
     if observed not in actual.flags:
         raise NotOffered(f"`{case.operation}` does not count {observed}")
     ours, theirs = actual.flags[observed], expected.flags[observed]
@@ -139,7 +139,7 @@ def _register_compared(case: Case, actual: dict[str, Any], expected: dict[str, A
 
 
 def _operands(case: Case, index: tuple[int, ...]) -> list[str]:
-    """Return the lines that show the operands of one element; of the first one, without an index."""
+    """Return the lines that show the operands of an element; without an index, of the first element."""
     if case.operation == "matmul":
         return _product_operands(case, index or (0, 0))
     names = "x" if case.operation == "quantize" else "abc"
@@ -166,7 +166,7 @@ def _shown(element: Any, fmt: Format | None) -> str:
 
 
 def _shrunk(case: Case, fails: Callable[[Case], bool]) -> tuple[Case, list[list[int]]]:
-    """Return the smallest failing part of a case, and what it kept along each axis."""
+    """Return the smallest failing part of a case, and the indices that it keeps along each axis."""
     kept = [list(range(size)) for size in case.axes]
     for axis in range(len(kept)):
 
@@ -194,7 +194,7 @@ def _smallest(keep: list[int], fails: Callable[[list[int]], bool]) -> list[int]:
 
 
 def _parts(keep: list[int], size: int) -> Iterator[list[int]]:
-    """Yield pieces of a list, then the list without each of them; none that is empty or all of it."""
+    """Yield pieces of a list, then the list without each of them; never an empty list or the whole."""
     for start in range(0, len(keep), size):
         if size < len(keep):
             yield keep[start : start + size]
@@ -204,21 +204,21 @@ def _parts(keep: list[int], size: int) -> Iterator[list[int]]:
 
 
 def _resemblance(unit: Answering, case: Case) -> str:
-    """Return what else gives all of the answers to a case: another mode, rule, order, or a habit of hardware."""
+    """Return which other rule gives all answers to a case: a mode, an overflow rule, an order, a habit of hardware."""
     try:
         actual = unit.answer(case).values
     except Exception:  # then it resembles nothing
         return ""
-    found = [
+    names = [
         name
         for name, other in _neighbours(case)
-        if not _values_compared(case, actual, REFERENCE.answer(replace(other, place=None)).values)[0]
+        if not _values_compared(case, actual, REFERENCE.answer(replace(other, positions=None)).values)[0]
     ]
-    expected = REFERENCE.answer(replace(case, place=None)).values
+    expected = REFERENCE.answer(replace(case, positions=None)).values
     if expected.dtype.kind == "f":
         habits = {"lost signs of zero": expected + 0.0, "flushed subnormals": _flushed(case, expected)}
-        found += [name for name, values in habits.items() if not _values_compared(case, actual, values)[0]]
-    return " or ".join(found)
+        names += [name for name, values in habits.items() if not _values_compared(case, actual, values)[0]]
+    return " or ".join(names)
 
 
 def _flushed(case: Case, values: Array) -> Array:
@@ -228,7 +228,7 @@ def _flushed(case: Case, values: Array) -> Array:
 
 
 def _neighbours(case: Case) -> Iterator[tuple[str, Case]]:
-    """Yield the units one is easily confused with."""
+    """Yield cases whose stage or unit is easily confused with the case's."""
     stage, mac = case.stage, case.mac
     modes = [mode for mode in Rounding if mode is not stage.rounding and not mode.draws]
     if mac is not None and not mac.is_exact:

@@ -2,9 +2,9 @@
 
     def multiply(a, b, *, a_format, b_format, out_format, rounding): ...
 
-A function takes the options in its signature; another one is left out where it says nothing new (rounding
-nearest_even, the format's default overflow rule), and otherwise the clause is not offered. So is what raises
-NotImplementedError.
+A function is given the options in its signature. An option that it does not take is left out if it has the default
+(rounding nearest_even, the format's default overflow rule); else the clause is not offered. Nor is it if the function
+raises NotImplementedError.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class PythonUnit:
         functions = _functions_of(implementation)
         unknown = [name for name in functions if name not in OPERATIONS]
         if unknown or not functions:
-            found = f"got {', '.join(map(repr, unknown))}" if unknown else f"{implementation!r} has none"
-            raise FormatError(f"a unit must have functions named {', '.join(OPERATIONS)}; {found}")
+            fault = f"got {', '.join(map(repr, unknown))}" if unknown else f"{implementation!r} has none"
+            raise FormatError(f"a unit must have functions named {', '.join(OPERATIONS)}; {fault}")
         return cls(functions, single_format)
 
     @classmethod
@@ -59,7 +59,7 @@ class PythonUnit:
         return cls({operation: partial(getattr(engine, operation), backend=name) for operation in OPERATIONS})
 
     def answer(self, case: Case, *, flags: bool = False) -> Answer:
-        """Return what the unit makes of a case.
+        """Return the unit's answer to a case.
 
         Raises:
             NotOffered: it does not claim to do this.

@@ -1,4 +1,4 @@
-"""A dump held against vectors: the first difference explained, and what all differences look like.
+"""A dump compared with vectors: the first difference explained, and what would cause all differences.
 
 Source of the words guard and sticky: IEEE 754 arithmetic as built (Hennessy & Patterson, appendix J).
 """
@@ -53,7 +53,7 @@ def check_dump(folder: Path, dump: Path, *, any_nan: bool = False) -> Finding | 
 
     Args:
         folder: of the vectors.
-        dump: text, a line per vector: the result's code, perhaps its flags behind it; or a whole TestFloat line.
+        dump: text, a line per vector: the result's code, perhaps followed by its flags; or a whole TestFloat line.
         any_nan: whether one NaN is as good as another.
 
     Raises:
@@ -111,28 +111,28 @@ def _with_canonical_nans(vectors: Vectors, given: Codes) -> Codes:
 
 
 def _causes(vectors: Vectors, given: Codes, differs: NDArray[np.bool_]) -> Iterator[str]:
-    """Give the faults that explain every difference and contradict no equal result; else those that explain most.
+    """Yield the faults that explain every difference and contradict no equal result; else those that explain most.
 
-    What contradicts as many results as it explains differences is no explanation.
+    A fault that contradicts as many results as it explains differences is no explanation.
     """
     certain = list(_seen_in_codes(vectors, given, differs))
-    found: list[tuple[int, int, str]] = []
+    faults: list[tuple[int, int, str]] = []
     for name, codes in hypotheses(vectors):
         explained = int((codes[differs] == given[differs]).sum())
         if explained:
             contradicted = int((codes[~differs] != given[~differs]).sum())
-            found.append((explained, contradicted, name))
-    whole = [name for explained, contradicted, name in found if explained == differs.sum() and not contradicted]
+            faults.append((explained, contradicted, name))
+    whole = [name for explained, contradicted, name in faults if explained == differs.sum() and not contradicted]
     if whole or certain:
         yield from (whole + certain)[:MOST_NAMED]
         return
-    likely = [item for item in found if item[0] > item[1]]
-    for explained, contradicted, name in sorted(likely, key=lambda item: item[1] - item[0])[:MOST_NAMED]:
+    likely = [fault for fault in faults if fault[0] > fault[1]]
+    for explained, contradicted, name in sorted(likely, key=lambda fault: fault[1] - fault[0])[:MOST_NAMED]:
         yield f"{name} ({explained} of {int(differs.sum())} differences, against {contradicted} equal results)"
 
 
 def _seen_in_codes(vectors: Vectors, given: Codes, differs: NDArray[np.bool_]) -> Iterator[str]:
-    """Give what the codes themselves show: lines out of step, NaN of other patterns, a bit that flipped or is stuck."""
+    """Yield what the codes themselves show: lines out of step, other NaN patterns, a bit that flipped or is stuck."""
     for name, ours, theirs in (("late", slice(None, -1), slice(1, None)), ("early", slice(1, None), slice(None, -1))):
         if given.size > 2 and np.array_equal(vectors.results[ours], given[theirs]):
             yield f"every result one line too {name}"
@@ -175,17 +175,17 @@ def _picture(vectors: Vectors, given: Codes, index: int) -> Iterator[str]:
 
 
 def _exact_lines(exact: Fraction, fmt: Format) -> Iterator[str]:
-    """Give the exact result, and the bits below its last place that decide how it is rounded."""
+    """Yield the exact result, and the bits below its last place that decide how it is rounded."""
     yield f"{'exact':<10}{_number(exact)}"
     if exact == 0:
         return
-    place = last_place(exact, fmt)
-    scaled = abs(exact) / Fraction(2) ** place
+    last = last_place(exact, fmt)
+    scaled = abs(exact) / Fraction(2) ** last
     whole = scaled.numerator // scaled.denominator
     rest = scaled - whole
     guard, sticky = int(rest >= Fraction(1, 2)), int(rest not in (0, Fraction(1, 2)))
     how = "exact" if rest == 0 else "a tie" if rest == Fraction(1, 2) else "above half" if guard else "below half"
-    yield f"{'':<10}last place 2**{place}, guard {guard}, sticky {sticky}: {how}"
+    yield f"{'':<10}last place 2**{last}, guard {guard}, sticky {sticky}: {how}"
 
 
 def _number(exact: Fraction) -> str:

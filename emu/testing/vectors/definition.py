@@ -107,13 +107,13 @@ def ieee_flags(vectors: Vectors) -> Codes:
 
 
 def _signalling(vectors: Vectors) -> NDArray[np.bool_]:
-    """Return where an operand is a signalling NaN: emu's arithmetic has quiet ones alone."""
-    found = np.zeros(vectors.description.count, bool)
+    """Return where an operand is a signalling NaN (IEEE 754-2019 section 6.2); emu's arithmetic has only quiet ones."""
+    signalling = np.zeros(vectors.description.count, bool)
     for fmt, codes in zip(vectors.description.operand_formats, vectors.operands, strict=True):
         if isinstance(fmt, Float) and fmt.nans == "ieee" and fmt.fraction_bits > 0:
             quiet = np.uint64(1 << (fmt.fraction_bits - 1))
-            found |= np.isnan(fmt.decode(codes)) & (codes & quiet == 0)
-    return found
+            signalling |= np.isnan(fmt.decode(codes)) & (codes & quiet == 0)
+    return signalling
 
 
 def _infinity_times_zero(vectors: Vectors) -> NDArray[np.bool_]:
@@ -150,10 +150,10 @@ def answer_without_sticky(description: Description, operands: tuple[Codes, ...])
     with np.errstate(all="ignore"):
         exact, _ = _exact(description.operation, carriers, formats, encode_stage(stage), Mac())
         fmt, leading = stage.format, exact.leading
-        place = (
+        last = (
             leading * 0 - fmt.frac_bits if isinstance(fmt, Fixed) else np.maximum(leading, fmt.emin) - fmt.fraction_bits
         )
-        dropped = np.clip(place - 1 - exact.exponent, 0, exact.bit_length)
+        dropped = np.clip(last - 1 - exact.exponent, 0, exact.bit_length)
         cut = replace(exact, significand=(exact.significand >> dropped) << dropped)
         values, _ = write(cut, encode_stage(stage), None)
     return fmt.encode(values.reshape(-1)).astype(np.uint64)
@@ -227,7 +227,7 @@ def _root(x: Fraction) -> Fraction:
 def write_fractions(stage: OutputStage, values: Sequence[Fraction | None], rbits: Codes | None = None) -> Codes:
     """Return what a stage writes of exact numbers; of None what it writes of 0.
 
-    Numbers are cut behind `ROOT_BITS` bits, the last of them sticky.
+    Numbers are cut after `ROOT_BITS` bits, the last of them sticky.
     """
     negative = np.array([value is not None and value < 0 for value in values])
     significands, exponents = np.zeros(len(values), object), np.zeros(len(values), np.int64)

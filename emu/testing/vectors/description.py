@@ -1,4 +1,4 @@
-"""What a set of vectors is of, and the vectors."""
+"""Vectors, and their description: operation, formats, stage and unit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class MacTable(Table):
 
 
 class Description(Table):
-    """Which operation, on what, written how.
+    """An operation: its operands' formats, its unit, and how results are written.
 
     Attributes:
         operation: quantize, add, subtract, multiply, divide, fma, sqrt, remainder, round_to_integral or matmul.

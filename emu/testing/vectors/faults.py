@@ -1,6 +1,6 @@
 """What else could have written a code: another rule, another reading of operands, a habit of hardware.
 
-Each hypothesis gives a code for every vector, so that it can be held against all of them, not only the wrong one.
+Each hypothesis gives a code for every vector, so that it can be compared with all of them, not only with the wrong one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MODES = {Rounding.FLOOR: "truncation of two's complement (floor)", Rounding.TOW
 
 
 def hypotheses(vectors: Vectors, modes: Sequence[Rounding] = tuple(Rounding)) -> Iterator[Hypothesis]:
-    """Give what each fault would have written, the likely ones first; a unit may have one of `modes` instead."""
+    """Yield what each fault would have written, likely faults first; a unit may have rounded in one of `modes`."""
     yield from _other_rules(vectors, modes)
     yield from _zeros_and_subnormals(vectors)
     yield from _without_sticky(vectors)
@@ -85,7 +85,7 @@ def _flushed(fmt: Format) -> Format:
 
 
 def _without_sticky(vectors: Vectors) -> Iterator[Hypothesis]:
-    """Nothing below the guard bit is looked at: halves look like ties though more follows."""
+    """Yield the codes of a unit that looks at nothing below the guard bit: numbers above a half then round as ties."""
     d = vectors.description
     if d.is_stochastic or d.operation == "round_to_integral":
         return
@@ -102,8 +102,8 @@ def _misread(vectors: Vectors) -> Iterator[Hypothesis]:
                 operands, formats = list(vectors.operands), list(d.operand_formats)
                 operands[i], operands[j] = operands[j], operands[i]
                 formats[i], formats[j] = formats[j], formats[i]
-                found = answer(d, tuple(operands), vectors.rbits, formats=tuple(formats))
-                yield f"operands {'abc'[i]} and {'abc'[j]} swapped", found.codes
+                swapped = answer(d, tuple(operands), vectors.rbits, formats=tuple(formats))
+                yield f"operands {'abc'[i]} and {'abc'[j]} swapped", swapped.codes
     fmt = d.stage.format
     if isinstance(fmt, Fixed):
         for off in OFF_BY:
@@ -123,17 +123,17 @@ def _misread(vectors: Vectors) -> Iterator[Hypothesis]:
 
 
 def _other_operations(vectors: Vectors) -> Iterator[Hypothesis]:
-    """A sign taken wrongly, and a product rounded before the sum."""
+    """Yield the codes of wrong signs, and of a product rounded before the sum."""
     d = vectors.description
     if d.operation in ("add", "subtract"):
         other = "subtract" if d.operation == "add" else "add"
-        found = answer(_like(d, operation=other), vectors.operands, vectors.rbits)
-        yield f"{other} instead of {d.operation}", found.codes
+        confused = answer(_like(d, operation=other), vectors.operands, vectors.rbits)
+        yield f"{other} instead of {d.operation}", confused.codes
     *factors, c = vectors.operands
     if len(factors) != len(("a", "b")):
         return
-    found = answer(d, (*factors, negated(d.operand_formats[-1], c)), vectors.rbits)
-    yield "an addend subtracted instead of added", found.codes
+    subtracted = answer(d, (*factors, negated(d.operand_formats[-1], c)), vectors.rbits)
+    yield "an addend subtracted instead of added", subtracted.codes
     if d.operation == "fma" and not d.is_stochastic:
         product = _like(d, operation="multiply", formats=d.formats[:2])
         rounded = answer(product, tuple(factors), None).codes
@@ -165,14 +165,14 @@ def _other_units(vectors: Vectors, modes: Sequence[Rounding]) -> Iterator[Hypoth
     for name, changes in _changed_units(vectors.description, modes):
         try:
             mac = unit.model_copy(update=changes).mac()
-            found = _answer(vectors, mac=mac)
+            codes = _answer(vectors, mac=mac)
         except EmuError:  # such a unit cannot be
             continue
-        yield name, found
+        yield name, codes
 
 
 def _changed_units(description: Description, modes: Sequence[Rounding]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Give units beside the one described: other orders, roundings, overflow rules, formats of products and sums."""
+    """Yield units unlike the one described: other orders, roundings, overflow rules, formats of products and sums."""
     mac, written = description.mac.mac(), str(description.stage.format)
     if mac.accumulator == "exact":
         yield f"an accumulator of {written}", {"accumulator": written}

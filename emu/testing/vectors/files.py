@@ -1,7 +1,7 @@
 """Vectors as files.
 
 hex         DIR/manifest.json, DIR/a.hex, b.hex, c.hex, rbits.hex, result.hex, flags.hex: a code a line, for $readmemh;
-            of a product `depth` lines of a factor belong to one result
+            `depth` lines of a factor belong to a result of matmul
 testfloat   DIR/manifest.json, DIR/vectors.txt: operands, result and flags a line, as Berkeley TestFloat writes them
 
 Flags are bits: inexact 1, underflow 2, overflow 4, infinite 8, invalid 16, accumulator overflow 32 (hex alone). In hex,
@@ -35,7 +35,7 @@ _MOST_BITS = 64
 
 
 class _Manifest(Table):
-    """What a folder of vectors says of itself."""
+    """The manifest of a folder of vectors."""
 
     layout: str
     style: Style

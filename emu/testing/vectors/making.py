@@ -1,9 +1,9 @@
 """Operands of golden vectors: one half breaks hardware, the other tells every known fault from the definition.
 
-The first half is drawn as all hard numbers are (`emu.testing.hard`). Of results that overflow or are NaN no rounding
-can be seen, and of many terms nearly all do: for the second half many more operands are drawn than are wanted, short
-ones whose results lie all over the format, ties among them, and those are kept that show the faults of `faults.py`,
-each fault in turn.
+The first half is drawn as all hard numbers are (`emu.testing.hard`). Results that overflow or are NaN show no rounding,
+and sums of many such terms nearly all do. So for the second half many more operands are drawn than are wanted: short
+ones, whose results lie all over the format, ties among them. Those are kept that show the faults of `faults.py`, each
+fault in turn.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def _random_bits(description: Description, count: int) -> Codes:
 
 
 def _answered(description: Description, operands: tuple[Codes, ...], rbits: Codes | None) -> Vectors:
-    found = answer(description, operands, rbits)
-    return Vectors(description, operands, rbits, found.codes, found.flags)
+    written = answer(description, operands, rbits)
+    return Vectors(description, operands, rbits, written.codes, written.flags)
 
 
 def _taken(vectors: Vectors, indices: NDArray[np.int64]) -> Vectors:

@@ -58,6 +58,7 @@ def kernel_of(launcher: Launcher, product: OnDevice, stage: StageCode) -> tuple[
     if mac.order != BLOCKS:
         return "ordered_product", (), layout.enough_words(widest, kept)
     assert mac.blocks is not None
+    # terms below 2**(fraction_bits + 2), as many as a period has, and a sign
     aligned = mac.blocks.fraction_bits + len(mac.blocks.indices).bit_length() + 3
     order = launcher.constant(_order_of(mac.blocks.indices))
     return "block_product", (order,), layout.enough_words(max(widest, aligned), kept)

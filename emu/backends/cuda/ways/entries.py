@@ -1,7 +1,7 @@
 """Sparse products on a device: one thread per result, its entries in storage order.
 
-A product by rows has them so. One by columns puts them in order on the device: counted, placed by integer atomics in
-any order, then sorted by entry, so that what comes out does not depend on which thread came first.
+A product by rows has them in this order. For a product by columns they are put in order on the device: counted, placed
+by integer atomics in any order, then sorted by entry, so that the result does not depend on which thread came first.
 """
 
 from __future__ import annotations
@@ -39,40 +39,47 @@ def fits(pattern: Pattern) -> bool:
 
 
 class _Scanned(NamedTuple):
-    """Counts added up, on the device: where each index begins, its place among those with entries, (found, longest)."""
+    """Counts of each index on the device, their running sums, and totals.
+
+    Attributes:
+        counts: int32, entries of each index.
+        starts: int64, where the entries of each index begin, and the end.
+        places: int32, of each index with entries, its position among these.
+        totals: int64, how many indices have entries, and the most entries of one.
+    """
 
     counts: Array
     starts: Array
     places: Array
-    found: Array
+    totals: Array
 
 
 def _scanned(launcher: Launcher, index: Array, count: int) -> _Scanned:
     xp = launcher.xp
     counts = xp.zeros(count, np.int32)
-    starts, places, found = xp.empty(count + 1, np.int64), xp.empty(count, np.int32), xp.empty(2, np.int64)
+    starts, places, totals = xp.empty(count + 1, np.int64), xp.empty(count, np.int32), xp.empty(2, np.int64)
     launcher.launch("sparse", "count_index", index.size, (index, np.int64(index.size), counts), words=1)
-    arguments = (counts, np.int64(count), starts, places, found)
+    arguments = (counts, np.int64(count), starts, places, totals)
     room = 8 * _SCAN_WORDS * _SCAN_THREADS
     launcher.launch("sparse", "scan", 1, arguments, shared_bytes=room, words=1, threads=_SCAN_THREADS)
-    return _Scanned(counts, starts, places, found)
+    return _Scanned(counts, starts, places, totals)
 
 
 def columns(launcher: Launcher, index: Indices, count: int) -> Columns:
     """Return which of `count` columns have entries, on the host."""
     xp = launcher.xp
     given = launcher.taken(index.astype(np.int32, copy=False))
-    counts, _, places, found = _scanned(launcher, given, count)
+    counts, _, places, totals = _scanned(launcher, given, count)
     out = xp.empty(index.size, np.int32)
     launcher.launch("sparse", "place_entries", index.size, (given, np.int64(index.size), places, out), words=1)
-    many, longest = (int(number) for number in on_host(found).tolist())
+    many, longest = (int(number) for number in on_host(totals).tolist())
     used = xp.empty(many, np.int32)
     launcher.launch("sparse", "list_used", count, (counts, np.int64(count), places, used), words=1)
     return Columns(on_host(out).astype(index.dtype), on_host(used).astype(index.dtype), longest)
 
 
 def _segments(launcher: Launcher, pattern: Pattern) -> tuple[Array, Array, Array]:
-    """Return entries, the dense operand's rows beside them, and where each result's begin, on the device."""
+    """Return entries, the dense operand's rows beside them, and where those of each result begin, on the device."""
     xp, n = launcher.xp, pattern.index.size
     index = launcher.operand(pattern.index)
     index = index.astype(np.int32, copy=False)
@@ -119,4 +126,4 @@ class Entries(DeviceWay[SparseProduct]):
         room = counted_bytes(write.register)
         launcher.launch("sparse", _KERNELS[kernel], device.results, arguments, shared_bytes=room, words=words)
         values = results.values.reshape(product.shape)
-        return Outcome.owing(launcher.returned(values, product.data, product.dense), results.counts)
+        return Outcome.with_pending(launcher.returned(values, product.data, product.dense), results.counts)

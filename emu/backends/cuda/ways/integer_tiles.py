@@ -11,7 +11,7 @@ from emu.backends.product import ProductCode
 
 #: Results of a tile's side.
 _TILE = 64
-#: How sums of packed integers lie, and their 64-bit words.
+#: Storage of the sums of packed integers, and their 64-bit words.
 _SUMS_IN_WORDS = {PACKED_I32: (5, 2), PACKED_I64: (6, 3)}
 
 
@@ -49,9 +49,10 @@ class IntegerTiles(Settled):
 
 
 def _packing(product: ProductCode) -> int | None:
-    """Return as what the operands are packed, None of products that are no exact sums of fixed-point numbers."""
+    """Return how the operands are packed; None if the product is no exact sum of fixed-point numbers."""
     formats, mac = product.formats, product.mac
     if mac.accumulator is not None or mac.product is not None or any(fmt.is_float for fmt in formats[:2]):
         return None
+    # an unsigned word needs a bit more as a signed integer
     bits = max(fmt.width_bits + (not fmt.signed) for fmt in formats[:2])
     return PACKED_I32 if bits <= 32 else PACKED_I64 if bits <= 64 else None

@@ -1,4 +1,4 @@
-"""A product on a device: its operands there, what a launch is told of them, and what its ways share."""
+"""A product on a device: its operands there, the arguments of a launch, and what the ways to compute it share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OnDevice(NamedTuple):
         code: the product without its numbers.
         left: left operand.
         right: right operand.
-        addend: in one line, or None.
+        addend: flat, or None.
         sizes: matrices, rows, inner size, columns.
         task: the numbers, as `kernels/include/task.cuh` reads them.
     """
@@ -39,12 +39,12 @@ class OnDevice(NamedTuple):
 
     @property
     def formats(self) -> Formats:
-        """Of the operands and the addend."""
+        """Formats of the operands and the addend."""
         return self.code.formats
 
     @property
     def results(self) -> int:
-        """How many."""
+        """Number of results."""
         batches, rows, _, columns = self.sizes
         return batches * rows * columns
 
@@ -117,7 +117,7 @@ class Results(NamedTuple):
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """As kernels take them."""
+        """The arguments that kernels take."""
         return self.recorded, self.values, self.counts.totals
 
 
@@ -159,7 +159,7 @@ class DenseWay(DeviceWay[Product]):
         self._launch(device, results, write)
         batches, rows, _, columns = device.sizes
         values = results.values.reshape(batches, rows, columns)
-        return Outcome.owing(launcher.returned(values, device.left.data, device.right.data), results.counts)
+        return Outcome.with_pending(launcher.returned(values, device.left.data, device.right.data), results.counts)
 
     @abstractmethod
     def _launch(self, product: OnDevice, results: Results, write: Write) -> None:
@@ -185,7 +185,7 @@ def packed(
         launcher: of the device.
         product: whose operand.
         operand: 0 is the left one, 1 the right one transposed.
-        packing: as what; a number that `around.cu` knows.
+        packing: how elements are packed; a number that `around.cu` knows.
         dtype: the same in NumPy.
         shape: height, width.
     """

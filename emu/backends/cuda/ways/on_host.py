@@ -1,4 +1,4 @@
-"""The definition as the last way of a device: on the host, its results where the operands are."""
+"""The definition as the last way of a device: computed on the host, its results moved to where the operands are."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OnHost(DeviceWay[Product], LastWay[Product]):
         operands = [x.data if isinstance(x, Gathered) else x for x in (product.left, product.right)]
         left, right = (_on_host(x) for x in (product.left, product.right))
         outcome = DEFINITION.compute(Product(product.code, left, right, _copied(product.addend)), write)
-        return there(self._launcher, outcome, *operands)
+        return beside(self._launcher, outcome, *operands)
 
 
 class SparseOnHost(DeviceWay[SparseProduct], LastWay[SparseProduct]):
@@ -34,12 +34,12 @@ class SparseOnHost(DeviceWay[SparseProduct], LastWay[SparseProduct]):
         """Write the product."""
         data, dense = on_host(product.data), on_host(product.dense)
         copied = SparseProduct(product.code, data, dense, _copied(product.addend), product.pattern)
-        return there(self._launcher, SPARSE_DEFINITION.compute(copied, write), product.data, product.dense)
+        return beside(self._launcher, SPARSE_DEFINITION.compute(copied, write), product.data, product.dense)
 
 
-def there(launcher: Launcher, outcome: Outcome, *operands: Array) -> Outcome:
-    """Return what the definition wrote on the host, where the operands are."""
-    return outcome.elsewhere(launcher.xp.asarray(outcome.values)) if any(map(is_on_device, operands)) else outcome
+def beside(launcher: Launcher, outcome: Outcome, *operands: Array) -> Outcome:
+    """Return an outcome of the host with its values on the device if an operand is there."""
+    return outcome.with_values(launcher.xp.asarray(outcome.values)) if any(map(is_on_device, operands)) else outcome
 
 
 def _on_host(x: Array | Gathered) -> Array | Gathered:

@@ -1,4 +1,4 @@
-"""Sums that lie on the device go through the output stage: what ends the ways that do not write themselves."""
+"""Sums that lie on the device pass the output stage: the last kernel of the ways that only add."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from emu.backends.cuda.ways.on_device import DenseWay, OnDevice, Results, places
 from emu.backends.interface import Write
 
 Array = Any
-#: As what operands are packed, and how sums lie: numbers that `around.cu` knows.
+#: How operands are packed, and how sums are stored: numbers that `around.cu` knows.
 PACKED_F32, PACKED_F64, PACKED_I8, PACKED_I32, PACKED_I64 = range(5)
 PACKED_DTYPES = tuple(np.dtype(kind) for kind in (np.float32, np.float64, np.int8, np.int32, np.int64))
-#: Bits of the significands of sums that lie so.
+#: Bits of the significands of sums, by their storage.
 _BITS_OF_SUMS = {PACKED_F32: 24, PACKED_F64: 53, layout.STORED_I32: 32}
 
 
@@ -25,11 +25,11 @@ class Sums(NamedTuple):
     """Sums on the device.
 
     Attributes:
-        array: in one line.
-        numbers: what `settle` is told of them.
+        array: flat.
+        numbers: arguments of the kernel `settle` that describe them.
         bits: of their significands.
         exact: whether the addend is still to be added.
-        marks: where one overflowed, or None.
+        marks: 1 for each sum whose accumulator overflowed, or None.
     """
 
     array: Array
@@ -46,11 +46,11 @@ class Sums(NamedTuple):
 
         Args:
             sums: on the device.
-            storage: how a sum lies; a number that `around.cu` knows.
+            storage: how a sum is stored; a number that `around.cu` knows.
             quantum: exponent of its last place, of integers.
             exact: whether the addend is still to be added.
-            width: how many there are in a line, where a sum takes several elements.
-            bits: of their significands, where the storage does not say.
+            width: sums in a row, if a sum takes several elements.
+            bits: of their significands, if the storage does not determine them.
         """
         _, height, columns = sums.shape
         numbers = (np.int32(storage), np.int32(quantum), np.int64(height), np.int64(width or columns), np.int32(exact))

@@ -1,4 +1,7 @@
-"""Float32 accumulators that add exact products of float32 along k, to nearest even: tiles of fused multiply-adds."""
+"""Float32 accumulators that add exact products of float32 along k, to nearest even: tiles of fused multiply-adds.
+
+A fused multiply-add rounds a * b + c once: that is an exact product, added by an accumulator that rounds.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact sums by the vendor's library, where the planner has proved that no sum rounds: no order matters.
+"""Exact sums by the vendor's library: the planner has proved that no sum rounds, so the order does not matter.
 
 Operands are packed as int8 (sums in int32), float32 or float64.
 """
@@ -33,7 +33,7 @@ class VendorSums(Settled):
 
     @override
     def proof(self, product: ProductCode) -> str:
-        """Return as what the library takes operands."""
+        """Return in which dtype the library takes operands."""
         return f"by cuBLAS in {_NAMES[_packing(product)]}"
 
     @override
@@ -54,7 +54,7 @@ class VendorSums(Settled):
 
 
 def _packing(product: ProductCode) -> int:
-    """Return as what the library takes the operands of an exact path."""
+    """Return how the operands of an exact path are packed for the library."""
     if product.path == "integer_dot" and product.depth <= MOST_INT8_TERMS:
         return PACKED_I8
     return PACKED_F32 if product.path == "float32_blas" else PACKED_F64

@@ -22,7 +22,7 @@ from emu.backends.modes import draws
 from emu.backends.product import Product, ProductCode, SparseProduct, Way, choose
 from emu.backends.reference.sparse import groups_of
 from emu.backends.reference.stage import draw_bits
-from emu.datapath.owed import NO_EXPONENT
+from emu.datapath.pending import NO_EXPONENT
 from emu.datapath.registers import SCALARS
 
 Array = NDArray[Any]

@@ -1,4 +1,4 @@
-"""A record of a product's work: sizes, formats and the plan that it followed.
+"""Records of products: sizes, formats and the plan that each followed.
 
 If a unit has a list as its `records`, it adds one record per product. A record has no times.
 """
@@ -11,7 +11,7 @@ from emu.engine.planner import Plan
 from emu.formats import Format
 
 
-class WorkRecord(NamedTuple):
+class ProductRecord(NamedTuple):
     """One product.
 
     Attributes:
