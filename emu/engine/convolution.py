@@ -96,6 +96,7 @@ def _padded(x: Array, padding: tuple[int, int]) -> Array:
     if (down, right) == (0, 0):
         return contiguous(x)
     n, channels, height, width = x.shape
+    # zeros are stored, so that every patch is read by the same offsets, without a test at the edges
     images = namespace(x).zeros((n, channels, height + 2 * down, width + 2 * right), x.dtype)
     images[:, :, down : down + height, right : right + width] = x
     return images
@@ -108,6 +109,8 @@ def _offsets_of_patches(
     """Return the offsets of the kernel's elements, and of the kernel's positions, in an image of (C, H, W)."""
     channels, height, width = image
     out = [convolved_size(image[1 + i], kernel[i], stride[i], 0) for i in (0, 1)]
+    # element (c, i, j) of the kernel at position (p, q) is element (c, p * stride + i, q * stride + j) of the image:
+    # the offset is a sum of both parts
     element = np.arange(channels)[:, None, None] * (height * width) + (
         np.arange(kernel[0])[:, None] * width + np.arange(kernel[1])
     )

@@ -65,7 +65,7 @@ def deliver(unit: UnitDescription, outcome: Outcome, lowered: int = 0) -> Array:
         lowered: as in `place_register`: by how much its exponents are lower than those observed.
     """
     register, flags = unit.register, unit.flags
-    if outcome.pending is not None:
+    if outcome.pending is not None:  # to read counts now would wait for the device
         if register is not None:
             register.add_pending(Lowered(outcome.pending, lowered) if lowered else outcome.pending)
         if flags is not None:

@@ -85,8 +85,8 @@ def write_function(unit: UnitDescription, name: str, array: Array, fmt: Format) 
     """
     from emu.backends.functions import function_table, is_tabled
 
-    kernels, write = unit.kernels, writing(unit, array.shape, None)
-    if is_tabled(fmt):
+    kernels, write = unit.kernels, writing(unit, array.shape, None)  # function values have no last place: as floats
+    if is_tabled(fmt):  # the stage is part of the table: rounding, overflow and flags are those of the exact value
         table = function_table(name, fmt, unit.stage, tininess=unit.code.tininess)
         outcome = kernels.tabled(table, array, write)
     elif fmt.carries_raws:

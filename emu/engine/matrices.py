@@ -81,7 +81,7 @@ def as_batches(a: Array, b: Array) -> tuple[Array, Array, tuple[int, ...], tuple
             "they differ"
         ) from None
     m, n = wide_a.shape[-2], wide_b.shape[-1]
-    if wide_a.ndim == wide_b.ndim == 2:
+    if wide_a.ndim == wide_b.ndim == 2:  # the usual product needs no broadcasting
         whole = (*([m] if a.ndim > 1 else []), *([n] if b.ndim > 1 else []))
         return wide_a[None], wide_b[None], whole, ()
     shape = (*batch, *([m] if a.ndim > 1 else []), *([n] if b.ndim > 1 else []))
@@ -110,7 +110,7 @@ def as_addend(array: Array, shape: tuple[int, ...], full: tuple[int, ...]) -> Ar
         raise _unfit_addend(shape, array.shape)
     if len(shape) < len(full):
         array = namespace(array).broadcast_to(array, shape).reshape(full)
-    if array.ndim <= 3 and len(full) <= 3:
+    if array.ndim <= 3 and len(full) <= 3:  # kernels broadcast axes of size 1 themselves: no copy
         return array.reshape((1,) * (3 - array.ndim) + array.shape)
     return namespace(array).broadcast_to(array, full).reshape(math.prod(full[:-2]), *full[-2:])
 

@@ -186,7 +186,7 @@ def _word_of(exact: Array, name: str) -> tuple[Array, Fixed]:
     """Return the raws of fractions in a word of 64 bits, and its format."""
     lowest = [_last_place(e) for e in exact.flat]
     if None not in lowest:
-        frac_bits = max(places for places in lowest if places is not None)
+        frac_bits = max(bits for bits in lowest if bits is not None)  # the finest number decides for all
         raws = _words_at(exact, frac_bits)
         if raws is not None:
             return raws, Fixed(64, frac_bits, signed=raws.dtype != np.uint64)
@@ -229,6 +229,7 @@ def _last_place(e: Any) -> int | None:
 
 def _on_device(x: Any, fmt: Format, name: str, *, check: bool) -> Array:
     """Return an operand's carrier on its device; its values are checked on the host."""
+    # a check needs `contains`, which reads bit patterns by NumPy: an unchecked operand never leaves the device
     if not check:
         return x if x.dtype == fmt.carrier else _converted(x, fmt.carrier)
     checked = as_operand(on_host(x), fmt, name, check=True)[0]

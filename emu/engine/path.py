@@ -86,7 +86,7 @@ def path_of_terms(unit: UnitDescription, terms: Terms, maxima: Callable[[], tupl
     Raises:
         FormatError: a unit of blocks, which aligns exponents, was given fixed-point operands.
     """
-    path = _path_by_formats(unit.kernels, unit.code, terms, unit.mac)
+    path = _path_by_formats(unit.kernels, unit.code, terms, unit.mac)  # cached: layers repeat the same formats
     if path.plan.path in SETTLED or not may_gain_from_maxima(*terms.formats, unit.mac):
         return path
     measured = plan_product(*terms.formats, terms.depth, unit.mac, maxima, dots=_has_dots(unit.kernels, terms))

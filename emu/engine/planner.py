@@ -26,7 +26,7 @@ from emu._drawn import Drawn
 from emu.backends.interface import EXACT_PATHS
 from emu.datapath import Mac, Overflow
 from emu.datapath.order import Blocks, Sequential
-from emu.formats import Fixed, Format
+from emu.formats import Fixed, Float, Format
 
 Array = NDArray[Any]
 #: A type with p significant bits holds every integer up to 2**p, the end included. If K*max|a|*max|b| + max|addend| is
@@ -82,34 +82,21 @@ def plan_product(
         dots: whether the backend multiplies these operands by integer dot-product instructions.
     """
     rounded = rounded_addend_format(addend_format, mac)
+    addend = addend_format if rounded is None else rounded
+    if (
+        mac.product == "exact"
+        and isinstance(a_format, Fixed)
+        and isinstance(b_format, Fixed)
+        and not isinstance(addend, Float)
+    ):
+        plan = _plan_of_integers(_Bound.of(a_format, b_format, addend, depth), mac, dots)
+        if plan.path not in EXACT_PATHS and maxima is not None and not (a_format.carries_raws or b_format.carries_raws):
+            plan = _plan_of_integers(_Bound.of(a_format, b_format, addend, depth, maxima()), mac, dots)
+    else:
+        plan = _plan_of_floats(mac)
     if rounded is None:
-        return _plan_of_operands(a_format, b_format, addend_format, depth, mac, maxima, dots=dots)
-    plan = _plan_of_operands(a_format, b_format, rounded, depth, mac, maxima, dots=dots)
+        return plan
     return replace(plan, addend=rounded, proof=f"{plan.proof}; the addend is rounded to {rounded} first")
-
-
-def _plan_of_operands(
-    a_format: Format,
-    b_format: Format,
-    addend_format: Format | None,
-    depth: int,
-    mac: Mac,
-    maxima: Callable[[], tuple[float, float]] | None,
-    *,
-    dots: bool,
-) -> Plan:
-    operands = [f for f in (a_format, b_format, addend_format) if f is not None]
-    fixed = [f for f in operands if isinstance(f, Fixed)]
-    if mac.product != "exact" or len(fixed) < len(operands):
-        return _plan_of_floats(mac)
-    assert isinstance(a_format, Fixed)
-    assert isinstance(b_format, Fixed)
-    addend = addend_format if isinstance(addend_format, Fixed) else None
-    bound = _Bound.of_formats(a_format, b_format, addend, depth)
-    plan = _plan_of_integers(bound, mac, dots)
-    if plan.path not in EXACT_PATHS and maxima is not None and not (a_format.carries_raws or b_format.carries_raws):
-        plan = _plan_of_integers(_Bound.of_maxima(a_format, b_format, addend, depth, *maxima()), mac, dots)
-    return plan
 
 
 def rounded_addend_format(addend: Format | None, mac: Mac) -> Fixed | None:
@@ -171,35 +158,30 @@ class _Bound:
         return all(points[0] <= frac <= points[1] for frac in (self.frac_bits, *(f.frac_bits for f in self.operands)))
 
     @classmethod
-    def of_formats(cls, a: Fixed, b: Fixed, addend: Fixed | None, depth: int) -> _Bound:
-        return cls._of(
-            -a.min_raw if a.signed else a.max_raw,
-            -b.min_raw if b.signed else b.max_raw,
-            a,
-            b,
-            addend,
-            depth,
-            "the formats",
-        )
-
-    @classmethod
-    def of_maxima(cls, a: Fixed, b: Fixed, addend: Fixed | None, depth: int, max_a: float, max_b: float) -> _Bound:
-        # at least 1: beside zeros alone the other operand would have no bound
-        raw_a, raw_b = (max(int(np.ldexp(m, f.frac_bits)), 1) for m, f in ((max_a, a), (max_b, b)))
-        return cls._of(raw_a, raw_b, a, b, addend, depth, "the data's measured maxima")
-
-    @classmethod
-    def _of(cls, max_a: int, max_b: int, a: Fixed, b: Fixed, addend: Fixed | None, depth: int, origin: str) -> _Bound:
-        frac = a.frac_bits + b.frac_bits
-        finest = max(frac, addend.frac_bits) if addend else frac
-        total = depth * max_a * max_b << (finest - frac)
+    def of(
+        cls, a: Fixed, b: Fixed, addend: Fixed | None, depth: int, maxima: tuple[float, float] | None = None
+    ) -> _Bound:
+        """Return the bound by the operands' formats, or by their measured largest magnitudes."""
+        if maxima is None:
+            max_a, max_b, origin = _largest_raw(a), _largest_raw(b), "the formats"
+        else:
+            # at least 1: beside zeros alone the other operand would have no bound
+            max_a, max_b = (max(int(np.ldexp(m, f.frac_bits)), 1) for m, f in zip(maxima, (a, b), strict=True))
+            origin = "the data's measured maxima"
+        frac_bits = a.frac_bits + b.frac_bits
+        finest = max(frac_bits, addend.frac_bits) if addend else frac_bits
+        total = depth * max_a * max_b << (finest - frac_bits)
         if addend:
-            total += max(-addend.min_raw, addend.max_raw) << (finest - addend.frac_bits)
+            total += _largest_raw(addend) << (finest - addend.frac_bits)
         return cls(total, finest, tuple(f for f in (a, b, addend) if f), origin)
 
     def __str__(self) -> str:
         limit = max(self.magnitude - 1, 0).bit_length()  # the least power of two that is not below it
         return f"K*max|a|*max|b| + max|addend| <= 2**{limit} units of 2**{-self.frac_bits} by {self.origin}"
+
+
+def _largest_raw(fmt: Fixed) -> int:
+    return max(-fmt.min_raw, fmt.max_raw)
 
 
 def _plan_of_integers(bound: _Bound, mac: Mac, dots: bool) -> Plan:

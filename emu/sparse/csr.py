@@ -142,11 +142,11 @@ class CSR:
         if values.ndim != 2:
             raise ShapeError(f"`x` must be a matrix (rows, columns), got shape {values.shape}; reshape it")
         flat = np.ascontiguousarray(values).reshape(-1)
-        places = np.flatnonzero(flat)
-        rows, indices = np.divmod(places, max(values.shape[1], 1))
+        entries = np.flatnonzero(flat)  # for NumPy NaN is nonzero and -0 is not: as promised above
+        rows, indices = np.divmod(entries, max(values.shape[1], 1))
         starts = _row_starts(rows, values.shape[0])
         narrow = indices.astype(np.int32 if values.shape[1] < 2**31 else np.int64)
-        matrix = cls._made(flat[places], narrow, starts, values.shape, parsed, None)
+        matrix = cls._made(flat[entries], narrow, starts, values.shape, parsed, None)
         matrix.columns(backend)
         return matrix
 
@@ -222,12 +222,12 @@ class CSR:
             )
         starts = np.zeros(begins.size + 1, np.int64)
         np.cumsum(ends - begins, out=starts[1:])
-        if isinstance(chosen, slice) and (begins[1:] == ends[:-1]).all():
-            places = slice(int(begins[0]), int(ends[-1])) if begins.size else slice(0)
-        else:
-            places = np.repeat(begins - starts[:-1], ends - begins) + np.arange(int(starts[-1]))
+        if isinstance(chosen, slice) and (begins[1:] == ends[:-1]).all():  # neighbouring rows: one piece, as a view
+            entries = slice(int(begins[0]), int(ends[-1])) if begins.size else slice(0)
+        else:  # entry p of the result, in its row i, is entry begins[i] + (p - starts[i])
+            entries = np.repeat(begins - starts[:-1], ends - begins) + np.arange(int(starts[-1]))
         shape = (begins.size, self.shape[1])
-        return self._made(self.data[places], self.indices[places], starts, shape, self.format, None)
+        return self._made(self.data[entries], self.indices[entries], starts, shape, self.format, None)
 
     def with_data(self, data: Any, fmt: str | Format, *, check: bool = True) -> CSR:
         """Return a matrix with other entries in the same places; V1, V2 and patterns that are built are shared.
@@ -246,6 +246,7 @@ class CSR:
         if values.shape != self.indices.shape:
             raise ShapeError(f"`data` must have one element per entry, shape {self.indices.shape}, got {values.shape}")
         matrix = self._made(values.copy(), self.indices, self.indptr, self.shape, parsed, self.known)
+        # cached properties lie in `__dict__`: those that are built say where entries lie, not what they are
         matrix.__dict__.update({name: built for name, built in self.__dict__.items() if name not in matrix.__dict__})
         return matrix
 

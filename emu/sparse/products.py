@@ -171,6 +171,7 @@ def write_sparse(unit: UnitDescription, x: CSR, dense: Value, addend: Value | No
     plan, code, choice = _path(unit, x, right, pattern, formats)
     if third is not None and plan.addend is not None:
         third = rounded_addend(third, fc, plan.addend, unit)
+    # the longest dot product decides how wide the register of an exact accumulator is
     observed = None if unit.register is None else accumulator_of(*formats, pattern.longest, unit.mac)
     outcome = choice.compute(SparseProduct(code, x.data, right, third, pattern), writing(unit, shape, observed))
     if unit.records is not None:

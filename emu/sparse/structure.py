@@ -105,7 +105,7 @@ def require_fitting(x: Entries) -> None:
 
 
 def require_canonical(x: Entries, asked: str) -> None:
-    """Raise ShapeError unless columns ascend in every row."""
+    """Raise ShapeError unless columns ascend in each row."""
     rows = _rows(x)
     same_row = rows[1:] == rows[:-1]
     wrong = np.flatnonzero(same_row & (x.indices[1:] <= x.indices[:-1]))
@@ -123,7 +123,7 @@ def require_canonical(x: Entries, asked: str) -> None:
 def require_single(x: Entries) -> None:
     """Raise ShapeError if a row has a column twice."""
     rows = _rows(x)
-    order = np.lexsort((x.indices, rows))
+    order = np.lexsort((x.indices, rows))  # by row, then by column: equal places become neighbours
     rows, columns = rows[order], x.indices[order]
     twice = np.flatnonzero((rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1]))
     if twice.size:

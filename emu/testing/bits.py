@@ -97,7 +97,7 @@ def codes_of(name: str, array: Array, fmt: Format) -> NDArray[np.uint64]:
     Raises:
         AssertionError: an element is no value of the format.
     """
-    plain = replace(fmt, daz=False) if isinstance(fmt, Float) else fmt
+    plain = replace(fmt, daz=False) if isinstance(fmt, Float) else fmt  # DAZ would decode subnormal codes as 0
     try:
         if array.dtype.kind in "ub":
             array = plain.decode(array.astype(np.uint64))

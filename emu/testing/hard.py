@@ -124,6 +124,7 @@ def hard_values(fmt: Format, places: Places, *, nan: bool = True, infinity: bool
 
 def hard_reals(fmt: Format, places: Places, *, nan: bool = True, infinity: bool = True) -> NDArray[np.float64]:
     """Return real numbers to be rounded into `fmt`: its values, ties, their neighbours, and what lies beyond."""
+    # bits of `choice`: 0-3 kind, 4 tie, 5-6 side, 7 sign, from 8 on the length of a carry, from 16 on an edge
     seconds = places.second_of_pair()
     choice, body = places.drawn(2, seconds), places.drawn(3, seconds)
     index = body % np.uint64(max(last_index(fmt), 1))

@@ -63,7 +63,7 @@ class Instruction:
 
     @property
     def shift(self) -> np.uint64:
-        """Bits below a code in its register: tf32 fills the upper bits of binary32."""
+        """Bits below a code in its register: tf32 fills the upper 19 bits of binary32, and units ignore the others."""
         return np.uint64(32 - self.operand_format.width_bits if self.inputs == "tf32" else 0)
 
 

@@ -62,7 +62,7 @@ class Probe:
             for huge, small in zip(masks.huge_factors, masks.small_factors, strict=True)
         )
         sign = np.where(kinds == -2, -1.0, 1.0)
-        a, b = (a * sign, b) if is_signed(self.a_format) else (a, b * sign)
+        a, b = (a * sign, b) if self.a_format.signed else (a, b * sign)
         left, right = a[: self.k].astype(self.a_format.carrier), b[: self.k].astype(self.b_format.carrier)
         arguments: list[Any] = [left, right]
         if self.addend_format is not None:
@@ -109,11 +109,6 @@ def guesses(probe: Probe, accumulator: Format | None) -> Iterator[Masks]:
         if masks.huge > masks.small and masks not in seen:
             seen.add(masks)
             yield masks
-
-
-def is_signed(fmt: Format) -> bool:
-    """Return whether the format has negative values."""
-    return fmt.signed
 
 
 def range_of(fmt: Format) -> tuple[int, int]:

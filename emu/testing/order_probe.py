@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from emu.errors import FormatError, ShapeError
 from emu.formats import Format, parse
 from emu.formats.integers import as_integer, as_pair
-from emu.testing.order_masks import Masks, Probe, factors_of, guesses, is_signed, range_of
+from emu.testing.order_masks import Masks, Probe, factors_of, guesses, range_of
 from emu.testing.order_tree import NoTree, OrderTree, tree_of_sizes
 
 Array = NDArray[Any]
@@ -95,7 +95,7 @@ def probe_order(
         raise FormatError(f"`product` must be a function of two arrays, got {product!r}; give one such as np.dot")
     shape = None if shape is None else as_pair("shape", shape, 1)
     a, b = parse(a_format), parse(a_format if b_format is None else b_format)
-    if not (is_signed(a) or is_signed(b)):
+    if not (a.signed or b.signed):
         raise FormatError(f"`a_format` or `b_format` must be signed, got {a} and {b}: the masks are M and -M")
     probe = Probe(product, k, a, b, None if addend_format is None else parse(addend_format), shape)
     if probe.n_terms == 1:

@@ -74,6 +74,7 @@ class OrderTree:
         """The children of every inner node; leaves are 0 .. n_terms-1, node number i is n_terms + i, the root last."""
         top = list(range(self.n_terms))  # of every leaf: the largest node so far that holds it
         nodes: list[tuple[int, ...]] = []
+        # smaller sets first, so that children come before their parents; then by the first term, c & -c
         for cluster in sorted(self.clusters, key=lambda c: (c.bit_count(), c & -c)):
             leaves = [k for k in range(self.n_terms) if cluster >> k & 1]
             children = tuple(dict.fromkeys(top[k] for k in leaves))

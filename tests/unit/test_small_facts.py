@@ -154,7 +154,7 @@ def test_matrix_units_flush_the_operands_of_a_format_without_subnormals(formats:
     ],
 )
 def test_a_bound_counts_everything_in_the_finest_unit(addend: Fixed | None, magnitude: int, frac_bits: int):
-    bound = _Bound.of_formats(SIGNED, SIGNED, addend, 10)
+    bound = _Bound.of(SIGNED, SIGNED, addend, 10)
     assert (bound.magnitude, bound.frac_bits) == (magnitude, frac_bits)
 
 
@@ -209,8 +209,8 @@ def test_the_zero_of_an_exact_accumulator_is_positive(backend: str):
 
 
 def test_a_bound_is_printed_as_the_power_of_two_that_holds_it():
-    assert "<= 2**14 units of 2**-8" in str(_Bound.of_formats(SIGNED, SIGNED, None, 1))
-    assert "<= 2**15 units of 2**-8" in str(_Bound.of_formats(SIGNED, SIGNED, None, 2))
+    assert "<= 2**14 units of 2**-8" in str(_Bound.of(SIGNED, SIGNED, None, 1))
+    assert "<= 2**15 units of 2**-8" in str(_Bound.of(SIGNED, SIGNED, None, 2))
 
 
 @pytest.mark.parametrize("x", [1e15, -1e15, 2.0**52 - 0.5])

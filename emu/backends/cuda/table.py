@@ -326,6 +326,7 @@ def _definition_of(
 
 def _is_narrow(x: Array, source: FormatCode | None, stage: StageCode) -> bool:
     """Return whether the fast output stage writes these operands: float32 as they are, results of float32."""
+    # the kernel reads float32 as they are, has code for the hand-written modes, and counts emu's own underflow alone
     plain = source is None or not (source.daz or source.carries_raws)
     return (
         plain
@@ -347,7 +348,7 @@ def _words_of(operation: str, dtypes: list[np.dtype[Any]], stage: StageCode) -> 
     """Return how many 64-bit words hold an operation's exact results."""
     if operation in ("divide", "sqrt", "remainder"):
         return 4
-    bits = [layout.SIGNIFICANT[dtype] for dtype in dtypes]
+    bits = [layout.SIGNIFICANT[dtype] for dtype in dtypes]  # a product has as many as both factors together
     widest = max(sum(bits[:2]), *bits) if operation in ("multiply", "fma") else max(bits)
     return layout.enough_words(widest, layout.kept_bits([stage], adds=operation in ("add", "subtract", "fma")))
 

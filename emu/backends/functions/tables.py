@@ -241,7 +241,7 @@ def _dropped(shortened: Shortened, grid: Grid, stage: StageCode) -> NDArray[np.u
 
     Where that carries, every u moves: the value written for u = 0 has moved already, and 0 stands here.
     """
-    exact = shortened.exact.as_object()
+    exact = shortened.exact.as_object()  # Python integers: a step may lie far below 64 bits
     shift = (grid.step(shortened.leading) - exact.exponent).astype(object)
     left, right = np.maximum(-shift, 0), np.maximum(shift, 0)
     significand: Array = exact.significand << left

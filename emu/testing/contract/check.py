@@ -26,7 +26,6 @@ from emu.testing.contract.python_unit import PythonUnit
 FORMATS = ("fp16", "fix8f4", "bf16", "fp8_e4m3", "e4m3fnuz", "e5m2 no-subnormals", "fix16f8", "ufix8f3", "fp32")
 ORDERS = ("sequential", "pairwise", "lanes(4)")
 Status = Literal["passed", "FAILED", "not offered"]
-LIBRARIES = (".so", ".dylib", ".dll")
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def between(fmt: Format, n: int, seed: int) -> Reals:
     """Return numbers between two normal values that are no ties, some of them one float64 step from a tie or value."""
     high = min(last_index(fmt) - 1, TIES_END if isinstance(fmt, Fixed) else last_index(fmt))
     index = _indices(fmt, max(normal_index(fmt), 1), high, n, seed)
-    inside = magnitudes(fmt, index, 2 * np.resize(PARTS, len(index)))
+    inside = magnitudes(fmt, index, 2 * np.resize(PARTS, len(index)))  # in halves of an ulp
     beside = np.nextafter(
         magnitudes(fmt, index, np.resize([0, 1, 1], len(index))), np.resize([np.inf, 0, np.inf], len(index))
     )
@@ -123,6 +123,7 @@ def summands(fmt: Format, shape: tuple[int, ...], seed: int) -> Array:
     if isinstance(fmt, Fixed):
         codes = random.integers(0, fmt.n_codes - 1, shape, np.uint64, endpoint=True)
         return fmt.decode(codes)
+    # no product overflows, and exponents of products lie within plus and minus the precision: sums lose low bits
     spread = min(fmt.emax // 2, fmt.fraction_bits // 2 + 1)
     reals = random.standard_normal(shape) * 2.0 ** random.integers(-spread, max(spread, 0) + 1, shape)
     return quantize(reals, fmt, overflow="satfinite", backend="reference")

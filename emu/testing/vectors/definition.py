@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -198,6 +197,7 @@ def last_place(exact: Fraction, fmt: Format) -> int:
     if isinstance(fmt, Fixed):
         return -fmt.frac_bits
     magnitude = abs(exact)
+    # n/d lies between 2**(e-1) and 2**(e+1), e the difference of their lengths
     exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
     exponent -= magnitude < Fraction(2) ** exponent
     return max(exponent, fmt.emin) - fmt.fraction_bits
@@ -222,23 +222,3 @@ def _root(x: Fraction) -> Fraction:
     root = math.isqrt(scaled.numerator // scaled.denominator)
     sticky = root * root != scaled
     return Fraction(2 * root + sticky, 2 ** (up + 1))
-
-
-def write_fractions(stage: OutputStage, values: Sequence[Fraction | None], rbits: Codes | None = None) -> Codes:
-    """Return what a stage writes of exact numbers; of None what it writes of 0.
-
-    Numbers are cut after `ROOT_BITS` bits, the last of them sticky.
-    """
-    negative = np.array([value is not None and value < 0 for value in values])
-    significands, exponents = np.zeros(len(values), object), np.zeros(len(values), np.int64)
-    for i, value in enumerate(values):
-        significands[i] = 0
-        if value:
-            n, d = abs(value.numerator), value.denominator
-            up = ROOT_BITS - n.bit_length() + d.bit_length()
-            quotient, rest = divmod(n << max(up, 0), d << max(-up, 0))
-            significands[i], exponents[i] = 2 * quotient + (rest != 0), -up - 1
-    exact = Exact(negative, significands, exponents, np.zeros(len(values), np.uint8))
-    with np.errstate(all="ignore"):
-        written, _ = write(exact, encode_stage(stage), None if rbits is None else rbits.astype(np.int64))
-    return stage.format.encode(written).astype(np.uint64)

@@ -203,6 +203,7 @@ def _codes(fmt: Format, exponent: Exponents, digits: Exponents, body: Noise, neg
     exponent = np.clip(exponent, low, high)
     room = np.minimum(exponent - _last_place(fmt) + 1, _precision(fmt)).astype(np.uint64)
     digits_ = np.minimum(digits.astype(np.uint64), room)
+    # `digits_` random digits between a leading and a last 1, moved up to the leading place of the exponent
     ones = ~np.uint64(0) >> (np.uint64(64) - digits_)
     significand = ((body & ones) | (ones ^ (ones >> np.uint64(1))) | np.uint64(1)) << (room - digits_)
     if isinstance(fmt, Fixed):
