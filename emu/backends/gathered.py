@@ -26,7 +26,7 @@ class Gathered:
     Attributes:
         data: one-dimensional, contiguous.
         batches: how many matrices.
-        batch_stride: from one matrix to the next; 0 where all are the same.
+        batch_stride: from one matrix to the next; 0 if all are the same.
         rows: int64, offset of each row.
         columns: int64, offset of each column.
     """

@@ -123,7 +123,7 @@ NO_QUANTUM = -(1 << 40)
 class RandomCode(NamedTuple):
     """Where random bits come from: Philox numbers, or recorded bits of the result's shape.
 
-    `elements`: the number of every result, where these are some of a larger whole; else 0, 1, 2 ... in C order.
+    `elements`: the number of every result, if these are some of a larger whole; else 0, 1, 2 ... in C order.
     """
 
     seed: int
@@ -186,7 +186,7 @@ class Outcome:
     Attributes:
         values: carrier array of the output format.
         flags: int64, shape (7,): counts in the order of `FLAG_NAMES`.
-        register: int64, shape (2*bins + 5,), or None where none was asked for.
+        register: int64, shape (2*bins + 5,), or None if none was asked for.
         max_exponent: largest floor(log2|x|) observed, `NO_EXPONENT` if nothing nonzero was.
         pending: flags, register and exponent if they are still on a device, else None; reading one of them fetches all.
     """

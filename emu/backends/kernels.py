@@ -108,7 +108,7 @@ class Kernels(CodecKernels, Protocol):
         ...
 
     def largest_magnitudes(self, arrays: Sequence[Array]) -> list[float]:
-        """Return the largest magnitude in each array of carriers: 0.0 of none, NaN where there is one."""
+        """Return the largest magnitude in each array of carriers: 0.0 of none, NaN if there is one."""
         ...
 
     def max_pool(self, windows: Array | Gathered) -> tuple[Array, NDArray[np.unsignedinteger[Any]]]:

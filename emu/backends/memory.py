@@ -39,7 +39,7 @@ class _Block:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any] | type[Any]) -> Array:
-    """Return an array without content; a large one is aligned to 64 bytes, in room used before where there is some."""
+    """Return an array without content; a large one is aligned to 64 bytes, in room used before if there is some."""
     kind = np.dtype(dtype)
     size = math.prod(shape) * kind.itemsize
     if size < FEWEST_BYTES:

@@ -117,7 +117,7 @@ class Way(ABC, Generic[Given]):
     """One algorithm for products.
 
     Attributes:
-        is_partial: whether it leaves some numbers to the ways that follow. It is taken where one of these, other than
+        is_partial: whether it leaves some numbers to the ways that follow. It is taken if one of these, other than
             the definition, computes all numbers of such a product.
     """
 

@@ -56,7 +56,7 @@ class Flags(WithPending, Drawn):
     """How many written elements raised each flag. Sticky: counts only grow until `reset`.
 
     Counts made on a GPU stay there until one is read. Operations of several threads may count in the same flags. The
-    five flags of IEEE 754 are `invalid`, `division_by_zero`, `overflow`, `inexact`, and `underflow` where `tininess` is
+    five flags of IEEE 754 are `invalid`, `division_by_zero`, `overflow`, `inexact`, and `underflow` if `tininess` is
     given.
 
     Attributes:

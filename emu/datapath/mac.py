@@ -96,9 +96,9 @@ class Mac(Drawn):
         Args:
             gpu: v100, t4, a100, ada, h100 or b200; a2 and a30 are a100, l40s is ada, h200 is h100.
             inputs: format of both operands: fp16, bf16, tf32, fp8_e4m3, fp8_e5m2, or int8, which stands for
-                fix8f0 and ufix8f0. None is fp16, and int8 where `output` is int32.
+                fix8f0 and ufix8f0. None is fp16, and int8 if `output` is int32.
             output: format of addend and result: fp32, fp16, or int32, which stands for fix32f0. None is fp32, and
-                int32 where `inputs` is int8.
+                int32 if `inputs` is int8.
             instruction: mma, wgmma, tcgen05, mma.satfinite; None if the GPU's instructions for these formats agree,
                 as they do on fp16, bf16 and tf32.
 

@@ -28,7 +28,7 @@ class Overflow(StrEnum):
     IEEE = "ieee"
     #: float: the largest value of the result's sign, for infinities too
     SATFINITE = "satfinite"
-    #: float: the largest value of the result's sign; an infinity stays one where the format has it
+    #: float: the largest value of the result's sign; an infinity stays one if the format has it
     SATPROPAGATE = "satpropagate"
 
     @property

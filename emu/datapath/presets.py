@@ -5,7 +5,7 @@
 Every row has a confidence. "very high" and "high" are models that reproduce outputs recorded on the device, or that two
 publications share. Lower ones are models without a recording. `min_exponent` is of low confidence in every row: the
 publications disagree (-126 for every unit in MMA-Sim, the values here in Khattak & Mikaitis) and no public
-recording reaches it. It matters only where all terms of a block lie below it. FP8 rows have none, because FP8 products
+recording reaches it. It matters only if all terms of a block lie below it. FP8 rows have none, because FP8 products
 are never that small.
 
 Sources: Khattak & Mikaitis, "Accurate Models of NVIDIA Tensor Cores", arXiv 2512.07004, with recorded outputs in
@@ -32,7 +32,7 @@ class MatrixUnit:
         inputs: format of both operands.
         output: format of addend and result.
         instruction: which of the device's instructions.
-        accumulator: the format into which every sum is rounded; it has fewer bits than `output` where the unit has.
+        accumulator: the format into which every sum is rounded; it has fewer bits than `output` if the unit has.
         order: the order of the adds.
         source: the publication or recording.
         confidence: "very high", "high", "medium-high" or "medium"; not of `min_exponent`, which is low everywhere.

@@ -86,7 +86,7 @@ class Steps:
 
 
 class Names(NamedTuple):
-    """A mode's names in standards and other libraries; "" where it has none.
+    """A mode's names in standards and other libraries; "" if it has none.
 
     Those of SystemC are also those of ap_fixed and ac_fixed, without AP_, AC_ or SC_.
     """
@@ -107,7 +107,7 @@ class Meaning:
         floating: steps in floats, which are sign and magnitude; a zero stays, with its sign.
         stays: whether a float's overflow is the largest value instead of infinity: of positive, of negative results.
         draws: whether random bits u decide. Then the steps round what is behind the last place to r bits, f. The
-            magnitude takes a step where f + u >= 2**r; that of a negative number in fixed point where u < f.
+            magnitude takes a step if f + u >= 2**r; that of a negative number in fixed point if u < f.
         names: its names in standards and other libraries.
     """
 
@@ -231,7 +231,7 @@ def _mode(
     draws: bool = False,
     names: Names = _NAMELESS,
 ) -> Meaning:
-    """Return a line of the table: words, steps by their letters, those of floats where they are others."""
+    """Return a line of the table: words, steps by their letters, those of floats if they differ."""
     fixed = Steps.of(positive, negative)
     return Meaning(words, fixed, fixed if floating is None else Steps.of(*floating), stays, draws, names)
 

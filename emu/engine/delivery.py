@@ -29,7 +29,7 @@ def writing(
     Args:
         unit: whose stage, random bits and register.
         shape: of the results.
-        exact: the fixed-point register that holds every exact result; None where results are floats.
+        exact: the fixed-point register that holds every exact result; None if results are floats.
         lowered: bits by which results lie below what the kernel observes; see `deliver`.
         numbered: shape by which random bits are numbered, if that is another one.
     """
@@ -41,7 +41,7 @@ def place_register(unit: UnitDescription, exact: Fixed | None, lowered: int = 0)
 
     Args:
         unit: whose register.
-        exact: the fixed-point register that holds every exact result; None where results are floats.
+        exact: the fixed-point register that holds every exact result; None if results are floats.
         lowered: bits by which results lie below what the kernel observes; see `deliver`.
     """
     register = unit.register

@@ -1,4 +1,4 @@
-"""The warning of NaN that was written as 0 where no flags count it: once for each line that called an operation."""
+"""The warning of NaN that was written as 0 if no flags count it: once for each line that called an operation."""
 
 from __future__ import annotations
 

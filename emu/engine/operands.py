@@ -95,7 +95,7 @@ def as_operand(x: Any, fmt: str | Format | None, name: str, *, check: bool) -> t
             raise FormatError(f"`{name}`: {error}") from None
     carrier = _carried(array, parsed)
     if check and carrier.dtype.kind == "f" and not (isinstance(parsed, Float) and parsed.has_negative_zero):
-        carrier = carrier + 0.0  # -0.0 counts as 0 where the format has no -0
+        carrier = carrier + 0.0  # -0.0 counts as 0 if the format has no -0
     return carrier, parsed
 
 

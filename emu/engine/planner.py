@@ -1,7 +1,7 @@
 """The planner: picks the fastest kernel that is proved to return the reference's bits, and says why.
 
     fixed operands, exact sums           K * max|a| * max|b| + max|addend| in units of the last place
-        <= 2**53, at most 16 bits        integer dot products, where the processor has them
+        <= 2**53, at most 16 bits        integer dot products, if the processor has them
         <= 2**24                         float32 BLAS, exact in any order
         <= 2**53                         float64 BLAS, exact in any order
         else                             wide integers
@@ -44,7 +44,7 @@ class Plan(Drawn):
     Attributes:
         path: "integer_dot", "float32_blas", "float64_blas", "wide" or "in_order".
         proof: one sentence.
-        mac: the unit to emulate; exact where the proof shows that the given one never rounds or saturates.
+        mac: the unit to emulate; exact if the proof shows that the given one never rounds or saturates.
         fallback: why the backend leaves this path to the reference; empty if it computes it itself.
         addend: format into which the unit rounds a finer addend first; None leaves an addend as it is given.
     """

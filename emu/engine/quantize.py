@@ -32,7 +32,7 @@ def quantize(
     Args:
         x: real numbers, any shape; float16/32/64 or integers, taken at their exact values; or an `emu.value`.
         fmt: format written.
-        x_format: format of `x`, needed where its carrier holds raws.
+        x_format: format of `x`, needed if its carrier holds raws.
         **options: see `emu.engine.Options`: rounding, overflow, random bits, register, flags, backend. `out` may also
             be raws of a fixed-point format in a signed integer dtype at least as wide, or codes in the unsigned dtype
             of `fmt.encode`.

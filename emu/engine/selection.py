@@ -50,7 +50,7 @@ def relu_gradient(g: Any, x: Any, *, backend: str = "auto") -> Array:
 
 
 def largest_magnitudes(arrays: Sequence[Array], *, backend: str = "auto") -> list[float]:
-    """Return the largest magnitude in each array of carriers: 0.0 of none, NaN where there is one."""
+    """Return the largest magnitude in each array of carriers: 0.0 of none, NaN if there is one."""
     return load(backend).largest_magnitudes(arrays)
 
 

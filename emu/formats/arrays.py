@@ -62,7 +62,7 @@ def require_codes(fmt: HasWidth) -> NDArray[Any]:
 
 
 def shown(element: Any) -> str:
-    """Return a number, or what is none, in at most 40 characters: the type's name where it takes more."""
+    """Return a number, or what is none, in at most 40 characters: the type's name if it takes more."""
     text = str(element) if isinstance(element, (Fraction, int)) else repr(element)
     return text if len(text) <= _MOST_CHARACTERS else f"a {type(element).__name__} of {len(text)} characters"
 

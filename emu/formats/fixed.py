@@ -96,12 +96,12 @@ class Fixed(Drawn):
 
     @property
     def min(self) -> float | Fraction:
-        """Smallest value; a `Fraction` where float64 cannot hold it."""
+        """Smallest value; a `Fraction` if float64 cannot hold it."""
         return self._real(self.min_raw)
 
     @property
     def max(self) -> float | Fraction:
-        """Largest value; a `Fraction` where float64 cannot hold it."""
+        """Largest value; a `Fraction` if float64 cannot hold it."""
         return self._real(self.max_raw)
 
     @property
@@ -120,7 +120,7 @@ class Fixed(Drawn):
 
     @cached_property
     def carrier(self) -> np.dtype[Any]:
-        """Dtype of the arrays that carry values: float32, float64, or int64/uint64 raws where those are too narrow."""
+        """Dtype of the arrays that carry values: float32, float64, or int64/uint64 raws if those are too narrow."""
         significant = self.width_bits - self.signed  # the most negative value needs one bit only
         # precision, smallest subnormal and largest power of two of float32, then of float64: every raw is exact
         if significant <= 24 and -self.frac_bits >= -149 and significant - self.frac_bits <= 127:

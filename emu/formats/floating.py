@@ -132,13 +132,13 @@ class Float(Drawn):
 
     @property
     def emin(self) -> int:
-        """Exponent of the smallest normal; where all values are subnormal, that of the power of two above them."""
+        """Exponent of the smallest normal; if all values are subnormal, that of the power of two above them."""
         assert self.bias is not None
         return self.zero - self.bias
 
     @property
     def lowest_index(self) -> int:
-        """How many steps code 0 lies above zero: 0, or 2**fraction_bits where zero has no code."""
+        """How many steps code 0 lies above zero: 0, or 2**fraction_bits if zero has no code."""
         return 0 if self.zero else 1 << self.fraction_bits
 
     @property
@@ -214,12 +214,12 @@ class Float(Drawn):
 
     @property
     def min(self) -> float:
-        """Smallest finite value: of an unsigned format 0, or the smallest one where it has no zero."""
+        """Smallest finite value: of an unsigned format 0, or the smallest one if it has no zero."""
         return -self.max if self.signed else 0.0 if self.zero else self.smallest_normal
 
     @property
     def smallest_normal(self) -> float:
-        """Smallest normal value; where all values are subnormal, the power of two above them."""
+        """Smallest normal value; if all values are subnormal, the power of two above them."""
         return math.ldexp(1.0, self.emin)
 
     @property
@@ -280,7 +280,7 @@ class Float(Drawn):
     def contains(self, values: Array) -> NDArray[np.bool_]:
         """Return, per element, whether it is a value of this format.
 
-        NaN and infinities count if the format has them; -0.0 counts as 0 where there is no -0; subnormals always count.
+        NaN and infinities count if the format has them; -0.0 counts as 0 if there is no -0; subnormals always count.
         """
         values = as_numbers(values, "values")
         floats = nearest_floats(values)
@@ -304,7 +304,7 @@ class Float(Drawn):
     def encode(self, values: Array) -> Array:
         """Return the codes of `values`: the smallest unsigned dtype, the shape of `values`.
 
-        NaN gets the canonical code, whatever its sign and payload. -0.0 encodes as 0 where the format has no -0.
+        NaN gets the canonical code, whatever its sign and payload. -0.0 encodes as 0 if the format has no -0.
 
         Raises:
             FormatError: an element is not a value of this format; names the first one.
@@ -377,7 +377,7 @@ PRESETS: dict[str, Float] = {
 
 
 def text_of_float(fmt: Float) -> str:
-    """Return the shortest text form of `fmt`: a preset's name where it has one, then its options.
+    """Return the shortest text form of `fmt`: a preset's name if it has one, then its options.
 
     Examples:
         >>> text_of_float(Float(4, 3, ftz=True)), text_of_float(Float(4, 3, signed=False))

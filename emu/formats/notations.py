@@ -34,7 +34,7 @@ class Mode(NamedTuple):
     """A mode that a text brings.
 
     Attributes:
-        word: in the words of its notation, as `AP_TRN`; empty where the text brings none.
+        word: in the words of its notation, as `AP_TRN`; empty if the text brings none.
         is_named: whether the text itself names it; else it is the notation's default.
     """
 
@@ -64,7 +64,7 @@ class _Type(NamedTuple):
 
     Attributes:
         arguments: a letter each: W width, I integer bits, S sign, Q rounding, O overflow, N saturated bits.
-        signed: whether it is two's complement, where no argument says so.
+        signed: whether it is two's complement, if no argument says so.
         rounding: its default mode. An integer type's is that of its conversion from a fraction.
         overflow: its default mode.
     """

@@ -2,7 +2,7 @@
 
     floats of 16, 32, 64 bits, integers, bools    as they are
     ml_dtypes arrays (bfloat16, float8, int4)     as the float32 or integer that each of them is
-    long doubles, Fraction, Decimal, large int    float64 or 64-bit integers where all fit, else fractions
+    long doubles, Fraction, Decimal, large int    float64 or 64-bit integers if all fit, else fractions
     masked elements, complex, text, None, dates   refused
 
 An array of numbers has the dtype float32, float64, int64 or uint64. Where none of them holds every element, it is an
@@ -52,7 +52,7 @@ def as_numbers(x: Any, name: str) -> Array:
 
     Returns:
         The array itself, if its dtype is float32, float64, int64 or uint64. Else one of these, or an array of objects:
-        integers alone, or `Fraction`s, and floats where a number is not finite.
+        integers alone, or `Fraction`s, and floats if a number is not finite.
 
     Raises:
         FormatError: something that is no real number, or a masked element; says which, and the remedy.
@@ -86,7 +86,7 @@ def as_numbers(x: Any, name: str) -> Array:
 
 
 def as_integers(x: Any, name: str) -> Array:
-    """Return integers as int64 or uint64, or as Python's where neither holds them all.
+    """Return integers as int64 or uint64, or as Python's if neither holds them all.
 
     Raises:
         FormatError: a number that is not written as an integer.
@@ -108,7 +108,7 @@ def holds_integers(array: Array) -> bool:
 
 
 def as_words(integers: list[int], shape: tuple[int, ...]) -> Array | None:
-    """Return integers of Python as int64, else as uint64, in a shape; None where neither holds them all."""
+    """Return integers of Python as int64, else as uint64, in a shape; None if neither holds them all."""
     low, high = min(integers, default=0), max(integers, default=0)
     for dtype in (np.int64, np.uint64):
         if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
@@ -128,7 +128,7 @@ def as_codes(fmt: HasCodes, codes: Any) -> NDArray[np.uint64]:
 
 
 def nearest_floats(array: Array) -> Array:
-    """Return numbers as float32, where they are, or as the nearest float64; beyond it, as infinity."""
+    """Return numbers as float32 if they are that, or as the nearest float64; beyond it, as infinity."""
     if array.dtype != object:
         return array if array.dtype.kind == "f" else array.astype(np.float64)
     beyond = {True: math.inf, False: -math.inf}  # Python raises OverflowError where NumPy writes infinity
@@ -205,7 +205,7 @@ def _of_objects(array: Array, name: str) -> Array:
     shape = array.shape
     if all(isinstance(e, int) for e in exact):
         words = as_words([int(e) for e in exact], shape)
-        return _objects(exact, shape) if words is None else words  # raws, where a carrier holds raws
+        return _objects(exact, shape) if words is None else words  # raws, if a carrier holds raws
     near = [_as_float(e) for e in exact]
     if all(n is not None and (n == e or n != n) for n, e in zip(near, exact, strict=True)):
         return np.array(near, np.float64).reshape(shape)

@@ -67,7 +67,7 @@ def exact_number(value: float | Fraction) -> str:
 
 
 def exact_power(exponent: int) -> str:
-    """Return a power of two and, where they can be read, its decimals.
+    """Return a power of two and, if they can be read, its decimals.
 
     Examples:
         >>> exact_power(-8), exact_power(-2000)
@@ -94,7 +94,7 @@ def power_of_two(exponent: int) -> str:
 
 
 def _near(exact: Fraction) -> float | None:
-    """Return the nearest float64, None where that says nothing: beyond its range or below its normals."""
+    """Return the nearest float64, None if that says nothing: beyond its range or below its normals."""
     try:
         near = float(exact)
     except OverflowError:

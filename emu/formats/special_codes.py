@@ -1,4 +1,4 @@
-"""Checks that the fields of a float format fit together: room for special codes, and a zero where one is required."""
+"""Checks that the fields of a float format fit together: room for special codes, and a zero if one is required."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Value(Drawn):
         return self._moved(self.array.reshape(*shape))
 
     def _moved(self, array: Any) -> Value:
-        """Return elements of this value: read-only if it is, even where NumPy had to copy them."""
+        """Return elements of this value: read-only if it is, even if NumPy had to copy them."""
         if _is_read_only(self.array):
             _protect(array)
         return self.with_array(array)

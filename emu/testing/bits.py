@@ -74,7 +74,7 @@ def _array_of(name: str, x: Any) -> Array:
 
 
 def differing(fmt: Format, ours: Array, theirs: Array, actual: Array, expected: Array) -> NDArray[np.bool_]:
-    """Return where codes differ, or zeros in sign where the format's codes do not tell zeros apart."""
+    """Return where codes differ, or zeros in sign if the format's codes do not tell zeros apart."""
     differs = np.asarray(ours != theirs)
     if not (isinstance(fmt, Float) and fmt.has_negative_zero):
         differs |= negative_zeros(actual) != negative_zeros(expected)
@@ -140,7 +140,7 @@ def describe_pair(fmt: Format, codes: tuple[int, int], elements: tuple[Any, Any]
 def describe_code(fmt: Format, code: int, element: Any = None) -> str:
     """Return a code in hex, in binary with field separators, and its value.
 
-    Floats are written sign|exponent|fraction, fixed-point words sign integer.fraction (no point where it lies outside
+    Floats are written sign|exponent|fraction, fixed-point words sign integer.fraction (no point if it lies outside
     the word); unsigned ones have no sign.
 
     Args:

@@ -5,7 +5,7 @@
 Shrinking walks the window: Hypothesis lowers a size by bisection as long as the test still fails, which leaves the
 failing element at the window's end; then it lowers the size and raises the start by as much (it tries this for any two
 neighbouring integers), which keeps the end in place. The window closes around one element. A shape that was asked for
-stays; what lies outside the window becomes 0, or the smallest value where there is no 0. A shape drawn by a strategy
+stays; what lies outside the window becomes 0, or the smallest value if there is no 0. A shape drawn by a strategy
 shrinks itself.
 
         |x x x x x x x x|   ->   |x x x x x F|   ->   |F|
@@ -45,8 +45,8 @@ def bulk_arrays(
         fmt: the format.
         shape: an integer, a shape, or a strategy of shapes.
         representable: carrier arrays of values of `fmt`; if false float64 arrays of reals to be rounded into it.
-        nan: NaN may come up, where the format has it.
-        infinity: infinities may come up, where the format has them.
+        nan: NaN may come up, if the format has it.
+        infinity: infinities may come up, if the format has them.
 
     Examples:
         >>> bulk_arrays("fp16", (64, 64)).example().shape  # doctest: +SKIP

@@ -114,7 +114,7 @@ def _picked(table: list[int], choice: Noise) -> NDArray[np.uint64]:
 
 
 def hard_values(fmt: Format, places: Places, *, nan: bool = True, infinity: bool = True) -> Array:
-    """Return values of `fmt` in its carrier; where NaN or infinity is unwanted the largest value stands instead."""
+    """Return values of `fmt` in its carrier; if NaN or infinity is unwanted the largest value stands instead."""
     values = fmt.decode(hard_codes(fmt, places))
     if isinstance(fmt, Fixed):
         return values
@@ -164,7 +164,7 @@ def normal_index(fmt: Format) -> int:
 
 
 def magnitudes(fmt: Format, index: NDArray[np.uint64], halves: Any) -> NDArray[np.float64]:
-    """Return the grid at `index` and `halves` halves of its ulp on, float64 (rounded where float64 is too narrow)."""
+    """Return the grid at `index` and `halves` halves of its ulp on, float64 (rounded if float64 is too narrow)."""
     if isinstance(fmt, Fixed):
         significand, exponent = index, np.full(1, -fmt.frac_bits, np.int32)
     else:

@@ -3,7 +3,7 @@
     cases of an instruction ──► one 16 x 8 x K tile each ──► the GPU's codes
                             └─► Mac.preset(...) ──────────► the model's codes     how many differ, which floor fits
 
-The alignment floor matters only where every term of a block lies below it and the addend is zero: publications
+The alignment floor matters only if every term of a block lies below it and the addend is zero: publications
 disagree there, so each candidate is tried. Patterns of NaN and signs of zero are listed as they came.
 """
 

@@ -112,7 +112,7 @@ def guesses(probe: Probe, accumulator: Format | None) -> Iterator[Masks]:
 
 
 def range_of(fmt: Format) -> tuple[int, int]:
-    """Return the exponents of the smallest and the largest power of two, subnormals excepted where there are others."""
+    """Return the exponents of the smallest and the largest power of two, subnormals excepted if there are others."""
     if isinstance(fmt, Fixed):
         return -fmt.frac_bits, fmt.max_raw.bit_length() - 1 - fmt.frac_bits
     return fmt.emin if fmt.has_normals else fmt.emin - fmt.fraction_bits, fmt.emax

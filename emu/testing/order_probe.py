@@ -9,7 +9,7 @@ The counts of all pairs determine the tree (`tree_of_sizes`). Steps that add sev
 come out as nodes of several children.
 
 M and 1 are powers of two, as far apart as operands allow, and no farther than the accumulator's guessed range. Every
-guess is calibrated: 1s are counted exactly, and every +-M swallows all others; where directed rounding lets a 1 move
+guess is calibrated: 1s are counted exactly, and every +-M swallows all others; if directed rounding lets a 1 move
 M, one 1 at a time is watched instead of their count. Where no guess works, an error says so.
 
 Source: Xie, Gao, Wang, Xue, "FPRev: Revealing the order of floating-point summation", 2024, arXiv 2411.00442.
@@ -239,7 +239,7 @@ def _significand_bits(probe: Probe, masks: Masks, tree: OrderTree) -> tuple[int 
 
 
 def _keeps(probe: Probe, masks: Masks, leaves: tuple[int, int, int], bits: int) -> bool:
-    """Return whether 2**bits + 1 - 2**bits is 1; not where operands cannot say."""
+    """Return whether 2**bits + 1 - 2**bits is 1; False if operands cannot say."""
     factors = factors_of(masks.small + bits, range_of(probe.a_format), range_of(probe.b_format))
     apart = replace(masks, huge=sum(factors), huge_factors=factors)
     kinds = np.zeros(probe.n_terms, np.int8)

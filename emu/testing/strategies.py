@@ -64,8 +64,8 @@ def values(
     Args:
         fmt: the format.
         representable: only values of `fmt` (raw integers if it carries raws).
-        nan: NaN may come up (if `representable`: where the format has it).
-        infinity: infinities may come up (if `representable`: where the format has them).
+        nan: NaN may come up (if `representable`: if the format has it).
+        infinity: infinities may come up (if `representable`: if the format has them).
     """
     st = load("hypothesis.strategies")
     known: Format = parse(fmt)

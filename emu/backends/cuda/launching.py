@@ -40,7 +40,7 @@ class Launcher:
     Attributes:
         device: which.
         xp: namespace of its arrays.
-        least_words: kernels take at least so many 64-bit words, 1, 2 or 4, even where fewer are enough.
+        least_words: kernels take at least so many 64-bit words, 1, 2 or 4, even if fewer are enough.
         launches: number of launches so far.
     """
 

@@ -165,7 +165,7 @@ class CudaKernels(CudaCodecs):
         return Outcome.with_pending(self._into(out, written, write.stage.format.quantum), counts)
 
     def _into(self, out: Array | None, values: Array, quantum: int) -> Array:
-        """Return `out` with the values in it, or their raws where it holds integers and their carrier does not."""
+        """Return `out` with the values in it, or their raws if it holds integers and their carrier does not."""
         if out is None:
             return values
         if out.dtype.kind != "i" or values.dtype.kind != "f":

@@ -29,7 +29,7 @@ LARGEST_GELU = bounded(40.0, 38.6, 40.0, "x Phi(-x) rounds to 0 there; PHI ends 
 #: Below the first, tanh(x) is x; below the second, gelu(x) is x/2.
 TANH_IS_X = bounded(2.0**-28, 2.0**-1022, 2.0**-26, "x**3 / 3 is less than a last place")
 GELU_IS_HALF = bounded(2.0**-60, 2.0**-1022, 2.0**-54, "x**2 / sqrt(2 pi) is less than half a last place")
-#: Smaller powers of two count as this one where they are added to 1.
+#: Smaller powers of two count as this one if they are added to 1.
 LOWEST_POWER = bounded(-200, -1000, -110, "the sum and its error are those of 1; its last places are normal numbers")
 
 INVERSE_LN2 = float.fromhex("0x1.71547652b82fep+0")

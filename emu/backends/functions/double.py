@@ -8,7 +8,7 @@ depend on the processor). Element i of the result depends on element i of the ar
 transcribe these lines one by one.
 
 Bounds: the last addition rounds (1/2 ulp) a sum whose smaller part, at most an eighth of it, carries one or two
-roundings of its own. Measured maxima stand with each function, in ulp of the result (2**-1074 where it is subnormal).
+roundings of its own. Measured maxima stand with each function, in ulp of the result (2**-1074 if it is subnormal).
 `ERROR_ULP` is what the tables rely on; it leaves a factor of more than two.
 
 Source: docs/concepts/functions.md; Muller, "Elementary Functions" (3rd ed. 2016), chapters 10 and 11 for the

@@ -152,7 +152,7 @@ def _decay(rate: Doubles) -> Integers:
 
 
 def _limit(name: str, x: Doubles) -> tuple[Doubles, Mask, Integers]:
-    """Return T, whether |f| < |T|, and b with |f - T| < 2**b, for finite x but 0; T is NaN where there is none."""
+    """Return T, whether |f| < |T|, and b with |f - T| < 2**b, for finite x but 0; T is NaN if there is none."""
     # |x| < 2**(e+1). Rates are rounded down from log2(e) = 1.44269..., 2 log2(e) = 2.88539... and log2(e)/2 =
     # 0.72134...: e**-x = 2**(-1.44269 x) <= 2**(-1.442 x)
     size = np.abs(x)
@@ -198,7 +198,7 @@ def _by_logarithm(name: str, x: Doubles, grid: Grid) -> _Attempt:
 
 
 def _by_ziv(name: str, x: Doubles, grid: Grid, undecided: Mask, values: Exact, leading: Integers) -> Exact:
-    """Fill in the undecided elements one by one; significands become Python integers where 62 bits are too few."""
+    """Fill in the undecided elements one by one; significands become Python integers if 62 bits are too few."""
     where = np.flatnonzero(undecided)
     results = [shortened(name, float(x[i]), grid) for i in where]
     significands = [significand for significand, _, _ in results]

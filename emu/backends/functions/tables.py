@@ -65,16 +65,16 @@ class FunctionTable:
 
     Attributes:
         source: the input format.
-        values: what is written, in the carrier of the output format; for stochastic rounding what is written where u
+        values: what is written, in the carrier of the output format; for stochastic rounding what is written if u
             does not move it: the neighbour below (fixed) or toward zero (float), after the overflow rule.
         flags: uint8; bit i is flag i of `FLAG_NAMES`.
         leading: int32; floor(log2|y|) of the exact function value y, cut to +-2**30; NO_LEADING for 0, infinity, NaN.
-        exponent: int32; the same for the statistics register: one lower where y is a negative exact power of two.
+        exponent: int32; the same for the statistics register: one lower if y is a negative exact power of two.
         negative: sign of y.
         kind: uint8; FINITE, INFINITE, NAN or NEW_NAN of `emu.backends.reference.exact`.
-        next_values: stochastic only, else empty: what is written where u moves it.
+        next_values: stochastic only, else empty: what is written if u moves it.
         next_flags: the flags that go with it.
-        dropped: uint32; the first r dropped bits, as the mode rounds them: `next_values` is written where u + dropped
+        dropped: uint32; the first r dropped bits, as the mode rounds them: `next_values` is written if u + dropped
             >= 2**r.
     """
 
@@ -94,7 +94,7 @@ class FunctionTable:
 
         Args:
             codes: codes of the input format.
-            n_rbits: r, where the table is for stochastic rounding.
+            n_rbits: r, if the table is for stochastic rounding.
             u: random integers below 2**r, the shape of `codes`; None for the other modes.
         """
         values, flags = self.values[codes], self.flags[codes]

@@ -33,8 +33,8 @@ class WideResult:
 
     Attributes:
         doubles: float64, the shape of the argument.
-        exact: the same as exact results, or None where the doubles say everything.
-        poles: where the function of 0 is infinite, or None where it nowhere is.
+        exact: the same as exact results, or None if the doubles say everything.
+        poles: where the function of 0 is infinite, or None if it nowhere is.
     """
 
     doubles: Doubles
@@ -71,7 +71,7 @@ def beyond_doubles(xp: Any, name: str, x: Any, y: Any) -> tuple[Any, Any, Any, A
 
 
 def completed(name: str, x: Doubles, y: Doubles) -> WideResult:
-    """Return the result of function `name` whose doubles at `x` are `y`: exact where they cannot say it."""
+    """Return the result of function `name` whose doubles at `x` are `y`: exact if they cannot say it."""
     overflowed, underflowed, made_nan, poles = beyond_doubles(np, name, x, y)
     if not (overflowed | underflowed | made_nan).any():
         return WideResult(y, None, poles)

@@ -37,7 +37,7 @@ class Case:
     Attributes:
         operation: one of `OPERATIONS`.
         operands: float64 reals of `quantize`, carriers of one dimension of the elementwise operations, (M, K) and
-            (K, N) of `matmul`, with an addend (M, N) where there are three.
+            (K, N) of `matmul`, with an addend (M, N) if there are three.
         formats: of each operand; None: reals.
         stage: how the result is written.
         mac: the unit of `matmul`.
@@ -124,7 +124,7 @@ class Answer:
     """What a unit returned.
 
     Attributes:
-        values: carrier values, or codes where unsigned.
+        values: carrier values, or codes if unsigned.
         flags: flag -> count, of the flags that the unit counts.
         register: the register it filled, or None.
     """

@@ -48,7 +48,7 @@ def normal_values(fmt: Format, n: int, seed: int) -> Reals:
 
 
 def ties(fmt: Format, n: int, seed: int) -> Reals:
-    """Return numbers halfway between two normal values; none where float64 does not hold them."""
+    """Return numbers halfway between two normal values; none if float64 does not hold them."""
     high = min(last_index(fmt) - 1, TIES_END if isinstance(fmt, Fixed) else last_index(fmt))
     if isinstance(fmt, Float) and fmt.fraction_bits > 51:
         high = -1

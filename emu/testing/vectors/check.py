@@ -33,7 +33,7 @@ class Finding:
     Attributes:
         wrong: how many results differ.
         count: how many there are.
-        index: the first one that differs, from 0; None where only flags do.
+        index: the first one that differs, from 0; None if only flags do.
         lines: the explanation, line by line.
         causes: what would have given the differing codes, the likeliest first.
     """

@@ -159,7 +159,7 @@ def answer_without_sticky(description: Description, operands: tuple[Codes, ...])
 
 
 def exact_value(description: Description, operands: tuple[Codes, ...], index: int) -> Fraction | None:
-    """Return the exact result of one vector before anything rounds, None where it is no number.
+    """Return the exact result of one vector before anything rounds, None if it is no number.
 
     A square root is cut after 256 bits, its last one sticky.
     """

@@ -80,7 +80,7 @@ def _zeros_and_subnormals(vectors: Vectors) -> Iterator[Hypothesis]:
 
 
 def _flushed(fmt: Format) -> Format:
-    """Return an operand's format as if its subnormals counted as 0, where it has other values."""
+    """Return an operand's format as if its subnormals counted as 0, if it has other values."""
     return replace(fmt, daz=True) if isinstance(fmt, Float) and fmt.zero and fmt.has_normals else fmt
 
 

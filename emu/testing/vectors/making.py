@@ -23,7 +23,7 @@ from emu.testing.vectors.description import Codes, Description, Vectors
 from emu.testing.vectors.faults import hypotheses
 
 Exponents = NDArray[np.int64]
-#: Vectors drawn for each that is kept; fewer, down to the second number, where they would have more terms in all.
+#: Vectors drawn for each that is kept; fewer, down to the second number, if they would have more terms in all.
 DRAWN, FEWEST_DRAWN, MOST_TERMS = 16, 2, 1 << 19
 #: Modes that vectors tell apart. Those that came later are not among them, so that a seed keeps its vectors.
 TELLING_MODES = tuple(Rounding)[:10]
