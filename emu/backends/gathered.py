@@ -44,7 +44,7 @@ class Gathered:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the elements."""
+        """Dtype of the elements."""
         return self.data.dtype
 
     def require_inside(self) -> None:

@@ -121,9 +121,9 @@ NO_QUANTUM = -(1 << 40)
 
 
 class RandomCode(NamedTuple):
-    """Where random bits come from: Philox numbers, or recorded bits of the result's shape.
+    """A source of random bits: the numbers of Philox, or recorded bits of the result's shape.
 
-    `elements`: the number of every result, if these are some of a larger whole; else 0, 1, 2 ... in C order.
+    `elements`: the number of each result, if these results are part of a larger array; None is 0, 1, 2 ... in C order.
     """
 
     seed: int
@@ -135,7 +135,7 @@ class RandomCode(NamedTuple):
 
 
 class Write(NamedTuple):
-    """What is done with exact results.
+    """How exact results are written.
 
     Attributes:
         stage: output stage that rounds, bounds and flags them.

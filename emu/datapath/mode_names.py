@@ -1,4 +1,4 @@
-"""What others call rounding modes and overflow rules: names that are read, and names that mean several things.
+"""Names of rounding modes and overflow rules elsewhere: those that are read, and those with several meanings.
 
 A name is read as its source spells it. One that has other meanings in other sources is refused, with all of them.
 

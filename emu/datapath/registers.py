@@ -88,7 +88,7 @@ class StatisticsRegister(WithPending, Drawn):
 
     @property
     def negative(self) -> dict[int, int]:
-        """The same for negative results."""
+        """Exponent -> count of results < 0 with their leading bit there; only nonzero counts."""
         return self._side(1)
 
     @property

@@ -112,7 +112,7 @@ class Unit(Drawn):
 
     @property
     def backend(self) -> str:
-        """Who computes."""
+        """The backend that computes."""
         return self._description.backend
 
     def __setattr__(self, name: str, _: object) -> None:

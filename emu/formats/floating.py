@@ -149,6 +149,7 @@ class Float(Drawn):
     @property
     def _top_exponent(self) -> int:
         """Exponent of the highest binade, that of the subnormals counting as the one above them."""
+        # an index is (exponent field << fraction_bits) + fraction; fields 0 and 1 have the exponent emin
         return max(self.max_index >> self.fraction_bits, 1) + self.emin - 1
 
     @cached_property
@@ -156,7 +157,7 @@ class Float(Drawn):
         """Exponent of the largest finite value."""
         if self.has_normals:
             return self._top_exponent
-        return self.emin - self.fraction_bits + self.max_index.bit_length() - 1
+        return self.emin - self.fraction_bits + self.max_index.bit_length() - 1  # a subnormal: index * 2**quantum
 
     @property
     def has_normals(self) -> bool:

@@ -69,12 +69,13 @@ def as_numbers(x: Any, name: str) -> Array:
         return np.asarray(x)
     array = _as_array(_unmasked(x, name), name)
     kind = array.dtype.kind
-    if array.dtype.isbuiltin == _REGISTERED:
+    if array.dtype.isbuiltin == _REGISTERED:  # asked first: the kind of such a dtype says nothing
         return _of_registered(array, name)
     if kind in "iub":
         return array.astype(np.uint64 if array.dtype.newbyteorder("=") == np.uint64 else np.int64)
     if kind == "f" and array.dtype.itemsize <= 8:  # float16, and foreign byte order
         native = _quietly(array, np.float64 if array.dtype.itemsize == 8 else np.float32)
+        # an array of floats is what it says; a list may have held integers, which are read again as objects
         if isinstance(x, (np.ndarray, np.generic)) or not _may_have_lost_integers(native):
             return native
         array = np.array(x, dtype=object)  # of a list: NumPy makes floats of integers beside floats

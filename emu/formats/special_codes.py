@@ -59,9 +59,9 @@ class Fields(Protocol):
 def require_special_codes(fmt: Fields) -> None:
     """Raise FormatError unless the codes hold zero, the special values and a finite one above zero."""
     fields = f"got {fmt.exponent_bits} exponent and {fmt.fraction_bits} fraction bits"
-    if fmt.nans == "ieee" and fmt.exponent_bits == 0:
+    if fmt.nans == "ieee" and fmt.exponent_bits == 0:  # there is no all-ones exponent to set aside
         raise FormatError(f"a format with IEEE NaNs must have exponent bits, {fields}; set `nans` and `infinities`")
-    if fmt.nans == "ieee" and fmt.fraction_bits == 0 and fmt.infinities:
+    if fmt.nans == "ieee" and fmt.fraction_bits == 0 and fmt.infinities:  # one code for both
         raise FormatError(
             f"a format with IEEE infinities and NaNs must have fraction bits, {fields}; set `infinities=False` or "
             "`nans`"

@@ -268,7 +268,7 @@ class CSR:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the entries' carriers."""
+        """Dtype of the entries' carriers."""
         return self.data.dtype
 
     @cached_property
@@ -287,7 +287,7 @@ class CSR:
 
     @property
     def transpose_index(self) -> Indices:
-        """V1: of each entry, the row of x^T dy that its product is added to."""
+        """V1: for each entry, the row of x^T dy to which its product is added."""
         return self.columns().places
 
     @property
@@ -302,7 +302,7 @@ class CSR:
 
     @cached_property
     def row_index(self) -> Indices:
-        """Of each entry, its row's place among the rows that have entries: what V1 is for columns."""
+        """For each entry, the position of its row among the rows that have entries: what V1 is for columns."""
         return frozen(np.searchsorted(self.unique_rows, self.rows).astype(self.indices.dtype))
 
     @property

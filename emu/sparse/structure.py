@@ -33,7 +33,7 @@ class Entries(Protocol):
 
     @property
     def indptr(self) -> NDArray[np.int64]:
-        """Where rows begin, and the end."""
+        """Start of each row, and the end."""
         ...
 
     @property

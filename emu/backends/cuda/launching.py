@@ -183,10 +183,10 @@ class _Page:
 
 
 class Counts:
-    """What a kernel counts of results, on the device: flags, register and largest exponent."""
+    """The counts of one kernel on the device: flags, register and largest exponent."""
 
     def __init__(self, launcher: Launcher, register: RegisterCode | None) -> None:
-        """Take room to count in."""
+        """Take a row of totals."""
         size = counted(register)
         self._launcher, self._size, self._register = launcher, size, register
         self._page, self._row = launcher.room(size)
@@ -196,7 +196,7 @@ class Counts:
 
     @property
     def totals(self) -> Array:
-        """Where a kernel adds: uint64, flat: flags, the register's counts if there is one, the largest exponent."""
+        """The array to which a kernel adds: uint64, flat: flags, the register's counts if any, the largest exponent."""
         return self._page.row(self._row)
 
     def plus(self, others: Sequence[Counts]) -> Counts:

@@ -188,5 +188,5 @@ def compiled(source: str, architecture: str, words: int = nvrtc.WIDE_WORDS, fold
         folder.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
         part.write_bytes(kernels.compiled(architecture, options=options))
-        part.replace(path)
+        part.replace(path)  # at once: another process that compiles the same finds all of it or nothing
     return path

@@ -127,7 +127,7 @@ def compile_kernels(
         _check(about(program, ctypes.byref(size)))
         room = ctypes.create_string_buffer(size.value)
         _check(get(program, room))
-        return room.raw.rstrip(b"\0") if kind == "ptx" else room.raw
+        return room.raw.rstrip(b"\0") if kind == "ptx" else room.raw  # PTX is text with a NUL at its end
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
 

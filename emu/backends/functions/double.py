@@ -89,6 +89,7 @@ def _exp_parts(high: Doubles, low: Doubles | float) -> tuple[Doubles, Doubles, I
     shifted = high * c.INVERSE_LN2 + MAGIC
     k = shifted.view(np.int64) - MAGIC_BITS
     k_real = shifted - MAGIC
+    # |k| <= 1200 / ln 2 has 11 bits, LN2_HIGH has 42: their product is exact
     r, rest = sum_of(high - k_real * c.LN2_HIGH, low - k_real * c.LN2_LOW)
     return r, rest + r * (rest + r * _polynomial(r, c.EXP)), k
 
@@ -121,6 +122,7 @@ def log(x: Doubles) -> Doubles:
     bits = np.where(tiny, x * INTO_NORMAL, x).view(np.int64)
     k = (bits - SQRT_HALF_BITS) >> 52  # doubles are ordered as their bits: k is 0 from sqrt(1/2) on, 1 from sqrt(2) on
     m = (bits - (k << 52)).view(np.float64)  # sqrt(1/2) <= m < sqrt(2)
+    # an integer added to the bits of MAGIC gives those of MAGIC + k: a conversion without an instruction for it
     k_real = (k - np.where(tiny, SUBNORMAL_SHIFT, 0) + MAGIC_BITS).view(np.float64) - MAGIC
     f = m - 1.0
     s, s_rest = quotient_of((f, np.zeros_like(f)), sum_of_ordered(2.0, f))

@@ -222,6 +222,7 @@ def _make(name: str, source: Format, stage: StageCode) -> store.Arrays:
             "next_flags": arrays["flags"][:0],
             "dropped": np.empty(0, np.uint32),
         }
+    # every u gives what u = 0 gives, or what the largest u gives
     u = np.zeros(x.shape, np.int64)
     arrays["values"], arrays["flags"] = _written(exact, poles, stage, u)
     arrays["next_values"], arrays["next_flags"] = _written(exact, poles, stage, u + ((1 << stage.n_rbits) - 1))

@@ -33,7 +33,7 @@ WIDE = Float(8, 23)
 
 @dataclass(frozen=True)
 class Scope:
-    """What is asked.
+    """Operations, formats and modes that clauses are about.
 
     Attributes:
         operations: operations of the contract.

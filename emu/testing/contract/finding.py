@@ -27,7 +27,7 @@ MAX_TERMS = 6
 
 
 class Answering(Protocol):
-    """What answers cases."""
+    """A unit that answers cases."""
 
     def answer(self, case: Case, *, flags: bool = False) -> Answer:
         """Return the unit's answer to a case."""

@@ -28,7 +28,7 @@ _FLAG_NAMES = (*TESTFLOAT_FLAGS, "accumulator_overflow")
 
 @dataclass(frozen=True)
 class Finding:
-    """What a dump has wrong.
+    """The differences of a dump.
 
     Attributes:
         wrong: how many results differ.

@@ -33,7 +33,7 @@ ROOT_BITS = 256
 
 
 class Answer(NamedTuple):
-    """What was written, (count,) each."""
+    """Codes and flags of the written results, (count,) each."""
 
     codes: Codes
     flags: Codes
@@ -217,7 +217,7 @@ def _fraction(fmt: Format, code: int) -> Fraction | None:
 
 def _root(x: Fraction) -> Fraction:
     length = x.numerator.bit_length() - x.denominator.bit_length()
-    up = max(ROOT_BITS - length // 2, 0)
+    up = max(ROOT_BITS - length // 2, 0)  # the root of x has about length / 2 bits before its point
     scaled = x * 2 ** (2 * up)
     root = math.isqrt(scaled.numerator // scaled.denominator)
     sticky = root * root != scaled
