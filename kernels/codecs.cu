@@ -26,7 +26,7 @@ EMU_FN F one_nan(F x) { return x == x ? x : quiet_nan(x); }
 template <class F>
 EMU_FN F magnitude_of(F x) { return x < 0 ? -x : x; }
 
-// What a launch is told: int64 numbers, in this order; floats by the bits of float64.
+// The arguments of a launch: int64 numbers, in this order; floats by the bits of float64.
 struct Codec {
     i64 columns, rows;
     i32 steps, bits, threshold, kind, fresh, settles;

@@ -17,32 +17,32 @@ from emu.formats import Fixed, Format
 Array = NDArray[Any]
 
 
-def writing(
+def encode_write(
     unit: UnitDescription,
     shape: tuple[int, ...],
     exact: Fixed | None,
     lowered: int = 0,
     numbered: tuple[int, ...] | None = None,
 ) -> Write:
-    """Return what a kernel does with a unit's exact results; open positions of the register are fixed.
+    """Return how a kernel writes a unit's exact results; positions of the register that are open are fixed now.
 
     Args:
         unit: whose stage, random bits and register.
         shape: of the results.
         exact: the fixed-point register that holds every exact result; None if results are floats.
-        lowered: bits by which results lie below what the kernel observes; see `deliver`.
-        numbered: shape by which random bits are numbered, if that is another one.
+        lowered: bits by which results lie below the sums that the kernel observes: floor(log2 divisor).
+        numbered: shape by which random bits are numbered; None is `shape`.
     """
     return Write(unit.code, unit.drawn(shape, numbered), place_register(unit, exact, lowered))
 
 
 def place_register(unit: UnitDescription, exact: Fixed | None, lowered: int = 0) -> RegisterCode | None:
-    """Fix the open positions of a unit's register and return where a kernel counts.
+    """Fix the open positions of a unit's register, and return its positions for a kernel; None without a register.
 
     Args:
         unit: whose register.
         exact: the fixed-point register that holds every exact result; None if results are floats.
-        lowered: bits by which results lie below what the kernel observes; see `deliver`.
+        lowered: bits by which results lie below the sums that the kernel observes: floor(log2 divisor).
     """
     register = unit.register
     if register is None:
@@ -62,7 +62,7 @@ def deliver(unit: UnitDescription, outcome: Outcome, lowered: int = 0) -> Array:
     Args:
         unit: whose register and flags.
         outcome: the kernel's.
-        lowered: as in `place_register`: by how much its exponents are lower than those observed.
+        lowered: as in `place_register`: the register is given exponents that much lower than those observed.
     """
     register, flags = unit.register, unit.flags
     if outcome.pending is not None:  # to read counts now would wait for the device

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from emu.backends.arrays import namespace, on_host
 from emu.backends.interface import is_one_number, repeated
-from emu.engine.delivery import deliver, require_out, writing
+from emu.engine.delivery import deliver, encode_write, require_out
 from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.operands import as_operand, codes_of
 from emu.errors import ShapeError
@@ -89,7 +89,7 @@ def write_elementwise(
         operation,
         tuple([x if x.flags.c_contiguous or is_one_number(x) else x.copy(order="C") for x in arrays]),
         codes_of(formats),
-        writing(unit, arrays[0].shape, exact_register(operation, formats)),
+        encode_write(unit, arrays[0].shape, exact_register(operation, formats)),
         out,
     )
     return deliver(unit, outcome)

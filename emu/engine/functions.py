@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from numpy.typing import NDArray
 
 from emu.backends.arrays import is_on_device
-from emu.engine.delivery import deliver, require_out, writing, written_to
+from emu.engine.delivery import deliver, encode_write, require_out, written_to
 from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.operands import code_of, in_format
 from emu.errors import FormatError, nearest_name
@@ -85,7 +85,10 @@ def write_function(unit: UnitDescription, name: str, array: Array, fmt: Format) 
     """
     from emu.backends.functions import function_table, is_tabled
 
-    kernels, write = unit.kernels, writing(unit, array.shape, None)  # function values have no last place: as floats
+    kernels, write = (
+        unit.kernels,
+        encode_write(unit, array.shape, None),
+    )  # function values have no last place: as floats
     if is_tabled(fmt):  # the stage is part of the table: rounding, overflow and flags are those of the exact value
         table = function_table(name, fmt, unit.stage, tininess=unit.code.tininess)
         outcome = kernels.tabled(table, array, write)

@@ -19,7 +19,7 @@ from emu.backends.arrays import on_host
 from emu.backends.interface import Write, encode_format, encode_mac
 from emu.backends.product import Product
 from emu.datapath.stage import require_placed
-from emu.engine.delivery import deliver, writing, written_to
+from emu.engine.delivery import deliver, encode_write, written_to
 from emu.engine.description import PRODUCT_OPTIONS, UNSEEDED, ProductOptions, UnitDescription, call_of
 from emu.engine.matrices import Matrices, require_fit
 from emu.engine.operands import in_format
@@ -128,7 +128,7 @@ def write_product(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -
         addend = rounded_addend(addend, formats[2], plan.addend, unit)
     sizes, lowered = matrices.sizes, divisor.bit_length() - 1  # floor(log2 divisor)
     observed = None if unit.register is None else accumulator_of(*formats, sizes[2], unit.mac)
-    write = writing(unit, shape, observed, lowered, (sizes[0], sizes[1], sizes[3]))
+    write = encode_write(unit, shape, observed, lowered, (sizes[0], sizes[1], sizes[3]))
     outcome = choice.compute(Product(code, left, right, addend), write)
     if unit.records is not None:
         unit.records.append(ProductRecord(sizes, formats, plan))

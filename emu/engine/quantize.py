@@ -7,7 +7,7 @@ from typing import Any, Unpack
 from numpy.typing import NDArray
 
 from emu.backends.arrays import contiguous
-from emu.engine.delivery import deliver, require_array, require_out, require_writable, writing
+from emu.engine.delivery import deliver, encode_write, require_array, require_out, require_writable
 from emu.engine.description import Options, UnitDescription, call_of
 from emu.engine.operands import as_operand, code_of
 from emu.formats import Fixed, Format
@@ -79,7 +79,7 @@ def write_quantized(unit: UnitDescription, x: Array, source: Format | None, out:
     outcome = unit.kernels.quantize(
         contiguous(x),
         code_of(source),
-        writing(unit, x.shape, source if isinstance(source, Fixed) else None),
+        encode_write(unit, x.shape, source if isinstance(source, Fixed) else None),
         out,
     )
     return deliver(unit, outcome)

@@ -18,7 +18,7 @@ from emu.backends.pattern import Pattern
 from emu.backends.product import SparseProduct
 from emu.datapath.stage import require_placed
 from emu.engine import Plan, ProductOptions
-from emu.engine.delivery import deliver, writing, written_to
+from emu.engine.delivery import deliver, encode_write, written_to
 from emu.engine.description import PRODUCT_OPTIONS, UnitDescription, call_of
 from emu.engine.matrices import as_addend
 from emu.engine.operands import in_format
@@ -173,7 +173,7 @@ def write_sparse(unit: UnitDescription, x: CSR, dense: Value, addend: Value | No
         third = rounded_addend(third, fc, plan.addend, unit)
     # the longest dot product decides how wide the register of an exact accumulator is
     observed = None if unit.register is None else accumulator_of(*formats, pattern.longest, unit.mac)
-    outcome = choice.compute(SparseProduct(code, x.data, right, third, pattern), writing(unit, shape, observed))
+    outcome = choice.compute(SparseProduct(code, x.data, right, third, pattern), encode_write(unit, shape, observed))
     if unit.records is not None:
         unit.records.append(ProductRecord((1, 1, x.nnz, right.shape[1]), formats, plan))
     return deliver(unit, outcome)

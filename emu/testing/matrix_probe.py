@@ -287,10 +287,10 @@ def page(gpu: str, architecture: str, answers: Sequence[Answer]) -> str:
     for answer in answers:
         best = min(answer.floors.values(), default=0)
         fitting = ", ".join("none" if f is None else str(f) for f, wrong in answer.floors.items() if wrong == best)
-        told = len(set(answer.floors.values())) > 1
+        differs = len(set(answer.floors.values())) > 1
         lines.append(
             f"| {answer.instruction} | {answer.case} | {answer.results} | {answer.wrong} | "
-            f"{fitting if told else ''}{f' ({best} differ)' if told and best else ''} | {', '.join(answer.nans)} | "
-            f"{answer.negative_zeros or ''} |"
+            f"{fitting if differs else ''}{f' ({best} differ)' if differs and best else ''} | "
+            f"{', '.join(answer.nans)} | {answer.negative_zeros or ''} |"
         )
     return "\n".join(lines)

@@ -60,7 +60,7 @@ class OrderTree:
         everything = (1 << self.n_terms) - 1
         if self.n_terms < 1 or (self.n_terms > 1 and everything not in self.clusters):
             raise ShapeError(f"an accumulation tree must join all of its terms, got {self.n_terms} terms")
-        assert self.nodes is not None  # overlapping sets are found here
+        assert self.nodes is not None  # computing them raises an error of overlapping sets
 
     @classmethod
     def of(cls, nested: Any, *, has_addend: bool = False) -> OrderTree:

@@ -1,7 +1,7 @@
 """The CUDA backend: the kernels of `kernels/` on a device, the same bits as the reference.
 
 device.py   what kernels run on: arrays and launches; loader.py: a GPU through CuPy, its states; nvrtc.py: the compiler
-layout.py   what a launch is told, as integers in the order `kernels/include/task.cuh` reads them
+layout.py   the arguments of a launch, as integers in the order in which `kernels/include/task.cuh` reads them
 ways/       the ways to compute a product, a file each
 table.py    the table of kernels
 """

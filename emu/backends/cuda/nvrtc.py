@@ -1,7 +1,7 @@
 """NVIDIA's run-time compiler, called without a driver: CUDA C++ to PTX, or to code of one architecture.
 
 The options are pinned: no contraction, no flushing, IEEE division and roots. (CuPy's own compilation appends
-`-ftz=true`, whatever it is told.)
+`-ftz=true`, with any options.)
 """
 
 from __future__ import annotations

@@ -140,10 +140,10 @@ def _by_limit(name: str, x: Doubles, grid: Grid) -> _Attempt:
     beyond = grid.is_beyond(leading)
     certain = (field > 0) & (field < 0x7FF) & (bound <= np.where(on_grid & ~beyond, step, last))
     grow = np.where(certain & ~beyond, np.maximum(-drop, 0), 0)
-    units = m >> shift
+    kept = m >> shift
     if grow.max(initial=0) > _LAST_SHIFT - 54:  # 53 bits, shifted by `grow` and doubled, must stay below 2**62
-        units, grow = units.astype(object), grow.astype(object)
-    return _Attempt(certain, 2 * ((units << grow) - (shrinks & on_grid).astype(units.dtype)) + 1, step - 1, leading)
+        kept, grow = kept.astype(object), grow.astype(object)
+    return _Attempt(certain, 2 * ((kept << grow) - (shrinks & on_grid).astype(kept.dtype)) + 1, step - 1, leading)
 
 
 def _decay(rate: Doubles) -> Integers:

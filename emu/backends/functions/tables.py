@@ -246,13 +246,13 @@ def _dropped(shortened: Shortened, grid: Grid, stage: StageCode) -> NDArray[np.u
     shift = (grid.step(shortened.leading) - exact.exponent).astype(object)
     left, right = np.maximum(-shift, 0), np.maximum(shift, 0)
     significand: Array = exact.significand << left
-    units: Array = significand >> right
-    cut = (units << right) != significand
+    kept: Array = significand >> right
+    cut = (kept << right) != significand
     if not stage.format.is_float:
-        units = np.where(exact.negative, -units - cut.astype(object), units)
+        kept = np.where(exact.negative, -kept - cut.astype(object), kept)
     spare_bits = grid.spare_bits - stage.n_rbits
-    first: Array = units >> spare_bits
-    place = 2 * (units - (first << spare_bits)) + cut
+    first: Array = kept >> spare_bits
+    case = 2 * (kept - (first << spare_bits)) + cut
     steps = np.array(meaning_of(stage).steps(is_float=bool(stage.format.is_float)).table)
-    moved = first + steps[(place + 4 * (first & 1)).astype(np.intp)]
+    moved = first + steps[(case + 4 * (first & 1)).astype(np.intp)]
     return (moved & ((1 << stage.n_rbits) - 1)).astype(np.uint32)

@@ -33,7 +33,7 @@ class PythonUnit:
 
     Attributes:
         functions: operation -> callable.
-        single_format: whether only one format is asked about, so that functions need not be told.
+        single_format: whether only one format is asked about, so that functions need not take it.
     """
 
     functions: Mapping[str, Callable[..., Any]]

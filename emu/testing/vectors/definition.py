@@ -87,15 +87,15 @@ def answer(
 
 
 def ieee_flags(vectors: Vectors) -> Codes:
-    """Return the five flags of IEEE 754; tiny is told after rounding unless the description says otherwise.
+    """Return the five flags of IEEE 754; results are tiny after rounding unless the description says otherwise.
 
     Where the standard leaves it open, flags are those of Berkeley SoftFloat: infinity times zero is invalid whatever is
     added, a quiet NaN too, and a conversion to an integer that is out of range is invalid and nothing else (section
     7.2, c and j); what it rounds to 0 is inexact.
     """
     d = vectors.description
-    told = answer(d, vectors.operands, vectors.rbits, tininess=d.tininess or Tininess.AFTER_ROUNDING)
-    flags = told.flags & np.uint64((1 << len(TESTFLOAT_FLAGS)) - 1)
+    written = answer(d, vectors.operands, vectors.rbits, tininess=d.tininess or Tininess.AFTER_ROUNDING)
+    flags = written.flags & np.uint64((1 << len(TESTFLOAT_FLAGS)) - 1)
     invalid = _signalling(vectors)
     if d.operation == "fma":
         invalid |= _infinity_times_zero(vectors)

@@ -114,10 +114,10 @@ def read_vectors(folder: Path) -> Vectors:
         content = read_json(path)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path} must be the manifest of vectors, got {error}; name the folder they are in") from None
-    told = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
-    if told.get("layout") != LAYOUT:
-        raise ConfigError(f"{path} must be of the layout {LAYOUT!r}, got {told.get('layout')!r}; write it again")
-    manifest = checked(_Manifest, told, file=str(path))
+    table = cast("dict[str, Any]", content) if isinstance(content, dict) else {}
+    if table.get("layout") != LAYOUT:
+        raise ConfigError(f"{path} must be of the layout {LAYOUT!r}, got {table.get('layout')!r}; write it again")
+    manifest = checked(_Manifest, table, file=str(path))
     d = manifest.description
     if manifest.style == "testfloat":
         lines = read_lines(folder / LINES, len(d.formats) + 2, d.count)
