@@ -59,7 +59,7 @@ def lowered_exponent(exponent: int, by: int) -> int:
 
 
 class Lowered:
-    """Counts of a kernel that observed sums before their division by 2**by: results have exponents that much lower.
+    """Counts of a kernel that observed sums before they were divided: results have exponents that are lower by `by`.
 
     The kernel's positions were moved beforehand, so only the largest exponent is still to be lowered.
 

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import FormatError
 
+if TYPE_CHECKING:  # formats are built on these functions
+    from emu.formats.parse import Format
+
 MAX_ENUMERABLE_BITS = 16
 _MOST_CHARACTERS = 40
 _BOOLS: tuple[type[Any], ...] = (bool, np.bool_)
-
-
-class HasWidth(Protocol):
-    """The part of a format that the functions here use."""
-
-    @property
-    def width_bits(self) -> int:
-        """Bits of a code."""
-        ...
 
 
 def as_bool(name: str, value: Any) -> bool:
@@ -51,7 +45,7 @@ def as_float64(values: NDArray[Any]) -> NDArray[np.float64]:
         return np.asarray(values).astype(np.float64)
 
 
-def require_codes(fmt: HasWidth) -> NDArray[Any]:
+def require_codes(fmt: Format) -> NDArray[Any]:
     """Return all codes of a format of up to 16 bits, in order."""
     if fmt.width_bits > MAX_ENUMERABLE_BITS:
         raise FormatError(

@@ -15,13 +15,16 @@ import math
 import numbers
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from emu.errors import FormatError
 from emu.formats.arrays import require_all, shown
+
+if TYPE_CHECKING:  # formats are built on these functions
+    from emu.formats.parse import Format
 
 Array = NDArray[Any]
 #: Decimal exponents beyond these belong to no value of a format, and their fractions take megabytes.
@@ -32,15 +35,6 @@ _NATIVE = tuple(np.dtype(t) for t in _NATIVE_SCALARS)
 _FIRST_LOST_INTEGER = 2.0**53
 #: What NumPy's `isbuiltin` says of dtypes that another package registered, such as those of ml_dtypes.
 _REGISTERED = 2
-
-
-class HasCodes(Protocol):
-    """The part of a format that `as_codes` uses."""
-
-    @property
-    def n_codes(self) -> int:
-        """Number of codes."""
-        ...
 
 
 def as_numbers(x: Any, name: str) -> Array:
@@ -117,7 +111,7 @@ def as_words(integers: list[int], shape: tuple[int, ...]) -> Array | None:
     return None
 
 
-def as_codes(fmt: HasCodes, codes: Any) -> NDArray[np.uint64]:
+def as_codes(fmt: Format, codes: Any) -> NDArray[np.uint64]:
     """Return codes of a format.
 
     Raises:

@@ -2,61 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from emu.errors import FormatError
 
-
-class Fields(Protocol):
-    """The parts of a float format that are checked here."""
-
-    @property
-    def exponent_bits(self) -> int:
-        """Width of the exponent field."""
-        ...
-
-    @property
-    def fraction_bits(self) -> int:
-        """Stored fraction bits."""
-        ...
-
-    @property
-    def infinities(self) -> bool:
-        """Whether there are infinities."""
-        ...
-
-    @property
-    def nans(self) -> str:
-        """Which codes are NaN."""
-        ...
-
-    @property
-    def is_flushed(self) -> bool:
-        """Whether subnormals are 0, of operands or of results."""
-        ...
-
-    @property
-    def signed(self) -> bool:
-        """Whether there is a sign bit."""
-        ...
-
-    @property
-    def zero(self) -> bool:
-        """Whether code 0 is zero."""
-        ...
-
-    @property
-    def max_code(self) -> int:
-        """Code of the largest finite value."""
-        ...
-
-    @property
-    def has_normals(self) -> bool:
-        """Whether any value is normal."""
-        ...
+if TYPE_CHECKING:  # which checks itself by these functions
+    from emu.formats.floating import Float
 
 
-def require_special_codes(fmt: Fields) -> None:
+def require_special_codes(fmt: Float) -> None:
     """Raise FormatError unless the codes hold zero, the special values and a finite one above zero."""
     fields = f"got {fmt.exponent_bits} exponent and {fmt.fraction_bits} fraction bits"
     if fmt.nans == "ieee" and fmt.exponent_bits == 0:  # there is no all-ones exponent to set aside
@@ -77,7 +31,7 @@ def require_special_codes(fmt: Fields) -> None:
         )
 
 
-def require_zero(fmt: Fields) -> None:
+def require_zero(fmt: Float) -> None:
     """Raise FormatError if a required zero is missing, or if FTZ or DAZ leave no value except zero."""
     if not fmt.zero and fmt.signed:
         raise FormatError("a format without zero must be unsigned, got signed=True; set `signed=False`")

@@ -3,43 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from emu.backends.arrays import on_host
 from emu.backends.pattern import Indices
 from emu.errors import FormatError, ShapeError
 from emu.formats.integers import as_integer
 
+if TYPE_CHECKING:  # which checks itself by these functions
+    from emu.sparse.csr import CSR
+
 #: Rows and columns that an index names.
 LARGEST_SIZE = 2**63 - 1
 _INDEX_DTYPES = (np.dtype(np.int32), np.dtype(np.int64))
-
-
-class Entries(Protocol):
-    """The part of a sparse matrix that the functions here read."""
-
-    @property
-    def data(self) -> NDArray[Any]:
-        """Entries."""
-        ...
-
-    @property
-    def indices(self) -> Indices:
-        """Their columns."""
-        ...
-
-    @property
-    def indptr(self) -> NDArray[np.int64]:
-        """Start of each row, and the end."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        ...
 
 
 def as_indices(x: Any, name: str) -> Indices:
@@ -72,7 +50,7 @@ def rows_and_columns(shape: object) -> tuple[int, int]:
     return rows, columns
 
 
-def require_fitting(x: Entries) -> None:
+def require_fitting(x: CSR) -> None:
     """Raise ShapeError unless the arrays fit together."""
     rows, columns = x.shape
     if x.data.ndim != 1 or x.data.shape != x.indices.shape:
@@ -104,7 +82,7 @@ def require_fitting(x: Entries) -> None:
         )
 
 
-def require_canonical(x: Entries, asked: str) -> None:
+def require_canonical(x: CSR, asked: str) -> None:
     """Raise ShapeError unless columns ascend in each row."""
     rows = _rows(x)
     same_row = rows[1:] == rows[:-1]
@@ -120,7 +98,7 @@ def require_canonical(x: Entries, asked: str) -> None:
     )
 
 
-def require_single(x: Entries) -> None:
+def require_single(x: CSR) -> None:
     """Raise ShapeError if a row has a column twice."""
     rows = _rows(x)
     order = np.lexsort((x.indices, rows))  # by row, then by column: equal places become neighbours
@@ -134,6 +112,6 @@ def require_single(x: Entries) -> None:
         )
 
 
-def _rows(x: Entries) -> Indices:
+def _rows(x: CSR) -> Indices:
     """Return the row of each entry."""
     return np.repeat(np.arange(x.shape[0]), np.diff(x.indptr))

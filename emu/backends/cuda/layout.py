@@ -171,7 +171,8 @@ def enough_words(widest: int, kept: int) -> int:
 
     Args:
         widest: bits of the widest operand or product.
-        kept: bits that must be told apart from a sticky bit (`kept_bits`).
+        kept: bits that must be told apart from a sticky bit (`kept_bits`). Of terms that lie far apart, a sum keeps
+            all but four places.
     """
     for words in _FEW_WORDS:
         if widest <= 64 * words - 4 and kept <= 64 * words - 6:
