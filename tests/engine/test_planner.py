@@ -327,15 +327,15 @@ def test_every_addend_rounds_to_the_same_in_the_format_it_is_held_in_and_in_the_
         for accumulator, overflow in itertools.product(
             (Fixed(2, 0), Fixed(3, 0), Fixed(7, 0), Fixed(4, 0, signed=False)), ("saturate", "saturate_symmetric")
         ):
-            held = rounded_addend_format(given, Mac(accumulator=accumulator, rounding=rounding, overflow=overflow))
-            if held is not None:
+            rounded = rounded_addend_format(given, Mac(accumulator=accumulator, rounding=rounding, overflow=overflow))
+            if rounded is not None:
                 narrowed.add((given, accumulator))
                 flags = emu.Flags()
                 inside, whole = (
                     emu.quantize(values, f, rounding=rounding, overflow=overflow, backend="reference", flags=flags)
-                    for f in (held, accumulator)
+                    for f in (rounded, accumulator)
                 )
-                assert np.array_equal(inside, whole), (given, accumulator, held)
+                assert np.array_equal(inside, whole), (given, accumulator, rounded)
                 assert flags.overflow == 0
     assert len(narrowed) == 259
 

@@ -88,9 +88,9 @@ def test_a_value_keeps_what_was_checked_whatever_becomes_of_the_array():
     value, whole = emu.value(array, "fp16"), emu.value(array[:1], "fp16")
     array[0] = 0.1
     assert (value.tolist(), whole.tolist()) == ([1.0, 2.0], [1.0])
-    for held in (value, emu.Unit("fp16").add(value, value)):
+    for number in (value, emu.Unit("fp16").add(value, value)):
         with pytest.raises(ValueError, match="read-only"):
-            held.array[0] = 0.1
+            number.array[0] = 0.1
 
 
 @pytest.mark.parametrize(

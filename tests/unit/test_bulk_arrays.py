@@ -72,9 +72,9 @@ def test_large_arrays_hold_values_of_their_format(data, fmt):
 def test_large_arrays_reach_zeros_extremes_carries_ties_and_cancelling_pairs(text):
     fmt = emu.parse(text)
     values = hard_values(fmt, Places.of(1, (40, 40)))
-    held = set(values[np.isfinite(values)].ravel().tolist())
-    assert {0, fmt.max_raw if fmt.carries_raws else float(fmt.max)} <= held
-    assert (fmt.min_raw if fmt.carries_raws else float(fmt.min)) in held
+    drawn = set(values[np.isfinite(values)].ravel().tolist())
+    assert {0, fmt.max_raw if fmt.carries_raws else float(fmt.max)} <= drawn
+    assert (fmt.min_raw if fmt.carries_raws else float(fmt.min)) in drawn
     got = hard_codes(fmt, Places.of(1, (120, 120)))
     left, right = got[:, 0::2], got[:, 1::2]
     assert (right == negated(fmt, left)).sum() > 40

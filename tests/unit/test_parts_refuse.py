@@ -110,9 +110,9 @@ def test_zeros_of_every_kind_of_number_keep_their_sign():
 @pytest.mark.parametrize("x", [np.array(29.0, ">f4"), np.longdouble(29), 29, np.float16(29), [[29]]])
 def test_a_value_of_one_number_is_an_array_that_cannot_be_written(x: Any):
     for fmt in ("ufix53f0", "fix60f4", "fp16", "fix8f0"):
-        held = emu.value(x, fmt).array
-        assert type(held) is np.ndarray
-        assert not held.flags.writeable
+        carrier = emu.value(x, fmt).array
+        assert type(carrier) is np.ndarray
+        assert not carrier.flags.writeable
 
 
 def test_fractions_among_numbers_belong_where_they_are_exact():

@@ -89,7 +89,7 @@ class Launcher:
         return copied
 
     def room(self, size: int) -> tuple[_Page, int]:
-        """Return a row in which nothing is counted yet: its page, and its number."""
+        """Return a page and the number of one of its rows, in which nothing is counted yet."""
         key = self.device.queue, size
         page = self._pages.get(key)
         if page is None or page.used == _ROWS:

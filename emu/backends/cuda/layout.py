@@ -56,7 +56,7 @@ def head_numbers(write: Write) -> list[int]:
 
 
 def wraps(stage: StageCode) -> bool:
-    """Return whether a stage wraps: the lowest bits of results beyond its range count."""
+    """Return whether a stage wraps: then the lowest bits of a result matter, however large it is."""
     return stage.overflow == WRAP and not stage.format.is_float
 
 

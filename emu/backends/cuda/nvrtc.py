@@ -78,12 +78,12 @@ def version() -> tuple[int, int]:
 
 
 def defines_of(words: int) -> tuple[str, ...]:
-    """Return the macros that kernels of so many 64-bit words are compiled with."""
+    """Return the macros with which kernels are compiled for wide integers of `words` 64-bit words."""
     return () if words == WIDE_WORDS else (f"WIDE_WORDS={words}",)
 
 
 def options_for(words: int) -> tuple[str, ...]:
-    """Return the options of the compiler for kernels of so many 64-bit words."""
+    """Return the options of the compiler for kernels with wide integers of `words` 64-bit words."""
     return (*OPTIONS, *(f"-D{define}" for define in defines_of(words)))
 
 
@@ -149,7 +149,7 @@ class Source(NamedTuple):
     def compiled(
         self, architecture: str, kind: Literal["cubin", "ptx"] = "cubin", options: tuple[str, ...] = OPTIONS
     ) -> bytes:
-        """Return its kernels compiled; arguments as of `compile_kernels`."""
+        """Return the file's kernels, compiled; arguments as of `compile_kernels`."""
         return compile_kernels(self.text, self.name, self.headers, architecture, kind, options)
 
 

@@ -49,7 +49,7 @@ class Finding:
 
 
 def check_dump(folder: Path, dump: Path, *, any_nan: bool = False) -> Finding | None:
-    """Return what a dump has wrong, None if every code is right.
+    """Return the differences of a dump, None if every code is right.
 
     Args:
         folder: of the vectors.
@@ -85,7 +85,7 @@ def check_dump(folder: Path, dump: Path, *, any_nan: bool = False) -> Finding | 
 
 
 def compare(vectors: Vectors, given: Codes, flags: Codes | None = None) -> Finding | None:
-    """Return what codes have wrong, None if nothing."""
+    """Return the differences of codes, None if there are none."""
     differs = given != vectors.results
     if not differs.any():
         return None if flags is None else _flags_compared(vectors, flags)

@@ -90,7 +90,7 @@ def _interleaved(description: Description, sets: list[Vectors]) -> Vectors:
 
 
 def _kept(vectors: Vectors, wanted: int) -> NDArray[np.int64]:
-    """Return which vectors to keep: for each fault in turn the next one that shows it, then whatever is left."""
+    """Return which vectors to keep: for each fault in turn the next one that shows it, then the others."""
     shown = [np.flatnonzero(codes != vectors.results) for _, codes in hypotheses(vectors, TELLING_MODES)]
     turns = (index for turn in zip_longest(*shown) for index in turn if index is not None)
     order = dict.fromkeys(int(i) for i in chain(turns, range(vectors.description.count)))
@@ -150,7 +150,7 @@ def _exponents(description: Description) -> list[Exponents]:
     )
 
     def below(i: int) -> Exponents:
-        """Return how far an operand's share of the result lies below it; every other one not at all."""
+        """Return how far an operand's share of the result lies below it: 0 for half of the elements."""
         noise = Places.of(d.seed * 4 + i, d.shape_of(i)).noise(_SHARE)
         return np.where(noise & np.uint64(1), 0, _uniform(noise >> np.uint64(1), 0, near))
 

@@ -29,7 +29,7 @@ class AddByAdd(DenseWay):
 
     @override
     def proof(self, product: ProductCode) -> str:
-        """Return who computes a result."""
+        """Return how a result is computed."""
         return "one thread per result, in integers"
 
     @override

@@ -104,11 +104,11 @@ class Entries(DeviceWay[SparseProduct]):
         return layout.declines_sums(product.formats, product.mac) or None
 
     def proof(self, product: ProductCode) -> str:
-        """Return who computes a result."""
+        """Return how a result is computed."""
         return WAY
 
     def compute(self, product: SparseProduct, write: Write) -> Outcome | None:
-        """Write the product; None of more entries than 32 bits count, or if a block has no room for the register."""
+        """Write the product; None if 32 bits do not count its entries, or if a block has no room for the register."""
         launcher, pattern = self._launcher, product.pattern
         if not fits(pattern) or not has_room(write.register):
             return None

@@ -163,7 +163,7 @@ class DenseWay(DeviceWay[Product]):
 
     @abstractmethod
     def _launch(self, product: OnDevice, results: Results, write: Write) -> None:
-        """Launch what writes the results."""
+        """Launch the kernels that write the results."""
 
 
 def has_room(register: RegisterCode | None) -> bool:

@@ -34,12 +34,12 @@ class TilesInOrder(Settled):
 
     @override
     def proof(self, product: ProductCode) -> str:
-        """Return what adds."""
+        """Return how sums are computed."""
         return "in tiles of fused multiply-adds"
 
     @override
     def compute(self, product: Product, write: Write) -> Outcome | None:
-        """Write the product; None of operands in another carrier."""
+        """Write the product; None if an operand has another carrier."""
         operands = (product.left, product.right, product.addend)
         if any(x.dtype != np.float32 for x in operands if x is not None):
             return None
