@@ -126,8 +126,8 @@ class CudaKernels(CudaCodecs):
     ) -> Outcome:
         """Write `operation` of the operands, or one as it is ("quantize"), through the output stage."""
         stage, random, register = write
-        # A root that wraps needs every bit above the word, and a mode that moves exact values moves integers however
-        # large: more bits than kernels keep. A block's shared memory must have room for the counts.
+        # A root that wraps needs all bits down to the word's last place, and a mode that moves exact values moves
+        # integers however large: more bits than kernels keep. And a block needs room for the counts.
         irrational = operation == "sqrt" and layout.wraps(stage)
         moves_integers = operation == "round_to_integral" and moves_exact(stage)
         if irrational or moves_integers or counted_bytes(register) > SHARED_BYTES:
