@@ -63,7 +63,7 @@ class Gathered:
     def array(self) -> Array:
         """Return the matrices themselves, (B, M, K), C-contiguous."""
         places = self.rows[:, None] + self.columns
-        if self.batches == 1:
+        if self.batches == 1:  # the usual case needs no offsets of three axes
             return self.data[places][None]
         return self.data[(np.arange(self.batches) * self.batch_stride)[:, None, None] + places]
 
@@ -80,6 +80,7 @@ class Gathered:
         x = x[:1] if batches > 1 and x.strides[0] == 0 else x  # one matrix, broadcast
         x, flat = _in_one_block(x)
         batch, row, column = (stride // x.itemsize for stride in x.strides)
+        # strides in elements; the stride of an axis of size 1 means nothing, and NumPy may give any
         return cls(flat, batches, batch if x.shape[0] > 1 else 0, _steps(x.shape[1], row), _steps(x.shape[2], column))
 
     @classmethod

@@ -98,7 +98,7 @@ class LFSR:
 
 def shifted(polynomial: int, width: int, form: Form, state: int) -> tuple[int, int]:
     """Return the register after one shift, and the bit that left it."""
-    taps = polynomial >> 1
+    taps = polynomial >> 1  # polynomial[width:1]: bit k-1 stands for stage k, and x**0 for the feedback itself
     if form == "galois":
         return state >> 1 ^ (taps if state & 1 else 0), state & 1
     return (state << 1 | (state & taps).bit_count() & 1) & (1 << width) - 1, state >> width - 1
@@ -131,6 +131,7 @@ def jump_matrix(polynomial: int, width: int, form: Form, shifts: int) -> Matrix:
 @lru_cache(maxsize=64)
 def draw_matrix(polynomial: int, width: int, form: Form, n_rbits: int) -> Matrix:
     """Return the matrix that takes a register to the next `n_rbits` bits that leave it, the first most significant."""
+    # the bits that leave a register are the XOR of those that leave each of its 1s alone
     columns: list[int] = []
     for i in range(width):
         state, drawn = 1 << i, 0

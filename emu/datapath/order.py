@@ -48,6 +48,7 @@ class Lanes(Order):
     count: int
 
     def __post_init__(self) -> None:
+        # at most 2**31: kernels have room for the 31 levels of their tree
         object.__setattr__(self, "count", as_integer("count", self.count, -(1 << 31), 1 << 31))
         if self.count < 1:
             raise FormatError(f"`lanes` must have at least 1 lane, got {self.count}; lanes(1) is sequential")

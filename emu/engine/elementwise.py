@@ -85,6 +85,7 @@ def write_elementwise(
         if array.shape != shape:
             arrays = _broadcast(operation, arrays)
             break
+    # kernels read arrays in C order; a number that stands for all elements has strides 0, and stays so
     outcome = unit.kernels.elementwise(
         operation,
         tuple([x if x.flags.c_contiguous or is_one_number(x) else x.copy(order="C") for x in arrays]),

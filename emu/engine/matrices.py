@@ -108,7 +108,7 @@ def as_addend(array: Array, shape: tuple[int, ...], full: tuple[int, ...]) -> Ar
         fits = False
     if not fits:
         raise _unfit_addend(shape, array.shape)
-    if len(shape) < len(full):
+    if len(shape) < len(full):  # the result of a vector has lost an axis that kernels still have
         array = namespace(array).broadcast_to(array, shape).reshape(full)
     if array.ndim <= 3 and len(full) <= 3:  # kernels broadcast axes of size 1 themselves: no copy
         return array.reshape((1,) * (3 - array.ndim) + array.shape)

@@ -128,6 +128,7 @@ def write_product(unit: UnitDescription, matrices: Matrices, divisor: int = 1) -
         addend = rounded_addend(addend, formats[2], plan.addend, unit)
     sizes, lowered = matrices.sizes, divisor.bit_length() - 1  # floor(log2 divisor)
     observed = None if unit.register is None else accumulator_of(*formats, sizes[2], unit.mac)
+    # kernels number results (B, M, N): in C order the same elements as `shape`
     write = encode_write(unit, shape, observed, lowered, (sizes[0], sizes[1], sizes[3]))
     outcome = choice.compute(Product(code, left, right, addend), write)
     if unit.records is not None:

@@ -27,7 +27,7 @@ def number(value: float | Fraction, digits: int = 6) -> str:
             return f"{'-' if value < 0 else ''}10{superscript(round(_log2(value) * math.log10(2)))}"
         value = near
     text = f"{value:.{digits}g}"
-    if 0 < abs(value) < 1e-3 and "e" not in text:
+    if 0 < abs(value) < 1e-3 and "e" not in text:  # Python's `g` begins exponents below 1e-4 only
         text = f"{value:.{digits - 1}e}"
     mantissa, mark, exponent = text.partition("e")
     return f"{mantissa}e{int(exponent)}" if mark else text

@@ -61,6 +61,7 @@ class Probe:
             np.select([kinds == 0, kinds == 1], [0.0, math.ldexp(1.0, small)], math.ldexp(1.0, huge))
             for huge, small in zip(masks.huge_factors, masks.small_factors, strict=True)
         )
+        # the sign of -M goes to the operand whose format has one; the product function sees the same products
         sign = np.where(kinds == -2, -1.0, 1.0)
         a, b = (a * sign, b) if self.a_format.signed else (a, b * sign)
         left, right = a[: self.k].astype(self.a_format.carrier), b[: self.k].astype(self.b_format.carrier)

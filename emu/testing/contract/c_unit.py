@@ -95,6 +95,7 @@ class CUnit:
         if any(isinstance(fmt, Float) and not fmt.zero for fmt in (*formats, case.stage.format)):
             raise NotOffered("`emu_format` describes no formats without zero")
         operands = [_codes(x, fmt) for x, fmt in zip(case.operands, formats, strict=True)]
+        # a library that leaves -1 among its counts does not count that flag
         codes, counts = np.zeros(case.shape, np.uint64), np.full(len(FLAG_NAMES), -1, np.int64)
         register, statistics, positions = _statistics(case)
         arguments = [

@@ -58,6 +58,7 @@ class OnDevice(NamedTuple):
         """Return a product of matrices."""
         left, right = product.gathered()
         sizes = (max(left.batches, right.batches), left.rows.size, left.columns.size, right.columns.size)
+        # step 0: one matrix serves all results
         steps = (left.batch_stride if left.batches > 1 else 0, right.batch_stride if right.batches > 1 else 0)
         return cls.laid_out(launcher, product.code, left, right, product.addend, sizes, steps, write)
 
