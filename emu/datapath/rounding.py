@@ -217,7 +217,8 @@ class Rounding(StrEnum):
 _NUMBERS = {mode: number for number, mode in enumerate(Rounding)}
 _NAMELESS = Names()
 #: Where the overflow of a float stays at the largest value. IEEE 754-2019 section 7.4: to nearest it becomes infinite;
-#: toward zero it stays; toward one infinity, that one alone is reached. The other modes follow what they do to bits.
+#: toward zero it stays; toward one infinity, that one alone is reached. Of the other modes,
+#: those that drop bits or set the last one stay, too.
 _INFINITE, _LARGEST, _LARGEST_ABOVE, _LARGEST_BELOW = (False, False), (True, True), (True, False), (False, True)
 
 

@@ -1,4 +1,4 @@
-"""The first step of every operation: an operand becomes a carrier array and its format.
+"""The beginning of every operation: an operand becomes a carrier array and its format.
 
 v = emu.value([0.5, -1.0], "fix8f4")    the format is given once, the values are checked once
 as_operand(v, None, "a", check=True)    a value is taken as it is; a plain array needs the format beside it
