@@ -8,6 +8,7 @@ A kernel on a device returns before it has counted. Waiting for each one would l
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Sequence
 from threading import RLock
 from typing import Any, NamedTuple, Protocol
@@ -135,6 +136,11 @@ class WithPending:
         with self._pending.lock:
             if self._pending:
                 self._pending.collect(self._add_counted)
+
+    def settle(self) -> None:
+        """Old name of `fetch_pending`."""
+        warnings.warn("`settle` of registers and flags is `fetch_pending` now", DeprecationWarning, stacklevel=2)
+        self.fetch_pending()
 
     def _add_counted(self, counted: Counted) -> None:
         """Add counts that were fetched."""

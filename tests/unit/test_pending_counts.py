@@ -49,6 +49,15 @@ def everything(pending: PendingList) -> list[Counted]:
     return found
 
 
+def test_the_old_name_of_fetching_works_and_warns():
+    flags = emu.Flags()
+    flags.add_pending(OnDevice(1))
+    with pytest.warns(DeprecationWarning, match="is `fetch_pending` now"):
+        flags.settle()
+    assert ACTS == ["collect 1"]
+    assert flags.overflow == 1
+
+
 def test_nothing_is_fetched_before_somebody_looks():
     flags, register = emu.Flags(), emu.StatisticsRegister(-2, 4)
     for count in (1, 10):
