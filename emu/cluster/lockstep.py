@@ -1,10 +1,10 @@
 """Several nodes in one process, which take turns up to each decision that they make together.
 
-    node 0   ──work──► meet                ──work──► meet
-    node 1             ──work──► meet                ──work──► meet
-    node 2                       ──work──► meet                ──work──► ...
+    node 0   ──work──► gather                  ──work──► gather
+    node 1             ──work──► gather                  ──work──► gather
+    node 2                       ──work──► gather                  ──work──► ...
 
-One node works at a time, in the order of nodes, until it meets the others. So shared data need no lock, and
+One node works at a time, in the order of nodes, until it waits for the others. So shared data need no lock, and
 every run takes the same turns.
 """
 
@@ -24,11 +24,11 @@ class _EndedError(Exception):
 
 
 class Lockstep(Generic[ValueT]):
-    """Runs tasks in turns, and lets them meet.
+    """Runs tasks in turns, which give each other values.
 
     Examples:
         >>> steps = Lockstep()
-        >>> steps.run([lambda: sum(steps.meet(1)), lambda: sum(steps.meet(10))])
+        >>> steps.run([lambda: sum(steps.gather(1)), lambda: sum(steps.gather(10))])
         [11, 11]
     """
 
@@ -40,8 +40,8 @@ class Lockstep(Generic[ValueT]):
         """
         self._everywhere = everywhere
         self._tasks = self._turn = self._done = 0
-        self._given: list[ValueT] = []
-        self._met: list[ValueT] = []
+        self._values: list[ValueT] = []
+        self._gathered: list[ValueT] = []
         self._failed: BaseException | None = None
         self._changed = threading.Condition()
         self._here = threading.local()
@@ -50,9 +50,9 @@ class Lockstep(Generic[ValueT]):
         """Return the results of tasks, in order.
 
         Raises:
-            Exception: the first one that a task raises; the others end where they meet next.
+            Exception: the first one that a task raises; the others end at their next `gather`.
         """
-        self._tasks, self._turn, self._done, self._given, self._failed = len(tasks), 0, 0, [], None
+        self._tasks, self._turn, self._done, self._values, self._failed = len(tasks), 0, 0, [], None
         results: list[Any] = [None] * len(tasks)
         threads = [
             threading.Thread(target=copy_context().run, args=(self._run_one, i, task, results), daemon=True)
@@ -63,25 +63,25 @@ class Lockstep(Generic[ValueT]):
                 thread.start()
             for thread in threads:
                 thread.join()
-        except BaseException as error:  # an interrupt: no task goes on behind it
+        except BaseException as error:  # an interrupt: no task goes on after it
             self._fail(error)
             raise
         if self._failed is not None:
             raise self._failed
         return results
 
-    def meet(self, value: ValueT) -> list[ValueT]:
-        """Wait for all tasks; return what each one gave, in their order.
+    def gather(self, value: ValueT) -> list[ValueT]:
+        """Wait for all tasks; return the value of each, in their order.
 
-        Every task calls it equally often, at the same places of its program.
+        All tasks call this equally often, at the same points of their programs.
         """
-        assert not self._done, "every task meets the others equally often"
-        self._given.append(value)
-        if len(self._given) == self._tasks:
-            self._met, self._given = self._everywhere(self._given), []
+        assert not self._done, "all tasks gather equally often"
+        self._values.append(value)
+        if len(self._values) == self._tasks:
+            self._gathered, self._values = self._everywhere(self._values), []
         self._pass_on()
         self._wait()
-        return self._met
+        return self._gathered
 
     def _run_one(self, number: int, task: Callable[[], Any], results: list[Any]) -> None:
         self._here.number = number

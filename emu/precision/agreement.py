@@ -1,4 +1,4 @@
-"""How nodes that train together decide where points stand.
+"""How nodes that train together decide where binary points stand.
 
     joint    a point follows from the counts of all nodes: it is the same everywhere, and all nodes decide a redo
     own      activations and errors have a point on every node, from its own counts
@@ -28,41 +28,41 @@ class Tensor(NamedTuple):
 
 
 class Agreement:
-    """A node alone: what it counts is all there is."""
+    """A node alone: its own counts decide."""
 
-    def key(self, tensor: Tensor, node: int) -> Tensor:
-        """Return the tensor whose point counts for a node.
+    def key_of_point(self, tensor: Tensor, node: int) -> Tensor:
+        """Return the key of the point with which a node writes a tensor.
 
         Args:
-            tensor: as one node alone has it.
+            tensor: the tensor, named as a node alone names it.
             node: node that writes it.
         """
         return tensor
 
-    def total(self, tensor: Tensor, register: StatisticsRegister) -> StatisticsRegister:
+    def total(self, key: Tensor, register: StatisticsRegister) -> StatisticsRegister:
         """Return what all nodes have counted of a tensor that each of them has just written.
 
         Args:
-            tensor: a key.
+            key: key of its point.
             register: register of the node that asks; it stays as it is.
         """
         return register
 
-    def adds_up(self, tensor: Tensor) -> bool:
-        """Return whether `total` adds up registers of several nodes."""
+    def sums_over_nodes(self, key: Tensor) -> bool:
+        """Return whether `total` adds up the registers of several nodes."""
         return False
 
-    def set_point(self, tensor: Tensor) -> bool:
-        """Take notice that a point is set from the counts of an interval.
+    def on_point_set(self, key: Tensor) -> bool:
+        """Called when a point is set from the counts of an interval.
 
         Args:
-            tensor: a key.
+            key: key of the point.
 
         Returns:
-            Whether registers of several nodes are added up for it.
+            Whether the registers of several nodes are added up for it.
         """
         return False
 
-    def moves(self, tensor: Tensor, node: int) -> bool:
-        """Return whether a node moves a tensor's point; where all have the same one, a single node does."""
+    def may_move(self, key: Tensor, node: int) -> bool:
+        """Return whether a node moves the point. Nodes that share a point have one node that moves it."""
         return True

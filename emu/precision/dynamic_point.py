@@ -279,7 +279,7 @@ class DynamicPointRunner(Runner):
             held = operation.operands[0].format
             if isinstance(held, Fixed) and (held.width_bits, held.signed) == (word.width_bits, word.signed):
                 return self._plain.run(operation, role, layer, held.frac_bits)
-        tensor = self.points.agreement.key(Tensor(layer, role, operation.part), self.node)
+        tensor = self.points.agreement.key_of_point(Tensor(layer, role, operation.part), self.node)
         point = self.points.at(tensor, word)
         if not self.moving or (self.points.are_held and self.is_pretraining):
             return self._plain.run(operation, role, layer, point)
@@ -299,7 +299,7 @@ class DynamicPointRunner(Runner):
 
         def better(at: int, _: Value) -> int | None:
             nonlocal following
-            note_decision(self._profile, tensor, together=agreement.adds_up(tensor))
+            note_decision(self._profile, tensor, together=agreement.sums_over_nodes(tensor))
             counted = agreement.total(tensor, first.register)
             following = self.points.wanted(counted, word, at)
             return following if always or abs(following - at) > table.threshold else None
@@ -307,7 +307,7 @@ class DynamicPointRunner(Runner):
         settled = run_and_redo(point, run, better, most=1)
         self.points.redos += settled.redos
         self.points.runs += 1 + settled.redos
-        if agreement.moves(tensor, self.node):
+        if agreement.may_move(tensor, self.node):
             self.points.move(tensor, following, self._step, redone=settled.redos > 0)
         assert self.counters is not None
         stands = again if settled.redos else first
@@ -324,7 +324,7 @@ class DynamicPointRunner(Runner):
         for (name, role), counts in self._tensors.items():
             if counts.register.total:
                 layer, part, node = name.split("\n")
-                tensor = self.points.agreement.key(Tensor(layer, role, part), int(node))
+                tensor = self.points.agreement.key_of_point(Tensor(layer, role, part), int(node))
                 self.points.note(tensor, counts.register)
                 self.counters.of(layer, role).merge(counts)
                 counts.register.reset()

@@ -74,8 +74,8 @@ def test_every_joint_point_takes_the_time_of_its_counts(
     settings: dict[str, Any] = {"dynamic_point__pretraining_steps": pretraining_steps}
     found = trained(steps, **settings)
     with monkeypatch.context() as without:
-        without.setattr(JointPoints, "adds_up", lambda *_: False)
-        without.setattr(JointPoints, "set_point", lambda *_: False)
+        without.setattr(JointPoints, "sums_over_nodes", lambda *_: False)
+        without.setattr(JointPoints, "on_point_set", lambda *_: False)
         free = trained(steps, **settings)
     assert taken_ps(found) - taken_ps(free) == PLACES * POINT_PS
     rows = counted(found)

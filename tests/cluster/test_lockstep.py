@@ -12,7 +12,7 @@ def test_every_task_gets_what_all_gave_in_their_order(tasks: int):
     steps: Lockstep[tuple[int, int]] = Lockstep()
 
     def task(number: int) -> list[list[tuple[int, int]]]:
-        return [steps.meet((number, meeting)) for meeting in range(20)]
+        return [steps.gather((number, meeting)) for meeting in range(20)]
 
     found = steps.run([lambda number=number: task(number) for number in range(tasks)])
     expected = [[(number, meeting) for number in range(tasks)] for meeting in range(20)]
@@ -26,7 +26,7 @@ def test_one_task_works_at_a_time_in_their_order():
     def task(number: int) -> None:
         for meeting in range(5):
             seen.append((meeting, number))
-            steps.meet(None)
+            steps.gather(None)
 
     steps.run([lambda number=number: task(number) for number in range(4)])
     assert seen == [(meeting, number) for meeting in range(5) for number in range(4)]
@@ -42,16 +42,16 @@ def test_what_one_task_raises_ends_all_and_reaches_the_caller(failing: int, at: 
         for meeting in range(3):
             if (number, meeting) == (failing, at):
                 raise ValueError(f"task {number}")
-            steps.meet(number)
+            steps.gather(number)
         ended.append(number)
 
     with pytest.raises(ValueError, match=f"task {failing}"):
         steps.run([lambda number=number: task(number) for number in range(3)])
     assert not ended or at == 2
-    assert steps.run([lambda: steps.meet(1), lambda: steps.meet(2)]) == [[1, 2], [1, 2]], "it is usable behind that"
+    assert steps.run([lambda: steps.gather(1), lambda: steps.gather(2)]) == [[1, 2], [1, 2]], "it is usable behind that"
 
 
 def test_tasks_that_do_not_meet_equally_often_are_a_mistake_of_ours_and_never_wait_for_ever():
     steps: Lockstep[int] = Lockstep()
     with pytest.raises(AssertionError, match="equally often"):
-        steps.run([lambda: 0, lambda: steps.meet(1)])
+        steps.run([lambda: 0, lambda: steps.gather(1)])

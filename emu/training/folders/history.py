@@ -1,7 +1,4 @@
-"""What a run writes down while it goes.
-
-One row of metrics per logged point, and the counts of the interval before it.
-"""
+"""The tables of a run: a row of metrics for each log point, and the counts of the interval before it."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ class History:
             self.add("flags", **where, elements=counts.elements, **flags)
 
     def add_profile(self, step: int, profile: Profile) -> None:
-        """Add where the time of the interval that ends at `step` went."""
+        """Add the times that operations took in the interval that ends at `step`."""
         for row in profile.rows():
             self.add("profile", step=step, **{name: None if value == "" else value for name, value in row.items()})
 
@@ -74,7 +71,7 @@ class History:
 
 
 class Rates(NamedTuple):
-    """Shares of written elements: overflowed, became 0, and those whose accumulator overflowed on the way."""
+    """Shares of written elements that overflowed, that underflowed, and whose accumulator overflowed."""
 
     overflow: float
     underflow: float
@@ -82,7 +79,7 @@ class Rates(NamedTuple):
 
 
 def rates(counters: CounterTable) -> Rates:
-    """Return the shares of written elements that something happened to; 0 of none."""
+    """Return the shares of written elements by flag; 0 if none were written."""
     elements = sum(c.elements for _, c in counters.items())
     counted = [[getattr(c.flags, name) for name in Rates._fields] for _, c in counters.items()]
     return (

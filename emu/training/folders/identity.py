@@ -1,4 +1,4 @@
-"""What a checkpoint belongs to: recipe, device, data and nodes, which decide the bits of a run."""
+"""The identity of a run: recipe, device, data and nodes, which decide its bits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from emu.training.recipe import Recipe
 
 
 class Identity(NamedTuple):
-    """Of a run.
+    """The identity of a run.
 
     Attributes:
         identity: hash of what decides the bits.
-        nodes: nodes that train together: K.
+        nodes: number of nodes that train together.
     """
 
     identity: str
@@ -27,7 +27,7 @@ class Identity(NamedTuple):
 
     @classmethod
     def of(cls, recipe: Recipe, device: Device, data_sha256: str, given: Network | None) -> Identity:
-        """Return the identity of a run of this recipe; `given` is the network where it is not the recipe's."""
+        """Return the identity of a run of a recipe; `given` is the network from Python that replaces the recipe's."""
         parts: list[Any] = [recipe.decisive(), device.model_dump(mode="json"), data_sha256]
         if given is not None:
             parts.append(repr(given))
@@ -35,11 +35,11 @@ class Identity(NamedTuple):
         return cls(digest, recipe.cluster.nodes if recipe.cluster else 1)
 
     def require(self, state: Mapping[str, Any], path: Path) -> None:
-        """Refuse a checkpoint of another run.
+        """Raise ConfigError if a checkpoint belongs to another run.
 
         Args:
-            state: state of the checkpoint; older ones hold no number of nodes.
-            path: path of its folder.
+            state: state of the checkpoint; older checkpoints have no number of nodes.
+            path: path of the run's folder.
 
         Raises:
             ConfigError: it belongs to another recipe, device, data or number of nodes.

@@ -1,10 +1,10 @@
-"""A run's folder: every file replaced in one step, so that a run killed anywhere can go on.
+"""A run's folder: each file is replaced atomically, so that a run killed at any time can be resumed.
 
     run.json   metrics.parquet   registers.parquet   flags.parquet   snr.parquet   profile.parquet
     checkpoint.safetensors   report.html
 
-A file is written beside its place as `*.emu-tmp`, forced to the disk, and moved over the old one. Write tables before
-the checkpoint: then they always reach at least as far as it, and a resumed run cuts them back (`read_table`).
+A file is written in the same folder as `*.emu-tmp`, forced to the disk, and moved over the old one. Write tables before
+the checkpoint: then they are never older than the checkpoint, and a resumed run drops their later rows (`read_table`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RunFolder:
     """The folder of one run.
 
     Attributes:
-        path: where it is.
+        path: path of the folder.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -74,7 +74,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
-        """Open the folder of a run that was started before, and remove what a killed process left half written.
+        """Open the folder of a run that was started before, and remove files that a killed process left half written.
 
         Raises:
             ConfigError: it is not the folder of a run, or cannot be written.
@@ -86,8 +86,8 @@ class RunFolder:
                 "start a new run without --resume"
             )
         try:
-            for left in folder.path.glob(f"*{TEMPORARY}"):
-                left.unlink()
+            for unfinished in folder.path.glob(f"*{TEMPORARY}"):
+                unfinished.unlink()
             folder._probe()
         except OSError as error:
             raise ConfigError(
@@ -97,13 +97,13 @@ class RunFolder:
         return folder
 
     def _probe(self) -> None:
-        """Write nothing, to learn whether something could be."""
+        """Raise OSError if files cannot be written here."""
         probe = self.path / f"probe{TEMPORARY}"
         probe.touch()
         probe.unlink()
 
     def write_bytes(self, name: str, content: bytes) -> None:
-        """Replace a file by `content`, in one step.
+        """Replace a file by `content` atomically.
 
         Raises:
             ConfigError: the disk is full, or the file cannot be written; the old file is intact.
@@ -111,22 +111,22 @@ class RunFolder:
         self._replace(name, lambda file: file.write(content))
 
     def write_text(self, name: str, text: str) -> None:
-        """Replace a file by `text` in UTF-8, in one step; see `write_bytes`."""
+        """Replace a file by `text` in UTF-8 atomically; see `write_bytes`."""
         self.write_bytes(name, text.encode())
 
     def write_json(self, name: str, data: object) -> None:
-        """Replace a file by `data` as JSON, in one step; see `write_bytes`.
+        """Replace a file by `data` as JSON atomically; see `write_bytes`.
 
         NaN and infinities, which JSON lacks, become null.
         """
         self.write_text(name, json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
     def write_table(self, name: str, columns: Mapping[str, Any]) -> None:
-        """Replace a Parquet table, in one step.
+        """Replace a Parquet table atomically.
 
         Args:
             name: one of `TABLES`, without ending.
-            columns: every column of that table, sequences or arrays of one length; None is null, apart from NaN.
+            columns: all columns of that table, sequences or arrays of one length; None becomes null, NaN stays NaN.
 
         Raises:
             ConfigError: as `write_bytes`.
@@ -141,7 +141,7 @@ class RunFolder:
         self._replace(f"{name}.parquet", lambda file: parquet.write_table(table, file, compression="zstd"))
 
     def read_table(self, name: str, *, up_to_step: int | None = None) -> dict[str, list[Any]]:
-        """Return the columns of a Parquet table, null as None; empty columns if the file is not there.
+        """Return the columns of a Parquet table, null as None; empty columns if there is no such file.
 
         Columns that an older version did not write are null.
 
@@ -192,7 +192,7 @@ class RunFolder:
         """Return recipe and device of the run, the recipe's `[precision]` already laid over the device's.
 
         Raises:
-            ConfigError: `run.json` is missing or damaged, or holds none of them.
+            ConfigError: `run.json` is missing or damaged, or lacks recipe or device.
         """
         path, info = self.path / RUN, self.read_json()
         try:
@@ -204,15 +204,15 @@ class RunFolder:
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether a checkpoint was ever written."""
+        """Whether there is a checkpoint."""
         return (self.path / CHECKPOINT).exists()
 
     def save_checkpoint(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
-        """Replace the checkpoint, in one step.
+        """Replace the checkpoint atomically.
 
         Args:
-            arrays: by name; any numeric dtype and shape.
-            state: everything else, as JSON has it; NaN and infinities come back, too.
+            arrays: arrays by name; any numeric dtype and shape.
+            state: everything else, as JSON has it; NaN and infinities are kept.
 
         Raises:
             ConfigError: the disk is full, or the file cannot be written; the old checkpoint is intact.
@@ -220,19 +220,20 @@ class RunFolder:
         contiguous = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in arrays.items()}
         text = json.dumps(state)  # keys keep their order: it is the order of rows in the tables
         label = {"format": CHECKPOINT_FORMAT, "sha256": _sha256(contiguous, text), "state": text}
-        # one entry: safetensors writes several in an order that changes from call to call
+        # a single entry: safetensors writes several in an order that changes from call to call
         self.write_bytes(CHECKPOINT, _safetensors().save(contiguous, {"emu": json.dumps(label)}))
 
     def load_checkpoint(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return arrays and state of the checkpoint, exactly as they were saved.
 
         Raises:
-            ConfigError: there is none, or it is truncated or corrupt; names file and remedy.
+            ConfigError: there is no checkpoint, or it is truncated or corrupt; names file and remedy.
         """
         path, remedy = self.path / CHECKPOINT, "restore it from a backup, or start a new run with --out"
         try:
             content = path.read_bytes()
             length = int.from_bytes(content[:8], "little")
+            # a safetensors file: length of the header in 8 bytes, header in JSON, tensors
             label = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["emu"])
             arrays = cast("dict[str, Array]", _safetensors().load(content))
             if label["format"] != CHECKPOINT_FORMAT:
@@ -260,23 +261,23 @@ class RunFolder:
 
 
 class SilentFolder(RunFolder):
-    """The folder of a run as its other processes see it: they read it, and leave it as it is."""
+    """The folder of a run for ranks other than the first: they read it and write nothing."""
 
     @override
     def write_table(self, name: str, columns: Mapping[str, Any]) -> None:
-        """Write nothing."""
+        pass
 
     @override
     def save_checkpoint(self, arrays: Mapping[str, Array], state: Mapping[str, Any]) -> None:
-        """Write nothing."""
+        pass
 
     @override
     def _replace(self, name: str, write: Callable[[BinaryIO], object]) -> None:
-        """Write nothing."""
+        pass
 
 
 def _finite(data: object) -> object:
-    """Return plain data with None in the place of floats that are not finite."""
+    """Return plain data with None instead of floats that are not finite."""
     if isinstance(data, Mapping):
         return {key: _finite(value) for key, value in cast("Mapping[str, object]", data).items()}
     if isinstance(data, (list, tuple)):

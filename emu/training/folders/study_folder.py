@@ -1,9 +1,9 @@
-"""Where a study, or a search, keeps its runs.
+"""The folder in which a study, or a search, keeps its runs.
 
-runs/KEY/          a finished run, with its page; it appears in one step
-attempts/KEY/      a run that has begun: what `emu train` writes; it resumes to the same bits
+runs/KEY/          a finished run, with its page; it appears atomically
+attempts/KEY/      a run that has begun: what `emu train` writes; it can be resumed to the same bits
 failures/KEY.json  why a run failed
-claims/KEY.lock    held by the process that runs it; the system releases it when that process ends
+claims/KEY.lock    locked by the process that trains the run; the operating system unlocks it when that process ends
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RUNS, ATTEMPTS, FAILURES, CLAIMS = "runs", "attempts", "failures", "claims"
 
 
 def result_in(folder: Path, case: Planned) -> dict[str, Any] | None:
-    """Return the content of `run.json` of a finished run, None of any other.
+    """Return the content of `run.json` if the folder has a finished run, else None.
 
     Raises:
         ConfigError: the folder holds a run of the same name with another recipe or device.
@@ -45,11 +45,11 @@ class StudyFolder:
     """
 
     def __init__(self, path: Path, *, make: bool = True) -> None:
-        """Make the folder, where it is not there.
+        """Make the folder if it does not exist.
 
         Args:
-            path: of the folder.
-            make: whether to make it; whoever only reads does not.
+            path: path of the folder.
+            make: whether to make it; a reader need not.
 
         Raises:
             ConfigError: it cannot be written.
@@ -65,37 +65,37 @@ class StudyFolder:
                 ) from None
 
     def run_folder(self, case: Planned) -> Path:
-        """Return where the finished run is, or will be."""
+        """Return the folder of the run once it is finished."""
         return self.path / RUNS / case.key
 
     def attempt(self, case: Planned) -> Path:
-        """Return where the run is until it is finished."""
+        """Return the folder of the run until it is finished."""
         return self.path / ATTEMPTS / case.key
 
     def result(self, case: Planned) -> dict[str, Any] | None:
-        """Return the content of `run.json` of a finished run, None of any other; see `result_in`."""
+        """Return the content of `run.json` if the run is finished, else None; see `result_in`."""
         return result_in(self.run_folder(case), case)
 
     def require_own(self, case: Planned) -> None:
-        """Refuse a run of another recipe or device, whether it is finished or has only begun.
+        """Raise ConfigError if a run of this name, finished or not, has another recipe or device.
 
         Raises:
-            ConfigError: there is one.
+            ConfigError: it has.
         """
         for folder in (self.run_folder(case), self.attempt(case)):
             try:
                 result_in(folder, case)
             except ConfigError:
-                if folder.is_dir():  # else it was published meanwhile
+                if folder.is_dir():  # if not, the attempt was moved to `runs` while it was read
                     raise
 
     def failure(self, case: Planned) -> str | None:
-        """Return why a run failed, None if it did not."""
+        """Return why a run failed; None if it did not."""
         path = self._failure(case)
         return str(RunFolder(path.parent).read_json(path.name).get("reason")) if path.is_file() else None
 
     def fail(self, case: Planned, reason: str) -> None:
-        """Write down why a run failed."""
+        """Record why a run failed."""
         RunFolder(self.path / FAILURES).write_json(self._failure(case).name, {"run": case.key, "reason": reason})
 
     def forget_failure(self, case: Planned) -> None:
@@ -103,7 +103,7 @@ class StudyFolder:
         self._failure(case).unlink(missing_ok=True)
 
     def clear(self, case: Planned) -> None:
-        """Remove what an unfinished run left, so that it begins anew."""
+        """Remove the files of an unfinished run, so that it starts from its first step."""
         for path in (self.run_folder(case), self.attempt(case)):
             shutil.rmtree(path, ignore_errors=True)
 

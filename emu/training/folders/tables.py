@@ -45,15 +45,15 @@ _OF_EVERY_RUN: dict[str, Mapping[str, str]] = {
         "accumulator_overflow": "int64",
         "division_by_zero": "int64",
     },
-    # signal to noise against float32 with the same weights; null: no noise at all; NaN: no signal, or not finite
+    # signal to noise against float32 with the same weights; null: no noise; NaN: no signal, or not finite
     "snr": {
         "step": "int64",
         "layer": "string",
         "role": "string",
         "snr_db": "float64",
     },
-    # where float32's errors and gradients lie, all layers of a probe together: exponents of leading bits, null for 0;
-    # S of the loss is taken out, and stands beside them
+    # exponents of the leading bits of float32's errors and gradients, over all layers of a probe; null for 0; the loss
+    # scale S is taken out of them, and is in the column `scale`
     "exponents": {
         "step": "int64",
         "role": "string",
@@ -61,9 +61,9 @@ _OF_EVERY_RUN: dict[str, Mapping[str, str]] = {
         "count": "int64",
         "scale": "float64",
     },
-    # where the time of each interval's steps went; layer and role are null for the host (its calls are steps), path
-    # and proof where there was no product, fallback where none was left to the reference; a first call is the first of
-    # its kind in a process: it loads or compiles kernels. Seconds are measured, and differ from run to run
+    # time that operations took in each interval; layer and role are null for the host (its calls are steps), path and
+    # proof if the operation is no product, fallback if the reference did not have to compute it; a first call is the
+    # first of its kind in a process: it loads or compiles kernels. Seconds are measured, and differ from run to run
     "profile": {
         "step": "int64",
         "layer": "string",
@@ -86,9 +86,9 @@ _OF_SYSTEMS: dict[str, Mapping[str, str]] = {
 }
 #: Table -> column -> Arrow type.
 TABLES: dict[str, Mapping[str, str]] = {**_OF_EVERY_RUN, **_OF_SYSTEMS}
-#: Tables that are not there before their first row.
+#: Tables whose file does not exist before their first row.
 OPTIONAL_TABLES = {"exponents", *_OF_SYSTEMS}
-#: Columns that a report does without: an older run may lack them.
+#: Columns that a report can do without: an older run may lack them.
 _SPARE_COLUMNS: dict[str, frozenset[str]] = {
     "metrics": frozenset(TABLES["metrics"]) - {"step", "train_loss"},
     "flags": frozenset({"inexact", "invalid", "subnormal", "accumulator_overflow", "division_by_zero"}),

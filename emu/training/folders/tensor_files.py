@@ -25,7 +25,7 @@ _NUMPY = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "C64": "<c8", "BOOL": "?", "I64": "<i8", "U64": "<u8", "I32": "<i4",
     "U32": "<u4", "I16": "<i2", "U16": "<u2", "I8": "i1", "U8": "u1",
 }  # fmt: skip
-#: Those that are codes of a format.
+#: Dtypes of a header that are codes of a format.
 _FORMATS = {
     "BF16": PRESETS["bf16"],
     "F8_E4M3": PRESETS["fp8_e4m3"],
@@ -37,10 +37,10 @@ _FORMATS = {
 
 
 def read_safetensors(path: Path) -> dict[str, Array]:
-    """Return the tensors of a file by name, in its dtype or, of narrow floats, exact in float32.
+    """Return the tensors of a file by name, in their dtypes; narrow floats as float32, which holds them exactly.
 
-    A tensor of any other dtype, such as the packed F4 and F6, whose numbers mean nothing without the scales of their
-    blocks, has one field of the dtype's name and no numbers.
+    A tensor of any other dtype, such as the packed F4 and F6, is returned with its shape and one field that has the
+    dtype's name, but without numbers: they mean nothing without the scales of their blocks.
 
     Raises:
         ConfigError: the file cannot be read, or is damaged.
@@ -50,7 +50,7 @@ def read_safetensors(path: Path) -> dict[str, Array]:
         tensors = safetensors.deserialize(path.read_bytes())
     except (safetensors.SafetensorError, OSError) as error:
         raise ConfigError(f"weights in {path} must be a safetensors file, got {error}; write it again") from None
-    return {name: _array(told["dtype"], tuple(told["shape"]), told["data"]) for name, told in tensors}
+    return {name: _array(tensor["dtype"], tuple(tensor["shape"]), tensor["data"]) for name, tensor in tensors}
 
 
 def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> Array:

@@ -1,4 +1,4 @@
-"""From the first step of a run to the last: the loop, its log, its checkpoints, and the ways into it."""
+"""A run from its first step to its last: the loop, its log, its checkpoints, and how it is started or resumed."""
 
 from emu.training.loop.loop import Loop
 

@@ -1,4 +1,4 @@
-"""How a run begins, and how it goes on after it was interrupted."""
+"""Start a run, or resume one that was interrupted."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ WriteReport: TypeAlias = Callable[[Path], object]
 
 
 class RunOptions(TypedDict, total=False):
-    """What a new run and one that goes on take by name.
+    """Options of `train` and `resume`.
 
     Attributes:
-        backend: "auto", "reference", "numba" or "cuda": the bits are the same. A new run's is "auto"; one that goes on
+        backend: "auto", "reference", "numba" or "cuda": the bits are the same. A new run's is "auto"; a resumed run
             keeps its own.
-        network: a network from Python, trained instead of the recipe's, whose input, classes, data and training stay. A
-            run that had one needs it again to go on.
-        progress: receives the progress of every step.
+        network: a network from Python that is trained instead of the recipe's; input, classes, data and training stay
+            the recipe's. To resume such a run, give the network again.
+        progress: receives the progress of each step.
     """
 
     backend: str | None
@@ -95,7 +95,7 @@ def begin(loop: Loop, out: str | Path, progress: Progress | None = None) -> Run:
     """
     ranks = loop.bench.ranks
     ranks.require_same(_identities(loop))
-    _ = loop.log.cost  # what its table lacks is refused before there is a folder
+    _ = loop.log.cost  # raises if the cost table lacks an entry, before a folder is made
     path = ranks.agree(str(out))
     return _run(loop, RunFolder.create(path) if ranks.is_first else SilentFolder(path), progress)
 
@@ -126,11 +126,11 @@ def resume(path: str | Path, *, write_report: WriteReport | None = None, **optio
 
 
 def go_on(loop: Loop, folder: RunFolder, progress: Progress | None = None) -> Run:
-    """Train on from what a folder holds, on all ranks.
+    """Resume training from a run's folder, on all ranks.
 
     Args:
         loop: at its first step.
-        folder: of a run that has begun.
+        folder: folder of the run.
         progress: receives the progress of every step.
 
     Raises:
@@ -144,7 +144,7 @@ def go_on(loop: Loop, folder: RunFolder, progress: Progress | None = None) -> Ru
 
 
 def _identities(loop: Loop) -> dict[str, str]:
-    """Return what must be the same on all ranks before the first step, by name."""
+    """Return, by name, everything that must be the same on all ranks before the first step."""
     bench = loop.bench
     return {
         "recipe": f"{bench.recipe.name!r} ({_hash(bench.recipe.decisive())})",
@@ -161,7 +161,7 @@ def _hash(plain: object) -> str:
 
 
 def _run(loop: Loop, folder: RunFolder, progress: Progress | None) -> Run:
-    """Train, and see that all processes end in the same bits."""
+    """Train to the end, and raise ConfigError if the processes do not end in the same bits."""
     ranks = loop.bench.ranks
     run = run_to_end(loop, folder, progress if ranks.is_first else None)
     ranks.require_same({"weights at the end": run.weights_sha256, "registers at the end": run.registers_sha256})

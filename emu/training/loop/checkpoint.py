@@ -1,4 +1,4 @@
-"""What a run goes on from: all that its next step depends on, and what was counted so far.
+"""The checkpoint of a run: everything that its next step depends on, and what was counted so far.
 
 state ──► arrays: parameters, slots, moments, arrays of systems (`key/name`)
 plain data: steps done, log, update, batches, systems by key
@@ -28,11 +28,11 @@ class Checkpoint:
     """Takes the state of a run between two steps, and puts it back."""
 
     def __init__(self, bench: Workbench, steps: Steps, systems: Sequence[System], log: Log) -> None:
-        """Remember what has a state.
+        """Keep references to the parts of a run that have a state.
 
         Args:
             bench: model, update and batches.
-            steps: how many are done.
+            steps: number of steps done.
             systems: each keeps its state under its key.
             log: counts and losses.
         """
@@ -40,7 +40,7 @@ class Checkpoint:
 
     @property
     def identity(self) -> Identity:
-        """What decides the bits of the run: a checkpoint of another identity is refused."""
+        """Hash of everything that decides the bits of the run; a checkpoint with another one is refused."""
         bench = self._bench
         return Identity.of(bench.recipe, bench.device, bench.batches.data.sha256, bench.network)
 
@@ -79,7 +79,7 @@ class Checkpoint:
 
     @contextmanager
     def undone(self) -> Generator[None]:
-        """Undo at the end all that happened meanwhile: steps, counts, rows and times."""
+        """Undo, at the end, everything that happens inside: steps, counts, rows and times."""
         log, profile = self._log, self._bench.runners.profile
         arrays, state = self.state()
         arrays, text = {name: array.copy() for name, array in arrays.items()}, json.dumps(state)
@@ -95,7 +95,7 @@ class Checkpoint:
     # ---- in a folder ----
 
     def save(self, folder: RunFolder) -> None:
-        """Write tables, then the checkpoint: so tables reach at least as far as it, wherever the run is killed."""
+        """Write the tables, then the checkpoint: so the tables are never older, even if the run is killed in between."""
         self._bench.runners.flush()
         self._log.write(folder)
         arrays, state = self.state()

@@ -1,8 +1,8 @@
-"""The log of a run: what its steps gave, a row for each log point, and its results so far.
+"""The log of a run: a row for each log point, and the results so far.
 
-every step       loss and right answers
-every log point  metrics, registers and flags of the interval, rows of systems; may end the run
-now and then     test accuracy, signal-to-noise against float32
+each step              loss and right answers
+each log point         metrics, registers and flags of the interval, rows of systems; may end the run
+each fourth log point  test accuracy, signal-to-noise against float32
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from emu.training.systems import Row, System
 from emu.training.workbench import Workbench
 from emu.training.workbench.model import Pass
 
-#: Log points of a run whose recipe does not say, and the fewest steps between two.
+#: Log points of a run whose recipe has no `log_every`, and the fewest steps between two of them.
 LOG_POINTS, LOG_STEPS = 40, 5
 #: Log points between two measurements of test accuracy and noise.
 LOG_POINTS_PER_TEST = 4
 
 
 class Log:
-    """What a run writes down while it goes.
+    """Collects what a run writes into its tables.
 
     Attributes:
         every: steps between two log points.
@@ -62,7 +62,7 @@ class Log:
         self._rate = 0.0
 
     def add_step(self, result: Pass, rate: float) -> None:
-        """Note a step that is done, and what happened to systems in it.
+        """Note the results of a step, and the events of systems in it.
 
         Args:
             result: the pass whose gradients were applied.
@@ -80,7 +80,7 @@ class Log:
     # ---- a log point ----
 
     def end_interval(self) -> None:
-        """Write down the interval that ends here, ask systems whether the run is over, and begin the next interval."""
+        """Add the rows of the interval that ends here, ask systems whether the run is over, begin the next interval."""
         steps, runners, history = self._steps, self._bench.runners, self.history
         runners.flush()
         is_tested = steps.done // self.every % LOG_POINTS_PER_TEST == 0 or steps.are_over
@@ -128,7 +128,7 @@ class Log:
         return any(system.is_over for system in self._systems)
 
     def _add_noise(self) -> None:
-        """Write down signal-to-noise of the newest batch, and where float32's errors and gradients lie."""
+        """Add signal-to-noise of the newest batch, and the exponents of float32's errors and gradients."""
         bench, step, scale = self._bench, self._steps.done - 1, self.scale
         where: dict[str, Any] = {"seed": bench.recipe.training.seed, "step": step, "backend": bench.runners.backend}
         noise = probe(bench.model, *bench.batches.batch(step), **where, scale=scale)
@@ -167,11 +167,11 @@ class Log:
         return merged
 
     def metrics(self) -> dict[str, Any]:
-        """Return the newest metrics, and the counts of systems, those not in use included."""
+        """Return the newest metrics, and the counts of all systems, whether in use or not."""
         shares = rates(self.registers())
         names = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
         newest = {name: self.history.last("metrics", name) for name in names}
-        if self._steps.are_over and newest["test_accuracy"] is None:  # the table was lost after the last step
+        if self._steps.are_over and newest["test_accuracy"] is None:  # metrics.parquet was deleted after the last step
             newest |= self._test_metrics(True)
         counts: dict[str, Any] = {f"{name}_rate": share for name, share in shares._asdict().items()}
         for system in self._systems:
@@ -187,7 +187,7 @@ class Log:
     # ---- checkpoints ----
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data (JSON) that `load` reads back: all but the history, which has files of its own."""
+        """Return plain data (JSON) that `load` reads back: everything but the tables, which are files of their own."""
         return {
             "seconds": self.seconds,
             "losses": self.losses,

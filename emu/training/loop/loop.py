@@ -2,8 +2,8 @@
 
     mini-batch ──► working copies ──► forward ──► loss ──► backward ──► gradients ──► update
 
-A step depends on recipe, device, seed, the number of the step and the arrays of the checkpoint alone. So a run that
-was killed anywhere and resumed ends in the same bits.
+A step depends only on recipe, device, seed, the number of the step and the arrays of the checkpoint. So a run that was
+killed and resumed ends in the same bits.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class Loop:
     """Takes the steps of a run.
 
     Attributes:
-        bench: what is trained, on what, by whom.
+        bench: recipe, device, model, data, runners and processes.
         steps: how many are done, and how many there are.
-        systems: what changes passes, gradients and batches, the innermost around a pass first.
-        log: what is written down.
-        checkpoint: what the run goes on from.
+        systems: they change passes, gradients and batches; the innermost around a pass is first.
+        log: tables and results.
+        checkpoint: state from which the run is resumed.
         runner: runs passes over whole mini-batches.
         updating: runs updates.
     """
 
     def __init__(self, bench: Workbench) -> None:
-        """Make every system, before the first step.
+        """Make all systems, before the first step.
 
         Raises:
             ConfigError: a system cannot work with recipe or device, or with what other systems do.
@@ -62,7 +62,7 @@ class Loop:
         return self._step(*self.bench.batches.batch(self.steps.done))
 
     def trial(self, batches: Sequence[Examples]) -> list[float]:
-        """Take steps on these mini-batches from here on, undo them, and return their losses."""
+        """Take a step on each of these mini-batches, undo all of them, and return their losses."""
         with self.checkpoint.undone():
             return [self._step(*examples)[0] for examples in batches]
 
@@ -70,7 +70,7 @@ class Loop:
         step, bench = self.steps.done, self.bench
         bench.runners.begin_step(step)
 
-        # forward and backward: a system may divide the batch, watch a pass, or run it again
+        # forward and backward: a system may divide the batch, count a pass, or run it again
         attempt = self._pass_over(inputs, labels)
         repeated = any(system.repeats for system in self.systems)
         for system in self.systems:
@@ -87,7 +87,7 @@ class Loop:
             bench.update.apply(bench.model.states, result.gradients, rate, result.scale, self.updating)
             bench.model.moments |= result.moments
 
-        # the step is done: systems choose points and sizes for the next ones, and the log gets what happened
+        # the step is done: systems choose binary points and sizes for later steps, and the log gets its results
         self.steps.done += 1
         phase = next((name for system in self.systems if (name := system.phase(step))), "training")
         for system in self.systems:
@@ -97,7 +97,7 @@ class Loop:
         return result.loss, result.correct / labels.size
 
     def _pass_over(self, inputs: Inputs, labels: Array) -> Attempt:
-        """Return the pass over a mini-batch: forward and backward at a scale of the loss, perhaps part by part."""
+        """Return the pass over a mini-batch, forward and backward at a scale of the loss; a system may divide it."""
 
         def over_part(scale: float, part: slice, runner: StepRunner) -> Pass:
             return self.bench.model.run(runner, inputs[part], labels[part], backward=True, scale=scale)

@@ -1,6 +1,6 @@
 """One pass in float32 beside one on the device, with the same master weights.
 
-It gives the share of noise in each tensor, and the range of the errors and gradients that the device must hold.
+It measures the noise of each tensor, and the range of errors and gradients that the device must represent.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from emu.training.data_tables import Inputs
 from emu.training.workbench.model import Model
 
 Array = NDArray[Any]
-#: Images of the batch that is measured.
+#: Examples of the batch that are measured.
 PROBE_IMAGES = 32
-#: Positions of registers that hold the exponents of float32's errors and gradients: all of them.
+#: Positions of registers that count float32's exponents: from -149, of the smallest subnormal number, to 127.
 LOWEST, BINS = -149, 277
 
 
 class Probe(NamedTuple):
-    """What one pass on both machines says.
+    """What one pass on float32 and one on the device measured.
 
     Attributes:
-        ratios: layer, role and signal-to-noise ratio in dB of every tensor; None for one that is equal to float32's,
-            NaN where float32's is all 0 or either is not finite.
-        exponents: role, exponent (of leading bits, None for 0) and count of float32's errors and gradients, all layers
-            together, S taken out.
+        ratios: layer, role and signal-to-noise ratio in dB of each tensor; None if it equals float32's, NaN if
+            float32's is all 0 or either is not finite.
+        exponents: role, exponent (of leading bits, None for 0) and count of float32's errors and gradients, over all
+            layers, S taken out.
     """
 
     ratios: list[tuple[str, str, float | None]]
@@ -44,16 +44,16 @@ class Probe(NamedTuple):
 def probe(
     model: Model, images: Inputs, labels: Array, *, seed: int, step: int, backend: str, scale: float = 1.0
 ) -> Probe:
-    """Run a forward and a backward pass on both.
+    """Run a forward and a backward pass in float32 and on the device, and return how they differ.
 
     Args:
         model: network and master weights; unchanged.
         images: a batch, of which the first `PROBE_IMAGES` are used.
-        labels: theirs.
+        labels: labels of the batch.
         seed: seed of stochastic rounding.
-        step: training step, for the same.
+        step: training step, which selects random bits and formats.
         backend: backend that computes.
-        scale: S of the loss, on both.
+        scale: S of the loss in both passes.
     """
     images, labels = images[:PROBE_IMAGES], labels[:PROBE_IMAGES]
     results: list[dict[tuple[str, str, str], list[Any]]] = []
@@ -68,19 +68,20 @@ def probe(
         model.run(recorder, images, labels, backward=True, scale=scale)
         results.append(recorder.results)
     ratios = [(layer, role, _ratio(*pairs)) for (layer, role), pairs in _paired(*results).items()]
+    # frexp gives 2**n the exponent n + 1; S should be a power of two, and then n is exact
     return Probe(ratios, list(_exponents(counters, math.frexp(scale)[1] - 1)))
 
 
 def _exponents(counters: CounterTable, shift: int) -> Iterator[tuple[str, int | None, int]]:
     for role in BACKWARD_ROLES:
-        together: dict[int, int] = {}
+        histogram: dict[int, int] = {}
         zeros = 0
         for (_, counted), counts in counters.items():
             if counted == role:
                 zeros += counts.register.none
                 for exponent, count in counts.register.histogram().items():
-                    together[exponent - shift] = together.get(exponent - shift, 0) + count
-        yield from ((role, exponent, count) for exponent, count in sorted(together.items()))
+                    histogram[exponent - shift] = histogram.get(exponent - shift, 0) + count
+        yield from ((role, exponent, count) for exponent, count in sorted(histogram.items()))
         yield role, None, zeros
 
 
@@ -97,7 +98,7 @@ def _paired(
 
 
 def _array_of(result: Any) -> Array:
-    # pooling returns positions, a loss probabilities, beside their values
+    # pooling returns its values with their positions, a loss returns its value with probabilities
     return np.asarray(on_host(result[0] if isinstance(result, tuple) else result), dtype=np.float64).ravel()
 
 

@@ -1,4 +1,4 @@
-"""From the step that a run is at to its last one: steps, log points, checkpoints, and `run.json`."""
+"""Take a run from its current step to its last: steps, log points, checkpoints, and `run.json`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from emu.training.loop.summary import described
 
 #: Seconds after which a checkpoint is written even between log points.
 CHECKPOINT_SECONDS = 20.0
-#: Seconds for which the rates in the progress bar stay: on a GPU, reading them waits for the kernels.
+#: Seconds between two readings of the rates in the progress bar: on a GPU, reading them waits for the kernels.
 SHOWN_SECONDS = 0.25
 
 
 def run_to_end(loop: Loop, folder: RunFolder, progress: Progress | None = None) -> Run:
-    """Take the steps that are left, write everything, and return the run.
+    """Take the remaining steps, write everything, and return the run.
 
     Args:
-        loop: at any step.
+        loop: a run at any step.
         folder: folder of the run.
         progress: receives the progress of every step.
 

@@ -6,7 +6,7 @@ import math
 
 from emu.training.recipe import Cosine, Schedule, Step
 
-#: Terms of the cosine's Taylor series up to pi: the first one left out is below 1e-19.
+#: Terms of the cosine's Taylor series for 0 <= x <= pi: the first one left out, pi**32 / 32!, is below 1e-19.
 COSINE_TERMS = 16
 
 
@@ -16,7 +16,7 @@ def learning_rate(base: float, schedule: Schedule, step: float, steps: int) -> f
     Args:
         base: the optimiser's rate.
         schedule: constant, step or cosine, with an optional warm-up.
-        step: 0..steps-1; between two where mini-batches are larger or smaller than the run's length was counted in.
+        step: 0..steps-1; fractional if mini-batches have another size than the one in which `steps` is counted.
         steps: length of the run.
     """
     done = step / steps

@@ -11,7 +11,7 @@ class Steps:
     """The steps of a run.
 
     Attributes:
-        done: steps that were taken.
+        done: number of steps that were taken.
         are_stopped: whether a system has ended the run before its last planned step.
     """
 
@@ -32,7 +32,7 @@ class Steps:
 
     @property
     def left(self) -> int:
-        """How many steps are to be taken."""
+        """How many planned steps are not yet taken."""
         return self.planned - self.done
 
     @property

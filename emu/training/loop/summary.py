@@ -1,4 +1,4 @@
-"""What `run.json` says of a run: what was trained on what, versions, results, the arithmetic of every tensor."""
+"""The content of `run.json`: recipe, device, versions, results, and the arithmetic of each tensor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def described(loop: Loop, status: str) -> dict[str, Any]:
     """Return the content of `run.json`.
 
     Args:
-        loop: of a run in progress, or at its end.
+        loop: the run, in progress or at its end.
         status: "running" or "finished".
     """
     bench, steps, log = loop.bench, loop.steps, loop.log
@@ -66,7 +66,7 @@ def described(loop: Loop, status: str) -> dict[str, Any]:
 
 
 def formats_of(model: Model, step: int) -> list[dict[str, Any]]:
-    """Return what each role of each layer is written in at a step: format, rounding, overflow, unit."""
+    """Return format, rounding, overflow rule and unit of each role of each layer at a step."""
     policy = model.policy.at(step)
     return [
         _row(policy, name, role)
@@ -106,7 +106,7 @@ def _word_of(mac: Mac) -> DynamicFixed:
 
 
 def _written(model: Model) -> dict[str, set[str]]:
-    """Return the roles that each layer writes; errors go back no further than the first parameters."""
+    """Return the roles that each layer writes. Errors are not computed for layers before the first parameters."""
     tokens = model.network.layers[0].token_count
     roles: dict[str, set[str]] = {INPUT_LAYER: {"activation"} if tokens is None else set()}
     optimiser = {"moment" if any("squares" in state.slots for state in model.states) else "momentum"}

@@ -2,14 +2,15 @@
 
 system.py          their shape: what a system may do to a run, and when
 dynamic_points.py  points chosen from leading bits, operations that run again
-simulated_time.py  what every operation takes on the device's clock
-clipping.py        gradients of every unit clipped layer by layer
+simulated_time.py  the time of each operation on the device's clock
+clipping.py        gradients of each processing unit, clipped layer by layer
 data_parallel.py   batches divided among nodes, gradients exchanged
-contributions.py   gradients of several units, while they are apart
-joint_points.py    points that nodes choose together
+contributions.py   gradients of several processing units, before they are added up
+joint_points.py    binary points that nodes choose together
+summed.py          counts of several processes, added up
 loss_scaling.py    the loss at a scale, passes that run again at a smaller one
 batch_search.py    sizes of mini-batches, and how many nodes share them, by measurement
-stop.py            a run that ends when tests hold
+stop.py            tests that end a run
 """
 
 from emu.training.systems.batch_search import BatchSearch

@@ -1,6 +1,6 @@
 """Sizes of mini-batches, and the number of nodes that share them, by measurement: `emu.cluster.batch_search`.
 
-    before a step   trial of every size, each from this state and over the same examples ──► size from here on
+    before a step   a trial of each size, from the same state and over the same examples ──► size of later steps
     after a step    its simulated times ──► nodes that share the next mini-batch
 
 The loop undoes a trial: it goes back to a checkpoint in memory.
@@ -25,8 +25,8 @@ class BatchSearch(System):
 
     key = "search"
     tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        # trials, by the first step that has the size they led to; size: of the trial; criterion: mean training loss;
-        # kept: whether mini-batches have this size from there on
+        # trials, by the first step with the size that they led to; size: of the trial; criterion: mean training loss;
+        # kept: whether later mini-batches have this size
         "search": {
             "step": "int64",
             "size": "int64",
@@ -50,7 +50,7 @@ class BatchSearch(System):
         self._table = self._cluster.search if self._cluster else None
         self._rows: list[Row] = []
         self._factor: ParallelismFactor | None = None
-        self._tries = False
+        self._in_trial = False
         if self._cluster is None or self._table is None:
             return
         parts, nodes = self._cluster.parts, len(self._cluster.layout().workers)
@@ -83,21 +83,21 @@ class BatchSearch(System):
         sizes = table.sizes(batches.size, batches.planned, batches.examples)
         if len(sizes) == 1:
             return
-        whole = batches.together(range(step, step + table.trial))
-        criteria = {size: self._criterion(whole, size, trial) for size in sizes}
+        examples = batches.together(range(step, step + table.trial))
+        criteria = {size: self._criterion(examples, size, trial) for size in sizes}
         kept = kept_size(criteria, batches.size, tolerance=table.tolerance)
         batches.resize(step, kept)
         for size, criterion in criteria.items():
             self._rows.append(("search", {"size": size, "criterion": criterion, "kept": size == kept}))
 
     def _criterion(self, examples: Examples, size: int, trial: Trial) -> float:
-        """Return the mean loss over a trial's examples in mini-batches of a size, the last one of what is left."""
+        """Return the mean loss over a trial's examples in mini-batches of a size; the last one may be smaller."""
         inputs, labels = examples
         starts = range(0, len(inputs), size)
         parts = [(inputs[start : start + size], labels[start : start + size]) for start in starts]
-        self._tries = True
+        self._in_trial = True
         losses = trial(parts)
-        self._tries = False
+        self._in_trial = False
         if not all(map(math.isfinite, losses)):
             return math.nan
         weighted = [loss * len(part) for loss, (part, _) in zip(losses, parts, strict=True)]
@@ -105,7 +105,7 @@ class BatchSearch(System):
 
     @override
     def rate(self, rate: float, examples: int) -> float:
-        """Return the rate of a larger mini-batch: for each example as much as in one of the recipe's size."""
+        """Return the rate for a mini-batch of another size: proportional to its examples, unless the rate is fixed."""
         if self._table is None or self._table.rate == "fixed":
             return rate
         return rate * (examples / self._batches.planned)
@@ -114,8 +114,8 @@ class BatchSearch(System):
 
     @override
     def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
-        """Choose how many nodes share the next mini-batch, except after trials and steps that one node took alone."""
-        step_times = None if self._factor is None or self._tries else times()
+        """Choose how many nodes share the next mini-batch; not after a trial, nor after a step of one node alone."""
+        step_times = None if self._factor is None or self._in_trial else times()
         if self._factor is None or step_times is None:
             return
         before = self._factor.workers
@@ -124,13 +124,13 @@ class BatchSearch(System):
         if workers != before:
             self._rows.append(("parallelism", {"workers": workers}))
 
-    # ---- what is written down ----
+    # ---- tables ----
 
     @override
     def events(self) -> Iterator[Row]:
         """Yield trials, and changes of the number of nodes."""
-        rows, self._rows = self._rows, []
-        yield from rows
+        yield from self._rows
+        self._rows = []
 
     @override
     def about(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class BatchSearch(System):
 
     @override
     def to_dict(self) -> Any:
-        """Return what is known of times; None if they are not asked for."""
+        """Return the measured times of steps; None if the number of nodes is fixed."""
         return self._factor.to_dict() if self._factor else None
 
     @override

@@ -1,9 +1,9 @@
 """Clipping in a training run: `emu.cluster.clipping`.
 
-    gradients of every unit ──► S taken out ──► clipped, layer by layer ──► written ──► exchange, or update
+    gradients of each processing unit ──► S taken out ──► clipped, layer by layer ──► written ──► exchange, or update
 
-Layers are clipped from the last one to the first, the order in which backpropagation finishes them. What is clipped is
-written into the format of its gradient once more; a tensor of which nothing was clipped stays as it is.
+Layers are clipped from the last one to the first, the order in which backpropagation finishes them. A tensor with
+clipped elements is written into the format of its gradient once more; any other stays as it is.
 """
 
 from __future__ import annotations
@@ -23,13 +23,12 @@ from emu.cluster.clipping.layer import Memory
 from emu.cluster.wires import Touched
 from emu.errors import ConfigError
 from emu.optim import ParameterState
-from emu.precision.loss_scaling import NoScaling
 from emu.training.systems.contributions import columns_of, of_unit, units_of, written
 from emu.training.systems.summed import Summed
 from emu.training.systems.system import Row, System
 from emu.training.workbench import Workbench
 from emu.training.workbench.model import Pass
-from emu.training.workbench.update import unscaled
+from emu.training.workbench.update import gradient_role, leaves_gradients, unscaled
 
 Array = NDArray[Any]
 _MOMENTUM = "momentum"
@@ -40,11 +39,12 @@ class Counts:
     """What happened to a tensor in an interval.
 
     Attributes:
-        elements: elements that were looked at, of all units.
+        elements: elements that were tested, of all processing units.
         clipped: elements that were clipped.
         nonfinite: elements that were NaN or infinite before.
-        low: threshold of the last step, of the first unit, with S and share taken out; None if there was none.
-        high: the same.
+        low: lower threshold of the last step on the first processing unit, S and share taken out; None if there was
+            none.
+        high: upper threshold, likewise.
     """
 
     elements: int = 0
@@ -69,11 +69,11 @@ class Total:
     counts: dict[tuple[str, str], Counts] = field(default_factory=dict[tuple[str, str], Counts])
 
     def add(self, other: dict[str, Any], *, limits: bool = True) -> None:
-        """Add what `to_dict` returned, of later steps or of other units.
+        """Add what `to_dict` returned, of later steps or of other processing units.
 
         Args:
             other: plain data.
-            limits: whether its thresholds are taken: they are the first unit's.
+            limits: whether to take its thresholds: those of the first processing unit are kept.
         """
         self.clipped += other["clipped"]
         self.nonfinite += other["nonfinite"]
@@ -92,7 +92,7 @@ class Total:
 
 
 class Clipping(System):
-    """Gradients of every unit clipped before they leave it."""
+    """Gradients of each processing unit, clipped before they leave it."""
 
     key = "clipping"
     tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
@@ -122,8 +122,7 @@ class Clipping(System):
         if self._table is None:
             return
         scaling = bench.recipe.loss_scaling
-        self._in_gradient = "gradient" in getattr(scaling, "compensation", ("gradient",))
-        self._role = "unscaled" if self._in_gradient and not isinstance(scaling, NoScaling) else "gradient"
+        self._in_gradient, self._role = leaves_gradients(scaling), gradient_role(scaling)
         self._layers: dict[str, list[ParameterState]] = {}
         for state in reversed(bench.model.states):
             self._layers.setdefault(state.layer, []).insert(0, state)
@@ -146,7 +145,7 @@ class Clipping(System):
 
     @override
     def gradients(self, result: Pass) -> Pass:
-        """Clip the gradients of every unit; a skipped step leaves m and v as they are."""
+        """Clip the gradients of each processing unit; a skipped step leaves m and v of the rules as they are."""
         if self._table is None or not result.is_applied:
             return result
         if units_of(self._bench.model.states[0].name, result.gradients) == [None]:
@@ -160,7 +159,7 @@ class Clipping(System):
         return clipped
 
     def _clipped_of(self, result: Pass, table: ClippingTable) -> Pass:
-        """Return a pass whose gradients, of the units of this process, are clipped."""
+        """Return a pass with clipped gradients, of the processing units of this process."""
         taken_out = self._in_gradient and result.scale != 1
         carried = result.share * (1.0 if self._in_gradient else result.scale)
         gradients, demands = dict(result.gradients), self._bench.runners.profile.demands
@@ -173,18 +172,18 @@ class Clipping(System):
                 clipped = self._clip(table, layer, unit or 0, of_layer, carried)
                 with points.held() if points else nullcontext():
                     for state in states:
-                        gradients[of_unit(state.name, unit)] = self._handed_on(state, of_layer[state.part], clipped)
-        if demands is not None:  # simulated time has the writes in what clipping costs, whatever was clipped
+                        gradients[of_unit(state.name, unit)] = self._rewritten(state, of_layer[state.part], clipped)
+        if demands is not None:  # the simulated cost of clipping includes these writes, whether or not they happen
             demands[begun:] = [demand for demand in demands[begun:] if demand.operation != "quantize"]
         return replace(result, gradients=gradients, scale=1.0 if self._in_gradient else result.scale)
 
     def _clip(
         self, table: ClippingTable, layer: str, unit: int, gradients: Mapping[str, Value], carried: float
     ) -> Clipped:
-        """Return the gradients of a unit's layer after all rules."""
+        """Return the gradients of one processing unit's layer after all rules."""
         states = self._layers[layer]
         columns = {state.part: columns_of(state, gradients[state.part].array) for state in states}
-        masters = {s.part: _beside(gradients[s.part], columns_of(s)) for s in states} if table.reads_masters else {}
+        masters = {s.part: _columns_in(gradients[s.part], columns_of(s)) for s in states} if table.reads_masters else {}
         buffers = {s.part: columns_of(s, s.slots[_MOMENTUM].array) for s in states} if table.reads_momentum else {}
         layer_gradients = LayerGradients(columns, carried, masters, buffers, self._bench.update.slot_scale)
         memories = self._memories.get((unit, layer)) or [{} for _ in table.rules]
@@ -192,7 +191,7 @@ class Clipping(System):
         self._count(layer, unit, layer_gradients, clipped)
         return clipped
 
-    def _handed_on(self, state: ParameterState, gradient: Value, clipped: Clipped) -> Value:
+    def _rewritten(self, state: ParameterState, gradient: Value, clipped: Clipped) -> Value:
         if not clipped.counts[state.part]:
             return gradient
         columns = clipped.gradients[state.part]
@@ -215,18 +214,18 @@ class Clipping(System):
                     else (None, None)
                 )
 
-    # ---- what is written down ----
+    # ---- tables ----
 
     @override
     def interval(self) -> Iterator[Row]:
-        """Yield what was clipped of every tensor, in the order in which it was."""
+        """Yield the counts of each tensor, in the order of clipping."""
         for (layer, part), counts in self._so_far.counts.items():
             yield "clipping", {"layer": layer, "part": part, **vars(counts)}
         self._so_far.counts = {}
 
     @override
     def metrics(self) -> dict[str, Any]:
-        """Return how many elements of gradients were clipped, and how many came in that were not finite."""
+        """Return how many elements of gradients were clipped, and how many were not finite before."""
         return {"clipped": self._so_far.clipped, "nonfinite_gradients": self._so_far.nonfinite}
 
     # ---- checkpoints ----
@@ -244,7 +243,7 @@ class Clipping(System):
 
     @override
     def arrays(self) -> dict[str, Array]:
-        """Return the state of the rules of every unit and layer."""
+        """Return the state of the rules, by processing unit and layer."""
         arrays = {
             f"{unit}/{index}/{name}/{layer}": array
             for (unit, layer), memories in self._memories.items()
@@ -255,7 +254,7 @@ class Clipping(System):
         return self._bench.ranks.collected(arrays) if self._table is not None else arrays
 
     def _is_here(self, unit: int) -> bool:
-        """Return whether this process computes for a unit."""
+        """Return whether this process has a processing unit."""
         cluster = self._bench.recipe.cluster
         return cluster is None or unit // cluster.units in self._bench.ranks.transport(cluster.nodes).local
 
@@ -270,8 +269,8 @@ class Clipping(System):
             memories[int(index)][name] = array
 
 
-def _beside(gradient: Value, columns: Array) -> Array:
-    """Return the columns of a parameter that a gradient has."""
+def _columns_in(gradient: Value, columns: Array) -> Array:
+    """Return those columns of a parameter that its gradient has."""
     return columns[gradient.rows] if isinstance(gradient, RowsValue) else columns
 
 

@@ -1,6 +1,7 @@
-"""Gradients of several units in one pass, while they are apart: `layer.part@unit`.
+"""Gradients of several processing units in one pass, before they are added up: `layer.part@unit`.
 
-Units are numbered over all nodes: those of a node are neighbours. A pass of one unit has names without a number.
+Processing units are numbered over all nodes: those of a node are neighbours. A name has no number if there is only one
+unit.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _AT = "@"
 
 
 def of_unit(name: str, unit: int | None) -> str:
-    """Return the name of a unit's gradient; None is the only one.
+    """Return the name of a processing unit's gradient; None if there is one unit only.
 
     Examples:
         >>> of_unit("fc1.weight", 3), of_unit("fc1.weight", None)
@@ -32,12 +33,12 @@ def of_unit(name: str, unit: int | None) -> str:
 
 
 def joined(units: Mapping[int, Mapping[str, Value]]) -> dict[str, Value]:
-    """Return the gradients of units, by their number, under names with it."""
+    """Return the gradients of all processing units in one mapping, each under a name with its unit's number."""
     return {of_unit(name, unit): value for unit, gradients in units.items() for name, value in gradients.items()}
 
 
 def units_of(name: str, gradients: Mapping[str, Value]) -> Sequence[int | None]:
-    """Return the units that have a gradient of a parameter, ascending; [None] if its gradient has no number.
+    """Return the processing units that have a gradient of a parameter, ascending; [None] if its name has no number.
 
     Args:
         name: name of the parameter.
@@ -50,7 +51,7 @@ def units_of(name: str, gradients: Mapping[str, Value]) -> Sequence[int | None]:
 def columns_of(state: ParameterState, array: Any = None, lines: Lines = "outputs") -> Array:
     """Return a parameter, or an array of its shape, as lines of numbers that belong together; a vector is one line.
 
-    Of a parameter that is read by rows, a line is a row, and the array may have some of them.
+    If the parameter is read by rows, each line is a row, and the array may have only some of them.
     """
     return lines_of(on_host(state.master.array if array is None else array), _lines_of(state, lines))
 
@@ -69,10 +70,10 @@ def written(
         columns: columns of the shape that `columns_of` gives, or some of them.
         role: "gradient", or "unscaled" after loss scaling.
         runner: the datapath.
-        lines: what the columns are.
+        lines: which numbers form a line, as for `columns_of`.
     """
     if isinstance(columns, Touched):
-        some = RowsValue(runner.place(columns.lines), rows=columns.places)
-        return some.holding(runner.run(Operation("quantize", (some,), part=state.part), role, state.layer))
+        rows = RowsValue(runner.place(columns.lines), rows=columns.places)
+        return rows.holding(runner.run(Operation("quantize", (rows,), part=state.part), role, state.layer))
     array = runner.place(shaped(columns, state.master.array.shape, _lines_of(state, lines)))
     return runner.run(Operation("quantize", (Value(array),), part=state.part), role, state.layer)

@@ -2,11 +2,11 @@
 
     batch ──► parts ──► passes ──► unscaled ──► exchange ──► one gradient, the same bits on every node ──► update
 
-Every unit of every node computes one part. Its backward pass uses the scale S / parts, so that contributions add up to
-the gradient of the whole batch. If controllers divide by the number of nodes, the scale is S / units of a node. A node
-adds up the gradients of its units before it sends anything. Nodes share one model, because the copies that they would
-hold are equal bit for bit (the exchange compares them). In several processes, each computes the parts of its own
-nodes. Everything but gradients and residuals is that of all nodes in every process.
+Each processing unit of each node computes one part. Its backward pass uses the scale S / parts, so that contributions
+add up to the gradient of the whole batch. If controllers divide by the number of nodes, the scale is S / units of a
+node. A node adds up the gradients of its units before it sends anything. Nodes share one model here, because the copies
+on real nodes would be equal bit for bit (the exchange compares them). If there are several processes, each computes the
+parts of its own nodes and has their gradients and residuals; everything else is the same in every process.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from emu.errors import ConfigError
 from emu.hardware.machine import register_bytes
 from emu.nn.network import LOSS_LAYER
 from emu.optim import ParameterState
-from emu.precision.loss_scaling import NoScaling
 from emu.training.systems.contributions import columns_of, joined, of_unit, written
 from emu.training.systems.joint_points import JointPoints
 from emu.training.systems.summed import Summed
@@ -40,7 +39,7 @@ from emu.training.systems.system import AskTimes, Attempt, PartAttempt, Row, Sys
 from emu.training.workbench import Workbench
 from emu.training.workbench.model import Pass, StepRunner
 from emu.training.workbench.model import written as written_into
-from emu.training.workbench.update import unscaled
+from emu.training.workbench.update import gradient_role, leaves_gradients, unscaled
 
 Array = NDArray[Any]
 _IN_FLIGHT = "in_flight/"
@@ -53,7 +52,7 @@ class DataParallel(System):
     tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
         # bytes that all nodes together have sent to others so far: of gradients, and of counts for joint points
         "cluster": {"step": "int64", "bytes_sent": "int64", "count_bytes": "int64"},
-        # norm of what the first node holds back of a tensor: as worker, and as owner of its stripes
+        # norm of the first node's residual of a tensor: as worker, and as owner of its stripes
         "residuals": {"step": "int64", "tensor": "string", "holder": "string", "norm": "float64"},
         # what codes of the step's exchange stood for on the first node: level and lower end of the bin of values, in
         # root mean squares of the tensor's stripe
@@ -76,8 +75,8 @@ class DataParallel(System):
         self._bench, self._table = bench, bench.recipe.cluster
         self._exchange: Exchange | Controllers | None = None
         self._step = 0
-        self._flying: dict[str, Columns] = {}
-        self._flying_scale = 1.0
+        self._in_flight: dict[str, Columns] = {}
+        self._in_flight_scale = 1.0
         if self._table is None:
             return
         layout, batch, units = self._table.layout(), bench.recipe.training.batch, self._table.units
@@ -88,14 +87,14 @@ class DataParallel(System):
                 f"`training.batch` must be a multiple of the {nodes} of [cluster], got {batch}; "
                 "choose another batch, or another number of nodes"
             )
-        self._carries_scale = "gradient" not in getattr(bench.recipe.loss_scaling, "compensation", ("gradient",))
+        # S leaves the gradients before they travel, or travels with them
+        self._travels_unscaled = leaves_gradients(bench.recipe.loss_scaling)
+        self._role = gradient_role(bench.recipe.loss_scaling)
         bench.model.stripes = self._table.model_parallel if self._table.model_split == "stripes" else 1
         size = register_bytes(bench.device.precision)
         self._joint = JointPoints(bench.ranks, own=self._table.points == "own", register_bytes=size)
         if bench.model.points is not None:
             bench.model.points.agreement = self._joint
-        unscaled = not self._carries_scale and not isinstance(bench.recipe.loss_scaling, NoScaling)
-        self._role = "unscaled" if unscaled else "gradient"
         formats = {s.name: bench.policy.stage(s.layer, self._role).format for s in bench.model.states}
         for name, fmt in formats.items():
             if fmt.carries_raws:
@@ -103,17 +102,17 @@ class DataParallel(System):
                     f"gradients that travel must fit float64, got {fmt} of {name!r}; choose a narrower format for role "
                     f"`{self._role}`"
                 )
-        wide = any(fmt.carrier == np.float64 for fmt in formats.values())
-        self._dtype = np.float64 if wide else np.float32
+        needs_float64 = any(fmt.carrier == np.float64 for fmt in formats.values())
+        self._dtype = np.float64 if needs_float64 else np.float32
         self._nodes = [node for node in bench.ranks.transport(layout.nodes).local if node in layout.workers]
-        self._exchange = self._begun(self._table, layout)
-        self._returns = False
+        self._exchange = self._new_exchange(self._table, layout)
+        self._has_update = False
         self._updating = bench.runners.for_updates()
         self._runners: list[StepRunner] = []
         self._summed = Summed(bench)
 
-    def _begun(self, table: ClusterTable, layout: Layout) -> Exchange | Controllers:
-        """Return the exchange of a table at its beginning."""
+    def _new_exchange(self, table: ClusterTable, layout: Layout) -> Exchange | Controllers:
+        """Return the exchange that `[cluster]` describes, before its first step."""
         states, transport = self._bench.model.states, self._bench.ranks.transport(layout.nodes)
         shapes = {state.name: columns_of(state, lines=self._lines).shape for state in states}
         options: dict[str, Any] = {"seed": self._bench.recipe.training.seed, "dtype": self._dtype}
@@ -130,38 +129,40 @@ class DataParallel(System):
 
     @override
     def divided(self, on: PartAttempt, examples: int, step: int) -> Attempt | None:
-        """Return a pass made of the passes of all nodes, each over its part of the batch."""
+        """Return a pass that runs the passes of all nodes, each over its part of the batch."""
         self._step = step
         if self._exchange is None:
             return None
         self._joint.nodes = 1 if self._is_warm else len(self._workers)
         if self._is_warm:
             return None
-        part, runners, points = examples // self._parts, self._runners_of_units(), self._bench.model.points
+        size, runners, points = examples // self._parts, self._runners_of_units(), self._bench.model.points
 
-        def together(scale: float) -> Pass:
+        def passes_of_nodes(scale: float) -> Pass:
             share = self._share(scale)
-            tasks = [partial(on, share, slice(r.node * part, (r.node + 1) * part), r) for r in runners]
-            decided = points is not None and points.in_pretraining(step) and not points.in_float(step)
-            noticed = self._joint.passes(self._bench.runners.flush) if points is not None else nullcontext()
-            with self._summed.over(self._runners[0]), noticed:
-                passes = self._joint.run(tasks) if decided else [task() for task in tasks]
-            gradients = joined({r.node: part.gradients for r, part in zip(runners, passes, strict=True)})
-            return replace(self._whole(passes), gradients=gradients, scale=scale, share=1 / self._shares)
+            tasks = [partial(on, share, slice(r.node * size, (r.node + 1) * size), r) for r in runners]
+            redoes = points is not None and points.in_pretraining(step) and not points.in_float(step)
+            watched = self._joint.passes(self._bench.runners.flush) if points is not None else nullcontext()
+            with self._summed.over(self._runners[0]), watched:
+                passes = self._joint.run(tasks) if redoes else [task() for task in tasks]
+            gradients = joined({r.node: done.gradients for r, done in zip(runners, passes, strict=True)})
+            return replace(self._mean_of(passes), gradients=gradients, scale=scale, share=1 / self._shares)
 
-        return together
+        return passes_of_nodes
 
     def _runners_of_units(self) -> list[StepRunner]:
-        """Return the runners of units of this process that take part; units are numbered over all nodes."""
+        """Return a runner for each processing unit of this process that takes part in the step."""
         if not self._runners:
             assert self._table is not None
             units = [unit for node in self._nodes for unit in self._units_of(node)]
-            for unit in units or [self._table.parts]:  # a process without workers still adds up what others count
+            # a process without workers still adds up what others count: its runner has a number that never takes part
+            for unit in units or [self._table.parts]:
                 self._runners.append(self._bench.runners.for_passes())
                 self._runners[-1].node = unit
         return [runner for runner in self._runners if runner.node < self._parts]
 
     def _units_of(self, node: int) -> range:
+        """Return the processing units of a node; they are numbered over all nodes."""
         assert self._exchange is not None
         assert self._table is not None
         index = self._exchange.layout.workers.index(node)
@@ -169,37 +170,38 @@ class DataParallel(System):
 
     @override
     def gradients(self, result: Pass) -> Pass:
-        """Exchange the contributions of nodes; a step given up sends nothing and leaves residuals as they are."""
+        """Exchange the contributions of nodes; a step given up sends nothing and keeps its residuals."""
         if self._exchange is None or self._is_warm:
             return result
         arrived: dict[str, Columns] = {}
         scale = 1.0
         if result.is_applied:
-            carried = result.scale if self._carries_scale else 1.0
+            carried = 1.0 if self._travels_unscaled else result.scale
             arrived = self._exchange.exchange(self._contributions(result), self._step, carried, self._workers)
             if self._exchange.divides:  # every process makes the update of what controllers have
                 arrived = lines_from(self._bench.ranks.shared(arrays_of(arrived)))
             scale = self._exchange.result_scale
         if self._table is not None and self._table.double_buffering:
-            arrived, self._flying = self._flying, arrived
-            scale, self._flying_scale = self._flying_scale, scale
+            arrived, self._in_flight = self._in_flight, arrived
+            scale, self._in_flight_scale = self._in_flight_scale, scale
         if not arrived:
             return replace(result, gradients={}, is_applied=False)
-        self._returns = True
+        self._has_update = True
         gradients = {
             state.name: written(state, arrived[state.name], self._role, self._updating, self._lines)
             for state in self._bench.model.states
             if state.name in arrived
         }
-        moments = result.moments if result.is_applied else {}  # a gradient in flight outlives a pass given up
+        # a gradient in flight is applied even if this step's own pass was given up
+        moments = result.moments if result.is_applied else {}
         return replace(result, gradients=gradients, moments=moments, scale=scale, share=1.0, is_applied=True)
 
     @override
     def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
         """Take the parameters that an exchange returns after an update of its gradients."""
-        if self._exchange is None or not self._returns:
+        if self._exchange is None or not self._has_update:
             return
-        self._returns = False
+        self._has_update = False
         states = self._bench.model.states
         masters = self._exchange.returned({state.name: state.master for state in states})
         for state in states:
@@ -207,7 +209,7 @@ class DataParallel(System):
 
     @property
     def _workers(self) -> tuple[int, ...]:
-        """Nodes that take part in the step: the first ones."""
+        """Nodes that take part in the step: the first workers, as many as share the batch."""
         assert self._exchange is not None
         return self._exchange.layout.workers[: self._bench.batches.workers]
 
@@ -229,7 +231,7 @@ class DataParallel(System):
         return self._table is not None and self._step < self._table.warm_start
 
     def _share(self, scale: float) -> float:
-        """Return S / shares as the loss's format holds it."""
+        """Return S / shares, rounded into the format of the loss."""
         fmt = self._bench.policy.at(self._step).stage(LOSS_LAYER, "loss").format
         exact = scale / self._shares
         share = float(engine.quantize(np.array(exact), fmt, backend="reference"))
@@ -239,7 +241,7 @@ class DataParallel(System):
             )
         return share
 
-    def _whole(self, passes: list[Pass]) -> Pass:
+    def _mean_of(self, passes: list[Pass]) -> Pass:
         """Return the pass of all nodes: means of losses and of running moments, added in the order of nodes."""
         of_rank = [
             (p.loss, p.correct, {name: on_host(m.array).astype(np.float64).tolist() for name, m in p.moments.items()})
@@ -257,30 +259,30 @@ class DataParallel(System):
         return Pass(sum(part[0] for part in parts) / len(parts), sum(part[1] for part in parts), {}, moments)
 
     def _contributions(self, result: Pass) -> dict[int, dict[str, Columns]]:
-        """Return the gradients of every node as they travel, as columns: its units' added in their order."""
-        apart: dict[int, dict[str, Columns]] = {node: {} for node in self._nodes if node in self._workers}
+        """Return the gradients of each node as they travel, in columns: the sum over its units, in their order."""
+        by_node: dict[int, dict[str, Columns]] = {node: {} for node in self._nodes if node in self._workers}
         with self._summed.over(self._updating):
             for state in self._bench.model.states:
-                for node, gradients in apart.items():
+                for node, gradients in by_node.items():
                     first, *others = (self._columns_of(state, result, unit) for unit in self._units_of(node))
                     for other in others:
                         first = added(first, other)
                     gradients[state.name] = first
-        return apart
+        return by_node
 
     def _columns_of(self, state: ParameterState, result: Pass, unit: int) -> Columns:
-        """Return the gradients of a unit, with S taken out unless it travels."""
+        """Return a gradient of a processing unit, with S taken out unless it travels."""
         value = result.gradients[of_unit(state.name, unit)]
-        if result.scale != 1 and not self._carries_scale:
+        if result.scale != 1 and self._travels_unscaled:
             value = unscaled(state, value, result.scale, self._updating)
         columns = columns_of(state, value.array, self._lines).astype(self._dtype, copy=False)
         return Touched(value.rows, columns) if isinstance(value, RowsValue) else columns
 
-    # ---- what is written down ----
+    # ---- tables ----
 
     @override
     def interval(self) -> Iterator[Row]:
-        """Yield bytes so far, what is held back, and what codes stood for."""
+        """Yield the bytes sent so far, norms of residuals, and what codes stood for."""
         if self._exchange is None:
             return
         yield "cluster", self.metrics()
@@ -300,29 +302,29 @@ class DataParallel(System):
 
     @override
     def to_dict(self) -> Any:
-        """Return the bytes sent, of counts as well, and S of the gradient on its way; None without a cluster."""
+        """Return the bytes sent, of counts as well, and S of the gradient in flight; None without a cluster."""
         if self._exchange is None:
             return None
         counted = {"count_bytes": self._joint.count_bytes}
-        return {"sent": self._exchange.sent, "flying_scale": self._flying_scale, **counted}
+        return {"sent": self._exchange.sent, "flying_scale": self._in_flight_scale, **counted}
 
     @override
     def load(self, data: Any) -> None:
         if self._exchange is not None:
-            self._exchange.sent, self._flying_scale = data["sent"], data.get("flying_scale", 1.0)
+            self._exchange.sent, self._in_flight_scale = data["sent"], data.get("flying_scale", 1.0)
             self._joint.count_bytes = data.get("count_bytes", 0)  # older checkpoints have none
 
     @override
     def arrays(self) -> dict[str, Array]:
-        """Return residuals and all other state of nodes and owners, and gradients on their way."""
+        """Return residuals and all other state of nodes and owners, and gradients in flight."""
         if self._exchange is None:
             return {}
         arrays = self._bench.ranks.collected(self._exchange.arrays())
-        return arrays | {f"{_IN_FLIGHT}{name}": array for name, array in arrays_of(self._flying).items()}
+        return arrays | {f"{_IN_FLIGHT}{name}": array for name, array in arrays_of(self._in_flight).items()}
 
     @override
     def load_arrays(self, arrays: dict[str, Array]) -> None:
         if self._exchange is not None:
-            flying = {name: array for name, array in arrays.items() if name.startswith(_IN_FLIGHT)}
-            self._flying = lines_from({name.removeprefix(_IN_FLIGHT): array for name, array in flying.items()})
+            in_flight = {n.removeprefix(_IN_FLIGHT): a for n, a in arrays.items() if n.startswith(_IN_FLIGHT)}
+            self._in_flight = lines_from(in_flight)
             self._exchange.load(arrays)

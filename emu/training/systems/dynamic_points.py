@@ -15,11 +15,11 @@ from emu.training.workbench.model import Pass
 
 
 class DynamicPoints(System):
-    """Points of tensors whose formats leave them open."""
+    """Binary points of tensors whose formats leave them open."""
 
     key = "dynamic_point"
     tables: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        # where the point of a tensor was put; redone: the operation that writes it ran again for it
+        # a point that moved; redone: the operation that writes the tensor ran again with it
         "points": {
             "step": "int64",
             "layer": "string",
@@ -55,16 +55,16 @@ class DynamicPoints(System):
 
     @override
     def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
-        """Set every point, if that is due."""
+        """Set every point, if the interval between two settings is over."""
         if self._points is not None and self._points.is_due(steps):
             self._runners.flush()
             for tensor in self._points.set_all(steps):
-                together = self._points.agreement.set_point(tensor)
+                together = self._points.agreement.on_point_set(tensor)
                 note_decision(self._runners.profile, tensor, together=together)
 
     @override
     def phase(self, step: int) -> str | None:
-        """Return "pre-training" of its steps."""
+        """Return "pre-training" for its steps."""
         return "pre-training" if self._points and self._points.in_pretraining(step) else None
 
     @override

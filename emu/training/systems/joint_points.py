@@ -1,4 +1,10 @@
-"""Points that nodes choose together: all of them decide a redo, at the same place of their passes."""
+"""Binary points that nodes choose together: at each operation of their passes, all nodes redo it or none does.
+
+    node's register ──► sum over the nodes of this process ──► sum over all processes ──► one decision for all nodes
+
+Passes of one process run in lockstep (`emu.cluster.lockstep`): each waits at the same operation for the registers of
+the others.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +20,19 @@ from emu.precision.agreement import Agreement, Tensor
 from emu.training.workbench.ranks import Ranks
 
 ResultT = TypeVar("ResultT")
-#: Roles that each node may have points of its own for: what no other node sees.
+#: Roles for which each node may have points of its own: their tensors never leave the node.
 OWN_ROLES = ("activation", "slope", "error")
 
 
 class JointPoints(Agreement):
-    """Registers are summed over nodes before a point is set.
+    """Adds up the registers of all nodes before a point is set.
 
-    With `own`, activations and errors are left to each node; weights, gradients and updates stay joint. What nodes
-    compute alike, as an update, is counted alike as well: no register of it travels.
+    With `own`, each node sets the points of its activations and errors; weights, gradients and updates stay joint.
+    Nodes compute updates alike, so they count them alike: those registers need not travel.
 
     Attributes:
-        nodes: nodes that share the step.
-        count_bytes: bytes of registers that nodes have sent to the first one, and of the sums that it has sent back.
+        nodes: number of nodes that share the step.
+        count_bytes: bytes of registers that nodes have sent to the first node, and of the sums that it has sent back.
     """
 
     def __init__(self, ranks: Ranks, *, own: bool, register_bytes: int) -> None:
@@ -39,21 +45,25 @@ class JointPoints(Agreement):
         """
         self.nodes, self.count_bytes = 1, 0
         self._ranks, self._own, self._register_bytes = ranks, own, register_bytes
-        self._apart: set[Tensor] = set()
+        self._counted_per_node: set[Tensor] = set()
         self._in_passes = False
-        self._lockstep: Lockstep[StatisticsRegister] = Lockstep(self._everywhere)
-        self._together = False
+        self._lockstep: Lockstep[StatisticsRegister] = Lockstep(self._of_ranks)
+        self._in_lockstep = False
 
-    def _everywhere(self, registers: list[StatisticsRegister]) -> list[StatisticsRegister]:
-        """Return the registers of all ranks that have passes to run, those of each as one."""
-        first, *others = registers
-        of_rank = StatisticsRegister(first.lowest, first.bins)
-        for register in (first, *others):
-            of_rank.merge(register)
-        return self._met(of_rank)
+    def _of_ranks(self, registers: list[StatisticsRegister]) -> list[StatisticsRegister]:
+        """Return one register for each rank that still runs passes: the sum of its nodes' registers.
 
-    def _met(self, register: StatisticsRegister | None) -> list[StatisticsRegister]:
-        """Return the registers of all ranks that have one, and charge their sum; none after the last operation."""
+        Args:
+            registers: registers of this rank's nodes.
+        """
+        return self._swap(_sum_of(registers))
+
+    def _swap(self, register: StatisticsRegister | None) -> list[StatisticsRegister]:
+        """Give the other ranks this rank's register, and return those of all ranks that have one.
+
+        Args:
+            register: sum over this rank's nodes; None if this rank runs no passes, or has finished them.
+        """
         of_rank = None if register is None else register.to_dict()
         every: list[dict[str, Any] | None] = self._ranks.every(of_rank)
         registers = [StatisticsRegister.from_dict(data) for data in every if data is not None]
@@ -62,37 +72,39 @@ class JointPoints(Agreement):
         return registers
 
     def _charge(self) -> None:
-        """Count the register of every node but the first on its way there, and the sum on its way back."""
+        """Count the bytes of one joint decision: every node but the first sends a register, and gets the sum back."""
         self.count_bytes += 2 * (self.nodes - 1) * self._register_bytes
 
     @contextmanager
     def passes(self, flush: Callable[[], None]) -> Generator[None]:
-        """Remember all tensors that nodes write meanwhile, each from its own examples.
+        """Remember which tensors nodes write inside, each from its own examples.
 
         Args:
-            flush: takes counts that runners hold by tensor into those of the interval.
+            flush: adds the counts that runners keep by tensor to those of the interval.
         """
         flush()
-        self._in_passes, known = True, frozenset(self._apart)
+        self._in_passes, known = True, frozenset(self._counted_per_node)
         try:
             yield
             flush()
         finally:
             self._in_passes = False
-        for rank in self._ranks.every([list(tensor) for tensor in sorted(self._apart - known)]):
-            self._apart.update(Tensor(*names) for names in rank)
+        for rank in self._ranks.every([list(tensor) for tensor in sorted(self._counted_per_node - known)]):
+            self._counted_per_node.update(Tensor(*names) for names in rank)
 
     def run(self, passes: Sequence[Callable[[], ResultT]]) -> list[ResultT]:
-        """Return the results of passes of all nodes, which decide every operation's redo together.
+        """Run passes in which all nodes decide together whether an operation runs again; return their results.
 
-        A rank without passes, or after its own, has no registers, and goes on until that holds for all ranks.
+        Args:
+            passes: one for each node of this rank; perhaps none.
         """
-        self._together = True
+        self._in_lockstep = True
         try:
             results = self._lockstep.run(passes)
         finally:
-            self._together = False
-        while self._met(None):
+            self._in_lockstep = False
+        # other ranks may still have operations to decide, and need this one to take part in every swap
+        while self._swap(None):
             pass
         return results
 
@@ -100,38 +112,44 @@ class JointPoints(Agreement):
         return self._own and tensor.role in OWN_ROLES
 
     @override
-    def key(self, tensor: Tensor, node: int) -> Tensor:
-        """Return the tensor that the point of a node's tensor belongs to: the node's own, or that of all nodes."""
+    def key_of_point(self, tensor: Tensor, node: int) -> Tensor:
+        """Return the key of the point with which a node writes a tensor: its own, or the one of all nodes."""
         if self._is_own(tensor):
             return tensor._replace(part=f"{tensor.part}@{node}")
         if self._in_passes:
-            self._apart.add(tensor)
+            self._counted_per_node.add(tensor)
         return tensor
 
     @override
-    def total(self, tensor: Tensor, register: StatisticsRegister) -> StatisticsRegister:
-        """Return the sum over nodes; of what one node alone computes for all, its own register."""
-        if not self._together or self._is_own(tensor):
+    def total(self, key: Tensor, register: StatisticsRegister) -> StatisticsRegister:
+        """Return the sum of the registers of all nodes.
+
+        A node's own register is returned if the point is its own, or outside `run`, where one node computes for all.
+        """
+        if not self._in_lockstep or self._is_own(key):
             return register
-        total = StatisticsRegister(register.lowest, register.bins)
-        for of_nodes in self._lockstep.meet(register):
-            total.merge(of_nodes)
-        return total
+        return _sum_of(self._lockstep.gather(register))
 
     @override
-    def adds_up(self, tensor: Tensor) -> bool:
-        """Return whether several nodes have written the tensor, each in its pass, and none has its own point."""
-        return self._together and self.nodes > 1 and not self._is_own(tensor)
+    def sums_over_nodes(self, key: Tensor) -> bool:
+        return self._in_lockstep and self.nodes > 1 and not self._is_own(key)
 
     @override
-    def set_point(self, tensor: Tensor) -> bool:
-        """Charge the sum of a tensor's registers, where nodes have counted apart for one point."""
-        if self.nodes == 1 or tensor not in self._apart:
+    def on_point_set(self, key: Tensor) -> bool:
+        """Charge the sum of registers, if several nodes have counted for this point."""
+        if self.nodes == 1 or key not in self._counted_per_node:
             return False
         self._charge()
         return True
 
     @override
-    def moves(self, tensor: Tensor, node: int) -> bool:
-        """Return whether the point is the node's own, or the node is the first."""
-        return not self._together or node == 0 or self._is_own(tensor)
+    def may_move(self, key: Tensor, node: int) -> bool:
+        """Return whether the point is the node's own, or the node is the first of those that share it."""
+        return not self._in_lockstep or node == 0 or self._is_own(key)
+
+
+def _sum_of(registers: Sequence[StatisticsRegister]) -> StatisticsRegister:
+    total = StatisticsRegister(registers[0].lowest, registers[0].bins)
+    for register in registers:
+        total.merge(register)
+    return total

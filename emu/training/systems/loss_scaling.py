@@ -29,7 +29,7 @@ class ScaledLoss(System):
     }
 
     def __init__(self, bench: Workbench) -> None:
-        """Begin with the recipe's policy, and have passes counted apart if they may be repeated."""
+        """Begin with the recipe's policy. Passes that may be repeated are counted separately."""
         ranks, runners = bench.ranks, bench.runners
         self._scaler = LossScaler(
             bench.recipe.loss_scaling,
@@ -49,7 +49,7 @@ class ScaledLoss(System):
 
     @override
     def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
-        """Run passes until one is finite, or the step is given up."""
+        """Return a pass that is repeated until it is finite, or the step is given up."""
 
         def scaled(scale: float) -> Pass:
             done = self._scaler.iterate(lambda s: attempt(scale * s), step)

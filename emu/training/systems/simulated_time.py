@@ -63,17 +63,17 @@ class SimulatedTime(System):
     }
 
     def __init__(self, bench: Workbench) -> None:
-        """Begin at time 0, if the device has a clock and, to train with others, a crossbar."""
+        """Begin at time 0, if the device has a clock and, for several nodes, a crossbar."""
         self._device, self._batches, self._cluster = bench.device.name, bench.batches, bench.recipe.cluster
         self._elements = bench.batches.planned_elements
         self._bytes = self._elements * SOURCE_BYTES[bench.recipe.data.kind]
         self._missing, self._steps = "", 0
-        self._time = self._begun(bench)
+        self._time = self._new_simulation(bench)
         if self._time is not None:
             bench.runners.profile.demands = self._time.demands
 
-    def _begun(self, bench: Workbench) -> Simulation | None:
-        """Return the time of the device, or of a cluster of them; None without a clock, or without a crossbar."""
+    def _new_simulation(self, bench: Workbench) -> Simulation | None:
+        """Return the simulation of a device, or of a cluster; None if it lacks a clock or a crossbar."""
         machine, table, clipping = machine_of(bench.device), bench.recipe.cluster, bench.recipe.clipping
         on_host = (bench.device.dynamic_point or DynamicPoint()).decided_on == "host"
         if machine is None:
@@ -94,7 +94,7 @@ class SimulatedTime(System):
         sizes = self._share(bench.batches.planned)
         try:
             return ClusterSimulation(machine, *sizes, decided_on_host=on_host, **about)
-        except ConfigError as error:  # the device's bits can be trained with all the same
+        except ConfigError as error:  # a device without a crossbar can still train: only its time is unknown
             self._missing = str(error)
             return None
 
@@ -107,7 +107,7 @@ class SimulatedTime(System):
 
     @override
     def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
-        """Charge the time of every pass, and mark the work of passes that run again."""
+        """Return the pass with its demands marked as repeated if it is not the first of its step."""
         if self._time is None:
             return attempt
         demands, passes = self._time.demands, count()
@@ -123,7 +123,7 @@ class SimulatedTime(System):
 
     @override
     def end_step(self, steps: int, phase: str, times: AskTimes) -> None:
-        """Play the step."""
+        """Add the simulated time of the step."""
         self._steps = steps
         if self._time is not None:
             self._time.resize(*self._share(self._batches.size_at(steps)), self._batches.workers)
@@ -131,14 +131,14 @@ class SimulatedTime(System):
 
     @override
     def step_times(self) -> StepTimes | None:
-        """Return simulated times of the step that has ended, played in parts; None if one node took it alone."""
+        """Return simulated times of the parts of the step that has ended; None if one node took it alone."""
         if not isinstance(self._time, ClusterSimulation):
             return None
         return self._time.step_times(self._batches.size_at(self._steps - 1))
 
     @override
     def interval(self) -> Iterator[Row]:
-        """Yield what was spent where."""
+        """Yield what each layer, role and unit has spent, and what sparse gradients cost."""
         if self._time is not None:
             yield from (("simulation", row) for row in self._time.rows())
             yield from (("sparse", row) for row in self._time.sparse_rows())
@@ -152,7 +152,7 @@ class SimulatedTime(System):
 
     @override
     def about(self) -> dict[str, Any]:
-        """Return simulated time, whole and by phase of training."""
+        """Return the simulated time of the whole run and of each phase of training."""
         time = self._time
         return {
             "simulated_seconds": None if time is None else time.seconds,

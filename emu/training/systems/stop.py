@@ -14,12 +14,11 @@ from emu.training.workbench import Workbench
 
 
 class Stop(System):
-    """A run that ends when tests of its recipe hold."""
+    """Tests of the recipe that end a run."""
 
     key = "stop"
 
     def __init__(self, bench: Workbench) -> None:
-        """Begin with nothing measured."""
         self._tests, self._device = bench.recipe.training.stop, bench.device.name
         self._past: dict[str, list[float]] = {name: [] for name in COLUMNS}
         self._stopped_by: list[str] = []

@@ -1,4 +1,4 @@
-"""What several processes have counted, added up: registers, flags, points and simulated work are those of all nodes."""
+"""Counts of several processes, added up, so that registers, flags, points and demands are those of all nodes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Summed:
 
     @contextmanager
     def over(self, runner: StepRunner) -> Generator[None]:
-        """At the end, keep what all nodes have counted meanwhile.
+        """Replace what this process counts inside by the sum over all processes.
 
         Args:
             runner: any runner that counts inside; all of them share tables and points.

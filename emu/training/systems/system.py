@@ -1,16 +1,16 @@
 """The shape of every system: what it may do to a training run, and when.
 
-    made       before the first step, with the workbench of the run; a system that the run does not use does nothing
+    __init__   before the first step, with the workbench of the run; a system that the run does not use does nothing
     require    when all systems are made
     begin_step before each step; it may try some steps first
     divided    the batch of a step among nodes
-    around     every pass: forward and backward at a scale of the loss; it may run the pass again
+    around     each pass: forward and backward at a scale of the loss; it may run the pass again
     gradients  between gradients and update
     end_step   after the update
     logged     at a log point: what was measured; the run may be over
     ...        what it adds to tables and run.json, and to a checkpoint
 
-The loop uses this interface and the list of systems (`emu.training.systems`), and none of them by name.
+The loop knows this interface and the list of systems (`emu.training.systems`), but no system by name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Attempt = Callable[[float], "Pass"]
 PartAttempt = Callable[[float, slice, "StepRunner"], "Pass"]
 #: Inputs and labels.
 Examples = tuple["Inputs", "Labels"]
-#: Takes steps on these mini-batches from here on, undoes them, and returns their losses.
+#: Takes a step on each of these mini-batches, undoes all of them, and returns their losses.
 Trial = Callable[[Sequence[Examples]], list[float]]
 #: Returns simulated times of the step that has ended; None if no time is simulated, or one node took it alone.
 AskTimes = Callable[[], "StepTimes | None"]
@@ -65,7 +65,7 @@ class System:
         """Prepare for the first step.
 
         Args:
-            bench: what is trained, on what, by whom.
+            bench: recipe, device, model, data, runners and processes of the run.
         """
 
     @classmethod
@@ -95,7 +95,7 @@ class System:
         Args:
             step: training step.
             steps_left: how many steps the run has from here on, if mini-batches keep their size.
-            trial: tries mini-batches from here on; everything is then as before.
+            trial: takes steps on mini-batches and undoes them.
         """
 
     def rate(self, rate: float, examples: int) -> float:
@@ -108,7 +108,7 @@ class System:
         return 1.0
 
     def divided(self, on: PartAttempt, examples: int, step: int) -> Attempt | None:
-        """Return a pass over the batch that is made of passes over its parts; None if it is not divided.
+        """Return a pass over the batch that runs passes over its parts; None if this system does not divide it.
 
         Args:
             on: a pass over a part.
@@ -118,10 +118,10 @@ class System:
         return None
 
     def around(self, attempt: Attempt, step: int, *, repeated: bool) -> Attempt:
-        """Return a pass with what this system does before and after it.
+        """Return a pass that does what this system does before and after `attempt`.
 
         Args:
-            attempt: the pass, with what systems earlier in the list put around it.
+            attempt: the pass, as systems earlier in the list return it.
             step: training step.
             repeated: whether any system may run it again.
         """
@@ -136,8 +136,8 @@ class System:
 
         Args:
             steps: how many steps are done.
-            phase: what the step was part of.
-            times: returns its simulated times to systems later in the list than the one that simulates them.
+            phase: phase of training that the step belongs to.
+            times: returns its simulated times; only to systems that come after the one that simulates them.
         """
 
     def step_times(self) -> StepTimes | None:
@@ -153,14 +153,14 @@ class System:
 
     @property
     def is_over(self) -> bool:
-        """Whether the run shall end at this log point."""
+        """Whether the run ends at this log point."""
         return False
 
     def phase(self, step: int) -> str | None:
-        """Return what a step is part of; None if this system does not know. The first answer in the list counts."""
+        """Return the phase of training of a step; None if this system has none. The first answer counts."""
         return None
 
-    # ---- what is written down ----
+    # ---- tables and files ----
 
     def events(self) -> Iterator[Row]:
         """Yield what happened since the last call, without its step."""

@@ -4,8 +4,8 @@
     link         ◄──────── registers, operands, points ────────►
     device       batch k: forward ─► backward ─► update, in the order of the run; a redo is the same operation again
 
-A step ends when the device is done and the next batch is there. Steps with equal work take equal times, so that each
-kind of step is played once. A device without a host does everything itself; one without a clock has no time.
+A step ends when the device is done and the next batch is there. Steps with equal demands take equal times, so each kind
+of step is played once. A device without a host does everything itself; a device without a clock has no simulated time.
 
 Source: docs/dynamic-fixed-point.md, "What it costs: the machine with a clock". That the host decides points before
 the next operation may begin, and that a batch travels as the bytes of its source, is our choice.
@@ -23,7 +23,7 @@ from emu.hardware.timeline import Event, Timeline
 from emu.operations.kinds import BACKWARD, FORWARD, UPDATE
 from emu.training.time.sparse_products import SparseSpent, as_rows, of_rows, sparse_spent
 
-#: Resources that are no unit.
+#: Resources of the timeline other than units.
 LINK, MEMORY = "link", "memory"
 #: What time is spent on, in the order of a report.
 REDO, ON_HOST, TRANSFER = "redo", "host", "transfer"
@@ -31,14 +31,14 @@ QUANTISE, CLIP, SEND, RECEIVE = "quantise", "clip", "send", "receive"
 KINDS = (FORWARD, BACKWARD, UPDATE, REDO, ON_HOST, TRANSFER, QUANTISE, CLIP, SEND, RECEIVE)
 #: Steps of each phase that are kept event by event.
 TRACED_STEPS = 2
-#: Bytes that tell a device one operation of its program, sent once: opcode, addresses, sizes, points.
+#: Bytes of one operation of the device's program, which is sent once: opcode, addresses, sizes, points.
 OPERATION_BYTES = 64
-#: Bytes of a point.
+#: Bytes of a binary point that the host sends.
 POINT_BYTES = 1
 
 
 class Spent(NamedTuple):
-    """What was spent at one place.
+    """What one role of one layer has spent on one unit.
 
     Attributes:
         calls: operations or transfers.
@@ -55,26 +55,26 @@ class Spent(NamedTuple):
     bytes: int = 0
 
     def plus(self, other: Spent, times: int = 1) -> Spent:
-        """Return the sum with another one, taken a number of times."""
+        """Return the sum of this and `times` times another one."""
         return Spent(*(mine + times * more for mine, more in zip(self, other, strict=True)))
 
 
-#: layer, role, unit, kind
-SpentAt = tuple[str, str, str, str]
+#: What a `Spent` belongs to: layer, role, unit, kind.
+SpentKey = tuple[str, str, str, str]
 
 
-class StepTime(NamedTuple):
-    """One step, played.
+class PlayedStep(NamedTuple):
+    """What playing the demands of one step gave.
 
     Attributes:
         duration_ps: from its first operation until the next step can begin.
-        spent: by layer, role, unit and kind.
-        events: from the step's begin on.
-        sparse: gradients of sparse layers, by layer, which are in `spent` as well.
+        spent: what was spent, by layer, role, unit and kind.
+        events: events, their times counted from the step's begin.
+        sparse: what gradients of sparse layers cost, by layer; it is part of `spent` as well.
     """
 
     duration_ps: int
-    spent: dict[SpentAt, Spent]
+    spent: dict[SpentKey, Spent]
     events: list[Event]
     sparse: dict[str, SparseSpent]
 
@@ -83,8 +83,8 @@ class Simulation:
     """Simulated time of a run.
 
     Attributes:
-        machine: machine whose time it is.
-        demands: demands of the step that runs; whoever runs operations appends.
+        machine: machine whose time is simulated.
+        demands: demands of the step in progress; runners append to it.
         total_ps: total of all steps so far.
         by_phase: picoseconds by phase of training.
         events: events of the first steps of each phase.
@@ -118,7 +118,7 @@ class Simulation:
         self._workers: int | None = None
         self._decided_on_host = decided_on_host and machine.host is not None
         self._pending: Counter[tuple[Demand, ...]] = Counter()
-        self._spent: dict[SpentAt, Spent] = {}
+        self._spent: dict[SpentKey, Spent] = {}
         self._sparse: dict[str, SparseSpent] = {}
         self._sparse_columns = dict(sparse_columns or {})
         self._played = lru_cache(maxsize=128)(self._play)
@@ -126,7 +126,7 @@ class Simulation:
     # ---- steps ----
 
     def end_step(self, step: int, phase: str) -> None:
-        """Add the time of the work since the last step.
+        """Add the time of the demands since the last step.
 
         Args:
             step: step that ends, from 1.
@@ -153,52 +153,53 @@ class Simulation:
             workers: nodes of a cluster that take part; None is all of them.
         """
         if (batch_elements, batch_bytes, workers) != (self._batch_elements, self._batch_bytes, self._workers):
-            self._settle()  # what was spent with the size so far
+            self._settle()  # steps so far took the times of the old size
             self._played.cache_clear()
             self._batch_elements, self._batch_bytes, self._workers = batch_elements, batch_bytes, workers
 
     def _keep(self, events: Iterable[Event], where: Mapping[str, Any]) -> None:
-        """Keep events that are counted from now, and say where in training they are."""
+        """Keep events whose times are counted from now, with the step and phase that they belong to."""
         for event in events:
             at = event.begin_ps + self.total_ps
             self.events.append(event._replace(begin_ps=at, details={**event.details, **where}))
 
     def _begin(self, operations: int, where: Mapping[str, Any]) -> None:
         """Send the program and the first batch."""
-        line = Timeline()
-        ready = self._prepare(line, "batch 1", OPERATION_BYTES * operations)
-        self._keep(line.events, where)
+        timeline = Timeline()
+        ready = self._prepare(timeline, "batch 1", OPERATION_BYTES * operations)
+        self._keep(timeline.events, where)
         self.total_ps += ready
-        for event in line.events:
-            put(self._spent, *_of_batch(event))
+        for event in timeline.events:
+            add_spent(self._spent, *_of_batch(event))
 
-    def _prepare(self, line: Timeline, name: str, more_bytes: int = 0) -> int:
+    def _prepare(self, timeline: Timeline, name: str, more_bytes: int = 0) -> int:
         """Have the host prepare and send a batch; return the time at which it has arrived, in picoseconds."""
         machine = self.machine
         if machine.host is None:
             return 0
         cost = machine.cost(Demand("", "", "prepare", self._batch_elements, 0, 1, (), None))
-        done = line.book(machine.host, f"prepare {name}", cost.unit_ps, kind=ON_HOST)
+        done = timeline.book(machine.host, f"prepare {name}", cost.unit_ps, kind=ON_HOST)
         size = self._batch_bytes + more_bytes
-        return line.book(LINK, f"send {name}", machine.transfer_ps(size), after=done, kind=TRANSFER, bytes=size)
+        return timeline.book(LINK, f"send {name}", machine.transfer_ps(size), after=done, kind=TRANSFER, bytes=size)
 
-    def _play(self, work: tuple[Demand, ...]) -> StepTime:
-        line, spent, now = Timeline(), dict[SpentAt, Spent](), 0
-        next_batch = self._prepare(line, "the next batch")
-        for event in line.events:
-            put(spent, *_of_batch(event))
+    def _play(self, work: tuple[Demand, ...]) -> PlayedStep:
+        timeline, spent, now = Timeline(), dict[SpentKey, Spent](), 0
+        next_batch = self._prepare(timeline, "the next batch")
+        for event in timeline.events:
+            add_spent(spent, *_of_batch(event))
         for demand in work:
-            now = self._operate(line, spent, demand, now)
+            now = self._operate(timeline, spent, demand, now)
         sparse = sparse_spent(self.machine, work, self._sparse_columns)
-        return StepTime(max(now, next_batch), spent, line.events, sparse)
+        return PlayedStep(max(now, next_batch), spent, timeline.events, sparse)
 
-    def _operate(self, line: Timeline, spent: dict[SpentAt, Spent], demand: Demand, now: int) -> int:
+    def _operate(self, timeline: Timeline, spent: dict[SpentKey, Spent], demand: Demand, now: int) -> int:
+        """Book a demand that begins at `now`; return the time at which it ends."""
         machine = self.machine
         if demand.operation in DECISIONS:
             if not self._decided_on_host:
                 return now
-            now = self._transfer(line, spent, demand, "register", machine.decision_bytes(), now)
-            return self._transfer(line, spent, demand, "point", POINT_BYTES, now)
+            now = self._transfer(timeline, spent, demand, "register", machine.decision_bytes(), now)
+            return self._transfer(timeline, spent, demand, "point", POINT_BYTES, now)
         cost = machine.cost(demand)
         name = f"{demand.layer} {demand.role}"
         about: dict[str, Any] = {
@@ -210,36 +211,36 @@ class Simulation:
         if cost.unit == machine.host:
             kind = REDO if demand.again else ON_HOST
             up, down = machine.host_bytes(demand)
-            now = self._transfer(line, spent, demand, "to host", up, now)
-            end = line.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, **about)
-            at = (demand.layer, demand.role, cost.unit, kind)
-            put(spent, at, Spent(1, cost.cycles, end - now, cost.operations, 0))
-            return self._transfer(line, spent, demand, "from host", down, end)
+            now = self._transfer(timeline, spent, demand, "to host", up, now)
+            end = timeline.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, **about)
+            key = (demand.layer, demand.role, cost.unit, kind)
+            add_spent(spent, key, Spent(1, cost.cycles, end - now, cost.operations, 0))
+            return self._transfer(timeline, spent, demand, "from host", down, end)
         kind = REDO if demand.again else demand.kind
         beside = {MEMORY: cost.memory_ps} if cost.memory_ps else None
-        end = line.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, beside=beside, **about)
-        at = (demand.layer, demand.role, cost.unit, kind)
-        put(spent, at, Spent(1, cost.cycles, end - now, cost.operations, cost.bytes))
+        end = timeline.book(cost.unit, name, cost.unit_ps, after=now, kind=kind, beside=beside, **about)
+        key = (demand.layer, demand.role, cost.unit, kind)
+        add_spent(spent, key, Spent(1, cost.cycles, end - now, cost.operations, cost.bytes))
         return end
 
     def _transfer(
-        self, line: Timeline, spent: dict[SpentAt, Spent], demand: Demand, what: str, size: int, now: int
+        self, timeline: Timeline, spent: dict[SpentKey, Spent], demand: Demand, what: str, size: int, now: int
     ) -> int:
         if not size or self.machine.link_bytes_per_s is None:
             return now
         name = f"{demand.layer} {demand.role}: {what}"
-        end = line.book(LINK, name, self.machine.transfer_ps(size), after=now, kind=TRANSFER, bytes=size)
-        put(spent, (demand.layer, demand.role, LINK, TRANSFER), Spent(1, 0, end - now, 0, size))
+        end = timeline.book(LINK, name, self.machine.transfer_ps(size), after=now, kind=TRANSFER, bytes=size)
+        add_spent(spent, (demand.layer, demand.role, LINK, TRANSFER), Spent(1, 0, end - now, 0, size))
         return end
 
     # ---- sums ----
 
     def _settle(self) -> None:
-        """Add up what the steps since the last time have spent."""
+        """Add what the steps since the last call have spent to the sums of the interval."""
         for work, times in self._pending.items():
             played = self._played(work)
-            for at, spent in played.spent.items():
-                put(self._spent, at, spent, times)
+            for key, spent in played.spent.items():
+                add_spent(self._spent, key, spent, times)
             for layer, sparse in played.sparse.items():
                 self._sparse[layer] = self._sparse.get(layer, SparseSpent()).plus(sparse, times)
         self._pending.clear()
@@ -253,7 +254,7 @@ class Simulation:
         """Return what was spent since the last `reset`, as plain data (JSON) that `load` takes back."""
         self._settle()
         names = ("layer", "role", "unit", "kind")
-        return [dict(zip(names, at, strict=True)) | spent._asdict() for at, spent in self._spent.items()]
+        return [dict(zip(names, key, strict=True)) | spent._asdict() for key, spent in self._spent.items()]
 
     def reset(self) -> None:
         """Begin a new interval."""
@@ -288,22 +289,22 @@ class Simulation:
         self.demands.clear()
 
 
-def _spent_of(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[SpentAt, Spent]]:
+def _spent_of(rows: Iterable[Mapping[str, Any]]) -> Iterable[tuple[SpentKey, Spent]]:
     for row in rows:
-        at = (row["layer"], row["role"], row["unit"], row["kind"])
-        yield at, Spent(*(row[name] for name in Spent._fields))
+        key = (row["layer"], row["role"], row["unit"], row["kind"])
+        yield key, Spent(*(row[name] for name in Spent._fields))
 
 
-def put(spent: dict[SpentAt, Spent], at: SpentAt, more: Spent, times: int = 1) -> None:
-    """Add what was spent at a place, a number of times."""
-    spent[at] = spent.get(at, Spent()).plus(more, times)
+def add_spent(spent: dict[SpentKey, Spent], key: SpentKey, more: Spent, times: int = 1) -> None:
+    """Add `times` times `more` to what `key` has spent."""
+    spent[key] = spent.get(key, Spent()).plus(more, times)
 
 
 def _plain(event: Event) -> list[Any]:
-    """Return an event as plain data (JSON): the node only where it is not the first, as in older checkpoints."""
+    """Return an event as plain data (JSON), with the node if it is not the first: older checkpoints have no node."""
     return [*event[:5], dict(event.details), *([event.node] if event.node else [])]
 
 
-def _of_batch(event: Event) -> tuple[SpentAt, Spent]:
-    """Return where an event before any operation belongs, and what it took: the host's work, the link's bytes."""
+def _of_batch(event: Event) -> tuple[SpentKey, Spent]:
+    """Return key and `Spent` of an event of the batch: the host prepares it, the link moves its bytes."""
     return ("", "", event.resource, event.kind), Spent(1, 0, event.duration_ps, 0, event.details.get("bytes", 0))

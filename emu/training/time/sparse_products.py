@@ -1,9 +1,9 @@
 """What the gradient of a sparse first layer costs a machine, and what a transposed copy of its input would add.
 
-    product      dw = x^T dy, of the rows of x as they lie: what the run is charged
-    copy         x^T as a matrix of its own: read and write every entry (`emu.hardware.Machine.transposed_copy`)
+    product      dw = x^T dy, computed from the rows of x in place: what the run is charged
+    copy         x^T as a matrix of its own: read and write each entry (`emu.hardware.Machine.transposed_copy`)
 
-A product that runs again at another point is charged again; the copy would be made once for each mini-batch.
+A product that runs again at another binary point is charged again; the copy would be made once for each mini-batch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from emu.hardware import Demand, Machine
 
-#: The operation.
+#: The operation that computes the gradient of a sparse layer's weights.
 _PRODUCT = "sparse_transposed_matmul"
 
 
@@ -37,7 +37,7 @@ class SparseSpent(NamedTuple):
     transpose_bytes: int = 0
 
     def plus(self, other: SparseSpent, times: int = 1) -> SparseSpent:
-        """Return the sum with another one, taken a number of times."""
+        """Return the sum of this and `times` times another one."""
         return SparseSpent(*(mine + times * more for mine, more in zip(self, other, strict=True)))
 
 
@@ -58,7 +58,7 @@ def sparse_spent(machine: Machine, work: Iterable[Demand], columns: Mapping[str,
     Args:
         machine: machine that runs.
         work: demands of a step.
-        columns: columns of the sparse inputs, by layer, those without entries among them.
+        columns: number of columns of the sparse inputs, by layer, those without entries included.
     """
     by_layer: dict[str, SparseSpent] = {}
     for demand in work:
@@ -76,10 +76,10 @@ def sparse_spent(machine: Machine, work: Iterable[Demand], columns: Mapping[str,
 
 
 def as_rows(by_layer: Mapping[str, SparseSpent]) -> list[dict[str, Any]]:
-    """Return what was spent as plain data (JSON), a row for every layer, which `of_rows` takes back."""
+    """Return what was spent as plain data (JSON), a row for each layer; `of_rows` reads it back."""
     return [{"layer": layer, **spent._asdict()} for layer, spent in by_layer.items()]
 
 
 def of_rows(rows: Iterable[Mapping[str, Any]]) -> dict[str, SparseSpent]:
-    """Return what `as_rows` made plain data of."""
+    """Return what was spent, from the rows that `as_rows` returned."""
     return {row["layer"]: SparseSpent(*(row[name] for name in SparseSpent._fields)) for row in rows}

@@ -1,11 +1,11 @@
 """The demands of one training step on a machine, computed from shapes: nothing is trained.
 
-    pass      working copies, forward, loss, backward: over the examples of one node; S taken out of what is clipped
-    arrived   what a node does with gradients that an exchange brings: each is written in its role's format
+    pass      working copies, forward, loss, backward: over the examples of one node; S taken out of clipped gradients
+    arrived   a gradient that an exchange brings is written in its role's format
     update    clipping by the norm of all gradients, the optimiser
 
-The shape of a step depends on recipe, device and batch. With a sparse first layer it also depends on the columns of
-the first step's examples. What depends on values is left out: operations that run again, points that are decided
+Demands depend on recipe, device and batch; with a sparse first layer, also on the columns of the first step's examples.
+Demands that depend on values are left out: operations that run again, binary points that are decided
 (`emu.precision.shapes`).
 """
 
@@ -37,7 +37,8 @@ from emu.training.workbench.build import build_network, build_optimiser, require
 from emu.training.workbench.model import Model
 from emu.training.workbench.update import Update, unscaled
 
-#: A scale of the loss whose reciprocal is exact, as S is: what it asks does not depend on which.
+#: A loss scale for which nothing is computed. Its reciprocal is exact, as for every power of two, so S is taken out by
+#: the same operation as in a run with such an S (`unscaled`).
 _SOME_SCALE = 2.0
 
 
@@ -47,14 +48,14 @@ class Work:
 
     Attributes:
         examples: examples of the batch that a pass is over.
-        passes: for each model that shares the batch, its pass, and taking the loss scale out of gradients that travel;
-            one, where all ask the same.
+        passes: for each model that shares the batch, the demands of its pass and of taking the loss scale out of its
+            gradients; only one entry if all models have the same demands.
         arrived: demands of writing gradients that an exchange brings.
         update: demands of the update.
         shapes: lines and numbers of a line of every gradient, by name, in the order of parameters.
         parameter_bytes: bytes of one code of a parameter, by name.
         input_elements: numbers of the batch that a host prepares for one model.
-        rows: rows of gradients that have only some of them, by name: how many.
+        rows: for gradients that have only some rows: how many, by name.
     """
 
     examples: int
@@ -73,21 +74,21 @@ class Work:
 
     @property
     def parameters(self) -> int:
-        """How many numbers a gradient has, of all rows."""
+        """Number of parameters."""
         return sum(columns * rows for columns, rows in self.shapes.values())
 
 
 def work_of(
     recipe: Recipe, device: Device, examples: int, table: ClusterTable | None = None, data: Dataset | None = None
 ) -> Work:
-    """Return what a step asks of one node.
+    """Return the demands of a step on one node.
 
     Args:
-        recipe: network and optimiser; of a sparse first layer, the data, and the seed of their order.
+        recipe: network and optimiser; for a sparse first layer also the data, and the seed of their order.
         device: the machine, the recipe's tables laid over its own.
         examples: examples of the batch, or of each model's part of it.
-        table: `[cluster]` of models that share the batch and exchange gradients; None is one model alone.
-        data: data of a sparse first layer; None reads those that the recipe names.
+        table: `[cluster]` of models that share the batch and exchange gradients; None for one model alone.
+        data: data for a sparse first layer; None reads those that the recipe names.
 
     Raises:
         ConfigError: a function would meet a format that it is not computed for, or data are needed and cannot be used.
@@ -109,21 +110,21 @@ def work_of(
     for state in states:
         of_models = [passed.gradients[state.name] for passed in passes]
         if isinstance(of_models[0], RowsValue):
-            places = [_places(gradient) for gradient in of_models]
-            counts, units, kept = [len(indices) for indices in places], 1, places[0]
+            indices = [_row_indices(gradient) for gradient in of_models]
+            counts, units, kept = [len(of_model) for of_model in indices], 1, indices[0]
             if step.travels and table is not None:
-                kept, units = arrived_rows(_of_nodes(places, table), table, *shapes[state.name]), table.units
+                kept, units = arrived_rows(_of_nodes(indices, table), table, *shapes[state.name]), table.units
                 gradients[state.name] = RowsValue(step.runner.place(state.master.array[kept]), rows=kept)
             rows[state.name] = Rows.of(counts, shapes[state.name][0], units=units, arrived=len(kept))
-    arrived, update = step.behind(gradients)
+    arrived, update = step.after_passes(gradients)
     demands = tuple(passed.demands for passed in passes)
     return Work(examples, demands, arrived, update, shapes, parameter_bytes(states), elements, rows)
 
 
 def inference_of(recipe: Recipe, device: Device, examples: int = 1, data: Dataset | None = None) -> tuple[Demand, ...]:
-    """Return what a forward pass asks of one node, without the working copies of parameters and without the loss.
+    """Return the demands of a forward pass on one node, without working copies of parameters and without the loss.
 
-    A network that is used has its parameters in their formats. Arguments as of `work_of`.
+    In use, a network's parameters are stored in their working formats. Arguments as of `work_of`.
     """
     step = _Step(recipe, device, travels=False)
     batches, _ = step.batches(examples, 1, data)
@@ -132,14 +133,14 @@ def inference_of(recipe: Recipe, device: Device, examples: int = 1, data: Datase
 
 @dataclass(frozen=True)
 class _Passed:
-    """What a pass asks, and the gradients that it finds."""
+    """The demands of a pass, and the shapes of its gradients."""
 
     demands: tuple[Demand, ...]
     gradients: dict[str, Value]
 
 
 class _Step:
-    """A step without numbers: passes of models, and what follows them."""
+    """A step that computes shapes only: passes of models, then exchange and update."""
 
     def __init__(self, recipe: Recipe, device: Device, *, travels: bool) -> None:
         policy = Policy(device.precision).at(0)
@@ -162,7 +163,10 @@ class _Step:
         self._takes_out = (travels or bool(recipe.clipping)) and self._scale != 1
 
     def batches(self, examples: int, models: int, data: Dataset | None) -> tuple[list[tuple[Any, Any]], int]:
-        """Return inputs and labels of models, one where all ask the same, and the numbers that a host prepares."""
+        """Return inputs and labels for each model, and how many numbers a host prepares for one of them.
+
+        Models with dense inputs have the same demands: then the list has one entry.
+        """
         if not self.model.network.reads_sparse:
             inputs, labels = _batch(self._recipe, examples)
             return [(inputs, labels)], inputs.size
@@ -182,48 +186,48 @@ class _Step:
         return _Passed(_taken(runner), gradients)
 
     def forward(self, inputs: Any, labels: Any) -> tuple[Demand, ...]:
-        """Return what a pass of one model asks that finds no gradients."""
+        """Return the demands of a forward pass of one model."""
         self.model.traced(self.runner, inputs, labels, backward=False)
         return _taken(self.runner)
 
-    def behind(self, gradients: dict[str, Value]) -> tuple[tuple[Demand, ...], tuple[Demand, ...]]:
-        """Return what writing gradients asks that an exchange brings, and what the update does."""
+    def after_passes(self, gradients: dict[str, Value]) -> tuple[tuple[Demand, ...], tuple[Demand, ...]]:
+        """Return the demands of writing the gradients that an exchange brings, and those of the update."""
         runner, role = self.runner, "gradient" if self._scale == 1 else "unscaled"
         for state in self.model.states if self.travels else ():
-            came = gradients[state.name]
-            plain = RowsValue(came.array, rows=came.rows) if isinstance(came, RowsValue) else Value(came.array)
-            sent = Operation("quantize", (plain,), part=state.part)
-            gradients[state.name] = plain.holding(runner.run(sent, role, state.layer))
+            sent = gradients[state.name]
+            exact = RowsValue(sent.array, rows=sent.rows) if isinstance(sent, RowsValue) else Value(sent.array)
+            write = Operation("quantize", (exact,), part=state.part)
+            gradients[state.name] = exact.holding(runner.run(write, role, state.layer))
         arrived = _taken(runner)
         scale = 1.0 if self._takes_out else self._scale
-        Update.of(self._recipe, self._optimiser).apply(self.model.states, gradients, 1.0, scale, runner)
+        Update(self._recipe, self._optimiser).apply(self.model.states, gradients, 1.0, scale, runner)
         return arrived, _taken(runner)
 
 
-def _places(gradient: Value) -> NDArray[np.int64]:
+def _row_indices(gradient: Value) -> NDArray[np.int64]:
     """Return the rows that a gradient has."""
     assert isinstance(gradient, RowsValue), "a gradient has some rows in every pass, or in none"
     return np.asarray(gradient.rows, np.int64)
 
 
-def _of_nodes(places: Sequence[NDArray[np.int64]], table: ClusterTable) -> list[NDArray[np.int64]]:
-    """Return the rows of nodes: those of a node's units together."""
-    return [np.unique(np.concatenate(places[i : i + table.units])) for i in range(0, len(places), table.units)]
+def _of_nodes(indices: Sequence[NDArray[np.int64]], table: ClusterTable) -> list[NDArray[np.int64]]:
+    """Return the row indices of each node: the union over its processing units."""
+    return [np.unique(np.concatenate(indices[i : i + table.units])) for i in range(0, len(indices), table.units)]
 
 
 def sparse_data(recipe: Recipe) -> Dataset | None:
-    """Return the examples that `work_of` reads; None where a step's work does not depend on them."""
+    """Return the examples that `work_of` reads; None if the demands of a step do not depend on them."""
     if not recipe.network.layers[0].kind.reads_sparse:
         return None
     return load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
 
 
 def longest(passes: Sequence[Sequence[Demand]], machine: Machine) -> list[Demand]:
-    """Return one pass of several that run the same operations: of each the one that takes longest, as all wait for it.
+    """Return one pass made of the longest demands of several passes, because all models wait for the longest.
 
     Args:
-        passes: passes of models.
-        machine: machine that computes each of them.
+        passes: passes of models that run the same operations.
+        machine: machine that each model runs on.
     """
     return [
         same[0] if len(set(same)) == 1 else max(same, key=lambda demand: machine.cost(demand).duration_ps)
@@ -232,17 +236,17 @@ def longest(passes: Sequence[Sequence[Demand]], machine: Machine) -> list[Demand
 
 
 def shapes_of(states: Iterable[ParameterState], lines: Lines) -> dict[str, tuple[int, int]]:
-    """Return lines and numbers of a line of every gradient, by name; of one that has some rows only, rows are lines."""
+    """Return how many lines each gradient has and how many numbers a line; if it has only some rows, rows are lines."""
     return {s.name: lines_and_numbers(s.master.shape, "outputs" if s.by_rows else lines) for s in states}
 
 
 def parameter_bytes(states: Iterable[ParameterState]) -> dict[str, int]:
-    """Return the bytes of one code of every parameter, by name: what a controller returns."""
+    """Return the bytes of one code of each parameter, by name: a controller returns parameters as codes."""
     return {state.name: code_dtype_for(state.master.format.width_bits).itemsize for state in states}
 
 
 def _batch(recipe: Recipe, examples: int) -> tuple[Any, Any]:
-    """Return inputs and labels of a step, without numbers of their own."""
+    """Return inputs and labels of a step as views of a single zero: only their shapes matter."""
     text = isinstance(recipe.data, Text)
     inputs = _zeros((examples, *recipe.network.input), np.int64 if text else np.float32)
     return inputs, _zeros(inputs.shape if text else (examples,), np.int64)
@@ -253,7 +257,7 @@ def _zeros(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def _taken(runner: ShapeRunner) -> tuple[Demand, ...]:
-    """Return the demands so far, and begin anew."""
+    """Return the demands so far, and remove them from the runner."""
     taken = tuple(runner.demands)
     runner.demands.clear()
     return taken

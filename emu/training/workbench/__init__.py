@@ -1,4 +1,4 @@
-"""What a recipe and a device are made into: the workbench of a run, with model, update and runners."""
+"""The workbench of a run: recipe and device made into model, update and runners."""
 
 from emu.training.workbench.workbench import Workbench
 

@@ -1,4 +1,4 @@
-"""From a recipe to what trains: the network with its sizes, the optimiser; and what cannot go together."""
+"""Build network and optimiser from a recipe, and refuse combinations that cannot be trained."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from emu.training import recipe as tables
 
 
 def build_network(spec: tables.Network) -> nn.Network:
-    """Return the network a recipe describes; its shapes were checked when the recipe was."""
+    """Return the network that a recipe describes; its shapes were checked with the recipe."""
     return nn.Network(spec.built(), spec.loss)
 
 
@@ -27,7 +27,7 @@ def build_optimiser(spec: tables.Optimiser) -> optim.Optimiser:
 
 
 def require_rows(network: nn.Network, optimiser: optim.Optimiser) -> None:
-    """Raise ConfigError where a layer reads sparse input and is not the first, or rows move that no pass reads."""
+    """Raise ConfigError if a later layer reads sparse input, or the optimiser changes rows that no pass reads."""
     for layer in nn.every(network.layers[1:] if network.reads_sparse else network.layers):
         if layer.reads_sparse:
             raise ConfigError(
@@ -44,7 +44,7 @@ def require_rows(network: nn.Network, optimiser: optim.Optimiser) -> None:
 
 
 def require_functions(network: nn.Network, policy: Policy) -> None:
-    """Raise ConfigError where an elementary function would meet a format that float64 does not hold exactly."""
+    """Raise ConfigError if an elementary function would read or write a format that float64 cannot hold exactly."""
 
     def require(layer: str, role: str, why: str) -> None:
         fmt = policy.stage(layer, role).format
@@ -60,15 +60,15 @@ def require_functions(network: nn.Network, policy: Policy) -> None:
 
 
 def require_network(described: object, network: nn.Network | None, folder: Path) -> None:
-    """Check that a run is gone on with by the network it was begun with.
+    """Raise ConfigError if a run is resumed with another network than it was started with.
 
     Args:
-        described: what `run.json` says of a network given from Python; None of a recipe's.
-        network: the one given now.
+        described: entry of `run.json` for a network from Python; None if the recipe's network is trained.
+        network: network from Python that is given now, or None.
         folder: folder of the run.
 
     Raises:
-        ConfigError: it is another one, or none.
+        ConfigError: the networks differ, or it is missing.
     """
     if (described or None) == (None if network is None else repr(network)):
         return

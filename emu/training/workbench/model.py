@@ -1,4 +1,4 @@
-"""A model in training: a network, its parameters, and what one pass through the datapath does with them."""
+"""A model in training: a network, its parameters, and its passes through the datapath."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from emu.sparse import CSR
 from emu.training.data_tables import Inputs
 
 Array = NDArray[Any]
-#: What runs the operations of a step.
+#: A runner of the operations of a step.
 StepRunner: TypeAlias = DatapathRunner | DynamicPointRunner
 #: Inputs per batch in evaluation.
 TEST_BATCH = 64
-#: What the names of moments begin with in checkpoints, and end with, in the order layers give them.
+#: Prefix of the names of moments in checkpoints; and the parts that end them, in the order in which layers give them.
 MOMENTS, MOMENT_PARTS = "moments/", ("mean", "variance")
 
 
 @dataclass
 class Pass:
-    """What one pass over a batch gave.
+    """The results of one pass over a batch.
 
     Attributes:
         loss: mean loss.
-        correct: outputs whose largest value stands at their label.
-        gradients: by parameter name, `scale` times as large as they are; empty after a forward pass.
+        correct: number of outputs whose largest value is at their label.
+        gradients: gradients by parameter name, multiplied by `scale`; empty after a forward pass.
         moments: running moments after a training batch, by name; empty after a forward pass.
-        scale: S that gradients carry.
-        share: what gradients of one unit of several are multiplied by, beside S, so that they add up to the batch's.
-        is_applied: whether the update shall be applied.
+        scale: S, the factor that the gradients carry.
+        share: another factor of the gradients of one processing unit of several, so that they add up to the batch's.
+        is_applied: whether the update is applied.
     """
 
     loss: float
@@ -59,11 +59,11 @@ class Model:
 
     Attributes:
         network: layers and loss.
-        policy: formats of everything.
+        policy: output stage of each role of each layer.
         states: parameters in order.
         moments: running moments by name, in the `loss` role's format of their layer.
-        points: points of dynamic fixed point; None where no format leaves its point open.
-        stripes: how many devices share the units of every layer that has some.
+        points: binary points of dynamic fixed point; None if no format leaves its point open.
+        stripes: number of devices that share the output channels of each layer that can be striped.
     """
 
     def __init__(
@@ -94,17 +94,17 @@ class Model:
         """Return a runner of operations at the model's points; options as of `make_runner`."""
         return make_runner(policy, self.points, **options)
 
-    def reduced(self, runner: Runner, rows: Any = None) -> dict[str, dict[str, Value]]:
+    def working_copies(self, runner: Runner, rows: Any = None) -> dict[str, dict[str, Value]]:
         """Return the working copies of the parameters, by layer and part.
 
         Args:
             runner: the datapath.
-            rows: rows of parameters that are read by rows; None is all.
+            rows: rows to copy of parameters that are read by rows; None is all.
         """
         copies: dict[str, dict[str, Value]] = {}
         for state in self.states:
-            some = state.rows(rows).master if state.by_rows and rows is not None else state.master
-            master = some.with_array(runner.place(some.array))
+            read = state.rows(rows).master if state.by_rows and rows is not None else state.master
+            master = read.with_array(runner.place(read.array))
             copy = runner.run(Operation("quantize", (master,)), state.part, state.layer)
             copies.setdefault(state.layer, {})[state.part] = copy
         return copies
@@ -116,8 +116,8 @@ class Model:
             runner: the datapath.
             images: float32, (N, C, H, W) or (N, features); tokens, int64, (N, T); or sparse, fp32, (N, features).
             labels: int64, (N,) or (N, T).
-            backward: whether it is a pass of training, and gradients are wanted.
-            scale: S that the loss is multiplied by before it goes back, a value of its format.
+            backward: whether it is a training pass, which returns gradients.
+            scale: S, by which the loss is multiplied before the backward pass; a value of the loss's format.
         """
         loss, output, gradients, moments = self.traced(runner, images, labels, backward=backward, scale=scale)
         correct = count_correct(on_host(output.array), labels)
@@ -126,13 +126,13 @@ class Model:
     def traced(
         self, runner: Runner, images: Inputs, labels: Array, *, backward: bool, scale: float = 1.0
     ) -> tuple[Value, Value, dict[str, Value], dict[str, Value]]:
-        """Return loss, output, gradients and moments of a pass, as the runner gives them; arguments as of `run`."""
+        """Return loss, output, gradients and moments of a pass, as the runner returns them; arguments as of `run`."""
         if self.stripes > 1:
             runner = StripedRunner(runner, striped_layers(self.network.layers), self.stripes)
         graph = Graph(runner, training=backward)
         make = graph.parameter if backward else graph.constant
         x, rows = self._input(runner, images)
-        copies = self.reduced(runner, rows)
+        copies = self.working_copies(runner, rows)
         leaves = {layer: {part: make(v) for part, v in parts.items()} for layer, parts in copies.items()}
         known = {layer: dict(parts) for layer, parts in leaves.items()}
         for name, value in self.moments.items():
@@ -149,9 +149,10 @@ class Model:
         return loss.value, output.value, gradients, moments
 
     def _input(self, runner: Runner, images: Inputs) -> tuple[Value, Any]:
-        """Return a batch as the network reads it, and which rows of parameters that are read by rows; None is all.
+        """Return a batch as the network reads it, and the rows to read of parameters that are read by rows.
 
-        The columns of a sparse batch that have entries stand side by side, as those rows do.
+        The rows are None if all are read. A sparse batch keeps only the columns that have entries; they correspond to
+        those rows, in the same order.
         """
         if not self.network.reads_sparse:
             array = images.to_dense() if isinstance(images, CSR) else images
@@ -199,8 +200,8 @@ class Model:
             seed: key of every random number.
             backend: backend that computes.
             counters: registers and flags by layer and role.
-            after: training step after which the weights were taken; they get its formats and points.
-            finds_points: whether open points are found on the way, since no training has left any.
+            after: training step after which the weights were taken; its formats and binary points are used.
+            finds_points: whether open binary points are chosen during the pass, because no training has chosen them.
         """
         options: dict[str, Any] = {"seed": seed, "backend": backend, "counters": counters}
         options["frozen_at"] = None if finds_points else after
@@ -215,7 +216,7 @@ class Model:
         return loss / len(images), correct / labels.size
 
     def arrays(self) -> dict[str, Array]:
-        """Return everything a checkpoint must hold, on the host: masters and optimiser slots, by name."""
+        """Return the arrays of a checkpoint by name, on the host: masters, optimiser slots and moments."""
         masters = {f"parameters/{s.name}": on_host(s.master.array) for s in self.states}
         slots = {f"{slot}/{s.name}": on_host(value.array) for s in self.states for slot, value in s.slots.items()}
         moments = {f"{MOMENTS}{name}": on_host(value.array) for name, value in self.moments.items()}
@@ -241,12 +242,12 @@ class Model:
 
 
 def written(values: Array, fmt: Format, source: Format | None = None, *, backend: str = "auto") -> Value:
-    """Return real numbers written into a format, to nearest.
+    """Return real numbers written into a format, rounded to nearest.
 
     Args:
-        values: floats or integers; raws where `source` carries them.
-        fmt: format that they get.
-        source: format whose carriers the values are; None takes them as they are.
+        values: floats or integers; raws if `source` carries raws.
+        fmt: format of the result.
+        source: format of the values; None for plain numbers.
         backend: backend that computes.
     """
     raws = source if source is not None and source.carries_raws else None

@@ -1,10 +1,10 @@
-"""The processes of a run: what they decide together, and who writes.
+"""The processes (ranks) of a run: what they exchange, and which of them writes.
 
-    every rank     the same steps: its nodes' part of each batch, then the same update
-    rank 0 alone   writes the folder, shows progress
-    together       counts, losses and decisions are those of all nodes on every rank
+    every rank     takes the same steps: its nodes' part of each batch, then the same update
+    rank 0         also writes the folder and shows progress
+    shared         counts, losses and decisions are those of all nodes, on every rank
 
-A process alone is the only rank of its job, and runs the same code.
+A single process is the only rank of its run, and executes the same code.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Ranks:
     """The processes that train together.
 
     Attributes:
-        channel: between them.
+        channel: channel between them.
         is_first: whether this is rank 0.
         several: whether there are others.
     """
@@ -42,7 +42,7 @@ class Ranks:
 
     @classmethod
     def of(cls, table: ClusterTable | None) -> Ranks:
-        """Return the processes that the launcher has started.
+        """Return the processes that a launcher such as mpirun has started.
 
         Raises:
             ConfigError: their number does not fit the nodes.
@@ -51,30 +51,30 @@ class Ranks:
         if (channel := _channel(table)) is None:
             return cls()
         assert table is not None
-        Distributed(table.nodes, channel)  # refuses what does not fit
+        Distributed(table.nodes, channel)  # raises ConfigError if the number of processes does not fit the nodes
         return cls(channel)
 
     def transport(self, nodes: int) -> Transport:
-        """Return what moves bytes between a number of nodes."""
+        """Return a transport between this many nodes."""
         return Distributed(nodes, self.channel) if self.several else Simulated(nodes)
 
     def every(self, value: T) -> list[T]:
-        """Return the plain data (JSON) that every rank gives."""
+        """Return the values of all ranks, by rank; plain data (JSON)."""
         if not self.several:
             return [value]
         data = json.dumps(value).encode()
         return [json.loads(text) for text in self.channel.swap([data] * self.channel.ranks)]
 
     def agree(self, value: T) -> T:
-        """Return what rank 0 gives."""
+        """Return the value of rank 0."""
         return self.every(value)[0]
 
     def collected(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Return at rank 0 what every rank gives, at others what they give themselves."""
+        """Return the arrays of all ranks on rank 0; on another rank, its own arrays."""
         return self._gathered(arrays, to=range(1))
 
     def shared(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Return what every rank gives."""
+        """Return the arrays of all ranks."""
         return self._gathered(arrays, to=range(self.channel.ranks))
 
     def _gathered(self, arrays: Mapping[str, Array], to: range) -> dict[str, Array]:
@@ -83,20 +83,20 @@ class Ranks:
         tensors: Any = import_module("safetensors.numpy")
         own = {name: np.ascontiguousarray(array).reshape(np.shape(array)) for name, array in arrays.items()}
         packed, gathered = tensors.save(own), dict(arrays)
-        every = range(self.channel.ranks)
-        arrived = self.channel.swap([packed if rank in to and rank != self.channel.rank else b"" for rank in every])
+        ranks = range(self.channel.ranks)
+        arrived = self.channel.swap([packed if rank in to and rank != self.channel.rank else b"" for rank in ranks])
         for data in arrived:
             gathered |= tensors.load(data) if data else {}
         return gathered
 
     def require_same(self, what: Mapping[str, str]) -> None:
-        """Refuse ranks that differ from rank 0.
+        """Raise ConfigError if a rank differs from rank 0.
 
         Args:
-            what: must be the same, by its name.
+            what: texts that must be the same, by name.
 
         Raises:
-            ConfigError: names the first such rank, and what differs.
+            ConfigError: names the first rank that differs, and what differs.
         """
         first, *others = self.every(dict(what))
         for rank, other in enumerate(others, 1):
@@ -108,12 +108,12 @@ class Ranks:
                 )
 
     def close(self) -> None:
-        """Wait for all ranks, and let go of the channel."""
+        """Wait for all ranks, and close the channel."""
         self.channel.close()
 
     @contextmanager
     def ending_together(self) -> Generator[None]:
-        """End all ranks where one cannot go on: it says why, with its number in front."""
+        """If a rank fails inside, end all ranks; the failing rank prints its number and the reason."""
         if not self.several:
             yield
             return
@@ -127,7 +127,7 @@ class Ranks:
 
 
 def _channel(table: ClusterTable | None) -> Channel | None:
-    """Return the channel of a job; None of a process alone."""
+    """Return the channel between processes; None if this is the only one."""
     _, ranks = started()
     if table is None:
         if ranks > 1:

@@ -1,4 +1,4 @@
-"""The runners of a run: what carries its operations to the datapath, all of them at the step in progress."""
+"""The runners of a run, which carry its operations to the datapath; all are at the same step."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class Runners:
     Attributes:
         backend: backend that computes.
         counters: registers and flags since the last log point.
-        pass_counters: what passes count into. It is `counters`, unless a pass may run again and is counted apart.
-        profile: where time went since the last log point.
+        pass_counters: counters of passes. The same as `counters`, unless passes may be repeated.
+        profile: times of operations since the last log point.
     """
 
     def __init__(self, model: Model, seed: int, backend: str) -> None:
         """Begin at the first step, without a runner.
 
         Args:
-            model: its formats and points are those of every runner.
-            seed: key of every random number.
+            model: gives each runner its formats and binary points.
+            seed: key of all random numbers.
             backend: backend that computes.
         """
         self.backend, self._model, self._seed = backend, model, seed
@@ -32,13 +32,13 @@ class Runners:
 
     def for_passes(self) -> StepRunner:
         """Return a new runner of passes."""
-        return self._made(self.pass_counters)
+        return self._new(self.pass_counters)
 
     def for_updates(self) -> StepRunner:
         """Return a new runner of operations that are never repeated with a pass."""
-        return self._made(self.counters)
+        return self._new(self.counters)
 
-    def _made(self, counters: CounterTable) -> StepRunner:
+    def _new(self, counters: CounterTable) -> StepRunner:
         runner = self._model.runner(
             self._model.policy, counters=counters, seed=self._seed, backend=self.backend, profile=self.profile
         )
@@ -47,7 +47,7 @@ class Runners:
         return runner
 
     def begin_step(self, step: int) -> None:
-        """Move every runner to a step, and start the step's clock."""
+        """Move all runners to a step, and start the step's clock."""
         self.profile.begin_step()
         self._step = step
         for runner in self._runners:
@@ -61,6 +61,6 @@ class Runners:
         self.profile.end_step()
 
     def flush(self) -> None:
-        """Add what runners have counted tensor by tensor to the counters."""
+        """Add the counts that runners keep by tensor to `counters`."""
         for runner in self._runners:
             runner.flush()

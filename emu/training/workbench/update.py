@@ -9,12 +9,22 @@ Both are the same update, and in float32 the same bits, as long as nothing over-
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from emu.autodiff import Operation, RowsValue, Runner, Value
 from emu.optim import Optimiser, ParameterState, clip_by_norm, rescale, scalar
+from emu.precision.loss_scaling import LossScaling, NoScaling
 from emu.training.recipe import Recipe
+
+
+def leaves_gradients(scaling: LossScaling) -> bool:
+    """Return whether S is divided out of the gradients; if not, it is divided out of the learning rate."""
+    return "gradient" in getattr(scaling, "compensation", ("gradient",))
+
+
+def gradient_role(scaling: LossScaling) -> str:
+    """Return the role of gradients that leave a pass: `unscaled` once S is divided out of them."""
+    return "unscaled" if leaves_gradients(scaling) and not isinstance(scaling, NoScaling) else "gradient"
 
 
 class Update:
@@ -22,22 +32,16 @@ class Update:
 
     Attributes:
         optimiser: moves parameters.
-        in_gradient: whether the scale is taken out of the gradients, else of the learning rate.
+        in_gradient: whether the scale is divided out of the gradients; if not, out of the learning rate.
         clip_norm: threshold of the norm; None clips nothing.
         applied: updates so far.
         slot_scale: S that the optimiser's slots carry.
     """
 
-    def __init__(self, optimiser: Optimiser, compensation: Sequence[str], clip_norm: float | None) -> None:
-        self.optimiser, self.clip_norm = optimiser, clip_norm
-        self.in_gradient = "gradient" in compensation
+    def __init__(self, recipe: Recipe, optimiser: Optimiser) -> None:
+        self.optimiser, self.clip_norm = optimiser, recipe.training.clip_norm
+        self.in_gradient = leaves_gradients(recipe.loss_scaling)
         self.applied, self.slot_scale = 0, 1.0
-
-    @classmethod
-    def of(cls, recipe: Recipe, optimiser: Optimiser) -> Update:
-        """Return the update of a recipe."""
-        compensation = getattr(recipe.loss_scaling, "compensation", ["gradient"])
-        return cls(optimiser, compensation, recipe.training.clip_norm)
 
     def apply(
         self, states: list[ParameterState], gradients: dict[str, Value], rate: float, scale: float, runner: Runner
@@ -66,7 +70,7 @@ class Update:
         self.applied += 1
 
     def _move(self, state: ParameterState, gradient: Value, rate: float, scale: float, runner: Runner) -> None:
-        """Move a parameter; of a gradient of some rows, these rows alone."""
+        """Move a parameter. If its gradient has some rows only, move only these rows."""
         if not isinstance(gradient, RowsValue):
             self.optimiser.apply(state, gradient, rate, self.applied, runner, scale)
             return
@@ -85,6 +89,8 @@ class Update:
 
 def unscaled(state: ParameterState, gradient: Value, scale: float, runner: Runner) -> Value:
     """Return a gradient with its scale taken out, as role `unscaled` holds it."""
+    # a power of two has the significand 0.5 in frexp, and an exact reciprocal: multiplying gives the same bits as
+    # dividing, and a multiplier is what hardware has
     exact = math.frexp(scale)[0] == 0.5
     operands = (gradient, scalar(1 / scale) if exact else scalar(scale))
     operation = Operation("multiply" if exact else "divide", operands, part=state.part)
