@@ -1,4 +1,4 @@
-"""Training: recipes, data, run folders, and the loop that ties them to a device."""
+"""Training: recipes, data, run folders, and the loop that trains on a device."""
 
 from emu.training.evaluation import evaluate
 from emu.training.loop.begin import resume, train

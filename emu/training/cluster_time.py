@@ -30,13 +30,13 @@ class SimulatedStep:
     """A step of training on some nodes.
 
     Attributes:
-        nodes: K, that exchange gradients.
+        nodes: number of nodes that exchange gradients, K.
         devices: devices of each node.
         batch: examples of a step, on all nodes together.
-        bits: bits of a gradient on its way.
+        bits: bits in which a number of a gradient travels.
         time: time of the step, and its parts.
-        speed_up: examples per second against those of one device with the same batch.
-        bound: the speed-up of nodes that compute in no time and only exchange; None of one that has nobody to.
+        speed_up: examples per second, divided by those of one device with the same batch.
+        bound: the speed-up if nodes computed in no time and only exchanged; None for a single node.
     """
 
     nodes: int
@@ -49,7 +49,7 @@ class SimulatedStep:
 
     @property
     def samples_per_s(self) -> float:
-        """Examples that are trained on in a second."""
+        """Examples per second."""
         return self.batch * SECOND_PS / self.time.step_ps
 
     def row(self) -> dict[str, Any]:
@@ -73,11 +73,11 @@ class SimulatedCluster(Drawn):
     """Steps of one model on one kind of device.
 
     Attributes:
-        model: its name.
-        device: its name.
-        parameters: numbers of a gradient.
-        steps: one for every batch, number of bits and number of nodes, in this order.
-        events: what the first nodes do in a step of the last one, if they were kept.
+        model: name of the model.
+        device: name of the device.
+        parameters: number of parameters.
+        steps: a step for each batch, number of bits and number of nodes, in this order.
+        events: events of the first nodes in the last of these steps, if they were kept.
     """
 
     model: str
@@ -87,7 +87,7 @@ class SimulatedCluster(Drawn):
     events: tuple[Event, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return plain data (JSON), a row for every step; times in picoseconds."""
+        """Return plain data (JSON), a row for each step; times in picoseconds."""
         return [{"model": self.model, "device": self.device, **step.row()} for step in self.steps]
 
 
@@ -105,13 +105,13 @@ def simulate(
 
     Args:
         recipe: network, optimiser, `[cluster]`: a name, a path, or what `emu.model` returns.
-        device: each node's, with a clock, and with a crossbar for more than one: a name, a path, or what `emu.device`
-            returns.
-        nodes: how many; empty is powers of two, as far as the device's topology goes, or what `[cluster]` says.
-        batches: examples of a step, on all nodes together; empty is the recipe's.
-        bits: bits of a gradient on its way, 1..8 or 32; empty is what `[cluster]` says, else 1.
+        device: device of each node, with a clock, and a crossbar if there are several: a name, a path, or what
+            `emu.device` returns.
+        nodes: numbers of nodes; if empty, what `[cluster]` says, or powers of two up to the device's topology.
+        batches: examples of a step, on all nodes together; if empty, the recipe's.
+        bits: bits in which a number of a gradient travels, 1..8 or 32; if empty, what `[cluster]` says, else 1.
         overrides: key path -> value, laid over the recipe, e.g. `{"cluster.streaming": True}`.
-        keeps_events: whether to keep what the first nodes do in a step of the last simulation, for a trace.
+        keeps_events: whether to keep the events of the first nodes in the last step, for a trace.
 
     Raises:
         ConfigError: the device has no clock, or no crossbar for more than one node, or too few ports; nodes do not
@@ -132,7 +132,7 @@ def simulate(
         chosen = settings.get("cluster.nodes", given.nodes if given else None)
         named = given is not None and bool(given.workers or given.owners or max(given.controllers))
         named = named or any(f"cluster.{key}" in settings for key in ("workers", "owners", "controllers"))
-        whole = (chosen,) if named else (1, chosen)  # one node has not the nodes that are named
+        whole = (chosen,) if named else (1, chosen)  # a table that names nodes cannot describe one node alone
         nodes = whole if isinstance(chosen, int) and chosen > 1 else _powers_of_two(device)
     batches = tuple(batches) or (recipe.training.batch,)
     bits = tuple(bits) or (settings.get("cluster.bits", given.bits if given else 1),)
@@ -217,7 +217,7 @@ def _require_positive(name: str, numbers: Sequence[int]) -> None:
 
 
 def _powers_of_two(device: Device) -> tuple[int, ...]:
-    """Return 1, 2, 4, ... nodes, as far as a device's topology goes."""
+    """Return 1, 2, 4, ... nodes, up to the number in a device's topology, which is included."""
     most = int(device.topology.nodes.value) if device.topology else 1
     if device.topology is None and device.crossbar is not None:
         most = Fabric.of(device).nodes

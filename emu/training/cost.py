@@ -1,4 +1,4 @@
-"""The energy of a training step and of an inference, and the area of what computes them: from shapes and formats alone.
+"""The energy of a training step and of an inference, and the area of the units: from shapes and formats alone.
 
 recipe, device ──► demands (work.py) ──► uses of parts (emu.hardware.energy) ──► energy by layer, role, part and kind
                                                                             └──► area of a lane, times the lanes
@@ -45,20 +45,20 @@ from emu.training.time.work import inference_of, work_of
 
 #: Picojoules of a joule, and square micrometres of a square millimetre.
 JOULE_PJ, MM2_UM2 = 10**12, 10**6
-#: The unit of a device that names none.
+#: Name of the compute unit of a device that names none.
 ONE_LANE = "lane"
 
 
 @dataclass(frozen=True)
 class EnergyRow:
-    """What one part of the datapath spends for one role of one layer.
+    """The energy of one part of the datapath for one role of one layer.
 
     Attributes:
         layer: layer whose result is written.
         role: the result's role.
         unit: part of the datapath: one of `emu.hardware.energy.PARTS`.
         kind: forward, backward or update.
-        uses: how often the part is used; bytes of the memory.
+        uses: how often the part is used; for the memory, bytes.
         energy_pj: picojoules, exactly.
         share: share of the whole energy.
     """
@@ -73,7 +73,7 @@ class EnergyRow:
 
     @property
     def joules(self) -> float:
-        """The energy."""
+        """The energy in joules."""
         return float(self.energy_pj / JOULE_PJ)
 
     def row(self) -> dict[str, Any]:
@@ -87,10 +87,10 @@ class AreaRow:
     """The area of one part of a compute unit.
 
     Attributes:
-        compute_unit: name of the unit in the device; `lane` where the device names none.
+        compute_unit: name of the unit in the device; `lane` if the device names none.
         unit: part of the datapath.
-        lanes: how many of them there are.
-        area_um2: square micrometres of all of them, exactly.
+        lanes: number of lanes of the unit.
+        area_um2: square micrometres of the part in all lanes, exactly.
         share: share of the whole area.
     """
 
@@ -111,16 +111,16 @@ class Cost:
     """Energy and area of a model on a device.
 
     Attributes:
-        model: its name.
-        device: its name.
+        model: name of the model.
+        device: name of the device.
         table: name of the cost table.
-        memory: level of memory that operands come from.
+        memory: level of memory from which operands are read.
         batch: examples of a step.
         step_pj: energy of a step of training, picojoules, exactly.
         inference_pj: energy of a forward pass of one example, likewise.
-        area_um2: area of the units, square micrometres, exactly; None where the table gives no areas.
-        rows: energy by layer, role, part and kind, of a step, or of an inference if that was asked for.
-        areas: area by compute unit and part; empty where the table gives no areas.
+        area_um2: area of the units, square micrometres, exactly; None if the table gives no areas.
+        rows: energy by layer, role, part and kind: of a step, or of an inference if `inference` was given.
+        areas: area by compute unit and part; empty if the table gives no areas.
     """
 
     model: str
@@ -146,11 +146,11 @@ class Cost:
 
     @property
     def area_mm2(self) -> float | None:
-        """Area of the units; None where the table gives no areas."""
+        """Area of the units; None if the table gives no areas."""
         return None if self.area_um2 is None else float(self.area_um2 / MM2_UM2)
 
     def shares(self) -> dict[str, float]:
-        """Return the share of every part of the datapath in the energy of `rows`, the largest first."""
+        """Return the share of each part of the datapath in the energy of `rows`, the largest first."""
         spent = {unit: sum((r.energy_pj for r in self.rows if r.unit == unit), Fraction(0)) for unit in PARTS}
         whole = sum(spent.values()) or Fraction(1)
         named = [(unit, float(energy / whole)) for unit, energy in spent.items() if energy]
@@ -169,7 +169,7 @@ class Cost:
         }
 
     def described(self) -> dict[str, Any]:
-        """Return what `run.json` says of it: totals, energy by layer, part and kind, area by unit and part."""
+        """Return the entry of `run.json`: totals, energy by layer, part and kind, area by unit and part."""
         spent: dict[tuple[str, str, str], list[EnergyRow]] = {}
         for row in self.rows:
             spent.setdefault((row.layer, row.unit, row.kind), []).append(row)
@@ -201,7 +201,7 @@ def cost_of(
         recipe: network and optimiser: a name, a path, or what `emu.model` returns.
         device: its formats and units: a name, a path, or what `emu.device` returns. It needs no clock.
         batch: examples of a step; None is the recipe's.
-        inference: whether rows and area are those of an inference of one example; else those of a step.
+        inference: whether rows and area are those of an inference of one example; if not, those of a step.
         table: a cost table that replaces the device's: a name, a path, or a table.
         data: examples of a network that reads sparse inputs; None reads those that the recipe names.
 
@@ -231,7 +231,7 @@ def cost_of(
 
 
 class _Spent(NamedTuple):
-    """What one operation costs.
+    """The energy of one operation, and what it uses.
 
     Attributes:
         demand: the operation.
@@ -246,12 +246,12 @@ class _Spent(NamedTuple):
     moved_bytes: int
 
     def times(self, unit: str) -> int:
-        """Return how often a part is used; bytes of the memory."""
+        """Return how often a part is used; for the memory, bytes."""
         return self.moved_bytes if unit == MEMORY else sum(use.times for use in self.uses if use.part == unit)
 
 
 class _Costs:
-    """What demands cost on a device."""
+    """Prices demands on a device."""
 
     def __init__(self, device: Device, table: CostTable) -> None:
         self._device, self._prices = device, Prices(table)
@@ -263,12 +263,12 @@ class _Costs:
         self._machine = machine_of(device)
 
     def spent(self, demand: Demand) -> _Spent:
-        """Return what an operation costs."""
+        """Return the energy of an operation."""
         uses, moved = self._uses(demand), memory_bytes(demand)
         return _Spent(demand, uses, {**energy_pj(uses, self._prices), MEMORY: moved * self._byte_pj}, moved)
 
     def areas(self, operations: Iterable[_Spent]) -> list[AreaRow] | None:
-        """Return the area by compute unit and part; None where the table gives no areas."""
+        """Return the area by compute unit and part; None if the table gives no areas."""
         by_unit: dict[str, list[list[Use]]] = {}
         for operation in operations:
             if not (operation.demand.passes and self._on_host):
@@ -320,7 +320,7 @@ def _rows(operations: Sequence[_Spent]) -> tuple[EnergyRow, ...]:
     for operation in operations:
         for unit, energy in operation.energy_pj.items():
             key = (operation.demand.layer, operation.demand.role, unit, operation.demand.kind)
-            times, before = spent.get(key, (0, Fraction(0)))
-            spent[key] = (times + operation.times(unit), before + energy)
+            times, so_far = spent.get(key, (0, Fraction(0)))
+            spent[key] = (times + operation.times(unit), so_far + energy)
     whole = sum((energy for _, energy in spent.values()), Fraction(0)) or Fraction(1)
-    return tuple(EnergyRow(*at, times, energy, float(energy / whole)) for at, (times, energy) in spent.items())
+    return tuple(EnergyRow(*key, times, energy, float(energy / whole)) for key, (times, energy) in spent.items())

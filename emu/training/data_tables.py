@@ -1,4 +1,4 @@
-"""The kinds of data a recipe can name, and what each needs of the network."""
+"""The kinds of data that a recipe can name, and what each requires of the network."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from emu.nn import Layer, every
 from emu.nn.layer import Shape
 from emu.sparse import CSR
 
-#: Inputs of some examples, their first axis: an array, or a sparse matrix with a row for each. Both have `len`,
-#: `shape`, `size` (numbers that are stored) and `dtype`, and give the rows that a slice or an array of integers names.
+#: Inputs of some examples: an array whose first axis counts them, or a sparse matrix with a row for each. Both have
+#: `len`, `shape`, `size` (numbers that are stored) and `dtype`, and are indexed by a slice or an array of row numbers.
 Inputs: TypeAlias = NDArray[Any] | CSR
 Labels: TypeAlias = NDArray[np.int64]
 #: Inputs and labels to train, inputs and labels to test.
 Arrays: TypeAlias = tuple[Inputs, Labels, Inputs, Labels]
 
-#: Text is bytes.
+#: Values of a byte: tokens and classes of text.
 BYTES = 256
 
-#: Bytes of a number of a batch as its source holds it: a pixel, a letter, a float32, an entry and its column.
+#: Bytes of a number of a batch in its source: a pixel, a letter, a float32; of sparse data, a float32 and its column.
 SOURCE_BYTES = {"images": 1, "text": 1, "frames": 4, "svmlight": 8, "ngrams": 8}
 
 
 class DataTable(Table):
-    """What every kind of data has."""
+    """Base of all kinds of data."""
 
     def check_network(self, shape: Shape, classes: int, layers: Sequence[Layer]) -> None:
-        """Check that a network can take the data.
+        """Raise ConfigError if a network cannot take the data.
 
         Raises:
-            ConfigError: its input has another number of dimensions, it reads tokens where there are none, or it does
+            ConfigError: its input has another number of dimensions, it reads tokens but the data have none, or it does
                 not read the data's sparse matrix.
         """
         kind, dimensions = self.kind, self.dimensions
@@ -70,7 +70,7 @@ class Images(DataTable):
     Attributes:
         source: `digits` (bundled), or a path: a folder of IDX files (or the training images of one of several sets in
             it), an `.npz`, or an `.npy` with labels beside it. A relative path starts at the current folder.
-        test_images: images held out for testing, where the source has no test set of its own.
+        test_images: images held out for testing, if the source has no test set of its own.
         upsample: each pixel is repeated this often in rows and columns; None: as often as fits the network's input.
         pad: zeros added on each side; None: as many as reach the network's input.
         scale: pixel values are divided by it; None: by 16 for `digits`, 255 for 8-bit images, 1 for floats; other
@@ -92,7 +92,7 @@ class Text(DataTable):
     Attributes:
         source: `alice` (bundled), or the path of a text file; a relative path starts at the current folder.
         test_share: share of the text, its end, held out for testing.
-        stride: bytes from the begin of one training sequence to the next.
+        stride: bytes from the begin of a training sequence to the begin of the next.
     """
 
     kind: Literal["text"]  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -102,7 +102,7 @@ class Text(DataTable):
 
     @override
     def check_network(self, shape: Shape, classes: int, layers: Sequence[Layer]) -> None:
-        """Check that a network reads bytes first, and gives one value for each."""
+        """Raise ConfigError unless the network reads bytes first, and gives a value for each of their 256 values."""
         super().check_network(shape, classes, layers)
         tokens = layers[0].token_count
         if (tokens, classes) != (BYTES, BYTES):
@@ -147,7 +147,7 @@ class SvmLight(DataTable):
     zero_based: bool = False
 
     @model_validator(mode="after")
-    def _one_test(self) -> SvmLight:
+    def _single_test(self) -> SvmLight:
         if self.test_source is not None and self.test_share is not None:
             raise ConfigError(
                 f"at most one of `test_source` and `test_share` must be given, got {self.test_source!r} and "
@@ -186,7 +186,7 @@ class Ngrams(DataTable):
 
     @override
     def check_network(self, shape: Shape, classes: int, layers: Sequence[Layer]) -> None:
-        """Check that a network begins with a sparse layer, and gives one value for each byte."""
+        """Raise ConfigError unless the network begins with a sparse layer, and gives a value for each byte value."""
         super().check_network(shape, classes, layers)
         if classes != BYTES:
             raise ConfigError(
@@ -196,7 +196,7 @@ class Ngrams(DataTable):
 
 
 def _with_kind(data: object) -> object:
-    """Return a `[data]` table with its kind: images, where it names none."""
+    """Return a `[data]` table with its kind: images, if it names none."""
     return {"kind": "images", **cast("dict[str, object]", data)} if isinstance(data, dict) else data
 
 

@@ -31,12 +31,12 @@ PREFIX = "parameters/"
 
 @dataclass(frozen=True)
 class Evaluation(Drawn):
-    """What an evaluation measured.
+    """The result of an evaluation.
 
     Attributes:
         test_loss: mean loss of the test images.
-        test_accuracy: share classified right.
-        images: how many; of text, bytes foretold.
+        test_accuracy: share that is classified right.
+        images: number of test images; for text, of predicted bytes.
         weights_sha256: hash of the weights in the device's master format.
         counters: registers and flags by layer and role.
     """
@@ -61,16 +61,16 @@ def evaluate(
     Args:
         weights: a run folder, or a `.safetensors` or `.npz` file with arrays named `layer.weight` and `layer.bias`.
         recipe: network and data: a name, a path, or what `emu.model` returns; a run folder brings its own.
-        device: where to run: a name, a path, or what `emu.device` returns; a run folder brings its own.
+        device: device to run on: a name, a path, or what `emu.device` returns; a run folder brings its own.
         backend: backend that computes.
-        network: instead of the recipe's; a run whose network was given from Python needs it again.
+        network: network that replaces the recipe's; a run whose network was given from Python needs it again.
 
     Raises:
         ConfigError: weights, recipe or device are missing or do not fit together.
     """
     path = Path(weights)
     given = None if recipe is None else load_recipe(recipe), None if device is None else load_device(device)
-    recipe, device = _brought(path, *given)
+    recipe, device = _setup(path, *given)
     arrays = read_weights(path)
     policy = Policy(device.precision)
     data = load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
@@ -102,9 +102,13 @@ def evaluate(
     return Evaluation(loss, accuracy, data.test_labels.size, model.sha256(), counters)
 
 
-def _brought(path: Path, recipe: Recipe | None, device: Device | None) -> tuple[Recipe, Device]:
-    """Return recipe and device, what is not given from the run folder; precision tables are laid over once."""
-    laid_over = recipe is not None or device is not None
+def _setup(path: Path, recipe: Recipe | None, device: Device | None) -> tuple[Recipe, Device]:
+    """Return recipe and device; the run folder supplies what is not given.
+
+    The device of a run folder already has its recipe's `[precision]` laid over it, so this is done only if one of the
+    two was given.
+    """
+    is_given = recipe is not None or device is not None
     if (path / RUN).is_file():
         own_recipe, own_device = RunFolder(path).read_setup()
         recipe, device = recipe or own_recipe, device or own_device
@@ -112,20 +116,20 @@ def _brought(path: Path, recipe: Recipe | None, device: Device | None) -> tuple[
         raise ConfigError(
             f"weights that are no run folder need a model and a device, got {path}; add --model and --device"
         )
-    if laid_over:
+    if is_given:
         device = recipe.machine(device)
     return recipe, device
 
 
 def _last_step(path: Path, recipe: Recipe) -> int:
-    """Return the training step whose formats the weights are tried with: a run's last, else the recipe's."""
+    """Return the training step whose formats are used for the weights: the run's last one, or the recipe's."""
     if (path / RUN).is_file():
         return max(int(RunFolder(path).read_json().get("steps", 1)) - 1, 0)
     return (recipe.training.steps or 1 << 62) - 1
 
 
 def _points(path: Path, device: Device, policy: Policy) -> Points:
-    """Return the points a run ended with; of other weights none, and a table by which every operation finds its own."""
+    """Return the binary points with which a run ended; for other weights, points that each operation chooses."""
     if (path / RUN).is_file() and RunFolder(path).read_setup()[1] == device:
         points = Points(device.dynamic_point or DynamicPoint(), policy)
         points.load(RunFolder(path).load_checkpoint()[1]["dynamic_point"])
@@ -137,7 +141,7 @@ def _points(path: Path, device: Device, policy: Policy) -> Points:
 
 
 def _policy_of_run(path: Path) -> Policy | None:
-    """Return the formats in which a run folder's checkpoint holds its arrays; None for any other file."""
+    """Return the policy in whose formats a run's checkpoint stores its arrays; None for any other file."""
     if not (path / RUN).is_file():
         return None
     return Policy(RunFolder(path).read_setup()[1].precision)
@@ -182,7 +186,8 @@ def _fitting(arrays: dict[str, Array], name: str, shape: tuple[int, ...], path: 
         )
     array = arrays[name]
     if array.shape != shape or array.dtype.kind not in "fiu":
-        dtype = array.dtype.names[0] if array.dtype.names else array.dtype  # one that NumPy does not have
+        # `read_safetensors` names a dtype that NumPy lacks as the only field of the array's dtype
+        dtype = array.dtype.names[0] if array.dtype.names else array.dtype
         raise ConfigError(
             f"array {name!r} must be real numbers of shape {shape}, got {dtype} of shape {array.shape} "
             f"in {path}; check the model"

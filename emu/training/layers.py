@@ -1,10 +1,10 @@
-"""The layers of a recipe: a table of configuration for each class of `emu.nn`, made from the fields of that class.
+"""The layers of a recipe: a configuration table for each class of `emu.nn`, made from the fields of that class.
 
     [[network.layers]]  ──► table: type, name, keys ──► `named`: every name ──► `build`: emu.nn.Linear(...), ...
     of a recipe             checked by pydantic         filled in               with the extents of its input
 
-Everything about a layer is in its class: keys and limits, shapes, messages. A table keeps what the recipe says, so that
-it can be written back as it was read.
+Everything about a layer is in its class: keys and limits, shapes, messages. A table keeps the values of the recipe, so
+that it can be written back as it was read.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from emu._config import Items, Table
 from emu.errors import ConfigError
 from emu.nn.layer import Key, Shape, extents_of, keys_of, misfit
 
-#: Layers inside another one have its name, a dot and their own.
+#: A layer inside another one has that one's name, a dot and its own name.
 _LAYER_NAME = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 #: Type of a field whose key is an array of layers.
 _LISTED = tuple[nn.Layer, ...]
 
 
 class LayerTable(Table):
-    """What every layer of a recipe has: a type, and a name, filled in by `named` where the recipe gives none.
+    """Base of the tables of layers: a type, and a name, which `named` fills in if the recipe gives none.
 
     Attributes:
         kind: class of the layer.
-        lists: keys whose values are layers.
+        lists: keys whose values are lists of layers.
     """
 
     kind: ClassVar[type[nn.Layer]]
@@ -72,7 +72,7 @@ def _table_of(kind: type[nn.Layer]) -> type[LayerTable]:
     """Return the table of a class."""
     hints, lists = get_type_hints(kind), list[str]()
     defaults = {item.name: ... if item.default is MISSING else item.default for item in fields(kind)}
-    # in the order of the fields; the type comes before the first that is not inherited, where run.json has it
+    # in the order of the fields, with `type` before the first that is not inherited: the order of keys in run.json
     inherited, own = dict[str, Any](), dict[str, Any](type=(Literal[kind.type_names], ...))
     for item, key in keys_of(kind).items():
         name = key.name or item
@@ -121,7 +121,7 @@ def build_layers(tables: Sequence[AnyLayer], shape: Shape) -> tuple[nn.Layer, ..
 def named(tables: Sequence[AnyLayer], reserved: Sequence[str]) -> tuple[AnyLayer, ...]:
     """Return the tables with every name filled in: the type and a running number, counted per type (`relu2`).
 
-    Layers inside another one are counted there, and have its name and a dot before their own.
+    Layers inside another one are counted within it, and have its name and a dot before their own.
 
     Raises:
         ConfigError: two layers have one name, or a name is reserved.
@@ -146,7 +146,7 @@ def _named(tables: Sequence[AnyLayer], prefix: str, taken: dict[str, str]) -> tu
                 f"`name` of a layer must not be taken, got {name!r}, which {taken[name]}; choose another name"
             )
         taken[name] = "is another layer's"
-        # one count and one set of names for all layers inside: body and shortcut are told apart by no prefix
+        # one count and one set of names for all lists inside: no prefix distinguishes body from shortcut
         inside = [part for key in table.lists for part in getattr(table, key)]
         parts = iter(_named(inside, f"{name}.", taken))
         lists = {key: tuple(next(parts) for _ in getattr(table, key)) for key in table.lists}

@@ -1,4 +1,4 @@
-"""A run that is to be trained, known by its key."""
+"""A run that is to be trained, identified by its key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class PlannedRun:
     """A run of a recipe on a device.
 
     Attributes:
-        key: its name: the folder it is in.
+        key: name of the run, and of its folder.
         recipe: the recipe, with the seed.
         machine: the device, before the recipe's tables are laid over it.
     """

@@ -54,12 +54,12 @@ __all__ = [
     "model_names",
 ]
 
-#: Names that other tensors carry: the network's input (role activation) and the loss.
+#: Names of tensors that are no layer's result: the network's input (role activation) and the loss.
 RESERVED_NAMES = ("input", "loss")
 
 
 def _is_idle(value: object) -> bool:
-    """Return whether a system is not in use: `run.json` and hashes of runs without it do not contain it."""
+    """Return whether a table is not in use: then `run.json` and the hash of a run do not contain it."""
     return value is None or isinstance(value, NoScaling)
 
 
@@ -70,7 +70,7 @@ class Network(Table):
         input: shape of one input: channels, rows, columns of an image; length of a sequence of tokens; features.
         classes: number of classes, the width of the last layer.
         loss: what is minimised, a mean over the batch; `mse` and `euclidean` take one-hot targets.
-        layers: each with a unique name; a layer without one gets its type and a running number.
+        layers: layers with unique names; a layer without a name gets its type and a running number.
     """
 
     input: Items[Annotated[int, Field(ge=1)]] = Field(min_length=1, max_length=3)
@@ -144,7 +144,7 @@ Optimiser: TypeAlias = Annotated[Sgd | Momentum | AdaGrad | Adam, Field(discrimi
 
 
 class Constant(Table):
-    """The learning rate stays.
+    """The learning rate stays constant.
 
     Attributes:
         warmup: fraction of the run over which the rate rises from 0.
@@ -179,7 +179,7 @@ class Cosine(Table):
     """The learning rate falls along half a cosine.
 
     Attributes:
-        final_factor: what is left of the rate at the end.
+        final_factor: share of the rate that is left at the end.
         warmup: fraction of the run over which the rate rises from 0.
     """
 
@@ -218,7 +218,7 @@ class Training(Table):
     stop: StopTests | None = Field(default=None, exclude_if=_is_idle)
 
     @model_validator(mode="after")
-    def _one_length(self) -> Training:
+    def _has_length(self) -> Training:
         if (self.steps is None) == (self.epochs is None):
             got = f"steps = {self.steps} and epochs = {self.epochs}" if self.steps else "neither"
             raise ConfigError(f"exactly one of `steps` and `epochs` must be given, got {got}; keep one of them")
@@ -248,18 +248,18 @@ class Recipe(Table):
     """A network, its data and how it is trained.
 
     Attributes:
-        name: what `emu train` calls it.
+        name: name for `emu train`.
         description: one sentence.
-        source: where network and numbers are from.
+        source: origin of the network and its numbers.
         network: layers and loss.
         data: images, text, frames, or sparse examples: svmlight, ngrams.
         training: length, optimiser, schedule, seed.
         precision: laid over the device's.
-        loss_scaling: what the loss is multiplied by before it goes back.
+        loss_scaling: factor of the loss before the backward pass, and how it changes.
         dynamic_point: laid over the device's, where that has open points.
-        cluster: nodes that train together; None is one that trains alone.
-        clipping: gradients clipped layer by layer before they leave a worker; None clips nothing.
-        systems: tables of other systems; None has none of them.
+        cluster: nodes that train together; None for one node alone.
+        clipping: how gradients are clipped, layer by layer, before they leave a worker; None clips nothing.
+        systems: tables of other systems; None if there are none.
     """
 
     name: str = Field(pattern=FILE_NAME)
@@ -338,7 +338,7 @@ class Recipe(Table):
         )
 
     def decisive(self) -> dict[str, Any]:
-        """Return as plain data (JSON) what decides the bits of a run."""
+        """Return, as plain data (JSON), what decides the bits of a run."""
         return self.model_dump(mode="json", exclude={"cluster": {"transport", "timeout_s"}})
 
     def with_settings(self, settings: Mapping[str, Any], *, file: str | None = None) -> Recipe:
@@ -363,10 +363,10 @@ def model_names() -> list[str]:
 
 
 def load_recipe(name_or_path: str | Path | Recipe, sets: Sequence[str] = ()) -> Recipe:
-    """Return a shipped recipe by name, or the one a TOML file describes; a recipe as it is.
+    """Return a shipped recipe by name, or the recipe that a TOML file describes; a `Recipe` is returned as it is.
 
     Args:
-        name_or_path: which.
+        name_or_path: name of the recipe, path of its file, or the recipe.
         sets: settings laid over it, each `key.path=value` (see `emu._config.parse_setting`); the last one wins.
 
     Raises:

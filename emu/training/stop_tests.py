@@ -1,4 +1,4 @@
-"""`[training.stop]`: a run may end before its last planned step, at a log point where tests hold.
+"""`[training.stop]`: tests that end a run before its last planned step, at the first log point at which they hold.
 
 [training.stop]              when, test_accuracy, train_error, seconds, epochs, ...
 [training.stop.improvement]  below, of, points
@@ -43,12 +43,12 @@ def in_words(name: str, tests: Mapping[str, Any]) -> str:
 
 
 class Improvement(Table):
-    """Holds where too little was gained: a loss that has not fallen, an accuracy that has not risen.
+    """A test that holds if too little was gained: a loss has hardly fallen, or an accuracy has hardly risen.
 
     Attributes:
-        below: the gain must be less, in the unit of the metric.
-        of: metric.
-        points: number of log points over which it was measured.
+        below: the test holds if the gain is less, in the unit of the metric.
+        of: the metric.
+        points: number of log points over which the gain is measured.
     """
 
     below: float
@@ -56,7 +56,7 @@ class Improvement(Table):
     points: int = Field(default=1, ge=1)
 
     def holds(self, measured: Sequence[float]) -> bool:
-        """Return whether the gain over the last points is below the limit; one that is not a number is none.
+        """Return whether the gain over the last points is below the limit; a gain that is NaN counts as none.
 
         Args:
             measured: values of the metric at all log points so far, the newest last.
@@ -70,14 +70,14 @@ class Improvement(Table):
         if len(measured) <= self.points:
             return False
         gain = measured[-1 - self.points] - measured[-1]
-        return not (gain if self.of.endswith("loss") else -gain) >= self.below
+        return not (gain if self.of.endswith("loss") else -gain) >= self.below  # `not >=`, because NaN is never >=
 
 
 class StopTests(Table):
     """`[training.stop]` of a recipe.
 
     Attributes:
-        when: "any" test must hold, "all" of them, or at least this number.
+        when: how many tests must hold: "any" of them, "all", or at least this number.
         train_accuracy: accuracy of the interval before a log point, at least this.
         test_accuracy: as it was measured last, at least this.
         train_error: 1 - `train_accuracy`, at most this.
@@ -104,11 +104,11 @@ class StopTests(Table):
     improvement: Improvement | None = None
 
     @model_validator(mode="after")
-    def _some(self) -> StopTests:
+    def _has_tests(self) -> StopTests:
         tests = self.names
         if not tests:
-            every = ", ".join(name for name in type(self).model_fields if name != "when")
-            raise ConfigError(f"[training.stop] must have at least one test, got none; give one of {every}")
+            known = ", ".join(name for name in type(self).model_fields if name != "when")
+            raise ConfigError(f"[training.stop] must have at least one test, got none; give one of {known}")
         if isinstance(self.when, int) and not 1 <= self.when <= len(tests):
             raise ConfigError(
                 f"`when` of [training.stop] must be 'any', 'all', or 1..{len(tests)} of its tests, got {self.when}; "

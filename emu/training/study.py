@@ -1,10 +1,10 @@
 """A study: models on devices under settings from several seeds, as one TOML file.
 
-    name, description, baseline            the device every other one is paired with, and if given its setting
+    name, description, baseline            the device that all others are paired with, and if given its setting
     [[grid]]                               models x devices x settings x seeds; a study may have several grids
-    [[grid.settings]]                      name, and what is laid over the recipe
+    [[grid.settings]]                      name, and settings that are laid over the recipe
 
-Every run of the grid is a case, known by its key; nothing else of a study is kept.
+Each run of a grid is a case, identified by its key.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from emu.hardware import Device, load_device
 from emu.training.planned import PlannedRun, described
 from emu.training.recipe import Recipe, load_recipe
 
-#: What the folder of a study says of itself.
+#: File in a study's folder that describes the study.
 STUDY = "study.json"
 
 
 class Setting(Table):
-    """What one variant of a grid lays over its recipes.
+    """A variant of a grid: settings that are laid over its recipes.
 
     Attributes:
         name: name of the variant.
@@ -48,7 +48,7 @@ class Grid(Table):
         models: names or paths.
         devices: names or paths.
         seeds: seeds of weights, batches and random numbers.
-        settings: variants; without any, the recipes as they are.
+        settings: variants; by default the recipes as they are.
     """
 
     models: Items[str] = Field(min_length=1)
@@ -96,7 +96,7 @@ class Study(Drawn, Table):
         return self
 
     def cases(self) -> Iterator[Case]:
-        """Give every run: seed by seed, so that a stopped study holds whole comparisons."""
+        """Yield all runs, seed by seed: so a study that is interrupted has complete comparisons for some seeds."""
         for grid in self.grid:
             for seed in grid.seeds:
                 for model in grid.models:
@@ -123,13 +123,13 @@ class Case:
 
     @property
     def key(self) -> str:
-        """Name of the run in the study: its folder."""
+        """Name of the run in the study, and of its folder."""
         names = (Path(self.model).stem, Path(self.device).stem, self.setting.name)
         return f"{'-'.join(names)}-seed{self.seed}"
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The recipe, with what the setting lays over it, and the seed."""
+        """The recipe, with the setting laid over it, and the seed."""
         return load_recipe(self.model).with_settings({**self.setting.set, "training.seed": self.seed})
 
     @cached_property
@@ -143,7 +143,7 @@ class Case:
         return described(self.recipe, self.machine)
 
 
-#: What a folder of runs is asked about: a run of a study, or of a trial of a search.
+#: A run whose folder may exist: a case of a study, or a run of a search's trial.
 Planned = Case | PlannedRun
 
 
@@ -164,10 +164,10 @@ def chosen(cases: Iterable[Case], patterns: Sequence[str]) -> list[Case]:
 
 
 def load_study(path: Path) -> Study:
-    """Return the study a TOML file describes; every model, device and setting of it is checked.
+    """Return the study that a TOML file describes; all its models, devices and settings are checked.
 
     Raises:
-        ConfigError: the file, a recipe, a device or a setting breaks a rule, or no grid has the baseline.
+        ConfigError: the file, a recipe, a device or a setting breaks a rule, or a grid lacks the baseline.
     """
     study = checked(Study, load_toml(path), file=str(path))
     for case in study.cases():

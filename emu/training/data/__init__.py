@@ -1,4 +1,4 @@
-"""Examples: files that are read, forms that they have, which are kept for the test, and which each mini-batch has."""
+"""Examples: files and their forms, the split into training and test, and the examples of each mini-batch."""
 
 from emu.training.data.dataset import Dataset, load_dataset
 

@@ -1,10 +1,10 @@
-"""Which examples every mini-batch has: a seeded permutation per epoch, places counted in examples.
+"""The examples of each mini-batch: a seeded permutation per epoch, cut into mini-batches.
 
     epoch e    | size | size |  larger  |  larger  | rest left out |
     step         0      1       2          3           4 is in epoch e + 1
 
-Mini-batches may get another size from a step on. All that a step's examples depend on is the seed, the step, and the
-sizes of the steps before it.
+The size may change at any step. The examples of a step depend only on the seed, the step, and the sizes of the steps
+before it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from emu.training.data_tables import Inputs, Labels
 from emu.training.recipe import Recipe
 
 Array = NDArray[Any]
-#: What a batch is made of, by kind of data.
-UNITS = {"images": "images", "text": "sequences", "frames": "frames", "svmlight": "examples", "ngrams": "examples"}
+#: What an example is called in messages, by kind of data.
+EXAMPLES = {"images": "images", "text": "sequences", "frames": "frames", "svmlight": "examples", "ngrams": "examples"}
 
 
 class Span(NamedTuple):
-    """Steps of one size.
+    """Consecutive steps with mini-batches of one size.
 
     Attributes:
-        step: the first of them.
-        epoch: it lies in.
-        offset: examples of the epoch that come before it.
-        size: examples of each of their mini-batches.
+        step: the first of these steps.
+        epoch: epoch of that step.
+        offset: examples of the epoch that come before that step.
+        size: examples of each mini-batch.
     """
 
     step: int
@@ -49,9 +49,9 @@ class Batches:
 
     Attributes:
         data: examples.
-        planned: examples of a mini-batch as the recipe has it.
-        per_epoch: mini-batches of an epoch of that size.
-        workers: nodes that take part; None is all of them.
+        planned: examples of a mini-batch in the recipe.
+        per_epoch: mini-batches of that size in an epoch.
+        workers: number of nodes that take part; None for all of them.
     """
 
     def __init__(self, data: Dataset, size: int, seed: int) -> None:
@@ -70,7 +70,7 @@ class Batches:
 
     @classmethod
     def of(cls, recipe: Recipe, size: int | None = None, data: Dataset | None = None) -> Batches:
-        """Return those of a recipe.
+        """Return the mini-batches of a recipe.
 
         Args:
             recipe: names the data, and the seed of their order.
@@ -83,7 +83,7 @@ class Batches:
         size = recipe.training.batch if size is None else size
         data = data or load_dataset(recipe.data, recipe.network.input, recipe.network.classes)
         if size > len(data.train_inputs):
-            examples = f"{len(data.train_inputs)} training {UNITS[recipe.data.kind]}"
+            examples = f"{len(data.train_inputs)} training {EXAMPLES[recipe.data.kind]}"
             raise ConfigError(
                 f"`training.batch` must be at most the {examples}, "
                 f"got {size}; choose a smaller batch, or keep fewer for the test"
@@ -92,62 +92,62 @@ class Batches:
 
     @property
     def examples(self) -> int:
-        """How many there are to train."""
+        """Number of training examples."""
         return len(self.data.train_inputs)
 
     @property
     def planned_elements(self) -> int:
-        """How many numbers a mini-batch of the planned size has; of sparse examples, its share of all entries."""
+        """Numbers in a mini-batch of the planned size; for sparse examples, its share of all entries."""
         return self.data.train_inputs.size * self.planned // self.examples
 
     @property
     def size(self) -> int:
-        """Examples of a mini-batch from here on."""
+        """Examples of the next mini-batch, and of all later ones."""
         return self._spans[-1].size
 
     def size_at(self, step: int) -> int:
-        """Return how many examples the mini-batch of a step has."""
+        """Return the number of examples in the mini-batch of a step."""
         return self._span(step).size
 
     def outputs(self, steps: range) -> int:
-        """Return how many outputs the mini-batches of some steps have together."""
+        """Return the number of outputs of some steps: examples, times the outputs of each."""
         return sum(self.size_at(step) for step in steps) * self.data.train_labels[:1].size
 
     def _span(self, step: int) -> Span:
         return self._spans[bisect_right(self._spans, step, key=lambda span: span.step) - 1]
 
-    def place(self, step: int) -> tuple[int, int]:
-        """Return the epoch of a step, and how many of its examples come before the step's."""
+    def position(self, step: int) -> tuple[int, int]:
+        """Return the epoch of a step, and how many examples of the epoch come before the step."""
         span = self._span(step)
         done, in_epoch = step - span.step, (self.examples - span.offset) // span.size
         if done < in_epoch:
             return span.epoch, span.offset + done * span.size
-        epochs, position = divmod(done - in_epoch, self.examples // span.size)
-        return span.epoch + 1 + epochs, position * span.size
+        epochs, in_last = divmod(done - in_epoch, self.examples // span.size)
+        return span.epoch + 1 + epochs, in_last * span.size
 
     def progress(self, step: int) -> float:
-        """Return how many steps of the planned size a step comes after: itself, if no size has changed."""
-        epoch, offset = self.place(step)
+        """Return how many steps of the planned size are equivalent to `step` steps: `step`, if no size has changed."""
+        epoch, offset = self.position(step)
         return epoch * self.per_epoch + min(offset / self.planned, self.per_epoch)
 
     def steps(self, epochs: int) -> int:
-        """Return how many steps a number of epochs takes if mini-batches keep their size."""
+        """Return the number of steps in some epochs if mini-batches keep their size."""
         last = self._spans[-1]
         in_epoch, whole = (self.examples - last.offset) // last.size, self.examples // last.size
         return last.step + in_epoch + (epochs - last.epoch - 1) * whole
 
     def batch(self, step: int) -> tuple[Inputs, Labels]:
-        """Return inputs and labels of a step: the next ones of a permutation, what is left of an epoch left out."""
+        """Return inputs and labels of a step."""
         return self.together(range(step, step + 1))
 
     def together(self, steps: range) -> tuple[Inputs, Labels]:
-        """Return inputs and labels of some steps, one after the other."""
+        """Return inputs and labels of some steps, concatenated."""
         chosen = np.concatenate([self._chosen(step) for step in steps])
         return self.data.train_inputs[chosen], self.data.train_labels[chosen]
 
     def _chosen(self, step: int) -> Array:
-        """Return which examples a step has."""
-        epoch, offset = self.place(step)
+        """Return the indices of a step's examples."""
+        epoch, offset = self.position(step)
         if self._order[0] != epoch:
             keys = random_integers(
                 self.examples, 32, seed=self._seed, stream=stream_of("data", "order"), step=epoch, draw=0
@@ -156,9 +156,9 @@ class Batches:
         return self._order[1][offset : offset + self.size_at(step)]
 
     def resize(self, step: int, size: int) -> None:
-        """Set the size of the mini-batches of a step and of all later ones."""
+        """Set the size of the mini-batches of a step and of all later steps."""
         if size != self.size_at(step):
-            epoch, offset = self.place(step)
+            epoch, offset = self.position(step)
             self._spans = [*(span for span in self._spans if span.step < step), Span(step, epoch, offset, size)]
 
     # ---- checkpoints ----

@@ -1,4 +1,4 @@
-"""Files that may be compressed: their first bytes say how, whatever their names are."""
+"""Files that may be compressed: the first bytes tell how, not the name."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import BinaryIO, cast
 
 #: First bytes of compressed files. Sources: RFC 1952; bzip2's and XZ's descriptions of their formats.
 _GZIP, _BZIP2, _XZ = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00"
-#: What names of compressed files end in.
+#: Endings of the names of compressed files.
 ENDINGS = (".gz", ".bz2", ".xz")
 
 
 def open_compressed(path: Path) -> BinaryIO:
-    """Return a file open for reading, decompressed if it begins as a file of gzip, bzip2 or XZ does.
+    """Return a file open for reading, which decompresses gzip, bzip2 and XZ.
 
     Raises:
-        OSError: it cannot be opened; damage is found where it is read.
+        OSError: it cannot be opened. Damage raises an error only when the damaged part is read.
     """
     with path.open("rb") as file:
         begin = file.read(len(_XZ))

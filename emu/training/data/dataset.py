@@ -36,11 +36,11 @@ class Dataset:
         train_inputs: float32, shape (N, channels, rows, columns) or (N, features), finite; tokens int64, (N, length);
             or a sparse matrix of format fp32, (N, columns).
         train_labels: int64, shape (N,), 0..classes-1; of tokens (N, length).
-        test_inputs: as `train_inputs`; none is in both.
+        test_inputs: as `train_inputs`; no example is in both.
         test_labels: as `train_labels`.
-        source: one sentence: where the data are from and what was done to them.
-        sha256: hash of shapes and values of all four, in the order above; of a sparse matrix: shape, entries, columns,
-            and where rows begin.
+        source: one sentence: origin of the data, and how they were changed.
+        sha256: hash of shapes and values of all four, in the order above; for a sparse matrix: of shape, entries,
+            columns, and begins of rows.
     """
 
     train_inputs: Inputs
@@ -52,7 +52,7 @@ class Dataset:
 
     @classmethod
     def of(cls, arrays: Arrays, source: str) -> Dataset:
-        """Return a data set of these arrays, in the order of the attributes."""
+        """Return the data set of four arrays, in the order of the attributes."""
         return cls(*arrays, source=source, sha256=_sha256(arrays))
 
 
@@ -61,8 +61,8 @@ def load_dataset(spec: Data, input_shape: Sequence[int], classes: int) -> Datase
 
     Args:
         spec: the table.
-        input_shape: shape of the network: channels, rows and columns, or length, or features.
-        classes: number of labels.
+        input_shape: shape of the network's input: channels, rows and columns, or length, or features.
+        classes: number of classes.
 
     Raises:
         ConfigError: a file is missing, truncated or of another kind, a value is not finite, a label is out of range,
@@ -124,10 +124,10 @@ def _read(source: str) -> tuple[Raw, Raw | None]:
 
 
 def split(raw: Raw, test_images: int) -> tuple[Raw, Raw]:
-    """Return training and test images, these chosen by `held_out`.
+    """Return training and test images; `held_out` chooses the test images.
 
     Raises:
-        ConfigError: nothing would be left to train on.
+        ConfigError: no image would be left to train on.
     """
     count = len(raw.labels)
     if test_images >= count:
@@ -185,7 +185,7 @@ def _first(mask: NDArray[np.bool_]) -> tuple[int, ...]:
 
 
 def _prepare(raw: Raw, spec: Images, input_shape: Sequence[int]) -> tuple[NDArray[np.float32], str]:
-    """Return images of the network's input shape, and what was done to them."""
+    """Return images in the network's input shape, and a description of how they were changed."""
     channels, rows, columns = input_shape
     images = raw.images.reshape(len(raw.images), 1, *raw.images.shape[1:]) if raw.images.ndim == 3 else raw.images
     if images.ndim == 2 and images.shape[1] == channels * rows * columns:

@@ -1,9 +1,9 @@
-"""The files images come in: bundled digits, IDX (MNIST's format), `.npz`, `.npy`. Nothing is unpickled.
+"""Files of images: bundled digits, IDX (MNIST's format), `.npz`, `.npy`. Nothing is unpickled.
 
     IDX    0x00 0x00 | type | dimensions n | n sizes, 32 bits big-endian | elements, big-endian
 
 Source of IDX: LeCun, Cortes, Burges, "The MNIST database of handwritten digits", section "File formats".
-Of names: Cohen et al., "EMNIST", 2017; Yang et al., "MedMNIST v2", Scientific Data 2023.
+Source of the names of files: Cohen et al., "EMNIST", 2017; Yang et al., "MedMNIST v2", Scientific Data 2023.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Array = NDArray[Any]
 IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 #: Largest pixel of the bundled digits, and of 8-bit images.
 DIGITS_SCALE, BYTE_SCALE = 16.0, 255.0
-#: Names of the files of a data set: MNIST's, and EMNIST's, with the set's name before them.
+#: Names of the files of a data set: MNIST's, or EMNIST's, which begin with the name of the set.
 _IDX_NAME = re.compile(r"(?P<set>.*?)(?P<side>train|t10k|test)-(?P<kind>images|labels)[-.]idx\d-ubyte(\.\w+)?")
 #: Names of arrays in an archive, inputs and labels: Keras', and MedMNIST's.
 _ARRAYS = (("x_train", "y_train", "x_test", "y_test"), ("train_images", "train_labels", "test_images", "test_labels"))
@@ -39,16 +39,16 @@ _ARRAYS = (("x_train", "y_train", "x_test", "y_test"), ("train_images", "train_l
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """Images and labels as a file holds them.
+    """Images and labels as they are in a file.
 
     Attributes:
-        images: any real dtype, the first axis counts.
-        labels: one per image.
-        path: the images' file, as messages call it.
+        images: images, of any real dtype; the first axis counts them.
+        labels: a label for each image.
+        path: the images' file, as messages name it.
         labels_path: the labels' file.
-        title: what the data is, for people.
-        scale: what pixels are divided by unless the recipe says otherwise.
-        notes: what was changed or left out, in words.
+        title: name of the data, for people.
+        scale: divisor of pixels, unless the recipe has another one.
+        notes: sentences about what was changed or left out.
     """
 
     images: Array
@@ -109,7 +109,7 @@ def read_folder(folder: Path) -> tuple[Raw, Raw | None]:
 
 
 def read_idx_set(path: Path) -> tuple[Raw, Raw | None] | None:
-    """Return the data set whose training images a file holds; None if its name is none of the kind."""
+    """Return the data set whose training images are in this file; None if the name is not of training images."""
     named = _IDX_NAME.fullmatch(path.name)
     return (
         _idx_set(path.parent, named["set"]) if named and (named["side"], named["kind"]) == ("train", "images") else None
@@ -117,7 +117,7 @@ def read_idx_set(path: Path) -> tuple[Raw, Raw | None] | None:
 
 
 def _idx_sets(folder: Path) -> dict[str, list[re.Match[str]]]:
-    """Return the files with the names of data sets, by what is before the names."""
+    """Return the files of each data set in a folder, by the prefix of their names."""
     sets: dict[str, list[re.Match[str]]] = {}
     for path in sorted(folder.iterdir()):
         named = _IDX_NAME.fullmatch(path.name)
@@ -128,7 +128,8 @@ def _idx_sets(folder: Path) -> dict[str, list[re.Match[str]]]:
 
 def _idx_set(folder: Path, name: str) -> tuple[Raw, Raw | None]:
     files = _idx_sets(folder).get(name, [])
-    paths = {(file["side"], file["kind"]): folder / file[0] for file in reversed(files)}  # the first of equal names
+    # reversed: of two files for the same purpose, such as x and x.gz, the first in the folder's order is used
+    paths = {(file["side"], file["kind"]): folder / file[0] for file in reversed(files)}
     test = "t10k" if any(side == "t10k" for side, _ in paths) else "test"
     sides: list[Raw] = []
     for side in ("train", test):
@@ -152,7 +153,7 @@ def read_idx(path: Path, *, dimensions: Sequence[int]) -> Array:
 
     Args:
         path: the file.
-        dimensions: the numbers of dimensions allowed.
+        dimensions: numbers of dimensions that are allowed.
 
     Raises:
         ConfigError: the magic number is wrong, the file is truncated or too long, or it cannot be read.
@@ -181,9 +182,11 @@ def _idx_array(file: BinaryIO, path: Path, dimensions: Sequence[int]) -> Array:
     size = math.prod(shape) * dtype.itemsize if len(shape) == magic[3] else None
     content = file.read() if size is not None else b""
     if size != len(content):
-        told = f"{size} bytes for shape {shape}" if size is not None else f"a header of {4 * magic[3]} bytes"
-        got = f"{len(content)}" if size is not None else f"{len(header)}"
-        raise ConfigError(f"an IDX file must be complete: {told}, got {got} bytes in {path}; copy or download it again")
+        expected = f"{size} bytes for shape {shape}" if size is not None else f"a header of {4 * magic[3]} bytes"
+        got = len(header) if size is None else len(content)
+        raise ConfigError(
+            f"an IDX file must be complete: {expected}, got {got} bytes in {path}; copy or download it again"
+        )
     return np.frombuffer(content, dtype=dtype).reshape(shape)
 
 
@@ -245,6 +248,6 @@ def _npy_array(path: Path) -> Array:
 
 
 def unreadable(path: Path, kind: str, error: BaseException) -> ConfigError:
-    """Return the error that a file is not of its kind, or cannot be read."""
+    """Return the error for a file that is not of its kind, or cannot be read."""
     reason = " ".join(str(error).split()) or type(error).__name__
     return ConfigError(f"a data file must be {kind}, got {reason!r} while reading {path}; copy or download it again")

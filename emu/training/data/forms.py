@@ -1,8 +1,8 @@
-"""Images and labels in the forms that files have, made the one that networks take; what was changed is said.
+"""Convert images and labels from the forms that files have to the form that networks take, and note each change.
 
     labels (N, 1), 1.0, 1..K ──► (N,) integers 0..K-1          images (N, rows, columns, channels) ──► channels first
 
-Forms that could be read in two ways are refused, with the setting that says which.
+A form that could be read in two ways is refused; the error names the setting that decides.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from emu.errors import ConfigError
 from emu.training.data.files import Raw
 
 Array = NDArray[Any]
-#: Floats from 0 to here may be pixels of 8 bits; with larger fractions than this there is hardly another reading.
-_BYTE, _NO_FEATURE = 255, 16
+#: Floats in 0..255 may be pixels of 8 bits. If they have fractions, they are taken for pixels only above 16: features
+#: that are scaled to the network rarely reach it.
+_BYTE, _MOST_FEATURE = 255, 16
 
 
 def with_class_numbers(sides: list[Raw], classes: int) -> list[Raw]:
-    """Return the same images with labels as integers from 0 on, where they are class numbers in another form.
+    """Return the same images with labels as integers from 0 on, if they are class numbers in another form.
 
     Args:
-        sides: images to train, and to test if there are any: labels of both decide.
-        classes: how many.
+        sides: training images, and test images if there are any; the labels of both decide the form.
+        classes: number of classes.
     """
     sides = [_flat(_whole(raw)) for raw in sides]
     numbers = [raw.labels for raw in sides if raw.labels.ndim == 1 and raw.labels.size]
@@ -38,12 +39,12 @@ def with_class_numbers(sides: list[Raw], classes: int) -> list[Raw]:
 
 
 def shifted(classes: int) -> str:
-    """Return what is said of labels that counted from 1."""
+    """Return the note about labels that counted from 1."""
     return f"labels 1..{classes} moved to 0..{classes - 1}"
 
 
 def _whole(raw: Raw) -> Raw:
-    """Return labels such as 1.0 as integers."""
+    """Return labels such as 1.0 as integers; float64 holds integers below 2**53 exactly."""
     labels = raw.labels
     if labels.dtype.kind != "f" or not labels.size or not np.isfinite(labels).all():
         return raw
@@ -58,7 +59,7 @@ def _flat(raw: Raw) -> Raw:
     """Return labels of shape (N, 1) as (N,).
 
     Raises:
-        ConfigError: there are several numbers for each image.
+        ConfigError: an image has several labels.
     """
     labels = raw.labels
     if labels.ndim != 2 or labels.dtype.kind not in "uib":
@@ -84,31 +85,31 @@ def channels_first(raw: Raw, channels: int) -> Raw:
 
 
 def require_scale(raw: Raw) -> None:
-    """Refuse pixels whose scale a file does not say: 16-bit and wider integers, and floats that look like bytes.
+    """Raise ConfigError if the scale of pixels is unknown: 16-bit and wider integers, and floats that may be bytes.
 
     Raises:
-        ConfigError: they are such; the recipe gives no `scale`.
+        ConfigError: the recipe must give `scale`.
     """
     images = raw.images
     if images.dtype == np.uint8 or raw.scale != 1 or not images.size:
         return
     least, most = images.min(), images.max()
     if images.dtype.kind in "ui":
-        told, is_open = f"{8 * images.dtype.itemsize}-bit integers", bool(most > 1)
+        pixels, is_open = f"{8 * images.dtype.itemsize}-bit integers", bool(most > 1)
     else:
         looks = bool(least >= 0 and 1 < most <= _BYTE)
-        is_open = looks and bool(most > _NO_FEATURE or (images == np.floor(images)).all())
-        told = f"{images.dtype} numbers that look like pixels of integers"
+        is_open = looks and bool(most > _MOST_FEATURE or (images == np.floor(images)).all())
+        pixels = f"{images.dtype} numbers that look like pixels of integers"
     if is_open:
         raise ConfigError(
-            f"pixels must be 8-bit integers, or floats as the network takes them, got {told}, {least:g}..{most:g}, in "
-            f"{raw.path}; set `scale` of [data] to the largest value that a pixel can have, such as "
+            f"pixels must be 8-bit integers, or floats as the network takes them, got {pixels}, {least:g}..{most:g}, "
+            f"in {raw.path}; set `scale` of [data] to the largest value that a pixel can have, such as "
             f"{_largest(images, float(most))}, or to 1 to leave them"
         )
 
 
 def _largest(images: Array, most: float) -> int:
-    """Return the likeliest largest value of a pixel: all ones of as many bits."""
-    if images.dtype.kind == "f" and most > _NO_FEATURE:
+    """Return the likeliest maximum of a pixel: 16 of the digits, or all ones in the bits that the largest one needs."""
+    if images.dtype.kind == "f" and most > _MOST_FEATURE:
         return _BYTE
     return 16 if most == 16 else (1 << max(int(most).bit_length(), 1)) - 1

@@ -19,18 +19,18 @@ from emu.training.data_tables import Arrays, Labels, Ngrams
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
-#: FNV-1a of 64 bits: what a hash begins with, and what it is multiplied by after every byte.
+#: FNV-1a of 64 bits: the hash of no bytes, and the factor after each byte.
 FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 #: Examples whose n-grams are hashed together.
 BLOCK = 1 << 14
 
 
 def ngram_examples(spec: Ngrams, columns: int) -> tuple[Arrays, str]:
-    """Return sparse examples of a text with the byte after each, to train and to test, and what they are, in words.
+    """Return sparse examples of a text with the byte after each, to train and to test, and their description.
 
     Args:
-        spec: which text, and which n-grams.
-        columns: columns that n-grams are hashed to.
+        spec: the text, and its n-grams.
+        columns: number of columns that n-grams are hashed to.
 
     Raises:
         ConfigError: the file is missing, or too short for an example on either side.
@@ -52,28 +52,28 @@ def fnv1a(bytes_: Array) -> NDArray[np.uint64]:
         '0x85944171f73967e8'
     """
     state = np.full(bytes_.shape[:-1], FNV_OFFSET, np.uint64)
-    with np.errstate(over="ignore"):  # said of single numbers alone
+    with np.errstate(over="ignore"):  # the product is modulo 2**64; NumPy warns about scalars only
         for index in range(bytes_.shape[-1]):
             state = (state ^ bytes_[..., index].astype(np.uint64)) * np.uint64(FNV_PRIME)
     return state
 
 
 def ngram_columns(windows: Bytes, longest: int, columns: int) -> NDArray[np.int64]:
-    """Return the column of every n-gram of each window, (windows, n-grams): by n, then by distance from its end.
+    """Return the column of each n-gram of each window, (windows, n-grams): by n, then by distance from its end.
 
     Args:
         windows: (windows, reach).
         longest: bytes of the longest n-grams.
-        columns: columns that they are hashed to.
+        columns: number of columns that they are hashed to.
     """
     count, reach = windows.shape
     hashed: list[NDArray[np.int64]] = []
     for n in range(1, longest + 1):
         for distance in range(1, reach - n + 2):
             end = reach - distance + 1
-            named = np.empty((count, n + 2), np.uint8)
-            named[:, 0], named[:, 1], named[:, 2:] = n, distance, windows[:, end - n : end]
-            hashed.append((fnv1a(named) % np.uint64(columns)).astype(np.int64))
+            keys = np.empty((count, n + 2), np.uint8)
+            keys[:, 0], keys[:, 1], keys[:, 2:] = n, distance, windows[:, end - n : end]
+            hashed.append((fnv1a(keys) % np.uint64(columns)).astype(np.int64))
     return np.stack(hashed, axis=1)
 
 

@@ -16,18 +16,19 @@ from emu.training.data_tables import Arrays, Frames, Text
 
 Array = NDArray[Any]
 Bytes = NDArray[np.uint8]
-#: The bundled text, and where it is from.
+#: The bundled text, and its origin.
 BUNDLED = "alice"
 _TITLES = {BUNDLED: "Lewis Carroll, Alice's Adventures in Wonderland (1865), chapter I"}
-#: Random bits of a uniform number, and uniform numbers in the sum that stands for a normal one: of variance 1.
+#: Random bits of a uniform number, and uniform numbers in the sum that approximates a normal one. A uniform number in
+#: 0..1 has the variance 1/12, so a sum of 12 has the variance 1.
 UNIFORM_BITS, SUMMED = 16, 12
 
 
 def text_sequences(spec: Text, length: int) -> tuple[Arrays, str]:
-    """Return sequences of bytes with those that follow each, to train and to test, and what they are, in words.
+    """Return sequences of bytes with the bytes that follow, to train and to test, and their description.
 
     Args:
-        spec: which text.
+        spec: the text.
         length: bytes of a sequence.
 
     Raises:
@@ -42,13 +43,13 @@ def text_sequences(spec: Text, length: int) -> tuple[Arrays, str]:
 
 
 def text_parts(source: str, test_share: float, length: int, what: str) -> tuple[tuple[Bytes, Bytes], str]:
-    """Return the bytes of a text to train and, its end, to test, and what it is called.
+    """Return the bytes of a text to train and, from its end, to test, and the text's title.
 
     Args:
-        source: which text: a bundled one, or a path.
+        source: name of the bundled text, or a path.
         test_share: share of the bytes to test.
-        length: bytes that either part must have more than.
-        what: has this length, in words.
+        length: each part must be longer than this many bytes.
+        what: what has this length, for the message.
 
     Raises:
         ConfigError: the file is missing, or too short.
@@ -83,23 +84,23 @@ def _windows(text: Array, length: int, stride: int) -> tuple[Array, Array]:
 
 
 def synthetic_frames(spec: Frames, features: int, classes: int) -> tuple[Arrays, str]:
-    """Return frames with their classes, to train and to test, and what they are, in words.
+    """Return frames with their classes, to train and to test, and their description.
 
-    A frame is its class's point plus noise; sums of twelve uniform numbers stand for normal ones, the same on every
-    machine.
+    A frame is the centre of its class plus noise. Sums of twelve uniform numbers replace normal ones, because they are
+    the same on all machines.
 
     Args:
-        spec: how many, and how noisy.
+        spec: number of frames, and their noise.
         features: features of a frame.
-        classes: how many points.
+        classes: number of classes.
     """
-    points = _normal((classes, features), "points", spec.seed)
+    centres = _normal((classes, features), "points", spec.seed)
     sides: list[Array] = []
     for name, count in (("train", spec.count), ("test", spec.test_count)):
         drawn = random_integers(count, 32, seed=spec.seed, stream=stream_of(name, "labels"), step=0, draw=0)
         labels = drawn.astype(np.int64) % classes
         noise = _normal((count, features), name, spec.seed)
-        sides += [points[labels] + np.float32(spec.noise) * noise, labels]
+        sides += [centres[labels] + np.float32(spec.noise) * noise, labels]
     train, train_labels, test, test_labels = sides
     source = f"synthetic frames: {spec.count} to train, {spec.test_count} to test, noise {spec.noise:g}"
     return (train, train_labels, test, test_labels), source

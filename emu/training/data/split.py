@@ -1,4 +1,4 @@
-"""Which examples of a data set without a test set of its own are held out."""
+"""The test examples of a data set that has no test set of its own."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from numpy.typing import NDArray
 
 from emu.training.data_tables import Labels
 
-#: Names the split; another text would be another split, and change every accuracy.
+#: Key of the split; another text would give another split, and change all accuracies.
 SPLIT_KEY = "emu test split 1"
 
 
 def held_out(labels: Labels, count: int) -> NDArray[np.bool_]:
-    """Return which examples are held out: each class gives its share, chosen by a fixed key.
+    """Return a mask of the examples that are held out: from each class its share, chosen by a fixed key.
 
-    The choice depends on positions and labels alone: examples are ranked by SHA-256 of the key and their position.
+    The choice depends only on positions and labels: examples are ranked by SHA-256 of the key and their position.
 
     Args:
         labels: labels of all examples.
-        count: how many are held out, fewer than there are.
+        count: number of examples to hold out, fewer than there are.
     """
-    of = len(labels)
-    rank = [hashlib.sha256(f"{SPLIT_KEY}/{i}".encode()).digest() for i in range(of)]
+    total = len(labels)
+    rank = [hashlib.sha256(f"{SPLIT_KEY}/{i}".encode()).digest() for i in range(total)]
     classes, sizes = np.unique(labels, return_counts=True)
-    exact = [int(size) * count for size in sizes]
-    quota = [share // of for share in exact]
+    exact = [int(size) * count for size in sizes]  # times `total`: integers, so that no share is rounded
+    quota = [share // total for share in exact]
     # largest remainders first, so that the shares add up to `count`
-    by_remainder = sorted(range(len(exact)), key=lambda c: (-(exact[c] % of), c))
+    by_remainder = sorted(range(len(exact)), key=lambda c: (-(exact[c] % total), c))
     for c in by_remainder[: count - sum(quota)]:
         quota[c] += 1
-    chosen = np.zeros(of, dtype=bool)
+    chosen = np.zeros(total, dtype=bool)
     for label, share in zip(classes, quota, strict=True):
         members = np.flatnonzero(labels == label)
         chosen[sorted(members, key=lambda i: rank[i])[:share]] = True

@@ -3,7 +3,7 @@
     +1 3:0.5 7:-2 8:1e-3   # a comment
 
     lines ──► one expression matches a megabyte of them ──► numbers ──► in range, ascending, finite ──► rows of a CSR
-                    └── no ──► the first line that is none is explained ◄── no ──┘
+                    └── no ──► an error explains the first wrong line ◄── no ──┘
 
 Numbers are read as float64 and rounded to fp32. Source: T. Joachims, SVMlight, "Input file format".
 """
@@ -27,12 +27,13 @@ from emu.training.data.forms import shifted
 from emu.training.data.split import held_out
 from emu.training.data_tables import Arrays, Labels, SvmLight
 
-#: Bytes of lines that are read together.
+#: Bytes of lines that are read at a time.
 BLOCK_BYTES = 1 << 20
-#: Share that is held out for testing where a table names neither a file nor a share.
+#: Share of the examples that is held out if a table names neither a test file nor a share.
 TEST_SHARE = 0.1
-#: Characters of what was found that a message shows.
+#: Characters of a wrong word that a message shows.
 SHOWN = 40
+# possessive quantifiers (`++`, `*+`): a text that does not match fails without backtracking over a megabyte
 _LABEL = rb"[+-]?[0-9]++(?:\.0*+)?+"
 _NUMBER = rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+"
 _LINES = re.compile(rb"(?:[ \t\r]*+(?:%b(?:[ \t\r]++[0-9]++:%b)*+)?+[ \t\r]*+\n)*+" % (_LABEL, _NUMBER))
@@ -41,12 +42,12 @@ _COMMENT, _WORD = re.compile(rb"#[^\n]*+"), re.compile(rb"[^ \t\r\n]++")
 
 @dataclass(frozen=True)
 class _Rules:
-    """What a file's numbers must be.
+    """The rules for the numbers of a file.
 
     Attributes:
         path: path of the file.
         columns: columns of an example.
-        classes: how many.
+        classes: number of classes.
         first: the smallest index.
         counts_from_one: whether labels may be 1..classes.
     """
@@ -69,15 +70,15 @@ class _Rules:
 
 
 def svmlight_examples(spec: SvmLight, columns: int, classes: int) -> tuple[Arrays, str]:
-    """Return sparse examples with their classes, to train and to test, and what they are, in words.
+    """Return sparse examples with their classes, to train and to test, and their description.
 
     Args:
-        spec: which files.
+        spec: the files.
         columns: columns of an example.
-        classes: number of labels.
+        classes: number of classes.
 
     Raises:
-        ConfigError: a file cannot be read, a line is none of the format, or no example is left to train or to test.
+        ConfigError: a file cannot be read, a line is not in the format, or no example is left to train or to test.
     """
     path, more = Path(spec.source), [] if spec.test_source is None else [Path(spec.test_source)]
     files = [_Rules(file, columns, classes, 0 if spec.zero_based else 1) for file in (path, *more)]
@@ -108,11 +109,11 @@ def read_svmlight(path: Path, columns: int, classes: int, *, zero_based: bool = 
     Args:
         path: path of the file.
         columns: columns of an example.
-        classes: number of labels.
+        classes: number of classes.
         zero_based: whether the first column has index 0, not 1.
 
     Raises:
-        ConfigError: the file cannot be read or holds no example, or a line is none of the format; names file, line and
+        ConfigError: the file cannot be read or holds no example, or a line is not in the format; names file, line and
             column.
     """
     rules = _Rules(path, columns, classes, 0 if zero_based else 1)
@@ -121,7 +122,7 @@ def read_svmlight(path: Path, columns: int, classes: int, *, zero_based: bool = 
 
 
 def _read(rules: _Rules) -> tuple[CSR, Labels]:
-    """Return the examples of a file with their labels as they are."""
+    """Return the examples of a file with the labels of the file."""
     path = rules.path
     try:
         blocks = [_block(lines, begin, rules) for begin, lines in _blocks(path)]
@@ -143,17 +144,17 @@ def _read(rules: _Rules) -> tuple[CSR, Labels]:
 
 
 def _class_numbers(stored: Sequence[Labels], files: Sequence[_Rules]) -> list[Labels]:
-    """Return the classes 0..K-1 of the labels of all files together.
+    """Return the classes 0..K-1 of labels; the labels of all files together decide whether they count from 1.
 
     Raises:
-        ConfigError: a label is K, and another one is not 1..K.
+        ConfigError: a label is K, but another one is not in 1..K.
     """
     classes = files[0].classes
     if max(int(labels.max()) for labels in stored) < classes:
         return [np.maximum(labels, 0) for labels in stored]
     if min(int(labels.min()) for labels in stored) != 1:
         for rules in files:
-            _read(replace(rules, counts_from_one=False))  # names the line
+            _read(replace(rules, counts_from_one=False))  # raises an error that names the line
     return [labels - 1 for labels in stored]
 
 
@@ -162,7 +163,7 @@ _NONE: _Block = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.in
 
 
 def _blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
-    """Give some lines at a time, without comments, and the number of the first."""
+    """Yield some lines at a time, with the number of the first."""
     begin = 1
     with open_compressed(path) as file:
         while lines := file.readlines(BLOCK_BYTES):
@@ -179,23 +180,24 @@ def _block(lines: list[bytes], begin: int, rules: _Rules) -> _Block:
     counts = np.array([line.count(b":") for line in text.split(b"\n") if line.strip()], np.int64)
     numbers = np.fromiter(map(float, text.replace(b":", b" ").split()), np.float64)
     ends = np.cumsum(counts)
-    at = 2 * (ends - counts) + np.arange(counts.size)  # of labels among the numbers
-    labels, pairs = numbers[at], np.delete(numbers, at)
-    places, values = pairs[::2] - rules.first, pairs[1::2]
+    # a line is a label and two numbers for each entry: before line i there are i labels and all earlier entries
+    of_labels = 2 * (ends - counts) + np.arange(counts.size)
+    labels, pairs = numbers[of_labels], np.delete(numbers, of_labels)
+    columns, values = pairs[::2] - rules.first, pairs[1::2]
     data = _float32(values)
-    follows = np.ones(places.size, bool)
+    follows = np.ones(columns.size, bool)  # whether an entry has another one before it in its line
     follows[(ends - counts)[counts > 0]] = False
     sound = (
         (labels >= rules.least_label).all()
         and (labels <= rules.most_label).all()
-        and (places >= 0).all()
-        and (places < rules.columns).all()
-        and (np.diff(places, prepend=-1.0)[follows] > 0).all()
+        and (columns >= 0).all()
+        and (columns < rules.columns).all()
+        and (np.diff(columns, prepend=-1.0)[follows] > 0).all()
         and np.isfinite(data).all()
     )
     if not sound:
         raise _first_fault(lines, begin, rules)
-    indices = places.astype(np.int32 if rules.columns < 2**31 else np.int64)
+    indices = columns.astype(np.int32 if rules.columns < 2**31 else np.int64)
     return labels.astype(np.int64), counts, indices, data
 
 
@@ -203,7 +205,7 @@ def _block(lines: list[bytes], begin: int, rules: _Rules) -> _Block:
 
 
 def _first_fault(lines: Sequence[bytes], begin: int, rules: _Rules) -> ConfigError:
-    """Return what is wrong with the first line that is none of the format."""
+    """Return the error that explains the first line that is not in the format."""
     for number, line in enumerate(lines, begin):
         words = list(_WORD.finditer(line.partition(b"#")[0]))
         fault = _fault([word.group() for word in words], rules)
@@ -211,11 +213,11 @@ def _first_fault(lines: Sequence[bytes], begin: int, rules: _Rules) -> ConfigErr
             index, (rule, got, remedy) = fault
             where = f"{rules.path}, line {number}, column {words[index].start() + 1}"
             return ConfigError(f"{rule}, got {_shown(got)} in {where}; {remedy}")
-    raise AssertionError(f"lines {begin} and behind it of {rules.path} have no fault")
+    raise AssertionError(f"lines {begin} and later of {rules.path} have no fault")
 
 
 def _fault(words: list[bytes], rules: _Rules) -> tuple[int, tuple[str, bytes, str]] | None:
-    """Return which word of a line is wrong, with rule, word, and remedy; None for a sound line."""
+    """Return the index of the first wrong word of a line, with rule, word and remedy; None if the line is right."""
     if not words:
         return None
     wrong = _fault_of_label(words[0], rules)
@@ -280,7 +282,7 @@ def _shown(word: bytes) -> str:
 
 
 def _require_one_kind(labels: Labels, rules: _Rules) -> None:
-    """Raise ConfigError where labels of two classes are both -1 and 0: each of them is class 0."""
+    """Raise ConfigError if labels of two classes contain both -1 and 0, because each of them is class 0."""
     if not (labels < 0).any() or not (labels == 0).any():
         return
     first, second = sorted(int(np.flatnonzero(labels == label)[0]) for label in (-1, 0))
@@ -291,7 +293,7 @@ def _require_one_kind(labels: Labels, rules: _Rules) -> None:
 
 
 def _line_of(row: int, path: Path) -> int:
-    """Return the line of an example."""
+    """Return the number of an example's line."""
     for begin, lines in _blocks(path):
         filled = [n for n, line in enumerate(lines, begin) if line.partition(b"#")[0].strip()]
         if row < len(filled):

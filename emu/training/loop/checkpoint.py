@@ -95,7 +95,7 @@ class Checkpoint:
     # ---- in a folder ----
 
     def save(self, folder: RunFolder) -> None:
-        """Write the tables, then the checkpoint: so the tables are never older, even if the run is killed in between."""
+        """Write the tables, then the checkpoint: so the tables are never older, even if the run is killed between."""
         self._bench.runners.flush()
         self._log.write(folder)
         arrays, state = self.state()

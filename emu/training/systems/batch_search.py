@@ -78,7 +78,7 @@ class BatchSearch(System):
         table, cluster, batches = self._table, self._cluster, self._batches
         if table is None or cluster is None or step < cluster.warm_start:
             return
-        if not table.is_due(step, *batches.place(step)) or steps_left < table.trial:
+        if not table.is_due(step, *batches.position(step)) or steps_left < table.trial:
             return
         sizes = table.sizes(batches.size, batches.planned, batches.examples)
         if len(sizes) == 1:

@@ -3,7 +3,7 @@
     ["gradient"]        g = gS / S                         clip at c          decay lambda         rate
     others              gS as it is                        clip at S * c      decay S * lambda     rate / S
 
-Both are the same update, and in float32 the same bits, as long as nothing over- or underflows.
+Both are the same update, and in float32 the same bits, unless something over- or underflows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Update:
         optimiser: moves parameters.
         in_gradient: whether the scale is divided out of the gradients; if not, out of the learning rate.
         clip_norm: threshold of the norm; None clips nothing.
-        applied: updates so far.
+        applied: number of updates so far.
         slot_scale: S that the optimiser's slots carry.
     """
 
@@ -50,7 +50,7 @@ class Update:
 
         Args:
             states: parameters; masters and slots are replaced.
-            gradients: by name, `scale` times as large as they are.
+            gradients: gradients by name, multiplied by `scale`.
             rate: learning rate.
             scale: S.
             runner: the datapath.
@@ -74,9 +74,9 @@ class Update:
         if not isinstance(gradient, RowsValue):
             self.optimiser.apply(state, gradient, rate, self.applied, runner, scale)
             return
-        some = state.rows(gradient.rows)
-        self.optimiser.apply(some, Value(gradient.array, gradient.format), rate, self.applied, runner, scale)
-        state.put(gradient.rows, some)
+        rows = state.rows(gradient.rows)
+        self.optimiser.apply(rows, Value(gradient.array, gradient.format), rate, self.applied, runner, scale)
+        state.put(gradient.rows, rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data (JSON) that `load` reads back."""

@@ -1,4 +1,4 @@
-"""The workbench of a run: what recipe and device are made into before the first step.
+"""The workbench of a run: everything that is made from recipe and device before the first step.
 
 recipe ──► batches, network, optimiser ──┐
 device ──► policy: formats ──────────────┴──► model, update, runners
@@ -23,7 +23,7 @@ from emu.training.workbench.update import Update
 
 @dataclass(frozen=True, eq=False)
 class Workbench:
-    """What the steps of a run work with.
+    """Everything that the steps of a run use.
 
     Attributes:
         recipe: network, data, training.
@@ -33,8 +33,8 @@ class Workbench:
         batches: examples, sizes of mini-batches, and how many nodes share them.
         policy: formats of every tensor.
         model: layers and parameters.
-        update: what is done with gradients after all systems.
-        runners: what runs operations, with counters and profile.
+        update: applies gradients, after all systems have changed them.
+        runners: run operations, with counters and profile.
     """
 
     recipe: Recipe
@@ -62,8 +62,8 @@ class Workbench:
             recipe: network, data, training.
             device: the machine, the recipe's `[precision]` laid over its own.
             backend: backend that computes.
-            network: a network from Python in place of the recipe's.
-            ranks: the processes that train together; None is this one alone.
+            network: a network from Python that replaces the recipe's.
+            ranks: the processes that train together; None for this process alone.
 
         Raises:
             ConfigError: data cannot be used, or network, optimiser and formats do not go together.
